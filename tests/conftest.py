@@ -91,9 +91,9 @@ def eventually():
 
     def wait(condition, *, seconds=240):
         deadline = time.monotonic() + seconds
-        while not (found := condition()) and time.monotonic() < deadline:
+        while not (value := condition()) and time.monotonic() < deadline:
             time.sleep(0.02)
-        return found
+        return value
 
     return wait
 

@@ -15,9 +15,9 @@ def child(source):
 
 @pytest.fixture
 def echo():
-    found = child(ECHO)
-    yield found
-    found.kill()
+    process = child(ECHO)
+    yield process
+    process.kill()
 
 
 def test_it_answers_in_order(echo):

@@ -76,10 +76,10 @@ class TableScorer:
 @pytest.fixture
 def run(tmp_path):
     """A run directory with recipe and policy, without adapters; returns its path."""
-    found = RunDir(str(tmp_path / "run"))
-    found.write_json(parse_recipe(RECIPE).model_dump(mode="json", by_alias=True), "recipe.json")
-    found.write_json(POLICY.to_json(), "calibration", "policy.json")
-    return found.root
+    directory = RunDir(str(tmp_path / "run"))
+    directory.write_json(parse_recipe(RECIPE).model_dump(mode="json", by_alias=True), "recipe.json")
+    directory.write_json(POLICY.to_json(), "calibration", "policy.json")
+    return directory.root
 
 
 @pytest.fixture
@@ -99,15 +99,15 @@ def test_probabilities_by_hand(chooser):
 
     mass = [2 / 3 * math.exp(1 / 3), 1 / 3 * math.exp(1 / 6)]
     total = sum(mass) + math.exp(-2)
-    assert [found.probability for found in choice.answers] == pytest.approx([value / total for value in mass])
+    assert [answer.probability for answer in choice.answers] == pytest.approx([value / total for value in mass])
     assert choice.confidence == choice.answers[0].probability
-    assert [(found.answer, found.candidates) for found in choice.answers] == [("#### 7", (0, 2)), ("#### 8", (1,))]
+    assert [(answer.answer, answer.candidates) for answer in choice.answers] == [("#### 7", (0, 2)), ("#### 8", (1,))]
 
 
 def test_contributions_add_up(chooser):
-    for found in chooser.best_of(PROBLEM, [SEVEN, EIGHT, SEVEN]).answers:
-        log_odds = math.log(found.probability / (1 - found.probability))
-        assert math.fsum(found.contributions.values()) == pytest.approx(log_odds)
+    for answer in chooser.best_of(PROBLEM, [SEVEN, EIGHT, SEVEN]).answers:
+        log_odds = math.log(answer.probability / (1 - answer.probability))
+        assert math.fsum(answer.contributions.values()) == pytest.approx(log_odds)
 
 
 def test_the_skill_of_authors_counts(chooser):
@@ -130,7 +130,7 @@ def test_records_keep_their_author(chooser):
 def test_a_failed_candidate_is_left_out(chooser):
     failed = Candidate(candidate_id="f", task="gsm8k", problem_id="p", generator="bo", text=None, error="HTTP 500")
 
-    assert [found.answer for found in chooser.best_of(PROBLEM, [failed, SEVEN]).answers] == ["#### 7"]
+    assert [answer.answer for answer in chooser.best_of(PROBLEM, [failed, SEVEN]).answers] == ["#### 7"]
 
 
 def test_an_abstention_gives_no_text_and_keeps_what_was_selected(chooser):
@@ -260,10 +260,10 @@ class Recorded:
         return self
 
     async def generate(self, requests, on_candidate, *, hedge):
-        found = [answered(request, self.texts[request.generator][request.sample_index]) for request in requests]
-        for candidate in found:
+        candidates = [answered(request, self.texts[request.generator][request.sample_index]) for request in requests]
+        for candidate in candidates:
             on_candidate(candidate)
-        return found
+        return candidates
 
     async def check(self, problem, candidates):
         return [check_candidate(self.task, problem, candidate) for candidate in candidates]

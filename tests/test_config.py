@@ -37,7 +37,7 @@ def test_an_adapter_may_have_a_backbone_of_its_own_and_read_it_in_its_own_way():
 
     assert scorer.backbones == ("a", "b")
     resolved = [scorer.resolved_for(adapter) for adapter in scorer.adapters]
-    assert [(found.backbone, found.pooling, found.max_length) for found in resolved] == [
+    assert [(adapter.backbone, adapter.pooling, adapter.max_length) for adapter in resolved] == [
         ("a", "cls", 512), ("b", "last", 64), ("a", "cls", 512),
     ]  # fmt: skip
 

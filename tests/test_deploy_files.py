@@ -58,7 +58,7 @@ def panels(dashboard):
 @pytest.fixture(scope="module")
 def expressions(dashboard, panels):
     of_panels = [target["expr"] for panel in panels for target in panel["targets"]]
-    return of_panels + [found["expr"] for found in dashboard["annotations"]["list"]]
+    return of_panels + [annotation["expr"] for annotation in dashboard["annotations"]["list"]]
 
 
 def test_every_metric_of_the_dashboard_exists(expressions, exported):
@@ -92,9 +92,9 @@ def test_it_is_a_dashboard_that_grafana_imports(dashboard, panels):
 
 
 def test_every_query_goes_to_the_data_source_that_is_chosen(dashboard, panels):
-    chooser = next(found for found in dashboard["templating"]["list"] if found["type"] == "datasource")
+    chooser = next(variable for variable in dashboard["templating"]["list"] if variable["type"] == "datasource")
     assert (chooser["name"], chooser["query"]) == ("datasource", "prometheus")
-    sources = [found["datasource"] for panel in panels for found in (panel, *panel["targets"])]
+    sources = [part["datasource"] for panel in panels for part in (panel, *panel["targets"])]
     assert {json.dumps(source) for source in sources} == {'{"type": "prometheus", "uid": "${datasource}"}'}
 
 
@@ -130,9 +130,9 @@ def test_alarms_name_metrics_that_exist(deploy, exported):
 
 
 def test_the_scrape_configuration_reads_the_alarms_and_rays_own_list_of_nodes(deploy):
-    found = yaml.safe_load((deploy / "prometheus.yaml").read_text(encoding="utf-8"))
-    assert [(deploy / name).is_file() for name in found["rule_files"]] == [True]
-    by_file = next(job for job in found["scrape_configs"] if "file_sd_configs" in job)
+    configuration = yaml.safe_load((deploy / "prometheus.yaml").read_text(encoding="utf-8"))
+    assert [(deploy / name).is_file() for name in configuration["rule_files"]] == [True]
+    by_file = next(job for job in configuration["scrape_configs"] if "file_sd_configs" in job)
     assert by_file["file_sd_configs"][0]["files"] == ["/tmp/ray/prom_metrics_service_discovery.json"]
 
 
@@ -142,7 +142,7 @@ def test_the_scrape_configuration_reads_the_alarms_and_rays_own_list_of_nodes(de
 @pytest.fixture(scope="module")
 def manifest(deploy):
     documents = yaml.safe_load_all((deploy / "kuberay.yaml").read_text(encoding="utf-8"))
-    return next(found for found in documents if found["kind"] == "RayService")
+    return next(document for document in documents if document["kind"] == "RayService")
 
 
 @pytest.fixture(scope="module")
@@ -268,12 +268,12 @@ def instructions(deploy):
     """(stage, instruction, its words) of the Dockerfile, comments and line ends taken out."""
     text = (deploy / "Dockerfile").read_text(encoding="utf-8")
     text = re.sub(r"^\s*#.*\n", "", text, flags=re.MULTILINE).replace("\\\n", " ")
-    found, stage = [], -1
+    steps, stage = [], -1
     for line in filter(str.strip, text.splitlines()):
         name, _, rest = line.strip().partition(" ")
         stage += name == "FROM"
-        found.append((stage, name, rest.split()))
-    return found
+        steps.append((stage, name, rest.split()))
+    return steps
 
 
 def test_it_has_two_stages_and_the_last_one_is_not_root(instructions):
@@ -286,7 +286,7 @@ def test_it_has_two_stages_and_the_last_one_is_not_root(instructions):
 
 def test_every_file_that_it_copies_exists_and_is_not_ignored(instructions, repository):
     ignored = (repository / ".dockerignore").read_text(encoding="utf-8").splitlines()
-    kept = [line.removeprefix("!") for line in ignored if line.startswith("!")]
+    exceptions = [line.removeprefix("!") for line in ignored if line.startswith("!")]
     sources = [
         word
         for _, name, words in instructions
@@ -295,7 +295,7 @@ def test_every_file_that_it_copies_exists_and_is_not_ignored(instructions, repos
     ]
     assert {"pyproject.toml", "raydebm", "serve_config.yaml"} <= set(sources)
     assert [source for source in sources if not (repository / source).exists()] == []
-    assert [source for source in sources if not any(fnmatch.fnmatch(source, name) for name in kept)] == []
+    assert [source for source in sources if not any(fnmatch.fnmatch(source, name) for name in exceptions)] == []
 
 
 def test_whatever_pyproject_reads_is_copied_before_the_package_is_installed(instructions, repository):

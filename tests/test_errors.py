@@ -26,12 +26,12 @@ EXAMPLES = [
 
 
 def every_error():
-    found, queue = set(), [errors.RaydebmError]
+    kinds, queue = set(), [errors.RaydebmError]
     while queue:
         kind = queue.pop()
-        found.add(kind)
+        kinds.add(kind)
         queue += kind.__subclasses__()
-    return {kind for kind in found if kind.__module__ == "raydebm.errors"}
+    return {kind for kind in kinds if kind.__module__ == "raydebm.errors"}
 
 
 def test_every_error_has_an_example():

@@ -88,12 +88,12 @@ def test_a_posterior_uses_an_added_term(added_terms):
             measure=lambda inputs: np.array([float(c.key == "A") for cs in inputs.table.clusters for c in cs]),
         )
     )
-    found = Posterior(weights={"house": 2.0}, context_weights={"none": -50.0}).beliefs(
+    beliefs = Posterior(weights={"house": 2.0}, context_weights={"none": -50.0}).beliefs(
         [scored_candidate("A"), scored_candidate("B")]
     )
 
-    assert found.best.cluster.key == "A"
-    assert found.best.probability == pytest.approx(np.e**2 / (1 + np.e**2), abs=1e-5)
+    assert beliefs.best.cluster.key == "A"
+    assert beliefs.best.probability == pytest.approx(np.e**2 / (1 + np.e**2), abs=1e-5)
 
 
 def test_two_terms_of_one_name_are_refused(added_terms):

@@ -333,8 +333,8 @@ def test_continuous_labels_are_not_capped():
 
 def test_a_tasks_limits_hold_where_the_recipe_has_none():
     defaults = TaskDefaults(max_length=64, batch_size=1, patience=1, max_correct=8, max_incorrect=24)
-    found = with_defaults(PairsConfig(max_incorrect=3), defaults)
-    assert (found.max_correct, found.max_incorrect) == (8, 3)
+    limits = with_defaults(PairsConfig(max_incorrect=3), defaults)
+    assert (limits.max_correct, limits.max_incorrect) == (8, 3)
 
 
 # ---- folds -----------------------------------------------------------------------------------------------------------

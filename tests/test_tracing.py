@@ -48,10 +48,10 @@ def test_a_span_goes_on_from_the_headers_of_another_process(spans):
     with tracing.span("generator", {"raydebm.generator": "ada", "raydebm.cost_usd": None}, parent=HEADERS):
         sent = tracing.outgoing()["traceparent"]
         assert tracing.trace_id() == TRACE
-    (found,) = spans()
-    assert format(found.parent.span_id, "016x") == PARENT
-    assert dict(found.attributes) == {"raydebm.generator": "ada"}
-    assert sent == f"00-{TRACE}-{found.context.span_id:016x}-01"
+    (span,) = spans()
+    assert format(span.parent.span_id, "016x") == PARENT
+    assert dict(span.attributes) == {"raydebm.generator": "ada"}
+    assert sent == f"00-{TRACE}-{span.context.span_id:016x}-01"
 
 
 @pytest.mark.parametrize("bad", ["", "00-xyz-1-01", "00-" + "0" * 32 + "-" + "0" * 16 + "-01"])
@@ -78,10 +78,10 @@ def test_spans_nest_through_tasks_and_threads(spans):
 def test_of_an_exception_the_type_is_kept_and_not_the_message(spans):
     with pytest.raises(ValueError, match="secret"), tracing.span("check"):
         raise ValueError("a secret of the problem")
-    (found,) = spans()
-    assert found.attributes["error.type"] == "ValueError"
-    assert found.status.is_ok is False
-    assert "secret" not in found.to_json()
+    (span,) = spans()
+    assert span.attributes["error.type"] == "ValueError"
+    assert span.status.is_ok is False
+    assert "secret" not in span.to_json()
 
 
 def test_what_is_cancelled_is_no_error(spans):
@@ -96,9 +96,9 @@ def test_what_is_cancelled_is_no_error(spans):
         await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(cancel())
-    (found,) = spans()
-    assert found.attributes["raydebm.cancelled"] is True
-    assert found.status.is_ok or found.status.is_unset
+    (span,) = spans()
+    assert span.attributes["raydebm.cancelled"] is True
+    assert span.status.is_ok or span.status.is_unset
 
 
 def test_a_span_of_work_that_is_over_lies_in_the_past(spans):

@@ -56,12 +56,12 @@ def test_a_token_that_cannot_come_adds_nothing_to_the_entropy():
 def test_a_reading_is_the_models_own(causal_reader):
     log_probs, entropies = by_hand(causal_reader, PROBLEM, ANSWER)
 
-    found = reader(causal_reader).read([(PROBLEM, ANSWER)])[0]
+    reading = reader(causal_reader).read([(PROBLEM, ANSWER)])[0]
 
-    assert found.num_tokens == 4
-    assert found.logprob == pytest.approx(sum(log_probs) / 4, abs=1e-5)
-    assert found.entropy == pytest.approx(-sum(entropies) / 4, abs=1e-5)
-    assert found.worst == pytest.approx(min(log_probs), abs=1e-5)
+    assert reading.num_tokens == 4
+    assert reading.logprob == pytest.approx(sum(log_probs) / 4, abs=1e-5)
+    assert reading.entropy == pytest.approx(-sum(entropies) / 4, abs=1e-5)
+    assert reading.worst == pytest.approx(min(log_probs), abs=1e-5)
 
 
 def test_a_reading_does_not_depend_on_the_batch(causal_reader):
@@ -71,8 +71,8 @@ def test_a_reading_does_not_depend_on_the_batch(causal_reader):
     together = model.read(texts)
 
     alone = [model.read([text])[0] for text in texts]
-    assert [found.entropy for found in together] == pytest.approx([found.entropy for found in alone], abs=1e-5)
-    assert [found.worst for found in together] == pytest.approx([found.worst for found in alone], abs=1e-5)
+    assert [reading.entropy for reading in together] == pytest.approx([reading.entropy for reading in alone], abs=1e-5)
+    assert [reading.worst for reading in together] == pytest.approx([reading.worst for reading in alone], abs=1e-5)
 
 
 def test_a_tokenizer_without_padding_reads_texts_one_by_one(reader_without_template):
@@ -87,27 +87,27 @@ def test_a_long_problem_is_cut_in_its_middle(causal_reader):
     words = [f"w{index}" for index in range(40)]
     log_probs, _ = by_hand(causal_reader, " ".join(words[:6] + words[-6:]), ANSWER)
 
-    found = reader(causal_reader, max_length=16).read([(" ".join(words), ANSWER)])[0]
+    reading = reader(causal_reader, max_length=16).read([(" ".join(words), ANSWER)])[0]
 
-    assert found.logprob == pytest.approx(sum(log_probs) / 4, abs=1e-5)
+    assert reading.logprob == pytest.approx(sum(log_probs) / 4, abs=1e-5)
 
 
 def test_a_long_answer_keeps_its_end(causal_reader):
     words = [f"w{index}" for index in range(40)]
     log_probs, _ = by_hand(causal_reader, words[24], " ".join(words[25:]))
 
-    found = reader(causal_reader, max_length=16).read([(PROBLEM, " ".join(words))])[0]
+    reading = reader(causal_reader, max_length=16).read([(PROBLEM, " ".join(words))])[0]
 
-    assert found.num_tokens == 15
-    assert found.logprob == pytest.approx(sum(log_probs) / 15, abs=1e-5)
+    assert reading.num_tokens == 15
+    assert reading.logprob == pytest.approx(sum(log_probs) / 15, abs=1e-5)
 
 
 def test_chat_puts_the_answer_after_the_opened_turn(causal_reader):
     log_probs, _ = by_hand(causal_reader, f"<user> {PROBLEM} <end> <assistant>", ANSWER)
 
-    found = reader(causal_reader, input_format="chat").read([(PROBLEM, ANSWER)])[0]
+    reading = reader(causal_reader, input_format="chat").read([(PROBLEM, ANSWER)])[0]
 
-    assert found.logprob == pytest.approx(sum(log_probs) / 4, abs=1e-5)
+    assert reading.logprob == pytest.approx(sum(log_probs) / 4, abs=1e-5)
 
 
 def test_chat_needs_a_template(reader_without_template):

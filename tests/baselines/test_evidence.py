@@ -20,9 +20,9 @@ class Lengths:
 def test_scores_and_their_parts_by_name_in_the_order_of_the_texts():
     scorers = EvidenceScorers([Lengths("a"), Lengths("b")])
 
-    found = scorers.scores([("p", "xy"), ("q", "z")])
+    scores = scorers.scores([("p", "xy"), ("q", "z")])
 
-    assert found == [
+    assert scores == [
         {"a": 2.0, "a.half": 1.0, "b": 2.0, "b.half": 1.0},
         {"a": 1.0, "a.half": 0.5, "b": 1.0, "b.half": 0.5},
     ]
@@ -31,10 +31,10 @@ def test_scores_and_their_parts_by_name_in_the_order_of_the_texts():
 def test_equal_texts_of_a_problem_are_scored_once():
     lengths = Lengths("a")
 
-    found = EvidenceScorers([lengths]).scores([("p", "xy"), ("q", "xy"), ("p", "xy")])
+    scores = EvidenceScorers([lengths]).scores([("p", "xy"), ("q", "xy"), ("p", "xy")])
 
     assert lengths.pools == [("p", ("xy",)), ("q", ("xy",))]
-    assert found[0] == found[2]
+    assert scores[0] == scores[2]
 
 
 def test_what_could_not_be_scored_is_absent():

@@ -138,15 +138,15 @@ def test_validate_prints_every_default(command, recipe):
     ],
 )
 def test_seeds_that_are_not_clear_are_refused_before_ray_is_started(command, recipe, flags, message):
-    found = command("seeds", "--config", recipe(), "--folds", "3", *flags)
-    assert found.returncode == 2
-    assert message in found.stderr
+    process = command("seeds", "--config", recipe(), "--folds", "3", *flags)
+    assert process.returncode == 2
+    assert message in process.stderr
 
 
 def test_a_single_fold_is_refused(command, recipe):
-    found = command("seeds", "--config", recipe(), "--folds", "1")
-    assert found.returncode == 2
-    assert "--folds" in found.stderr
+    process = command("seeds", "--config", recipe(), "--folds", "1")
+    assert process.returncode == 2
+    assert "--folds" in process.stderr
 
 
 def test_a_job_file_takes_the_same_flags(repository):

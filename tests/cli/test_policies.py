@@ -154,8 +154,8 @@ def test_stored_decisions_are_compared(root, history, policies, script, texts, e
 
 
 def test_how_many_outcomes_more_are_needed_is_said():
-    found = SimpleNamespace(
+    comparison = SimpleNamespace(
         num_agree=6, num_differ=4, num_unknown=0, num_outcomes=10, num_unjudged=0, num_repeated=0, num_inexact=0,
         outcomes_needed=302, margin=0.1,
     )  # fmt: skip
-    assert list(comparison_lines(found))[-1].endswith("about 302 outcomes more are needed.")
+    assert list(comparison_lines(comparison))[-1].endswith("about 302 outcomes more are needed.")

@@ -161,7 +161,7 @@ def test_a_task_in_python_is_found_by_its_entry_point(tmp_path, monkeypatch):
     task = calm.task()
     problem, _ = next(task.load("train"))
     answer = {"reply": "STOP writing", "refund": 0, "articles": []}
-    assert [found.message for found in violations_of(task.constraints, problem, answer)] == [
+    assert [violation.message for violation in violations_of(task.constraints, problem, answer)] == [
         "STOP is shouted; write it in small letters"
     ]
 

@@ -56,14 +56,14 @@ def failed(status, body=BUSY, **headers):
 @pytest.fixture
 def pauses(monkeypatch):
     """The pauses between tries, instead of waiting for them."""
-    found = []
+    waits = []
 
     async def sleep(seconds):
-        found.append(seconds)
+        waits.append(seconds)
 
-    monkeypatch.setattr("raydebm_client.synchronous.time.sleep", found.append)
+    monkeypatch.setattr("raydebm_client.synchronous.time.sleep", waits.append)
     monkeypatch.setattr("raydebm_client.asynchronous.asyncio.sleep", sleep)
-    return found
+    return waits
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -74,13 +74,13 @@ def connect(request, pauses):
         def call(name, *args, **kwargs):
             if request.param == "sync":
                 with Raydebm("http://test", transport=httpx.MockTransport(service), **settings) as client:
-                    found = getattr(client, name)(*args, **kwargs)
-                    return list(found) if name == "stream" else found
+                    reply = getattr(client, name)(*args, **kwargs)
+                    return list(reply) if name == "stream" else reply
 
             async def run():
                 async with AsyncRaydebm("http://test", transport=httpx.MockTransport(service), **settings) as client:
                     if name == "stream":
-                        return [item async for item in client.stream(*args, **kwargs)]
+                        return [event async for event in client.stream(*args, **kwargs)]
                     return await getattr(client, name)(*args, **kwargs)
 
             return asyncio.run(run())
@@ -92,10 +92,10 @@ def connect(request, pauses):
 
 def test_triage_sends_what_was_given_and_reads_what_it_knows(connect):
     service = Service(ok(ACCEPTED))
-    found = connect(service)("triage", "6 x 7?", task="t", lambda_=2.0, num_samples=4)
+    triage = connect(service)("triage", "6 x 7?", task="t", lambda_=2.0, num_samples=4)
     assert service.bodies == [{"problem": "6 x 7?", "task": "t", "lambda": 2.0, "num_samples": 4}]
-    assert (found.accepted, found.answer, found.sigma, found.candidate.generator) == (True, "42", 0.5, "g")
-    assert found.raw["brand_new_field"] == 1
+    assert (triage.accepted, triage.answer, triage.sigma, triage.candidate.generator) == (True, "42", 0.5, "g")
+    assert triage.raw["brand_new_field"] == 1
 
 
 def test_a_misspelt_argument_is_refused_before_anything_is_sent(connect):
@@ -114,8 +114,8 @@ def test_the_key_goes_into_the_header(connect):
 def test_key_and_address_come_from_the_environment(monkeypatch):
     monkeypatch.setenv("RAYDEBM_API_KEY", "k")
     monkeypatch.setenv("RAYDEBM_BASE_URL", "http://there:1/v1/")
-    found = calls.Settings.of(None, None, 1.0, 0)
-    assert (found.base_url, found.headers) == ("http://there:1", {"Authorization": "Bearer k"})
+    settings = calls.Settings.of(None, None, 1.0, 0)
+    assert (settings.base_url, settings.headers) == ("http://there:1", {"Authorization": "Bearer k"})
 
 
 @pytest.mark.parametrize(
@@ -221,12 +221,12 @@ def test_a_batch_is_cut_into_requests_and_failures_stay_in_their_place(connect):
     size = calls.BATCH_SIZE
     service = Service(ok({"data": [good] * size}), ok({"data": [error]}))
 
-    found = connect(service)("batch", ["?"] * (size + 1), task="t", max_parallel=3)
+    replies = connect(service)("batch", ["?"] * (size + 1), task="t", max_parallel=3)
 
     assert [len(body["requests"]) for body in service.bodies] == [size, 1]
     assert service.bodies[1] == {"requests": [{"task": "t", "problem": "?"}], "max_parallel": 3}
-    assert all(isinstance(item, TriageResult) for item in found[:size])
-    assert (found[size].status, found[size].code) == (422, "not_a_problem")
+    assert all(isinstance(reply, TriageResult) for reply in replies[:size])
+    assert (replies[size].status, replies[size].code) == (422, "not_a_problem")
 
 
 @pytest.mark.parametrize(
@@ -239,23 +239,23 @@ def test_a_batch_request_that_fails_costs_its_own_problems_only(connect, lost, s
     size = calls.BATCH_SIZE
     service = Service(ok({"data": [good] * size}), lost(), ok({"data": [good]}))
 
-    found = connect(service, max_retries=0)("batch", ["?"] * (2 * size + 1))
+    replies = connect(service, max_retries=0)("batch", ["?"] * (2 * size + 1))
 
-    assert [isinstance(item, TriageResult) for item in found] == [True] * size + [False] * size + [True]
-    assert {item.status for item in found[size : 2 * size]} == {status}
+    assert [isinstance(reply, TriageResult) for reply in replies] == [True] * size + [False] * size + [True]
+    assert {reply.status for reply in replies[size : 2 * size]} == {status}
 
 
 def test_scores_keep_the_order(connect):
     items = [{"index": 0, "score": 2.0, "energy": -2.0}, {"index": 1, "score": None, "error": "no answer"}]
     service = Service(ok({"data": items, "model": "m"}))
-    found = connect(service)("score", "?", ["a", "b"], lambda_=0.0)
+    scores = connect(service)("score", "?", ["a", "b"], lambda_=0.0)
     assert service.bodies == [{"problem": "?", "candidates": ["a", "b"], "lambda": 0.0}]
-    assert [item.score for item in found.data] == [2.0, None]
+    assert [entry.score for entry in scores.data] == [2.0, None]
 
 
 def test_rerank(connect):
     service = Service(ok({"results": [{"index": 1, "relevance_score": 3.0, "mu": -3.0}], "task": "t"}))
-    found = connect(service)("rerank", "?", ["a", {"text": "b"}], top_n=1, task="t")
+    ranking = connect(service)("rerank", "?", ["a", {"text": "b"}], top_n=1, task="t")
     assert service.bodies[0] == {
         "query": "?",
         "documents": ["a", {"text": "b"}],
@@ -263,13 +263,13 @@ def test_rerank(connect):
         "return_documents": False,
         "raydebm": {"task": "t"},
     }
-    assert (found.results[0].index, found.results[0].relevance_score, found.task) == (1, 3.0, "t")
+    assert (ranking.results[0].index, ranking.results[0].relevance_score, ranking.task) == (1, 3.0, "t")
 
 
 def test_rewards_are_asked_for_in_the_trainers_shape(connect):
     service = Service(ok({"rewards": [1, -10.0]}))
-    found = connect(service)("rewards", ["p", "p"], ["a", "b"], task="t", sigma_weight=0.5)
-    assert found == [1.0, -10.0]
+    rewards = connect(service)("rewards", ["p", "p"], ["a", "b"], task="t", sigma_weight=0.5)
+    assert rewards == [1.0, -10.0]
     assert service.bodies == [{"query": ["a", "b"], "prompts": ["p", "p"]}]
     assert dict(service.requests[0].url.params) == {"task": "t", "sigma_weight": "0.5"}
 

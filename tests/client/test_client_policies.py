@@ -74,50 +74,50 @@ def ask(request):
 
 
 def test_the_policies_are_listed_with_their_history(ask):
-    found, sent = ask({"first": FIRST, "second": SECOND, "history": [CHANGE]}, "list", task="gsm8k")
+    policies, sent = ask({"first": FIRST, "second": SECOND, "history": [CHANGE]}, "list", task="gsm8k")
 
     assert (sent.method, str(sent.url)) == ("GET", "http://test/v1/policies?task=gsm8k")
-    assert (found.first.version, found.first.percent, found.second.percent) == ("v1", None, 5.0)
-    assert (found.history[0].action, found.history[0].by) == ("promote", "admin")
+    assert (policies.first.version, policies.first.percent, policies.second.percent) == ("v1", None, 5.0)
+    assert (policies.history[0].action, policies.history[0].by) == ("promote", "admin")
 
 
 def test_without_a_trial_there_is_no_second_policy(ask):
-    found, sent = ask({"first": FIRST, "second": None, "history": []}, "list")
+    policies, sent = ask({"first": FIRST, "second": None, "history": []}, "list")
 
-    assert (str(sent.url), found.second, found.history) == ("http://test/v1/policies", None, [])
+    assert (str(sent.url), policies.second, policies.history) == ("http://test/v1/policies", None, [])
 
 
 def test_a_trial_sends_the_policy_with_its_share(ask):
-    found, sent = ask({"second": SECOND, "applied": True}, "try_policy", {"rule": "paper"}, percent=5.0, reason="fewer")
+    trial, sent = ask({"second": SECOND, "applied": True}, "try_policy", {"rule": "paper"}, percent=5.0, reason="fewer")
 
     assert sent.url.path == "/v1/policies/try"
     assert json.loads(sent.content) == {"policy": {"rule": "paper"}, "percent": 5.0, "reason": "fewer"}
-    assert (found.second.version, found.applied) == ("v2", True)
+    assert (trial.second.version, trial.applied) == ("v2", True)
 
 
 def test_a_dropped_trial_leaves_none(ask):
-    found, sent = ask({"second": None, "applied": True}, "drop", task="gsm8k")
+    trial, sent = ask({"second": None, "applied": True}, "drop", task="gsm8k")
 
     assert (sent.url.path, json.loads(sent.content)) == ("/v1/policies/drop", {"task": "gsm8k"})
-    assert found.second is None
+    assert trial.second is None
 
 
 @pytest.mark.parametrize(("method", "route"), [("promote", "promote"), ("roll_back", "rollback")])
 def test_a_change_is_read_with_whether_it_is_applied(ask, method, route):
-    found, sent = ask({"change": CHANGE, "applied": False}, method, reason="p = 0.01")
+    reply, sent = ask({"change": CHANGE, "applied": False}, method, reason="p = 0.01")
 
     assert (sent.url.path, json.loads(sent.content)) == (f"/v1/policies/{route}", {"reason": "p = 0.01"})
     assert "idempotency-key" in sent.headers  # sent twice, it is one change
-    assert (found.change.version, found.change.replaced, found.applied) == ("v2", "v1", False)
+    assert (reply.change.version, reply.change.replaced, reply.applied) == ("v2", "v1", False)
 
 
 def test_a_comparison_reads_both_figures(ask):
     since = datetime(2026, 1, 31, tzinfo=UTC)
-    found, sent = ask(COMPARISON, "compare", since=since, margin=0.02)
+    comparison, sent = ask(COMPARISON, "compare", since=since, margin=0.02)
 
     assert dict(sent.url.params) == {"margin": "0.02", "since": "2026-01-31T00:00:00+00:00"}
-    assert (found.first.accuracy, found.second.version, found.outcomes_needed) == (0.75, "v2", 120)
-    assert found.raw["margin"] == 0.05
+    assert (comparison.first.accuracy, comparison.second.version, comparison.outcomes_needed) == (0.75, "v2", 120)
+    assert comparison.raw["margin"] == 0.05
 
 
 def test_who_is_no_admin_is_told_so(ask):

@@ -72,10 +72,10 @@ def test_nothing_that_was_written_becomes_markup(text):
 
 
 def test_score_and_rerank_tables_escape_too():
-    item = {"index": 0, "score": 1.0, "relevance_score": 1.0, "answer": HOSTILE, "mu": None, "sigma": None}
-    for found in (score_result({"data": [item]}), rerank_result({"results": [item]})):
-        assert "<script" not in found._repr_html_()
-        assert "not scored" in found._repr_html_()
+    entry = {"index": 0, "score": 1.0, "relevance_score": 1.0, "answer": HOSTILE, "mu": None, "sigma": None}
+    for table in (score_result({"data": [entry]}), rerank_result({"results": [entry]})):
+        assert "<script" not in table._repr_html_()
+        assert "not scored" in table._repr_html_()
 
 
 def test_a_decision_without_candidates_has_a_head_only():

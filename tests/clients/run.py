@@ -95,14 +95,14 @@ def outcome(name: str, url: str) -> dict[str, object]:
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=own, check=False)
     if done.returncode:
         return {"versions": {}, "uses": {use: [False, done.stderr.strip()[-300:]] for use in USES}}
-    found: dict[str, object] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+    report: dict[str, object] = json.loads(done.stdout.strip().splitlines()[-1])
+    return report
 
 
-def table(found: Mapping[str, dict[str, object]]) -> str:
+def table(outcomes: Mapping[str, dict[str, object]]) -> str:
     """The results as Markdown."""
     lines = [f"| client | {' | '.join(USES)} |", f"|---|{'---|' * len(USES)}"]
-    for name, each in found.items():
+    for name, each in outcomes.items():
         versions, uses = each["versions"], each["uses"]
         assert isinstance(versions, dict)
         assert isinstance(uses, dict)
@@ -125,12 +125,12 @@ def main() -> None:
     parser.add_argument("names", nargs="*", choices=[*CLIENTS, []], help="clients; default: all of them")
     parser.add_argument("--write", type=Path, help="a document whose table between the marks is replaced")
     args = parser.parse_args()
-    found = {}
+    outcomes = {}
     with service() as url:
         for name in args.names or CLIENTS:
             print(f"{name} ...", file=sys.stderr, flush=True)
-            found[name] = outcome(name, url)
-    result = table(found)
+            outcomes[name] = outcome(name, url)
+    result = table(outcomes)
     print(result)
     if args.write is not None:
         begin, end = "<!-- results -->\n", "<!-- end of results -->"
@@ -142,7 +142,7 @@ def main() -> None:
         args.write.write_text(text, encoding="utf-8")
     failed = [
         f"{name}: {use}"
-        for name, each in found.items()
+        for name, each in outcomes.items()
         for use, (is_right, _) in dict(each["uses"]).items()  # type: ignore[call-overload]
         if not is_right
     ]

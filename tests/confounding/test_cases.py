@@ -87,7 +87,7 @@ def test_without_a_case_there_is_no_table_of_them(make_pool):
 
 
 def test_the_report_has_them_as_strict_json(pools):
-    found = confounding_report(pools, sources=Sources(), settings=ConfoundingSettings(lambda_=1.0))
-    kept = json.loads(json.dumps(found.to_json()["cases"], allow_nan=False))
-    assert [case["problem_id"] for case in kept["cases"]] == ["d", "a"]
-    assert "Wrong selections where a right answer was there" in [table.title for table in found.tables()]
+    report = confounding_report(pools, sources=Sources(), settings=ConfoundingSettings(lambda_=1.0))
+    parsed = json.loads(json.dumps(report.to_json()["cases"], allow_nan=False))
+    assert [case["problem_id"] for case in parsed["cases"]] == ["d", "a"]
+    assert "Wrong selections where a right answer was there" in [table.title for table in report.tables()]

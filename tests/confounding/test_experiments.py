@@ -91,8 +91,8 @@ def test_a_variant_is_about_the_problems_that_have_such_texts(make_pool):
         make_pool((1, {"text": "4", "generator": "a"}), (0, {"text": "5", "generator": "b"}), problem_id="q"),
     ]
 
-    found = style_ablation(pools, RuleScorer(likes_headings), lambda_=1.0, bootstrap=bootstrap_of(pools))
-    row = next(row for row in found if row.name == "code only")
+    rows = style_ablation(pools, RuleScorer(likes_headings), lambda_=1.0, bootstrap=bootstrap_of(pools))
+    row = next(row for row in rows if row.name == "code only")
 
     assert (row.num_candidates, row.screen.num_problems) == (2, 1)
     assert (row.screen.accuracy["ours"].value, row.ours_by_original.value) == (1.0, 0.0)

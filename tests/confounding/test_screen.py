@@ -32,27 +32,27 @@ def screened(pools, **options):
     return screen(pools, lambda_=1.0, bootstrap=bootstrap, **options)
 
 
-def rows_of(found):
-    return {row.generator: row for row in found.generators}
+def rows_of(screening):
+    return {row.generator: row for row in screening.generators}
 
 
 def test_an_energy_that_knows_only_the_writer_by_hand(pools):
     """``a`` always -1, ``b`` always +1: all the variance of correct answers' energies is the writer's."""
-    found = screened(pools(lambda correct, name, problem: -1.0 if name == "a" else 1.0))
+    screening = screened(pools(lambda correct, name, problem: -1.0 if name == "a" else 1.0))
 
-    rows = rows_of(found)
+    rows = rows_of(screening)
     assert (rows["a"].pick_share.value, rows["b"].pick_share.value) == (1.0, 0.0)
     assert (rows["a"].correct_share.value, rows["a"].excess.value) == (0.5, 0.5)
     assert (rows["a"].energy_correct.value, rows["a"].energy_incorrect.value) == (-1.0, -1.0)
     assert (rows["a"].offset.value, rows["b"].offset.value) == (-1.0, 1.0)
-    assert (found.spread.value, found.spread_range.value, found.spread_in_problem.value) == (1.0, 2.0, 1.0)
-    assert found.identity_share.value == 1.0
-    assert found.within_auroc.value == 0.5
-    assert (found.gap_within.value, found.relative_spread.value) == (0.0, None)
-    assert found.pairs_within.value == 0.5
-    assert found.pairs_between.value == 0.5
-    assert found.accuracy["ours"].value == 0.0  # a tie between the two by ``a``, and the first of them is wrong
-    assert len(found.warnings()) == 4
+    assert (screening.spread.value, screening.spread_range.value, screening.spread_in_problem.value) == (1.0, 2.0, 1.0)
+    assert screening.identity_share.value == 1.0
+    assert screening.within_auroc.value == 0.5
+    assert (screening.gap_within.value, screening.relative_spread.value) == (0.0, None)
+    assert screening.pairs_within.value == 0.5
+    assert screening.pairs_between.value == 0.5
+    assert screening.accuracy["ours"].value == 0.0  # a tie between the two by ``a``, and the first of them is wrong
+    assert len(screening.warnings()) == 4
 
 
 def test_picks_of_a_generator_are_about_the_problems_that_it_answered(make_pool, pools):
@@ -87,28 +87,28 @@ def test_an_energy_that_knows_only_the_writer_ranks_nobody_within(make_pool):
 
 def test_what_could_not_be_tested_is_said(make_pool):
     """One answer by each of two generators, without energies."""
-    found = screened([make_pool((1, {"generator": "a"}), (0, {"generator": "b"}))])
+    screening = screened([make_pool((1, {"generator": "a"}), (0, {"generator": "b"}))])
 
-    assert found.warnings() == ()
-    assert found.verdict().startswith("nothing could be tested")
+    assert screening.warnings() == ()
+    assert screening.verdict().startswith("nothing could be tested")
 
 
 def test_a_screen_that_could_test_everything_names_nothing_untested(pools):
-    found = screened(pools(lambda correct, name, problem: -2.0 * correct + 0.1 * ((name == "a") == problem % 2)))
+    screening = screened(pools(lambda correct, name, problem: -2.0 * correct + 0.1 * ((name == "a") == problem % 2)))
 
-    assert found.untested() == ()
-    assert found.verdict() == "nothing found that points to a shortcut"
+    assert screening.untested() == ()
+    assert screening.verdict() == "nothing found that points to a shortcut"
 
 
 def test_an_energy_that_knows_only_correctness_has_no_spread_and_no_warning(pools):
-    found = screened(pools(lambda correct, name, problem: 1.0 - 2.0 * correct))
+    screening = screened(pools(lambda correct, name, problem: 1.0 - 2.0 * correct))
 
-    assert found.spread.value == 0.0
-    assert found.identity_share.value is None
-    assert found.within_auroc.value == 1.0
-    assert found.pairs_within.value == found.pairs_between.value == 1.0
-    assert (found.accuracy["ours"].value, found.accuracy["best generator"].value) == (1.0, 0.5)
-    assert found.ours_minus_best_generator.value == 0.5
+    assert screening.spread.value == 0.0
+    assert screening.identity_share.value is None
+    assert screening.within_auroc.value == 1.0
+    assert screening.pairs_within.value == screening.pairs_between.value == 1.0
+    assert (screening.accuracy["ours"].value, screening.accuracy["best generator"].value) == (1.0, 0.5)
+    assert screening.ours_minus_best_generator.value == 0.5
 
 
 def test_the_scale_of_the_energies_does_not_change_what_has_no_unit(pools):
@@ -137,10 +137,10 @@ def test_difficult_problems_spread_energies_but_not_within_problems(make_pool):
         for index, rows in enumerate([*easy, *hard])
     ]
 
-    found = screened(pools)
+    screening = screened(pools)
 
-    assert found.spread.value == 1.5
-    assert found.spread_in_problem.value == 0.0
+    assert screening.spread.value == 1.5
+    assert screening.spread_in_problem.value == 0.0
 
 
 def test_one_answer_a_generator_leaves_the_ranking_over_problems(make_pool):
@@ -151,10 +151,10 @@ def test_one_answer_a_generator_leaves_the_ranking_over_problems(make_pool):
         rows = ((1, {"generator": right, "members": (-1.0,)}), (0, {"generator": wrong, "members": (1.0,)}))
         pools.append(make_pool(*rows, problem_id=f"p{index}"))
 
-    found = screened(pools)
+    screening = screened(pools)
 
-    assert (found.pairs_within.value, found.pairs_within.n) == (None, 0)
-    assert found.within_auroc.value == 1.0
+    assert (screening.pairs_within.value, screening.pairs_within.n) == (None, 0)
+    assert screening.within_auroc.value == 1.0
 
 
 def test_unlabeled_unscored_and_greedy_candidates_take_no_part(make_pool):
@@ -165,27 +165,27 @@ def test_unlabeled_unscored_and_greedy_candidates_take_no_part(make_pool):
         (1, {"generator": "b", "members": None}),
         (1, {"generator": "b", "members": (-8.0,), "greedy": True}),
     )
-    found = screened([make_pool(*rows, problem_id=f"p{index}") for index in range(6)])
+    screening = screened([make_pool(*rows, problem_id=f"p{index}") for index in range(6)])
 
-    rows = rows_of(found)
+    rows = rows_of(screening)
     assert (rows["b"].num_candidates, rows["b"].num_correct) == (6, 0)
     assert rows["a"].pick_share.value == 1.0
     assert rows["b"].energy_correct.value is None
 
 
 def test_a_generator_with_few_correct_answers_has_no_mean_to_compare(pools):
-    found = screened(pools(lambda correct, name, problem: -1.0 if name == "a" else 1.0, count=4))
+    screening = screened(pools(lambda correct, name, problem: -1.0 if name == "a" else 1.0, count=4))
 
-    assert found.spread.value is None
-    assert found.identity_share.value == 1.0
+    assert screening.spread.value is None
+    assert screening.identity_share.value == 1.0
 
 
 def test_the_best_generator_is_the_one_that_validation_chose(pools):
-    found = screened(
+    screening = screened(
         pools(lambda correct, name, problem: 1.0 - 2.0 * correct, rows=((1, "a"), (0, "b"))), best_generator="b"
     )
 
-    assert found.accuracy["best generator"].value == 0.0
+    assert screening.accuracy["best generator"].value == 0.0
 
 
 def test_other_energies_replace_those_of_the_pools(make_pool):

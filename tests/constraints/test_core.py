@@ -16,25 +16,27 @@ def constraint(*findings, **fields):
 
 
 def test_the_message_is_filled_with_the_findings_values():
-    found = violations_of(
+    violations = violations_of(
         [constraint(Finding(penalty=0.5, values={"day": 2, "field": "dinner"}), message="day {day}: {field} missing")],
         PROBLEM,
         None,
     )
 
-    assert found == (Violation(constraint="c", penalty=0.5, weight=1.0, message="day 2: dinner missing"),)
+    assert violations == (Violation(constraint="c", penalty=0.5, weight=1.0, message="day 2: dinner missing"),)
 
 
 def test_a_finding_may_bring_its_own_message():
-    (found,) = violations_of([constraint(Finding(penalty=1.0, message="odd"), message="even")], PROBLEM, None)
+    (violation,) = violations_of([constraint(Finding(penalty=1.0, message="odd"), message="even")], PROBLEM, None)
 
-    assert found.message == "odd"
+    assert violation.message == "odd"
 
 
 def test_braces_in_a_value_are_text():
-    (found,) = violations_of([constraint(Finding(penalty=1.0, values={"x": "{y}"}), message="got {x}")], PROBLEM, None)
+    (violation,) = violations_of(
+        [constraint(Finding(penalty=1.0, values={"x": "{y}"}), message="got {x}")], PROBLEM, None
+    )
 
-    assert found.message == "got {y}"
+    assert violation.message == "got {y}"
 
 
 def test_constraints_that_hold_give_nothing():

@@ -18,14 +18,17 @@ PROBLEM = Problem(
 )
 
 
-def found(answer, **tree):
+def violations(answer, **tree):
     """(penalty, message) of every violation."""
     constraint = compile_rule(read_rule({"name": "c", **tree}))
-    return [(pytest.approx(found.penalty), found.message) for found in violations_of([constraint], PROBLEM, answer)]
+    return [
+        (pytest.approx(violation.penalty), violation.message)
+        for violation in violations_of([constraint], PROBLEM, answer)
+    ]
 
 
 def cost(answer, **tree):
-    return math.fsum(penalty.expected for penalty, _ in found(answer, **tree))
+    return math.fsum(penalty.expected for penalty, _ in violations(answer, **tree))
 
 
 # ---- bounds ----------------------------------------------------------------------------------------------------------
@@ -77,7 +80,7 @@ def test_several_values_count_one_nth_each():
 def test_a_message_has_the_values_at_hand():
     message = "{path}: {value:,.2f} is {excess:,.2f} over the {bound} {limit}"
 
-    assert found({"x": 1312.5}, rule="compare", value="answer.x", at_most="problem.budget", message=message) == [
+    assert violations({"x": 1312.5}, rule="compare", value="answer.x", at_most="problem.budget", message=message) == [
         (1.0, "answer.x: 1,312.50 is 1,212.50 over the at most 100")
     ]
 
@@ -85,31 +88,31 @@ def test_a_message_has_the_values_at_hand():
 def test_an_item_without_the_value_is_noticed_only_with_each():
     answer = {"items": [{"price": 5}, {}]}
 
-    assert found(answer, rule="compare", value="answer.items[].price", at_most=10) == []
-    assert found(answer, rule="compare", each="answer.items", value="price", at_most=10) == [
+    assert violations(answer, rule="compare", value="answer.items[].price", at_most=10) == []
+    assert violations(answer, rule="compare", each="answer.items", value="price", at_most=10) == [
         (0.5, "answer.items[1].price is missing")
     ]
-    assert found(answer, rule="compare", each="answer.items", value="price", at_most=10, if_missing="pass") == []
+    assert violations(answer, rule="compare", each="answer.items", value="price", at_most=10, if_missing="pass") == []
 
 
 def test_a_message_that_needs_a_value_is_not_used_where_there_is_none():
-    assert found({}, rule="compare", value="answer.x", at_most=1, message="{excess} too much") == [
+    assert violations({}, rule="compare", value="answer.x", at_most=1, message="{excess} too much") == [
         (1.0, "answer.x is missing")
     ]
 
 
 def test_a_limit_that_is_not_there_is_a_violation_that_says_so():
-    assert found({"x": 1}, rule="compare", value="answer.x", at_most="problem.limit") == [
+    assert violations({"x": 1}, rule="compare", value="answer.x", at_most="problem.limit") == [
         (1.0, "c: the limit problem.limit is not there")
     ]
 
 
 def test_sum():
     answer = {"items": [{"price": 60}, {"price": 90}]}
-    assert found(answer, rule="sum", value="answer.items[].price", at_most="problem.budget") == [
+    assert violations(answer, rule="sum", value="answer.items[].price", at_most="problem.budget") == [
         (0.5, "the sum of answer.items[].price is 150; it must be at most 100")
     ]
-    assert found({"items": []}, rule="sum", value="answer.items[].price", at_most=1) == []
+    assert violations({"items": []}, rule="sum", value="answer.items[].price", at_most=1) == []
 
 
 @pytest.mark.parametrize(
@@ -122,11 +125,11 @@ def test_sum():
     ],
 )
 def test_a_sum_that_cannot_be_made_is_a_violation(items, message):
-    assert found({"items": items}, rule="sum", each="answer.items", value="price", at_most=5) == [(1.0, message)]
+    assert violations({"items": items}, rule="sum", each="answer.items", value="price", at_most=5) == [(1.0, message)]
 
 
 def test_count():
-    assert found({"x": [1, 2, 3]}, rule="count", of="answer.x", at_most=2) == [
+    assert violations({"x": [1, 2, 3]}, rule="count", of="answer.x", at_most=2) == [
         (0.5, "answer.x has 3 item(s); it must have at most 2")
     ]
     assert cost({}, rule="count", of="answer.x", at_least=2) == 1.0
@@ -137,7 +140,7 @@ def test_count():
 
 
 def test_unique():
-    assert found({"x": ["a", "b", "a", "a"]}, rule="unique", value="answer.x") == [
+    assert violations({"x": ["a", "b", "a", "a"]}, rule="unique", value="answer.x") == [
         (0.5, "answer.x has a 3 times; each may come once")
     ]
     assert cost({"x": [1, 1.0, True]}, rule="unique", value="answer.x") == pytest.approx(1 / 3)
@@ -146,11 +149,11 @@ def test_unique():
 
 
 def test_member():
-    assert found({"x": ["a", "c"]}, rule="member", value="answer.x", table="problem.catalog[].id") == [
+    assert violations({"x": ["a", "c"]}, rule="member", value="answer.x", table="problem.catalog[].id") == [
         (0.5, "answer.x[1] is c, which is not one of a, b")
     ]
     assert cost({"x": "A"}, rule="member", value="answer.x", table=["a"], ignore_case=True) == 0
-    assert found({"x": "a"}, rule="member", value="answer.x", table=["a"], negate=True) == [
+    assert violations({"x": "a"}, rule="member", value="answer.x", table=["a"], negate=True) == [
         (1.0, "answer.x is a, which is not allowed")
     ]
     assert cost({"x": "a"}, rule="member", value="answer.x", table="problem.budget") == 1.0
@@ -160,13 +163,13 @@ def test_a_long_table_is_looked_up_once():
     """20,000 values in a table of 20,000 rows: row by row it would be 400 million comparisons."""
     names = [f"n{index}" for index in range(20_000)]
 
-    assert found({"x": names}, rule="member", value="answer.x", table=names) == []
+    assert violations({"x": names}, rule="member", value="answer.x", table=names) == []
 
 
 def test_required():
     answer = {"days": [{"lunch": "x", "dinner": " "}, {"lunch": 0, "dinner": "y"}]}
 
-    assert found(answer, rule="required", of="answer.days", fields=["lunch", "dinner"]) == [
+    assert violations(answer, rule="required", of="answer.days", fields=["lunch", "dinner"]) == [
         (0.25, "answer.days[0].dinner is missing or empty")
     ]
     assert cost(answer, rule="required", of="answer.days", fields=["dinner"], allow_empty=True) == 0
@@ -175,24 +178,26 @@ def test_required():
 
 
 def test_more_than_twenty_places_are_summed_up():
-    violations = found({"x": [2] * 50}, rule="compare", value="answer.x", at_most=1)
+    places = violations({"x": [2] * 50}, rule="compare", value="answer.x", at_most=1)
 
-    assert len(violations) == 20
-    assert violations[-1][1] == "and 31 more places like these"
-    assert sum(penalty.expected for penalty, _ in violations) == pytest.approx(1.0)
+    assert len(places) == 20
+    assert places[-1][1] == "and 31 more places like these"
+    assert sum(penalty.expected for penalty, _ in places) == pytest.approx(1.0)
 
 
 # ---- text, schema, expressions ---------------------------------------------------------------------------------------
 
 
 def test_matches():
-    assert found({"x": "no thanks"}, rule="matches", value="answer.x", pattern="(?i)sorry") == [
+    assert violations({"x": "no thanks"}, rule="matches", value="answer.x", pattern="(?i)sorry") == [
         (1.0, "answer.x is no thanks, which does not match (?i)sorry")
     ]
     assert cost({"x": "ab"}, rule="matches", value="answer.x", pattern="a") == 0
     assert cost({"x": "ab"}, rule="matches", value="answer.x", pattern="a", whole=True) == 1
     assert cost({"x": "ab"}, rule="matches", value="answer.x", pattern="c", negate=True) == 0
-    assert found({"x": 5}, rule="matches", value="answer.x", pattern="5") == [(1.0, "answer.x must be text, got 5")]
+    assert violations({"x": 5}, rule="matches", value="answer.x", pattern="5") == [
+        (1.0, "answer.x must be text, got 5")
+    ]
 
 
 def test_a_pattern_that_ruins_backtracking_engines_takes_no_time():
@@ -201,7 +206,9 @@ def test_a_pattern_that_ruins_backtracking_engines_takes_no_time():
 
 def test_holds():
     assert cost({"a": 2, "b": 2}, rule="holds", that="answer.a == answer.b") == 0
-    assert found({"a": 2}, rule="holds", that="answer.a > `3`", message="a is too small") == [(1.0, "a is too small")]
+    assert violations({"a": 2}, rule="holds", that="answer.a > `3`", message="a is too small") == [
+        (1.0, "a is too small")
+    ]
     assert cost({}, rule="holds", that="answer.a > `3`") == 1.0
 
 

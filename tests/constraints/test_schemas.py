@@ -39,7 +39,7 @@ def test_each_fault_more_costs_more():
     problem = Problem(task="t", problem_id="p", prompt="?")
 
     def cost(answer):
-        return sum(found.penalty for found in violations_of([constraint], problem, answer))
+        return sum(violation.penalty for violation in violations_of([constraint], problem, answer))
 
     assert cost({"days": []}) == 0
     assert cost({}) == pytest.approx(1 / 2)

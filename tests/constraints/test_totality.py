@@ -72,7 +72,7 @@ of_values = st.tuples(
 
 def tree(kind, *parts):
     return st.tuples(commons, *parts).map(
-        lambda found: {"rule": kind} | {k: v for part in found for k, v in part.items()}
+        lambda fragments: {"rule": kind} | {k: v for part in fragments for k, v in part.items()}
     )
 
 
@@ -98,12 +98,12 @@ def check(tree, answer):
 @settings(max_examples=1500)
 @given(rules, answers)
 def test_checking_is_total(tree, answer):
-    found = check(tree, answer)
+    violations = check(tree, answer)
     cap = tree["penalty"].get("cap", 1.0) if isinstance(tree["penalty"], dict) else 1.0
 
-    assert all(0 < violation.penalty < math.inf and violation.message.encode() for violation in found)
-    assert math.fsum(violation.penalty for violation in found) <= cap * (1 + 1e-6) + 1e-5
-    assert check(tree, answer) == found
+    assert all(0 < violation.penalty < math.inf and violation.message.encode() for violation in violations)
+    assert math.fsum(violation.penalty for violation in violations) <= cap * (1 + 1e-6) + 1e-5
+    assert check(tree, answer) == violations
 
 
 @given(rules)
@@ -119,7 +119,7 @@ limits = st.integers(-1000, 1000) | st.floats(-1e6, 1e6)
 def test_a_greater_excess_never_costs_less(limit, first, second, cap):
     small, large = sorted([first, second])
     rule = {"name": "c", "rule": "compare", "value": "answer", "at_most": limit, "penalty": {"cap": cap}}
-    cost = [sum(found.penalty for found in check(rule, limit + excess)) for excess in (small, large)]
+    cost = [sum(violation.penalty for violation in check(rule, limit + excess)) for excess in (small, large)]
 
     assert cost[0] <= cost[1]
 
@@ -127,7 +127,7 @@ def test_a_greater_excess_never_costs_less(limit, first, second, cap):
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=8))
 def test_one_more_repeat_never_costs_less(values):
     rule = {"name": "c", "rule": "unique", "value": "answer"}
-    cost = [sum(found.penalty for found in check(rule, found)) for found in (values, [*values, *values[:1]])]
+    cost = [sum(violation.penalty for violation in check(rule, answer)) for answer in (values, [*values, *values[:1]])]
 
     assert cost[0] <= cost[1] + 1e-9
 
@@ -137,7 +137,7 @@ def test_one_more_field_that_is_missing_never_costs_less(present, lost):
     rule = {"name": "c", "rule": "required", "fields": list("abcde")}
     full = dict.fromkeys(present, 1)
     cost = [
-        sum(found.penalty for found in check(rule, answer))
+        sum(violation.penalty for violation in check(rule, answer))
         for answer in (full, {name: 1 for name in full if name != lost})
     ]
 
@@ -155,6 +155,6 @@ def test_a_rule_that_holds_says_nothing(prices, budget):
 @given(st.lists(st.text("ab", max_size=2), max_size=6), st.lists(st.text("ab", max_size=2), max_size=6))
 def test_membership_is_membership(values, table):
     rule = {"name": "c", "rule": "member", "value": "answer", "table": table}
-    penalty = sum(found.penalty for found in check(rule, values))
+    penalty = sum(violation.penalty for violation in check(rule, values))
 
     assert math.isclose(penalty, sum(value not in table for value in values) / max(1, len(values)))

@@ -150,8 +150,8 @@ def _has_requests(base: str, number: float) -> bool:
 
 def _count(base: str) -> dict[str, int]:
     with urllib.request.urlopen(f"{base}/count", timeout=60) as reply:
-        found: dict[str, int] = json.loads(reply.read())
-    return found
+        counts: dict[str, int] = json.loads(reply.read())
+    return counts
 
 
 @contextmanager
@@ -173,11 +173,12 @@ def main() -> int:
     for seed in range(given.seeds):
         kills = [("worker", "driver")[index % 2] for index in range(given.kills)]
         with tempfile.TemporaryDirectory() as folder:
-            found = weather(Storm(seed=seed, num_requests=given.requests), Path(folder), kills=kills)
-        broken += bool(found.wrong)
+            damage = weather(Storm(seed=seed, num_requests=given.requests), Path(folder), kills=kills)
+        broken += bool(damage.wrong)
         sys.stdout.write(
-            f"seed {seed}: killed {dict(found.kills)}, {found.num_answers} answers, {found.num_failed} refused, "
-            f"{found.paid_twice} paid twice, {found.seconds:.0f} s{''.join(f'; {each}' for each in found.wrong[:5])}\n"
+            f"seed {seed}: killed {dict(damage.kills)}, {damage.num_answers} answers, {damage.num_failed} refused, "
+            f"{damage.paid_twice} paid twice, {damage.seconds:.0f} s"
+            f"{''.join(f'; {each}' for each in damage.wrong[:5])}\n"
         )
         sys.stdout.flush()
     return 1 if broken else 0

@@ -100,13 +100,13 @@ def _epochs(run: Path) -> int:
 
 
 def _workers(run: Path) -> list[int]:
-    found: set[int] = set()
+    pids: set[int] = set()
     for file in run.glob("scorer/progress/*.epochs/starts.json"):
         try:
-            found.update(json.loads(file.read_text())["pids"])
+            pids.update(json.loads(file.read_text())["pids"])
         except (FileNotFoundError, ValueError):  # it is being replaced
             continue
-    return sorted(found)
+    return sorted(pids)
 
 
 def main() -> int:
@@ -119,10 +119,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         trainings = Trainings(Path(folder))
         for seed in range(given.seeds):
-            found = trainings.damaged(seed, kills=kills)
-            broken += bool(found.wrong)
-            faults = "".join(f"; {each}" for each in found.wrong)
-            sys.stdout.write(f"seed {seed}: killed {dict(found.kills)}, {found.seconds:.0f} s{faults}\n")
+            damage = trainings.damaged(seed, kills=kills)
+            broken += bool(damage.wrong)
+            faults = "".join(f"; {each}" for each in damage.wrong)
+            sys.stdout.write(f"seed {seed}: killed {dict(damage.kills)}, {damage.seconds:.0f} s{faults}\n")
             sys.stdout.flush()
     return 1 if broken else 0
 

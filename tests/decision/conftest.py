@@ -81,12 +81,12 @@ class TableScorer:
         self.members = members
 
     async def score(self, problem, candidates):
-        found = []
+        energies = []
         for candidate in candidates:
             members = self.members[candidate.candidate_id]
             broken = any(math.isnan(energy) for energy in members)
-            found.append(None if broken else Energies(candidate_id=candidate.candidate_id, members=members))
-        return found
+            energies.append(None if broken else Energies(candidate_id=candidate.candidate_id, members=members))
+        return energies
 
 
 def candidate(candidate_id, text, *, pass_index=1, problem_id="p", error="HTTP 500", **fields):

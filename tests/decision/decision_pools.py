@@ -27,7 +27,7 @@ def scored(name, answer, members=None, *, author="g", penalty=0.0, proof=None, p
 
 def labelled(problem_id, candidates, right=(), *, worth=None):
     """The pool with label 1 for answers in ``right`` and 0 for others, or with the given worth by candidate."""
-    values = [float(item.report.vote_key in right) for item in candidates] if worth is None else worth
+    values = [float(candidate.report.vote_key in right) for candidate in candidates] if worth is None else worth
     return LabelledPool(problem_id=problem_id, candidates=candidates, worth=np.array(values, dtype=np.float64))
 
 

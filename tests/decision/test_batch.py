@@ -41,17 +41,17 @@ POOLS = [
 def test_decisions_about_many_pools_are_those_about_each(policy, passes_left):
     together = decide_pools(POOLS, passes_left=[passes_left] * len(POOLS), policy=policy)
 
-    for pool, found in zip(POOLS, together, strict=True):
+    for pool, decided in zip(POOLS, together, strict=True):
         alone = decide_pool(pool, passes_left=passes_left, policy=policy)
-        assert (found.decision, found.best, found.signal, found.penalty) == (
+        assert (decided.decision, decided.best, decided.signal, decided.penalty) == (
             alone.decision,
             alone.best,
             alone.signal,
             alone.penalty,
         )
-        assert (found.confidence is None) == (alone.confidence is None)
-        assert found.confidence is None or found.confidence == pytest.approx(alone.confidence, rel=1e-9)
-        assert found.reason.partition("evidence")[0] == alone.reason.partition("evidence")[0]
+        assert (decided.confidence is None) == (alone.confidence is None)
+        assert decided.confidence is None or decided.confidence == pytest.approx(alone.confidence, rel=1e-9)
+        assert decided.reason.partition("evidence")[0] == alone.reason.partition("evidence")[0]
 
 
 @pytest.mark.parametrize("policy", [Policy(), Policy(rule="posterior", posterior=POSTERIOR, tau_accept=0.7)])
@@ -67,6 +67,6 @@ def test_passes_left_are_by_pool():
     policy = Policy(rule="posterior", posterior=special_case("votes"), tau_accept=0.9, tau_answer=0.2)
     pool = [scored("a", "A"), scored("b", "B")]
 
-    found = decide_pools([pool, pool], passes_left=[1, 0], policy=policy)
+    decisions = decide_pools([pool, pool], passes_left=[1, 0], policy=policy)
 
-    assert [decided.decision for decided in found] == [Decision.REGENERATE, Decision.ACCEPT]
+    assert [decided.decision for decided in decisions] == [Decision.REGENERATE, Decision.ACCEPT]

@@ -231,7 +231,7 @@ def test_a_spent_budget_leaves_no_pass(run, make_source, make_candidate):
 
     outcome = run(source, {"a": SURE}, Policy(budget=2))
 
-    assert [found.decision for found in outcome.passes] == [Decision.ACCEPT]
+    assert [record.decision for record in outcome.passes] == [Decision.ACCEPT]
 
 
 def test_a_limit_that_forbids_a_pass_leaves_the_decision_to_the_first(run, make_source, make_candidate):

@@ -264,9 +264,9 @@ PROMISED = BY_VOTES.replaced(guarantee=PROMISE)
 
 
 def answered(candidate_id, answer, members=None, *, proof=None, penalty=0.0):
-    found = scored(candidate_id, members, penalty)
-    report = replace(found.report, answer=answer, vote_key=answer, proof=proof)
-    return replace(found, report=report)
+    candidate = scored(candidate_id, members, penalty)
+    report = replace(candidate.report, answer=answer, vote_key=answer, proof=proof)
+    return replace(candidate, report=report)
 
 
 @pytest.mark.parametrize(
@@ -418,11 +418,11 @@ def test_a_promise_survives_what_only_answers_less(policy, changes):
     ids=str,
 )
 def test_any_other_change_voids_the_promise_and_says_so(changes):
-    found = PROMISED.changed(changes).guarantee
+    guarantee = PROMISED.changed(changes).guarantee
 
-    assert found["certified"] is False
-    assert next(iter(changes)) in found["reason"]
-    assert found["max_error"] == 0.1
+    assert guarantee["certified"] is False
+    assert next(iter(changes)) in guarantee["reason"]
+    assert guarantee["max_error"] == 0.1
 
 
 def test_a_stricter_tau_answer_takes_tau_accept_along():

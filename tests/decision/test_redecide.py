@@ -28,15 +28,15 @@ def decided(task, problem, make_candidate, make_source, make_scorer, checker):
 
     def run(*passes, policy=POLICY):
         drawn = [
-            found
-            if isinstance(found, Exception)
+            script
+            if isinstance(script, Exception)
             else [
                 make_candidate(name, text, pass_index=index, sample_index=place)
-                for place, (name, text, _) in enumerate(found)
+                for place, (name, text, _) in enumerate(script)
             ]
-            for index, found in enumerate(passes, start=1)
+            for index, script in enumerate(passes, start=1)
         ]
-        members = {name: m for found in passes if isinstance(found, list) for name, _, m in found}
+        members = {name: m for script in passes if isinstance(script, list) for name, _, m in script}
         outcome = asyncio.run(
             solve(
                 problem,
@@ -192,9 +192,9 @@ class Scripted:
         self.passes, self.task = passes, task
 
     async def generate(self, problem, *, pass_index, messages, arrived, waves=None):
-        found = self.passes[pass_index - 1]
-        if isinstance(found, Exception):
-            raise found
+        script = self.passes[pass_index - 1]
+        if isinstance(script, Exception):
+            raise script
         return [
             Candidate(
                 candidate_id=f"{pass_index}-{place}",
@@ -207,20 +207,20 @@ class Scripted:
                 sample_index=place // 2,
                 sampling=Sampling(),
             )
-            for place, (text, _) in enumerate(found)
+            for place, (text, _) in enumerate(script)
         ]
 
     async def check(self, problem, candidates):
         return [check_candidate(self.task, problem, candidate) for candidate in candidates]
 
     async def score(self, problem, candidates):
-        found = []
+        energies = []
         for candidate in candidates:
             pass_index, place = candidate.candidate_id.split("-")
             members = self.passes[int(pass_index) - 1][int(place)][1]
             broken = any(math.isnan(energy) for energy in members)
-            found.append(None if broken else Energies(candidate_id=candidate.candidate_id, members=members))
-        return found
+            energies.append(None if broken else Energies(candidate_id=candidate.candidate_id, members=members))
+        return energies
 
 
 def run_loop(passes, policy, task):

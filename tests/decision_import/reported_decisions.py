@@ -60,12 +60,12 @@ def record(index, share=10, *, policy=POLICY, problem=None, checkpoint="own", se
     )
 
 
-def reported(outcome_id, now, found, said, by, answer):
+def reported(outcome_id, now, decision, said, by, answer):
     return ReportedOutcome(
-        outcome_id=outcome_id, record_id=found.record_id, correct=said == RIGHT, by=by,
-        content=content_of(correct=said == RIGHT, answer=answer, note=None), task=found.problem.task,
-        policy_id=policy_id(found.policy), decision=str(found.outcome.decision), time=now, answer=answer,
-        selected=found.outcome.best.candidate.candidate_id,
+        outcome_id=outcome_id, record_id=decision.record_id, correct=said == RIGHT, by=by,
+        content=content_of(correct=said == RIGHT, answer=answer, note=None), task=decision.problem.task,
+        policy_id=policy_id(decision.policy), decision=str(decision.outcome.decision), time=now, answer=answer,
+        selected=decision.outcome.best.candidate.candidate_id,
     )  # fmt: skip
 
 
@@ -76,16 +76,16 @@ def reader(tmp_path):
     def store(pairs):
         root = str(tmp_path / "records")
         writer = DecisionWriter(root, RecordsArgs(max_days=None, max_waiting=10_000))
-        for found, _ in pairs:
-            assert writer.put(found)
+        for decision, _ in pairs:
+            assert writer.put(decision)
         writer.close()
         made = DecisionReader(root)
-        said = [(found, (report, "ada", None) if isinstance(report, str) else report) for found, report in pairs]
-        said = [(found, report) for found, report in said if report is not None]
+        said = [(decision, (report, "ada", None) if isinstance(report, str) else report) for decision, report in pairs]
+        said = [(decision, report) for decision, report in said if report is not None]
         ids, now = made.outcomes.new_ids(len(said))
         if said:
             made.outcomes.append(
-                [reported(name, now, found, *report) for name, (found, report) in zip(ids, said, strict=True)]
+                [reported(name, now, decision, *report) for name, (decision, report) in zip(ids, said, strict=True)]
             )
         return made
 

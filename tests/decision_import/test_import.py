@@ -84,20 +84,20 @@ def stored(tmp_path):
     def store(*pairs):
         root = str(tmp_path / "run" / "records")
         writer = DecisionWriter(root, RecordsArgs(max_days=None))
-        for found, _ in pairs:
-            writer.put(found)
+        for decision, _ in pairs:
+            writer.put(decision)
         writer.close()
         reader = DecisionReader(root)
-        for found, reports in pairs:
+        for decision, reports in pairs:
             for correct, by, answer in reports:
                 (outcome_id,), now = reader.outcomes.new_ids(1)
-                best = found.outcome.best
+                best = decision.outcome.best
                 reader.outcomes.append(
                     [
                         ReportedOutcome(
-                            outcome_id=outcome_id, record_id=found.record_id, correct=correct, by=by,
-                            content=content_of(correct=correct, answer=answer, note=None), task=found.problem.task,
-                            policy_id="p", decision=str(found.outcome.decision), time=now, answer=answer,
+                            outcome_id=outcome_id, record_id=decision.record_id, correct=correct, by=by,
+                            content=content_of(correct=correct, answer=answer, note=None), task=decision.problem.task,
+                            policy_id="p", decision=str(decision.outcome.decision), time=now, answer=answer,
                             selected=None if best is None else best.candidate.candidate_id,
                         )
                     ]
@@ -111,39 +111,39 @@ def labelled(reader, **options):
     return list(labelled_decisions(reader, get_task, **options))
 
 
-def verdicts(found):
-    return [str(label.verdict) for label in found.labels.values()]
+def verdicts(decision):
+    return [str(label.verdict) for label in decision.labels.values()]
 
 
 # ---- labels --------------------------------------------------------------------------------------------------------
 
 
 def test_a_right_answer_is_gold_for_all_candidates(stored):
-    (found,) = labelled(stored((record(0, ["2", "3", "2.0", None]), [(True, "ada", None)])))
-    assert verdicts(found) == ["correct", "incorrect", "correct", "incorrect"]
-    assert found.gold.value == {"answer": "2"}
-    assert (found.correct, len(found.pool), found.problem.problem_id) == (True, 4, "p0")
+    (decision,) = labelled(stored((record(0, ["2", "3", "2.0", None]), [(True, "ada", None)])))
+    assert verdicts(decision) == ["correct", "incorrect", "correct", "incorrect"]
+    assert decision.gold.value == {"answer": "2"}
+    assert (decision.correct, len(decision.pool), decision.problem.problem_id) == (True, 4, "p0")
 
 
 def test_a_wrong_answer_with_the_correct_one_labels_all_candidates(stored):
-    (found,) = labelled(stored((record(0, ["2", "3", None]), [(False, "ada", "#### 3")])))
-    assert verdicts(found) == ["incorrect", "correct", "incorrect"]
+    (decision,) = labelled(stored((record(0, ["2", "3", None]), [(False, "ada", "#### 3")])))
+    assert verdicts(decision) == ["incorrect", "correct", "incorrect"]
 
 
 def test_a_wrong_answer_alone_says_nothing_about_others(stored):
-    (found,) = labelled(stored((record(0, ["2", "3", "2.00", None]), [(False, "ada", None)])))
-    assert verdicts(found) == ["incorrect", "unlabeled", "incorrect", "unlabeled"]
-    assert found.gold is None
+    (decision,) = labelled(stored((record(0, ["2", "3", "2.00", None]), [(False, "ada", None)])))
+    assert verdicts(decision) == ["incorrect", "unlabeled", "incorrect", "unlabeled"]
+    assert decision.gold is None
 
 
 def test_an_abstention_is_labelled_by_what_it_held_back(stored):
-    (found,) = labelled(stored((record(0, ["2", "3"], decision=Decision.ABSTAIN), [(True, "ada", None)])))
-    assert verdicts(found) == ["correct", "incorrect"]
+    (decision,) = labelled(stored((record(0, ["2", "3"], decision=Decision.ABSTAIN), [(True, "ada", None)])))
+    assert verdicts(decision) == ["correct", "incorrect"]
 
 
 def test_a_decision_without_a_selection_is_labelled_by_the_correct_answer(stored):
-    found = record(0, [None, "5"], decision=Decision.ABSTAIN, best=None)
-    assert verdicts(labelled(stored((found, [(False, "ada", "5")])))[0]) == ["incorrect", "correct"]
+    decision = record(0, [None, "5"], decision=Decision.ABSTAIN, best=None)
+    assert verdicts(labelled(stored((decision, [(False, "ada", "5")])))[0]) == ["incorrect", "correct"]
 
 
 def test_tasks_whose_right_answers_differ_label_the_selected_answer_alone(stored):
@@ -153,8 +153,8 @@ def test_tasks_whose_right_answers_differ_label_the_selected_answer_alone(stored
         name = "gsm8k"
 
     reader = stored((record(0, ["2", "3"]), [(True, "ada", "2")]))
-    (found,) = labelled_decisions(reader, lambda name: Programs())
-    assert (verdicts(found), found.gold) == (["correct", "unlabeled"], None)
+    (decision,) = labelled_decisions(reader, lambda name: Programs())
+    assert (verdicts(decision), decision.gold) == (["correct", "unlabeled"], None)
 
 
 @pytest.mark.parametrize(
@@ -167,8 +167,8 @@ def test_tasks_whose_right_answers_differ_label_the_selected_answer_alone(stored
     ids=["right", "wrong", "unreadable"],
 )
 def test_reports_that_cannot_all_be_true_label_nothing(stored, report, reason):
-    (found,) = labelled(stored((record(0, ["2", "3"]), [report])))
-    assert (found.fault, verdicts(found)) == (reason, ["unlabeled", "unlabeled"])
+    (decision,) = labelled(stored((record(0, ["2", "3"]), [report])))
+    assert (decision.fault, verdicts(decision)) == (reason, ["unlabeled", "unlabeled"])
 
 
 def test_the_last_report_counts_and_reporters_can_be_chosen(stored):
@@ -213,7 +213,7 @@ def test_tables_hold_problems_candidates_labels_and_gold(imported):
     assert len(run.golds()) == 10
     labels = {label.candidate_id: label for label in run.labels()}
     candidates = run.candidates()
-    assert [str(labels[found.candidate_id].verdict) for found in candidates[-2:]] == ["incorrect", "correct"]
+    assert [str(labels[candidate.candidate_id].verdict) for candidate in candidates[-2:]] == ["incorrect", "correct"]
     assert len(run.reports()) == 20
 
 
@@ -338,4 +338,4 @@ def test_a_record_that_is_replaced_keeps_its_labels(stored):
     first = record(0, ["2", "3"])
     second = replace(record(0, ["2", "3"]), record_id=new_record_id(START + timedelta(days=1)))
     reader = stored((first, [(True, "ada", None)]), (second, [(True, "ada", None)]))
-    assert [verdicts(found) for found in labelled(reader)] == [["correct", "incorrect"]] * 2
+    assert [verdicts(decision) for decision in labelled(reader)] == [["correct", "incorrect"]] * 2

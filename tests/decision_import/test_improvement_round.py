@@ -45,23 +45,23 @@ def mixed(count, *, start=0, checkpoint=OWN):
     ]
 
 
-def outcomes_of(found, *, known=(), policy=POLICY):
-    return new_outcomes(found, ORIGIN, known={text_key(prompt) for prompt in known}, policy=policy)
+def outcomes_of(stored, *, known=(), policy=POLICY):
+    return new_outcomes(stored, ORIGIN, known={text_key(prompt) for prompt in known}, policy=policy)
 
 
 def names(decisions):
-    return {found.problem.problem_id for found in decisions}
+    return {decision.problem.problem_id for decision in decisions}
 
 
 # ---- which outcomes --------------------------------------------------------------------------------------------------
 
 
 def test_every_new_problem_is_learned_from_or_held_out(reader):
-    found = outcomes_of(reader(mixed(60)))
+    outcomes = outcomes_of(reader(mixed(60)))
 
-    assert names(found.learned) | names(found.held_out) == {f"p{index}" for index in range(60)}
-    assert not names(found.learned) & names(found.held_out)
-    assert 10 <= len(found.held_out) <= 26  # three tenths of 60 are 18, with a standard deviation of 3.5
+    assert names(outcomes.learned) | names(outcomes.held_out) == {f"p{index}" for index in range(60)}
+    assert not names(outcomes.learned) & names(outcomes.held_out)
+    assert 10 <= len(outcomes.held_out) <= 26  # three tenths of 60 are 18, with a standard deviation of 3.5
 
 
 def test_a_problem_stays_on_its_side_when_others_come(tmp_path, reader):
@@ -73,25 +73,25 @@ def test_a_problem_stays_on_its_side_when_others_come(tmp_path, reader):
 
 def test_the_same_question_in_other_letters_stays_on_its_side(reader):
     loud = Problem(task="gsm8k", problem_id="loud", prompt="WHAT  is 5?")
-    found = outcomes_of(reader([*mixed(6), (record(50, problem=loud, checkpoint=OWN), RIGHT)]))
+    outcomes = outcomes_of(reader([*mixed(6), (record(50, problem=loud, checkpoint=OWN), RIGHT)]))
 
-    assert found.repeated == 1
-    assert "loud" in names(found.learned) | names(found.held_out)
-    assert "p5" not in names(found.learned) | names(found.held_out)
+    assert outcomes.repeated == 1
+    assert "loud" in names(outcomes.learned) | names(outcomes.held_out)
+    assert "p5" not in names(outcomes.learned) | names(outcomes.held_out)
 
 
 def test_problems_of_the_run_are_not_new(reader):
-    found = outcomes_of(reader(mixed(10)), known=["What is  3?", "what is 4?"])
+    outcomes = outcomes_of(reader(mixed(10)), known=["What is  3?", "what is 4?"])
 
-    assert found.known == 2
-    assert not {"p3", "p4"} & (names(found.learned) | names(found.held_out))
+    assert outcomes.known == 2
+    assert not {"p3", "p4"} & (names(outcomes.learned) | names(outcomes.held_out))
 
 
 def test_what_another_ensemble_scored_compares_nothing_and_teaches(reader):
-    found = outcomes_of(reader(mixed(60, checkpoint="other")))
+    outcomes = outcomes_of(reader(mixed(60, checkpoint="other")))
 
-    assert (len(found.held_out), found.spent + len(found.learned)) == (0, 60)
-    assert found.spent > 0
+    assert (len(outcomes.held_out), outcomes.spent + len(outcomes.learned)) == (0, 60)
+    assert outcomes.spent > 0
 
 
 def test_what_the_policy_in_force_was_calibrated_on_compares_nothing(reader):
@@ -99,17 +99,17 @@ def test_what_the_policy_in_force_was_calibrated_on_compares_nothing(reader):
     promised = POLICY.replaced(
         guarantee={"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 30, "outcomes": source}
     )
-    found = outcomes_of(reader(mixed(60)), policy=promised)
+    outcomes = outcomes_of(reader(mixed(60)), policy=promised)
 
-    assert found.spent > 0
-    assert {int(name[1:]) for name in names(found.held_out)} <= set(range(30, 60))
+    assert outcomes.spent > 0
+    assert {int(name[1:]) for name in names(outcomes.held_out)} <= set(range(30, 60))
 
 
 def test_too_few_outcomes_are_refused_with_their_number(reader):
-    found = outcomes_of(reader(mixed(10)), known=["What is 3?"])
-    wanted = f"{len(found.learned)} outcomes about new problems are to learn from, and at least 20 are needed"
+    outcomes = outcomes_of(reader(mixed(10)), known=["What is 3?"])
+    wanted = f"{len(outcomes.learned)} outcomes about new problems are to learn from, and at least 20 are needed"
     with pytest.raises(PoolError, match=wanted) as caught:
-        found.check(20)
+        outcomes.check(20)
     assert "of 10 decisions with an outcome 1 are about problems that the run has" in str(caught.value)
 
 
@@ -118,8 +118,8 @@ def test_too_few_outcomes_are_refused_with_their_number(reader):
 STRICT = POLICY.replaced(tau_accept=0.8, tau_answer=0.8)
 
 
-def held_out_of(found):
-    return list(labelled_decisions(found, get_task))
+def held_out_of(stored):
+    return list(labelled_decisions(stored, get_task))
 
 
 def test_a_stricter_policy_gives_out_fewer_wrong_answers(reader):
@@ -156,8 +156,8 @@ class Given:
 def test_another_scorer_decides_by_its_own_energies(reader):
     """The policy selects the lowest energy: in the record the first candidate, which is right; then one that says 3."""
     by_energy = Policy(max_passes=1, rule="paper", theta_sigma=1.0, theta_abstain=2.0)
-    found = held_out_of(reader([(record(index, 7, checkpoint=OWN), RIGHT) for index in range(12)]))
-    trial = trial_of(found, old=by_energy, new=by_energy, scorer=Prefers3())
+    held_out = held_out_of(reader([(record(index, 7, checkpoint=OWN), RIGHT) for index in range(12)]))
+    trial = trial_of(held_out, old=by_energy, new=by_energy, scorer=Prefers3())
 
     assert (trial.comparison.first.right, trial.comparison.second.right) == (12, 0)
     assert trial.is_worse

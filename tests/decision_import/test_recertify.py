@@ -43,59 +43,63 @@ def unanimous(count, *, wrong=(), start=0):
 
 def test_right_answers_certify_the_policy_in_force(reader):
     """60 right answers: 0.9 ** 60 = 0.002 is below 0.025."""
-    found = fit(reader(unanimous(60)))
+    fitted = fit(reader(unanimous(60)))
 
-    assert found.policy.posterior == BY_SHARE
-    assert found.policy.tau_answer == pytest.approx(1.0, abs=1e-5)
-    assert (found.guarantee.certified, found.guarantee.answered, found.guarantee.wrong) == (True, 60, 0.0)
+    assert fitted.policy.posterior == BY_SHARE
+    assert fitted.policy.tau_answer == pytest.approx(1.0, abs=1e-5)
+    assert (fitted.guarantee.certified, fitted.guarantee.answered, fitted.guarantee.wrong) == (True, 60, 0.0)
 
 
 def test_the_promise_says_where_its_problems_come_from(reader):
-    found = fit(reader(unanimous(60)))
+    fitted = fit(reader(unanimous(60)))
 
-    assert found.policy.guarantee["outcomes"] == {
+    assert fitted.policy.guarantee["outcomes"] == {
         "decisions": 60,
         "since": "2026-05-01T12:00:00+00:00",
         "until": "2026-05-03T23:00:00+00:00",
         "by": None,
         "audited": None,
     }
-    body = guarantee_body(found.policy, None)
+    body = guarantee_body(fitted.policy, None)
     assert (body.problems, body.outcomes.decisions, body.outcomes.until.day) == (60, 60, 3)
 
 
 def test_fewer_outcomes_than_a_promise_needs_say_how_many_more_would_do(reader):
-    found = fit(reader(unanimous(20)))
+    fitted = fit(reader(unanimous(20)))
 
-    assert (found.guarantee.certified, found.policy.guarantee["certified"]) == (False, False)
-    assert 0.9 ** (20 + found.guarantee.more_problems) <= 0.025 < 0.9**20
-    assert found.policy.tau_answer == 1.0
+    assert (fitted.guarantee.certified, fitted.policy.guarantee["certified"]) == (False, False)
+    assert 0.9 ** (20 + fitted.guarantee.more_problems) <= 0.025 < 0.9**20
+    assert fitted.policy.tau_answer == 1.0
 
 
 def test_wrong_answers_alone_certify_nothing(reader):
-    found = fit(reader(unanimous(40, wrong=range(40))))
+    fitted = fit(reader(unanimous(40, wrong=range(40))))
 
-    assert (found.guarantee.certified, found.guarantee.base_error, found.guarantee.more_problems) == (False, 1.0, None)
+    assert (fitted.guarantee.certified, fitted.guarantee.base_error, fitted.guarantee.more_problems) == (
+        False,
+        1.0,
+        None,
+    )
 
 
 def test_a_new_certificate_begins_without_the_past_of_a_suspended_one(reader):
     """Suspension is by policy id, which the old and the new promise do not share."""
     old = POLICY.replaced(guarantee={"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 80})
 
-    found = fit(reader(unanimous(60)), policy=old)
+    fitted = fit(reader(unanimous(60)), policy=old)
 
-    assert policy_id(found.policy) != policy_id(old)
-    assert found.policy.guarantee["certified"]
+    assert policy_id(fitted.policy) != policy_id(old)
+    assert fitted.policy.guarantee["certified"]
 
 
 def test_thresholds_rise_where_errors_are(reader):
     """Half of the answers at a share of 0.7 are wrong, none at 1."""
     weak = [(record(index, 7), WRONG if index % 2 else RIGHT) for index in range(100, 160)]
 
-    found = fit(reader(unanimous(80) + weak))
+    fitted = fit(reader(unanimous(80) + weak))
 
-    assert found.policy.tau_answer > 0.9
-    assert found.guarantee.answered == 80
+    assert fitted.policy.tau_answer > 0.9
+    assert fitted.guarantee.answered == 80
 
 
 # ---- what a report says --------------------------------------------------------------------------------------------
@@ -105,28 +109,28 @@ def test_an_answer_that_nobody_judged_counts_as_wrong(reader):
     """3 was given out and is wrong, which does not say that 2, which the votes select, is right."""
     pairs = [(record(index, 9, selected=3), WRONG) for index in range(10)]
 
-    found = fit(reader(pairs))
+    fitted = fit(reader(pairs))
 
-    assert found.worth.tolist() == [0.0] * 10
+    assert fitted.worth.tolist() == [0.0] * 10
 
 
 def test_a_correct_answer_labels_the_selection_of_another_policy(reader):
     pairs = [(record(index, 9, selected=3), (WRONG, "ada", "#### 2")) for index in range(10)]
 
-    found = fit(reader(pairs))
+    fitted = fit(reader(pairs))
 
-    assert found.worth.tolist() == [1.0] * 10
+    assert fitted.worth.tolist() == [1.0] * 10
 
 
 def test_a_pass_that_nobody_drew_counts_as_a_wrong_answer(reader):
     """These costs answer from 0.95 on, so that at 0.9 the policy draws again; no second pass is recorded."""
     pairs = [*unanimous(60), *((record(index, 9), RIGHT) for index in range(100, 110))]
 
-    found = fit(reader(pairs), policy=POLICY.replaced(max_passes=2), max_error=None, costs={"wrong": 19.0})
+    fitted = fit(reader(pairs), policy=POLICY.replaced(max_passes=2), max_error=None, costs={"wrong": 19.0})
 
-    assert found.policy.tau_accept >= 0.95
-    assert found.worth.tolist() == [1.0] * 60 + [0.0] * 10
-    assert found.confidence[60:].tolist() == [1.0] * 10
+    assert fitted.policy.tau_accept >= 0.95
+    assert fitted.worth.tolist() == [1.0] * 60 + [0.0] * 10
+    assert fitted.confidence[60:].tolist() == [1.0] * 10
 
 
 # ---- who reports ---------------------------------------------------------------------------------------------------
@@ -191,7 +195,7 @@ def test_a_problem_counts_once_by_its_newest_decision(reader):
     sample = outcome_sample(reader(pairs), origin())
 
     assert (len(sample.decisions), sample.repeated) == (6, 1)
-    assert [found.correct for found in sample.decisions if found.problem == same] == [True]
+    assert [decision.correct for decision in sample.decisions if decision.problem == same] == [True]
 
 
 def test_decisions_of_another_ensemble_are_left_out(reader):
@@ -249,18 +253,18 @@ def test_a_policy_without_a_confidence_for_this_task_is_refused(reader, policy, 
 def test_refit_learns_the_posterior_from_the_decisions(reader):
     pairs = [*unanimous(60), *((record(index, 6), WRONG if index % 2 else RIGHT) for index in range(100, 160))]
 
-    found = fit(reader(pairs), refit=True, max_error=None)
+    fitted = fit(reader(pairs), refit=True, max_error=None)
 
-    assert (found.policy.posterior.num_problems, found.policy.profile) == (120, POLICY.profile)
-    assert found.policy.posterior != BY_SHARE
-    assert found.confidence[:60].mean() > found.confidence[60:].mean()
+    assert (fitted.policy.posterior.num_problems, fitted.policy.profile) == (120, POLICY.profile)
+    assert fitted.policy.posterior != BY_SHARE
+    assert fitted.confidence[:60].mean() > fitted.confidence[60:].mean()
 
 
 def test_refit_with_outcomes_of_one_kind_keeps_close_to_the_prior(reader):
-    found = fit(reader(unanimous(30)), refit=True, max_error=None)
+    fitted = fit(reader(unanimous(30)), refit=True, max_error=None)
 
-    assert found.policy.posterior.num_problems == 30
-    assert (found.confidence > 0.5).all()
+    assert fitted.policy.posterior.num_problems == 30
+    assert (fitted.confidence > 0.5).all()
 
 
 def test_one_outcome_is_too_few_to_fit(reader):

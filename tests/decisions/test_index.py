@@ -51,9 +51,9 @@ def index():
 @pytest.fixture
 def reads(monkeypatch):
     """Paths of the files that are read."""
-    found, real = [], SummaryIndex._read
-    monkeypatch.setattr(SummaryIndex, "_read", lambda self, path: found.append(path) or real(self, path))
-    return found
+    paths, real = [], SummaryIndex._read
+    monkeypatch.setattr(SummaryIndex, "_read", lambda self, path: paths.append(path) or real(self, path))
+    return paths
 
 
 def test_a_file_is_read_once(index, write, reads):
@@ -102,7 +102,7 @@ def test_a_file_without_a_newer_column_is_listed_and_filtered(write, tmp_path):
     write([row(0)], number=0, schema=older)
     write([row(1, generator="ada")], number=1)
     reader = DecisionReader(str(tmp_path))
-    assert [found["generator"] for found in reader.page().rows] == ["ada", None]
+    assert [decision["generator"] for decision in reader.page().rows] == ["ada", None]
     assert reader.count(Filter(generator="ada")) == 1
     assert [batch.num_rows for batch in reader.batches(["task"], Filter(generator="ada")) if batch.num_rows] == [1]
 

@@ -66,40 +66,40 @@ def pair_of(template, tmp_path):
                     decision="accept", time=START, answer=answer,
                 )
             ])  # fmt: skip
-        (found,) = paired_decisions(DecisionReader(root), get_task)
-        return found
+        (decision,) = paired_decisions(DecisionReader(root), get_task)
+        return decision
 
     return pair
 
 
 def test_both_choices_are_read(pair_of):
-    found = pair_of()
-    assert found.versions == (policy_id(FIRST), policy_id(SECOND))
-    assert (found.role, found.agrees, found.has_outcome) == ("first", False, False)
-    assert (found.first.answered, found.second.answered) == (True, True)
-    assert (found.first.num_candidates, found.second.num_candidates) == (4, 4)
-    assert (found.first.cost_usd, found.second.cost_usd) == (2.0, 2.0)
+    pair = pair_of()
+    assert pair.versions == (policy_id(FIRST), policy_id(SECOND))
+    assert (pair.role, pair.agrees, pair.has_outcome) == ("first", False, False)
+    assert (pair.first.answered, pair.second.answered) == (True, True)
+    assert (pair.first.num_candidates, pair.second.num_candidates) == (4, 4)
+    assert (pair.first.cost_usd, pair.second.cost_usd) == (2.0, 2.0)
 
 
 def test_a_canary_is_the_second_policy_and_its_shadow_the_first(pair_of, template):
     versions = {**template.versions, "policy": "second"}
-    found = pair_of(policy_role="canary", versions=versions, shadow={"version": "first"})
-    assert (found.versions, found.role) == (("first", "second"), "canary")
+    pair = pair_of(policy_role="canary", versions=versions, shadow={"version": "first"})
+    assert (pair.versions, pair.role) == (("first", "second"), "canary")
 
 
 def test_nobody_judged_anything_without_a_report(pair_of):
-    found = pair_of()
-    assert (found.first.right, found.second.right, found.is_judged) == (None, None, False)
+    pair = pair_of()
+    assert (pair.first.right, pair.second.right, pair.is_judged) == (None, None, False)
 
 
 def test_another_answer_than_the_right_one_is_wrong(pair_of):
-    found = pair_of((True, None))
-    assert (found.first.right, found.second.right, found.second.wrong, found.is_judged) == (True, False, True, True)
+    pair = pair_of((True, None))
+    assert (pair.first.right, pair.second.right, pair.second.wrong, pair.is_judged) == (True, False, True, True)
 
 
 def test_a_wrong_answer_says_nothing_of_another_one(pair_of):
-    found = pair_of((False, None))
-    assert (found.first.right, found.second.right, found.is_judged) == (False, None, False)
+    pair = pair_of((False, None))
+    assert (pair.first.right, pair.second.right, pair.is_judged) == (False, None, False)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_a_correct_answer_judges_the_other_one(pair_of, answer, expected):
 
 
 def test_the_same_answer_has_the_same_verdict(pair_of):
-    found = pair_of((False, None), shadow={"same_answer": True, "agrees": True})
-    assert (found.first.right, found.second.right, found.is_judged) == (False, False, True)
+    pair = pair_of((False, None), shadow={"same_answer": True, "agrees": True})
+    assert (pair.first.right, pair.second.right, pair.is_judged) == (False, False, True)
 
 
 def test_the_last_report_counts(pair_of):
@@ -119,13 +119,13 @@ def test_the_last_report_counts(pair_of):
 
 
 def test_who_refuses_is_neither_right_nor_wrong(pair_of):
-    found = pair_of((True, None), shadow={"decision": "abstain", "agrees": False})
-    assert (found.second.answered, found.second.right, found.second.wrong) == (False, False, False)
+    pair = pair_of((True, None), shadow={"decision": "abstain", "agrees": False})
+    assert (pair.second.answered, pair.second.right, pair.second.wrong) == (False, False, False)
 
 
 def test_a_choice_that_is_not_known_is_not_judged(pair_of):
-    found = pair_of((True, None), shadow={"decision": "regenerate", "agrees": None})
-    assert not found.is_judged
+    pair = pair_of((True, None), shadow={"decision": "regenerate", "agrees": None})
+    assert not pair.is_judged
 
 
 def test_decisions_of_one_policy_are_no_pairs(template, tmp_path):

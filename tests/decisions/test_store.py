@@ -43,18 +43,18 @@ SLOW = RecordsArgs(flush_s=3600)
 @pytest.fixture
 def template(bundle, backend, puzzle, script, texts):
     """A record of a two-pass decision that the service itself made."""
-    kept = []
+    records = []
 
     class Sink:
         def put(self, record):
-            kept.append(record)
+            records.append(record)
             return True
 
     script(lambda request: texts["wrong"] if request.pass_index == 1 else texts["right"])
     service = TriageService(bundle, backend, records=Sink())
     context = request_context(bundle, Overrides(num_samples=2), request_id="abc", task_name=None, problem=puzzle)
     asyncio.run(service.triage(context))
-    return kept[0]
+    return records[0]
 
 
 @pytest.fixture
@@ -129,30 +129,30 @@ def test_scores_of_baselines_are_kept_and_decided_by_again(template, stored):
     pool = [replace(scored, scores={"reader": -0.5}) for scored in template.outcome.pool]
     record = replace(template, outcome=replace(template.outcome, pool=tuple(pool)))
 
-    (found,) = stored_decisions(stored([record]))
+    (decision,) = stored_decisions(stored([record]))
 
-    assert [scored.scores for scored in found.recorded.pool] == [{"reader": -0.5}] * len(pool)
+    assert [scored.scores for scored in decision.recorded.pool] == [{"reader": -0.5}] * len(pool)
     assert [scored.scores for scored in record_of(record_row(record)).outcome.pool] == [{"reader": -0.5}] * len(pool)
 
 
 def test_what_a_lost_pass_cost_stands_in_the_record(bundle, backend, puzzle, script, texts):
     """Four candidates of pass 1 and two of pass 2, for half a dollar and five tokens each; then the scorer breaks."""
     script(lambda request: texts["wrong"] if request.pass_index == 1 else texts["right"])
-    score, kept = backend.score, []
+    score, records = backend.score, []
 
-    async def once(found):
+    async def once(texts):
         backend.score = gone
-        return await score(found)
+        return await score(texts)
 
-    async def gone(found):
+    async def gone(texts):
         raise ScoringError("the scorer is gone")
 
     backend.score = once
-    sink = SimpleNamespace(put=kept.append)
+    sink = SimpleNamespace(put=records.append)
     context = request_context(bundle, Overrides(), request_id="abc", task_name=None, problem=puzzle)
     answer = triage_body(asyncio.run(TriageService(bundle, backend, records=sink).triage(context)))
 
-    row = record_row(kept[0])
+    row = record_row(records[0])
     assert (row["cost_usd"], row["completion_tokens"], row["num_candidates"], row["num_failed"]) == (3.0, 30, 6, 2)
     assert (row["cost_usd"], row["completion_tokens"]) == (answer.cost_usd, answer.usage.completion_tokens)
     assert len(row["candidates"]) == 4
@@ -163,10 +163,10 @@ def test_an_unparsed_candidate_keeps_its_infinite_penalty(make_record, stored, t
     pool = (replace(template.outcome.pool[0], report=unparsed, energies=None), *template.outcome.pool[1:])
     record = make_record(outcome=replace(template.outcome, pool=pool))
 
-    found = stored([record]).get(record.record_id)
+    stored_record = stored([record]).get(record.record_id)
 
-    assert found.outcome.pool[0].report.penalty == float("inf")
-    assert found.outcome.pool[0].energies is None
+    assert stored_record.outcome.pool[0].report.penalty == float("inf")
+    assert stored_record.outcome.pool[0].energies is None
 
 
 def test_ids_sort_by_time_and_tell_it():
@@ -199,9 +199,9 @@ def test_sorting_by_sigma_puts_decisions_without_one_last(make_record, stored, t
     nothing = replace(template.outcome, best=None)
     records = [make_record(0, sigma=1.0), make_record(1, sigma=3.0), make_record(2, outcome=nothing)]
 
-    found = stored(records).page(sort="sigma").rows
+    rows = stored(records).page(sort="sigma").rows
 
-    assert [row["sigma"] for row in found] == [3.0, 1.0, None]
+    assert [row["sigma"] for row in rows] == [3.0, 1.0, None]
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_filters(make_record, stored, where, expected):
     assert [row["request_id"] for row in page.rows] == expected
     assert page.total == reader.count(where) == len(expected)
     assert sorted(record.request_id for record in reader.records(where)) == expected
-    assert sorted(found.recorded.record_id for found in stored_decisions(reader, where)) == [
+    assert sorted(decision.recorded.record_id for decision in stored_decisions(reader, where)) == [
         row["record_id"] for row in page.rows
     ]
 
@@ -388,7 +388,7 @@ def test_a_killed_process_loses_only_what_waited(make_record, folder, tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "record.pickle"), folder], check=False)
     assert done.returncode == -signal.SIGKILL
-    assert [found.request_id for found in DecisionReader(folder).records()] == ["r0"]
+    assert [record.request_id for record in DecisionReader(folder).records()] == ["r0"]
 
 
 def test_memory_is_bounded_while_nothing_can_be_written(make_record, folder):
@@ -498,11 +498,11 @@ def test_the_service_stores_in_its_run_directory(bundle):
 
 
 def test_a_stored_decision_is_decided_again_as_it_was(template, stored):
-    (found,) = stored_decisions(stored([template]))
-    again = redecide(found.recorded)
+    (decision,) = stored_decisions(stored([template]))
+    again = redecide(decision.recorded)
     assert again.decision is template.outcome.decision
     assert again.selected == template.outcome.best.candidate.candidate_id
-    assert found.recorded.selections == recorded_outcome(template.outcome, record_id="x", policy=Policy()).selections
+    assert decision.recorded.selections == recorded_outcome(template.outcome, record_id="x", policy=Policy()).selections
 
 
 @pytest.mark.parametrize("level", [0, 1])
@@ -535,7 +535,7 @@ def test_a_decision_whose_damaged_text_is_no_json_is_left_out(make_record, store
     broken = pa.RecordBatch.from_pylist([rows[0], {**rows[1], "policy_json": "{"}, rows[2]], schema=DECISIONS)
     monkeypatch.setattr(reader, "batches", lambda columns, where, **options: iter([broken]))
 
-    assert [found.record_id for found in reader.records()] == [records[0].record_id, records[2].record_id]
+    assert [record.record_id for record in reader.records()] == [records[0].record_id, records[2].record_id]
 
 
 def damaged(content, rng):

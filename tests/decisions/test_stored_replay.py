@@ -88,8 +88,8 @@ def folder(tmp_path):
         record(2, scored("d", -3.0, 0.5, penalty=0.5), scored("e", -2.4, 0.5, key="7")),
     ]
     writer = DecisionWriter(str(tmp_path / "records"), RecordsArgs(flush_s=3600), clock=START.timestamp)
-    for found in records:
-        writer.put(found)
+    for decision in records:
+        writer.put(decision)
     writer.close()
     return str(tmp_path / "records")
 
@@ -209,18 +209,18 @@ def test_another_ensemble_scores_the_stored_texts(folder):
         def score(self, texts):
             self.texts += texts
 
-            class Found:
+            class Score:
                 num_tokens, num_truncated = 3, 0
 
                 def __init__(self, text):
                     self.members = (-float(ord(text[-1])),)
 
-            return [Found(text) for _, text in texts]
+            return [Score(text) for _, text in texts]
 
     letters = Letters()
     stored = stored_decisions(DecisionReader(folder), texts=True)
-    found = [item.again.selected for item in replay_stored(stored, Changes(), scorer=letters)]
-    assert found == ["a", "c", "e"]
+    selected = [decision.again.selected for decision in replay_stored(stored, Changes(), scorer=letters)]
+    assert selected == ["a", "c", "e"]
     assert letters.texts == [("6 x 7?", f"text of {name}") for name in "abcde"]
 
 
@@ -247,12 +247,12 @@ def test_what_the_service_decided_and_stored_is_decided_again_the_same(
     answer = triage_body(asyncio.run(service.triage(context)))
     writer.close()
 
-    (found,) = replay_stored(stored_decisions(DecisionReader(writer.root)), Changes())
+    (decision,) = replay_stored(stored_decisions(DecisionReader(writer.root)), Changes())
 
-    assert str(found.again.decision) == answer.decision
-    assert found.again.selected == (answer.candidate and answer.candidate.candidate_id)
-    assert found.again.exact
-    assert found.again.num_passes == answer.num_passes
+    assert str(decision.again.decision) == answer.decision
+    assert decision.again.selected == (answer.candidate and answer.candidate.candidate_id)
+    assert decision.again.exact
+    assert decision.again.num_passes == answer.num_passes
 
 
 # ---- another promise, other costs ----------------------------------------------------------------------------------

@@ -162,7 +162,7 @@ def test_two_runs_with_one_account_pay_once_and_have_one_budget(local_ray, serve
     summary = generate(asked[2:], recipe=recipe, run=second, stage="regenerated/validation-1", account=account)
 
     assert (summary.num_ok, summary.num_reused, summary.num_failed, server.num_requests) == (2, 1, 1, 4)
-    assert [found.problem_id for found in table(second, "regenerated/validation-1")] == ["p2", "p3", "p4"]
+    assert [candidate.problem_id for candidate in table(second, "regenerated/validation-1")] == ["p2", "p3", "p4"]
     assert not second.exists("regenerated", "validation-1", "journal")
 
 
@@ -234,7 +234,7 @@ def test_without_gpus_servers_take_turns_and_end(local_ray, server, run, tmp_pat
     summary = generate(requests, recipe=recipe, run=run)
 
     assert summary.num_ok == 6
-    assert [found.text for found in table(run) if found.generator != "g"] == ["org/v alone", "org/w alone"] * 2
+    assert [row.text for row in table(run) if row.generator != "g"] == ["org/v alone", "org/w alone"] * 2
     started = [line.split() for line in (tmp_path / "started").read_text().splitlines()]
     assert [model for model, _ in started] == ["org/v", "org/w"]
     assert not any(is_running(int(process_id)) for _, process_id in started)
@@ -276,7 +276,7 @@ def test_local_model_runs_on_cpus_beside_servers_that_hold_all_gpus(local_ray, s
         local_ray.get(group.ready())
         try:
             yield tuple(
-                found if found.name == "l" else found.model_copy(update={"url": server.url}) for found in configs
+                config if config.name == "l" else config.model_copy(update={"url": server.url}) for config in configs
             )
         finally:
             local_ray.util.remove_placement_group(group)

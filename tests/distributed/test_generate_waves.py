@@ -107,9 +107,9 @@ def test_what_is_sampled_in_waves_is_part_of_what_is_sampled_at_once(local_ray, 
     sample(recipe, run, asked)
     whole = RunDir(str(tmp_path / "whole"))
     generate(requests_of(recipe, asked), recipe=recipe, run=whole, problems=asked.values())
-    found = {candidate.candidate_id for candidate in table(run)}
-    assert [item.candidate_id for item in table(run)] == [
-        item.candidate_id for item in table(whole) if item.candidate_id in found
+    ids = {candidate.candidate_id for candidate in table(run)}
+    assert [candidate.candidate_id for candidate in table(run)] == [
+        candidate.candidate_id for candidate in table(whole) if candidate.candidate_id in ids
     ]
 
 
@@ -132,7 +132,7 @@ def test_a_resumed_run_pays_nothing_twice_and_reaches_the_same_table(local_ray, 
     sample(recipe, other, asked)
     ids = [candidate.candidate_id for candidate in table(run)]
     assert ids == [candidate.candidate_id for candidate in table(other)]
-    assert [found.text for found in table(run)] == [found.text for found in table(other)]
+    assert [candidate.text for candidate in table(run)] == [candidate.text for candidate in table(other)]
 
 
 def test_a_run_that_is_complete_sends_nothing_again(local_ray, server, run):
@@ -160,7 +160,7 @@ def test_failed_requests_settle_nothing_and_are_counted(local_ray, server, run):
 
 def test_greedy_answers_come_with_the_first_wave(local_ray, server, run):
     sample(recipe_of(server.url, greedy=True), run, problems("easy: length"))
-    assert [found.is_greedy for found in table(run)] == [False, False, True, False, False, True]
+    assert [candidate.is_greedy for candidate in table(run)] == [False, False, True, False, False, True]
 
 
 def test_recorded_pools_are_read_in_waves(local_ray, run, tmp_path):
@@ -175,7 +175,7 @@ def test_recorded_pools_are_read_in_waves(local_ray, run, tmp_path):
     recorded = {"kind": "recorded", "name": "g", "model": "m", "pool": str(pool)}
     recipe = with_generation([recorded], num_samples=16)
     summary = sample(recipe, run, problems(*answers))
-    assert {name: len(found) for name, found in drawn(run).items()} == {"same": 4, "different": 16}
+    assert {name: len(samples) for name, samples in drawn(run).items()} == {"same": 4, "different": 16}
     # Recorded answers have no token counts, so what was saved is known in samples alone.
     assert (summary.saved.num_samples, summary.saved.completion_tokens) == (12, None)
 

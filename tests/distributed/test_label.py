@@ -92,12 +92,12 @@ def test_every_candidate_gets_a_label_and_a_report_in_order(local_ray, tmp_path)
 
     labels = run.labels()
     reports = run.reports()
-    assert [found.candidate_id for found in labels] == [found.candidate_id for found in candidates]
-    assert [found.candidate_id for found in reports] == [found.candidate_id for found in candidates]
-    assert [found.verdict.value for found in labels[:6]] == [
+    assert [row.candidate_id for row in labels] == [row.candidate_id for row in candidates]
+    assert [row.candidate_id for row in reports] == [row.candidate_id for row in candidates]
+    assert [row.verdict.value for row in labels[:6]] == [
         "correct", "incorrect", "unlabeled", "unlabeled", "incorrect", "incorrect",
     ]  # fmt: skip
-    assert [found.penalty for found in reports[:6]] == [0, 0, float("inf"), 0, float("inf"), 0.5]
+    assert [row.penalty for row in reports[:6]] == [0, 0, float("inf"), 0, float("inf"), 0.5]
     assert "no reply" in labels[-1].reason
     assert seen[-1] == (607, 607)
     assert summary.verdicts == {"correct": 601, "incorrect": 3, "unlabeled": 3}

@@ -53,15 +53,15 @@ def run(kind, tmp_path, *, num_tables, num_at_once=1):
 
 @pytest.mark.parametrize("kind", [Doubler, LaterDoubler])
 def test_every_table_goes_through_a_worker(local_ray, tmp_path, kind):
-    found = run(kind, tmp_path, num_tables=5, num_at_once=2)
+    tables = run(kind, tmp_path, num_tables=5, num_at_once=2)
 
-    assert sorted(table["x"][0].as_py() for table in found) == [0, 2, 4, 6, 8]
+    assert sorted(table["x"][0].as_py() for table in tables) == [0, 2, 4, 6, 8]
 
 
 def test_a_process_serves_one_table_after_another_and_each_worker_is_closed(local_ray, tmp_path):
-    found = run(Doubler, tmp_path, num_tables=3)
+    tables = run(Doubler, tmp_path, num_tables=3)
 
-    assert len({table["pid"][0].as_py() for table in found}) == 1
+    assert len({table["pid"][0].as_py() for table in tables}) == 1
     assert len(list(tmp_path.iterdir())) == 3
 
 
@@ -90,6 +90,6 @@ def test_an_error_of_our_own_comes_out_as_itself_and_the_worker_is_closed(local_
 
 
 def test_a_table_whose_process_is_killed_runs_again(local_ray, tmp_path):
-    (found,) = run(DiesOnce, tmp_path, num_tables=1)
+    (table,) = run(DiesOnce, tmp_path, num_tables=1)
 
-    assert found["x"].to_pylist() == [0]
+    assert table["x"].to_pylist() == [0]

@@ -103,13 +103,13 @@ def test_every_candidate_gets_the_energies_that_the_scorer_alone_gives(
     summary = score(given, checkpoint=checkpoint, recipe=recipe, run=run)
 
     rows = run.energies()
-    assert [row.candidate_id for row in rows] == [found.candidate_id for found in candidates]
+    assert [row.candidate_id for row in rows] == [answer.candidate_id for answer in candidates]
     assert "no reply" in rows[4].error
-    texts = [(PROBLEMS[found.problem_id].prompt, found.text) for found in candidates if found.text is not None]
+    texts = [(PROBLEMS[answer.problem_id].prompt, answer.text) for answer in candidates if answer.text is not None]
     alone = EnsembleScorer.load(checkpoint, device="cpu").score(texts)
     scored = [row.energies for row in rows if row.error is None]
-    for found, expected in zip(scored, alone, strict=True):
-        assert found.members == pytest.approx(expected.members, abs=1e-5)
+    for energies, expected in zip(scored, alone, strict=True):
+        assert energies.members == pytest.approx(expected.members, abs=1e-5)
     assert (summary.num_candidates, summary.num_failed) == (91, 1)
     assert (summary.num_texts, summary.dtype) == (num_texts, "float32")
     assert run.names("energies") == ["energies.parquet"]
@@ -132,10 +132,10 @@ def test_adapters_that_are_not_asked_leave_their_energies_open(five, tmp_path):
 
     rows = run.energies()
     alone = EnsembleScorer.load(checkpoint, device="cpu").score(
-        [(PROBLEMS[found.problem_id].prompt, found.text) for found in candidates]
+        [(PROBLEMS[answer.problem_id].prompt, answer.text) for answer in candidates]
     )
-    for found, row, every in zip(candidates, rows, alone, strict=True):
-        mask = asked.get(found.problem_id, (True,) * 5)
+    for answer, row, every in zip(candidates, rows, alone, strict=True):
+        mask = asked.get(answer.problem_id, (True,) * 5)
         assert [energy is not None for energy in row.members] == list(mask)
         expected = [energy for energy, is_asked in zip(every.members, mask, strict=True) if is_asked]
         assert row.energies.members == pytest.approx(expected, abs=1e-5)

@@ -66,9 +66,9 @@ print("after", ray.is_initialized(), is_own_cluster())
 
 
 def _run_alone(script: str, **environment: str) -> str:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    base = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     done = subprocess.run(
-        [sys.executable, "-c", script], env=kept | environment, capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, "-c", script], env=base | environment, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -66,12 +66,12 @@ def test_every_member_is_trained_on_its_own_backbone(mixed, backbone):
     _, folder, summary = mixed
 
     assert [adapter.name for adapter in summary.adapters] == ["a0", "a1", "b0"]
-    found = [record_of(folder, name) for name in ("a0", "a1", "b0")]
-    assert [(record["backbone"], record["hidden_size"]) for record in found] == [
+    records = [record_of(folder, name) for name in ("a0", "a1", "b0")]
+    assert [(record["backbone"], record["hidden_size"]) for record in records] == [
         (str(backbone), 32), (str(backbone), 32), (MINI, 128),
     ]  # fmt: skip
-    assert (found[2]["pooling"], found[2]["max_length"]) == ("mean", 32)
-    assert all(record["scale"] != 1 and record["offset"] != 0 for record in found)
+    assert (records[2]["pooling"], records[2]["max_length"]) == ("mean", 32)
+    assert all(record["scale"] != 1 and record["offset"] != 0 for record in records)
 
 
 @pytest.mark.ray

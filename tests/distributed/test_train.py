@@ -77,9 +77,9 @@ def test_finished_adapters_are_not_trained_again(five, backbone):
     summary = train(recipe_for(backbone), folder)
 
     after = files_of(folder / "scorer")
-    kept = {name for name in before if "/" in name}
+    files = {name for name in before if "/" in name}
     assert all(adapter.reused for adapter in summary.adapters)
-    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+    assert {name: after[name] for name in files} == {name: before[name] for name in files}
 
 
 @pytest.fixture(scope="module")
@@ -179,8 +179,8 @@ def test_a_killed_worker_costs_its_adapter_the_current_epoch_and_the_others_noth
     assert len(killed.epochs["a2"]) == 3
     assert len(set(killed.pids)) == 2
     record = json.loads((killed.folder / "scorer" / "a1" / "training.json").read_text())
-    kept = [seconds for seconds, _ in killed.epochs["a1"]]
-    assert [epoch["seconds"] for epoch in record["epochs"]][:2] == kept  # to the last digit: not trained again
+    durations = [seconds for seconds, _ in killed.epochs["a1"]]
+    assert [epoch["seconds"] for epoch in record["epochs"]][:2] == durations  # to the last digit: not trained again
 
 
 def test_adapters_that_finished_are_kept_when_one_fails(killed):

@@ -33,16 +33,16 @@ def outcomes() -> dict[str, list[bool | None]]:
     torch.set_num_threads(1)
     puzzles = [make_puzzle(2 + index % 2, part="test", seed=2718, index=index) for index in range(NUM_PUZZLES)]
     chats = [[{"role": "user", "content": puzzle.quiz}] for puzzle in puzzles]
-    found: dict[str, list[bool | None]] = {}
+    by_generator: dict[str, list[bool | None]] = {}
     for name in (GENERATORS[0], GENERATORS[-1]):
         model = AutoModelForCausalLM.from_pretrained(embedded_path(name)).eval()
         texts = sample_texts(model, AutoTokenizer.from_pretrained(embedded_path(name)), chats, seed=1, max_tokens=192)
         answers = [find_answer(text, puzzle.names, KNIGHTS) for text, puzzle in zip(texts, puzzles, strict=True)]
-        found[name] = [
+        by_generator[name] = [
             None if answer is None else tuple(answer.values()) == puzzle.solution
             for answer, puzzle in zip(answers, puzzles, strict=True)
         ]
-    return found
+    return by_generator
 
 
 def test_an_unknown_model_is_named_with_the_known_ones() -> None:

@@ -66,8 +66,8 @@ def make_pool(*rows, problem_id="p", difficulty="", violations=None, scores=None
     problem = Problem(task="toy", problem_id=problem_id, prompt="?", difficulty=difficulty)
     return pool_of(
         problem,
-        [found for found in items if not found.candidate.is_greedy],
-        greedy=[found for found in items if found.candidate.is_greedy],
+        [scored for scored in items if not scored.candidate.is_greedy],
+        greedy=[scored for scored in items if scored.candidate.is_greedy],
         labels=labels,
         scores={name: dict(zip(labels, values, strict=True)) for name, values in (scores or {}).items()},
     )

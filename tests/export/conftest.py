@@ -68,7 +68,7 @@ def train(run, recipe, pairs):
     from raydebm.tasks import task_of
 
     backbone = load_backbone(recipe.scorer.backbone, device="cpu")
-    groups = {split: training_groups(found, candidates(), PROBLEMS) for split, found in pairs.items()}
+    groups = {split: training_groups(split_pairs, candidates(), PROBLEMS) for split, split_pairs in pairs.items()}
     folders = {
         adapter.name: train_adapter(
             adapter,
@@ -101,8 +101,8 @@ def run_folder(tmp_path_factory):
         ]
         for split in ("train", "validation")
     }
-    for split, found in pairs.items():
-        run.write_pairs(found, split)
+    for split, split_pairs in pairs.items():
+        run.write_pairs(split_pairs, split)
     finish(run, "pairs", recipe, train={"pairs": 2, "problems": 2}, validation={"pairs": 1, "problems": 1})
     train(folder, recipe, pairs)
     finish(run, "scorer", recipe)

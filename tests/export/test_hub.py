@@ -42,9 +42,9 @@ def hub():
         from fake_hub import FakeHub
     finally:
         sys.path.pop(0)
-    found = FakeHub()
-    yield found
-    found.close()
+    server = FakeHub()
+    yield server
+    server.close()
 
 
 def run_with(hub, tmp_path, script, *arguments):
@@ -71,9 +71,9 @@ def test_a_folder_is_pushed_whole_with_the_token(hub, tmp_path, folder, kind, pr
     ended = run_with(hub, tmp_path, PUSH, str(folder), "someone/thing", kind, privacy)
 
     assert ended.stdout.strip() == f"{hub.address}/someone/thing", ended.stderr
-    found = hub.repositories[kind, "someone/thing"]
-    assert found["private"] is (privacy == "private")
-    assert found["files"] == {
+    repository = hub.repositories[kind, "someone/thing"]
+    assert repository["private"] is (privacy == "private")
+    assert repository["files"] == {
         "README.md": (folder / "README.md").read_bytes(),
         "a0/head.safetensors": b"weights",
     }

@@ -60,11 +60,11 @@ def test_conversational_rows_have_the_chat_that_the_generators_got(exported, rea
 
 
 def test_each_split_has_the_pairs_of_its_own_problems(exported):
-    found = {
+    problem_ids = {
         split: pq.read_table(exported / "standard" / f"{split}.parquet").column("problem_id").to_pylist()
         for split in ("train", "validation")
     }
-    assert found == {"train": ["p0", "p1"], "validation": ["p2"]}
+    assert problem_ids == {"train": ["p0", "p1"], "validation": ["p2"]}
 
 
 def test_the_card_names_the_files_of_each_configuration(exported):

@@ -55,11 +55,11 @@ def test_the_examples_of_the_card_run_and_agree(exported, card, blocks_of, energ
 
 def test_the_metadata_are_what_the_hub_expects(card, metadata_of):
     huggingface_hub = pytest.importorskip("huggingface_hub")
-    found = huggingface_hub.ModelCard(card).data
+    metadata = huggingface_hub.ModelCard(card).data
 
-    assert (found.license, found.library_name, found.datasets) == ("apache-2.0", "peft", ["openai/gsm8k"])
+    assert (metadata.license, metadata.library_name, metadata.datasets) == ("apache-2.0", "peft", ["openai/gsm8k"])
     assert "base_model" not in metadata_of(card)  # the embedded encoder is not on the hub
-    assert "raydebm" in found.tags
+    assert "raydebm" in metadata.tags
 
 
 def test_the_card_says_what_the_adapters_saw(card):
@@ -137,9 +137,9 @@ def test_a_wrong_name_of_the_backbone_is_found_out_when_it_is_loaded(finished_ru
 
 
 def test_a_backbone_in_a_local_folder_is_pointed_out(finished_run, tmp_path):
-    found = export_scorer(finished_run, tmp_path / "out", Listing(base_model="/models/mine"))
+    export = export_scorer(finished_run, tmp_path / "out", Listing(base_model="/models/mine"))
 
-    assert any("/models/mine" in line and "--base-model" in line for line in found.left_out)
+    assert any("/models/mine" in line and "--base-model" in line for line in export.left_out)
 
 
 def test_a_card_without_a_licence_says_so(finished_run, tmp_path, metadata_of):

@@ -28,10 +28,10 @@ def fuzz(name: str, executions: int, seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         words = Path(folder) / "words"
         words.write_text("".join(f'"{_spelt(token)}"\n' for token in TOKENS))
-        found = str(HERE / f"{name.replace(' ', '-')}-")
+        prefix = str(HERE / f"{name.replace(' ', '-')}-")
         options = [f"-runs={executions}", f"-seed={seed}", f"-max_len={MAX_CHARS}", f"-dict={words}"]
         atheris.Setup(
-            [sys.argv[0], *options, f"-artifact_prefix={found}", "-timeout=20", "-verbosity=0", folder, str(CORPUS)],
+            [sys.argv[0], *options, f"-artifact_prefix={prefix}", "-timeout=20", "-verbosity=0", folder, str(CORPUS)],
             lambda data: target(data.decode("utf-8", "replace")),
         )
         atheris.Fuzz()

@@ -77,17 +77,17 @@ def _reads_a_problem(task: Task) -> Target:
 
 
 def loose_json(text: str) -> None:
-    for found in values_in(text):
-        assert 0 <= found.start < found.end <= len(text)
-        json.dumps(found.value, default=repr)  # two values of one key are kept as a conflict
+    for span in values_in(text):
+        assert 0 <= span.start < span.end <= len(text)
+        json.dumps(span.value, default=repr)  # two values of one key are kept as a conflict
     plan = read_plan(text).plan
     assert plan is None or canonical_plan(plan).plan == plan
 
 
 def plain_json(text: str) -> None:
     for want_array in (False, True):
-        found = find_json(text, want_array=want_array)
-        assert found is None or find_json(json.dumps(found), want_array=want_array) == found
+        parsed = find_json(text, want_array=want_array)
+        assert parsed is None or find_json(json.dumps(parsed), want_array=want_array) == parsed
 
 
 def expression(text: str) -> None:
@@ -142,8 +142,8 @@ def reply(text: str) -> None:
 
 
 def rating(text: str) -> None:
-    found = read_rating(text)
-    assert isinstance(found, str) or 1 <= found <= 10
+    reading = read_rating(text)
+    assert isinstance(reading, str) or 1 <= reading <= 10
 
 
 def json_lines(text: str) -> None:

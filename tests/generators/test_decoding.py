@@ -73,8 +73,8 @@ def test_a_cancelled_decoding_ends_after_its_current_step(model):
             cancelled.set()
         return False
 
-    found = texts(model, [row(seed) for seed in range(4)], eos_ids=(), should_stop=third_token, cancelled=cancelled)
-    assert [len(text) for text in found] == [3, 3, 3, 3]
+    decoded = texts(model, [row(seed) for seed in range(4)], eos_ids=(), should_stop=third_token, cancelled=cancelled)
+    assert [len(text) for text in decoded] == [3, 3, 3, 3]
 
 
 def test_order_of_the_batch_does_not_matter(model):
@@ -132,8 +132,8 @@ def test_rows_that_stop_leave_the_others_alone(model):
 
 def test_each_row_has_its_own_limit_and_reason(model):
     decoded = decode(model, [row(1, max_new_tokens=3), row(2, max_new_tokens=0)], eos_ids=(), pad_id=0)
-    assert [len(item.token_ids) for item in decoded] == [3, 0]
-    assert [item.finish_reason for item in decoded] == ["length", "length"]
+    assert [len(sequence.token_ids) for sequence in decoded] == [3, 0]
+    assert [sequence.finish_reason for sequence in decoded] == ["length", "length"]
 
 
 def test_should_stop_ends_a_row(model):

@@ -38,8 +38,8 @@ def requests(ask):
 
 def test_answers_survive_the_writer(tmp_path, requests):
     Journal(tmp_path).put(answered(requests[0], "text \u2028 ü", usage=TokenUsage(cost_usd=0.5), reasoning="r"))
-    found = Journal(tmp_path).get(requests[0].candidate_id)
-    assert found == answered(requests[0], "text \u2028 ü", usage=TokenUsage(cost_usd=0.5), reasoning="r")
+    candidate = Journal(tmp_path).get(requests[0].candidate_id)
+    assert candidate == answered(requests[0], "text \u2028 ü", usage=TokenUsage(cost_usd=0.5), reasoning="r")
 
 
 def test_failures_are_not_kept(tmp_path, requests):
@@ -85,9 +85,9 @@ def test_what_failed_requests_cost_is_read_back_and_is_no_answer(tmp_path, reque
 
 def test_half_a_character_of_an_older_journal_is_replaced(tmp_path, requests):
     Journal(tmp_path).put(answered(requests[0], "four \ud83d", reasoning="\ude00"))
-    found = Journal(tmp_path).get(requests[0].candidate_id)
-    assert (found.text, found.reasoning) == ("four \ufffd", "\ufffd")
-    assert pa.Table.from_pylist([CANDIDATES.row(found)], schema=CANDIDATES.schema).num_rows == 1
+    candidate = Journal(tmp_path).get(requests[0].candidate_id)
+    assert (candidate.text, candidate.reasoning) == ("four \ufffd", "\ufffd")
+    assert pa.Table.from_pylist([CANDIDATES.row(candidate)], schema=CANDIDATES.schema).num_rows == 1
 
 
 def test_same_answer_twice_is_one_line(tmp_path, requests):

@@ -22,15 +22,15 @@ def test_everything_is_sampled_at_once_by_default():
 
 
 def test_waves_are_the_recipes():
-    found = passes(waves=[4, 8])
-    assert (found.waves, found.remarks_on_waves) == ((4, 8), ())
+    pass_requests = passes(waves=[4, 8])
+    assert (pass_requests.waves, pass_requests.remarks_on_waves) == ((4, 8), ())
 
 
 @pytest.mark.parametrize("task", ["taco", "travelplanner"])
 def test_answers_that_cannot_be_compared_are_sampled_at_once_and_it_is_said(task):
-    found = passes(task=task, waves=[4, 8])
-    assert found.waves is None
-    assert f"task '{task}'" in found.remarks_on_waves[0]
+    pass_requests = passes(task=task, waves=[4, 8])
+    assert pass_requests.waves is None
+    assert f"task '{task}'" in pass_requests.remarks_on_waves[0]
 
 
 def test_a_first_wave_without_every_generator_is_remarked_on():
@@ -38,15 +38,15 @@ def test_a_first_wave_without_every_generator_is_remarked_on():
 
 
 def test_generators_that_sample_nothing_do_not_count():
-    found = passes(names="abc", waves=[3])
-    silent = found.recipe.generators[0].model_copy(update={"num_samples": 0})
-    recipe = found.recipe.model_copy(
+    pass_requests = passes(names="abc", waves=[3])
+    silent = pass_requests.recipe.generators[0].model_copy(update={"num_samples": 0})
+    recipe = pass_requests.recipe.model_copy(
         update={
-            "generators": (silent, *found.recipe.generators[1:]),
-            "generation": found.recipe.generation.model_copy(update={"waves": (2,)}),
+            "generators": (silent, *pass_requests.recipe.generators[1:]),
+            "generation": pass_requests.recipe.generation.model_copy(update={"waves": (2,)}),
         }
     )
-    assert PassRequests(recipe=recipe, task=found.task).remarks_on_waves == ()
+    assert PassRequests(recipe=recipe, task=pass_requests.task).remarks_on_waves == ()
 
 
 @pytest.mark.parametrize("generation", [{"waves": []}, {"waves": [0]}, {"waves": [4], "epsilon": 1.0}])

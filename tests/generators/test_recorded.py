@@ -122,8 +122,8 @@ def test_models_can_be_renamed(pool):
 
 def test_of_repeated_lines_the_first_counts_and_a_warning_counts_them(pool, caplog):
     with caplog.at_level(logging.WARNING):
-        found = imported(pool(line(text="first", sample=0), line(text="again", sample=0)))
-    assert brief(found) == [("p", "m", 0, "first")]
+        candidates = imported(pool(line(text="first", sample=0), line(text="again", sample=0)))
+    assert brief(candidates) == [("p", "m", 0, "first")]
     assert "1 lines" in caplog.text
 
 
@@ -150,10 +150,10 @@ def test_the_answer_may_stand_in_another_field_as_json(pool):
         line(text=None, plan=[], sample=2),
     )
 
-    found = imported(path, text_fields=["plan", "text"])
+    candidates = imported(path, text_fields=["plan", "text"])
 
-    assert brief(found)[:2] == [("p", "m", 0, '[{"day": 1, "dinner": "Caf\u00e9"}]'), ("p", "m", 1, "only words")]
-    assert found[2].error == "recorded without text: field 'plan' is [], field 'text' is None"
+    assert brief(candidates)[:2] == [("p", "m", 0, '[{"day": 1, "dinner": "Caf\u00e9"}]'), ("p", "m", 1, "only words")]
+    assert candidates[2].error == "recorded without text: field 'plan' is [], field 'text' is None"
 
 
 @pytest.mark.parametrize(
@@ -233,8 +233,8 @@ def parquet(tmp_path):
 
 def test_our_own_parquet_comes_back_unchanged(parquet):
     candidates = [drawn(0), drawn(1), drawn(0, temperature=0.0), drawn(0, pass_index=2)]
-    found = imported(parquet(*candidates))
-    assert sorted(found, key=lambda c: c.candidate_id) == sorted(candidates, key=lambda c: c.candidate_id)
+    pool_candidates = imported(parquet(*candidates))
+    assert sorted(pool_candidates, key=lambda c: c.candidate_id) == sorted(candidates, key=lambda c: c.candidate_id)
 
 
 def test_recorded_log_probabilities_come_back(parquet, tmp_path):
@@ -287,11 +287,11 @@ def test_a_request_gets_the_recording_of_its_problem_and_sample(pool):
 def test_a_file_is_read_once_for_all_of_its_models(pool):
     path = pool(line(model="m"), line(model="n"))
     configs = [RecordedGenerator(name=model, pool=path, model=model) for model in ("m", "n")]
-    found = recorded_generators(configs, problems=[P])
-    first = next(found)
+    generators = recorded_generators(configs, problems=[P])
+    first = next(generators)
     os.remove(path)
 
-    assert [generator.name for generator in (first, *found)] == ["m", "n"]
+    assert [generator.name for generator in (first, *generators)] == ["m", "n"]
 
 
 def test_a_generator_knows_which_problems_it_can_answer(pool):
@@ -365,10 +365,10 @@ def test_an_unknown_model_is_refused_before_the_first_request(pool):
 
 def test_the_recorded_gsm8k_pool(shared_data):
     problems = [problem for problem, _ in Gsm8k().load("test", source=str(shared_data / "gsm8k"))]
-    found = import_pool(
+    candidates = import_pool(
         shared_data / "gsm8k" / "pool_openai_example_solutions.jsonl.gz", task="gsm8k", problems=problems
     )
-    assert Counter(candidate.generator for candidate in found) == {
+    assert Counter(candidate.generator for candidate in candidates) == {
         f"gpt3_{size}_{way}": 849 for size in ("6b", "175b") for way in ("finetuning", "verification")
     }
-    assert all(candidate.error is None for candidate in found)
+    assert all(candidate.error is None for candidate in candidates)

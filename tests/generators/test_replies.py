@@ -55,10 +55,10 @@ JSON = st.recursive(
 def test_any_bytes_are_a_completion_or_a_reply_error(content, status):
     """Nothing an endpoint sends raises anything else."""
     try:
-        found = read_reply(HttpReply(status=status, headers={}, content=content)).text.strip()
+        text = read_reply(HttpReply(status=status, headers={}, content=content)).text.strip()
     except ReplyError as error:
-        found = str(error)
-    assert found.encode()
+        text = str(error)
+    assert text.encode()
 
 
 def reply_with(content, logprobs):

@@ -87,12 +87,12 @@ def test_prices_put_generators_in_an_order():
     dollar = OpenAIGenerator(
         name="g", model="m", usd_per_million_prompt_tokens=0.0, usd_per_million_completion_tokens=1e6
     )
-    found = highest_prices(
+    prices = highest_prices(
         [*make(), *(replace(request, generator="h") for request in make())],
         [dollar, OpenAIGenerator(name="h", model="m"), TransformersGenerator(name="not asked", model="m")],
     )
     # 100 tokens of completion; without prices an endpoint counts as free.
-    assert found == {"g": 100.0, "h": 0.0}
+    assert prices == {"g": 100.0, "h": 0.0}
 
 
 def test_prices_of_an_unknown_generator_are_refused():

@@ -42,6 +42,6 @@ def test_the_hubs_own_reader_understands_the_figures(exported):
 
 
 def test_the_thresholds_of_the_run_are_exported(exported, finished):
-    found = Policy.from_json(json.loads((exported.folder / "policy.json").read_text()))
-    assert found == calibrated_policy(finished[0])
+    policy = Policy.from_json(json.loads((exported.folder / "policy.json").read_text()))
+    assert policy == calibrated_policy(finished[0])
     assert exported.left_out == ()

@@ -176,7 +176,9 @@ def test_a_probe_that_is_added_calibrates_again_with_its_scores_of_every_pass(fi
         calibrated_policy(pipeline).posterior.weights
     )
     pools = recorded_pools(pipeline, "validation")
-    assert {name for name, found in pools.candidates.items() if found.text and not found.is_greedy} == set(pools.scores)
+    assert {name for name, candidate in pools.candidates.items() if candidate.text and not candidate.is_greedy} == set(
+        pools.scores
+    )
 
 
 def test_a_pool_without_a_single_pair_is_refused_and_the_candidates_are_kept(local_ray, tmp_path):
@@ -196,12 +198,12 @@ def test_a_pool_without_a_single_pair_is_refused_and_the_candidates_are_kept(loc
 
 def test_the_calibration_keeps_what_each_generator_did_on_the_validation_problems(finished):
     pipeline = finished[0]
-    kept = pipeline.run.read_json("calibration", "generators.json")
+    by_generator = pipeline.run.read_json("calibration", "generators.json")
     problems = pipeline.splits()["validation"]
 
-    assert sorted(kept) == sorted(config.name for config in pipeline.recipe.generators)
-    assert {len(figures["missing"]) for figures in kept.values()} == {len(problems)}
-    assert {len(figures["energy"]) for figures in kept.values()} == {len(problems)}
+    assert sorted(by_generator) == sorted(config.name for config in pipeline.recipe.generators)
+    assert {len(figures["missing"]) for figures in by_generator.values()} == {len(problems)}
+    assert {len(figures["energy"]) for figures in by_generator.values()} == {len(problems)}
 
 
 def test_a_policy_that_is_not_calibrated_keeps_no_grid_of_an_earlier_one(finished, tmp_path):

@@ -168,7 +168,7 @@ def test_scores_are_made_again_when_the_model_changed(ranked):
     (model / "weights").write_text("b")
     fingerprints._content.cache_clear()
 
-    assert [found.name for found in waiting_baselines(recipe, run, "b")] == ["rm"]
+    assert [baseline.name for baseline in waiting_baselines(recipe, run, "b")] == ["rm"]
 
 
 def test_where_the_model_is_not_here_its_scores_are_believed(ranked):

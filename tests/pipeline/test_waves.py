@@ -25,10 +25,10 @@ def in_waves(local_ray, tmp_path_factory):
 
 
 def sizes(pipeline):
-    found = {}
+    counts = {}
     for candidate in pipeline.run.candidates():
-        found[candidate.problem_id] = found.get(candidate.problem_id, 0) + (not candidate.is_greedy)
-    return list(found.values())
+        counts[candidate.problem_id] = counts.get(candidate.problem_id, 0) + (not candidate.is_greedy)
+    return list(counts.values())
 
 
 def test_problems_have_pools_of_different_sizes(in_waves):

@@ -21,15 +21,15 @@ ROWS = [
 def names_in(path):
     """Functions, classes and constants that a module defines at its top."""
     tree = ast.parse((REPOSITORY / path).read_text(encoding="utf-8"))
-    found = set()
+    names = set()
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
+            names.add(node.name)
         elif isinstance(node, ast.Assign):
-            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            found.add(node.target.id)
-    return found
+            names.add(node.target.id)
+    return names
 
 
 def test_the_page_has_rows_of_five_cells():

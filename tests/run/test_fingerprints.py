@@ -118,8 +118,8 @@ def test_an_extension_that_is_not_found_is_no_matter_of_stages(tmp_path, monkeyp
 def test_a_tasks_own_field_counts_whatever_its_name():
     other = copy.deepcopy(TASK)
     other["output"]["schema"]["properties"]["device"]["type"] = "integer"
-    found = [fingerprint("problems", task={"name": "routing", "definition": task}) for task in (TASK, other)]
-    assert found[0] != found[1]
+    prints = [fingerprint("problems", task={"name": "routing", "definition": task}) for task in (TASK, other)]
+    assert prints[0] != prints[1]
 
 
 @pytest.fixture

@@ -255,11 +255,11 @@ def processes_below(pid):
             parents[int(folder.name)] = int(words[1])
         except (OSError, ValueError, IndexError):
             continue
-    found, new = {pid}, {pid}
+    pids, new = {pid}, {pid}
     while new:
-        new = {child for child, parent in parents.items() if parent in new} - found
-        found |= new
-    return found
+        new = {child for child, parent in parents.items() if parent in new} - pids
+        pids |= new
+    return pids
 
 
 def check_gone(pids):

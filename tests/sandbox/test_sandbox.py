@@ -26,14 +26,14 @@ PLAIN = st.recursive(
 
 def types_of(value):
     inside = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return type(value), [types_of(item) for item in inside]
+    return type(value), [types_of(child) for child in inside]
 
 
 @given(PLAIN)
 def test_plain_data_survives_the_way_out_with_its_types(value):
-    found = decode(encode(value))
-    assert found == value
-    assert types_of(found) == types_of(value)
+    decoded = decode(encode(value))
+    assert decoded == value
+    assert types_of(decoded) == types_of(value)
 
 
 @pytest.mark.parametrize("value", [{1, 2}, frozenset("ab"), float("inf"), {(1, 2): {3}}])
@@ -43,9 +43,9 @@ def test_sets_and_the_like_survive_too(value):
 
 @pytest.mark.parametrize("value", [object(), iter([]), lambda: 1, [print]])
 def test_what_is_no_plain_data_is_equal_to_nothing(value):
-    found = decode(encode(value))
-    assert isinstance(found, Opaque)
-    assert found != found
+    decoded = decode(encode(value))
+    assert isinstance(decoded, Opaque)
+    assert decoded != decoded
 
 
 def test_a_value_that_holds_itself_is_no_plain_data():
@@ -105,13 +105,13 @@ def test_after_a_call_that_never_ends_the_program_is_gone_and_another_can_be_ope
 
 
 def test_threads_each_with_a_sandbox_of_their_own(sandbox):
-    found = []
-    threads = [threading.Thread(target=lambda n=n: found.append(sandbox.run(f"print({n})").stdout)) for n in range(4)]
+    outputs = []
+    threads = [threading.Thread(target=lambda n=n: outputs.append(sandbox.run(f"print({n})").stdout)) for n in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(found) == [b"0\n", b"1\n", b"2\n", b"3\n"]
+    assert sorted(outputs) == [b"0\n", b"1\n", b"2\n", b"3\n"]
 
 
 def test_protections_name_what_is_active(sandbox):

@@ -19,11 +19,11 @@ class Picky:
 
 @pytest.mark.parametrize("error", [ScoringError("NaN"), TypeError("TextEncodeInput"), ValueError("surrogates")])
 def test_a_text_that_cannot_be_scored_sinks_no_other(error):
-    found = scores_or_errors(Picky(bad=error), [("?", text) for text in ("a", "bb", "bad", "dddd", "eeeee")])
+    scores = scores_or_errors(Picky(bad=error), [("?", text) for text in ("a", "bb", "bad", "dddd", "eeeee")])
 
-    assert found[:2] + found[3:] == [1, 2, 4, 5]
-    assert isinstance(found[2], ScoringError)
-    assert str(error) in str(found[2])
+    assert scores[:2] + scores[3:] == [1, 2, 4, 5]
+    assert isinstance(scores[2], ScoringError)
+    assert str(error) in str(scores[2])
 
 
 def test_what_may_be_our_own_fault_is_logged_with_its_traceback(caplog):

@@ -66,8 +66,8 @@ def peft_energies(checkpoint, folder):
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 def test_energies_are_those_of_peft(scorer, checkpoint, tiny_folders):
     expected = peft_energies(checkpoint, tiny_folders["modernbert"])
-    found = torch.tensor([energies.members for energies in scorer.score(TEXTS)])
-    torch.testing.assert_close(found, expected.t(), atol=1e-4, rtol=0)
+    members = torch.tensor([energies.members for energies in scorer.score(TEXTS)])
+    torch.testing.assert_close(members, expected.t(), atol=1e-4, rtol=0)
     assert expected.std(dim=1).min() > 1e-3
 
 
@@ -116,17 +116,17 @@ def test_adapters_are_in_the_order_of_the_checkpoint(scorer):
 
 def test_concurrent_callers_get_their_own_energies(scorer):
     expected = [scorer.score([text])[0].members for text in TEXTS]
-    found = [None] * len(TEXTS)
+    members = [None] * len(TEXTS)
 
     def work(position):
-        found[position] = scorer.score([TEXTS[position]])[0].members
+        members[position] = scorer.score([TEXTS[position]])[0].members
 
     threads = [threading.Thread(target=work, args=(position,)) for position in range(len(TEXTS))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == expected
+    assert members == expected
 
 
 def test_an_energy_that_is_no_number_names_input_and_adapter(damaged):

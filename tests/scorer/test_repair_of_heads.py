@@ -32,7 +32,7 @@ from raydebm.scorer.ensemble import EnsembleScorer, head_of, write_ensemble
 from raydebm.scorer.training.settings import TrainingSettings
 
 
-def item(problem, generator, correct, *, text=None):
+def text_of(problem, generator, correct, *, text=None):
     return RepairText(
         problem_id=problem, prompt="w1 w2", text=text or f"{problem} {generator} {correct}", generator=generator,
         correct=correct,
@@ -40,23 +40,23 @@ def item(problem, generator, correct, *, text=None):
 
 
 def cell(generator, correct, count):
-    return [item(f"p{index}", generator, correct, text=f"w{index} {correct}") for index in range(count)]
+    return [text_of(f"p{index}", generator, correct, text=f"w{index} {correct}") for index in range(count)]
 
 
 def sizes(texts):
-    found = defaultdict(int)
+    counts = defaultdict(int)
     for one in texts:
-        found[one.generator, one.correct] += 1
-    return dict(found)
+        counts[one.generator, one.correct] += 1
+    return dict(counts)
 
 
 def test_cells_are_capped_and_generators_that_tell_the_label_are_left_out():
     texts = [*cell("a", True, 9), *cell("a", False, 5), *cell("b", True, 6), *cell("b", False, 20)]
     texts += [*cell("sure", True, 30), *cell("sure", False, 1)]
 
-    kept, left_out = balanced_cells(texts, cap=6, min_cell=4, seed=0)
+    balanced, left_out = balanced_cells(texts, cap=6, min_cell=4, seed=0)
 
-    assert sizes(kept) == {("a", True): 6, ("a", False): 5, ("b", True): 6, ("b", False): 6}
+    assert sizes(balanced) == {("a", True): 6, ("a", False): 5, ("b", True): 6, ("b", False): 6}
     assert left_out == {"sure": (30, 1)}
 
 
@@ -85,10 +85,10 @@ def test_every_cell_weighs_the_same():
 def test_pairs_weigh_the_same_in_both_directions():
     """``a`` beats ``b`` in two problems, ``b`` beats ``a`` in one; ``c`` beats ``a`` and is never beaten."""
     texts = [
-        item("p", "a", True), item("p", "b", False),
-        item("q", "a", True), item("q", "b", False),
-        item("r", "b", True), item("r", "a", False), item("r", "c", True),
-        item("s", "a", True, text="x"), item("s", "a", False, text="y"),
+        text_of("p", "a", True), text_of("p", "b", False),
+        text_of("q", "a", True), text_of("q", "b", False),
+        text_of("r", "b", True), text_of("r", "a", False), text_of("r", "c", True),
+        text_of("s", "a", True, text="x"), text_of("s", "a", False, text="y"),
     ]  # fmt: skip
     pairs, weights = balanced_pairs(texts)
     total = defaultdict(float)
@@ -107,12 +107,12 @@ def checkpoint(trained, tmp_path_factory):
 
 def labelled(first, count):
     """Two generators that write the same; half of their answers are right."""
-    found = []
+    texts = []
     for index in range(first, first + count):
         for generator in ("a", "b"):
             for correct in (True, False):
                 text = f"w{index % 60} w{(index * 3) % 60} {'right' if correct else 'wrong'}"
-                found.append(
+                texts.append(
                     RepairText(
                         problem_id=f"p{index}",
                         prompt=f"w{index % 50} w2",
@@ -121,7 +121,7 @@ def labelled(first, count):
                         correct=correct,
                     )
                 )
-    return found
+    return texts
 
 
 CELL_OF = {0: ("a", True), 1: ("a", False), 2: ("b", True), 3: ("b", False)}
@@ -168,8 +168,8 @@ def test_a_repaired_checkpoint_is_scored_on_the_features_that_are_kept(checkpoin
 
     for folder in (checkpoint, repaired.folder):
         expected = EnsembleScorer.load(folder, device="cpu").score(texts)
-        found = features.scorer(folder).score(texts)
-        assert [text.members for text in found] == [pytest.approx(text.members, abs=1e-5) for text in expected]
+        scored = features.scorer(folder).score(texts)
+        assert [text.members for text in scored] == [pytest.approx(text.members, abs=1e-5) for text in expected]
     assert features.joined(texts).shape == (3, 5 * 32)
     assert extractor.num_encoded == 2 * 5
     features.scorer(checkpoint).score([("w9", "w8"), *texts])
@@ -273,9 +273,9 @@ def test_texts_for_the_repair_are_the_labelled_ones_of_the_given_problems():
     labels = {name: Label(candidate_id=name, problem_id="p", verdict=verdict) for name, verdict in verdicts.items()}
     problems = {"p": Problem(task="toy", problem_id="p", prompt="?")}
 
-    found = repair_texts(problems, candidates, labels)
+    texts = repair_texts(problems, candidates, labels)
 
-    assert [(one.text, one.generator, one.correct) for one in found] == [("x", "g", True), ("y", "g", False)]
+    assert [(one.text, one.generator, one.correct) for one in texts] == [("x", "g", True), ("y", "g", False)]
 
 
 def test_plans_are_repaired_by_the_share_that_training_prefers():
@@ -291,10 +291,10 @@ def test_plans_are_repaired_by_the_share_that_training_prefers():
     }
     problems = {"p": Problem(task="toy", problem_id="p", prompt="?")}
 
-    found = repair_texts(problems, candidates, labels)
+    texts = repair_texts(problems, candidates, labels)
 
-    assert {one.text for one in found if one.correct} == {"plan 0.1", "plan 0.2"}
-    assert len(found) == 8
+    assert {one.text for one in texts if one.correct} == {"plan 0.1", "plan 0.2"}
+    assert len(texts) == 8
     assert sum(one.correct for one in repair_texts(problems, candidates, labels, positive_frac=0.5)) == 4
 
 

@@ -76,26 +76,26 @@ def test_each_member_gives_the_energies_that_it_gives_among_members_of_its_own_b
     of_a = alone(members, ("a0", "a1"), tmp_path / "a")
     of_d, of_m = (alone(members, (name,), tmp_path / name) for name in ("d0", "m0"))
 
-    found = [text.members for text in scorer.score(TEXTS)]
+    energies = [text.members for text in scorer.score(TEXTS)]
 
     assert scorer.adapters == ORDER
-    assert found == [(a0, d0, a1, m0) for (a0, a1), (d0,), (m0,) in zip(of_a, of_d, of_m, strict=True)]
+    assert energies == [(a0, d0, a1, m0) for (a0, a1), (d0,), (m0,) in zip(of_a, of_d, of_m, strict=True)]
 
 
 def test_some_members_can_be_asked(scorer):
     everything = [text.members for text in scorer.score(TEXTS)]
 
-    found = [text.members for text in scorer.asking([False, True, False, True]).score(TEXTS)]
+    energies = [text.members for text in scorer.asking([False, True, False, True]).score(TEXTS)]
 
-    assert found == [(d0, m0) for _, d0, _, m0 in everything]
+    assert energies == [(d0, m0) for _, d0, _, m0 in everything]
 
 
 def test_members_of_one_backbone_share_it_and_their_texts(checkpoint):
     record, adapters = read_ensemble(checkpoint)
     backbones = load_backbones(record, device="cpu", dtype="float32")
-    found = group_members(record, adapters, backbones)
+    groups = group_members(record, adapters, backbones)
 
-    assert [group.positions for group in found] == [(0, 2), (1,), (3,)]
+    assert [group.positions for group in groups] == [(0, 2), (1,), (3,)]
     assert [backbone.name for backbone in backbones] == [MINI, *record.backbones[:2]]  # the widest first
 
 
@@ -114,17 +114,17 @@ def test_members_of_one_backbone_that_read_different_lengths_share_its_weights_a
 def test_backbones_in_memory_are_taken_where_they_are_the_members(checkpoint, tiny):
     record, _ = read_ensemble(checkpoint)
 
-    found = load_backbones(record, device="cpu", dtype="float32", loaded=[tiny["bert"], tiny["llama"]])
+    backbones = load_backbones(record, device="cpu", dtype="float32", loaded=[tiny["bert"], tiny["llama"]])
 
-    assert [backbone is tiny["llama"] for backbone in found] == [False, False, True]
+    assert [backbone is tiny["llama"] for backbone in backbones] == [False, False, True]
 
 
 def test_a_backbone_in_memory_is_not_taken_in_another_type(checkpoint, tiny):
     record, _ = read_ensemble(checkpoint)
 
-    found = load_backbones(record, device="cpu", dtype="bfloat16", loaded=[tiny["llama"]])
+    backbones = load_backbones(record, device="cpu", dtype="bfloat16", loaded=[tiny["llama"]])
 
-    assert {backbone.dtype for backbone in found} == {"bfloat16"}
+    assert {backbone.dtype for backbone in backbones} == {"bfloat16"}
 
 
 def test_mapped_weights_of_each_backbone_give_the_same_energies(scorer, checkpoint):
@@ -150,15 +150,15 @@ def test_the_choice_by_few_members_is_that_of_all_where_all_texts_stay(scorer):
 
 
 def test_ensemble_json_says_the_backbone_of_every_member(checkpoint, tiny_folders):
-    found = read_ensemble_file(str(checkpoint))
+    ensemble = read_ensemble_file(str(checkpoint))
 
-    assert [(member["name"], member["backbone"]) for member in found["members"]] == [
+    assert [(member["name"], member["backbone"]) for member in ensemble["members"]] == [
         ("a0", str(tiny_folders["modernbert"])),
         ("d0", str(tiny_folders["llama"])),
         ("a1", str(tiny_folders["modernbert"])),
         ("m0", MINI),
     ]
-    assert backbone_names(found) == (str(tiny_folders["modernbert"]), str(tiny_folders["llama"]), MINI)
+    assert backbone_names(ensemble) == (str(tiny_folders["modernbert"]), str(tiny_folders["llama"]), MINI)
 
 
 def test_the_card_says_which_member_is_on_which_backbone(checkpoint, tiny_folders):
@@ -210,22 +210,22 @@ def test_members_that_name_one_backbone_have_its_one_set_of_weights(members, tmp
 
 def test_features_through_the_heads_are_the_energies(checkpoint, scorer):
     extractor = FeatureExtractor.load(checkpoint, device="cpu", dtype="float32")
-    found = {}
+    energies = {}
     with torch.no_grad():
         for adapter, features in zip(extractor.adapters, extractor.stream(TEXTS), strict=True):
             head = head_of(adapter, hidden_size=features.states.shape[1])
-            found[features.adapter] = head(features.states).tolist()
+            energies[features.adapter] = head(features.states).tolist()
 
-    assert tuple(found) == ORDER
+    assert tuple(energies) == ORDER
     for place, name in enumerate(ORDER):
-        assert found[name] == pytest.approx([text.members[place] for text in scorer.score(TEXTS)], abs=1e-5)
+        assert energies[name] == pytest.approx([text.members[place] for text in scorer.score(TEXTS)], abs=1e-5)
 
 
 def test_kept_features_give_the_energies_and_stand_side_by_side(checkpoint, scorer):
     features = KeptFeatures(FeatureExtractor.load(checkpoint, device="cpu", dtype="float32"))
 
-    for found, expected in zip(features.scorer(checkpoint).score(TEXTS), scorer.score(TEXTS), strict=True):
-        assert found.members == pytest.approx(expected.members, abs=1e-5)
+    for energies, expected in zip(features.scorer(checkpoint).score(TEXTS), scorer.score(TEXTS), strict=True):
+        assert energies.members == pytest.approx(expected.members, abs=1e-5)
     assert features.joined(TEXTS).shape == (3, 3 * 32 + 128)
 
 

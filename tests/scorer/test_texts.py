@@ -27,18 +27,18 @@ class LengthEnsemble:
 
 
 def lists_of(*names):
-    return [[TextToScore(text, "p", text) for text in found] for found in names]
+    return [[TextToScore(text, "p", text) for text in texts] for texts in names]
 
 
 def test_lists_are_scored_in_one_pass_and_come_back_as_lists():
     ensemble = LengthEnsemble()
-    found = energies_of_lists(ensemble, lists_of(["a", "bb"], [], ["ccc"]))
-    assert [[energies.members[0] for energies in part] for part in found] == [[1.0, 2.0], [], [3.0]]
+    lists = energies_of_lists(ensemble, lists_of(["a", "bb"], [], ["ccc"]))
+    assert [[energies.members[0] for energies in part] for part in lists] == [[1.0, 2.0], [], [3.0]]
     assert ensemble.calls == [3]
 
 
 def test_one_bad_text_fails_alone():
     ensemble = LengthEnsemble()
-    found = energies_of_lists(ensemble, lists_of(["a", "nan"], ["bb", "ccc"]))
-    assert [[energies and energies.members[0] for energies in part] for part in found] == [[1.0, None], [2.0, 3.0]]
+    lists = energies_of_lists(ensemble, lists_of(["a", "nan"], ["bb", "ccc"]))
+    assert [[energies and energies.members[0] for energies in part] for part in lists] == [[1.0, None], [2.0, 3.0]]
     assert ensemble.calls == [4, 2, 1, 1, 2]

@@ -281,9 +281,9 @@ def declared_recipe(declared_folder):
     """The starter's recipe; its task file is removed once it has been read."""
     from raydebm.config import load_recipe
 
-    found = load_recipe(declared_folder / "recipe.yaml", overrides=[f"run_dir={declared_folder / 'run'}"])
+    declared = load_recipe(declared_folder / "recipe.yaml", overrides=[f"run_dir={declared_folder / 'run'}"])
     (declared_folder / "task.yaml").unlink()
-    return found
+    return declared
 
 
 @pytest.fixture(scope="package")

@@ -71,7 +71,7 @@ class HandWritten:
     cancelled: bool = False
 
     async def generate(self, requests, on_candidate, *, hedge):
-        found = []
+        candidates = []
         for request in requests:
             self.requests.append(request)
             try:
@@ -88,9 +88,9 @@ class HandWritten:
                 candidate = unanswered(request, "HTTP 500")
             else:
                 candidate = answered(request, text, usage=USAGE, finish_reason=self.finish_reason)
-            found.append(candidate)
+            candidates.append(candidate)
             on_candidate(candidate)
-        return found
+        return candidates
 
     async def check(self, problem, candidates):
         task = get_task(problem.task)
@@ -98,10 +98,10 @@ class HandWritten:
 
     async def score(self, texts):
         self.scored.extend(texts)
-        members = [self.energies(text.text) for text in texts]
+        all_members = [self.energies(text.text) for text in texts]
         return [
-            None if found is None else Energies(candidate_id=text.candidate_id, members=found, num_tokens=9)
-            for text, found in zip(texts, members, strict=True)
+            None if members is None else Energies(candidate_id=text.candidate_id, members=members, num_tokens=9)
+            for text, members in zip(texts, all_members, strict=True)
         ]
 
     def serving(self, bundle):

@@ -135,9 +135,9 @@ def _keys():
 def _tree(config, args, *, port, collector):
     """serve_config.yaml with these arguments, traces that are sent at once, and one scorer replica, whose counters are
     then those of all."""
-    found = read_serve_config(config)
-    found["http_options"] |= {"host": "127.0.0.1", "port": port}
-    application = found["applications"][0]
+    tree = read_serve_config(config)
+    tree["http_options"] |= {"host": "127.0.0.1", "port": port}
+    application = tree["applications"][0]
     application["args"] |= args
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "100"}
     for deployment in application["deployments"]:
@@ -146,4 +146,4 @@ def _tree(config, args, *, port, collector):
             deployment["num_replicas"] = 1
         if deployment["name"] == "ScorerDeployment":
             deployment["autoscaling_config"]["max_replicas"] = 1
-    return found
+    return tree

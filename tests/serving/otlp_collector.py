@@ -38,7 +38,7 @@ class Collector(ThreadingHTTPServer):
     def take(self, body):
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-        found = [
+        spans = [
             _span(span, _values(of_resource.resource.attributes))
             for of_resource in ExportTraceServiceRequest.FromString(body).resource_spans
             for of_scope in of_resource.scope_spans
@@ -46,7 +46,7 @@ class Collector(ThreadingHTTPServer):
         ]
         with self._lock:
             self._bodies.append(body)
-            self._spans.extend(found)
+            self._spans.extend(spans)
 
     def spans(self, trace_id):
         """Those of one trace that have arrived, in any order."""
@@ -86,4 +86,4 @@ def _span(span, resource):
 
 
 def _values(attributes):
-    return {item.key: getattr(item.value, item.value.WhichOneof("value")) for item in attributes}
+    return {attribute.key: getattr(attribute.value, attribute.value.WhichOneof("value")) for attribute in attributes}

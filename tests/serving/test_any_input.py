@@ -108,10 +108,10 @@ def test_text_that_has_no_utf8_is_refused(client, puzzle, field):
 
 
 def nested(depth):
-    found = []
+    tree = []
     for _ in range(depth):
-        found = [found]
-    return found
+        tree = [tree]
+    return tree
 
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH, 300, 5000])

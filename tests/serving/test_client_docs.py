@@ -85,7 +85,7 @@ def blocks(repository):
     """(section, service, code) of every Python block, in the order of the page."""
     page = (repository / "docs" / "client.md").read_text(encoding="utf-8")
     for match in BLOCK.finditer(page):
-        section = [found.group(1) for found in SECTION.finditer(page, 0, match.start())][-1]
+        section = [heading.group(1) for heading in SECTION.finditer(page, 0, match.start())][-1]
         yield section, match.group(1), match.group(2)
 
 
@@ -113,7 +113,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize("section", EXPECTED)
 def test_examples_run_as_they_stand(repository, url, packing_url, puzzle, section):
-    ((_, service, code),) = [found for found in blocks(repository) if found[0] == section]
+    ((_, service, code),) = [block for block in blocks(repository) if block[0] == section]
     assert EXPECTED[section] in printed_by(code, packing_url if service == "packing" else url, puzzle)
 
 
@@ -129,19 +129,19 @@ def test_the_question_of_the_page_is_defined_in_its_first_block(repository, puzz
 
 
 def test_a_triage_result_carries_what_the_service_says(connected, puzzle):
-    found = connected.triage(puzzle, return_candidates=True)
-    assert found.accepted
-    assert found.answer == '{"Ava": "knave", "Zoey": "knight"}'
-    assert found.candidate.members == found.members
-    assert len(found.candidates) == 5
-    assert "<table>" in found._repr_html_()
+    answer = connected.triage(puzzle, return_candidates=True)
+    assert answer.accepted
+    assert answer.answer == '{"Ava": "knave", "Zoey": "knight"}'
+    assert answer.candidate.members == answer.members
+    assert len(answer.candidates) == 5
+    assert "<table>" in answer._repr_html_()
 
 
 def test_a_stream_ends_with_the_result_that_triage_gives(connected, puzzle):
     *progress, last = connected.stream(puzzle, return_candidates=True)
     plain = connected.triage(puzzle, return_candidates=True)
-    assert all(isinstance(item, Progress) for item in progress)
-    assert sum(item.event == "candidate" for item in progress) == 5
+    assert all(isinstance(event, Progress) for event in progress)
+    assert sum(event.event == "candidate" for event in progress) == 5
     assert (last.decision, last.answer, last.text, last.sigma) == (
         plain.decision,
         plain.answer,
@@ -161,9 +161,9 @@ def test_many_requests_at_once(url, puzzle):
         async with AsyncRaydebm(url) as client:
             return await asyncio.gather(*(client.triage(puzzle, num_samples=1) for _ in range(8)))
 
-    found = asyncio.run(run())
-    assert {result.decision for result in found} == {"accept"}
-    assert len({result.request_id for result in found}) == 8
+    answers = asyncio.run(run())
+    assert {result.decision for result in answers} == {"accept"}
+    assert len({result.request_id for result in answers}) == 8
 
 
 def test_an_error_names_the_request(connected):

@@ -30,9 +30,9 @@ def test_every_task_and_every_named_policy_is_a_model(service):
 
 
 def test_a_model_has_the_versions_of_its_own_run(service, gateway):
-    found = service.get("/v1/models/raydebm/gsm8k").json()["raydebm"]
-    assert found["versions"]["checkpoint"] == gateway.of("gsm8k").versions["checkpoint"]
-    assert found["versions"]["checkpoint"] != gateway.versions["checkpoint"]
+    model = service.get("/v1/models/raydebm/gsm8k").json()["raydebm"]
+    assert model["versions"]["checkpoint"] == gateway.of("gsm8k").versions["checkpoint"]
+    assert model["versions"]["checkpoint"] != gateway.versions["checkpoint"]
 
 
 def test_auto_says_which_task_took_the_question_and_why(service, puzzle):
@@ -46,8 +46,8 @@ def test_a_question_is_decided_by_its_own_runs_policy_generators_and_adapters(se
     backend = script(lambda request: "#### 84")
     body = service.post("/v1/triage", {"problem": LIKE_THEM}).json()
     assert (body["task"], body["answer"], body["policy"]["theta_sigma"]) == ("gsm8k", "#### 84", 0.5)
-    assert [found["name"] for found in body["generators"]] == ["ada"]
-    assert {found.checkpoint for found in backend.served} == {gateway.of("gsm8k").checkpoint}
+    assert [generator["name"] for generator in body["generators"]] == ["ada"]
+    assert {bundle.checkpoint for bundle in backend.served} == {gateway.of("gsm8k").checkpoint}
 
 
 def test_a_general_question_is_decided_by_votes_and_promises_nothing(service, script):
@@ -62,17 +62,17 @@ def test_a_general_question_is_decided_by_votes_and_promises_nothing(service, sc
 
 
 def test_the_store_keeps_how_a_task_was_chosen(gateway, backend, client_of):
-    kept = []
+    records = []
 
     class Kept:
         def put(self, record):
-            kept.append(record)
+            records.append(record)
             return True
 
     service = client_of(create_app(TriageService(gateway, backend, records=Kept())))
     service.post("/v1/triage", {"problem": UNLIKE_THEM})
-    assert kept[0].request["routing"]["task"] == "any"
-    assert kept[0].request["routing"]["scorer"] == "gsm8k"
+    assert records[0].request["routing"]["task"] == "any"
+    assert records[0].request["routing"]["scorer"] == "gsm8k"
 
 
 def test_a_named_policy_holds_for_every_task(service, script):
@@ -86,14 +86,14 @@ def test_texts_without_a_task_are_scored_by_the_ensemble_of_the_named_model(serv
     named = service.post("/v1/score", {**pair, "model": "raydebm/gsm8k"}).json()
     other = service.post("/v1/score", {**pair, "model": "some-reranker"}).json()
     checkpoints = [gateway.of(name).versions["checkpoint"] for name in ("gsm8k", "knights_knaves")]
-    assert [found["versions"]["checkpoint"] for found in (named, other)] == checkpoints
+    assert [reply["versions"]["checkpoint"] for reply in (named, other)] == checkpoints
 
 
 def test_the_policies_of_each_run_are_shown_by_its_task(service, gateway):
-    found = [
+    versions = [
         service.get(f"/v1/policies?task={name}").json()["first"]["version"] for name in ("knights_knaves", "gsm8k")
     ]
-    assert found == [gateway.of(name).versions["policy"] for name in ("knights_knaves", "gsm8k")]
+    assert versions == [gateway.of(name).versions["policy"] for name in ("knights_knaves", "gsm8k")]
     assert service.get("/v1/policies?task=any").status_code == 404
 
 

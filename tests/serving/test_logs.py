@@ -45,10 +45,13 @@ def test_what_looks_like_a_credential_is_hidden(text, clean):
 
 def test_every_request_leaves_one_line_with_its_id(client, puzzle, lines):
     client.post("/v1/triage", {"problem": puzzle}, headers={"X-Request-ID": "r-1"})
-    found = [line for line in lines() if line["message"] == "request"]
-    assert len(found) == 1
-    assert found[0].items() >= {"request_id": "r-1", "route": "/v1/triage", "status": 200, "method": "POST"}.items()
-    assert found[0]["duration_ms"] >= 0
+    request_lines = [line for line in lines() if line["message"] == "request"]
+    assert len(request_lines) == 1
+    assert (
+        request_lines[0].items()
+        >= {"request_id": "r-1", "route": "/v1/triage", "status": 200, "method": "POST"}.items()
+    )
+    assert request_lines[0]["duration_ms"] >= 0
 
 
 def test_lines_from_inside_a_request_have_its_id_too(client, puzzle, script, lines):
@@ -60,9 +63,9 @@ def test_lines_from_inside_a_request_have_its_id_too(client, puzzle, script, lin
 
 def test_a_decision_leaves_a_line_with_its_numbers(client, puzzle, lines):
     client.post("/v1/triage", {"problem": puzzle}, headers={"X-Request-ID": "r-3"})
-    found = next(line for line in lines() if line["message"] == "decision")
+    line = next(line for line in lines() if line["message"] == "decision")
     expected = {"request_id": "r-3", "decision": "accept", "sigma": 0.0, "candidates": 4, "failed": 0, "cost_usd": 2.0}
-    assert found.items() >= expected.items()
+    assert line.items() >= expected.items()
 
 
 def test_problems_and_answers_are_not_logged(client, puzzle, texts, lines):

@@ -22,8 +22,8 @@ PROVIDERS = {"cohere": "/v2/rerank", "hosted_vllm": "/rerank", "jina_ai": "/v1/r
 def test_the_rerank_request_that_litellm_sends(client, script, provider):
     script(energies=lambda text: (-float(len(text)),))
     headers = {"User-Agent": "litellm/1.106.2", "Authorization": "Bearer x"}
-    found = client.post(PROVIDERS[provider], LITELLM_RERANK, headers=headers).json()
-    assert [(one["index"], one["relevance_score"], one["document"]) for one in found["results"]] == [
+    reply = client.post(PROVIDERS[provider], LITELLM_RERANK, headers=headers).json()
+    assert [(one["index"], one["relevance_score"], one["document"]) for one in reply["results"]] == [
         (0, 2.0, {"text": "aa"})
     ]
 
@@ -31,8 +31,8 @@ def test_the_rerank_request_that_litellm_sends(client, script, provider):
 def test_the_chat_request_that_litellm_sends(client, puzzle, texts):
     body = {"messages": [{"role": "user", "content": puzzle}], "model": "raydebm/auto", "raydebm": {"max_passes": 1}}
     headers = {"Authorization": "Bearer x", "X-Stainless-Raw-Response": "true", "x-stainless-retry-count": "0"}
-    found = client.post("/v1/chat/completions", body, headers=headers).json()
-    assert found["choices"][0]["message"]["content"] == texts["right"]
+    reply = client.post("/v1/chat/completions", body, headers=headers).json()
+    assert reply["choices"][0]["message"]["content"] == texts["right"]
 
 
 @pytest.fixture
@@ -64,13 +64,13 @@ def test_litellms_own_rerank(url, script, litellm, provider):
     script(energies=lambda text: (-float(len(text)),))
     base = f"{url}/v1/rerank" if provider == "jina_ai" else url
     model = f"{provider}/raydebm/auto"
-    found = litellm.rerank(model=model, api_base=base, api_key="x", query="q", documents=["b", "aa"], top_n=1)
-    assert (found.results[0]["index"], found.results[0]["relevance_score"]) == (1, 2.0)
+    reply = litellm.rerank(model=model, api_base=base, api_key="x", query="q", documents=["b", "aa"], top_n=1)
+    assert (reply.results[0]["index"], reply.results[0]["relevance_score"]) == (1, 2.0)
 
 
 def test_litellms_own_chat(litellm, asked, texts):
-    found = litellm.completion(**asked)
-    assert (found.choices[0].message.content, found.raydebm["decision"]) == (texts["right"], "accept")
+    reply = litellm.completion(**asked)
+    assert (reply.choices[0].message.content, reply.raydebm["decision"]) == (texts["right"], "accept")
 
 
 def test_litellms_own_stream(litellm, asked, texts):
@@ -93,8 +93,8 @@ def test_litellm_hands_on_fields_of_our_own(litellm, asked):
 def test_litellm_hands_on_headers_of_our_own(litellm, asked):
     """The header goes before the body: one candidate each, not three."""
     body = {"raydebm": {"num_samples": 3, "return_candidates": True}}
-    found = litellm.completion(**asked, extra_body=body, extra_headers={"X-RayDEBM-Num-Samples": "1"})
-    assert len(found.raydebm["candidates"]) == 2
+    reply = litellm.completion(**asked, extra_body=body, extra_headers={"X-RayDEBM-Num-Samples": "1"})
+    assert len(reply.raydebm["candidates"]) == 2
 
 
 def test_litellm_shows_an_abstention_as_a_refusal(litellm, asked, script, energies):
@@ -109,8 +109,8 @@ def test_coheres_own_rerank(url, script, cohere, name):
     """Both generations of the client, over HTTP; energies are minus the lengths."""
     script(energies=lambda text: (-float(len(text)),))
     client = getattr(cohere, name)(api_key="x", base_url=url)
-    found = client.rerank(model="raydebm/auto", query="q", documents=["b", "aa", "ccc"], top_n=2)
-    assert [(one.index, one.relevance_score) for one in found.results] == [(2, 3.0), (1, 2.0)]
+    reply = client.rerank(model="raydebm/auto", query="q", documents=["b", "aa", "ccc"], top_n=2)
+    assert [(one.index, one.relevance_score) for one in reply.results] == [(2, 3.0), (1, 2.0)]
 
 
 def test_coheres_client_reads_our_errors(url, cohere):

@@ -28,8 +28,8 @@ def write_problems(run, task_name, texts):
 
 
 def puzzles(count=30):
-    found = get_task("knights_knaves").load("train", source="generate:2-3", limit=count, seed=1)
-    return [problem.prompt for problem, _ in found]
+    pairs = get_task("knights_knaves").load("train", source="generate:2-3", limit=count, seed=1)
+    return [problem.prompt for problem, _ in pairs]
 
 
 def write_second_run(folder, recipe, task_name="gsm8k", texts=QUESTIONS):

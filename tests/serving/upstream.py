@@ -45,12 +45,12 @@ class Upstream(ThreadingHTTPServer):
         """Keep a request; how many its model has had."""
         with self._lock:
             self._sent.append(sent)
-            return sum(found.model == sent.model for found in self._sent)
+            return sum(request.model == sent.model for request in self._sent)
 
     def sent_to(self, model):
         """The requests to one model, the oldest first."""
         with self._lock:
-            return [found for found in self._sent if found.model == model]
+            return [request for request in self._sent if request.model == model]
 
     def waiting_for(self, model):
         """The addresses of clients that hold a request open which is never answered."""

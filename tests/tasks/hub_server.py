@@ -80,13 +80,16 @@ class _Handler(BaseHTTPRequestHandler):
         if revision not in revisions:
             self._answer({"error": "Revision not found"}, 404, {"X-Error-Code": "RevisionNotFound"})
             return
-        found = revisions[revision]
+        contents = revisions[revision]
         if as_tree:
             self._answer(
-                [{"type": "file", "path": path, "size": len(found[path]), "oid": "0" * 40} for path in sorted(found)]
+                [
+                    {"type": "file", "path": path, "size": len(contents[path]), "oid": "0" * 40}
+                    for path in sorted(contents)
+                ]
             )
             return
-        files = [{"rfilename": path} for path in sorted(found)]
+        files = [{"rfilename": path} for path in sorted(contents)]
         self._answer({"id": name, "sha": _commit(revision), "siblings": files, "private": False, "tags": []})
 
     def _redirect(self, name, rest, revisions):
@@ -108,7 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_file(self, where, *, with_body):
         name, rest = "/".join(where.split("/")[:2]), "/".join(where.split("/")[2:])
-        revision = next(found for found in self.hub.repositories[name] if rest.startswith(f"{found}/"))
+        revision = next(revision for revision in self.hub.repositories[name] if rest.startswith(f"{revision}/"))
         content = self.hub.repositories[name][revision][rest.removeprefix(f"{revision}/")]
         start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").split("-")[0])
         body = content[start:]

@@ -54,14 +54,14 @@ def open_rows() -> list[dict[str, Any]]:
 
 
 def puzzle_rows() -> list[dict[str, Any]]:
-    found = get_task("knights_knaves").load("train", source="generate:2-4", limit=6, seed=1)
+    pairs = get_task("knights_knaves").load("train", source="generate:2-4", limit=6, seed=1)
     return [
         {
             "quiz": problem.prompt,
             "solution": [gold.value["roles"][name] == "knight" for name in problem.data["names"]],
             "problem_id": f"own/{index}",
         }
-        for index, (problem, gold) in enumerate(found)
+        for index, (problem, gold) in enumerate(pairs)
     ]
 
 
@@ -177,8 +177,8 @@ def itineraries(problem: Problem) -> st.SearchStrategy[Any]:
     order = ("day", "current_city", "lunch", "attraction", "dinner")
     return st.lists(day, min_size=1, max_size=6).map(
         lambda days: [
-            {name: {**found, "day": number}[name] for name in order if name in {**found, "day": number}}
-            for number, found in enumerate(days, start=1)
+            {name: {**entry, "day": number}[name] for name in order if name in {**entry, "day": number}}
+            for number, entry in enumerate(days, start=1)
         ]
     )
 
@@ -263,7 +263,7 @@ def loaded(name: str) -> list[tuple[Problem, Gold]]:
 def parts(value: Any) -> list[Any]:
     """The value and everything inside it."""
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return [value, *(part for item in inside for part in parts(item))]
+    return [value, *(part for child in inside for part in parts(child))]
 
 
 @every_task

@@ -310,7 +310,9 @@ def test_number_answers_are_numbers_to_rules():
     answer = task.parse(question, "It is \\boxed{12}")
 
     assert answer == "12"
-    assert [found.penalty for found in violations_of(task.constraints, question, answer)] == [pytest.approx(0.2)]
+    assert [violation.penalty for violation in violations_of(task.constraints, question, answer)] == [
+        pytest.approx(0.2)
+    ]
     assert task.render(question, answer) == "#### 12"
 
 
@@ -434,8 +436,8 @@ def test_labels_by_constraints_say_how_much_is_due_to_each():
     parts = [verdict(task, problem, gold, text).parts for text in ('{"refund": 5}', '{"refund": 15}', "hello")]
 
     names = [constraint.name for constraint in task.constraints]
-    assert [list(found) for found in parts] == [names] * 3
-    assert [list(found.values()) for found in parts] == [
+    assert [list(shares) for shares in parts] == [names] * 3
+    assert [list(shares.values()) for shares in parts] == [
         [0.0, 0.0],
         [pytest.approx(1 / 3), 0.0],
         [pytest.approx(2 / 3), pytest.approx(1 / 3)],
@@ -446,25 +448,32 @@ def test_labels_by_constraints_say_how_much_is_due_to_each():
 
 
 def test_schema_faults_are_violations_and_not_a_refusal(problem):
-    (found,) = [
-        found for found in violations_of(shop().constraints, problem, {"refund_": 1}) if found.constraint == "schema"
+    (violation,) = [
+        violation
+        for violation in violations_of(shop().constraints, problem, {"refund_": 1})
+        if violation.constraint == "schema"
     ]
 
-    assert (found.message, found.penalty) == ("answer: 'refund' is a required property", pytest.approx(0.5))
+    assert (violation.message, violation.penalty) == ("answer: 'refund' is a required property", pytest.approx(0.5))
 
 
 def test_python_functions_stand_beside_rules(problem):
     loud = Constraint(name="loud", check=lambda problem, answer: [Finding(penalty=0.5)], message="too loud")
     task = DeclaredTask(SHOP, constraints=[loud])
 
-    assert [found.constraint for found in violations_of(task.constraints, problem, {"refund": 11})] == ["limit", "loud"]
+    assert [violation.constraint for violation in violations_of(task.constraints, problem, {"refund": 11})] == [
+        "limit",
+        "loud",
+    ]
 
 
 @given(json_values)
 def test_any_answer_can_be_checked_and_counted(answer):
     problem, _ = shop().problem_and_gold(ROWS[0], "row 1")
 
-    assert all(found.penalty > 0 and found.message for found in violations_of(shop().constraints, problem, answer))
+    assert all(
+        violation.penalty > 0 and violation.message for violation in violations_of(shop().constraints, problem, answer)
+    )
     assert shop().vote_key(problem, answer)
 
 

@@ -36,8 +36,8 @@ def write(path, rows):
 
 
 def test_gold_is_the_number_after_the_hashes(task, tmp_path):
-    found = list(task.load("test", source=write(tmp_path / "any.jsonl", ROWS)))
-    assert [gold.value for _, gold in found] == [{"answer": "18"}, {"answer": "1080"}]
+    pairs = list(task.load("test", source=write(tmp_path / "any.jsonl", ROWS)))
+    assert [gold.value for _, gold in pairs] == [{"answer": "18"}, {"answer": "1080"}]
 
 
 @pytest.mark.parametrize("name", ["problems_test.jsonl.gz", "test.jsonl", "problems_test.jsonl", "test.jsonl.gz"])

@@ -287,8 +287,8 @@ def test_the_published_set_is_read_size_by_size(task: KnightsKnaves, monkeypatch
         return [("a row", {"quiz": make_puzzle(n, part="test", seed=0, index=0).quiz}) for n in (2, 3)]
 
     monkeypatch.setattr("raydebm.tasks.knights_knaves.sources.hub_rows", rows)
-    found = [problem.difficulty for problem, _ in task.load("test", source="hub:K-and-K/knights-and-knaves")]
-    assert (asked, found) == ([("K-and-K/knights-and-knaves", "test")], ["2 people", "3 people"])
+    difficulties = [problem.difficulty for problem, _ in task.load("test", source="hub:K-and-K/knights-and-knaves")]
+    assert (asked, difficulties) == ([("K-and-K/knights-and-knaves", "test")], ["2 people", "3 people"])
 
 
 def test_an_unreachable_hub_is_a_data_error(task: KnightsKnaves, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,12 +433,12 @@ def test_verdicts(task: KnightsKnaves, tmp_path: Path, text: str, verdict: Verdi
 def test_all_published_puzzles_load_with_their_solution(task: KnightsKnaves, shared_data: Path) -> None:
     folder = shared_data / "knights_knaves"
     for split, count in (("train", 4500), ("test", 500)):
-        found = list(task.load(split, source=str(folder / f"problems_kk_{split}.jsonl.gz")))
+        pairs = list(task.load(split, source=str(folder / f"problems_kk_{split}.jsonl.gz")))
         published = rows_of(folder / f"problems_kk_{split}.jsonl.gz")
-        assert len(found) == count
+        assert len(pairs) == count
         assert all(
             [role == "knight" for role in gold.value["roles"].values()] == row["solution"]
-            for (_, gold), row in zip(found, published, strict=True)
+            for (_, gold), row in zip(pairs, published, strict=True)
         )
 
 
@@ -456,9 +456,9 @@ def relabelled(folder: Path) -> list[tuple[dict[str, Any], bool]]:
 
 
 def test_labels_of_a_recorded_pool_are_the_recorded_ones(shared_data: Path) -> None:
-    found = relabelled(shared_data / "knights_knaves")
-    assert len(found) == 1320
-    assert all(label == row["correct"] for row, label in found)
+    labelled_rows = relabelled(shared_data / "knights_knaves")
+    assert len(labelled_rows) == 1320
+    assert all(label == row["correct"] for row, label in labelled_rows)
 
 
 def test_a_source_that_asked_for_a_tag_gets_no_answer_from_a_sentence(tmp_path: Path) -> None:

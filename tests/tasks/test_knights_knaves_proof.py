@@ -42,18 +42,18 @@ def test_any_other_answer_is_refuted(roles):
 
 @pytest.mark.parametrize("roles", [("knight", "knave"), ("knave", "knight")])
 def test_with_two_solutions_nothing_is_proven_and_the_report_counts_them(roles):
-    found = report(TWO_SOLUTIONS, Ann=roles[0], Bob=roles[1])
+    constraint_report = report(TWO_SOLUTIONS, Ann=roles[0], Bob=roles[1])
 
-    assert (found.penalty, found.proof) == (0.0, None)
-    assert "2 solutions" in found.note
+    assert (constraint_report.penalty, constraint_report.proof) == (0.0, None)
+    assert "2 solutions" in constraint_report.note
 
 
 def test_without_a_solution_nothing_is_refuted_either_and_the_report_says_so():
-    found = report(NO_SOLUTION, Ann="knave", Bob="knight")
+    constraint_report = report(NO_SOLUTION, Ann="knave", Bob="knight")
 
-    assert found.penalty > 0
-    assert found.proof is None
-    assert "no solution" in found.note
+    assert constraint_report.penalty > 0
+    assert constraint_report.proof is None
+    assert "no solution" in constraint_report.note
 
 
 def test_an_answer_that_does_not_parse_proves_nothing():

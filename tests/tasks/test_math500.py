@@ -395,17 +395,17 @@ def test_a_child_that_dies_is_undecided(monkeypatch, tmp_path):
 
 def test_threads_get_their_own_answers():
     pairs = [(f"{n}x", f"x \\cdot {n}") for n in range(2, 8)] + [(f"{n}x", f"x \\cdot {n + 1}") for n in range(2, 8)]
-    found = {}
+    verdicts = {}
 
     def compare(pair):
-        found[pair] = comparer().is_equal(*pair)
+        verdicts[pair] = comparer().is_equal(*pair)
 
     threads = [threading.Thread(target=compare, args=(pair,)) for pair in pairs]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [found[pair] for pair in pairs] == [True] * 6 + [False] * 6
+    assert [verdicts[pair] for pair in pairs] == [True] * 6 + [False] * 6
 
 
 def test_each_process_has_one_comparer():
@@ -464,19 +464,21 @@ def test_labels_of_the_level_5_pool_are_the_recorded_ones(shared_data):
     """
     is_whole = os.environ.get("RAYDEBM_WHOLE_POOLS") == "1"
     every, count = (1, 19543) if is_whole else (10, 1955)
-    found = relabelled(shared_data / "math", "problems_math_l5.jsonl.gz", "pool_zeroeval_l5.jsonl.gz", every=every)
-    differing = [(row, verdict) for row, verdict in found if (verdict is Verdict.CORRECT) != row["correct"]]
-    assert len(found) == count
-    assert 1 - len(differing) / len(found) >= 0.994
+    labelled_rows = relabelled(
+        shared_data / "math", "problems_math_l5.jsonl.gz", "pool_zeroeval_l5.jsonl.gz", every=every
+    )
+    differing = [(row, verdict) for row, verdict in labelled_rows if (verdict is Verdict.CORRECT) != row["correct"]]
+    assert len(labelled_rows) == count
+    assert 1 - len(differing) / len(labelled_rows) >= 0.994
     numbers = [row for row, _ in differing if exact_number((row["answer"] or "").strip()) is not None]
     assert [row["answer"] for row in numbers] == (["42", "31.\\overline{6}"] if is_whole else ["42"])
-    assert all(verdict is not Verdict.UNLABELED for _, verdict in found)
+    assert all(verdict is not Verdict.UNLABELED for _, verdict in labelled_rows)
 
 
 def test_labels_of_the_sampled_pool_are_the_recorded_ones(shared_data):
     """The one that differs answers 10000 where gold is 10{,}000."""
-    found = relabelled(shared_data / "math", "problems_qwen100.jsonl.gz", "pool_qwen100x8.jsonl.gz")
-    assert sum((verdict is Verdict.CORRECT) != row["correct"] for row, verdict in found) == 1
+    labelled_rows = relabelled(shared_data / "math", "problems_qwen100.jsonl.gz", "pool_qwen100x8.jsonl.gz")
+    assert sum((verdict is Verdict.CORRECT) != row["correct"] for row, verdict in labelled_rows) == 1
 
 
 def test_the_child_ends_with_its_parents_pipe():

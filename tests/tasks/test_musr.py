@@ -77,9 +77,9 @@ def test_the_repositorys_form_holds_several_questions_a_story(task, tmp_path):
         for question, answer in ((PLACE, 0), (PLACE.replace("key", "pen"), 1))
     ]
     (tmp_path / "train.jsonl").write_text(json.dumps({"context": "Keys were moved.", "questions": asked}) + "\n")
-    found = list(task.load("train", source=str(tmp_path / "train.jsonl")))
-    assert [gold.value["choice"] for _, gold in found] == ["1", "2"]
-    assert found[0][0] == problem_of("Keys were moved.", PLACE, ["box", "desk"])
+    pairs = list(task.load("train", source=str(tmp_path / "train.jsonl")))
+    assert [gold.value["choice"] for _, gold in pairs] == ["1", "2"]
+    assert pairs[0][0] == problem_of("Keys were moved.", PLACE, ["box", "desk"])
 
 
 def test_a_folder_of_files_is_one_set(task, tmp_path):
@@ -139,21 +139,21 @@ def test_a_missing_folder_says_what_to_give(task):
 
 
 def test_the_recorded_sample_loads(task, shared_data):
-    found = [pair for split in ("train", "test") for pair in task.load(split, source=str(shared_data / "musr"))]
-    assert Counter(problem.difficulty for problem, _ in found) == {
+    pairs = [pair for split in ("train", "test") for pair in task.load(split, source=str(shared_data / "musr"))]
+    assert Counter(problem.difficulty for problem, _ in pairs) == {
         "murder mysteries": 5,
         "object placements": 20,
         "team allocation": 6,
     }
     assert all(task.judge(problem, gold, task.render(problem, gold.value["choice"])).verdict is Verdict.CORRECT
-               for problem, gold in found)  # fmt: skip
+               for problem, gold in pairs)  # fmt: skip
 
 
 def test_recorded_golds_are_the_recorded_choices(task, shared_data):
-    found = [pair for split in ("train", "test") for pair in task.load(split, source=str(shared_data / "musr"))]
+    pairs = [pair for split in ("train", "test") for pair in task.load(split, source=str(shared_data / "musr"))]
     with gzip.open(shared_data / "musr" / "problems_musr_sample.jsonl.gz", "rt") as lines:
         recorded = {row["problem_id"]: row["gold"] for row in map(json.loads, lines)}
-    assert {p.data["source_id"]: p.data["choices"][int(g.value["choice"]) - 1] for p, g in found} == recorded
+    assert {p.data["source_id"]: p.data["choices"][int(g.value["choice"]) - 1] for p, g in pairs} == recorded
 
 
 # Split
@@ -164,8 +164,8 @@ def problems(rows):
 
 
 def test_of_756_problems_151_are_for_testing():
-    found = problems(made_up())
-    assert [len(found), len(choose_tests(found))] == [756, 151]
+    all_problems = problems(made_up())
+    assert [len(all_problems), len(choose_tests(all_problems))] == [756, 151]
 
 
 def test_the_two_parts_share_no_problem_and_leave_none_out(task, tmp_path):
@@ -178,22 +178,22 @@ def test_the_two_parts_share_no_problem_and_leave_none_out(task, tmp_path):
 
 
 def test_no_story_is_on_both_sides():
-    found = problems(made_up())
-    tests = choose_tests(found)
-    sides = {(p.prompt.split("\n")[0], p.problem_id in tests) for p in found}
+    all_problems = problems(made_up())
+    tests = choose_tests(all_problems)
+    sides = {(p.prompt.split("\n")[0], p.problem_id in tests) for p in all_problems}
     assert len(sides) == 125 + 64 + 250
 
 
 def test_the_split_does_not_depend_on_the_order():
-    found = problems(made_up())
-    shuffled = random.Random(1).sample(found, len(found))
-    assert choose_tests(found) == choose_tests(shuffled)
+    all_problems = problems(made_up())
+    shuffled = random.Random(1).sample(all_problems, len(all_problems))
+    assert choose_tests(all_problems) == choose_tests(shuffled)
 
 
 def test_every_subset_is_in_both_parts():
-    found = problems(made_up())
-    tests = choose_tests(found)
-    assert len({(p.difficulty, p.problem_id in tests) for p in found}) == 6
+    all_problems = problems(made_up())
+    tests = choose_tests(all_problems)
+    assert len({(p.difficulty, p.problem_id in tests) for p in all_problems}) == 6
 
 
 # Typed questions
@@ -307,8 +307,8 @@ def test_an_allocation_is_read_by_its_own_words(task):
 
 
 def test_a_choice_that_begins_like_a_reference(task):
-    found = problem_of("A tale.", "Who?", ["Tom", "A. Smith", "2 keys"])
-    assert [task.parse(found, text) for text in ("#### A. Smith", "#### 2 keys", "#### 2")] == ["2", "3", "2"]
+    question = problem_of("A tale.", "Who?", ["Tom", "A. Smith", "2 keys"])
+    assert [task.parse(question, text) for text in ("#### A. Smith", "#### 2 keys", "#### 2")] == ["2", "3", "2"]
 
 
 PIECES = [
@@ -332,8 +332,8 @@ PIECES = [
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
 def test_whatever_is_read_is_a_choice(text):
-    found = problem_of("Mack fell.", MURDER, ["Mackenzie", "Ana"])
-    assert Musr().parse(found, text) in (None, "1", "2")
+    question = problem_of("Mack fell.", MURDER, ["Mackenzie", "Ana"])
+    assert Musr().parse(question, text) in (None, "1", "2")
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,8 @@ def test_no_problem_is_for_training_and_for_testing(task):
     [("gsm8k", "gsm8k", "test"), ("math500", "math", "test"), ("travelplanner", "travelplanner", "test")],
 )
 def test_a_whole_copy_of_the_published_data_has_them_all(shared_data, task, folder, split):
-    found = load_paper_problems(get_task(task), split, source=str(shared_data / folder))
-    assert {problem.problem_id for problem, _ in found} == set(shipped_ids(task, split))
+    pairs = load_paper_problems(get_task(task), split, source=str(shared_data / folder))
+    assert {problem.problem_id for problem, _ in pairs} == set(shipped_ids(task, split))
 
 
 def test_a_source_that_lacks_some_is_refused(tmp_path):
@@ -85,11 +85,11 @@ def test_what_is_a_clean_problem(pair, expected):
 
 
 def test_the_order_of_the_data_does_not_choose_the_problems_of_taco():
-    found = [taco(f"p{index}") for index in range(NUM_PROBLEMS + 100)]
-    chosen = {split: [problem.problem_id for problem, _ in paper_problems(found, split)] for split in ("train", "test")}
+    pairs = [taco(f"p{index}") for index in range(NUM_PROBLEMS + 100)]
+    chosen = {split: [problem.problem_id for problem, _ in paper_problems(pairs, split)] for split in ("train", "test")}
     assert {split: len(ids) for split, ids in chosen.items()} == {"train": 601, "test": NUM_TEST}
     assert not set(chosen["train"]) & set(chosen["test"])
-    again = [problem.problem_id for problem, _ in paper_problems(reversed(found), "test")]
+    again = [problem.problem_id for problem, _ in paper_problems(reversed(pairs), "test")]
     assert again == chosen["test"]
 
 
@@ -110,6 +110,6 @@ def test_another_number_of_problems_than_the_papers_is_told(tmp_path, caplog):
     puzzle = make_puzzle(2, part="test", seed=0, index=0)
     file.write_text(json.dumps({"quiz": puzzle.quiz}) + "\n")
     with caplog.at_level(logging.WARNING):
-        found = load_paper_problems(get_task("knights_knaves"), "test", source=str(file))
-    assert len(found) == 1
+        pairs = load_paper_problems(get_task("knights_knaves"), "test", source=str(file))
+    assert len(pairs) == 1
     assert "knights_knaves test: 1 problems were found, and the paper has 700" in caplog.text

@@ -159,8 +159,8 @@ def test_a_verifier_that_fails_gives_no_label(monkeypatch):
 @pytest.mark.usefixtures("_without_package")
 def test_data_sets_take_turns_so_that_a_limit_takes_some_of_each(tmp_path):
     rows = [{"question": f"{name} {n}?", "expected_answer": "1", "dataset": name} for name in "ab" for n in range(3)]
-    found = TASK.load("train", source=write(tmp_path, *rows), limit=4)
-    assert [problem.prompt for problem, _ in found] == ["a 0?", "b 0?", "a 1?", "b 1?"]
+    pairs = TASK.load("train", source=write(tmp_path, *rows), limit=4)
+    assert [problem.prompt for problem, _ in pairs] == ["a 0?", "b 0?", "a 1?", "b 1?"]
 
 
 @pytest.mark.usefixtures("_without_package")

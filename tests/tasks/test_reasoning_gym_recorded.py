@@ -26,13 +26,15 @@ def problems(shared_data):
 def test_every_recorded_question_of_a_kind_with_rules_is_read(problems):
     read = {problem["problem_id"]: read_puzzle(problem["question"].strip()) for problem in problems}
     for problem in problems:
-        found = read[problem["problem_id"]]
-        assert (None if found is None else found[0]) == (problem["dataset"] if problem["dataset"] in READERS else None)
+        reading = read[problem["problem_id"]]
+        assert (None if reading is None else reading[0]) == (
+            problem["dataset"] if problem["dataset"] in READERS else None
+        )
 
 
 def test_rules_are_exact_for_every_recorded_question_but_ladders(problems):
-    found = [(problem, read_puzzle(problem["question"].strip())) for problem in problems]
-    exact = Counter(problem["dataset"] for problem, puzzle in found if puzzle and puzzle[1].exactness().exact)
+    readings = [(problem, read_puzzle(problem["question"].strip())) for problem in problems]
+    exact = Counter(problem["dataset"] for problem, puzzle in readings if puzzle and puzzle[1].exactness().exact)
     assert (exact.total(), set(READERS) - set(exact)) == (540, {"word_ladder"})
 
 

@@ -191,9 +191,9 @@ WRONG = [
 
 
 def faults(question, answer):
-    found = read_puzzle(question.strip())
-    assert found is not None
-    return [fault.text for fault in found[1].faults(answer)]
+    reading = read_puzzle(question.strip())
+    assert reading is not None
+    return [fault.text for fault in reading[1].faults(answer)]
 
 
 def test_every_kind_of_puzzle_has_an_example_here():
@@ -204,9 +204,9 @@ def test_every_kind_of_puzzle_has_an_example_here():
     ("name", "question", "answer"), [(name, *case) for name, cases in RIGHT.items() for case in cases]
 )
 def test_an_answer_that_keeps_the_rules_has_no_fault(name, question, answer):
-    found = read_puzzle(question.strip())
-    assert found is not None
-    assert found[0] == name
+    reading = read_puzzle(question.strip())
+    assert reading is not None
+    assert reading[0] == name
     assert faults(question, answer) == []
 
 
@@ -220,17 +220,17 @@ def test_a_broken_rule_is_named(question, answer, text):
     "answer", ["", "\0", "[]", "{}", "null", "-1", "1e999", "No", "_", "\n\n", "<answer>", "\ud800"]
 )
 def test_no_text_raises_and_every_penalty_is_a_share(question, answer):
-    found = read_puzzle(question.strip())
-    assert found is not None
-    assert all(0 < fault.penalty <= 1 for fault in found[1].faults(answer))
+    reading = read_puzzle(question.strip())
+    assert reading is not None
+    assert all(0 < fault.penalty <= 1 for fault in reading[1].faults(answer))
 
 
 @pytest.mark.parametrize("name", sorted(set(READERS) - {"word_ladder"}))
 def test_rules_are_exact(name):
     for question, _ in RIGHT[name]:
-        found = read_puzzle(question.strip())
-        assert found is not None
-        assert found[1].exactness().exact
+        reading = read_puzzle(question.strip())
+        assert reading is not None
+        assert reading[1].exactness().exact
 
 
 @pytest.mark.parametrize(
@@ -245,9 +245,9 @@ def test_rules_are_exact(name):
     ],
 )
 def test_where_rules_prove_nothing_the_reason_is_noted(question, note):
-    found = read_puzzle(question)
-    assert found is not None
-    exactness = found[1].exactness()
+    reading = read_puzzle(question)
+    assert reading is not None
+    exactness = reading[1].exactness()
     assert (exactness.exact, note in exactness.note) == (False, True)
 
 

@@ -36,8 +36,8 @@ def write(path, *rows):
 
 
 def only(task, tmp_path, row):
-    [found] = task.load("test", source=write(tmp_path / "t.jsonl", row))
-    return found
+    [pair] = task.load("test", source=write(tmp_path / "t.jsonl", row))
+    return pair
 
 
 def test_tests_on_stdin_are_texts(task, tmp_path):
@@ -62,12 +62,12 @@ def test_calls_keep_their_values_and_the_prompt_shows_the_head(task, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("given", "difficulty"),
     [("EASY", "EASY"), ("MEDIUM_HARD", "MEDIUM_HARD"), ("UNKNOWN_DIFFICULTY", "UNKNOWN"), (None, "UNKNOWN")],
 )
-def test_difficulty_is_the_official_label(task, tmp_path, given, kept):
+def test_difficulty_is_the_official_label(task, tmp_path, given, difficulty):
     problem, _ = only(task, tmp_path, {**STDIN, "difficulty": given})
-    assert problem.difficulty == kept
+    assert problem.difficulty == difficulty
 
 
 def test_very_hard_problems_are_left_out_as_in_the_paper(task, tmp_path):

@@ -119,8 +119,8 @@ def test_words_are_no_program(text):
 
 @given(st.text(alphabet=st.sampled_from("`~ \npython#x:()=1"), max_size=200))
 def test_any_text_gives_a_program_or_none(text):
-    found = find_program(text)
-    assert found is None or found.strip()
+    program = find_program(text)
+    assert program is None or program.strip()
 
 
 @given(

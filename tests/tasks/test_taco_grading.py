@@ -139,8 +139,8 @@ for place in places:
     if type(place) in (dict, list, tuple, set):
         texts += [text for text in (place.values() if type(place) is dict else place) if type(text) in (str, bytes)]
 texts = [text if type(text) is str else text.decode(errors="replace") for text in texts]
-found = {name for name in ("source", "input", "output") for text in texts if "hidden-in-the-" + name in text}
-print("found " + " ".join(sorted(found)))
+names = {name for name in ("source", "input", "output") for text in texts if "hidden-in-the-" + name in text}
+print("found " + " ".join(sorted(names)))
 """
 
 
@@ -149,7 +149,7 @@ def test_what_is_expected_is_nowhere_in_the_sandbox(graded):
     shown = {"kind": "stdin", "tests": [{"input": "hidden-in-the-input", "output": "found input source"}]}
     hidden = {"kind": "stdin", "tests": [{"input": "", "output": "hidden-in-the-output"}]}
     assert graded(SEARCH.replace("import gc", "given = input()\nimport gc"), shown).grade is Grade.PASSED
-    assert graded(SEARCH.replace("print(", "sys.exit('output' in found)\nprint("), hidden).grade is Grade.WRONG_ANSWER
+    assert graded(SEARCH.replace("print(", "sys.exit('output' in names)\nprint("), hidden).grade is Grade.WRONG_ANSWER
 
 
 def test_a_program_that_leaves_files_meets_an_empty_folder_in_the_next_test(graded):
@@ -184,5 +184,5 @@ def test_what_programs_of_contests_do_works(graded, code):
 
 
 def test_grades_are_ordered_by_severity():
-    assert [found.severity for found in Grade] == list(range(8))
+    assert [member.severity for member in Grade] == list(range(8))
     assert Grade.PASSED.severity < Grade.WRONG_ANSWER.severity < Grade.SYNTAX_ERROR.severity < Grade.NO_CODE.severity

@@ -21,8 +21,8 @@ def given(*tests, function=None):
 def only(tmp_path, row):
     path = tmp_path / "t.jsonl"
     path.write_text(json.dumps(row) + "\n", encoding="utf-8")
-    [found] = Taco().load("test", source=str(path))
-    return found
+    [pair] = Taco().load("test", source=str(path))
+    return pair
 
 
 def test_a_statement_gives_its_samples():
@@ -99,7 +99,7 @@ def test_what_cannot_be_read_is_named(tests, function, message):
 def test_given_tests_come_first_and_no_more_are_run_than_allowed():
     many = [{"input": str(number), "output": "?"} for number in range(MAX_TESTS - 1, 30)]
     tests = public_tests(problem_of(STATEMENT, given=many))
-    assert [test.given for test in tests] == [item["input"] + "\n" for item in many[:MAX_TESTS]]
+    assert [test.given for test in tests] == [entry["input"] + "\n" for entry in many[:MAX_TESTS]]
 
 
 def test_an_input_that_is_given_and_stated_is_one_test():
@@ -176,8 +176,8 @@ def test_a_row_with_a_test_that_cannot_be_read_is_named(tmp_path):
 def test_most_problems_of_the_recorded_files_have_some(shared_data):
     shares = {}
     for name in ("humaneval", "mbpp", "apps150", "taco_test1000"):
-        found = list(Taco().load("test", source=str(shared_data / "code" / f"problems_{name}.jsonl.gz")))
-        tested = [any(test.expected is not None for test in public_tests(problem)) for problem, _ in found]
+        pairs = list(Taco().load("test", source=str(shared_data / "code" / f"problems_{name}.jsonl.gz")))
+        tested = [any(test.expected is not None for test in public_tests(problem)) for problem, _ in pairs]
         shares[name] = sum(tested) / len(tested)
     assert shares["humaneval"] > 0.8
     assert shares["mbpp"] > 0.7

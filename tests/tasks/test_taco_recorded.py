@@ -80,25 +80,25 @@ def test_reference_programs_pass_the_samples_of_their_statements(sandbox, shared
 def test_every_recorded_problem_is_read(shared_data):
     counts = {"apps150": 128, "humaneval": 164, "mbpp": 662}
     for name, count in counts.items():
-        found = list(Taco().load("test", source=str(shared_data / "code" / f"problems_{name}.jsonl.gz")))
-        assert len(found) == count
-        assert all(gold.value["kind"] == "assert" or gold.value["tests"] for _, gold in found)
+        pairs = list(Taco().load("test", source=str(shared_data / "code" / f"problems_{name}.jsonl.gz")))
+        assert len(pairs) == count
+        assert all(gold.value["kind"] == "assert" or gold.value["tests"] for _, gold in pairs)
 
 
 def test_the_test_statements_of_taco_are_read(shared_data):
-    found = list(Taco().load("test", source=str(shared_data / "code" / "problems_taco_test1000.jsonl.gz")))
-    assert len(found) >= 990
-    assert sum(bool(gold.value["tests"]) for _, gold in found) >= 900
-    assert not any(problem.prompt.startswith("QUESTION") for problem, _ in found)
+    pairs = list(Taco().load("test", source=str(shared_data / "code" / "problems_taco_test1000.jsonl.gz")))
+    assert len(pairs) >= 990
+    assert sum(bool(gold.value["tests"]) for _, gold in pairs) >= 900
+    assert not any(problem.prompt.startswith("QUESTION") for problem, _ in pairs)
 
 
 @pytest.mark.slow
 def test_reference_programs_pass_the_examples_of_their_docstrings(sandbox, shared_data):
     """HumanEval's own solutions; the examples of 47 and 116 are wrong."""
     rows = {row["problem_id"]: row for row in read(shared_data / "code" / "problems_humaneval.jsonl.gz")}
-    found = list(Taco().load("test", source=str(shared_data / "code" / "problems_humaneval.jsonl.gz")))
+    pairs = list(Taco().load("test", source=str(shared_data / "code" / "problems_humaneval.jsonl.gz")))
     failing = set()
-    for problem, _ in drawn([pair for pair in found if public_tests(pair[0])]):
+    for problem, _ in drawn([pair for pair in pairs if public_tests(pair[0])]):
         name = problem.data["source_id"]
         code = rows[name]["prompt"] + rows[name]["canonical_solution"]
         program = Program(code=code, function=problem.data["function"])

@@ -79,10 +79,10 @@ def test_the_samples_of_tacos_test_statements_are_the_recorded_ones(shared_data)
     recorded = [row for row in rows if row["sample_io"]]
 
     def is_same(row):
-        found = list(samples_in(row["question"].replace("Use Standard Input format\nANSWER:", "")))
-        return len(found) == len(row["sample_io"]) and all(
+        samples = list(samples_in(row["question"].replace("Use Standard Input format\nANSWER:", "")))
+        return len(samples) == len(row["sample_io"]) and all(
             same_output(mine, known[kind])
-            for pair, known in zip(found, row["sample_io"], strict=True)
+            for pair, known in zip(samples, row["sample_io"], strict=True)
             for mine, kind in zip(pair, ("input", "output"), strict=True)
         )
 

@@ -222,13 +222,13 @@ def test_nearly_all_published_queries_read_as_their_recorded_fields(task, shared
     ids=["bare", "fenced", "thought", "python", "trailing", "wrapped", "apart", "comment", "corrected", "repeated"],
 )
 def test_a_plan_is_found_and_repairs_are_said(text, repairs):
-    plan, found = good_plan(), render_plan(good_plan())
+    plan, rendered = good_plan(), render_plan(good_plan())
     forms = {
-        "plan": found,
+        "plan": rendered,
         "python": repr(plan),
-        "trailing": found.replace('"}', '",}'),
+        "trailing": rendered.replace('"}', '",}'),
         "apart": "\n".join(json.dumps(day) for day in plan),
-        "commented": found.replace("[", "[ // the days\n", 1),
+        "commented": rendered.replace("[", "[ // the days\n", 1),
         "other": render_plan(plan[:2]),
     }
     reading = read_plan(text.format(**forms))

@@ -24,8 +24,8 @@ def view(purpose, *changes):
 
 
 def costs(purpose, *changes):
-    found = costs_of(view(purpose, *changes))
-    return found["meals"], found["accommodation"]
+    amounts = costs_of(view(purpose, *changes))
+    return amounts["meals"], amounts["accommodation"]
 
 
 def test_a_plan_without_fault_costs_the_same_either_way():

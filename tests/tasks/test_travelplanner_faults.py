@@ -19,8 +19,8 @@ Fault = Callable[[Plan], Any]
 
 def findings(plan: Plan, **changes: Any) -> dict[str, list[str]]:
     """The sentences of each dimension."""
-    found = dimension_findings(_view(plan, **changes))
-    return {name: [f.message.format_map(f.values) for f in items] for name, items in found.items()}
+    by_dimension = dimension_findings(_view(plan, **changes))
+    return {name: [f.message.format_map(f.values) for f in items] for name, items in by_dimension.items()}
 
 
 def values(plan: Plan, **changes: Any) -> dict[str, float]:

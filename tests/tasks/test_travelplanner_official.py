@@ -75,8 +75,8 @@ def test_a_change_breaks_exactly_these(sandbox, change, broken):
 
 def test_on_a_day_in_one_city_a_shared_letter_is_enough(sandbox):
     """A restaurant of Cole on the day in Bree shares an "e" with it; on a day of travel it would be misplaced."""
-    found = verdicts(sandbox, put(2, "dinner", "Cole Kitchen, Cole"))
-    assert found["is_valid_information_in_current_city"] is True
+    by_check = verdicts(sandbox, put(2, "dinner", "Cole Kitchen, Cole"))
+    assert by_check["is_valid_information_in_current_city"] is True
 
 
 def test_minimum_nights_count_only_where_the_name_is_unambiguous(sandbox):
@@ -96,8 +96,8 @@ def test_hard_constraints_are_reached_only_with_complete_and_known_information(s
 
 def test_what_is_not_asked_for_has_no_verdict(sandbox):
     wishes = dict.fromkeys(("house rule", "cuisine", "room type", "transportation"))
-    found = verdicts(sandbox, local_constraint=wishes)
-    assert [name for name, verdict in found.items() if verdict is None] == [
+    by_check = verdicts(sandbox, local_constraint=wishes)
+    assert [name for name, verdict in by_check.items() if verdict is None] == [
         "valid_cuisine",
         "valid_room_rule",
         "valid_transportation",
@@ -106,8 +106,8 @@ def test_what_is_not_asked_for_has_no_verdict(sandbox):
 
 
 def test_a_flight_without_number_fails_where_the_authors_program_crashes(sandbox):
-    found = verdicts(sandbox, put(1, "transportation", "Flight Number:, from Ada to Bree"))
-    assert found["is_valid_information_in_sandbox"] is False
+    by_check = verdicts(sandbox, put(1, "transportation", "Flight Number:, from Ada to Bree"))
+    assert by_check["is_valid_information_in_sandbox"] is False
 
 
 @pytest.mark.parametrize(
@@ -174,8 +174,8 @@ class Agreement:
 @pytest.mark.slow
 @pytest.mark.parametrize(("pool", "num_plans"), [("pool_validation.jsonl.gz", 14_625), ("pool_train.jsonl.gz", 223)])
 def test_verdicts_are_the_recorded_ones(shared_data, pool, num_plans):
-    found = Agreement(shared_data / "travelplanner", pool)
-    assert found.num_plans == num_plans
-    assert len(found.total) == 13
-    assert min(found.same[name] / found.total[name] for name in found.total) >= 0.999
-    assert found.same == found.total  # in fact every one of them
+    agreement = Agreement(shared_data / "travelplanner", pool)
+    assert agreement.num_plans == num_plans
+    assert len(agreement.total) == 13
+    assert min(agreement.same[name] / agreement.total[name] for name in agreement.total) >= 0.999
+    assert agreement.same == agreement.total  # in fact every one of them

@@ -70,9 +70,9 @@ class TestTensorBoard:
         events = EventAccumulator(str(tmp_path / "tensorboard" / "tiny" / "a0"))
         events.Reload()
         content = events.PluginTagToContent("hparams")["_hparams_/session_start_info"]
-        found = HParamsPluginData.FromString(content).session_start_info.hparams
+        hparams = HParamsPluginData.FromString(content).session_start_info.hparams
 
-        assert (found["adapter.rank"].number_value, found["task"].string_value) == (2, "gsm8k")
+        assert (hparams["adapter.rank"].number_value, hparams["task"].string_value) == (2, "gsm8k")
 
     def test_epochs_that_are_told_again_stand_once(self, tmp_path):
         tell("tensorboard", training_of(tmp_path), CURVE[:1], finish=False)
@@ -106,13 +106,13 @@ class TestMlflow:
     def test_adapters_are_runs_below_the_training(self, client, tmp_path):
         tell("mlflow", training_of(tmp_path, adapters=("a0", "a1")), CURVE)
 
-        found = self.runs(client)
-        first = found["tiny/a0"]
+        runs = self.runs(client)
+        first = runs["tiny/a0"]
         assert self.curve(client, first, "train_loss") == [(1, 0.75), (2, 0.25)]
         assert first.data.params == {"adapter.rank": "2", "task": "gsm8k"}
         assert first.data.metrics["kept_best_epoch"] == 2
-        assert first.data.tags["mlflow.parentRunId"] == found["tiny"].info.run_id
-        assert {name: run.info.status for name, run in found.items()} == {
+        assert first.data.tags["mlflow.parentRunId"] == runs["tiny"].info.run_id
+        assert {name: run.info.status for name, run in runs.items()} == {
             "tiny": "FAILED", "tiny/a0": "FINISHED", "tiny/a1": "FAILED",
         }  # fmt: skip
 
@@ -120,10 +120,10 @@ class TestMlflow:
         tell("mlflow", training_of(tmp_path), CURVE[:1], finish=False)
         tell("mlflow", training_of(tmp_path), CURVE)
 
-        found = self.runs(client)
-        assert sorted(found) == ["tiny", "tiny/a0"]
-        assert self.curve(client, found["tiny/a0"], "train_loss") == [(1, 0.75), (2, 0.25)]
-        assert {run.info.status for run in found.values()} == {"FINISHED"}
+        runs = self.runs(client)
+        assert sorted(runs) == ["tiny", "tiny/a0"]
+        assert self.curve(client, runs["tiny/a0"], "train_loss") == [(1, 0.75), (2, 0.25)]
+        assert {run.info.status for run in runs.values()} == {"FINISHED"}
 
 
 def log_entries(content):
@@ -161,12 +161,12 @@ class TestWandb:
         rows, config, names = [], {}, {}
         for data in log_entries(file.read_bytes()):
             record = Record.FromString(data)
-            for item in record.run.config.update:
-                config[item.key or ".".join(item.nested_key)] = json.loads(item.value_json)
+            for entry in record.run.config.update:
+                config[entry.key or ".".join(entry.nested_key)] = json.loads(entry.value_json)
             if record.HasField("run"):
                 names = {"name": record.run.display_name, "group": record.run.run_group, "id": record.run.run_id}
             if record.HasField("history"):
-                row = {(item.key or ".".join(item.nested_key)): item.value_json for item in record.history.item}
+                row = {(entry.key or ".".join(entry.nested_key)): entry.value_json for entry in record.history.item}
                 rows.append({key: json.loads(value) for key, value in row.items() if not key.startswith("_")})
                 rows[-1]["step"] = record.history.step.num
         return rows, config, names

@@ -21,7 +21,7 @@ PROGRAMS = {"raydebm": ["-m", "raydebm"], "pytest": ["-m", "pytest", "-p", "no:c
 
 def blocks_of(repository, page):
     text = (repository / "docs" / "tutorials" / f"{page}.md").read_text(encoding="utf-8")
-    return [(found["note"] or "", found["kind"], found["body"]) for found in BLOCK.finditer(text)]
+    return [(block["note"] or "", block["kind"], block["body"]) for block in BLOCK.finditer(text)]
 
 
 def python(arguments, folder, note):

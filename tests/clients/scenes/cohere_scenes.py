@@ -8,6 +8,6 @@ USES = ("rerank",)
 
 def rerank():
     for kind in (cohere.Client, cohere.ClientV2):
-        found = kind(api_key="x", base_url=URL).rerank(model=MODEL, query="q", documents=DOCUMENTS, top_n=2)
-        same([one.index for one in found.results], ORDER)
+        ranking = kind(api_key="x", base_url=URL).rerank(model=MODEL, query="q", documents=DOCUMENTS, top_n=2)
+        same([one.index for one in ranking.results], ORDER)
     return "`Client`, `ClientV2`"

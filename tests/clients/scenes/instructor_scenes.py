@@ -16,8 +16,8 @@ class Roles(BaseModel):
 
 
 def chat():
-    found, raw = client.chat.completions.create_with_completion(model=MODEL, messages=MESSAGES, response_model=Roles)
-    same((found.model_dump(), raw.raydebm["decision"]), (ROLES, "accept"))
+    roles, raw = client.chat.completions.create_with_completion(model=MODEL, messages=MESSAGES, response_model=Roles)
+    same((roles.model_dump(), raw.raydebm["decision"]), (ROLES, "accept"))
     return "with the completion"
 
 
@@ -36,6 +36,6 @@ def abstention():
 
 
 def structured():
-    found = client.chat.completions.create(model=MODEL, messages=MESSAGES, response_model=Roles)
-    same(found.model_dump(), ROLES)
+    roles = client.chat.completions.create(model=MODEL, messages=MESSAGES, response_model=Roles)
+    same(roles.model_dump(), ROLES)
     return "`Mode.JSON_SCHEMA`"

@@ -14,6 +14,6 @@ ORDER = [1, 2]
 """Places of the two best ones."""
 
 
-def same(found, expected):
+def same(value, expected):
     """Raises AssertionError with both where they differ."""
-    assert found == expected, f"{found!r} is not {expected!r}"
+    assert value == expected, f"{value!r} is not {expected!r}"

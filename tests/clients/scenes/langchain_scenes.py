@@ -28,19 +28,19 @@ def stream():
 
 
 def abstention():
-    found = model(STRICT).invoke(PUZZLE)
-    same(found.content, "")
-    assert "sigma" in found.additional_kwargs["refusal"]
+    message = model(STRICT).invoke(PUZZLE)
+    same(message.content, "")
+    assert "sigma" in message.additional_kwargs["refusal"]
     return "`additional_kwargs['refusal']`"
 
 
 def structured():
-    found = model().with_structured_output(Roles, method="json_schema").invoke(PUZZLE)
-    same(found.model_dump(), ROLES)
+    roles = model().with_structured_output(Roles, method="json_schema").invoke(PUZZLE)
+    same(roles.model_dump(), ROLES)
     return "`method='json_schema'`"
 
 
 def rerank():
-    found = CohereRerank(model=MODEL, cohere_api_key="x", base_url=URL, top_n=2).rerank(DOCUMENTS, "q")
-    same([one["index"] for one in found], ORDER)
+    ranking = CohereRerank(model=MODEL, cohere_api_key="x", base_url=URL, top_n=2).rerank(DOCUMENTS, "q")
+    same([one["index"] for one in ranking], ORDER)
     return "`CohereRerank`"

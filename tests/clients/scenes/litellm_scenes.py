@@ -19,8 +19,8 @@ def ask(model=MODEL, **more):
 
 
 def chat():
-    found = ask()
-    same((found.choices[0].message.content, found.raydebm["decision"]), (RIGHT, "accept"))
+    completion = ask()
+    same((completion.choices[0].message.content, completion.raydebm["decision"]), (RIGHT, "accept"))
     return "text, `raydebm` as an extra field"
 
 
@@ -42,6 +42,8 @@ def structured():
 
 
 def rerank():
-    found = litellm.rerank(model=f"cohere/{MODEL}", api_base=URL, api_key="x", query="q", documents=DOCUMENTS, top_n=2)
-    same([one["index"] for one in found.results], ORDER)
+    ranking = litellm.rerank(
+        model=f"cohere/{MODEL}", api_base=URL, api_key="x", query="q", documents=DOCUMENTS, top_n=2
+    )
+    same([one["index"] for one in ranking.results], ORDER)
     return "`litellm.rerank`"

@@ -34,20 +34,20 @@ def stream():
 
 
 def abstention():
-    found = model(STRICT).chat(asked())
-    assert not found.message.content, found.message.content
-    assert "sigma" in found.raw.choices[0].message.refusal
+    response = model(STRICT).chat(asked())
+    assert not response.message.content, response.message.content
+    assert "sigma" in response.raw.choices[0].message.refusal
     return "`raw.choices[0].message.refusal`"
 
 
 def structured():
-    found = model(should_use_structured_outputs=True).as_structured_llm(Roles).chat(asked())
-    same(found.raw.model_dump(), ROLES)
+    response = model(should_use_structured_outputs=True).as_structured_llm(Roles).chat(asked())
+    same(response.raw.model_dump(), ROLES)
     return "`should_use_structured_outputs`"
 
 
 def rerank():
     nodes = [NodeWithScore(node=TextNode(text=text, id_=str(place))) for place, text in enumerate(DOCUMENTS)]
-    found = CohereRerank(model=MODEL, api_key="x", base_url=URL, top_n=2).postprocess_nodes(nodes, query_str="q")
-    same([int(one.node.node_id) for one in found], ORDER)
+    ranking = CohereRerank(model=MODEL, api_key="x", base_url=URL, top_n=2).postprocess_nodes(nodes, query_str="q")
+    same([int(one.node.node_id) for one in ranking], ORDER)
     return "`CohereRerank`"

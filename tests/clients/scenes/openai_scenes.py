@@ -14,8 +14,8 @@ class Roles(BaseModel):
 
 
 def chat():
-    found = client.chat.completions.create(model=MODEL, messages=MESSAGES)
-    same((found.choices[0].message.content, found.raydebm["decision"]), (RIGHT, "accept"))
+    completion = client.chat.completions.create(model=MODEL, messages=MESSAGES)
+    same((completion.choices[0].message.content, completion.raydebm["decision"]), (RIGHT, "accept"))
     return "text, `raydebm` as an extra field"
 
 
@@ -33,6 +33,6 @@ def abstention():
 
 
 def structured():
-    found = client.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Roles)
-    same(found.choices[0].message.parsed.model_dump(), ROLES)
+    completion = client.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Roles)
+    same(completion.choices[0].message.parsed.model_dump(), ROLES)
     return "`chat.completions.parse`"

@@ -27,8 +27,8 @@ def chat():
 
 def stream():
     async def text():
-        async with agent().run_stream(PUZZLE) as found:
-            return await found.get_output()
+        async with agent().run_stream(PUZZLE) as run:
+            return await run.get_output()
 
     same(asyncio.run(text()), RIGHT)
     return "text"
@@ -36,10 +36,10 @@ def stream():
 
 def abstention():
     try:
-        found = agent(STRICT, retries=0).run_sync(PUZZLE)
+        run = agent(STRICT, retries=0).run_sync(PUZZLE)
     except Exception as error:
         return f"raises `{type(error).__name__}`"
-    raise AssertionError(f"an abstention gave {found.output!r}")
+    raise AssertionError(f"an abstention gave {run.output!r}")
 
 
 def structured():

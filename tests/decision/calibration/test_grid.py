@@ -174,10 +174,10 @@ def test_with_violation_scores_the_lambda_is_the_one_that_violates_least():
                 violation_score=violation,
             )  # fmt: skip
 
-    found = world.calibrate(DEFAULT.replaced(max_passes=1), lambdas=(0.0, 4.0))
+    calibration = world.calibrate(DEFAULT.replaced(max_passes=1), lambdas=(0.0, 4.0))
 
-    assert [row.mean_violation for row in found.best_by_lambda] == [pytest.approx(0.5), pytest.approx(0.1)]
-    assert found.policy.lambda_ == 4.0
+    assert [row.mean_violation for row in calibration.best_by_lambda] == [pytest.approx(0.5), pytest.approx(0.1)]
+    assert calibration.policy.lambda_ == 4.0
 
 
 def test_problems_whose_second_pass_is_not_recorded_are_counted():

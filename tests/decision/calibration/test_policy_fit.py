@@ -68,9 +68,9 @@ def test_confidence_goes_with_being_right(fitted):
 
 
 def test_a_given_profile_is_not_tested():
-    found = fit(PROBLEMS[:12], profile="energy")
+    policy_fit = fit(PROBLEMS[:12], profile="energy")
 
-    assert (found.policy.profile, found.choice.tests) == ("energy", ())
+    assert (policy_fit.policy.profile, policy_fit.choice.tests) == ("energy", ())
 
 
 def test_facts_describe_what_the_policy_answers(fitted):
@@ -94,10 +94,10 @@ def test_everything_fitted_is_json(fitted):
 def test_a_problem_without_a_readable_answer_is_refused_with_certainty():
     unread = labelled("unread", [scored("u", None)])
 
-    found = fit([*PROBLEMS[:20], unread])
+    policy_fit = fit([*PROBLEMS[:20], unread])
 
-    assert found.confidence[-1] == -math.inf
-    assert found.to_json()["confidence"][-1] is None
+    assert policy_fit.confidence[-1] == -math.inf
+    assert policy_fit.to_json()["confidence"][-1] is None
 
 
 def test_proven_problems_alone_leave_the_prior_and_are_answered():
@@ -107,29 +107,29 @@ def test_proven_problems_alone_leave_the_prior_and_are_answered():
         for index in range(6)
     ]
 
-    found = fit(pools)
+    policy_fit = fit(pools)
 
-    assert found.confidence.tolist() == [1.0] * 6
-    assert found.facts()["answered_frac"] == 1.0
+    assert policy_fit.confidence.tolist() == [1.0] * 6
+    assert policy_fit.facts()["answered_frac"] == 1.0
 
 
 @pytest.mark.parametrize("right", [{"right"}, {"right", "wrong0", "wrong1", "wrong2"}, set()])
 def test_labels_of_one_class_are_fitted(right):
     pools = [labelled(pool.problem_id, pool.candidates, right) for pool in PROBLEMS[:20]]
 
-    found = fit(pools)
+    policy_fit = fit(pools)
 
-    assert np.isfinite(found.confidence).all()
+    assert np.isfinite(policy_fit.confidence).all()
 
 
 def test_violation_scores_are_fitted_and_promised():
     pools = [replace(pool, worth=0.3 + 0.6 * pool.worth) for pool in PROBLEMS]
 
-    found = fit(pools, outcome="violation", max_error=0.6)
+    policy_fit = fit(pools, outcome="violation", max_error=0.6)
 
-    assert found.policy.posterior.outcome == "violation"
-    assert found.guarantee.certified
-    assert found.guarantee.upper_bound <= 0.6 + 1e-9
+    assert policy_fit.policy.posterior.outcome == "violation"
+    assert policy_fit.guarantee.certified
+    assert policy_fit.guarantee.upper_bound <= 0.6 + 1e-9
 
 
 @pytest.mark.parametrize(
@@ -163,39 +163,45 @@ def sure_problems(count, wrong=()):
 
 
 def test_a_certified_threshold_is_the_policys():
-    found = fit(sure_problems(60), max_error=0.1)
+    policy_fit = fit(sure_problems(60), max_error=0.1)
 
-    assert found.guarantee.certified
-    assert found.policy.tau_answer == found.guarantee.tau
-    assert found.policy.tau_accept >= found.policy.tau_answer
-    assert found.policy.guarantee == {
+    assert policy_fit.guarantee.certified
+    assert policy_fit.policy.tau_answer == policy_fit.guarantee.tau
+    assert policy_fit.policy.tau_accept >= policy_fit.policy.tau_answer
+    assert policy_fit.policy.guarantee == {
         "max_error": 0.1,
         "confidence": 0.9,
         "certified": True,
         "problems": 60,
-        "tau": found.guarantee.tau,
+        "tau": policy_fit.guarantee.tau,
     }
-    assert found.guarantee.answered == (found.confidence >= found.policy.tau_answer).sum()
+    assert policy_fit.guarantee.answered == (policy_fit.confidence >= policy_fit.policy.tau_answer).sum()
 
 
 def test_fewer_problems_than_a_promise_needs_certify_nothing_and_only_proofs_are_answered():
-    found = fit(sure_problems(20), max_error=0.05)
+    policy_fit = fit(sure_problems(20), max_error=0.05)
 
-    assert (found.guarantee.certified, found.policy.tau_answer, found.policy.tau_accept) == (False, 1.0, 1.0)
-    assert found.guarantee.more_problems > 0
-    assert decide_pool([scored("a", "A")], passes_left=0, policy=found.policy).decision is Decision.ABSTAIN
-    assert decide_pool([scored("a", "A", proof=True)], passes_left=0, policy=found.policy).decision is Decision.ACCEPT
+    assert (policy_fit.guarantee.certified, policy_fit.policy.tau_answer, policy_fit.policy.tau_accept) == (
+        False,
+        1.0,
+        1.0,
+    )
+    assert policy_fit.guarantee.more_problems > 0
+    assert decide_pool([scored("a", "A")], passes_left=0, policy=policy_fit.policy).decision is Decision.ABSTAIN
+    assert (
+        decide_pool([scored("a", "A", proof=True)], passes_left=0, policy=policy_fit.policy).decision is Decision.ACCEPT
+    )
 
 
 def test_auto_promises_the_smallest_error_at_the_coverage_asked_for():
-    found = fit(sure_problems(100, wrong={3, 30, 60}), max_error="auto", min_coverage=0.8)
+    policy_fit = fit(sure_problems(100, wrong={3, 30, 60}), max_error="auto", min_coverage=0.8)
 
-    assert found.guarantee.certified
-    assert found.guarantee.coverage >= 0.8
-    assert found.policy.tau_answer == found.guarantee.tau
-    assert found.policy.guarantee["max_error"] == found.guarantee.max_error
+    assert policy_fit.guarantee.certified
+    assert policy_fit.guarantee.coverage >= 0.8
+    assert policy_fit.policy.tau_answer == policy_fit.guarantee.tau
+    assert policy_fit.policy.guarantee["max_error"] == policy_fit.guarantee.max_error
     # What is certified is the upper bound of the answered problems' error at the whole of 1 - confidence.
-    assert found.guarantee.max_error - 0.001 < found.guarantee.upper_bound <= found.guarantee.max_error
+    assert policy_fit.guarantee.max_error - 0.001 < policy_fit.guarantee.upper_bound <= policy_fit.guarantee.max_error
 
 
 # ---- several passes -------------------------------------------------------------------------------------------------
@@ -224,19 +230,21 @@ def test_problems_stop_at_the_first_pass_that_is_sure_enough():
 @pytest.mark.parametrize("price", [0.05, 1.5])
 def test_a_further_pass_is_drawn_where_it_brings_more_than_it_costs(price):
     """The second pass turns a wrong answer (-1) into a right one (+1)."""
-    found = fit(
+    policy_fit = fit(
         PROBLEMS[:12], base=Policy(max_passes=2), walk=two_steps((0.6, 0.0), (0.95, 1.0)), costs={"pass": price}
     )
 
-    assert found.policy.tau_accept > 0.6
-    assert (found.worth == 1).all()
+    assert policy_fit.policy.tau_accept > 0.6
+    assert (policy_fit.worth == 1).all()
 
 
 def test_a_pass_that_costs_more_than_it_brings_is_not_drawn():
-    found = fit(PROBLEMS[:12], base=Policy(max_passes=2), walk=two_steps((0.6, 0.0), (0.95, 1.0)), costs={"pass": 2.5})
+    policy_fit = fit(
+        PROBLEMS[:12], base=Policy(max_passes=2), walk=two_steps((0.6, 0.0), (0.95, 1.0)), costs={"pass": 2.5}
+    )
 
-    assert found.policy.tau_accept <= 0.6
-    assert (found.worth == 0).all()
+    assert policy_fit.policy.tau_accept <= 0.6
+    assert (policy_fit.worth == 0).all()
 
 
 def test_every_problem_walks_under_a_posterior_that_did_not_see_it():
@@ -246,14 +254,14 @@ def test_every_problem_walks_under_a_posterior_that_did_not_see_it():
         taken.extend(policies)
         return two_steps((0.6, 1.0), (0.7, 1.0))(policies)
 
-    found = fit(PROBLEMS[:12], base=Policy(max_passes=2), walk=walk)
+    policy_fit = fit(PROBLEMS[:12], base=Policy(max_passes=2), walk=walk)
 
     assert len(taken) == 12
     assert all(policy.tau_accept == 1.0 for policy in taken)
     assert all(policy.posterior.num_problems < 12 for policy in taken)
     # The recalibration is fitted on the other folds, too; 12 problems make 10 of them.
     assert len({policy.posterior.offset for policy in taken}) == 10
-    assert found.policy.posterior.offset not in {policy.posterior.offset for policy in taken}
+    assert policy_fit.policy.posterior.offset not in {policy.posterior.offset for policy in taken}
 
 
 def test_the_promise_is_tested_on_the_stopping_rule_that_the_policy_will_follow():
@@ -268,7 +276,7 @@ def test_the_promise_is_tested_on_the_stopping_rule_that_the_policy_will_follow(
             worth=np.column_stack([np.where(weak, 0.0, 1.0), np.ones(len(policies))]),
         )
 
-    found = fit(
+    policy_fit = fit(
         synthetic_problems(count, seed=9),
         base=Policy(max_passes=2, tau_accept=0.5),
         walk=walk,
@@ -276,10 +284,10 @@ def test_the_promise_is_tested_on_the_stopping_rule_that_the_policy_will_follow(
         costs={"pass": 5.0},
     )
 
-    assert found.guarantee.certified
-    assert found.policy.tau_accept >= found.policy.tau_answer > 0.6
-    assert found.guarantee.answered == (found.confidence >= found.policy.tau_answer).sum() == count
-    assert found.guarantee.wrong == 0
+    assert policy_fit.guarantee.certified
+    assert policy_fit.policy.tau_accept >= policy_fit.policy.tau_answer > 0.6
+    assert policy_fit.guarantee.answered == (policy_fit.confidence >= policy_fit.policy.tau_answer).sum() == count
+    assert policy_fit.guarantee.wrong == 0
 
 
 # ---- tables ---------------------------------------------------------------------------------------------------------
@@ -316,7 +324,7 @@ def test_thresholds_and_promise_rest_on_what_waves_would_have_sampled():
     policy = fitted.policy
 
     cut = [cut_pass(pool.candidates, policy) for pool in PROBLEMS]
-    assert sum(len(found.candidates) for found in cut) < sum(len(pool.candidates) for pool in PROBLEMS)
+    assert sum(len(part.candidates) for part in cut) < sum(len(pool.candidates) for pool in PROBLEMS)
     assert fitted.num_problems == len(fitted.confidence) == 60
     assert policy.tau_answer <= policy.tau_accept
     whole = fit(max_error=0.45, confidence=0.6)

@@ -41,41 +41,41 @@ def table_of(pools):
 
 
 def test_skills_are_shrunk_by_ten_pseudo_candidates():
-    found = reference_of(table_of(TWO), ALL, lambda_=1.0)
+    reference = reference_of(table_of(TWO), ALL, lambda_=1.0)
 
-    assert found.authors["g1"].skill == pytest.approx(logit((1 + 10 * 0.3) / (2 + 10)))
-    assert found.authors["g2"].skill == pytest.approx(logit((0 + 10 * 0.3) / (2 + 10)))
-    assert found.default.skill == pytest.approx(logit(0.3))
+    assert reference.authors["g1"].skill == pytest.approx(logit((1 + 10 * 0.3) / (2 + 10)))
+    assert reference.authors["g2"].skill == pytest.approx(logit((0 + 10 * 0.3) / (2 + 10)))
+    assert reference.default.skill == pytest.approx(logit(0.3))
 
 
 def test_author_energies_are_shrunk_by_ten_pseudo_candidates():
     """Energies 1, 2, 3, 6 have mean 3 and standard deviation sqrt(3.5); those of g1 have 2 and 1."""
-    found = reference_of(table_of(TWO), ALL, lambda_=1.0)
+    reference = reference_of(table_of(TWO), ALL, lambda_=1.0)
 
-    assert found.authors["g1"].center == pytest.approx((2 * 2 + 10 * 3) / 12)
-    assert found.authors["g1"].scale == pytest.approx((2 * 1 + 10 * math.sqrt(3.5)) / 12)
-    assert (found.default.center, found.default.scale) == pytest.approx((3, math.sqrt(3.5)))
+    assert reference.authors["g1"].center == pytest.approx((2 * 2 + 10 * 3) / 12)
+    assert reference.authors["g1"].scale == pytest.approx((2 * 1 + 10 * math.sqrt(3.5)) / 12)
+    assert (reference.default.center, reference.default.scale) == pytest.approx((3, math.sqrt(3.5)))
 
 
 def test_the_candidate_that_is_given_out_says_what_an_answer_is_worth():
     """Of two programs that print the same, the one of lower energy is given out; only the other one is right."""
     pool = [scored("a", "A", (1.0,)), scored("b", "A", (2.0,)), scored("c", "B", (3.0,))]
-    found = table_of([LabelledPool(problem_id="p", candidates=pool, worth=np.array([0.0, 1.0, math.nan]))])
+    table = table_of([LabelledPool(problem_id="p", candidates=pool, worth=np.array([0.0, 1.0, math.nan]))])
 
-    assert found.cluster_worth.tolist()[0] == 0.5
-    assert found.given_worth.tolist()[0] == 0.0
-    assert math.isnan(found.given_worth[1])
+    assert table.cluster_worth.tolist()[0] == 0.5
+    assert table.given_worth.tolist()[0] == 0.0
+    assert math.isnan(table.given_worth[1])
 
 
 def test_author_lengths_are_shrunk_by_ten_pseudo_candidates():
     """Lengths 1 and 3, so log lengths log 2 and log 4: mean 1.5 log 2, standard deviation 0.5 log 2."""
     pool = [scored("a", "A", author="g1", text="x"), scored("b", "B", author="g2", text="xxx")]
 
-    found = reference_of(table_of([labelled("p", pool, {"A"})]), np.array([True]), lambda_=1.0)
+    reference = reference_of(table_of([labelled("p", pool, {"A"})]), np.array([True]), lambda_=1.0)
 
-    assert found.authors["g1"].length_center == pytest.approx((1 + 10 * 1.5) / 11 * math.log(2))
-    assert found.authors["g1"].length_scale == pytest.approx((0 + 10 * 0.5) / 11 * math.log(2))
-    assert found.default.length_center == pytest.approx(1.5 * math.log(2))
+    assert reference.authors["g1"].length_center == pytest.approx((1 + 10 * 1.5) / 11 * math.log(2))
+    assert reference.authors["g1"].length_scale == pytest.approx((0 + 10 * 0.5) / 11 * math.log(2))
+    assert reference.default.length_center == pytest.approx(1.5 * math.log(2))
 
 
 def test_a_problems_own_labels_are_left_out_of_the_skills_it_is_measured_with():
@@ -86,18 +86,18 @@ def test_a_problems_own_labels_are_left_out_of_the_skills_it_is_measured_with():
 
 
 def test_problems_out_of_use_teach_no_skill():
-    found = reference_of(table_of(TWO), np.array([False, True]), lambda_=1.0)
+    reference = reference_of(table_of(TWO), np.array([False, True]), lambda_=1.0)
 
     pooled = 0.5 / 3
-    assert found.authors["g1"].skill == pytest.approx(logit(10 * pooled / 11))
+    assert reference.authors["g1"].skill == pytest.approx(logit(10 * pooled / 11))
 
 
 def test_answers_that_were_not_read_count_in_their_authors_skill():
     pools = [labelled("p", [scored("a", "A", author="g1"), scored("u", None, author="g1")], {"A"})]
 
-    found = reference_of(table_of(pools), np.array([True]), lambda_=1.0)
+    reference = reference_of(table_of(pools), np.array([True]), lambda_=1.0)
 
-    assert found.default.skill == pytest.approx(logit(1.5 / 3))
+    assert reference.default.skill == pytest.approx(logit(1.5 / 3))
 
 
 def test_unlabelled_candidates_teach_no_skill():
@@ -109,9 +109,9 @@ def test_unlabelled_candidates_teach_no_skill():
 def test_worth_of_a_cluster_is_the_mean_over_its_labelled_candidates():
     pool = [scored("a", "A"), scored("b", "A"), scored("c", "A"), scored("d", "B")]
 
-    found = table_of([labelled("p", pool, worth=[1.0, 0.0, math.nan, math.nan])])
+    table = table_of([labelled("p", pool, worth=[1.0, 0.0, math.nan, math.nan])])
 
-    assert found.cluster_worth == pytest.approx([0.5, math.nan], nan_ok=True)
+    assert table.cluster_worth == pytest.approx([0.5, math.nan], nan_ok=True)
 
 
 @pytest.mark.parametrize(("several", "expected"), [(3, "exclusive"), (4, "independent")])
@@ -227,16 +227,16 @@ def test_a_problem_of_weight_three_counts_like_three():
 
 
 def test_evidence_that_tells_right_from_wrong_gets_weight():
-    found = fit_posterior(synthetic_problems(150, seed=1), lambda_=1.0)
+    posterior = fit_posterior(synthetic_problems(150, seed=1), lambda_=1.0)
 
-    assert found.weights["energy"] + found.weights["mean_energy"] > 0.3
-    assert found.num_problems == 150
+    assert posterior.weights["energy"] + posterior.weights["mean_energy"] > 0.3
+    assert posterior.num_problems == 150
 
 
 def test_few_labels_leave_the_prior():
-    found = fit_posterior(synthetic_problems(1, seed=1), lambda_=1.0)
+    posterior = fit_posterior(synthetic_problems(1, seed=1), lambda_=1.0)
 
-    for name, weight in {**found.weights, **found.context_weights}.items():
+    for name, weight in {**posterior.weights, **posterior.context_weights}.items():
         assert weight == pytest.approx(PRIOR.get(name, 0.0), abs=0.4)
 
 
@@ -257,10 +257,10 @@ def test_violation_scores_make_answers_that_do_not_compete():
         for index in range(20)
     ]
 
-    found = fit_posterior(pools, lambda_=1.0, outcome="violation", terms=["energy"], context=["none"])
-    beliefs = found.beliefs(pools[0].candidates)
+    posterior = fit_posterior(pools, lambda_=1.0, outcome="violation", terms=["energy"], context=["none"])
+    beliefs = posterior.beliefs(pools[0].candidates)
 
-    assert (found.competition, found.outcome) == ("independent", "violation")
+    assert (posterior.competition, posterior.outcome) == ("independent", "violation")
     assert beliefs.best.cluster.key == "A"
     assert beliefs.best.probability > 0.6 > beliefs.beliefs[1].probability
 
@@ -269,9 +269,9 @@ def test_members_that_differ_in_number_between_problems():
     """Out-of-bag energies have a member more or less for each problem."""
     pools = [*synthetic_problems(10, seed=1, members=1), *synthetic_problems(10, seed=2, members=3)]
 
-    found = fit_posterior(pools, lambda_=1.0)
+    posterior = fit_posterior(pools, lambda_=1.0)
 
-    assert np.isfinite([*found.weights.values(), *found.context_weights.values()]).all()
+    assert np.isfinite([*posterior.weights.values(), *posterior.context_weights.values()]).all()
 
 
 def five(candidates, right=()):
@@ -296,10 +296,10 @@ ODD = {
 def test_odd_problems_give_finite_weights_without_warnings(name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = fit_posterior(ODD[name], lambda_=1.0)
-        beliefs = found.beliefs(ODD[name][0].candidates)
+        posterior = fit_posterior(ODD[name], lambda_=1.0)
+        beliefs = posterior.beliefs(ODD[name][0].candidates)
 
-    assert np.isfinite([*found.weights.values(), *found.context_weights.values()]).all()
+    assert np.isfinite([*posterior.weights.values(), *posterior.context_weights.values()]).all()
     assert all(0 < belief.probability < 1 for belief in beliefs.beliefs)
 
 
@@ -313,10 +313,10 @@ def test_odd_problems_give_finite_weights_without_warnings(name):
     ids=["unparsed", "proven", "refuted"],
 )
 def test_the_prior_stays_where_no_answer_is_open(pool):
-    found = fit_posterior([labelled(f"p{index}", pool, {"A"}) for index in range(4)], lambda_=1.0)
+    posterior = fit_posterior([labelled(f"p{index}", pool, {"A"}) for index in range(4)], lambda_=1.0)
 
-    assert found.weights == {name: PRIOR.get(name, 0.0) for name in DEFAULT_TERMS}
-    assert found.context_weights == {name: PRIOR.get(name, 0.0) for name in DEFAULT_CONTEXT}
+    assert posterior.weights == {name: PRIOR.get(name, 0.0) for name in DEFAULT_TERMS}
+    assert posterior.context_weights == {name: PRIOR.get(name, 0.0) for name in DEFAULT_CONTEXT}
 
 
 def test_nothing_is_learned_from_proven_problems():
@@ -357,11 +357,11 @@ def test_every_problem_is_predicted_by_a_posterior_fitted_on_the_others():
     table = table_of(synthetic_problems(7, seed=2))
     seen = []
 
-    found = cross_fit(table, lambda used: seen.append(used) or special_case("votes"), num_folds=3)
+    crossed = cross_fit(table, lambda used: seen.append(used) or special_case("votes"), num_folds=3)
 
     assert len(seen) == 3
-    assert all((used == (found.fold != fold)).all() for fold, used in enumerate(seen))
-    assert found.probability == pytest.approx(special_case("votes").estimates(table.table).probability)
+    assert all((used == (crossed.fold != fold)).all() for fold, used in enumerate(seen))
+    assert crossed.probability == pytest.approx(special_case("votes").estimates(table.table).probability)
 
 
 def test_a_problems_label_does_not_reach_its_own_prediction():
@@ -399,10 +399,10 @@ def test_a_baselines_score_that_tells_right_from_wrong_gets_weight():
         for index in range(20)
     ]
 
-    found = fit_posterior(pools, lambda_=1.0)
+    posterior = fit_posterior(pools, lambda_=1.0)
 
-    assert found.weights["score:reader"] > 0.5
-    assert found.beliefs(pools[0].candidates).best.cluster.key == "R0"
+    assert posterior.weights["score:reader"] > 0.5
+    assert posterior.beliefs(pools[0].candidates).best.cluster.key == "R0"
 
 
 def test_a_posterior_with_scores_decides_without_them():
@@ -411,18 +411,20 @@ def test_a_posterior_with_scores_decides_without_them():
     scored_pools = [
         replace(
             pool,
-            candidates=[replace(item, scores={"reader": float(place)}) for place, item in enumerate(pool.candidates)],
+            candidates=[
+                replace(candidate, scores={"reader": float(place)}) for place, candidate in enumerate(pool.candidates)
+            ],
         )
         for pool in pools
     ]
-    found = fit_posterior(scored_pools, lambda_=1.0)
+    posterior = fit_posterior(scored_pools, lambda_=1.0)
     without = replace(
-        found,
-        weights={name: weight for name, weight in found.weights.items() if "reader" not in name},
-        context_weights={name: w for name, w in found.context_weights.items() if "reader" not in name},
+        posterior,
+        weights={name: weight for name, weight in posterior.weights.items() if "reader" not in name},
+        context_weights={name: w for name, w in posterior.context_weights.items() if "reader" not in name},
     )
 
     probabilities = [
-        [belief.probability for belief in fit.beliefs(pools[0].candidates).beliefs] for fit in (found, without)
+        [belief.probability for belief in fit.beliefs(pools[0].candidates).beliefs] for fit in (posterior, without)
     ]
     assert probabilities[0] == probabilities[1]

@@ -41,10 +41,10 @@ def by_answer(posterior, pool):
 
 def test_softmax_over_answers_and_none():
     """Scores log 2/3 and log 1/3, and 0 for none: masses 2/3, 1/3 and 1."""
-    found = VOTES.beliefs([scored("a", "A"), scored("b", "A"), scored("c", "B")])
+    beliefs = VOTES.beliefs([scored("a", "A"), scored("b", "A"), scored("c", "B")])
 
-    assert [belief.probability for belief in found.beliefs] == pytest.approx([1 / 3, 1 / 6])
-    assert found.none == pytest.approx(1 / 2)
+    assert [belief.probability for belief in beliefs.beliefs] == pytest.approx([1 / 3, 1 / 6])
+    assert beliefs.none == pytest.approx(1 / 2)
 
 
 def test_the_weight_of_none_takes_from_every_answer():
@@ -56,11 +56,11 @@ def test_the_weight_of_none_takes_from_every_answer():
 def test_answers_that_do_not_compete():
     posterior = replace(VOTES, competition="independent", context_weights={"none": -1.0})
 
-    found = posterior.beliefs([scored("a", "A"), scored("b", "B")])
+    beliefs = posterior.beliefs([scored("a", "A"), scored("b", "B")])
 
     expected = 1 / (1 + math.exp(-(math.log(0.5) + 1)))
-    assert [belief.probability for belief in found.beliefs] == pytest.approx([expected, expected])
-    assert found.none == pytest.approx(1 - expected)
+    assert [belief.probability for belief in beliefs.beliefs] == pytest.approx([expected, expected])
+    assert beliefs.none == pytest.approx(1 - expected)
 
 
 def test_recalibration_of_the_log_odds():
@@ -75,55 +75,55 @@ def test_a_term_measured_for_some_answers_counts_as_their_mean_for_the_others():
     posterior = special_case("minus_energy")
     pool = [scored("a", "A", (1.0,)), scored("b", "B", (3.0,)), scored("c", "C")]
 
-    found = by_answer(posterior, pool)
+    probabilities = by_answer(posterior, pool)
 
     mass = {"A": math.exp(-1), "B": math.exp(-3), "C": math.exp(-2)}
-    assert found == pytest.approx({key: value / (sum(mass.values()) + 1) for key, value in mass.items()})
+    assert probabilities == pytest.approx({key: value / (sum(mass.values()) + 1) for key, value in mass.items()})
 
 
 def test_an_exact_proof_is_certain_and_excludes_the_others():
-    found = VOTES.beliefs([scored("a", "A", proof=True), *(scored(f"b{index}", "B") for index in range(5))])
+    beliefs = VOTES.beliefs([scored("a", "A", proof=True), *(scored(f"b{index}", "B") for index in range(5))])
 
-    assert [(belief.cluster.key, belief.probability) for belief in found.beliefs] == [("A", 1.0), ("B", 0.0)]
-    assert found.none == 0
+    assert [(belief.cluster.key, belief.probability) for belief in beliefs.beliefs] == [("A", 1.0), ("B", 0.0)]
+    assert beliefs.none == 0
 
 
 def test_a_proof_does_not_exclude_answers_that_do_not_compete():
     posterior = replace(VOTES, competition="independent")
 
-    found = by_answer(posterior, [scored("a", "A", proof=True), scored("b", "B")])
+    probabilities = by_answer(posterior, [scored("a", "A", proof=True), scored("b", "B")])
 
-    assert found == pytest.approx({"A": 1.0, "B": 1 / 3})
+    assert probabilities == pytest.approx({"A": 1.0, "B": 1 / 3})
 
 
 def test_a_refuted_answer_takes_no_share():
     """Scores log 1/4 for B and 0 for none; A's three votes go to nobody."""
     pool = [*(scored(f"a{index}", "A", proof=False) for index in range(3)), scored("b", "B")]
 
-    found = VOTES.beliefs(pool)
+    beliefs = VOTES.beliefs(pool)
 
     assert by_answer(VOTES, pool) == pytest.approx({"A": 0.0, "B": 1 / 5})
-    assert found.none == pytest.approx(4 / 5)
+    assert beliefs.none == pytest.approx(4 / 5)
 
 
 def test_contributions_are_empty_where_probability_is_by_proof():
-    found = VOTES.beliefs([scored("a", "A", proof=True), scored("b", "B"), scored("c", "C", proof=False)])
+    beliefs = VOTES.beliefs([scored("a", "A", proof=True), scored("b", "B"), scored("c", "C", proof=False)])
 
-    assert [belief.contributions for belief in found.beliefs] == [{}, {}, {}]
+    assert [belief.contributions for belief in beliefs.beliefs] == [{}, {}, {}]
 
 
 def test_contributions_are_relative_to_the_pools_average():
-    found = replace(VOTES, slope=2.0).beliefs([scored("a", "A"), scored("b", "A"), scored("c", "B")])
+    beliefs = replace(VOTES, slope=2.0).beliefs([scored("a", "A"), scored("b", "A"), scored("c", "B")])
 
     average = (math.log(2 / 3) + math.log(1 / 3)) / 2
-    assert found.beliefs[0].contributions["votes"] == pytest.approx(2 * (math.log(2 / 3) - average))
+    assert beliefs.beliefs[0].contributions["votes"] == pytest.approx(2 * (math.log(2 / 3) - average))
 
 
 @pytest.mark.parametrize("pool", [[], [scored("u", None)], [scored("f", None, text=None)]])
 def test_without_an_answer_none_is_certain(pool):
-    found = FULL.beliefs(pool)
+    beliefs = FULL.beliefs(pool)
 
-    assert (found.beliefs, found.best, found.none) == ((), None, 1.0)
+    assert (beliefs.beliefs, beliefs.best, beliefs.none) == ((), None, 1.0)
 
 
 def test_one_candidate():
@@ -136,9 +136,11 @@ def test_one_candidate():
 @pytest.mark.parametrize("size", [3.4e38, -3.4e38])
 @pytest.mark.filterwarnings("error")
 def test_huge_energies_cause_no_warning(size):
-    found = FULL.beliefs([scored("a", "A", (size, size)), scored("b", "B", (1.0, 0.0)), scored("c", "C", (-size, 0.0))])
+    beliefs = FULL.beliefs(
+        [scored("a", "A", (size, size)), scored("b", "B", (1.0, 0.0)), scored("c", "C", (-size, 0.0))]
+    )
 
-    assert all(LOWEST <= belief.probability <= 1 - LOWEST for belief in found.beliefs)
+    assert all(LOWEST <= belief.probability <= 1 - LOWEST for belief in beliefs.beliefs)
 
 
 @given(pool=pools(proofs=(None, None, True, False)))
@@ -170,15 +172,15 @@ def test_contributions_add_up_to_the_log_odds(pool, competition):
 def test_probabilities_of_answers_that_compete_and_of_none_add_up_to_one(pool):
     posterior = replace(FULL, slope=1.0, offset=0.0)
 
-    found = posterior.beliefs(pool)
+    beliefs = posterior.beliefs(pool)
 
     # Every probability is kept at least LOWEST off 0 and 1.
-    assert math.fsum([found.none, *(b.probability for b in found.beliefs)]) == pytest.approx(1, abs=5 * LOWEST)
+    assert math.fsum([beliefs.none, *(b.probability for b in beliefs.beliefs)]) == pytest.approx(1, abs=5 * LOWEST)
 
 
 @given(pool=pools())
 def test_a_pool_without_energies_equals_one_where_energies_carry_no_weight(pool):
-    stripped = [replace(item, energies=None) for item in pool]
+    stripped = [replace(candidate, energies=None) for candidate in pool]
     blind = replace(
         FULL,
         weights={name: weight for name, weight in FULL.weights.items() if name not in ENERGY_TERMS},
@@ -192,11 +194,14 @@ def test_a_pool_without_energies_equals_one_where_energies_carry_no_weight(pool)
 def test_a_duplicate_gains_at_most_a_vote_in_log_odds_against_every_other_answer(pool, data):
     """Under the prior (votes 1, authors and skill 1/2): log((n + 1) / n) for the vote, and what is left of its author's
     one voice. A thousand copies therefore gain no more than one more author would."""
-    candidates = [item for item in pool if item.report.vote_key is not None]
-    assume(len({item.report.vote_key for item in candidates}) > 1)
+    candidates = [candidate for candidate in pool if candidate.report.vote_key is not None]
+    assume(len({candidate.report.vote_key for candidate in candidates}) > 1)
     copied = data.draw(st.sampled_from(candidates))
     copies = data.draw(st.integers(1, 40))
-    key, size = copied.report.vote_key, sum(item.report.vote_key == copied.report.vote_key for item in candidates)
+    key, size = (
+        copied.report.vote_key,
+        sum(candidate.report.vote_key == copied.report.vote_key for candidate in candidates),
+    )
     posterior = replace(
         FULL,
         weights={name: weight for name, weight in PRIOR.items() if name in TERMS},
@@ -219,8 +224,13 @@ def test_a_duplicate_gains_at_most_a_vote_in_log_odds_against_every_other_answer
 
 
 def evaluated(pool):
-    rows, count = len(pool), max((len(item.energies.members) for item in pool if item.energies), default=0)
-    members = np.array([item.energies.members if item.energies else (math.nan,) * count for item in pool])
+    rows, count = (
+        len(pool),
+        max((len(candidate.energies.members) for candidate in pool if candidate.energies), default=0),
+    )
+    members = np.array(
+        [candidate.energies.members if candidate.energies else (math.nan,) * count for candidate in pool]
+    )
     return EvaluatedPool(
         problem=Problem(task="t", problem_id="p", prompt=""),
         candidates=tuple(pool),
@@ -228,7 +238,7 @@ def evaluated(pool):
         correct=np.full(rows, math.nan),
         violation=np.full(rows, math.nan),
         members=members.reshape(rows, count),
-        penalty=np.array([item.report.penalty for item in pool]),
+        penalty=np.array([candidate.report.penalty for candidate in pool]),
     )
 
 
@@ -258,7 +268,7 @@ def test_all_weight_on_the_energy_is_the_papers_rule(pool, lambda_):
 @given(pool=pools(penalties=(0.0, 0.5), members=1))
 @settings(max_examples=60)
 def test_all_weight_on_the_energy_share_is_the_energy_weighted_vote(pool):
-    assume(any(found.energies is not None for found in pool))  # without energies there is no such selector
+    assume(any(candidate.energies is not None for candidate in pool))  # without energies there is no such selector
     expected = answers_of("energy-weighted vote", pool, lambda_=0.5)
 
     best = special_case("energy_vote", 0.5).beliefs(pool).best

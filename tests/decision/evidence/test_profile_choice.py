@@ -29,11 +29,11 @@ def test_one_challenger_replaces_the_vote_by_an_exact_paired_test(wins, losses, 
     """At level 0.07, half of delta; ties do not count."""
     vote, challenger = worth(wins, losses, ties=50)
 
-    found = choose_profile({"vote": vote, "posterior": challenger}, delta=0.14)
+    choice = choose_profile({"vote": vote, "posterior": challenger}, delta=0.14)
 
-    (test,) = found.tests
+    (test,) = choice.tests
     assert (test.wins, test.losses, test.p_value) == (wins, losses, pytest.approx(p_value))
-    assert found.profile == chosen
+    assert choice.profile == chosen
 
 
 def test_half_of_delta_is_the_posteriors_level():
@@ -53,9 +53,9 @@ def test_the_other_challengers_share_the_other_half():
 def test_the_better_of_the_two_simplest_comes_first():
     vote, author = worth(2, 1)
 
-    found = choose_profile({"vote": vote, "best_author": author, "posterior": author}, delta=0.1)
+    choice = choose_profile({"vote": vote, "best_author": author, "posterior": author}, delta=0.1)
 
-    assert (found.profile, [test.incumbent for test in found.tests]) == ("best_author", ["best_author"])
+    assert (choice.profile, [test.incumbent for test in choice.tests]) == ("best_author", ["best_author"])
 
 
 def test_the_vote_comes_first_where_the_simplest_are_equal():
@@ -67,10 +67,10 @@ def test_the_vote_comes_first_where_the_simplest_are_equal():
 def test_a_richer_profile_must_beat_the_one_that_replaced_the_vote():
     vote, energy = worth(20, 0)
 
-    found = choose_profile({"vote": vote, "energy": energy, "posterior": energy}, delta=0.1)
+    choice = choose_profile({"vote": vote, "energy": energy, "posterior": energy}, delta=0.1)
 
-    assert found.profile == "energy"
-    assert [(test.challenger, test.incumbent, test.replaced) for test in found.tests] == [
+    assert choice.profile == "energy"
+    assert [(test.challenger, test.incumbent, test.replaced) for test in choice.tests] == [
         ("energy", "vote", True),
         ("posterior", "energy", False),
     ]
@@ -80,12 +80,12 @@ def test_unlabelled_problems_do_not_count():
     vote, challenger = worth(9, 1)
     unknown = np.full(5, math.nan)
 
-    found = choose_profile(
+    choice = choose_profile(
         {"vote": np.concatenate([vote, unknown]), "posterior": np.concatenate([challenger, np.ones(5)])}, delta=0.1
     )
 
-    assert (found.tests[0].wins, found.num_problems) == (9, 10)
-    assert found.worth == pytest.approx({"vote": 0.1, "posterior": 14 / 15})
+    assert (choice.tests[0].wins, choice.num_problems) == (9, 10)
+    assert choice.worth == pytest.approx({"vote": 0.1, "posterior": 14 / 15})
 
 
 def test_violation_scores_are_compared_by_which_is_lower():
@@ -95,16 +95,16 @@ def test_violation_scores_are_compared_by_which_is_lower():
 
 
 def test_the_vote_alone_is_chosen_without_a_test():
-    found = choose_profile({"vote": np.array([1.0, 0.0])}, delta=0.1)
+    choice = choose_profile({"vote": np.array([1.0, 0.0])}, delta=0.1)
 
-    assert (found.profile, found.tests) == ("vote", ())
+    assert (choice.profile, choice.tests) == ("vote", ())
 
 
 def test_choice_is_json():
     vote, challenger = worth(9, 1)
-    found = choose_profile({"vote": vote, "posterior": challenger}, delta=0.1)
+    choice = choose_profile({"vote": vote, "posterior": challenger}, delta=0.1)
 
-    value = json.loads(json.dumps(found.to_json()))
+    value = json.loads(json.dumps(choice.to_json()))
 
     assert value["profile"] == "posterior"
     assert value["tests"][0]["p_value"] == pytest.approx(11 / 1024)

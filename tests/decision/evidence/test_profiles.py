@@ -65,8 +65,10 @@ def test_a_proven_answer_wins(profile):
 def test_a_refuted_answer_is_never_selected(profile):
     key = FAVOURITES[profile]
     pool = [
-        replace(item, report=replace(item.report, proof=False)) if item.report.vote_key == key else item
-        for item in POOL
+        replace(candidate, report=replace(candidate.report, proof=False))
+        if candidate.report.vote_key == key
+        else candidate
+        for candidate in POOL
     ]
 
     beliefs = ranked(profile, POSTERIOR.beliefs(pool), POSTERIOR)
@@ -82,7 +84,7 @@ def test_a_tie_goes_to_the_more_probable_answer():
 
 
 def test_the_best_author_is_the_best_that_has_an_answer():
-    pool = [item for item in POOL if item.candidate.generator != "g1"]
+    pool = [candidate for candidate in POOL if candidate.candidate.generator != "g1"]
 
     assert selected("best_author", pool).cluster.key == "E"  # g3 is unknown and counts as 0, g2 as -1
 
@@ -102,11 +104,11 @@ def test_many_pools_at_once_are_decided_like_each_alone(profile, several):
     table = PoolTable.of(several, SKILLED.lambda_)
     keys = [cluster.key for clusters in table.clusters for cluster in clusters]
 
-    found = winners(profile, table, POSTERIOR.estimates(table), POSTERIOR)
+    rows = winners(profile, table, POSTERIOR.estimates(table), POSTERIOR)
 
     alone = [ranked(profile, POSTERIOR.beliefs(pool), POSTERIOR) for pool in several]
     usable = [beliefs[0].cluster.key if beliefs and beliefs[0].probability > 0 else None for beliefs in alone]
-    assert [None if row < 0 else keys[row] for row in found] == usable
+    assert [None if row < 0 else keys[row] for row in rows] == usable
 
 
 @given(profile=st.sampled_from(PROFILES), pool=pools(proofs=(None, True, False)))

@@ -17,8 +17,8 @@ INDEPENDENT = Posterior(weights={"votes": 1.0}, context_weights={}, competition=
 
 def fit(pools, probability, none, *, posterior=VOTES, selected=None, used=None):
     """Offset and slope from given predictions; the first cluster of each pool is selected."""
-    found = LabelledTable.of(pools, 1.0)
-    owner = found.table.pool_of_cluster
+    table = LabelledTable.of(pools, 1.0)
+    owner = table.table.pool_of_cluster
     crossed = CrossFit(
         posteriors=(posterior,),
         fold=np.zeros(len(pools), dtype=np.intp),
@@ -26,7 +26,7 @@ def fit(pools, probability, none, *, posterior=VOTES, selected=None, used=None):
         none=np.array(none, dtype=float),
     )
     first = np.searchsorted(owner, np.arange(len(pools))) if selected is None else np.array(selected)
-    return recalibrated(posterior, found, crossed, first, used=used)
+    return recalibrated(posterior, table, crossed, first, used=used)
 
 
 def one_answer(count, wrong=0):
@@ -38,27 +38,27 @@ def one_answer(count, wrong=0):
 @pytest.mark.parametrize("posterior", [VOTES, INDEPENDENT], ids=["exclusive", "independent"])
 def test_recalibration_shifts_the_winners_log_odds(posterior):
     """One answer at p = 1/2 beside none, right in 10 of 10 pools: 10 (sigmoid(offset) - 1) + offset / 0.25 = 0."""
-    found = fit(one_answer(10), [0.5] * 10, [0.5] * 10, posterior=posterior)
+    fitted = fit(one_answer(10), [0.5] * 10, [0.5] * 10, posterior=posterior)
 
-    assert 10 * (1 / (1 + math.exp(-found.offset)) - 1) + found.offset / 0.25 == pytest.approx(0, abs=1e-3)
-    assert found.slope == pytest.approx(1.0)
+    assert 10 * (1 / (1 + math.exp(-fitted.offset)) - 1) + fitted.offset / 0.25 == pytest.approx(0, abs=1e-3)
+    assert fitted.slope == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("posterior", [VOTES, INDEPENDENT], ids=["exclusive", "independent"])
 def test_overconfident_winners_get_a_slope_below_one(posterior):
-    found = fit(one_answer(200, wrong=100), [0.95] * 200, [0.05] * 200, posterior=posterior)
+    fitted = fit(one_answer(200, wrong=100), [0.95] * 200, [0.05] * 200, posterior=posterior)
 
-    assert found.slope < 1
-    assert found.recalibrate(np.array([0.95]), np.array([0.05]), np.array([0]))[0][0] < 0.7
+    assert fitted.slope < 1
+    assert fitted.recalibrate(np.array([0.95]), np.array([0.05]), np.array([0]))[0][0] < 0.7
 
 
 def test_of_two_answers_the_other_one_takes_what_the_winner_loses():
     """All winners at 0.9 are wrong, with 0.09 on the other answer and 0.01 on none."""
     pools = [labelled(f"p{i}", [scored(f"a{i}", "A"), scored(f"b{i}", "B")], {"B"}) for i in range(50)]
 
-    found = fit(pools, [0.9, 0.09] * 50, [0.01] * 50)
+    fitted = fit(pools, [0.9, 0.09] * 50, [0.01] * 50)
 
-    (winner, other), none = found.recalibrate(np.array([0.9, 0.09]), np.array([0.01]), np.array([0, 0]))
+    (winner, other), none = fitted.recalibrate(np.array([0.9, 0.09]), np.array([0.01]), np.array([0, 0]))
     assert winner < 0.8
     assert other > 0.09
     assert winner + other + none[0] == pytest.approx(1)
@@ -104,16 +104,16 @@ def test_probabilities_of_a_pool_add_up_to_one_in_their_order(pools, offset, slo
     none = np.array([pool[0] for pool in normal])
     owner = np.repeat(np.arange(len(pools)), [len(pool) - 1 + refuted for pool in normal])
 
-    found, left = Posterior(weights={}, context_weights={}, offset=offset, slope=slope).recalibrate(
+    probabilities, left = Posterior(weights={}, context_weights={}, offset=offset, slope=slope).recalibrate(
         probability, none, owner
     )
 
-    assert np.bincount(owner, found, len(pools)) + left == pytest.approx(np.ones(len(pools)))
-    assert ((found == 0) == (probability == 0)).all()
+    assert np.bincount(owner, probabilities, len(pools)) + left == pytest.approx(np.ones(len(pools)))
+    assert ((probabilities == 0) == (probability == 0)).all()
     assert (left >= LOWEST * 0.99).all()
     for pool in range(len(pools)):
         inside = np.argsort(probability[owner == pool], kind="stable")
-        assert (np.diff(found[owner == pool][inside]) >= -1e-12).all()
+        assert (np.diff(probabilities[owner == pool][inside]) >= -1e-12).all()
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(-6, 6), st.floats(0.05, 6))

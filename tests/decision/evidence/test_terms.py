@@ -267,7 +267,7 @@ def test_no_pool_causes_a_warning(pool):
 
 @given(pool=pools())
 def test_every_author_has_one_vote(pool):
-    authors = {item.candidate.generator for item in pool if item.report.vote_key is not None}
+    authors = {candidate.candidate.generator for candidate in pool if candidate.report.vote_key is not None}
 
     assert measured(pool)[0]["authors"].sum() == pytest.approx(len(authors))
 
@@ -276,13 +276,13 @@ def test_every_author_has_one_vote(pool):
 def test_a_duplicate_adds_at_most_its_vote(pool, data):
     """A copy raises its answer's log share by log((n + 1) / n) relative to every other answer, its energy-weighted
     share by at most log 2, and its author's voice stays one: nothing else of its evidence rises."""
-    candidates = [item for item in pool if item.report.vote_key is not None]
+    candidates = [candidate for candidate in pool if candidate.report.vote_key is not None]
     if not candidates:
         return
     copied = data.draw(st.sampled_from(candidates))
     key = copied.report.vote_key
-    keys = sorted({item.report.vote_key for item in candidates})
-    place, size = keys.index(key), sum(item.report.vote_key == key for item in candidates)
+    keys = sorted({candidate.report.vote_key for candidate in candidates})
+    place, size = keys.index(key), sum(candidate.report.vote_key == key for candidate in candidates)
     before, after = measured(pool)[0], measured([*pool, copied])[0]
 
     for other in set(range(len(keys))) - {place}:
@@ -295,7 +295,7 @@ def test_a_duplicate_adds_at_most_its_vote(pool, data):
         for term in ("energy", "members", "penalty", "minus_energy"):
             assert math.isnan(gained(term)) or gained(term) == pytest.approx(0, abs=1e-9)
         assert math.isnan(gained("energy_vote")) or gained("energy_vote") <= math.log(2) + 1e-9
-    assert 0 < after["authors"][place] <= len({item.candidate.generator for item in candidates})
+    assert 0 < after["authors"][place] <= len({candidate.candidate.generator for candidate in candidates})
 
 
 def test_reference_survives_json():
@@ -309,8 +309,8 @@ SCORED = Reference(
 )
 
 
-def with_scores(item, **scores):
-    return replace(item, scores=scores)
+def with_scores(candidate, **scores):
+    return replace(candidate, scores=scores)
 
 
 def test_a_baselines_score_is_measured_within_authors():

@@ -23,9 +23,9 @@ def test_figures_of_two_generators_by_hand():
         scored_candidate("A", generator="bo", text=None),
     ]
 
-    found = figures_of(pool)
+    figures = figures_of(pool)
 
-    assert found["ada"] == {
+    assert figures["ada"] == {
         "length": pytest.approx(math.log(5) - math.log(10)),
         "energy": 3.0,  # 2 - (-1)
         "sigma": 0.5,
@@ -33,15 +33,15 @@ def test_figures_of_two_generators_by_hand():
         "agreement": 0.5,
         "lowest": 0.0,
     }
-    assert (found["bo"]["energy"], found["bo"]["missing"], found["bo"]["lowest"]) == (-3.0, 0.0, 1.0)
+    assert (figures["bo"]["energy"], figures["bo"]["missing"], figures["bo"]["lowest"]) == (-3.0, 0.0, 1.0)
 
 
 def test_a_generator_alone_is_not_compared_with_others():
     pool = [written("ada", "A", (0.0, 2.0)), written("ada", "A", (1.0, 1.0)), written("ada", "B", (1.0, 1.0))]
 
-    found = figures_of(pool)["ada"]
+    figures = figures_of(pool)["ada"]
 
-    assert (found["energy"], found["agreement"], found["lowest"]) == (1.0, pytest.approx(2 / 3), 1.0)
+    assert (figures["energy"], figures["agreement"], figures["lowest"]) == (1.0, pytest.approx(2 / 3), 1.0)
 
 
 def test_problems_that_are_harder_for_all_alike_change_no_relative_figure():
@@ -96,7 +96,7 @@ def test_false_alarms_stay_below_the_stated_rate_over_200_streams():
 
 @pytest.mark.parametrize("before", [0, 50])
 def test_a_shift_of_two_standard_deviations_is_found_within_60_decisions(before):
-    found = []
+    figures = []
     for stream in range(10):
         random = Random(1000 + stream)
         watch = DriftWatch(reference_from(random), delta=0.05)
@@ -105,9 +105,9 @@ def test_a_shift_of_two_standard_deviations_is_found_within_60_decisions(before)
         assert watch.alarms() == []
         for _ in range(60):
             watch.observe(normal(random, shift=2.0))
-        found.append([state.figure for state in watch.alarms()])
+        figures.append([state.figure for state in watch.alarms()])
 
-    assert found == [["energy"]] * 10
+    assert figures == [["energy"]] * 10
 
 
 def test_a_model_that_stops_giving_answers_is_found_and_named():

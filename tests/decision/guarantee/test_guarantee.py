@@ -102,12 +102,18 @@ def test_a_larger_error_is_easier_to_promise(count, data, alpha, binary):
 def test_forty_right_answers_certify_a_tenth_and_the_walk_goes_on_to_all():
     """Each start has level 0.1 / 4, and 0.9^35 = 0.02503 just fails: starts at 10 and 25 of 100 problems fail, those
     at 40 and 60 pass and walk on."""
-    found = certify(*right_answers(100), max_error=0.1, confidence=0.9)
+    guarantee = certify(*right_answers(100), max_error=0.1, confidence=0.9)
 
-    assert (found.certified, found.tau, found.answered, found.wrong, found.coverage) == (True, 0.5, 100, 0, 1.0)
-    assert [row.answered for row in found.table if not row.certified] == [10, 25]
-    assert found.upper_bound == pytest.approx(1 - 0.025 ** (1 / 100))
-    assert found.more_problems is None
+    assert (guarantee.certified, guarantee.tau, guarantee.answered, guarantee.wrong, guarantee.coverage) == (
+        True,
+        0.5,
+        100,
+        0,
+        1.0,
+    )
+    assert [row.answered for row in guarantee.table if not row.certified] == [10, 25]
+    assert guarantee.upper_bound == pytest.approx(1 - 0.025 ** (1 / 100))
+    assert guarantee.more_problems is None
 
 
 def test_the_walk_stops_at_the_first_threshold_that_fails():
@@ -115,27 +121,34 @@ def test_the_walk_stops_at_the_first_threshold_that_fails():
     confidence = np.linspace(0.99, 0.01, 200)
     losses = (np.arange(200) >= 150).astype(float)
 
-    found = certify(confidence, losses, max_error=0.05, confidence=0.9)
+    guarantee = certify(confidence, losses, max_error=0.05, confidence=0.9)
 
-    last = min(row.answered for row in found.table if not row.certified and row.answered > 100)
-    assert found.certified
-    assert found.answered == last - 2  # a step is a hundredth of the problems
-    assert max(row.answered for row in found.table) == last
-    assert binomial_cdf(last - 150, last, 0.05) > 0.025 >= binomial_cdf(found.answered - 150, found.answered, 0.05)
+    last = min(row.answered for row in guarantee.table if not row.certified and row.answered > 100)
+    assert guarantee.certified
+    assert guarantee.answered == last - 2  # a step is a hundredth of the problems
+    assert max(row.answered for row in guarantee.table) == last
+    assert (
+        binomial_cdf(last - 150, last, 0.05) > 0.025 >= binomial_cdf(guarantee.answered - 150, guarantee.answered, 0.05)
+    )
 
 
 def test_too_few_problems_certify_nothing_and_it_says_how_many_more_would_do():
     """36 right answers certify a tenth at level 0.025."""
-    found = certify(*right_answers(30), max_error=0.1, confidence=0.9)
+    guarantee = certify(*right_answers(30), max_error=0.1, confidence=0.9)
 
-    assert (found.certified, found.tau, found.answered, found.upper_bound) == (False, None, 0, None)
-    assert certify(*right_answers(30 + found.more_problems), max_error=0.1, confidence=0.9).certified
+    assert (guarantee.certified, guarantee.tau, guarantee.answered, guarantee.upper_bound) == (False, None, 0, None)
+    assert certify(*right_answers(30 + guarantee.more_problems), max_error=0.1, confidence=0.9).certified
 
 
 def test_no_number_of_problems_helps_where_every_threshold_errs_too_often():
-    found = certify(np.linspace(0, 1, 50), np.ones(50), max_error=0.1, confidence=0.9)
+    guarantee = certify(np.linspace(0, 1, 50), np.ones(50), max_error=0.1, confidence=0.9)
 
-    assert (found.certified, found.more_problems, found.base_error, found.max_coverage) == (False, None, 1.0, 0.0)
+    assert (guarantee.certified, guarantee.more_problems, guarantee.base_error, guarantee.max_coverage) == (
+        False,
+        None,
+        1.0,
+        0.0,
+    )
 
 
 def test_the_smallest_error_is_certified_and_a_thousandth_less_is_not():
@@ -150,30 +163,35 @@ def test_the_smallest_error_is_certified_and_a_thousandth_less_is_not():
 
 
 def test_feasible_coverage():
-    found = certify(np.linspace(0, 1, 100), np.repeat([0.0, 1.0], [60, 40]), max_error=0.1, confidence=0.9)
+    guarantee = certify(np.linspace(0, 1, 100), np.repeat([0.0, 1.0], [60, 40]), max_error=0.1, confidence=0.9)
 
-    assert found.base_error == pytest.approx(0.4)
-    assert found.max_coverage == pytest.approx(0.6 / 0.9)
+    assert guarantee.base_error == pytest.approx(0.4)
+    assert guarantee.max_coverage == pytest.approx(0.6 / 0.9)
 
 
 def test_problems_without_an_answer_are_never_answered():
     confidence, losses = right_answers(100)
 
-    found = certify(np.where(np.arange(100) < 50, -np.inf, confidence), losses, max_error=0.1, confidence=0.9)
+    guarantee = certify(np.where(np.arange(100) < 50, -np.inf, confidence), losses, max_error=0.1, confidence=0.9)
 
-    assert (found.certified, found.answered, found.coverage) == (True, 50, 0.5)
+    assert (guarantee.certified, guarantee.answered, guarantee.coverage) == (True, 50, 0.5)
 
 
 def test_nothing_can_be_promised_without_any_answer():
-    found = certify(np.full(20, -np.inf), np.ones(20), max_error=0.1, confidence=0.9)
+    guarantee = certify(np.full(20, -np.inf), np.ones(20), max_error=0.1, confidence=0.9)
 
-    assert (found.certified, found.table, found.smallest_error, found.more_problems) == (False, (), None, None)
+    assert (guarantee.certified, guarantee.table, guarantee.smallest_error, guarantee.more_problems) == (
+        False,
+        (),
+        None,
+        None,
+    )
 
 
 def test_problems_of_equal_confidence_are_answered_together():
-    found = certify(np.full(100, 0.7), np.zeros(100), max_error=0.1, confidence=0.9)
+    guarantee = certify(np.full(100, 0.7), np.zeros(100), max_error=0.1, confidence=0.9)
 
-    assert [(row.tau, row.answered) for row in found.table] == [(0.7, 100)]
+    assert [(row.tau, row.answered) for row in guarantee.table] == [(0.7, 100)]
 
 
 def test_thresholds_do_not_depend_on_labels():
@@ -203,16 +221,16 @@ def naive_threshold(confidence, losses, max_error):
 
 
 def test_of_200_resplits_at_most_a_tenth_breaks_the_promise_and_the_naive_threshold_half_of_them():
-    found = [
+    thresholds = [
         (certify(*split, max_error=0.2, confidence=0.9).tau, naive_threshold(*split, 0.2))
         for split in splits(200, 600, seed=1)
     ]
 
-    broken = sum(tau is not None and (1 - tau) / 2 > 0.2 for tau, _ in found)
-    naively_broken = sum((1 - tau) / 2 > 0.2 for _, tau in found)
+    broken = sum(tau is not None and (1 - tau) / 2 > 0.2 for tau, _ in thresholds)
+    naively_broken = sum((1 - tau) / 2 > 0.2 for _, tau in thresholds)
     assert broken <= 0.1 * 200
     assert 0.35 * 200 <= naively_broken <= 0.65 * 200
-    assert sum(tau is not None for tau, _ in found) >= 0.9 * 200
+    assert sum(tau is not None for tau, _ in thresholds) >= 0.9 * 200
 
 
 def test_of_200_resplits_at_most_a_tenth_breaks_a_promised_mean_violation():
@@ -226,10 +244,10 @@ def test_of_200_resplits_at_most_a_tenth_breaks_a_promised_mean_violation():
 
 
 def test_json_has_every_threshold_and_the_answers_summary_has_none():
-    found = certify(*right_answers(100), max_error=0.1, confidence=0.9)
+    guarantee = certify(*right_answers(100), max_error=0.1, confidence=0.9)
 
-    assert len(json.loads(json.dumps(found.to_json()))["table"]) == len(found.table)
-    assert found.summary() == {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 100}
+    assert len(json.loads(json.dumps(guarantee.to_json()))["table"]) == len(guarantee.table)
+    assert guarantee.summary() == {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 100}
 
 
 @pytest.mark.parametrize("value", [0, 1, -0.1, 1.5, math.nan])
@@ -262,17 +280,17 @@ def smallest(confidence_of, losses, *, min_coverage=0.5, confidence=0.9, **optio
 
 def test_the_smallest_error_spends_the_whole_level_on_one_threshold():
     """50 right answers of 100 problems: 0.1 ** (1 / 50) = 0.955, so 0.045 is rejected at 0.1 only from 0.046 on."""
-    found = smallest(*right_answers(100))
+    guarantee = smallest(*right_answers(100))
 
-    assert (found.max_error, found.certified, found.answered, found.coverage) == (0.046, True, 50, 0.5)
+    assert (guarantee.max_error, guarantee.certified, guarantee.answered, guarantee.coverage) == (0.046, True, 50, 0.5)
     assert 0.954**50 <= 0.1 < 0.955**50
-    assert [row.tau for row in found.table] == [found.tau]
+    assert [row.tau for row in guarantee.table] == [guarantee.tau]
 
 
 def test_its_threshold_is_the_highest_at_the_coverage():
-    found = smallest(np.array([0.9, 0.8, 0.7, 0.6, 0.5]), np.zeros(5), min_coverage=0.6)
+    guarantee = smallest(np.array([0.9, 0.8, 0.7, 0.6, 0.5]), np.zeros(5), min_coverage=0.6)
 
-    assert (found.tau, found.answered) == (0.7, 3)
+    assert (guarantee.tau, guarantee.answered) == (0.7, 3)
 
 
 def test_labels_choose_the_error_and_never_the_threshold():
@@ -282,9 +300,14 @@ def test_labels_choose_the_error_and_never_the_threshold():
 
 
 def test_a_coverage_that_no_threshold_reaches_is_not_certified():
-    found = smallest(np.array([0.9, -math.inf, -math.inf, -math.inf]), np.zeros(4))
+    guarantee = smallest(np.array([0.9, -math.inf, -math.inf, -math.inf]), np.zeros(4))
 
-    assert (found.certified, found.tau, found.coverage, found.smallest_error) == (False, None, 0.0, None)
+    assert (guarantee.certified, guarantee.tau, guarantee.coverage, guarantee.smallest_error) == (
+        False,
+        None,
+        0.0,
+        None,
+    )
 
 
 def test_a_threshold_below_the_floor_is_not_certified():
@@ -315,14 +338,14 @@ def test_a_coverage_that_is_no_share_is_refused(min_coverage):
 def test_no_threshold_below_the_floor_is_tested():
     confidence, losses = right_answers(200)
 
-    found = certify(confidence, losses, max_error=0.1, confidence=0.9, floor=0.8)
+    guarantee = certify(confidence, losses, max_error=0.1, confidence=0.9, floor=0.8)
 
-    assert found.certified
-    assert found.tau == min(row.tau for row in found.table) >= 0.8
+    assert guarantee.certified
+    assert guarantee.tau == min(row.tau for row in guarantee.table) >= 0.8
     assert certify(confidence, losses, max_error=0.1, confidence=0.9).tau < 0.8
 
 
 def test_a_floor_above_every_confidence_certifies_nothing():
-    found = certify(*right_answers(200), max_error=0.1, confidence=0.9, floor=1.0)
+    guarantee = certify(*right_answers(200), max_error=0.1, confidence=0.9, floor=1.0)
 
-    assert (found.certified, found.table, found.smallest_error) == (False, (), None)
+    assert (guarantee.certified, guarantee.table, guarantee.smallest_error) == (False, (), None)

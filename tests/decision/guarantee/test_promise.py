@@ -15,16 +15,16 @@ def promised(policy=POLICY, confidence_of=RIGHT, worth=(1.0,) * 40, max_error=0.
 
 
 def test_the_certified_threshold_is_answered_from():
-    found = promised()
+    policy = promised()
 
-    assert (found.tau_answer, found.tau_accept) == (0.9, 0.9)
-    assert found.guarantee == {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 40, "tau": 0.9}
+    assert (policy.tau_answer, policy.tau_accept) == (0.9, 0.9)
+    assert policy.guarantee == {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 40, "tau": 0.9}
 
 
 def test_where_nothing_is_certified_only_proven_answers_are_given_out():
-    found = promised(max_error=0.01)
+    policy = promised(max_error=0.01)
 
-    assert (found.tau_answer, found.tau_accept, found.guarantee["certified"]) == (1.0, 1.0, False)
+    assert (policy.tau_answer, policy.tau_accept, policy.guarantee["certified"]) == (1.0, 1.0, False)
 
 
 def test_a_problem_without_a_selection_is_never_answered():

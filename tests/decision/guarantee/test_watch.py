@@ -55,9 +55,9 @@ def test_an_alarm_comes_when_the_wealth_reaches_one_over_delta_and_stays():
     watches = [ErrorWatch(alpha=0.1, delta=0.05)]
     for wrong in [True] * 8 + [False] * 60:
         watches.append(watches[-1].after(wrong))
-    first = next(number for number, found in enumerate(watches) if found.log_wealth >= math.log(20))
-    assert {found.alarmed_at for found in watches[:first]} == {None}
-    assert {found.alarmed_at for found in watches[first:]} == {first}
+    first = next(number for number, watch in enumerate(watches) if watch.log_wealth >= math.log(20))
+    assert {watch.alarmed_at for watch in watches[:first]} == {None}
+    assert {watch.alarmed_at for watch in watches[first:]} == {first}
     assert watches[-1].log_wealth < math.log(20)
 
 
@@ -83,15 +83,15 @@ def test_order_matters():
 
 def alarms(rate, *, runs, length, alpha=0.1, delta=0.1):
     """The share of simulated runs that raise an alarm, and the mean position of the first alarm."""
-    found = []
+    positions = []
     for run in range(runs):
         random, state = Random(run), ErrorWatch(alpha=alpha, delta=delta)
         for _ in range(length):
             state = state.after(random.random() < rate)
             if state.alarmed:
-                found.append(state.alarmed_at)
+                positions.append(state.alarmed_at)
                 break
-    return len(found) / runs, sum(found) / max(len(found), 1)
+    return len(positions) / runs, sum(positions) / max(len(positions), 1)
 
 
 def test_false_alarms_are_as_rare_as_stated():
@@ -141,10 +141,10 @@ def test_a_p_value_by_hand():
 
 def test_ties_are_broken_over_their_whole_range_by_the_seed():
     """All equal: p = U, uniform on [0, 1]."""
-    found = [ConfidenceWatch([0.5] * 9, seed=seed).observe(0.5) for seed in range(200)]
-    assert min(found) < 0.1
-    assert max(found) > 0.9
-    assert found[7] == ConfidenceWatch([0.5] * 9, seed=7).observe(0.5)
+    p_values = [ConfidenceWatch([0.5] * 9, seed=seed).observe(0.5) for seed in range(200)]
+    assert min(p_values) < 0.1
+    assert max(p_values) > 0.9
+    assert p_values[7] == ConfidenceWatch([0.5] * 9, seed=7).observe(0.5)
 
 
 def test_the_capital_after_one_step_is_one():
@@ -164,10 +164,10 @@ def test_the_capital_of_two_steps_by_hand():
 
 
 def run_of(confidences, *, calibration=(), seed=0, delta=0.1):
-    found = ConfidenceWatch(calibration, seed=seed, delta=delta)
+    watch = ConfidenceWatch(calibration, seed=seed, delta=delta)
     for confidence in confidences:
-        found.observe(confidence)
-    return found
+        watch.observe(confidence)
+    return watch
 
 
 def test_exchangeable_confidences_rarely_raise_an_alarm():
@@ -228,13 +228,15 @@ def test_the_claim_stands_without_an_alarm():
 
 def test_an_alarm_suspends_the_claim_with_its_numbers():
     watch = ErrorWatch(alpha=0.1).after_all([True] * 9)
-    found = suspension_of(watch)
-    assert found.suspended
-    assert found.reason.startswith("9 of 9 reported answers are wrong, which contradicts an error rate of at most 0.1")
-    assert f"alarm after {watch.alarmed_at} outcomes" in found.reason
+    suspension = suspension_of(watch)
+    assert suspension.suspended
+    assert suspension.reason.startswith(
+        "9 of 9 reported answers are wrong, which contradicts an error rate of at most 0.1"
+    )
+    assert f"alarm after {watch.alarmed_at} outcomes" in suspension.reason
 
 
 def test_a_shift_suspends_it_too():
-    found = suspension_of(None, run_of([0.0] * 60, calibration=[0.8 + place / 1000 for place in range(100)]))
-    assert found.suspended
-    assert "confidences no longer look like those of the calibration problems" in found.reason
+    suspension = suspension_of(None, run_of([0.0] * 60, calibration=[0.8 + place / 1000 for place in range(100)]))
+    assert suspension.suspended
+    assert "confidences no longer look like those of the calibration problems" in suspension.reason

@@ -11,11 +11,11 @@ PROBLEM = Problem(task="toy", problem_id="p", prompt="?")
 
 
 def test_penalty_is_the_weighted_sum(task, make_candidate, monkeypatch):
-    found = [
+    constraints = [
         Constraint(name="a", check=lambda problem, answer: [Finding(penalty=0.5)], weight=2.0),
         Constraint(name="b", check=lambda problem, answer: [Finding(penalty=1.0), Finding(penalty=2.0)]),
     ]
-    monkeypatch.setattr(task, "constraints", found)
+    monkeypatch.setattr(task, "constraints", constraints)
 
     report = check_candidate(task, PROBLEM, make_candidate("c", "4"))
 

@@ -25,19 +25,19 @@ class TimedSource:
     async def generate(self, problem, *, pass_index, messages, arrived, waves=None):
         self.begun_at.append(now_s())
         drawn = self.passes[pass_index - 1]
-        found = {}
+        by_id = {}
 
         async def write(seconds, candidate):
             await asyncio.sleep(seconds)
-            found[candidate.candidate_id] = candidate
+            by_id[candidate.candidate_id] = candidate
             arrived(candidate)
 
-        tasks = [asyncio.create_task(write(*item)) for item in drawn]
+        tasks = [asyncio.create_task(write(*timed_candidate)) for timed_candidate in drawn]
         await asyncio.wait(tasks, timeout=self.deadline.draw_until_s - now_s())
         for task in tasks:
             task.cancel()
         return [
-            found.get(candidate.candidate_id, self.unanswered(candidate, self.deadline.not_drawn()))
+            by_id.get(candidate.candidate_id, self.unanswered(candidate, self.deadline.not_drawn()))
             for _, candidate in drawn
         ]
 
@@ -62,8 +62,8 @@ def decide(task, problem, checker, make_scorer, make_candidate, run_virtually):
             deadline = Deadline.starting_now(deadline_ms)
             source = TimedSource(
                 *(
-                    [(s, make_candidate(name, text, pass_index=i)) for s, name, text, _ in found]
-                    for i, found in enumerate(passes, start=1)
+                    [(s, make_candidate(name, text, pass_index=i)) for s, name, text, _ in drawn]
+                    for i, drawn in enumerate(passes, start=1)
                 ),
                 deadline=deadline,
                 unanswered=lambda candidate, error: replace(
@@ -71,7 +71,7 @@ def decide(task, problem, checker, make_scorer, make_candidate, run_virtually):
                     failure=FailureKind.LATE,
                 ),
             )
-            members = {name: found for drawn in passes for _, name, _, found in drawn}
+            members = {name: energies for drawn in passes for _, name, _, energies in drawn}
             outcome = await solve(
                 problem,
                 parts=Parts(
@@ -133,7 +133,7 @@ def test_a_second_pass_that_could_not_end_in_time_does_not_begin(decide):
     outcome, ended_s, begun_at = decide([(0.6, "a", "41!1", SURE)], [(0.3, "b", "42", SURE)])
 
     assert (outcome.answer, begun_at, ended_s) == ("41!1", [0.0], 0.6)
-    assert [found.decision for found in outcome.passes] == [Decision.REGENERATE, Decision.ACCEPT]
+    assert [record.decision for record in outcome.passes] == [Decision.REGENERATE, Decision.ACCEPT]
     assert (outcome.passes[1].num_requested, outcome.passes[1].num_failed) == (0, 0)
     assert outcome.reason.endswith(
         "; pass 2 was not begun (400 ms of the deadline of 1000 ms are left, and a pass before it took 600 ms), "
@@ -166,7 +166,7 @@ def test_a_source_that_ignores_the_deadline_is_left_behind(
             await asyncio.sleep(60)
 
     async def work():
-        found = await solve(
+        outcome = await solve(
             problem,
             parts=Parts(
                 task=task,
@@ -177,7 +177,7 @@ def test_a_source_that_ignores_the_deadline_is_left_behind(
             ),
             policy=Policy(),
         )
-        return found, now_s()
+        return outcome, now_s()
 
     outcome, ended_s = run_virtually(work())
     assert (outcome.answer, ended_s) == ("42", 1.0)

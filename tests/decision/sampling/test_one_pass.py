@@ -30,7 +30,7 @@ class Arriving:
             arrived(candidate)
 
         try:
-            await asyncio.gather(*(write(*item) for item in self.items))
+            await asyncio.gather(*(write(*timed_candidate) for timed_candidate in self.items))
         except asyncio.CancelledError:
             self.was_cancelled = True
             raise

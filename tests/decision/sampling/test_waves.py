@@ -39,7 +39,7 @@ class Waved:
     async def generate(self, problem, *, pass_index, messages, arrived, waves=None):
         items = self.passes[pass_index - 1]
         seconds = {candidate.candidate_id: s for s, candidate in items}
-        found = []
+        completed = []
 
         async def one(candidate):
             try:
@@ -47,7 +47,7 @@ class Waved:
             except asyncio.CancelledError:
                 self.cancelled.append(candidate.candidate_id)
                 raise
-            found.append(candidate)
+            completed.append(candidate)
             arrived(candidate)
 
         async def draw(wave):
@@ -60,13 +60,13 @@ class Waved:
         try:
             await (draw(candidates) if waves is None else waves.run(candidates, draw))
         except GenerationError as error:
-            if not found:
+            if not completed:
                 raise
             for name in self.asked[-1]:
                 lost = next(candidate for candidate in candidates if candidate.candidate_id == name)
                 arrived(replace(lost, text=None, error=str(error)))
-                found.append(replace(lost, text=None, error=str(error)))
-        return found
+                completed.append(replace(lost, text=None, error=str(error)))
+        return completed
 
 
 class Listening(NoObserver):
@@ -209,9 +209,13 @@ def test_a_proven_answer_stops_at_once(samples, task, problem, run_virtually):
         async def check(self, problem, candidates):
             return [
                 ConstraintReport(
-                    candidate_id=found.candidate_id, answer=found.text, vote_key=found.text, penalty=0.0, proof=True
+                    candidate_id=candidate.candidate_id,
+                    answer=candidate.text,
+                    vote_key=candidate.text,
+                    penalty=0.0,
+                    proof=True,
                 )
-                for found in candidates
+                for candidate in candidates
             ]
 
     source = Waved(samples("42", (60.0, "1"), (60.0, "2"), (60.0, "3")))
@@ -366,7 +370,7 @@ def test_a_wave_takes_every_generators_first_sample_before_any_second_one():
         for index in range(2)
     ]
 
-    assert [found.candidate_id for found in in_turns(pool, policy)] == ["cheap0", "dear0", "cheap1", "dear1"]
+    assert [candidate.candidate_id for candidate in in_turns(pool, policy)] == ["cheap0", "dear0", "cheap1", "dear1"]
 
 
 # ---- replaying -------------------------------------------------------------------------------------------------------
@@ -394,11 +398,11 @@ def test_a_record_decides_again_as_it_was_decided(run, make_candidate, texts, la
     """Also where requests were cancelled in flight, and over two passes."""
     policy = VOTES.replaced(epsilon=epsilon, max_passes=2, theta_sigma=0.5, waves=(2, 4), num_regenerate=16)
 
-    def items(found, index):
-        names = [f"{index}{place:02}" for place in range(len(found))]
+    def items(pass_texts, index):
+        names = [f"{index}{place:02}" for place in range(len(pass_texts))]
         made = [
             make_candidate(name, text, pass_index=index, sample_index=place)
-            for place, (name, text) in enumerate(zip(names, found, strict=True))
+            for place, (name, text) in enumerate(zip(names, pass_texts, strict=True))
         ]
         return [(1.0 if place in late else 0.0, candidate) for place, candidate in enumerate(made)]
 
@@ -445,7 +449,7 @@ def test_a_pass_that_its_deadline_ended_had_no_more_to_give(run, samples):
 def test_recorded_candidates_are_walked_in_waves(task, problem, checker, samples):
     candidates = [candidate for _, candidate in samples(*["42"] * 16)]
     reports = {r.candidate_id: r for r in asyncio.run(checker.check(problem, candidates))}
-    source = ReplaySource({found.candidate_id: found for found in candidates})
+    source = ReplaySource({candidate.candidate_id: candidate for candidate in candidates})
 
     [outcome] = replay(
         [problem],
@@ -471,7 +475,7 @@ def test_a_replay_lacks_only_the_wave_that_it_would_sample(task, problem, checke
         )
         for index in range(8)
     ]
-    known = {found.candidate_id: found for found in [*first, *(unanswered(r, "x") for r in requests[:4])]}
+    known = {candidate.candidate_id: candidate for candidate in [*first, *(unanswered(r, "x") for r in requests[:4])]}
     reports = {r.candidate_id: r for r in asyncio.run(checker.check(problem, first))}
     source = ReplaySource(known, requests_of=lambda problem, pass_index, messages: requests)
 
@@ -504,5 +508,5 @@ def test_without_epsilon_the_answer_is_that_of_the_whole_pass(answers, size):
 
     cut = cut_pass(pool, policy)
 
-    whole, part = (decide_pool(some, passes_left=0, policy=policy) for some in (pool, cut.candidates))
+    whole, part = (decide_pool(candidates, passes_left=0, policy=policy) for candidates in (pool, cut.candidates))
     assert part.best.report.vote_key == whole.best.report.vote_key

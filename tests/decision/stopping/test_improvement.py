@@ -19,9 +19,9 @@ from raydebm.errors import ConfigError
 
 def test_the_default_predictive_is_the_classical_one():
     # Rewards 1, 2, 3: mean 2, s = 1, scale sqrt(1 + 1/3), two degrees of freedom.
-    found = predictive_of([1.0, 2.0, 3.0], RewardPrior())
-    assert (found.degrees, found.location) == (2.0, 2.0)
-    assert found.scale == pytest.approx(math.sqrt(4 / 3))
+    predictive = predictive_of([1.0, 2.0, 3.0], RewardPrior())
+    assert (predictive.degrees, predictive.location) == (2.0, 2.0)
+    assert predictive.scale == pytest.approx(math.sqrt(4 / 3))
 
 
 def test_two_rewards_are_too_few_without_a_prior():
@@ -30,9 +30,9 @@ def test_two_rewards_are_too_few_without_a_prior():
 
 def test_a_prior_is_pulled_by_the_rewards():
     # mean (4 * 0 + 2 * 3) / 6; beta = 1 + 0 + 4 * 2 * 9 / 12 = 7; alpha = 3; variance 7 * 7 / (3 * 6).
-    found = predictive_of([3.0, 3.0], RewardPrior(mean=0.0, strength=4.0, shape=2.0, scale=1.0))
-    assert (found.degrees, found.location) == (6.0, 1.0)
-    assert found.scale == pytest.approx(math.sqrt(49 / 18))
+    predictive = predictive_of([3.0, 3.0], RewardPrior(mean=0.0, strength=4.0, shape=2.0, scale=1.0))
+    assert (predictive.degrees, predictive.location) == (6.0, 1.0)
+    assert predictive.scale == pytest.approx(math.sqrt(49 / 18))
 
 
 def test_noise_of_the_scorer_is_no_spread_of_the_rewards():
@@ -44,8 +44,8 @@ def test_noise_of_the_scorer_is_no_spread_of_the_rewards():
 def test_expected_improvement_is_the_integral(best):
     density = student(df=5, loc=0.5, scale=1.5).pdf
     by_quadrature, _ = quad(lambda r: (r - best) * density(r), best, math.inf)
-    found = expected_improvement(Predictive(degrees=5, location=0.5, scale=1.5), best)
-    assert found == pytest.approx(by_quadrature, rel=1e-6)
+    improvement = expected_improvement(Predictive(degrees=5, location=0.5, scale=1.5), best)
+    assert improvement == pytest.approx(by_quadrature, rel=1e-6)
 
 
 def test_without_spread_nothing_improves():

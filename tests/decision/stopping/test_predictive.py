@@ -111,8 +111,8 @@ def test_is_a_probability_and_rises_with_the_lead(lead, rivals, unanswered, rema
 @pytest.mark.parametrize("remaining", [60, 252])
 def test_long_budgets_lose_no_precision(remaining):
     # The lead of one vote over none is lost only to new answers, which at this alpha hardly ever come.
-    found = lead_probability(standing(1), remaining=remaining, alpha=1e-9)
-    assert found == pytest.approx(1.0, abs=1e-6)
+    probability = lead_probability(standing(1), remaining=remaining, alpha=1e-9)
+    assert probability == pytest.approx(1.0, abs=1e-6)
 
 
 def test_ewens_weights():
@@ -159,14 +159,14 @@ def belief(*probabilities, none=0.0, strength=4.0):
 def test_reach_is_the_beta_binomial_tail():
     # p = 1/2 with strength 2 is Beta(1, 1): after two samples the agreeing ones are 0, 1, 2 with probability 1/3 each,
     # and p becomes 1/4, 1/2 or 3/4. Either of the two answers may get there.
-    found = reach_probability(belief(0.5, 0.5, strength=2.0), remaining=2, threshold=0.75)
-    assert found == pytest.approx(2 / 3)
+    probability = reach_probability(belief(0.5, 0.5, strength=2.0), remaining=2, threshold=0.75)
+    assert probability == pytest.approx(2 / 3)
 
 
 def test_reach_counts_new_answers():
     # Nothing seen yet, strength alpha = 1: both samples are one new answer with probability 1/2, its share is then 2/3.
-    found = reach_probability(belief(none=1.0, strength=1.0), remaining=2, threshold=0.6)
-    assert found == pytest.approx(1 / 2)
+    probability = reach_probability(belief(none=1.0, strength=1.0), remaining=2, threshold=0.6)
+    assert probability == pytest.approx(1 / 2)
 
 
 def test_a_certain_answer_has_reached():
@@ -188,10 +188,10 @@ def test_gain_grows_with_the_samples():
 
 
 def test_answers_that_are_surely_wrong_gain_nothing():
-    found = expected_gain(belief(0.0, 0.0, none=1.0), num_samples=4)
+    gain = expected_gain(belief(0.0, 0.0, none=1.0), num_samples=4)
     # Only new answers count: the largest gain there can be.
-    assert 0.0 < found <= 1.0
-    assert math.isfinite(found)
+    assert 0.0 < gain <= 1.0
+    assert math.isfinite(gain)
 
 
 def test_certain_rivals_of_probability_zero_change_nothing():

@@ -102,9 +102,9 @@ def test_no_wave_follows_the_budget():
 
 
 def test_never_stops_before_the_first_wave():
-    found = plan(rule=BetaRule(0.6))
-    assert not found.decide(found.start().after(["a", "a", "a"])).stop
-    assert found.decide(found.start().after(["a", "a", "a", "a"])).stop
+    sampling_plan = plan(rule=BetaRule(0.6))
+    assert not sampling_plan.decide(sampling_plan.start().after(["a", "a", "a"])).stop
+    assert sampling_plan.decide(sampling_plan.start().after(["a", "a", "a", "a"])).stop
 
 
 def test_stops_when_the_budget_is_spent():
@@ -141,8 +141,8 @@ def test_a_decision_is_json_with_words():
 
 
 def test_going_on_is_json_too():
-    found = StopDecision(reason=None, leader=None, num_samples=4, remaining=28).to_json()
-    assert found == {
+    body = StopDecision(reason=None, leader=None, num_samples=4, remaining=28).to_json()
+    assert body == {
         "reason": None,
         "stop": False,
         "num_samples": 4,

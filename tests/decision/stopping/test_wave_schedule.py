@@ -26,13 +26,13 @@ def requests(problem="p", *, generators="abcd", each=4):
 
 
 def schedule(asked, *, waves=(4, 4, 8), epsilon=0.05, prices=None):
-    known = dict.fromkeys({item.generator for item in asked}, 0.0)
+    known = dict.fromkeys({sample.generator for sample in asked}, 0.0)
     return WaveSchedule(asked, waves=waves, epsilon=epsilon, prices=known | (prices or {}))
 
 
-def report(item, key, *, proof=None):
+def report(sample, key, *, proof=None):
     penalty = math.inf if key is None else 0.0
-    return ConstraintReport(candidate_id=item.candidate_id, answer=key, vote_key=key, penalty=penalty, proof=proof)
+    return ConstraintReport(candidate_id=sample.candidate_id, answer=key, vote_key=key, penalty=penalty, proof=proof)
 
 
 def play(plan, answer):
@@ -40,10 +40,10 @@ def play(plan, answer):
     sizes, drawn = [], {}
     while wave := plan.next_wave():
         reports = {}
-        for item in wave:
-            if not item.sampling.is_greedy:
-                drawn[item.problem_id] = number = drawn.get(item.problem_id, -1) + 1
-                reports[item.candidate_id] = report(item, answer(item, number))
+        for sample in wave:
+            if not sample.sampling.is_greedy:
+                drawn[sample.problem_id] = number = drawn.get(sample.problem_id, -1) + 1
+                reports[sample.candidate_id] = report(sample, answer(sample, number))
         plan.record(reports)
         sizes.append(len(wave))
     return sizes
@@ -51,91 +51,91 @@ def play(plan, answer):
 
 def test_generators_take_turns_the_cheapest_first():
     asked = [request("p", "dear", 0), request("p", "dear", 1), request("p", "cheap", 0), request("p", "free", 0)]
-    found = sampling_order(asked, {"dear": 2.0, "cheap": 1.0, "free": 0.0})
-    assert [(item.generator, item.sample_index) for item in found] == [
+    order = sampling_order(asked, {"dear": 2.0, "cheap": 1.0, "free": 0.0})
+    assert [(sample.generator, sample.sample_index) for sample in order] == [
         ("free", 0), ("cheap", 0), ("dear", 0), ("dear", 1)
     ]  # fmt: skip
 
 
 def test_generators_of_one_price_keep_their_order():
-    found = sampling_order([request("p", "b", 0), request("p", "a", 0)], {"a": 1.0, "b": 1.0})
-    assert [item.generator for item in found] == ["b", "a"]
+    order = sampling_order([request("p", "b", 0), request("p", "a", 0)], {"a": 1.0, "b": 1.0})
+    assert [sample.generator for sample in order] == ["b", "a"]
 
 
 def test_equal_answers_end_a_problem_after_the_first_wave():
     # Four equal votes of 16: P(the lead stays) is 0.97 under the uniform prior on the grid.
     plan = schedule(requests(), waves=(4, 12))
-    assert play(plan, lambda item, number: "x") == [4]
+    assert play(plan, lambda sample, number: "x") == [4]
     assert (plan.num_problems, plan.num_settled, len(plan.unsent)) == (1, 1, 12)
 
 
 def test_different_answers_are_sampled_to_the_end():
     plan = schedule(requests())
-    assert play(plan, lambda item, number: str(number)) == [4, 4, 8]
+    assert play(plan, lambda sample, number: str(number)) == [4, 4, 8]
     assert (plan.num_settled, plan.unsent) == (0, [])
 
 
 def test_each_problem_ends_on_its_own():
     plan = schedule([*requests("easy"), *requests("hard")])
-    sizes = play(plan, lambda item, number: "x" if item.problem_id == "easy" else str(number))
+    sizes = play(plan, lambda sample, number: "x" if sample.problem_id == "easy" else str(number))
     assert sizes == [8, 4, 8]
-    assert {item.problem_id for item in plan.unsent} == {"easy"}
+    assert {sample.problem_id for sample in plan.unsent} == {"easy"}
     assert (plan.num_problems, plan.num_settled) == (2, 1)
 
 
 def test_the_last_wave_repeats_and_ends_at_the_budget():
     plan = schedule(requests(generators="ab", each=5), waves=(4,))
-    assert play(plan, lambda item, number: str(number)) == [4, 4, 2]
+    assert play(plan, lambda sample, number: str(number)) == [4, 4, 2]
 
 
 def test_samples_without_an_answer_settle_nothing():
-    assert play(schedule(requests()), lambda item, number: None) == [4, 4, 8]
+    assert play(schedule(requests()), lambda sample, number: None) == [4, 4, 8]
 
 
 def test_greedy_requests_come_with_the_first_wave_and_do_not_vote():
     greedy = [request("p", name, 0, temperature=0.0) for name in "abcd"]
     plan = schedule([*requests(), *greedy], waves=(2, 14))
     first = plan.next_wave()
-    assert [item.sampling.is_greedy for item in first] == [True] * 4 + [False] * 2
-    plan.record({item.candidate_id: report(item, "x") for item in first[4:]})
+    assert [sample.sampling.is_greedy for sample in first] == [True] * 4 + [False] * 2
+    plan.record({sample.candidate_id: report(sample, "x") for sample in first[4:]})
     assert len(plan.next_wave()) == 14
 
 
 def test_greedy_requests_alone_are_one_wave():
     plan = schedule([request("p", "a", 0, temperature=0.0)])
-    assert play(plan, lambda item, number: "x") == [1]
+    assert play(plan, lambda sample, number: "x") == [1]
     assert (plan.num_problems, plan.unsent) == (0, [])
 
 
 def test_a_proven_answer_ends_a_problem():
     plan = schedule(requests())
     wave = plan.next_wave()
-    plan.record({item.candidate_id: report(item, str(n), proof=n == 2 or None) for n, item in enumerate(wave)})
+    plan.record({sample.candidate_id: report(sample, str(n), proof=n == 2 or None) for n, sample in enumerate(wave)})
     assert (plan.next_wave(), plan.num_settled, len(plan.unsent)) == ([], 1, 12)
 
 
 def test_a_proof_in_the_last_wave_saves_nothing():
     plan = schedule(requests(generators="a", each=4), waves=(4,))
-    plan.record({item.candidate_id: report(item, "x", proof=True) for item in plan.next_wave()})
+    plan.record({sample.candidate_id: report(sample, "x", proof=True) for sample in plan.next_wave()})
     assert (plan.next_wave(), plan.num_settled, plan.unsent) == ([], 0, [])
 
 
 def test_a_refuted_answer_settles_nothing():
     plan = schedule(requests())
-    plan.record({item.candidate_id: report(item, "x", proof=False) for item in plan.next_wave()})
+    plan.record({sample.candidate_id: report(sample, "x", proof=False) for sample in plan.next_wave()})
     assert len(plan.next_wave()) == 4
 
 
 def test_a_problem_that_used_its_budget_is_not_settled():
     plan = schedule(requests(generators="a", each=4), waves=(4,))
-    play(plan, lambda item, number: "x")
+    play(plan, lambda sample, number: "x")
     assert (plan.num_settled, plan.unsent) == (0, [])
 
 
 def test_without_accepted_risk_only_certainty_ends_a_problem():
     # Nine of 16 cannot be overtaken.
     plan = schedule(requests(), waves=(8, 1), epsilon=0.0)
-    assert play(plan, lambda item, number: "x") == [8, 1]
+    assert play(plan, lambda sample, number: "x") == [8, 1]
 
 
 def test_a_missing_report_is_an_error():

@@ -35,30 +35,30 @@ def test_ece_by_hand():
     confidence = np.repeat([0.05, 0.0, 0.01, 0.02, 0.03, 0.04, 0.96, 0.97, 0.98, 0.99], 2)
     happened = np.array([1, 0] + [0] * 10 + [1] * 8)
 
-    found = calibration(confidence, happened)
+    row = calibration(confidence, happened)
 
     gaps = [0.45, 0, 0.01, 0.02, 0.03, 0.04, 0.04, 0.03, 0.02, 0.01]
-    assert found.ece.value == pytest.approx(sum(gaps) / 10)
-    assert [bin_.n for bin_ in found.bins] == [2] * 10
+    assert row.ece.value == pytest.approx(sum(gaps) / 10)
+    assert [bin_.n for bin_ in row.bins] == [2] * 10
 
 
 def test_bins_say_range_mean_and_accuracy():
-    found = calibration([0.9, 0.9, 0.1, 0.3], [1, 0, 0, 1])
+    row = calibration([0.9, 0.9, 0.1, 0.3], [1, 0, 0, 1])
 
     # Middle ranks 0.5 and 1.5 of 4 (tenths 1 and 3), and 3 for both 0.9 (tenth 7).
-    assert [(b.low, b.high, b.mean_predicted, b.accuracy.value, b.n) for b in found.bins] == [
+    assert [(b.low, b.high, b.mean_predicted, b.accuracy.value, b.n) for b in row.bins] == [
         (0.1, 0.1, 0.1, 0.0, 1),
         (0.3, 0.3, 0.3, 1.0, 1),
         (0.9, 0.9, pytest.approx(0.9), 0.5, 2),
     ]
-    assert found.ece.value == pytest.approx((0.1 + 0.7 + 2 * 0.4) / 4)
+    assert row.ece.value == pytest.approx((0.1 + 0.7 + 2 * 0.4) / 4)
 
 
 def test_brier_scores_by_hand():
-    found = calibration([0.9, 0.5], [1, 0])
+    row = calibration([0.9, 0.5], [1, 0])
 
-    assert found.brier.value == pytest.approx((0.01 + 0.25) / 2)
-    assert found.base_brier == pytest.approx(0.25)
+    assert row.brier.value == pytest.approx((0.01 + 0.25) / 2)
+    assert row.base_brier == pytest.approx(0.25)
 
 
 def test_the_order_of_the_problems_changes_nothing():
@@ -75,15 +75,15 @@ def test_the_order_of_the_problems_changes_nothing():
 
 
 def test_problems_without_confidence_or_outcome_are_left_out():
-    found = calibration([0.5, math.nan, 0.5], [1, 1, math.nan])
+    row = calibration([0.5, math.nan, 0.5], [1, 1, math.nan])
 
-    assert (found.ece.n, found.ece.value, found.bins[0].n) == (1, 0.5, 1)
+    assert (row.ece.n, row.ece.value, row.bins[0].n) == (1, 0.5, 1)
 
 
 def test_without_any_problem_there_is_no_number():
-    found = calibration([math.nan], [1])
+    row = calibration([math.nan], [1])
 
-    assert (found.ece.value, found.brier.value, found.base_brier, found.bins) == (None, None, None, ())
+    assert (row.ece.value, row.brier.value, row.base_brier, row.bins) == (None, None, None, ())
 
 
 @pytest.mark.parametrize("wrong", [-0.01, 1.5])

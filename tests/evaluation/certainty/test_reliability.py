@@ -23,39 +23,39 @@ def bootstrap(n):
 
 def test_ece_by_hand():
     """Bin 0.9: two at 0.95, one right, gap 0.45; bin 0.1: one at 0.15, wrong, gap 0.15."""
-    found = reliability("p", "", np.array([0.95, 0.95, 0.15]), np.array([1.0, 0.0, 0.0]), bootstrap(3))
+    row = reliability("p", "", np.array([0.95, 0.95, 0.15]), np.array([1.0, 0.0, 0.0]), bootstrap(3))
 
-    assert found.ece.value == pytest.approx((2 * 0.45 + 0.15) / 3)
-    assert [(round(b.low, 1), b.n, b.accuracy.value) for b in found.bins] == [(0.1, 1, 0.0), (0.9, 2, 0.5)]
+    assert row.ece.value == pytest.approx((2 * 0.45 + 0.15) / 3)
+    assert [(round(b.low, 1), b.n, b.accuracy.value) for b in row.bins] == [(0.1, 1, 0.0), (0.9, 2, 0.5)]
 
 
 def test_brier_agrees_with_scikit_learn():
     rng = np.random.default_rng(0)
     predicted, happened = rng.random(50), rng.integers(0, 2, 50).astype(float)
 
-    found = reliability("p", "", predicted, happened, bootstrap(50))
+    row = reliability("p", "", predicted, happened, bootstrap(50))
 
-    assert found.brier.value == pytest.approx(brier_score_loss(happened, predicted))
-    assert found.base_brier == pytest.approx(happened.mean() * (1 - happened.mean()))
+    assert row.brier.value == pytest.approx(brier_score_loss(happened, predicted))
+    assert row.base_brier == pytest.approx(happened.mean() * (1 - happened.mean()))
 
 
 def test_certainty_of_one_belongs_to_the_last_bin():
-    found = reliability("p", "", np.array([1.0]), np.array([1.0]), bootstrap(1))
+    row = reliability("p", "", np.array([1.0]), np.array([1.0]), bootstrap(1))
 
-    assert (found.bins[0].low, found.ece.value) == (0.9, 0.0)
+    assert (row.bins[0].low, row.ece.value) == (0.9, 0.0)
 
 
 def test_unlabeled_problems_are_left_out():
-    found = reliability("p", "", np.array([0.2, 0.3]), np.array([math.nan, 0.0]), bootstrap(2))
+    row = reliability("p", "", np.array([0.2, 0.3]), np.array([math.nan, 0.0]), bootstrap(2))
 
-    assert found.ece.n == 1
+    assert row.ece.n == 1
 
 
 def test_sigma_bins_hold_equally_many_problems():
-    found = sigma_bins(np.arange(20.0), np.repeat([1.0, 0.0], 10), bootstrap(20))
+    bins = sigma_bins(np.arange(20.0), np.repeat([1.0, 0.0], 10), bootstrap(20))
 
-    assert [b.accuracy.n for b in found] == [2] * 10
-    assert (found[0].accuracy.value, found[-1].accuracy.value) == (1.0, 0.0)
+    assert [b.accuracy.n for b in bins] == [2] * 10
+    assert (bins[0].accuracy.value, bins[-1].accuracy.value) == (1.0, 0.0)
 
 
 def made_up(n, seed):
@@ -96,11 +96,11 @@ def test_pair_probabilities_by_hand(make_pool):
     """One pair with a difference of ln 3: p = 3/4, and 1/4 for its other reading; both bins are off by 1/4."""
     pool = make_pool((1, {"members": (0.0,)}), (0, {"members": (math.log(3.0),)}))
 
-    found = pair_reliability(Stack.of([pool]), bootstrap(1))
+    row = pair_reliability(Stack.of([pool]), bootstrap(1))
 
-    assert found.ece.value == pytest.approx(0.25)
-    assert found.brier.value == pytest.approx(1 / 16)
-    assert [b.accuracy.value for b in found.bins] == [0.0, 1.0]
+    assert row.ece.value == pytest.approx(0.25)
+    assert row.brier.value == pytest.approx(1 / 16)
+    assert [b.accuracy.value for b in row.bins] == [0.0, 1.0]
 
 
 def test_without_a_pair_there_is_no_pair_probability(make_pool):
@@ -128,29 +128,29 @@ def leaning_pools(make_pool, n, seed):
 def test_trust_finds_the_signal_that_tells(make_pool):
     test, validation = (Stack.of(leaning_pools(make_pool, 120, seed)) for seed in (0, 1))
 
-    found = trust(test, validation, lambda_=1.0, bootstrap=bootstrap(120), seed=0)
+    assessment = trust(test, validation, lambda_=1.0, bootstrap=bootstrap(120), seed=0)
 
-    assert found.signal("sigma").auroc.value > 0.7
-    assert found.signal("learned certainty").gain_at_80.value > 0
-    assert found.fitted_on == "the picks of validation problems"
-    assert {row.name.split(" ")[0] for row in found.reliabilities} >= {"logistic", "isotonic", "sigmoid"}
+    assert assessment.signal("sigma").auroc.value > 0.7
+    assert assessment.signal("learned certainty").gain_at_80.value > 0
+    assert assessment.fitted_on == "the picks of validation problems"
+    assert {row.name.split(" ")[0] for row in assessment.reliabilities} >= {"logistic", "isotonic", "sigmoid"}
 
 
 def test_without_validation_the_fits_say_that_they_are_cross_fitted(make_pool):
-    found = trust(
+    assessment = trust(
         Stack.of(leaning_pools(make_pool, 120, 0)), Stack.of([]), lambda_=1.0, bootstrap=bootstrap(120), seed=0
     )
 
-    assert "5 folds" in found.fitted_on
-    assert any("other folds" in row.name for row in found.reliabilities)
+    assert "5 folds" in assessment.fitted_on
+    assert any("other folds" in row.name for row in assessment.reliabilities)
 
 
 def test_constant_signals_are_added_on_request_and_change_no_fit(make_pool):
     test, validation = (Stack.of(leaning_pools(make_pool, 40, seed)) for seed in (0, 1))
     options = {"lambda_": 1.0, "bootstrap": bootstrap(40), "seed": 0}
 
-    plain = {found.name: found.values for found in certainty(test, validation, **options).signals}
-    more = {found.name: found.values for found in certainty(test, validation, **options, constant=True).signals}
+    plain = {signal.name: signal.values for signal in certainty(test, validation, **options).signals}
+    more = {signal.name: signal.values for signal in certainty(test, validation, **options, constant=True).signals}
 
     # No pool breaks a constraint, so the penalty of the selection is 0 everywhere.
     assert more.keys() - plain.keys() == {"E_constraint of the pick"}

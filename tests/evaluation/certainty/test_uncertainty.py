@@ -100,17 +100,17 @@ def test_signals_by_hand(make_pool):
         (1, {"members": (5.0, 5.0), "key": "x"}), (0, {"members": (9.0, 9.0), "key": "y"}), problem_id="two"
     )
 
-    found = named([first, second])
+    values = named([first, second])
 
-    assert found["sigma"].tolist() == [-1.0, 0.0]
-    assert found["mu of the pick"].tolist() == [0.0, -5.0]
-    assert found["vote share"].tolist() == [pytest.approx(2 / 3), 0.5]
-    assert found["energy margin"].tolist() == [1 / 2, 4 / 5]  # of 1 and 4
-    assert found["adapter agreement"].tolist() == [0.5, 1.0]
-    assert found["pool sigma"].tolist() == [pytest.approx(-2 / 3), 0.0]
+    assert values["sigma"].tolist() == [-1.0, 0.0]
+    assert values["mu of the pick"].tolist() == [0.0, -5.0]
+    assert values["vote share"].tolist() == [pytest.approx(2 / 3), 0.5]
+    assert values["energy margin"].tolist() == [1 / 2, 4 / 5]  # of 1 and 4
+    assert values["adapter agreement"].tolist() == [0.5, 1.0]
+    assert values["pool sigma"].tolist() == [pytest.approx(-2 / 3), 0.0]
     mass = [1.0, math.exp(-3.0), math.exp(-1.0)]
-    assert found["energy-weighted share"][0] == pytest.approx((mass[0] + mass[1]) / sum(mass))
-    assert found["vote entropy"][0] == pytest.approx(2 / 3 * math.log(2 / 3) + 1 / 3 * math.log(1 / 3))
+    assert values["energy-weighted share"][0] == pytest.approx((mass[0] + mass[1]) / sum(mass))
+    assert values["vote entropy"][0] == pytest.approx(2 / 3 * math.log(2 / 3) + 1 / 3 * math.log(1 / 3))
 
 
 def test_where_nothing_is_picked_there_is_no_certainty(make_pool):
@@ -142,11 +142,11 @@ def test_without_another_answer_the_margin_is_the_same_in_every_set_of_pools(mak
     far = make_pool((1, {"members": (0.0, 0.0), "key": "x"}), (0, {"members": (9.0, 9.0), "key": "y"}), problem_id="r")
 
     margins = [
-        next(found for found in signals(Stack.of([alone, other]), 1.0) if found.name == "energy margin").values
+        next(signal for signal in signals(Stack.of([alone, other]), 1.0) if signal.name == "energy margin").values
         for other in (near, far)
     ]
 
-    assert [found.tolist() for found in margins] == [[1.0, 0.5], [1.0, 0.9]]
+    assert [margin.tolist() for margin in margins] == [[1.0, 0.5], [1.0, 0.9]]
 
 
 def test_what_is_left_out_is_rounded_once():

@@ -121,7 +121,7 @@ def matrix(make_pool):
 
 
 @pytest.fixture(scope="module")
-def found(puzzles, plans, matrix):
+def reproduced(puzzles, plans, matrix):
     picks = Picks(
         title="Before and after the repair",
         shares={"before": {"g": 0.9, "h": 0.1}, "after": {"g": 0.5, "h": 0.5}},
@@ -137,7 +137,7 @@ def found(puzzles, plans, matrix):
 
 
 @pytest.fixture(scope="module")
-def report(found, tmp_path_factory):
+def report(reproduced, tmp_path_factory):
     """(run directory, addresses, chapters) of the written report. Its figures are drawn once: that takes the time."""
     curve = {"epochs": [{"epoch": 1, "train_loss": 0.6, "validation_loss": 0.65, "validation_accuracy": 0.6}]}
     run, drawn = RunDir(str(tmp_path_factory.mktemp("report"))), []
@@ -148,7 +148,7 @@ def report(found, tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("raydebm.evaluation.paper.reproduction_report.chapters", draw)
-        addresses = write_reproduction(found, run, training={"puzzles": {"a0": curve}})
+        addresses = write_reproduction(reproduced, run, training={"puzzles": {"a0": curve}})
     return run, addresses, drawn[0]
 
 
@@ -157,21 +157,21 @@ def parts(report):
     return report[2]
 
 
-def cell(found, label, row, column):
-    table = next(table for table in found.tables if table.label == label)
+def cell(reproduced, label, row, column):
+    table = next(table for table in reproduced.tables if table.label == label)
     return dict(table.rows)[row][table.columns.index(column)]
 
 
-def test_a_measured_cell_stands_beside_the_published_one(found, puzzles):
-    ours = cell(found, "tab:main_results", "Distributional EBM (ours)", "K&K")
+def test_a_measured_cell_stands_beside_the_published_one(reproduced, puzzles):
+    ours = cell(reproduced, "tab:main_results", "Distributional EBM (ours)", "K&K")
 
     assert (ours.published, ours.published_value, ours.status) == ("99.9%", pytest.approx(0.999), "measured")
     assert ours.estimate == puzzles.evaluation.row("ours").pass_at_1
     assert f"n={ours.estimate.n}" in ours.measured
 
 
-def test_the_main_metric_of_a_continuous_task_is_its_violation(found, plans):
-    ours = cell(found, "tab:main_results", "Distributional EBM (ours)", "TravelPlanner")
+def test_the_main_metric_of_a_continuous_task_is_its_violation(reproduced, plans):
+    ours = cell(reproduced, "tab:main_results", "Distributional EBM (ours)", "TravelPlanner")
 
     assert ours.estimate == plans.evaluation.row("ours").mean_violation
 
@@ -190,8 +190,8 @@ def test_the_main_metric_of_a_continuous_task_is_its_violation(found, plans):
         ("tab:permodel", "Gemma-4-26B-IT", "K&K", "not measurable", "not in the pool"),
     ],
 )
-def test_what_is_not_measured_says_why(found, label, row, column, status, why):
-    absent = cell(found, label, row, column)
+def test_what_is_not_measured_says_why(reproduced, label, row, column, status, why):
+    absent = cell(reproduced, label, row, column)
 
     assert (absent.status, absent.measured) == (status, None)
     assert any(part in absent.reason for part in why.split("|"))
@@ -221,8 +221,8 @@ def test_what_is_not_measured_says_why(found, label, row, column, status, why):
         ("text", "TravelPlanner: two judges, Spearman", "published"),
     ],
 )
-def test_what_the_pools_hold_is_measured(found, label, row, column):
-    assert cell(found, label, row, column).status == "measured"
+def test_what_the_pools_hold_is_measured(reproduced, label, row, column):
+    assert cell(reproduced, label, row, column).status == "measured"
 
 
 def test_a_judge_who_rates_violations_lower_has_a_negative_rank_correlation_with_them(make_pool):
@@ -236,10 +236,14 @@ def test_a_judge_who_rates_violations_lower_has_a_negative_rank_correlation_with
     ]  # fmt: skip
     results = hand_made.studied(pools, policy=Policy(), config=CONFIG, task="travelplanner", name="plans")
 
-    found = cell(reproduction([results]), "text", "TravelPlanner: judge and violation score, Spearman", "published")
+    correlation = cell(
+        reproduction([results]), "text", "TravelPlanner: judge and violation score, Spearman", "published"
+    )
 
-    assert found.measured.startswith("-0.50")
-    assert (found.estimate.value, found.estimate.low, found.estimate.high) == pytest.approx((-0.5, -0.5, -0.5))
+    assert correlation.measured.startswith("-0.50")
+    assert (correlation.estimate.value, correlation.estimate.low, correlation.estimate.high) == pytest.approx(
+        (-0.5, -0.5, -0.5)
+    )
 
 
 def test_a_second_pool_of_a_task_gets_a_column_of_its_own(puzzles, make_pool):
@@ -262,19 +266,19 @@ def after(make_pool):
 
 
 def test_a_scorer_before_and_after_its_repair_stand_side_by_side(before, after):
-    found = reproduction([before, after])
+    reproduced = reproduction([before, after])
 
     for name, study_of in (("TACO (pre-DFR)", before), ("TACO (post-DFR)", after)):
-        assert cell(found, "tab:confounding_screen", name, "Energy spread").estimate == study_of.energy_spread
+        assert cell(reproduced, "tab:confounding_screen", name, "Energy spread").estimate == study_of.energy_spread
     assert before.energy_spread != after.energy_spread
 
 
 def test_the_papers_sweeps_on_taco_are_of_the_scorer_before_the_repair_and_its_results_of_the_one_after(before, after):
-    found = reproduction([before, after])
+    reproduced = reproduction([before, after])
 
-    swept = cell(found, "tab:full_k_sweep", "K=3, ModernBERT", "TACO").estimate
+    swept = cell(reproduced, "tab:full_k_sweep", "K=3, ModernBERT", "TACO").estimate
     assert swept == before.ensemble_sizes[2].pass_at_1
-    main = cell(found, "tab:main_results", "Distributional EBM (ours)", "TACO").estimate
+    main = cell(reproduced, "tab:main_results", "Distributional EBM (ours)", "TACO").estimate
     assert main == after.evaluation.row("ours").pass_at_1
 
 
@@ -306,12 +310,12 @@ def test_the_note_says_when_a_scorer_is_repaired_other_than_the_papers(before):
 def test_tables_of_data_are_of_the_training_pool(make_pool, puzzles):
     train = some_pools(make_pool, prefix="t", num_problems=12, seed=7)
     own = hand_made.studied(some_pools(make_pool), policy=Policy(), config=CONFIG, task="knights_knaves", train=train)
-    found = reproduction([own])
+    reproduced = reproduction([own])
 
-    assert cell(found, "tab:dataset_overview", "K&K", "Train").measured == "12"
-    assert cell(found, "tab:dataset_overview", "K&K", "Candidate accuracy").estimate == own.training.accuracy
+    assert cell(reproduced, "tab:dataset_overview", "K&K", "Train").measured == "12"
+    assert cell(reproduced, "tab:dataset_overview", "K&K", "Candidate accuracy").estimate == own.training.accuracy
     by_generator = own.training.by_generator["qwen-2.5-7b"]
-    assert cell(found, "tab:permodel", "Qwen-2.5-7B", "K&K").estimate == by_generator
+    assert cell(reproduced, "tab:permodel", "Qwen-2.5-7B", "K&K").estimate == by_generator
     assert cell(reproduction([puzzles]), "tab:permodel", "Qwen-2.5-7B", "K&K").reason == "test pool"
 
 
@@ -327,10 +331,10 @@ def test_single_model_columns_are_of_a_run_on_one_generator(make_pool, puzzles):
     ]
     single = hand_made.studied(pools, policy=Policy(), config=CONFIG, task="knights_knaves", name="one generator")
 
-    found = cell(reproduction([puzzles, single]), "tab:kk_difficulty", "2 people", "Single-model EBM")
+    measured = cell(reproduction([puzzles, single]), "tab:kk_difficulty", "2 people", "Single-model EBM")
     absent = cell(reproduction([puzzles]), "tab:kk_difficulty", "2 people", "Single-model EBM")
 
-    assert found.estimate.value == 0.5
+    assert measured.estimate.value == 0.5
     assert absent.reason == "no run on the candidates of one generator was given"
 
 
@@ -341,12 +345,12 @@ def test_a_task_with_choices_has_their_number_and_the_chance_of_guessing(make_po
 
     subsets = (("a", "murder mysteries", 2), ("b", "team allocation", 3), ("c", "team allocation", 2))
     stories = hand_made.studied([asked(*each) for each in subsets], policy=Policy(), config=CONFIG, task="musr")
-    found = reproduction([stories])
+    reproduced = reproduction([stories])
 
-    assert cell(found, "tab:musr_subsets", "Murder mysteries", "n choices").measured == "2"
-    assert cell(found, "tab:musr_subsets", "Murder mysteries", "Random baseline").measured == "50.0"
-    assert cell(found, "tab:musr_subsets", "Team allocation", "n choices").measured == "2, 3"
-    assert cell(found, "tab:musr_subsets", "Team allocation", "Random baseline").measured == "41.7"
+    assert cell(reproduced, "tab:musr_subsets", "Murder mysteries", "n choices").measured == "2"
+    assert cell(reproduced, "tab:musr_subsets", "Murder mysteries", "Random baseline").measured == "50.0"
+    assert cell(reproduced, "tab:musr_subsets", "Team allocation", "n choices").measured == "2, 3"
+    assert cell(reproduced, "tab:musr_subsets", "Team allocation", "Random baseline").measured == "41.7"
 
 
 def test_a_single_shot_model_fills_the_papers_row_of_it(make_pool):
@@ -362,9 +366,9 @@ def test_a_single_shot_model_fills_the_papers_row_of_it(make_pool):
     policy = Policy(lambda_=1.0, theta_sigma=0.8, theta_abstain=1.5)
     results = hand_made.studied(pools, policy=policy, config=CONFIG, task="knights_knaves", name="puzzles")
 
-    found = cell(reproduction([results]), "tab:main_results", "Claude Opus 4.6", "K&K")
+    opus = cell(reproduction([results]), "tab:main_results", "Claude Opus 4.6", "K&K")
 
-    assert (found.estimate.value, found.reason) == (1.0, "here: single-shot claude-opus-4.6")
+    assert (opus.estimate.value, opus.reason) == (1.0, "here: single-shot claude-opus-4.6")
 
 
 @pytest.mark.parametrize("other", ["claude-3-opus-20240229", "claude-3.5-sonnet", "llama-72b", "qwen2.5-7b"])
@@ -379,21 +383,21 @@ def test_another_model_of_a_family_does_not_fill_the_papers_row(make_pool, other
     ]
     policy = Policy(lambda_=1.0, theta_sigma=0.8, theta_abstain=1.5)
     results = hand_made.studied(pools, policy=policy, config=CONFIG, task="knights_knaves", name="puzzles")
-    found = reproduction([results])
+    reproduced = reproduction([results])
 
     rows = ("Claude Opus 4.6", "Claude Sonnet 4.6", "Qwen-72B-Instruct")
-    assert {cell(found, "tab:main_results", row, "K&K").status for row in rows} == {"needs a key or GPU"}
+    assert {cell(reproduced, "tab:main_results", row, "K&K").status for row in rows} == {"needs a key or GPU"}
 
 
-def test_every_cell_is_counted(found):
-    total = sum(len(cells) for table in found.tables for _, cells in table.rows)
+def test_every_cell_is_counted(reproduced):
+    total = sum(len(cells) for table in reproduced.tables for _, cells in table.rows)
 
-    assert sum(found.facts()["cells"].values()) == total
-    assert found.facts()["cells"]["measured"] > 60
+    assert sum(reproduced.facts()["cells"].values()) == total
+    assert reproduced.facts()["cells"]["measured"] > 60
 
 
-def test_reasons_are_numbered_once_each(found):
-    table = paper_table(found.tables[0])
+def test_reasons_are_numbered_once_each(reproduced):
+    table = paper_table(reproduced.tables[0])
 
     assert len(set(table.reasons)) == len(table.reasons)
     used = {reason for _, cells in table.rows for *_, reason in cells if reason}
@@ -408,9 +412,9 @@ def test_the_headline_answers_yes_or_not_shown(puzzles, plans):
     assert "violation avoided" in headline(plans).caption
 
 
-def test_studies_and_reports_survive_json(found, puzzles):
+def test_studies_and_reports_survive_json(reproduced, puzzles):
     assert StudyResults.from_json(json.loads(json.dumps(puzzles.to_json(), allow_nan=False))) == puzzles
-    assert Reproduction.from_json(json.loads(json.dumps(found.to_json(), allow_nan=False))) == found
+    assert Reproduction.from_json(json.loads(json.dumps(reproduced.to_json(), allow_nan=False))) == reproduced
     with pytest.raises(PoolError, match="run it again"):
         StudyResults.from_json({})
     with pytest.raises(PoolError, match="run it again"):
@@ -445,8 +449,8 @@ class Page(HTMLParser):
             self.links.add(values["href"].removeprefix("#"))
 
 
-def test_the_page_stands_alone_and_its_contents_lead_somewhere(found, parts):
-    text = render_html(found, parts)
+def test_the_page_stands_alone_and_its_contents_lead_somewhere(reproduced, parts):
+    text = render_html(reproduced, parts)
     page = Page()
     page.feed(text)
 
@@ -456,15 +460,15 @@ def test_the_page_stands_alone_and_its_contents_lead_somewhere(found, parts):
     assert text.count("<svg") == sum(len(part.plates) for part in parts)
 
 
-def test_markdown_and_page_hold_the_same_tables(found, parts):
-    text = render_markdown(found, parts)
+def test_markdown_and_page_hold_the_same_tables(reproduced, parts):
+    text = render_markdown(reproduced, parts)
 
     for part in parts:
         assert f"## {part.title}" in text
         for table in part.tables:
             assert f"### {table.title}" in text
             assert all(len(line) == len(table.headers) for line in table.rows)
-    for table in found.tables:
+    for table in reproduced.tables:
         assert f"({table.label})" in text
 
 
@@ -488,12 +492,12 @@ def test_files_are_written_and_markdown_points_to_its_figures(report):
 def test_pools_without_energies_or_answers_are_studied_by_what_remains(make_pool):
     plain = hand_made.studied([make_pool((1, {}), (0, {}))], policy=Policy(), config=CONFIG, task="gsm8k")
 
-    found = reproduction([plain])
+    reproduced = reproduction([plain])
 
     assert (plain.ensemble_sizes, plain.ridges, plain.decomposition) == ((), (), None)
-    assert cell(found, "tab:main_results", "Random", "GSM8K").status == "measured"
-    assert cell(found, "tab:energy_sep", "ECE", "GSM8K").status == "not measurable"
-    assert "<svg" in render_html(found, chapters(found))
+    assert cell(reproduced, "tab:main_results", "Random", "GSM8K").status == "measured"
+    assert cell(reproduced, "tab:energy_sep", "ECE", "GSM8K").status == "not measurable"
+    assert "<svg" in render_html(reproduced, chapters(reproduced))
 
 
 def test_the_grid_is_that_of_the_lambda_in_use_most_accurate_first(puzzles):
@@ -513,9 +517,9 @@ def test_the_in_domain_cell_is_marked(matrix):
 def test_a_transferred_cell_of_the_paper_is_by_mu_alone_with_e_beside_it(make_pool):
     pools = [make_pool((0, {"members": (0.0,), "penalty": 1.0}), (1, {"members": (0.5,)}))]
     run = ScoredRun(source="GSM8K (MB)", target="K&K", pools=pools)
-    found = reproduction([], transfers=[transfer([run], title="t", num_bootstrap=100)])
+    reproduced = reproduction([], transfers=[transfer([run], title="t", num_bootstrap=100)])
 
-    measured = cell(found, "tab:full_transfer", "GSM8K (MB)", "K&K")
+    measured = cell(reproduced, "tab:full_transfer", "GSM8K (MB)", "K&K")
 
     assert measured.estimate.value == 0.0
     assert measured.measured == "0.0 [0.0, 97.5], n=1; by E 100.0 [2.5, 100.0]"
@@ -554,11 +558,11 @@ def test_figures_are_drawn_within_the_page(plans, matrix, draw):
 
 def texts_of(figure):
     """Labels, titles and legends that are drawn."""
-    found = list(figure.legends)
+    texts = list(figure.legends)
     for axes in figure.axes:
-        found += [text for text in (axes.xaxis.label, axes.yaxis.label, axes.title) if text.get_text()]
-        found += [axes.get_legend()] if axes.get_legend() else []
-    return found
+        texts += [text for text in (axes.xaxis.label, axes.yaxis.label, axes.title) if text.get_text()]
+        texts += [axes.get_legend()] if axes.get_legend() else []
+    return texts
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -572,7 +576,7 @@ def test_any_pools_can_be_studied(make_pool, seed):
         return tuple(rng.choice([0.0, 1.0, rng.gauss(0, 1)]) for _ in range(num_adapters))
 
     def pools(prefix):
-        found = []
+        drawn_pools = []
         for index in range(rng.randint(2, 10)):
             rows = [
                 (
@@ -588,7 +592,7 @@ def test_any_pools_can_be_studied(make_pool, seed):
                 )
                 for _ in range(rng.randint(1, 6))
             ]
-            found.append(
+            drawn_pools.append(
                 make_pool(
                     *rows,
                     problem_id=f"{prefix}{index}-",
@@ -597,18 +601,20 @@ def test_any_pools_can_be_studied(make_pool, seed):
                     violations=[rng.random() for _ in rows] if continuous else None,
                 )
             )
-        return found
+        return drawn_pools
 
-    found = hand_made.studied(pools("t"), pools("v"), policy=Policy(), config=CONFIG, task="knights_knaves", name="n")
+    study = hand_made.studied(pools("t"), pools("v"), policy=Policy(), config=CONFIG, task="knights_knaves", name="n")
 
-    json.dumps(reproduction([found]).to_json(), allow_nan=False)
-    assert StudyResults.from_json(json.loads(json.dumps(found.to_json(), allow_nan=False))) == found
+    json.dumps(reproduction([study]).to_json(), allow_nan=False)
+    assert StudyResults.from_json(json.loads(json.dumps(study.to_json(), allow_nan=False))) == study
 
 
 def test_another_backbone_of_the_same_task_fills_its_own_rows(puzzles, make_pool):
     other = dataclasses.replace(studied(make_pool, name="puzzles, DeBERTa"), backbone="microsoft/deberta-v3-base")
 
-    found = reproduction([puzzles, other])
+    reproduced = reproduction([puzzles, other])
 
-    assert cell(found, "tab:full_k_sweep", "K=3, DeBERTa", "K&K").estimate == other.ensemble_sizes[2].pass_at_1
-    assert cell(found, "tab:full_k_sweep", "K=3, ModernBERT", "K&K").estimate == puzzles.ensemble_sizes[2].pass_at_1
+    assert cell(reproduced, "tab:full_k_sweep", "K=3, DeBERTa", "K&K").estimate == other.ensemble_sizes[2].pass_at_1
+    assert (
+        cell(reproduced, "tab:full_k_sweep", "K=3, ModernBERT", "K&K").estimate == puzzles.ensemble_sizes[2].pass_at_1
+    )

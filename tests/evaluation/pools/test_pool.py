@@ -19,16 +19,16 @@ PROBLEM = Problem(task="toy", problem_id="p", prompt="?")
 
 def assembled(items, labels=(), **options):
     recorded = RecordedPools(
-        candidates={item.candidate.candidate_id: item.candidate for item in items},
+        candidates={scored.candidate.candidate_id: scored.candidate for scored in items},
         labels={label.candidate_id: label for label in labels},
-        reports={item.candidate.candidate_id: item.report for item in items},
-        energies={item.candidate.candidate_id: item.energies for item in items},
+        reports={scored.candidate.candidate_id: scored.report for scored in items},
+        energies={scored.candidate.candidate_id: scored.energies for scored in items},
     )
     return assemble_pools([PROBLEM], recorded, **options)
 
 
 def order_of(pools):
-    return [item.candidate.candidate_id for item in pools[0].candidates]
+    return [scored.candidate.candidate_id for scored in pools[0].candidates]
 
 
 def test_the_order_is_shuffled_and_does_not_depend_on_the_tables(make_item):
@@ -52,7 +52,7 @@ def test_greedy_samples_stand_beside_the_pool_and_later_passes_nowhere(make_item
 
     (pool,) = assembled(items)
 
-    assert [item.candidate.candidate_id for item in pool.everything] == ["a", "b"]
+    assert [scored.candidate.candidate_id for scored in pool.everything] == ["a", "b"]
     assert list(pool.in_pool) == [True, False]
 
 
@@ -65,19 +65,21 @@ def test_a_candidate_without_label_is_unlabeled(make_item):
 
 
 def test_a_candidate_without_report_cannot_be_selected(make_item):
-    item = make_item("a", members=(0.0,))
+    scored = make_item("a", members=(0.0,))
 
-    (pool,) = assemble_pools([PROBLEM], RecordedPools(candidates={"a": item.candidate}, energies={"a": item.energies}))
+    (pool,) = assemble_pools(
+        [PROBLEM], RecordedPools(candidates={"a": scored.candidate}, energies={"a": scored.energies})
+    )
 
     assert pool.penalty[0] == math.inf
     assert pool.candidates[0].report.error == "no constraint report was recorded"
 
 
 def test_problems_without_candidates_are_left_out(make_item):
-    item = make_item("a")
+    scored = make_item("a")
 
     pools = assemble_pools(
-        [replace(PROBLEM, problem_id="other"), PROBLEM], RecordedPools(candidates={"a": item.candidate})
+        [replace(PROBLEM, problem_id="other"), PROBLEM], RecordedPools(candidates={"a": scored.candidate})
     )
 
     assert [pool.problem.problem_id for pool in pools] == ["p"]
@@ -110,14 +112,14 @@ def test_energies_of_two_checkpoints_are_refused(make_item):
     ids=["two-of-eight", "ties-at-the-limit-all-count", "at-least-one", "all-equal"],
 )
 def test_the_trained_labels_are_the_best_quarter(make_pool, violations, expected):
-    (found,) = with_trained_labels([make_pool(*[(0, {})] * len(violations), violations=violations)])
+    (pool,) = with_trained_labels([make_pool(*[(0, {})] * len(violations), violations=violations)])
 
-    assert found.correct.tolist() == expected
+    assert pool.correct.tolist() == expected
 
 
 def test_a_task_without_violation_scores_keeps_its_labels(make_pool):
     pool = make_pool((1, {}), (0, {}), (None, {}))
 
-    (found,) = with_trained_labels([pool])
+    (relabelled,) = with_trained_labels([pool])
 
-    np.testing.assert_array_equal(found.correct, pool.correct)
+    np.testing.assert_array_equal(relabelled.correct, pool.correct)

@@ -119,9 +119,9 @@ def test_figures_by_hand(make_pool):
         ),
     ]
 
-    found = evaluated(pools)
+    evaluation = evaluated(pools)
 
-    ours, chance, bound = (found.row(name) for name in ("ours", "random", "oracle"))
+    ours, chance, bound = (evaluation.row(name) for name in ("ours", "random", "oracle"))
     assert (ours.pass_at_1.value, chance.pass_at_1.value, bound.pass_at_1.value) == (0.5, 0.375, 1.0)
     assert ours.gap_closed.value == pytest.approx((0.5 - 0.375) / (1 - 0.375))
     assert chance.ours_minus.value == pytest.approx(0.125)
@@ -141,9 +141,9 @@ def test_single_adapters_carry_their_names(evaluation):
 
 
 def test_fewer_energies_than_names_are_not_given_wrong_names(pools):
-    found = evaluated(pools, adapters=("a0", "a1", "a2"))
+    evaluation = evaluated(pools, adapters=("a0", "a1", "a2"))
 
-    assert found.adapters == ("member 1", "member 2")
+    assert evaluation.adapters == ("member 1", "member 2")
 
 
 def test_unlabeled_and_unparsed_candidates_are_counted(pools, evaluation):
@@ -188,15 +188,15 @@ def test_the_loop_is_summarised_by_hand(make_pool, make_item):
         for name, correct in verdicts.items()
     }
 
-    found = evaluated(pools, outcomes=outcomes, labels=labels)
+    evaluation = evaluated(pools, outcomes=outcomes, labels=labels)
 
-    loop = found.loop
+    loop = evaluation.loop
     assert (loop.coverage.value, loop.answered.value, loop.answered.n) == (0.6, pytest.approx(2 / 3), 3)
     assert loop.regenerated.value == 0.8
     assert (loop.num_adopted, loop.num_fixed, loop.num_broken) == (2, 1, 1)
     assert (loop.num_abstained_incorrect, loop.num_abstained_correct) == (1, 1)
-    assert found.row("ours, all passes").pass_at_1.value == 0.6
-    assert found.row("ours, answered only").pass_at_1.n == 3
+    assert evaluation.row("ours, all passes").pass_at_1.value == 0.6
+    assert evaluation.row("ours, answered only").pass_at_1.n == 3
 
 
 def test_a_problem_without_outcome_is_an_error(pools):
@@ -205,11 +205,11 @@ def test_a_problem_without_outcome_is_an_error(pools):
 
 
 def test_pools_without_energies_are_evaluated_by_what_needs_none(make_pool):
-    found = evaluated([make_pool((1, {}), (0, {}))], adapters=())
+    evaluation = evaluated([make_pool((1, {}), (0, {}))], adapters=())
 
-    assert found.row("ours") is None
-    assert "random" in render_markdown(found)
-    assert "<svg" in render_html(found)
+    assert evaluation.row("ours") is None
+    assert "random" in render_markdown(evaluation)
+    assert "<svg" in render_html(evaluation)
 
 
 def test_pools_without_any_label_are_an_error(make_pool):
@@ -220,41 +220,43 @@ def test_pools_without_any_label_are_an_error(make_pool):
 def test_violation_scores_are_averaged_where_the_task_has_them(make_pool):
     pool = make_pool((0, {"members": (0.0,)}), (0, {"members": (1.0,)}), violations=[0.1, 0.5])
 
-    found = evaluated([pool])
+    evaluation = evaluated([pool])
 
-    assert found.row("ours").mean_violation.value == 0.1
-    assert found.row("random").mean_violation.value == pytest.approx(0.3)
-    assert found.row("ours").violation_gap_closed.value == 1.0
-    assert found.row("random").violation_avoided.value == pytest.approx(0.2)
-    assert found.facts()["mean_violation"]["ours"] == 0.1
+    assert evaluation.row("ours").mean_violation.value == 0.1
+    assert evaluation.row("random").mean_violation.value == pytest.approx(0.3)
+    assert evaluation.row("ours").violation_gap_closed.value == 1.0
+    assert evaluation.row("random").violation_avoided.value == pytest.approx(0.2)
+    assert evaluation.facts()["mean_violation"]["ours"] == 0.1
 
 
 def test_mean_violation_leads_the_table_and_the_summary_where_the_task_has_it(make_pool):
     pool = make_pool((0, {"members": (0.0,)}), (0, {"members": (1.0,)}), violations=[0.1, 0.5])
 
-    found = evaluated([pool])
+    evaluation = evaluated([pool])
 
-    table = selector_table(found)
+    table = selector_table(evaluation)
     assert table.headers[1] == "mean violation"
     assert next(row[1:3] for row in table.rows if row[0] == "ours") == ("0.100", "[0.100, 0.100]")
-    assert "Mean violation of the choice by energy is 0.100 [0.100, 0.100], of random choice 0.300" in summary(found)
+    assert "Mean violation of the choice by energy is 0.100 [0.100, 0.100], of random choice 0.300" in summary(
+        evaluation
+    )
 
 
 def test_stopping_rules_have_a_table(make_pool):
     pools = [make_pool(*((1, {"key": "a"}) for _ in range(8)), problem_id=str(index)) for index in range(3)]
-    found = evaluate(EvaluationInputs(pools=Stack.of(pools), policy=Policy(), config=CONFIG, task="toy"))
+    evaluation = evaluate(EvaluationInputs(pools=Stack.of(pools), policy=Policy(), config=CONFIG, task="toy"))
 
-    table = next(table for table in tables(found) if table.title == "Stopping early")
+    table = next(table for table in tables(evaluation) if table.title == "Stopping early")
 
     # Eight equal answers: the Beta rule stops after four of them.
     assert next(row for row in table.rows if row[0] == "Beta, 0.95")[3].startswith("4.0")
-    assert Evaluation.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert Evaluation.from_json(json.loads(json.dumps(evaluation.to_json()))) == evaluation
 
 
 def test_no_table_of_stopping_rules_where_no_two_answers_agree(make_pool):
     pools = [make_pool((1, {"key": "a"}), (0, {"key": "b"}))]
-    found = evaluate(EvaluationInputs(pools=Stack.of(pools), policy=Policy(), config=CONFIG, task="toy"))
-    assert "Stopping early" not in {table.title for table in tables(found)}
+    evaluation = evaluate(EvaluationInputs(pools=Stack.of(pools), policy=Policy(), config=CONFIG, task="toy"))
+    assert "Stopping early" not in {table.title for table in tables(evaluation)}
 
 
 def test_parts_of_the_violation_have_a_table_and_a_figure(make_pool):
@@ -265,13 +267,13 @@ def test_parts_of_the_violation_have_a_table_and_a_figure(make_pool):
         dimensions=[{"budget": 0.2, "diversity": 0.0}, {"budget": 0.6, "diversity": 0.4}],
     )
 
-    found = evaluated([pool])
+    evaluation = evaluated([pool])
 
-    table = next(table for table in tables(found) if table.title == "Parts of the violation")
+    table = next(table for table in tables(evaluation) if table.title == "Parts of the violation")
     assert {"random", "majority vote", "constraint only", "mu only", "ours", "oracle"} <= set(table.headers)
     assert [row[0] for row in table.rows] == ["budget", "diversity"]
     assert table.rows[0][table.headers.index("ours")] == "0.200 [0.200, 0.200]"
-    assert "Parts of the violation" in [plate.title for plate in plates(found)]
+    assert "Parts of the violation" in [plate.title for plate in plates(evaluation)]
 
 
 def test_evaluation_survives_json(evaluation):
@@ -348,12 +350,12 @@ def test_facts_are_plain_numbers(evaluation):
 @pytest.mark.parametrize(
     "draw",
     [
-        lambda found: selector_figure(found.rows),
-        lambda found: pass_at_n_figure(found.pass_at_n),
-        lambda found: triage_figure(found.picks, theta_sigma=0.1, theta_abstain=9.0),
-        lambda found: selective_figure(found.selective),
-        lambda found: difficulty_figure(found.difficulties),
-        lambda found: training_figure(TRAINING),
+        lambda evaluation: selector_figure(evaluation.rows),
+        lambda evaluation: pass_at_n_figure(evaluation.pass_at_n),
+        lambda evaluation: triage_figure(evaluation.picks, theta_sigma=0.1, theta_abstain=9.0),
+        lambda evaluation: selective_figure(evaluation.selective),
+        lambda evaluation: difficulty_figure(evaluation.difficulties),
+        lambda evaluation: training_figure(TRAINING),
     ],
     ids=["selectors", "pass-at-n", "triage", "selective", "difficulty", "training"],
 )
@@ -373,11 +375,11 @@ def test_figures_are_well_formed_and_no_text_leaves_the_page(evaluation, draw):
 
 def texts_of(axes):
     """Labels that are drawn: axis labels, and tick labels within the limits."""
-    found = [axes.xaxis.label, axes.yaxis.label]
+    texts = [axes.xaxis.label, axes.yaxis.label]
     for axis, limits in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
         low, high = sorted(limits)
-        found += [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
-    return [text for text in found if text.get_text() and text.get_visible()]
+        texts += [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+    return [text for text in texts if text.get_text() and text.get_visible()]
 
 
 def test_a_large_evaluation_is_fast(make_pool):
@@ -395,12 +397,12 @@ def test_pass_at_n_and_selective_accuracy_by_e_and_by_mu_alone(make_pool):
     wrong = {"members": (0.0, 0.0), "penalty": 1.0}
     pools = [make_pool((0, wrong), (1, {"members": (0.0, 1.0)}), problem_id=name) for name in "pq"]
 
-    found = evaluated(pools)
+    evaluation = evaluated(pools)
 
-    assert [(row.by_energy.value, row.by_mu.value) for row in found.pass_at_n] == [(1.0, 0.0), (1.0, 1.0)]
-    assert {row.pass_at_1.value for row in found.selective} == {1.0}
-    assert {row.pass_at_1.value for row in found.mu_selective} == {0.0}
-    assert len(selective_figure(found.selective, found.mu_selective).axes[0].get_legend().get_texts()) == 2
+    assert [(row.by_energy.value, row.by_mu.value) for row in evaluation.pass_at_n] == [(1.0, 0.0), (1.0, 1.0)]
+    assert {row.pass_at_1.value for row in evaluation.selective} == {1.0}
+    assert {row.pass_at_1.value for row in evaluation.mu_selective} == {0.0}
+    assert len(selective_figure(evaluation.selective, evaluation.mu_selective).axes[0].get_legend().get_texts()) == 2
 
 
 def test_energies_of_a_violation_task_are_judged_by_what_was_trained(make_pool):
@@ -409,21 +411,21 @@ def test_energies_of_a_violation_task_are_judged_by_what_was_trained(make_pool):
     rows = [(0, {"members": (energy, energy + 0.1)}) for energy in energies]
     pools = [make_pool(*rows, violations=violations, problem_id=name) for name in "pq"]
 
-    found = evaluated(pools)
+    evaluation = evaluated(pools)
 
-    [mu] = [row for row in found.energies if row.name == "mu"]
+    [mu] = [row for row in evaluation.energies if row.name == "mu"]
     assert (mu.pair_accuracy.value, mu.energy_gap.value) == (1.0, pytest.approx(2.0))
-    assert found.theory.num_pairs == 6
+    assert evaluation.theory.num_pairs == 6
     assert evaluated(pools, positive_frac=0.5).energies[-2].pair_accuracy.value == 0.5
-    assert found.row("ours").pass_at_1.value == 0.0
+    assert evaluation.row("ours").pass_at_1.value == 0.0
 
 
 def test_pass_at_n_of_a_violation_task_counts_up_to_the_tolerance(make_pool):
     pool = make_pool((0, {"members": (0.0, 0.0)}), (0, {"members": (1.0, 1.0)}), violations=[0.3, 0.15])
 
-    found = evaluated([pool])
+    evaluation = evaluated([pool])
     strict = evaluated([pool], config=EvaluationConfig(num_bootstrap=100, tolerance=0.1))
 
-    assert (found.tolerance, [row.by_energy.value for row in found.pass_at_n]) == (0.15, [0.0, 1.0])
+    assert (evaluation.tolerance, [row.by_energy.value for row in evaluation.pass_at_n]) == (0.15, [0.0, 1.0])
     assert (strict.tolerance, [row.by_energy.value for row in strict.pass_at_n]) == (0.1, [0.0, 0.0])
-    assert any("at most 0.15" in plate.caption for plate in plates(found))
+    assert any("at most 0.15" in plate.caption for plate in plates(evaluation))

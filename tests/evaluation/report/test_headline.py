@@ -109,8 +109,10 @@ def outcome(make_item):
                 )
             )  # fmt: skip
             for sample in range(each.num_samples):
-                item = make_item(f"{name}{index}{sample}", pass_index=index)
-                pool.append(replace(item, candidate=replace(item.candidate, prompt_tokens=2, completion_tokens=tokens)))
+                scored = make_item(f"{name}{index}{sample}", pass_index=index)
+                pool.append(
+                    replace(scored, candidate=replace(scored.candidate, prompt_tokens=2, completion_tokens=tokens))
+                )
         return Outcome(
             problem=Problem(task="t", problem_id=name, prompt=""),
             decision=Decision.ABSTAIN,

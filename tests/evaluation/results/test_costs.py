@@ -18,10 +18,10 @@ ENERGIES = {"energies": 0.001}
 
 def costs(pools, **prices):
     config = EvaluationConfig(num_bootstrap=100, prices=PricesConfig(**prices))
-    found = evaluate(
+    evaluation = evaluate(
         EvaluationInputs(pools=Stack.of(pools), policy=Policy(), config=config, task="toy", adapters=("a0", "a1"))
     )
-    return found, {row.name: row for row in found.costs}
+    return evaluation, {row.name: row for row in evaluation.costs}
 
 
 @pytest.fixture
@@ -54,52 +54,52 @@ def pools(make_pool):
     ],
 )
 def test_what_a_selector_costs_per_problem(pools, name, usd, num_candidates, num_scores):
-    _, found = costs(pools, usd_per_score={**ENERGIES, "judge": 0.1})
+    _, rows = costs(pools, usd_per_score={**ENERGIES, "judge": 0.1})
 
-    assert found[name].usd.value == pytest.approx(usd)
-    assert (found[name].num_candidates, found[name].num_scores) == (num_candidates, num_scores)
+    assert rows[name].usd.value == pytest.approx(usd)
+    assert (rows[name].num_candidates, rows[name].num_scores) == (num_candidates, num_scores)
 
 
 def test_an_unknown_price_is_not_0(pools):
-    _, found = costs(pools)
+    _, rows = costs(pools)
 
-    assert {name for name, row in found.items() if row.usd.value is None} >= {"ours", "mu only", "adapter a0", "judge"}
-    assert found["majority vote"].usd.value == pytest.approx(0.04)
+    assert {name for name, row in rows.items() if row.usd.value is None} >= {"ours", "mu only", "adapter a0", "judge"}
+    assert rows["majority vote"].usd.value == pytest.approx(0.04)
 
 
 def test_the_front_is_what_nobody_beats_in_both(pools):
     """g, the first of each pool: cheapest, 0 % right. h: 3 cents, 100 %; who else is always right costs more. Random
     choice is between them."""
-    _, found = costs(pools, usd_per_score={**ENERGIES, "judge": 0.1})
+    _, rows = costs(pools, usd_per_score={**ENERGIES, "judge": 0.1})
 
-    assert {name for name, row in found.items() if row.is_on_front} == {"first", "generator g", "random", "generator h"}
+    assert {name for name, row in rows.items() if row.is_on_front} == {"first", "generator g", "random", "generator h"}
 
 
 def test_candidates_without_a_recorded_cost_have_the_recipes_price(make_pool):
     rows = ((1, {"generator": "g"}), (0, {"generator": "h", "cost_usd": 0.5}))
     _, without = costs([make_pool(*rows)])
-    _, found = costs([make_pool(*rows)], usd_per_candidate={"g": 0.1, "h": 9.0})
+    _, with_prices = costs([make_pool(*rows)], usd_per_candidate={"g": 0.1, "h": 9.0})
 
     assert without["majority vote"].usd.value is None
-    assert found["majority vote"].usd.value == pytest.approx(0.6)
+    assert with_prices["majority vote"].usd.value == pytest.approx(0.6)
 
 
 def test_one_problem_without_a_price_leaves_the_selector_without_one(make_pool):
     pools = [make_pool((1, {"cost_usd": 0.1}), problem_id="p"), make_pool((1, {}), problem_id="q")]
 
-    _, found = costs(pools)
+    _, rows = costs(pools)
 
-    assert found["random"].usd.value is None
+    assert rows["random"].usd.value is None
 
 
 def test_a_failed_request_is_paid_for_by_those_who_asked_for_the_pool(make_pool):
     failed = (None, {"text": None, "cost_usd": 0.2})
     pools = [make_pool((1, {"cost_usd": 0.1}), failed)]
 
-    _, found = costs(pools)
+    _, rows = costs(pools)
 
-    assert found["random"].usd.value == pytest.approx(0.1)
-    assert (found["majority vote"].usd.value, found["majority vote"].num_candidates) == (pytest.approx(0.3), 2)
+    assert rows["random"].usd.value == pytest.approx(0.1)
+    assert (rows["majority vote"].usd.value, rows["majority vote"].num_candidates) == (pytest.approx(0.3), 2)
 
 
 def test_the_table_has_the_cheapest_first_and_the_unpriced_last(pools):

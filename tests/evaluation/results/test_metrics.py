@@ -121,11 +121,11 @@ def test_picks_carry_sigma_and_label_of_the_selected(make_pool):
         make_pool((0, {"members": (0.0, 0.0), "penalty": math.inf}), problem_id="q"),
     ]
 
-    found = picks(Stack.of(pools), 1.0)
+    chosen = picks(Stack.of(pools), 1.0)
 
-    assert (found.mu[0], found.sigma[0], found.correct[0]) == (1.0, 1.0, 1.0)
-    assert math.isnan(found.sigma[1])
-    assert math.isnan(found.correct[1])
+    assert (chosen.mu[0], chosen.sigma[0], chosen.correct[0]) == (1.0, 1.0, 1.0)
+    assert math.isnan(chosen.sigma[1])
+    assert math.isnan(chosen.correct[1])
 
 
 def picked(make_pool, *rows):
@@ -134,30 +134,30 @@ def picked(make_pool, *rows):
 
 
 def test_sigma_auroc_is_one_when_low_sigma_means_correct(make_pool):
-    found = picked(make_pool, (0.1, 1), (0.2, 1), (0.9, 0), (0.5, None))
+    chosen = picked(make_pool, (0.1, 1), (0.2, 1), (0.9, 0), (0.5, None))
 
-    estimate = sigma_auroc(found, bootstrap(4))
+    estimate = sigma_auroc(chosen, bootstrap(4))
 
     assert (estimate.value, estimate.n) == (1.0, 3)
 
 
 def test_sigma_auroc_is_below_a_half_when_sigma_misleads(make_pool):
-    found = picked(make_pool, (0.9, 1), (0.3, 0), (0.2, 0), (0.1, 1))
+    chosen = picked(make_pool, (0.9, 1), (0.3, 0), (0.2, 0), (0.1, 1))
 
-    assert sigma_auroc(found, bootstrap(4)).value == 0.5
-    assert sigma_auroc(EnergyPicks(found.mu[:3], found.sigma[:3], found.correct[:3]), bootstrap(3)).value == 0.0
+    assert sigma_auroc(chosen, bootstrap(4)).value == 0.5
+    assert sigma_auroc(EnergyPicks(chosen.mu[:3], chosen.sigma[:3], chosen.correct[:3]), bootstrap(3)).value == 0.0
 
 
 def test_selections_of_equal_sigma_share_their_errors(make_pool):
     """Which of equals is dropped must not depend on the order of the file."""
-    found = picked(make_pool, (0.5, 1), (0.5, 1), (0.5, 0), (0.5, 0))
+    chosen = picked(make_pool, (0.5, 1), (0.5, 1), (0.5, 0), (0.5, 0))
 
-    assert [row.pass_at_1.value for row in selective_accuracy(found, bootstrap(4), fractions=(0.0, 0.5))] == [0.5, 0.5]
+    assert [row.pass_at_1.value for row in selective_accuracy(chosen, bootstrap(4), fractions=(0.0, 0.5))] == [0.5, 0.5]
 
 
 def test_selective_accuracy_drops_the_highest_sigma(make_pool):
-    found = picked(make_pool, (0.9, 0), (0.1, 1), (0.2, 1), (0.3, 0), (5.0, None))
+    chosen = picked(make_pool, (0.9, 0), (0.1, 1), (0.2, 1), (0.3, 0), (5.0, None))
 
-    rows = selective_accuracy(found, bootstrap(5), fractions=(0.0, 0.25, 0.5))
+    rows = selective_accuracy(chosen, bootstrap(5), fractions=(0.0, 0.25, 0.5))
 
     assert [(row.pass_at_1.value, row.pass_at_1.n) for row in rows] == [(0.5, 4), (pytest.approx(2 / 3), 3), (1.0, 2)]

@@ -43,15 +43,15 @@ def play(*pools, waves=(4, 4, 8), max_samples=16, num_replays=3, seed=0):
 
 
 def test_equal_answers_stop_after_the_first_wave():
-    found = replay(play(recorded("a" * 16)), BetaRule())
-    assert (found.samples[0], found.tokens[0], found.correct[0]) == (4.0, 40.0, 1.0)
-    assert (found.full_samples[0], found.full_tokens[0]) == (16.0, 160.0)
-    assert found.reasons[StopReason.ACCEPT][0] == 1.0
+    replayed = replay(play(recorded("a" * 16)), BetaRule())
+    assert (replayed.samples[0], replayed.tokens[0], replayed.correct[0]) == (4.0, 40.0, 1.0)
+    assert (replayed.full_samples[0], replayed.full_tokens[0]) == (16.0, 160.0)
+    assert replayed.reasons[StopReason.ACCEPT][0] == 1.0
 
 
 def test_the_whole_budget_is_the_vote_over_it():
-    found = replay(play(recorded("a" * 9 + "b" * 7)), FixedBudgetRule())
-    assert (found.correct[0], found.samples[0], found.reasons[StopReason.BUDGET][0]) == (1.0, 16.0, 1.0)
+    replayed = replay(play(recorded("a" * 9 + "b" * 7)), FixedBudgetRule())
+    assert (replayed.correct[0], replayed.samples[0], replayed.reasons[StopReason.BUDGET][0]) == (1.0, 16.0, 1.0)
 
 
 def test_ties_are_shared():
@@ -74,8 +74,8 @@ def test_unlabeled_answers_are_left_out():
 
 
 def test_tokens_are_those_of_the_samples_drawn():
-    found = play(recorded("abcd", tokens=[1.0, 2.0, 4.0, 8.0]), waves=(1,), max_samples=4, num_replays=1)
-    steps = np.diff(found.tokens[0], prepend=0.0)
+    played = play(recorded("abcd", tokens=[1.0, 2.0, 4.0, 8.0]), waves=(1,), max_samples=4, num_replays=1)
+    steps = np.diff(played.tokens[0], prepend=0.0)
     assert sorted(steps) == [1.0, 2.0, 4.0, 8.0]
 
 
@@ -100,32 +100,32 @@ def test_orders_depend_on_the_seed_alone():
 
 def test_esc_sees_its_window():
     # Every window of two has two different answers or none.
-    found = replay(play(recorded(["a", None]), waves=(2,), max_samples=2), UnanimousWaveRule())
-    assert found.reasons[StopReason.BUDGET][0] == 1.0
-    found = replay(play(recorded("aaaa"), waves=(2,), max_samples=4), UnanimousWaveRule())
-    assert found.samples[0] == 2.0
+    replayed = replay(play(recorded(["a", None]), waves=(2,), max_samples=2), UnanimousWaveRule())
+    assert replayed.reasons[StopReason.BUDGET][0] == 1.0
+    replayed = replay(play(recorded("aaaa"), waves=(2,), max_samples=4), UnanimousWaveRule())
+    assert replayed.samples[0] == 2.0
 
 
 def test_groups_of_a_problem_are_averaged():
-    found = replay(play(recorded("aaaa"), recorded("bbbb", group="h")), FixedBudgetRule())
-    assert (found.problem_ids, found.correct.tolist()) == (("p",), [0.5])
+    replayed = replay(play(recorded("aaaa"), recorded("bbbb", group="h")), FixedBudgetRule())
+    assert (replayed.problem_ids, replayed.correct.tolist()) == (("p",), [0.5])
 
 
 def test_cannot_be_overtaken_loses_nothing():
     rng = np.random.default_rng(0)
     pools = [recorded(rng.choice(list("aabc"), 16), problem_id=str(index)) for index in range(20)]
-    found = replay(play(*pools, waves=(1,), num_replays=5), CannotBeOvertakenRule())
-    assert found.correct.tolist() == found.full_correct.tolist()
-    assert found.samples.mean() < 16
+    replayed = replay(play(*pools, waves=(1,), num_replays=5), CannotBeOvertakenRule())
+    assert replayed.correct.tolist() == replayed.full_correct.tolist()
+    assert replayed.samples.mean() < 16
 
 
 def test_a_threshold_on_recorded_leads_is_the_rule():
     rng = np.random.default_rng(1)
     pools = [recorded(rng.choice(list("aaabc"), 16), problem_id=str(index)) for index in range(10)]
-    found = play(*pools)
-    leads = lead_probabilities(found, SettledRule())
+    played = play(*pools)
+    leads = lead_probabilities(played, SettledRule())
     for epsilon in (0.3, 0.1, 0.02):
-        fast, plain = replay_threshold(found, leads, 1 - epsilon), replay(found, SettledRule(epsilon=epsilon))
+        fast, plain = replay_threshold(played, leads, 1 - epsilon), replay(played, SettledRule(epsilon=epsilon))
         assert fast.samples.tolist() == plain.samples.tolist()
         assert fast.correct.tolist() == plain.correct.tolist()
 
@@ -135,20 +135,20 @@ def test_a_posterior_is_asked_about_every_state():
         # Nothing is ever right.
         return AnswerPosterior(probabilities=dict.fromkeys(state.votes, 0.0), none=1.0)
 
-    found = replay(play(recorded("a" * 16)), SettledRule(tau_accept=0.9), posterior=doubtful)
-    assert (found.reasons[StopReason.ABSTAIN][0], found.samples[0]) == (1.0, 4.0)
+    replayed = replay(play(recorded("a" * 16)), SettledRule(tau_accept=0.9), posterior=doubtful)
+    assert (replayed.reasons[StopReason.ABSTAIN][0], replayed.samples[0]) == (1.0, 4.0)
 
 
 def test_problems_are_picked_and_joined():
-    found = replay(play(recorded("aaaa"), recorded("bbbb", problem_id="q")), FixedBudgetRule())
-    parts = joined([found.only(["q"]), found.only(["p"])])
+    replayed = replay(play(recorded("aaaa"), recorded("bbbb", problem_id="q")), FixedBudgetRule())
+    parts = joined([replayed.only(["q"]), replayed.only(["p"])])
     assert (parts.problem_ids, parts.correct.tolist()) == (("q", "p"), [0.0, 1.0])
     assert parts.reasons[StopReason.BUDGET].tolist() == [1.0, 1.0]
 
 
 def test_a_row_is_paired_with_the_whole_budget():
-    found = replay(play(recorded("a" * 16), recorded("b" * 16, problem_id="q")), BetaRule())
-    row = stopping_row("Beta", found, Bootstrap.of(2, num_bootstrap=200, seed=0))
+    replayed = replay(play(recorded("a" * 16), recorded("b" * 16, problem_id="q")), BetaRule())
+    row = stopping_row("Beta", replayed, Bootstrap.of(2, num_bootstrap=200, seed=0))
     assert (row.accuracy.value, row.difference.value, row.difference.low, row.difference.high) == (0.5, 0.0, 0.0, 0.0)
     assert (row.token_share.value, row.sample_share.value, row.mean_samples.value) == (0.25, 0.25, 4.0)
     assert row.reasons["accept"] == 1.0
@@ -197,8 +197,8 @@ def test_what_no_order_reaches_is_not_judged():
             judged.append(state.num_samples)
             return StopDecision(reason=StopReason.ACCEPT, leader="0", num_samples=1, remaining=state.max_samples - 1)
 
-    found = replay(play(recorded("aaaaaaaa"), waves=(1,), max_samples=8), AtOnce())
-    assert (found.samples.tolist(), judged) == ([1.0], [1])
+    replayed = replay(play(recorded("aaaaaaaa"), waves=(1,), max_samples=8), AtOnce())
+    assert (replayed.samples.tolist(), judged) == ([1.0], [1])
 
 
 def test_no_rows_where_answers_never_agree(make_pool):

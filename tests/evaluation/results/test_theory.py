@@ -59,12 +59,12 @@ def test_estimates_by_hand(make_pool):
         for second in (0, 1)
     ]
 
-    found = theory(pools)
+    estimates = theory(pools)
 
-    assert found.q.value == 0.5
-    assert found.rho.value == pytest.approx(0.0)
-    assert found.num_pairs == 4
-    assert found.measured.value == 0.25  # mu decides 0, 0 and ties are not wins
+    assert estimates.q.value == 0.5
+    assert estimates.rho.value == pytest.approx(0.0)
+    assert estimates.num_pairs == 4
+    assert estimates.measured.value == 0.25  # mu decides 0, 0 and ties are not wins
 
 
 def test_identical_adapters_are_fully_correlated(make_pool):
@@ -73,10 +73,10 @@ def test_identical_adapters_are_fully_correlated(make_pool):
         for sign in (1.0, 2.0, -1.0)
     ]
 
-    found = theory(pools)
+    estimates = theory(pools)
 
-    assert found.rho.value == pytest.approx(1.0)
-    assert found.predicted == pytest.approx(found.ceiling)
+    assert estimates.rho.value == pytest.approx(1.0)
+    assert estimates.predicted == pytest.approx(estimates.ceiling)
 
 
 def test_problems_weigh_equally_whatever_their_number_of_pairs(make_pool):
@@ -100,17 +100,17 @@ def test_independent_adapters_are_predicted_as_measured(make_pool):
         for index in range(1500)
     ]
 
-    found = theory(pools)
+    estimates = theory(pools)
 
-    assert abs(found.rho.value) < 0.03
-    assert found.predicted == pytest.approx(found.measured.value, abs=0.05)
+    assert abs(estimates.rho.value) < 0.03
+    assert estimates.predicted == pytest.approx(estimates.measured.value, abs=0.05)
 
 
 def test_one_adapter_has_no_correlation(make_pool):
-    found = theory([make_pool((1, {"members": (0.0,)}), (0, {"members": (1.0,)}))])
+    estimates = theory([make_pool((1, {"members": (0.0,)}), (0, {"members": (1.0,)}))])
 
-    assert (found.rho.value, found.predicted) == (None, None)
-    assert found.q.value == 1.0
+    assert (estimates.rho.value, estimates.predicted) == (None, None)
+    assert estimates.q.value == 1.0
 
 
 def test_without_any_pair_there_is_no_theory(make_pool):

@@ -39,29 +39,29 @@ def accuracy(selector, pools):
 def test_an_expert_outvotes_two_that_are_usually_wrong(make_pool):
     test, validation = expert_pools(make_pool, 60, 0), expert_pools(make_pool, 60, 1)
 
-    (found,) = learned_votes(Stack.of(validation))
+    (vote,) = learned_votes(Stack.of(validation))
 
-    assert found.name == "generator-weighted vote"
-    assert accuracy(found, test) == np.mean([pool.correct[0] for pool in test])
+    assert vote.name == "generator-weighted vote"
+    assert accuracy(vote, test) == np.mean([pool.correct[0] for pool in test])
 
 
 def test_the_learned_vote_reads_energies_relative_to_their_generator(make_pool):
     """Nearly everything solvable is solved, though mu itself is highest for the best generator."""
     test, validation = (expert_pools(make_pool, 80, seed, energies=True) for seed in (0, 1))
 
-    found = {selector.name: selector for selector in learned_votes(Stack.of(validation))}["learned vote"]
+    vote = {selector.name: selector for selector in learned_votes(Stack.of(validation))}["learned vote"]
 
     solvable = np.mean([pool.correct.max() for pool in test])
-    assert accuracy(found, test) > solvable - 0.02
-    assert accuracy(found, test) > np.mean([pool.correct[0] for pool in test])
+    assert accuracy(vote, test) > solvable - 0.02
+    assert accuracy(vote, test) > np.mean([pool.correct[0] for pool in test])
 
 
 def test_an_unknown_generator_votes_as_an_average_one(make_pool):
     stranger = make_pool((1, {"generator": "new", "key": "x"}), (0, {"generator": "h", "key": "y"}))
 
-    (found,) = learned_votes(Stack.of(expert_pools(make_pool, 30, 1)))
+    (vote,) = learned_votes(Stack.of(expert_pools(make_pool, 30, 1)))
 
-    assert values_of(found, Stack.of([stranger])).correct.tolist() == [1.0]
+    assert values_of(vote, Stack.of([stranger])).correct.tolist() == [1.0]
 
 
 def test_validation_of_one_class_or_none_teaches_nothing(make_pool):
@@ -84,9 +84,9 @@ def test_what_cannot_vote_teaches_nothing_about_votes(make_pool):
     ]
     test = make_pool((1, {**clean, "key": "x"}), (0, {**broken, "key": "y"}), problem_id="t")
 
-    found = {selector.name: selector for selector in learned_votes(Stack.of(validation))}["learned vote"]
+    vote = {selector.name: selector for selector in learned_votes(Stack.of(validation))}["learned vote"]
 
-    assert values_of(found, Stack.of([test])).correct.tolist() == [1.0]
+    assert values_of(vote, Stack.of([test])).correct.tolist() == [1.0]
 
 
 def test_a_generator_counts_by_the_answers_with_which_it_votes(make_pool):
@@ -102,6 +102,6 @@ def test_a_generator_counts_by_the_answers_with_which_it_votes(make_pool):
     ]
     test = make_pool((1, {"generator": "g", "key": "x"}), (0, {"generator": "h", "key": "y"}), problem_id="t")
 
-    (found,) = learned_votes(Stack.of(validation))
+    (vote,) = learned_votes(Stack.of(validation))
 
-    assert values_of(found, Stack.of([test])).correct.tolist() == [1.0]
+    assert values_of(vote, Stack.of([test])).correct.tolist() == [1.0]

@@ -31,7 +31,7 @@ POOLS = st.lists(st.lists(ROWS, max_size=5), min_size=1, max_size=4)
 def one_by_one(pools, rule):
     """What a rule of one pool's candidates gives, padded like the stack's columns."""
     width = max(1, *(len(pool.candidates) for pool in pools))
-    return [[*(found := rule(pool)), *[0.0] * (width - len(found))] for pool in pools]
+    return [[*(weights := rule(pool)), *[0.0] * (width - len(weights))] for pool in pools]
 
 
 def shared(pool, chosen):
@@ -90,8 +90,8 @@ def pessimist(pool, *, alpha=0.5):
     for row in rows:
         by_answer.setdefault(pool.candidates[row].report.vote_key, []).append(-pool.candidates[row].energies.mu)
     scores = {
-        key: sum(found) / len(found) - alpha * math.log(len(rows)) / (len(found) + 1)
-        for key, found in by_answer.items()
+        key: sum(rewards) / len(rewards) - alpha * math.log(len(rows)) / (len(rewards) + 1)
+        for key, rewards in by_answer.items()
     }
     return voted(
         pool,
@@ -161,9 +161,9 @@ def test_a_value_is_the_mean_label_of_the_chosen_by_their_chance(make_pool, rows
     stack = Stack.of(pools)
     vote = next(selector for selector in standard_selectors(stack, lambda_=1.0) if selector.name == "majority vote")
 
-    found = values_of(vote, stack).correct.tolist()
+    values = values_of(vote, stack).correct.tolist()
 
-    assert found == [pytest.approx(worth(pool, majority(pool)), nan_ok=True) for pool in pools]
+    assert values == [pytest.approx(worth(pool, majority(pool)), nan_ok=True) for pool in pools]
 
 
 def worth(pool, weights):

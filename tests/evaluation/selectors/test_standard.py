@@ -17,7 +17,7 @@ class OneValue(NamedTuple):
 
 
 def selectors(*pools, lambda_=1.0, **options):
-    return {found.name: found for found in standard_selectors(Stack.of(pools), lambda_=lambda_, **options)}
+    return {selector.name: selector for selector in standard_selectors(Stack.of(pools), lambda_=lambda_, **options)}
 
 
 def worth(name, pool, **options):
@@ -26,8 +26,8 @@ def worth(name, pool, **options):
 
 def value_of(selector, pool):
     """Of one pool: (correct, violation)."""
-    found = values_of(selector, Stack.of([pool]))
-    return OneValue(float(found.correct[0]), float(found.violation[0]))
+    values = values_of(selector, Stack.of([pool]))
+    return OneValue(float(values.correct[0]), float(values.violation[0]))
 
 
 def test_random_is_the_share_of_correct_candidates(make_pool):
@@ -272,10 +272,10 @@ def test_probabilities_sum_to_one_or_nothing_and_no_selector_beats_the_oracle(da
         )
     )
     pool = make_pool(*rows)
-    found = selectors(pool)
-    bound = value_of(found["oracle"], pool).correct
+    by_name = selectors(pool)
+    bound = value_of(by_name["oracle"], pool).correct
 
-    for name, selector in found.items():
+    for name, selector in by_name.items():
         among, weights = selector.choices(Stack.of([pool]))
         assert weights.shape == among.present.shape
         assert not weights[~among.present].any()

@@ -12,29 +12,29 @@ def effects(*rows, num_generators):
 
 
 def test_with_full_cover_effects_are_plain_means_around_zero():
-    found = effects((0, 0, 1.0), (0, 1, 0.0), (1, 0, 1.0), (1, 1, 1.0), num_generators=2)
+    by_generator = effects((0, 0, 1.0), (0, 1, 0.0), (1, 0, 1.0), (1, 1, 1.0), num_generators=2)
 
-    assert found == pytest.approx([0.25, -0.25])
+    assert by_generator == pytest.approx([0.25, -0.25])
 
 
 def test_the_difficulty_of_problems_is_no_effect():
     """Generator 1 loses 0.5 to generator 0 where both answered, and answered the easy problem alone."""
-    found = effects((0, 0, 0.5), (0, 1, 0.0), (1, 1, 1.0), num_generators=2)
+    by_generator = effects((0, 0, 0.5), (0, 1, 0.0), (1, 1, 1.0), num_generators=2)
 
-    assert found == pytest.approx([0.25, -0.25])
+    assert by_generator == pytest.approx([0.25, -0.25])
 
 
 def test_generators_are_compared_through_a_third():
     """0 and 2 share no problem; 1 is 1 below 0 and 1 above 2."""
-    found = effects((0, 0, 9.0), (0, 1, 8.0), (1, 1, 3.0), (1, 2, 2.0), num_generators=3)
+    by_generator = effects((0, 0, 9.0), (0, 1, 8.0), (1, 1, 3.0), (1, 2, 2.0), num_generators=3)
 
-    assert found == pytest.approx([1.0, 0.0, -1.0])
+    assert by_generator == pytest.approx([1.0, 0.0, -1.0])
 
 
 def test_groups_without_a_common_problem_are_centred_each():
-    found = effects((0, 0, 5.0), (0, 1, 3.0), (1, 2, 100.0), num_generators=3)
+    by_generator = effects((0, 0, 5.0), (0, 1, 3.0), (1, 2, 100.0), num_generators=3)
 
-    assert found == pytest.approx([1.0, -1.0, 0.0])
+    assert by_generator == pytest.approx([1.0, -1.0, 0.0])
 
 
 def test_a_generator_without_values_has_no_effect():

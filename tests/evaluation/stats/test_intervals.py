@@ -104,24 +104,24 @@ def test_auroc_of_one_class_has_no_value():
 
 def test_all_right_is_not_certainty():
     """Of five right ones: at least 0.025 ** (1 / 5) = 47.8 % with 97.5 % confidence."""
-    found = Bootstrap.of(5, num_bootstrap=50, seed=0).proportion(np.ones(5))
+    estimate = Bootstrap.of(5, num_bootstrap=50, seed=0).proportion(np.ones(5))
 
-    assert (found.value, found.high) == (1.0, 1.0)
-    assert found.low == pytest.approx(0.4782, abs=1e-4)
+    assert (estimate.value, estimate.high) == (1.0, 1.0)
+    assert estimate.low == pytest.approx(0.4782, abs=1e-4)
 
 
 def test_all_wrong_mirrors_all_right():
-    found = Bootstrap.of(5, num_bootstrap=50, seed=0).proportion(np.zeros(5))
+    estimate = Bootstrap.of(5, num_bootstrap=50, seed=0).proportion(np.zeros(5))
 
-    assert (found.value, found.low) == (0.0, 0.0)
-    assert found.high == pytest.approx(0.5218, abs=1e-4)
+    assert (estimate.value, estimate.low) == (0.0, 0.0)
+    assert estimate.high == pytest.approx(0.5218, abs=1e-4)
 
 
 def test_a_share_of_all_is_not_certain():
     """28 of 28: the lower limit is the exact one."""
-    found = Bootstrap.of(35, num_bootstrap=100, seed=0).share(1.0, np.ones(100), 28)
+    estimate = Bootstrap.of(35, num_bootstrap=100, seed=0).share(1.0, np.ones(100), 28)
 
-    assert (found.low, found.high) == (pytest.approx(0.025 ** (1 / 28)), 1.0)
+    assert (estimate.low, estimate.high) == (pytest.approx(0.025 ** (1 / 28)), 1.0)
 
 
 def test_minus_an_estimate_turns_its_interval_around():
@@ -147,8 +147,8 @@ def test_many_ratios_at_once_are_the_ratios_one_by_one(rows):
     assert_alike(bootstrap.means([one, other]), [bootstrap.mean(one), bootstrap.mean(other)])
 
 
-def assert_alike(found, expected):
-    for one, other in zip(found, expected, strict=True):
+def assert_alike(estimates, expected):
+    for one, other in zip(estimates, expected, strict=True):
         assert one.n == other.n
         for name in ("value", "low", "high"):
             assert getattr(one, name) == pytest.approx(getattr(other, name))
@@ -162,9 +162,9 @@ def test_weighted_auroc_counts_every_pair_also_in_more_resamples_than_a_block(ro
     scores, positives = np.array(rows).T
     counts = np.array(weights, dtype=np.uint8)[:, : len(rows)]
 
-    found = weighted_auroc(scores, positives, counts)
+    areas = weighted_auroc(scores, positives, counts)
 
-    np.testing.assert_allclose(found, [area_by_pairs(scores, positives, row.tolist()) for row in counts])
+    np.testing.assert_allclose(areas, [area_by_pairs(scores, positives, row.tolist()) for row in counts])
 
 
 def area_by_pairs(scores, positives, weights):

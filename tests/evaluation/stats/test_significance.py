@@ -71,9 +71,9 @@ def test_binary_and_expected_values_get_the_test_that_fits():
 def test_a_selector_without_a_common_problem_has_no_p_value():
     values = {"a": np.array([1.0, math.nan]), "b": np.array([math.nan, 1.0])}
 
-    (found,) = compare(values, [("a", "b")], bootstrap=Bootstrap.of(2, num_bootstrap=100, seed=0), seed=0)
+    (comparison,) = compare(values, [("a", "b")], bootstrap=Bootstrap.of(2, num_bootstrap=100, seed=0), seed=0)
 
-    assert (found.p_value, found.test, found.difference.value) == (None, "none", None)
+    assert (comparison.p_value, comparison.test, comparison.difference.value) == (None, "none", None)
 
 
 @pytest.mark.parametrize(("p", "text"), [(None, "-"), (0.0001, "<0.001"), (0.0421, "0.042")])
@@ -84,17 +84,17 @@ def test_p_values_as_text(p, text):
 def test_several_trainings_differ_by_the_mean_over_those_that_know_both():
     values = {"a": np.array([[1.0, 1.0], [math.nan, 0.0]]), "b": np.array([[1.0, 0.0], [0.0, 1.0]])}
 
-    (found,) = compare(values, [("a", "b")], bootstrap=Bootstrap.of(2, num_bootstrap=100, seed=0), seed=0)
+    (comparison,) = compare(values, [("a", "b")], bootstrap=Bootstrap.of(2, num_bootstrap=100, seed=0), seed=0)
 
-    assert (found.difference.value, found.only_one, found.only_other) == (0.0, 0.0, 0.0)
+    assert (comparison.difference.value, comparison.only_one, comparison.only_other) == (0.0, 0.0, 0.0)
 
 
 def test_trainings_that_do_not_agree_are_no_wins_and_losses():
     values = {"a": np.array([[1.0, 1.0], [1.0, 0.0]]), "b": np.zeros((2, 2))}
 
-    (found,) = compare(values, [("a", "b")], bootstrap=Bootstrap.of(2, num_bootstrap=100, seed=0), seed=0)
+    (comparison,) = compare(values, [("a", "b")], bootstrap=Bootstrap.of(2, num_bootstrap=100, seed=0), seed=0)
 
-    assert (found.test, found.difference.value) == ("sign-flip permutation", 0.75)
+    assert (comparison.test, comparison.difference.value) == ("sign-flip permutation", 0.75)
 
 
 @pytest.mark.parametrize(

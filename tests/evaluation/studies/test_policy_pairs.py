@@ -40,79 +40,88 @@ TEN = [
 
 
 def test_right_answers_are_compared_by_hand():
-    found = compare_policies(TEN).right
-    assert found.difference.value == pytest.approx(0.2)  # 9 of 10 and 7 of 10
-    assert (found.only_one, found.only_other) == (3, 1)
-    assert found.p_value == pytest.approx(0.625)  # (1 + 4 + 4 + 1) / 16
-    assert found.test == "McNemar, exact"
+    comparison = compare_policies(TEN).right
+    assert comparison.difference.value == pytest.approx(0.2)  # 9 of 10 and 7 of 10
+    assert (comparison.only_one, comparison.only_other) == (3, 1)
+    assert comparison.p_value == pytest.approx(0.625)  # (1 + 4 + 4 + 1) / 16
+    assert comparison.test == "McNemar, exact"
 
 
 def test_wrong_answers_are_compared_by_hand():
-    found = compare_policies(TEN).wrong
-    assert found.difference.value == pytest.approx(-0.3)
-    assert found.p_value == pytest.approx(0.25)  # 2 / 8
+    comparison = compare_policies(TEN).wrong
+    assert comparison.difference.value == pytest.approx(-0.3)
+    assert comparison.p_value == pytest.approx(0.25)  # 2 / 8
 
 
 def test_coverage_is_compared_by_hand():
-    found = compare_policies(TEN).answered
-    assert (found.difference.value, found.p_value) == (pytest.approx(-0.1), 1.0)
+    comparison = compare_policies(TEN).answered
+    assert (comparison.difference.value, comparison.p_value) == (pytest.approx(-0.1), 1.0)
 
 
 def test_holms_correction_counts_the_three_tests():
-    found = compare_policies(TEN)
-    assert found.wrong.p_holm == pytest.approx(0.75)
+    comparison = compare_policies(TEN)
+    assert comparison.wrong.p_holm == pytest.approx(0.75)
 
 
 def test_the_figures_of_each_policy():
-    found = compare_policies(TEN)
-    first, second = found.first, found.second
+    comparison = compare_policies(TEN)
+    first, second = comparison.first, comparison.second
     assert (first.version, first.answered, first.right, first.wrong, first.decided) == ("a", 10, 7, 3, 9)
     assert (second.version, second.answered, second.right, second.wrong, second.decided) == ("b", 9, 9, 0, 1)
 
 
 def test_what_decisions_take_is_compared():
-    found = compare_policies(TEN)
-    assert (found.first.candidates, found.second.candidates) == (4, 3)
-    assert (found.candidates.value, found.cost_usd.value) == (-1, -0.5)
-    assert found.cost_p == pytest.approx(2 / 1024, abs=0.002)  # all ten signs alike
+    comparison = compare_policies(TEN)
+    assert (comparison.first.candidates, comparison.second.candidates) == (4, 3)
+    assert (comparison.candidates.value, comparison.cost_usd.value) == (-1, -0.5)
+    assert comparison.cost_p == pytest.approx(2 / 1024, abs=0.002)  # all ten signs alike
 
 
 def test_decisions_on_which_they_agree_are_counted():
-    found = compare_policies(TEN)
-    assert (found.num_decisions, found.num_agree, found.num_differ, found.num_outcomes) == (10, 6, 4, 10)
+    comparison = compare_policies(TEN)
+    assert (comparison.num_decisions, comparison.num_agree, comparison.num_differ, comparison.num_outcomes) == (
+        10,
+        6,
+        4,
+        10,
+    )
 
 
 def test_agreement_alone_decides_no_test():
-    found = compare_policies(TEN[:6])
-    assert (found.right.p_value, found.right.difference.value, found.outcomes_needed) == (1.0, 0.0, None)
+    comparison = compare_policies(TEN[:6])
+    assert (comparison.right.p_value, comparison.right.difference.value, comparison.outcomes_needed) == (1.0, 0.0, None)
 
 
 def test_the_newest_decision_about_a_problem_counts():
-    found = compare_policies([decision(0, WRONG, RIGHT, problem="p"), decision(1, RIGHT, RIGHT, problem="p")])
-    assert (found.num_decisions, found.num_repeated, found.num_differ) == (1, 1, 0)
+    comparison = compare_policies([decision(0, WRONG, RIGHT, problem="p"), decision(1, RIGHT, RIGHT, problem="p")])
+    assert (comparison.num_decisions, comparison.num_repeated, comparison.num_differ) == (1, 1, 0)
 
 
 def test_a_choice_that_is_not_known_is_counted_and_left_out():
     unknown = decision(10, RIGHT, REFUSED)
     unknown = PairedDecision(**{name: getattr(unknown, name) for name in unknown.__slots__} | {"agrees": None})
-    found = compare_policies([*TEN, unknown])
-    assert (found.num_unknown, found.num_decisions, found.num_outcomes) == (1, 11, 10)
+    comparison = compare_policies([*TEN, unknown])
+    assert (comparison.num_unknown, comparison.num_decisions, comparison.num_outcomes) == (1, 11, 10)
 
 
 def test_an_outcome_that_does_not_judge_the_other_choice_is_counted_and_left_out():
-    found = compare_policies([*TEN, decision(10, WRONG, UNJUDGED)])
-    assert (found.num_unjudged, found.num_outcomes, found.num_differ) == (1, 10, 5)
+    comparison = compare_policies([*TEN, decision(10, WRONG, UNJUDGED)])
+    assert (comparison.num_unjudged, comparison.num_outcomes, comparison.num_differ) == (1, 10, 5)
 
 
 def test_decisions_without_an_outcome_count_for_coverage_alone():
     both = decision(10, REFUSED, REFUSED, has_outcome=False)
-    found = compare_policies([*TEN, both])
-    assert (found.num_outcomes, found.right.difference.n, found.answered.difference.n) == (10, 10, 11)
+    comparison = compare_policies([*TEN, both])
+    assert (comparison.num_outcomes, comparison.right.difference.n, comparison.answered.difference.n) == (10, 10, 11)
 
 
 def test_without_outcomes_nothing_is_said_of_right_and_wrong():
-    found = compare_policies([decision(0, UNJUDGED, REFUSED, has_outcome=False)])
-    assert (found.right.p_value, found.right.difference.value, found.answered.difference.value) == (None, None, -1)
+    comparison = compare_policies([decision(0, UNJUDGED, REFUSED, has_outcome=False)])
+    assert (comparison.right.p_value, comparison.right.difference.value, comparison.answered.difference.value) == (
+        None,
+        None,
+        -1,
+    )
 
 
 def test_how_many_outcomes_more_would_show_a_difference():

@@ -66,9 +66,9 @@ def test_every_n_is_selected_by_e_and_by_mu_alone(constrained):
 
 
 def test_many_adapters_are_sampled_without_repetition():
-    found = subsets(12, 6, seed=0)
+    sample = subsets(12, 6, seed=0)
 
-    assert len(set(found)) == 40
+    assert len(set(sample)) == 40
     assert subsets(5, 3, seed=0) == list(combinations(range(5), 3))
 
 
@@ -92,9 +92,9 @@ def test_expectations_over_subsets_are_exact(make_pool):
     for size in (1, 2, 4, 5):
         drawn = list(combinations(range(5), size))
         best = np.mean([labels[min(subset, key=lambda i: energies[i])] for subset in drawn])
-        some = np.mean([max(labels[i] for i in subset) for subset in drawn])
+        oracle = np.mean([max(labels[i] for i in subset) for subset in drawn])
         assert by_size[size]["ours"].value == pytest.approx(best)
-        assert by_size[size]["oracle"].value == pytest.approx(some)
+        assert by_size[size]["oracle"].value == pytest.approx(oracle)
         assert by_size[size]["random"].value == pytest.approx(0.4)
 
 
@@ -105,7 +105,7 @@ def test_what_could_not_be_checked_is_no_wrong_answer_in_a_small_pool(make_pool)
 
     one, two = pool_sizes(Stack.of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]), seed=0)
 
-    assert {name: found.value for name, found in one.pass_at_1.items()} == dict.fromkeys(one.pass_at_1, 1.0)
+    assert {name: estimate.value for name, estimate in one.pass_at_1.items()} == dict.fromkeys(one.pass_at_1, 1.0)
     assert two.pass_at_1["ours"].value == 1.0
 
 
@@ -175,12 +175,12 @@ def test_a_narrowed_pool_holds_one_generator(two_writers):
 
 def test_one_generator_is_compared_with_mixed_pools_of_its_size(two_writers):
     kinds = pool_kinds(Stack.of(two_writers), lambda_=1.0, bootstrap=bootstrap(two_writers), seed=0)
-    found = {kind.name: kind for kind in kinds}
+    by_name = {kind.name: kind for kind in kinds}
 
-    assert list(found) == ["g", "h", "all generators, 2 random candidates", "all generators"]
-    assert (found["g"].ours.value, found["h"].ours.value, found["all generators"].ours.value) == (1.0, 0.0, 0.0)
+    assert list(by_name) == ["g", "h", "all generators, 2 random candidates", "all generators"]
+    assert (by_name["g"].ours.value, by_name["h"].ours.value, by_name["all generators"].ours.value) == (1.0, 0.0, 0.0)
     # Of the six pairs three hold h's first candidate, which is wrong and has the lowest energy.
-    assert found["all generators, 2 random candidates"].ours.value == pytest.approx(0.5)
+    assert by_name["all generators, 2 random candidates"].ours.value == pytest.approx(0.5)
 
 
 def test_pools_of_one_generator_are_selected_by_e_and_by_mu_alone(make_pool):
@@ -292,11 +292,11 @@ def at_odds(make_pool):
 
 
 def test_the_sum_may_choose_what_neither_term_would(at_odds):
-    found = decomposition(Stack.of(at_odds), lambda_=1.0, bootstrap=bootstrap(at_odds), seed=0)
+    breakdown = decomposition(Stack.of(at_odds), lambda_=1.0, bootstrap=bootstrap(at_odds), seed=0)
 
-    assert (found.agree.value, found.neither.value, found.num_constrained) == (0.0, 1.0, 1)
-    assert [point.selected for point in found.points] == [False, False, True]
-    assert found.points[-1].correct is True
+    assert (breakdown.agree.value, breakdown.neither.value, breakdown.num_constrained) == (0.0, 1.0, 1)
+    assert [point.selected for point in breakdown.points] == [False, False, True]
+    assert breakdown.points[-1].correct is True
 
 
 def test_lambda_zero_is_mu_and_a_large_one_the_constraint(at_odds):
@@ -336,12 +336,12 @@ def test_overview_counts(make_pool):
         make_pool((None, {"text": None, "penalty": math.inf}), (0, {"penalty": math.inf}), (0, {}), problem_id="b"),
     ]
 
-    found = overview(Stack.of(pools), bootstrap(pools))
+    facts = overview(Stack.of(pools), bootstrap(pools))
 
-    assert (found.num_problems, found.num_candidates, found.fewest, found.most) == (2, 4, 2, 2)
-    assert (found.num_failed, found.num_unparsed, found.num_unlabeled, found.num_unscored) == (1, 1, 0, 3)
-    assert (found.accuracy.value, found.mixed.value, found.solvable.value) == (0.25, 0.5, 0.5)
-    assert found.constraints == {"budget": 1}
+    assert (facts.num_problems, facts.num_candidates, facts.fewest, facts.most) == (2, 4, 2, 2)
+    assert (facts.num_failed, facts.num_unparsed, facts.num_unlabeled, facts.num_unscored) == (1, 1, 0, 3)
+    assert (facts.accuracy.value, facts.mixed.value, facts.solvable.value) == (0.25, 0.5, 0.5)
+    assert facts.constraints == {"budget": 1}
 
 
 def test_the_best_quarter_by_generator(make_pool):
@@ -363,12 +363,14 @@ def test_dimensions_of_labels_by_selector(make_pool):
             dimensions=[{"budget": 0.2, "diversity": 0.0}, {"budget": 0.6, "diversity": 0.4}],
         )
     ]
-    wanted = [found for found in standard_selectors(Stack.of(pools), lambda_=1.0) if found.name in ("ours", "random")]
+    wanted = [
+        selector for selector in standard_selectors(Stack.of(pools), lambda_=1.0) if selector.name in ("ours", "random")
+    ]
 
-    found = dimension_table(Stack.of(pools), wanted, bootstrap(pools))
+    table = dimension_table(Stack.of(pools), wanted, bootstrap(pools))
 
-    assert (found.source, found.selectors) == ("labels", ("random", "ours"))
-    assert [(name, [e.value for e in values]) for name, values in found.rows] == [
+    assert (table.source, table.selectors) == ("labels", ("random", "ours"))
+    assert [(name, [e.value for e in values]) for name, values in table.rows] == [
         ("budget", [pytest.approx(0.4), 0.2]),
         ("diversity", [pytest.approx(0.2), 0.0]),
     ]
@@ -380,7 +382,7 @@ def test_a_rule_that_chooses_nothing_has_all_parts_of_the_violation(make_pool):
         make_pool((0, unparsed), violations=[0.6], dimensions=[{"budget": 0.6}], problem_id="p"),
         make_pool((0, {"members": (0.0,)}), violations=[0.1], dimensions=[{"budget": 0.1}], problem_id="q"),
     ]
-    ours = [found for found in standard_selectors(Stack.of(pools), lambda_=1.0) if found.name == "ours"]
+    ours = [selector for selector in standard_selectors(Stack.of(pools), lambda_=1.0) if selector.name == "ours"]
 
     (budget,) = dimension_table(Stack.of(pools), ours, bootstrap(pools)).rows
 
@@ -389,12 +391,12 @@ def test_a_rule_that_chooses_nothing_has_all_parts_of_the_violation(make_pool):
 
 def test_without_dimensions_the_constraints_penalties_are_shown(make_pool):
     pools = [make_pool((1, {}), (0, {"broken": [("budget", 0.5), ("budget", 0.25)], "penalty": 0.75}))]
-    chance = [found for found in standard_selectors(Stack.of(pools), lambda_=1.0) if found.name == "random"]
+    chance = [selector for selector in standard_selectors(Stack.of(pools), lambda_=1.0) if selector.name == "random"]
 
-    found = dimension_table(Stack.of(pools), chance, bootstrap(pools))
+    table = dimension_table(Stack.of(pools), chance, bootstrap(pools))
 
-    assert found.source == "constraint penalties of parsed candidates"
-    assert found.rows[0][1][0].value == pytest.approx(0.375)
+    assert table.source == "constraint penalties of parsed candidates"
+    assert table.rows[0][1][0].value == pytest.approx(0.375)
 
 
 # ---- several scorers and runs ----------------------------------------------------------------------------------------
@@ -406,11 +408,11 @@ def test_judges_that_agree_in_rank_correlate_fully(make_pool):
         make_pool((1, {"members": (1.0,)}), (0, {"members": (5.0,)}), scores={"one": [8.0, 1.0], "other": [0.8, None]}),
     ]
 
-    found = {(row.one, row.other): row for row in judge_agreement(Stack.of(pools), bootstrap(pools))}
+    rows = {(row.one, row.other): row for row in judge_agreement(Stack.of(pools), bootstrap(pools))}
 
-    assert found["one", "other"].spearman.value == pytest.approx(1.0)
-    assert (found["one", "other"].num_candidates, found["one", "other"].spearman.n) == (3, 2)
-    assert found["one", "-mu"].spearman.value == pytest.approx(0.8)
+    assert rows["one", "other"].spearman.value == pytest.approx(1.0)
+    assert (rows["one", "other"].num_candidates, rows["one", "other"].spearman.n) == (3, 2)
+    assert rows["one", "-mu"].spearman.value == pytest.approx(0.8)
 
 
 def test_pools_without_other_scorers_have_no_agreement(make_pool):
@@ -431,14 +433,14 @@ def test_transfer_compares_on_the_problems_that_all_cover(make_pool):
         ScoredRun(source="A", target="U", pools=scored(make_pool, (1.0, 1.0))),
     ]
 
-    found = transfer(runs, title="t", num_bootstrap=100)
+    matrix = transfer(runs, title="t", num_bootstrap=100)
 
-    assert (found.sources, found.targets) == (("A", "B"), ("T", "U"))
-    assert (found.cell("A", "T").by_mu.pass_at_1.value, found.cell("A", "T").by_mu.pass_at_1.n) == (1.0, 2)
-    assert (found.cell("B", "T").by_mu.pass_at_1.value, found.cell("B", "T").by_mu.lift.value) == (0.5, 0.0)
-    assert found.cell("B", "U") is None
-    assert [(row.one, row.difference.value) for row in found.comparisons] == [("B on T", -0.5)]
-    assert found.random["U"].value == 0.5
+    assert (matrix.sources, matrix.targets) == (("A", "B"), ("T", "U"))
+    assert (matrix.cell("A", "T").by_mu.pass_at_1.value, matrix.cell("A", "T").by_mu.pass_at_1.n) == (1.0, 2)
+    assert (matrix.cell("B", "T").by_mu.pass_at_1.value, matrix.cell("B", "T").by_mu.lift.value) == (0.5, 0.0)
+    assert matrix.cell("B", "U") is None
+    assert [(row.one, row.difference.value) for row in matrix.comparisons] == [("B on T", -0.5)]
+    assert matrix.random["U"].value == 0.5
 
 
 def test_an_exact_constraint_of_the_target_is_no_merit_of_the_source(make_pool):
@@ -465,11 +467,11 @@ def test_a_training_pool_by_generator(make_pool):
         make_pool((1, {"generator": "g"}), problem_id="q"),
     ]
 
-    found = training_pool(Stack.of(pools), num_bootstrap=100, seed=0)
+    training = training_pool(Stack.of(pools), num_bootstrap=100, seed=0)
 
-    assert (found.num_problems, found.accuracy.value) == (2, pytest.approx(2 / 3))
-    assert {name: value.value for name, value in found.by_generator.items()} == {"g": 0.75, "h": 0.0}
-    assert found.best_quarter == {}
+    assert (training.num_problems, training.accuracy.value) == (2, pytest.approx(2 / 3))
+    assert {name: value.value for name, value in training.by_generator.items()} == {"g": 0.75, "h": 0.0}
+    assert training.best_quarter == {}
     assert training_pool(Stack.of([]), num_bootstrap=100, seed=0) is None
 
 
@@ -488,9 +490,9 @@ def test_a_training_pool_may_have_energies_of_different_numbers_of_adapters(make
 def test_a_training_pool_of_plans_by_the_best_quarter(make_pool):
     rows = [(0, {"generator": name}) for name in "gghh"]
 
-    found = training_pool(Stack.of([make_pool(*rows, violations=[0.4, 0.1, 0.3, 0.2])]), num_bootstrap=100, seed=0)
+    training = training_pool(Stack.of([make_pool(*rows, violations=[0.4, 0.1, 0.3, 0.2])]), num_bootstrap=100, seed=0)
 
-    assert {name: value.value for name, value in found.best_quarter.items()} == {"g": 0.5, "h": 0.0}
+    assert {name: value.value for name, value in training.best_quarter.items()} == {"g": 0.5, "h": 0.0}
 
 
 def test_the_variance_of_two_adapters_that_weigh_the_constraint_differently(make_pool):
@@ -498,12 +500,12 @@ def test_the_variance_of_two_adapters_that_weigh_the_constraint_differently(make
     constraint are -0.5, 0.5 and -1.5, 1.5, the rest 0.5 and 1.5 for both candidates: variance 0.25 each."""
     pool = make_pool((1, {"members": (0.0, 0.0)}), (0, {"members": (1.0, 3.0), "penalty": 1.0}))
 
-    found = variance_partition(Stack.of([pool]), lambda_=2.0, bootstrap=bootstrap([pool]))
+    partition = variance_partition(Stack.of([pool]), lambda_=2.0, bootstrap=bootstrap([pool]))
 
-    assert found.slopes == (1.0, 3.0)
-    assert (found.num_problems, found.num_candidates, found.variance.value) == (1, 2, 0.5)
-    assert (found.quality.value, found.constraint.value, found.covariance.value) == (0.5, 0.5, 0.0)
-    assert found.identity_error < 1e-12
+    assert partition.slopes == (1.0, 3.0)
+    assert (partition.num_problems, partition.num_candidates, partition.variance.value) == (1, 2, 0.5)
+    assert (partition.quality.value, partition.constraint.value, partition.covariance.value) == (0.5, 0.5, 0.0)
+    assert partition.identity_error < 1e-12
 
 
 def test_adapters_that_agree_about_the_constraint_have_no_variance_of_it(make_pool):
@@ -515,10 +517,10 @@ def test_adapters_that_agree_about_the_constraint_have_no_variance_of_it(make_po
         make_pool((1, {"members": (5.0, 9.0)}), (0, {"members": (1.0, 2.0)}), problem_id="the same penalty"),
     ]  # fmt: skip
 
-    found = variance_partition(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
+    partition = variance_partition(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
 
-    assert (found.quality.value, found.constraint.value, found.slopes) == (1.0, 0.0, (2.0, 2.0))
-    assert (found.num_problems, found.num_candidates) == (1, 2)
+    assert (partition.quality.value, partition.constraint.value, partition.slopes) == (1.0, 0.0, (2.0, 2.0))
+    assert (partition.num_problems, partition.num_candidates) == (1, 2)
 
 
 def test_no_partition_with_one_adapter_or_without_a_constraint_that_tells_apart(make_pool):
@@ -542,15 +544,15 @@ def test_a_judges_rating_of_our_picks_beside_the_oracles(make_pool):
         ),
     ]  # fmt: skip
 
-    (found,) = rated_picks(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
+    (ratings,) = rated_picks(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
 
-    assert (found.ours.value, found.oracle.value, found.random.value) == (4.5, 3.75, 3.0)
-    assert (found.ours_minus_oracle.value, found.ours_minus_oracle.n) == (0.75, 2)
+    assert (ratings.ours.value, ratings.oracle.value, ratings.random.value) == (4.5, 3.75, 3.0)
+    assert (ratings.ours_minus_oracle.value, ratings.ours_minus_oracle.n) == (0.75, 2)
 
 
 def test_without_violation_scores_the_oracles_picks_are_the_correct_ones(make_pool):
     pool = make_pool((1, {"members": (1.0,)}), (0, {"members": (0.0,)}), scores={"judge": [5, math.nan]})
 
-    (found,) = rated_picks(Stack.of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]))
+    (ratings,) = rated_picks(Stack.of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]))
 
-    assert (found.oracle.value, found.ours.value, found.ours_minus_oracle.n) == (5.0, None, 0)
+    assert (ratings.oracle.value, ratings.ours.value, ratings.ours_minus_oracle.n) == (5.0, None, 0)

@@ -56,14 +56,14 @@ def test_a_single_adapter_has_no_sigma(compared):
 
 
 def test_the_difference_is_paired_over_the_problems(compared):
-    found = compared.comparison("alone", "whole", "mu")
-    assert (found.difference.value, found.difference.n, found.only_other) == (-0.75, 8, 6.0)
-    assert found.test == "McNemar, exact"
+    comparison = compared.comparison("alone", "whole", "mu")
+    assert (comparison.difference.value, comparison.difference.n, comparison.only_other) == (-0.75, 8, 6.0)
+    assert comparison.test == "McNemar, exact"
 
 
 def test_a_variant_on_fewer_problems_is_compared_on_these(several, single):
-    found = variant_study([scored("whole", several), scored("alone", single[:4])], title="", num_bootstrap=100)
-    assert found.comparison("alone", "whole", "E").difference.n == 4
+    study = variant_study([scored("whole", several), scored("alone", single[:4])], title="", num_bootstrap=100)
+    assert study.comparison("alone", "whole", "E").difference.n == 4
 
 
 def test_how_much_of_sigma_moves_with_the_constraint(make_pool):
@@ -91,8 +91,8 @@ def reproduced(several, single, compared):
     return reproduction(studies, transfers=[matrix], variants=[compared], command="raydebm reproduce")
 
 
-def cell(found, label, row, column="GSM8K"):
-    table = next(table for table in found.tables if table.label == label)
+def cell(reproduced, label, row, column="GSM8K"):
+    table = next(table for table in reproduced.tables if table.label == label)
     return dict(table.rows)[row][table.columns.index(column)]
 
 
@@ -113,9 +113,9 @@ def test_tables_of_one_generator_and_several_are_filled(reproduced, label, row, 
 
 def test_without_a_scorer_of_one_generator_the_cells_say_what_makes_one(several):
     whole = studied(several, policy=Policy(), config=EvaluationConfig(num_bootstrap=100), task="gsm8k", name="whole")
-    found = cell(reproduction([whole]), "tab:cross_pool", "Single-train, single-test")
-    assert found.measured is None
-    assert "a variant with one of the recipe's `generators` makes one" in found.reason
+    absent = cell(reproduction([whole]), "tab:cross_pool", "Single-train, single-test")
+    assert absent.measured is None
+    assert "a variant with one of the recipe's `generators` makes one" in absent.reason
 
 
 def test_variants_survive_json(reproduced):

@@ -29,7 +29,7 @@ def entry(name, correct, *, group="baseline", violation=None):
 def certainty(correct, **signals):
     values = np.array(correct, dtype=float)
     return Certainty(
-        signals=tuple(Signal(name, "", np.array(found, dtype=float)) for name, found in signals.items()),
+        signals=tuple(Signal(name, "", np.array(column, dtype=float)) for name, column in signals.items()),
         correct=values,
         violation=np.full(len(values), math.nan),
         reliabilities=(),
@@ -75,11 +75,11 @@ def test_each_fold_has_its_own_value_and_their_spread_is_the_sample_deviation(tw
 
 
 def test_selectors_are_compared_over_the_problems_of_all_folds(two):
-    found = {(row.one, row.other): row for row in summarise(*two).comparisons}["ours", "majority vote"]
+    comparison = {(row.one, row.other): row for row in summarise(*two).comparisons}["ours", "majority vote"]
 
     # The vote is right on p and s, ours on p and q.
-    assert (found.only_one, found.only_other, found.difference.n) == (1, 1, 5)
-    assert found.p_value == 1.0
+    assert (comparison.only_one, comparison.only_other, comparison.difference.n) == (1, 1, 5)
+    assert comparison.p_value == 1.0
 
 
 def test_the_order_of_the_folds_changes_nothing(two):
@@ -87,19 +87,19 @@ def test_the_order_of_the_folds_changes_nothing(two):
 
 
 def test_a_selector_that_a_fold_lacks_counts_on_the_other_and_is_named():
-    found = summarise(part(0, "pqr", [1, 1, 0], extra=[entry("judge", [1, 1, 0])]), part(1, "st", [0, 0]))
+    fold_summary = summarise(part(0, "pqr", [1, 1, 0], extra=[entry("judge", [1, 1, 0])]), part(1, "st", [0, 0]))
 
-    row = found.row("judge")
+    row = fold_summary.row("judge")
     assert (row.overall.pass_at_1.value, row.overall.pass_at_1.n) == (pytest.approx(2 / 3), 3)
     assert row.by_fold == (pytest.approx(2 / 3), None)
-    assert found.absent == {"judge": (1,)}
-    assert "judge in 1" in fold_tables(found)[0].caption
+    assert fold_summary.absent == {"judge": (1,)}
+    assert "judge in 1" in fold_tables(fold_summary)[0].caption
 
 
 def test_a_selector_of_a_later_fold_stands_where_it_stood_there():
     joined = join_folds([part(0, "pq", [1, 1]), part(1, "st", [0, 0], extra=[entry("judge", [1, 1])])])
 
-    assert [found.name for found in joined.entries] == ["random", "majority vote", "judge", "ours", "oracle"]
+    assert [selector.name for selector in joined.entries] == ["random", "majority vote", "judge", "ours", "oracle"]
     assert np.isnan(joined.entries[2].correct).tolist() == [True, True, False, False]
 
 
@@ -123,12 +123,12 @@ def test_every_seed_needs_every_fold_once(parts):
 
 
 def test_with_several_seeds_a_problem_counts_by_its_mean_over_them():
-    found = summarise(
+    fold_summary = summarise(
         part(0, "pq", [1, 1]), part(1, "st", [0, 0]), part(0, "pq", [1, 0], seed=1), part(1, "st", [0, 0], seed=1)
     )
 
-    row = found.row("ours")
-    assert found.seeds == (0, 1)
+    row = fold_summary.row("ours")
+    assert fold_summary.seeds == (0, 1)
     assert row.overall.pass_at_1.value == pytest.approx((1 + 0.5) / 4)
     assert row.overall.by_seed == (0.5, 0.25)
     assert row.by_fold == (0.75, 0.0)
@@ -144,24 +144,24 @@ def test_folds_of_two_seeds_are_not_joined():
 
 def test_a_signal_is_ranked_over_all_problems_as_it_is():
     """Within each fold the signal is perfect; the second fold's scale puts its wrong selection above all others."""
-    found = summarise(
+    fold_summary = summarise(
         part(0, "pq", [1, 0], about=certainty([1, 0], margin=[2, 1])),
         part(1, "st", [1, 0], about=certainty([1, 0], margin=[20, 10])),
     )
 
-    (row,) = found.signals
+    (row,) = fold_summary.signals
     # Right: 2 and 20; wrong: 1 and 10. Of four pairs only (2, 10) is in the wrong order.
     assert row.overall.auroc.value == pytest.approx(3 / 4)
     assert row.auroc_by_fold == (1.0, 1.0)
 
 
 def test_a_signal_that_is_the_same_within_a_fold_still_tells_folds_apart():
-    found = summarise(
+    fold_summary = summarise(
         part(0, "pq", [1, 1], about=certainty([1, 1], penalty=[0, 0])),
         part(1, "st", [1, 0], about=certainty([1, 0], penalty=[-1, -1])),
     )
 
-    (row,) = found.signals
+    (row,) = fold_summary.signals
     # Right: 0, 0, -1; wrong: -1. Two pairs in order, one tie.
     assert row.overall.auroc.value == pytest.approx(2.5 / 3)
     assert row.auroc_by_fold == (None, 0.5)
@@ -174,25 +174,25 @@ def test_a_signal_that_is_the_same_for_all_problems_is_left_out():
 
 
 def test_the_least_certain_fifth_is_one_of_all_problems():
-    found = summarise(
+    fold_summary = summarise(
         part(0, "pqr", [1, 1, 1], about=certainty([1, 1, 1], margin=[5, 4, 3])),
         part(1, "st", [1, 0], about=certainty([1, 0], margin=[2, 1])),
     )
 
-    (row,) = found.signals
+    (row,) = fold_summary.signals
     assert row.overall.right_at_80.value == 1.0
     assert row.overall.gain_at_80.value == pytest.approx(1 / 5)
     assert row.auroc_by_fold == (None, 1.0)
 
 
 def test_a_signal_that_a_fold_lacks_says_nothing_there():
-    found = summarise(
+    fold_summary = summarise(
         part(0, "pq", [1, 0], about=certainty([1, 0], margin=[2, 1])),
         part(1, "st", [1, 0], about=certainty([1, 0], share=[2, 1])),
     )
 
-    assert {row.overall.name: row.overall.auroc.n for row in found.signals} == {"margin": 2, "share": 2}
-    assert found.absent == {"margin": (1,), "share": (0,)}
+    assert {row.overall.name: row.overall.auroc.n for row in fold_summary.signals} == {"margin": 2, "share": 2}
+    assert fold_summary.absent == {"margin": (1,), "share": (0,)}
 
 
 def test_folds_without_energies_have_no_signals(two):
@@ -202,12 +202,12 @@ def test_folds_without_energies_have_no_signals(two):
 
 @pytest.mark.parametrize("name", ["confidence", "learned certainty"])
 def test_the_calibration_of_a_confidence_is_over_the_problems_of_all_folds(name):
-    found = summarise(
+    fold_summary = summarise(
         part(0, "pq", [1, 0], about=certainty([1, 0], **{name: [0.9, 0.2]})),
         part(1, "st", [1, 0], about=certainty([1, 0], **{name: [0.6, 0.4]})),
     )
 
-    (row,) = found.confidence
+    (row,) = fold_summary.confidence
     assert (row.name, row.ece.n) == (name, 4)
     assert row.ece.value == pytest.approx((0.1 + 0.2 + 0.4 + 0.4) / 4)
 
@@ -271,8 +271,8 @@ def test_every_row_of_every_table_is_as_long_as_its_headers(with_confidence):
 
 
 def test_the_documents_hold_the_same_numbers(with_confidence, tmp_path):
-    found = summarise(*with_confidence)
-    address = write_folds(found, with_confidence, RunDir(str(tmp_path)), command="raydebm seeds --folds 2")
+    fold_summary = summarise(*with_confidence)
+    address = write_folds(fold_summary, with_confidence, RunDir(str(tmp_path)), command="raydebm seeds --folds 2")
 
     folder = tmp_path / "folds"
     assert address == str(folder / "report.html")
@@ -309,14 +309,14 @@ def test_the_tables_by_problem_have_each_problem_once_per_selector(with_confiden
 
 def test_where_there_is_a_violation_score_it_decides():
     def of(fold, ids, violation):
-        found = part(fold, ids, [0, 0])
-        entries = [replace(e, violation=np.array([0.5, 0.5])) for e in found.training.entries]
+        fold_training = part(fold, ids, [0, 0])
+        entries = [replace(e, violation=np.array([0.5, 0.5])) for e in fold_training.training.entries]
         entries[2] = replace(entries[2], violation=np.array(violation))
-        return replace(found, training=replace(found.training, entries=entries))
+        return replace(fold_training, training=replace(fold_training.training, entries=entries))
 
-    found = summarise(of(0, "pq", [0.1, 0.3]), of(1, "st", [0.1, 0.1]))
+    fold_summary = summarise(of(0, "pq", [0.1, 0.3]), of(1, "st", [0.1, 0.1]))
 
-    assert found.is_continuous
-    assert found.row("ours").by_fold == (pytest.approx(0.2), pytest.approx(0.1))
-    assert "mean violation of each fold" in document(found, command="c").markdown()
-    assert "Mean violation (lower is better): mu + lambda E 0.150" in summary(found)
+    assert fold_summary.is_continuous
+    assert fold_summary.row("ours").by_fold == (pytest.approx(0.2), pytest.approx(0.1))
+    assert "mean violation of each fold" in document(fold_summary, command="c").markdown()
+    assert "Mean violation (lower is better): mu + lambda E 0.150" in summary(fold_summary)

@@ -65,39 +65,39 @@ def test_the_gap_closed_is_that_of_the_means(two):
 
 def test_ours_is_compared_problem_by_problem(two):
     assert two.row("majority vote").ours_minus.value == pytest.approx((0 + 0.5 + 0) / 3)
-    found = {(row.one, row.other): row for row in two.comparisons}
-    assert set(found) == {("ours", "random"), ("ours", "majority vote")}
-    assert found["ours", "majority vote"].difference.n == 3
+    comparisons = {(row.one, row.other): row for row in two.comparisons}
+    assert set(comparisons) == {("ours", "random"), ("ours", "majority vote")}
+    assert comparisons["ours", "majority vote"].difference.n == 3
 
 
 def test_trainings_may_have_different_test_problems():
-    found = summarise(training(0, [1, 1, 0]), training(1, [0, 0], problem_ids=("q", "s")))
+    seed_summary = summarise(training(0, [1, 1, 0]), training(1, [0, 0], problem_ids=("q", "s")))
     # p: 1; q: mean of 1 and 0; r: 0; s: 0.
-    assert found.num_problems == 4
-    assert found.row("ours").pass_at_1.value == pytest.approx(1.5 / 4)
+    assert seed_summary.num_problems == 4
+    assert seed_summary.row("ours").pass_at_1.value == pytest.approx(1.5 / 4)
 
 
 def test_a_problem_without_a_value_in_one_training_counts_by_the_other():
-    found = summarise(training(0, [1, math.nan, 0]), training(1, [1, 1, 0]))
-    assert found.row("ours").pass_at_1.value == pytest.approx(2 / 3)
+    seed_summary = summarise(training(0, [1, math.nan, 0]), training(1, [1, 1, 0]))
+    assert seed_summary.row("ours").pass_at_1.value == pytest.approx(2 / 3)
 
 
 def test_two_selectors_are_compared_within_the_trainings_that_have_both():
     """On q ours is right, then unlabeled, and the judge right, then wrong: the one pair that there is differs by 0."""
-    found = summarise(
+    seed_summary = summarise(
         training(0, [1, 1, 0], extra=[entry("judge", [1, 1, 0])]),
         training(1, [1, math.nan, 0], extra=[entry("judge", [1, 0, 0])]),
     )
-    assert found.row("judge").ours_minus.value == 0
-    (compared,) = [row for row in found.comparisons if row.other == "judge"]
+    assert seed_summary.row("judge").ours_minus.value == 0
+    (compared,) = [row for row in seed_summary.comparisons if row.other == "judge"]
     assert (compared.difference.value, compared.only_one) == (0, 0)
     # Over the same pairs random is 0.5 and the oracle 1: ours gains 0.5, 0.5 and -0.5 of three times 0.5.
-    assert found.row("ours").gap_closed.value == pytest.approx(0.5 / 1.5)
+    assert seed_summary.row("ours").gap_closed.value == pytest.approx(0.5 / 1.5)
 
 
 def test_a_selector_that_one_training_lacks_is_left_out():
-    found = summarise(training(0, [1, 1, 0], extra=[entry("judge", [1, 1, 1])]), training(1, [1, 0, 0]))
-    assert found.row("judge") is None
+    seed_summary = summarise(training(0, [1, 1, 0], extra=[entry("judge", [1, 1, 1])]), training(1, [1, 0, 0]))
+    assert seed_summary.row("judge") is None
 
 
 def test_where_there_is_a_violation_score_it_decides():
@@ -109,13 +109,13 @@ def test_where_there_is_a_violation_score_it_decides():
         ]
         return Training(seed=seed, problem_ids=("p", "q"), entries=entries)
 
-    found = summarise(of(0, [0.1, 0.3]), of(1, [0.1, 0.1]))
-    row = found.row("ours")
-    assert found.is_continuous
+    seed_summary = summarise(of(0, [0.1, 0.3]), of(1, [0.1, 0.1]))
+    row = seed_summary.row("ours")
+    assert seed_summary.is_continuous
     assert row.mean_violation.value == pytest.approx(0.15)
     assert row.by_seed == (pytest.approx(0.2), pytest.approx(0.1))
     assert row.gap_closed.value == pytest.approx(0.35 / 0.4)
-    assert found.row("random").ours_minus.value == pytest.approx(0.35)
+    assert seed_summary.row("random").ours_minus.value == pytest.approx(0.35)
 
 
 @pytest.mark.parametrize("seeds", [(0,), (1, 1)])
@@ -131,8 +131,8 @@ def test_every_row_of_every_table_is_as_long_as_its_headers(two):
 
 
 def test_the_summary_names_what_is_worse_and_what_is_not_distinguished():
-    found = summarise(*(training(seed, [1, 1, 1]) for seed in range(2)))
-    text = summary(found)
+    seed_summary = summarise(*(training(seed, [1, 1, 1]) for seed in range(2)))
+    text = summary(seed_summary)
     assert "2 trainings on 3 test problems of task gsm8k" in text
     assert "mu + lambda E 100.0 [29.2, 100.0]" in text
     assert "Better than: random" in text
@@ -151,8 +151,9 @@ def test_the_documents_hold_the_same_numbers(two, tmp_path):
 def certainty(signal, correct, *, violation=None, name="sigma"):
     values = np.array(correct, dtype=float)
     damage = np.full(len(values), math.nan) if violation is None else np.array(violation, dtype=float)
-    found = Signal(name, "", np.array(signal, dtype=float))
-    return Certainty(signals=(found,), correct=values, violation=damage, reliabilities=())
+    return Certainty(
+        signals=(Signal(name, "", np.array(signal, dtype=float)),), correct=values, violation=damage, reliabilities=()
+    )
 
 
 FIVE = ("p", "q", "r", "s", "t")

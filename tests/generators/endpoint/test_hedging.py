@@ -41,43 +41,43 @@ def race(run_virtually):
         hedging = hedging or Hedging(after, on_repeat=repeats.append)
 
         async def work():
-            found = await hedging.first_of(endpoint, has_place=lambda: has_place)
-            return found, asyncio.get_running_loop().time()
+            answer = await hedging.first_of(endpoint, has_place=lambda: has_place)
+            return answer, asyncio.get_running_loop().time()
 
-        found, ended_s = run_virtually(work())
-        return found, ended_s, endpoint, repeats
+        answer, ended_s = run_virtually(work())
+        return answer, ended_s, endpoint, repeats
 
     return run
 
 
 def test_a_quick_request_is_sent_once(race):
-    found, ended_s, endpoint, repeats = race((0.5, "first"))
+    answer, ended_s, endpoint, repeats = race((0.5, "first"))
 
-    assert (found, ended_s, endpoint.num_called, repeats) == ("first", 0.5, 1, [])
+    assert (answer, ended_s, endpoint.num_called, repeats) == ("first", 0.5, 1, [])
 
 
 def test_a_slow_request_is_sent_again_and_the_first_answer_counts(race):
-    found, ended_s, endpoint, repeats = race((60, "first"), (2, "second"))
+    answer, ended_s, endpoint, repeats = race((60, "first"), (2, "second"))
 
-    assert (found, ended_s, repeats) == ("second", 3.0, [True])
+    assert (answer, ended_s, repeats) == ("second", 3.0, [True])
     assert endpoint.num_cancelled == 1
 
 
 def test_the_first_request_may_still_win(race):
-    found, ended_s, endpoint, repeats = race((1.5, "first"), (60, "second"))
+    answer, ended_s, endpoint, repeats = race((1.5, "first"), (60, "second"))
 
-    assert (found, ended_s, endpoint.num_cancelled, repeats) == ("first", 1.5, 1, [False])
+    assert (answer, ended_s, endpoint.num_cancelled, repeats) == ("first", 1.5, 1, [False])
 
 
 def test_of_answers_at_the_same_moment_the_first_requests_counts(race):
-    found, _, _, _ = race((3, "first"), (2, "second"))
+    answer, _, _, _ = race((3, "first"), (2, "second"))
 
-    assert found == "first"
+    assert answer == "first"
 
 
 def test_a_failure_counts_only_when_the_other_one_failed_too(race):
-    found, ended_s, _, _ = race((1.5, OSError("first")), (2, "second"))
-    assert (found, ended_s) == ("second", 3.0)
+    answer, ended_s, _, _ = race((1.5, OSError("first")), (2, "second"))
+    assert (answer, ended_s) == ("second", 3.0)
 
     with pytest.raises(OSError, match="first"):
         race((60, OSError("first")), (2, OSError("second")))
@@ -154,8 +154,8 @@ def test_a_candidate_is_the_same_whichever_request_answered(ask, run_virtually, 
 
     async def work():
         generator = generator_on(transport)
-        found = [candidate async for candidate in generator.stream([request], hedge=hedge)]
-        return found, asyncio.get_running_loop().time()
+        candidates = [candidate async for candidate in generator.stream([request], hedge=hedge)]
+        return candidates, asyncio.get_running_loop().time()
 
     (candidate,), time_s = run_virtually(work())
     assert (candidate.text, candidate.candidate_id, candidate.cost_usd) == ("42", request.candidate_id, 0.25)

@@ -71,8 +71,8 @@ def played(run_virtually, ask):
     ids=["late", "late-once", "lost", "busy", "late-once-among-others", "late-twice"],
 )
 def test_a_late_reply_is_asked_for_once_more_and_other_failures_oftener(played, results, text, num_posted):
-    candidate, found = played(*results)
-    assert (candidate.text, found) == (text, num_posted)
+    candidate, num_sent = played(*results)
+    assert (candidate.text, num_sent) == (text, num_posted)
 
 
 def test_max_retries_bounds_late_replies_too(played):

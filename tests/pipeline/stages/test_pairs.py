@@ -17,8 +17,10 @@ def labelled(problem_ids, *, labels_of=None):
 
 
 def pools(problem_ids):
-    found = pools_as_complete(labelled(problem_ids), Counter(problem_ids))
-    return [(name, [one.candidate_id for one in candidates], len(labels)) for name, candidates, labels in found]
+    labelled_pools = pools_as_complete(labelled(problem_ids), Counter(problem_ids))
+    return [
+        (name, [one.candidate_id for one in candidates], len(labels)) for name, candidates, labels in labelled_pools
+    ]
 
 
 def test_a_problem_is_complete_with_its_last_candidate():

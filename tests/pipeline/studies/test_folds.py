@@ -179,8 +179,8 @@ def test_a_judges_key_is_missed_before_anything_is_drawn(tmp_path, monkeypatch):
 def labels(**verdicts):
     return [
         Label(candidate_id=f"{problem_id}{index}", problem_id=problem_id, verdict=verdict)
-        for problem_id, found in verdicts.items()
-        for index, verdict in enumerate(found)
+        for problem_id, problem_verdicts in verdicts.items()
+        for index, verdict in enumerate(problem_verdicts)
     ]
 
 
@@ -226,8 +226,10 @@ def test_a_fold_that_has_nothing_to_train_on_is_named(finished, tmp_path):
     run = RunDir(str(tmp_path))
     verdicts = {name: (YES, NO)[index % 2] for index, name in enumerate(sorted(finished[0].problems()))}
     one_sided = [
-        Label(candidate_id=found.candidate_id, problem_id=found.problem_id, verdict=verdicts[found.problem_id])
-        for found in finished[0].run.candidates()
+        Label(
+            candidate_id=candidate.candidate_id, problem_id=candidate.problem_id, verdict=verdicts[candidate.problem_id]
+        )
+        for candidate in finished[0].run.candidates()
     ]
     run.write_labels(one_sided)
     with pytest.raises(PoolError, match="fold 0 of 2: nothing to pair"):

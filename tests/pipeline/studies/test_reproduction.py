@@ -62,8 +62,8 @@ def pipelines(finished, reward_model, tmp_path_factory):
 @pytest.fixture(scope="module")
 def report(pipelines, tmp_path_factory):
     folder = tmp_path_factory.mktemp("reproduction")
-    found, address = reproduce(pipelines, run=RunDir(str(folder)), with_transfer=True, transfer_problems=3)
-    return found, address, folder
+    reproduction, address = reproduce(pipelines, run=RunDir(str(folder)), with_transfer=True, transfer_problems=3)
+    return reproduction, address, folder
 
 
 def test_the_report_is_where_it_says(report):
@@ -73,29 +73,29 @@ def test_the_report_is_where_it_says(report):
 
 
 def test_both_runs_are_in_the_report(report):
-    found, _, _ = report
-    text = json.dumps(found.to_json())
+    reproduction, _, _ = report
+    text = json.dumps(reproduction.to_json())
     assert "tiny (knights_knaves)" in text
     assert "again (knights_knaves)" in text
 
 
 def test_every_pair_of_runs_has_a_transfer_cell(report):
-    found, _, _ = report
-    (matrix,) = found.transfers
+    reproduction, _, _ = report
+    (matrix,) = reproduction.transfers
     assert len(matrix.sources) == len(matrix.targets) == 2
 
 
 def test_the_same_scorer_transfers_to_what_it_scored_itself(report, pipelines):
     """Both names are one run, so the transferred energies must be the run's own."""
-    found, _, _ = report
-    (matrix,) = found.transfers
+    reproduction, _, _ = report
+    (matrix,) = reproduction.transfers
     values = {(cell.source, cell.target): cell.by_mu.pass_at_1.value for cell in matrix.cells}
     assert len(set(values.values())) == 1
 
 
 def test_transfer_is_limited_to_some_test_problems(report):
-    found, _, _ = report
-    (matrix,) = found.transfers
+    reproduction, _, _ = report
+    (matrix,) = reproduction.transfers
     assert {cell.by_mu.pass_at_1.n for cell in matrix.cells} == {3}
 
 
@@ -117,9 +117,9 @@ def test_scores_are_not_made_twice(report, pipelines):
 
 def test_confounding_has_probes_and_an_ablation(finished):
     pipeline, _, _ = finished
-    found, address = confounding(pipeline)
-    assert found.probes
-    assert found.ablation
+    report, address = confounding(pipeline)
+    assert report.probes
+    assert report.ablation
     assert address.endswith("confounding/report.html")
 
 
@@ -143,24 +143,24 @@ def test_correct_answers_are_rewritten_by_a_model_that_is_shown_a_style(finished
     writer = OpenAIGenerator(name="writer", model="m", base_url=url, api_key_env=None)
     pools = evaluated_pools(pipeline, "test")
     sources = [
-        item.candidate.generator
+        scored.candidate.generator
         for pool in pools
-        for item, right in zip(pool.candidates, pool.correct, strict=False)
+        for scored, right in zip(pool.candidates, pool.correct, strict=False)
         if right == 1
     ]
     source = max(set(sources), key=sources.count)
     settings = ConfoundingConfig(swap=(source,), rewriter=writer, num_examples=1)
     swapped = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"confounding": settings}))
 
-    found, _ = confounding(swapped)
+    report, _ = confounding(swapped)
     num_asked = len(asked)
     again, _ = confounding(swapped)
 
-    (result,) = found.swaps
+    (result,) = report.swaps
     assert result.source == source
     assert all(row.num_asked and row.num_failed == 0 for row in result.rows)
-    assert num_asked == len({item.candidate_id for item in result.texts}) * len({item.style for item in result.texts})
-    assert (len(asked), again.swaps) == (num_asked, found.swaps), "a second report asks nobody"
+    assert num_asked == len({text.candidate_id for text in result.texts}) * len({text.style for text in result.texts})
+    assert (len(asked), again.swaps) == (num_asked, report.swaps), "a second report asks nobody"
 
 
 @pytest.fixture(scope="module")
@@ -188,13 +188,13 @@ def test_a_report_shows_a_run_before_and_after_its_repair(repaired, tmp_path):
     pipeline = repaired
     assert [each.is_repaired for each in with_repairs([pipeline])] == [False, True]
 
-    found, _ = reproduce([pipeline], run=RunDir(str(tmp_path)))
+    reproduction, _ = reproduce([pipeline], run=RunDir(str(tmp_path)))
 
-    assert [(study.name, study.repaired) for study in found.studies] == [
+    assert [(study.name, study.repaired) for study in reproduction.studies] == [
         ("tiny (knights_knaves)", False),
         ("tiny, repaired (knights_knaves)", True),
     ]
-    assert set(found.sections[-1].picks[0].shares) == {"before", "after"}
+    assert set(reproduction.sections[-1].picks[0].shares) == {"before", "after"}
 
 
 def test_repair_needs_a_folder_for_the_new_checkpoint(finished):

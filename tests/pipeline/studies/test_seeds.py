@@ -68,9 +68,11 @@ def test_requests_that_failed_are_asked_again_on_demand(tmp_path, monkeypatch):
     asked = {"kind": "openai", "name": "g", "model": "m", "api_key_env": "SEEDS_KEY"}
     recipe, run = recipe_of(tmp_path, generators=[asked]), RunDir(str(tmp_path))
     pipelines = [Pipeline(recipe=_with_seed(recipe, seed, run)) for seed in (5, 6)]
-    for found in pipelines:
-        found.run.finish("candidates", new_manifest("candidates", found.recipe, found.run, facts={"num_failed": 1}))
+    for pipeline in pipelines:
+        pipeline.run.finish(
+            "candidates", new_manifest("candidates", pipeline.recipe, pipeline.run, facts={"num_failed": 1})
+        )
 
     with pytest.raises(MissingKeyError, match="SEEDS_KEY"):
         train_seeds(recipe, [5, 6], run=run, retry_failed=True)
-    assert [found.run.manifest("candidates") for found in pipelines] == [None, None]
+    assert [pipeline.run.manifest("candidates") for pipeline in pipelines] == [None, None]

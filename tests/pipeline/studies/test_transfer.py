@@ -12,11 +12,11 @@ def scorer(task, folder):
     return SimpleNamespace(run=RunDir(folder), recipe=SimpleNamespace(task=SimpleNamespace(name=task)))
 
 
-@pytest.mark.parametrize(("task", "kept"), [("taco", "/runs/one/repair"), ("knights_knaves", "/runs/one")])
-def test_of_a_scorer_and_its_repair_the_one_that_the_paper_shows(task, kept):
+@pytest.mark.parametrize(("task", "root"), [("taco", "/runs/one/repair"), ("knights_knaves", "/runs/one")])
+def test_of_a_scorer_and_its_repair_the_one_that_the_paper_shows(task, root):
     chosen = _as_published([scorer(task, "/runs/one"), scorer(task, "/runs/one/repair")])
 
-    assert [pipeline.run.root for pipeline in chosen] == [kept]
+    assert [pipeline.run.root for pipeline in chosen] == [root]
 
 
 def test_a_scorer_that_was_not_repaired_takes_part():

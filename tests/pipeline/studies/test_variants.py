@@ -42,13 +42,13 @@ def report(run, tmp_path_factory):
     folder, stages = tmp_path_factory.mktemp("reproduction"), []
     # As on a cluster of our own, which saves a helper process for every adapter.
     with mock.patch("raydebm.distributed.train.is_own_cluster", return_value=True):
-        found, _ = reproduce([replace(run, on_stage=stages.append)], run=RunDir(str(folder)))
-    return found, stages, folder
+        reproduction, _ = reproduce([replace(run, on_stage=stages.append)], run=RunDir(str(folder)))
+    return reproduction, stages, folder
 
 
 def test_the_run_its_variants_and_its_repair_are_studied(report):
-    found, _, _ = report
-    assert [study.name for study in found.studies] == [
+    reproduction, _, _ = report
+    assert [study.name for study in reproduction.studies] == [
         "tiny (knights_knaves)",
         "tiny, repaired (knights_knaves)",
         "tiny-single (knights_knaves)",
@@ -83,35 +83,35 @@ def test_a_variant_of_the_thresholds_alone_trains_nothing(report, run):
 
 
 def test_each_scorer_is_tested_on_each_pool(report):
-    found, _, _ = report
-    (matrix,) = found.transfers
+    reproduction, _, _ = report
+    (matrix,) = reproduction.transfers
     names = ["tiny (knights_knaves)", "tiny-single (knights_knaves)"]
     assert {(cell.source, cell.target) for cell in matrix.cells} == {(one, two) for one in names for two in names}
 
 
-def cell(found, label, row, column):
-    table = next(table for table in found.tables if table.label == label)
+def cell(reproduction, label, row, column):
+    table = next(table for table in reproduction.tables if table.label == label)
     return dict(table.rows)[row][table.columns.index(column)]
 
 
 def test_the_single_row_is_of_the_scorer_that_was_trained_on_one_generator(report):
-    found, _, _ = report
-    single = next(study for study in found.studies if study.name.startswith("tiny-single"))
-    shown = cell(found, "tab:single_multi", "Single-model EBM", "K&K")
+    reproduction, _, _ = report
+    single = next(study for study in reproduction.studies if study.name.startswith("tiny-single"))
+    shown = cell(reproduction, "tab:single_multi", "Single-model EBM", "K&K")
     assert shown.estimate == single.evaluation.row("ours").pass_at_1
     assert "bo, 2 candidates" in shown.reason
 
 
 def test_the_difference_to_several_generators_is_paired(report):
-    found, _, _ = report
-    (variants,) = found.variants
+    reproduction, _, _ = report
+    (variants,) = reproduction.variants
     comparison = variants.comparison("tiny-single (knights_knaves)", "tiny (knights_knaves)", "E")
-    assert cell(found, "tab:single_multi", "Delta", "K&K").estimate == -comparison.difference
+    assert cell(reproduction, "tab:single_multi", "Delta", "K&K").estimate == -comparison.difference
 
 
 def test_the_variants_stand_in_one_table(report):
-    found, _, folder = report
-    (variants,) = found.variants
+    reproduction, _, folder = report
+    (variants,) = reproduction.variants
     assert [row.num_adapters for row in variants.rows] == [2, 2, 1, 2]
     assert variants.rows[2].generators == ("bo",)
     assert "Variants of tiny (knights_knaves)" in (folder / "reproduction" / "report.md").read_text()

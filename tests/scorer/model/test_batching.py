@@ -29,8 +29,8 @@ def test_a_text_that_fits_exactly_is_not_cut(tokenizer):
 
 def test_the_problem_is_cut_in_its_middle(tokenizer):
     (encoded,) = TextEncoder(tokenizer, max_length=12)([(words(10), words(4, 50))])
-    kept = ids_of(tokenizer, "w0 w1 w2 w8 w9")
-    assert tuple(encoded.ids) == (CLS, *kept, SEP, *ids_of(tokenizer, words(4, 50)), SEP)
+    ids = ids_of(tokenizer, "w0 w1 w2 w8 w9")
+    assert tuple(encoded.ids) == (CLS, *ids, SEP, *ids_of(tokenizer, words(4, 50)), SEP)
     assert encoded.num_truncated == 5
 
 

@@ -26,9 +26,9 @@ def test_the_mean_is_kept():
 
 
 def test_every_element_is_drawn_by_itself():
-    kept = (dropped(0.5) != 0).float()
-    assert kept.mean(0).std() < 0.04  # of 400 rows: 0.025 expected
-    assert kept.mean(1).std() < 0.035  # of 501 columns: 0.022 expected
+    mask = (dropped(0.5) != 0).float()
+    assert mask.mean(0).std() < 0.04  # of 400 rows: 0.025 expected
+    assert mask.mean(1).std() < 0.035  # of 501 columns: 0.022 expected
 
 
 def test_the_same_seed_draws_the_same_mask_and_the_next_draw_another():

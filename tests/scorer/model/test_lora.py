@@ -103,10 +103,10 @@ def test_merged_weights_give_what_peft_gives(tiny, family, adapter):
     ids = torch.tensor([[1, 7, 8, 2, 9, 2]])
     with torch.no_grad():
         expected = model(input_ids=ids).last_hidden_state
-        found = merged_copy(backbone.encoder, updates, where="test")(input_ids=ids).last_hidden_state
+        merged = merged_copy(backbone.encoder, updates, where="test")(input_ids=ids).last_hidden_state
         plain = backbone.encoder(input_ids=ids).last_hidden_state
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-    assert (found - plain).abs().max() > 1e-2
+    torch.testing.assert_close(merged, expected, atol=1e-5, rtol=1e-5)
+    assert (merged - plain).abs().max() > 1e-2
 
 
 def test_merging_copies_only_the_adapted_matrices(tiny):

@@ -227,11 +227,11 @@ def test_a_small_memory_limit_changes_nothing_but_memory(train, settings, dropou
     """Two-phase gradients, with the same dropout where every micro-batch fits: the curves agree to rounding."""
     adapter = A0.model_copy(update={"dropout": dropout})
     settings = dataclasses.replace(settings, micro_batch_tokens=40, head_dropout=dropout)
-    kept = train("kept", adapter=adapter, settings=settings).record
+    plain = train("kept", adapter=adapter, settings=settings).record
     bytes_per_token = ACTIVATIONS_PER_TOKEN * 32 * 2 * 4
     less = dataclasses.replace(settings, graph_gib=limit * bytes_per_token / 2**30)
     phased = train("phased", adapter=adapter, settings=less).record
-    for first, second in zip(kept.epochs, phased.epochs, strict=True):
+    for first, second in zip(plain.epochs, phased.epochs, strict=True):
         assert second.train_loss == pytest.approx(first.train_loss, rel=1e-4)
         assert second.validation_loss == pytest.approx(first.validation_loss, rel=1e-4)
 

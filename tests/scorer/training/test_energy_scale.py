@@ -23,9 +23,9 @@ def fitted(gaps, *, level=0.0, loss_of=bradley_terry_loss):
 
 def test_the_scale_makes_the_gap_the_log_odds_of_the_order():
     """Three of four pairs are in order by a gap of 1: the log odds are ln 3."""
-    found = fitted([1.0, 1.0, 1.0, -1.0] * 200)
+    fit = fitted([1.0, 1.0, 1.0, -1.0] * 200)
 
-    assert found.scale == pytest.approx(math.log(3), abs=0.003)
+    assert fit.scale == pytest.approx(math.log(3), abs=0.003)
 
 
 def test_a_member_with_larger_numbers_gets_a_smaller_scale():
@@ -35,11 +35,11 @@ def test_a_member_with_larger_numbers_gets_a_smaller_scale():
 
 
 def test_the_offset_is_the_mean_energy_of_the_texts():
-    found = fitted([1.0, -1.0], level=7.0)
+    fit = fitted([1.0, -1.0], level=7.0)
 
-    assert found.offset == pytest.approx(7.0)
-    assert found.scale * (7.0 - found.offset) == pytest.approx(0.0)
-    assert found.shift == pytest.approx(-7.0 * found.scale)
+    assert fit.offset == pytest.approx(7.0)
+    assert fit.scale * (7.0 - fit.offset) == pytest.approx(0.0)
+    assert fit.shift == pytest.approx(-7.0 * fit.scale)
 
 
 def test_the_scale_stays_finite_where_all_pairs_are_in_order():

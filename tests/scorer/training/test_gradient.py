@@ -64,11 +64,11 @@ def pairwise(member):
 @pytest.mark.parametrize("max_graph_bytes", [2.0**30, 0.0], ids=["graphs-kept", "two-phases"])
 def test_the_gradient_is_that_of_the_pairs_one_by_one(tiny, family, max_graph_bytes):
     expected_loss, expected = pairwise(make_member(tiny[family], dropout=0.0))
-    loss, found, _ = step(make_member(tiny[family], dropout=0.0), max_graph_bytes=max_graph_bytes)
+    loss, by_name, _ = step(make_member(tiny[family], dropout=0.0), max_graph_bytes=max_graph_bytes)
     assert loss == pytest.approx(expected_loss, rel=1e-5)
-    assert found.keys() == expected.keys()
+    assert by_name.keys() == expected.keys()
     for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, atol=1e-6, rtol=1e-4)
+        torch.testing.assert_close(by_name[name], gradient, atol=1e-6, rtol=1e-4)
         # A shift of all energies changes no difference, so the last bias has no gradient.
         assert gradient.abs().max() > 0 or name == "head.out.bias"
 
@@ -80,12 +80,12 @@ def graph_bytes_of(member, *, texts):
 def test_two_phases_draw_the_same_dropout(tiny):
     """Where each micro-batch fits by itself; cut ones draw their own."""
     member = make_member(tiny["bert"], dropout=0.3)
-    loss, kept, state = step(member, max_tokens=16)
+    loss, by_name, state = step(member, max_tokens=16)
     limit = graph_bytes_of(member, texts=2)
     loss_again, again, state_again = step(make_member(tiny["bert"], dropout=0.3), max_tokens=16, max_graph_bytes=limit)
     assert loss_again == pytest.approx(loss, rel=1e-6)
     assert torch.equal(state, state_again)
-    for name, gradient in kept.items():
+    for name, gradient in by_name.items():
         torch.testing.assert_close(again[name], gradient, atol=1e-6, rtol=1e-4)
 
 
@@ -109,10 +109,10 @@ def test_the_gradient_of_the_listwise_loss_is_that_of_all_energies_at_once(tiny,
     energies = torch.cat([plain(pad(IDS, positions=[position], pad_id=0)) for position in range(len(IDS))])
     expected_loss = listwise_loss(energies, step_pairs(GROUPS, device=plain.device))
     expected_loss.backward()
-    loss, found, _ = step(make_member(tiny["bert"], dropout=0.0), max_graph_bytes=max_graph_bytes, loss="listwise")
+    loss, by_name, _ = step(make_member(tiny["bert"], dropout=0.0), max_graph_bytes=max_graph_bytes, loss="listwise")
     assert loss == pytest.approx(float(expected_loss.detach()), rel=1e-5)
     for name, gradient in gradients(plain).items():
-        torch.testing.assert_close(found[name], gradient, atol=1e-6, rtol=1e-4)
+        torch.testing.assert_close(by_name[name], gradient, atol=1e-6, rtol=1e-4)
 
 
 def test_dropout_is_on_in_the_adapter_and_head_and_off_in_the_encoder(tiny):

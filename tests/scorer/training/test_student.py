@@ -25,13 +25,13 @@ def ensemble(trained, tiny, tmp_path_factory):
 @pytest.fixture(scope="module")
 def taught(ensemble, groups):
     """(train, validation): what the ensemble says of the groups' texts."""
-    found = []
+    parts = []
     for part in groups:
         texts = [(group.problem_id, group.prompt, text) for group in part for text in group.texts]
         energies = [
             torch.tensor(score.members) for score in ensemble.score([(prompt, text) for _, prompt, text in texts])
         ]
-        found.append(
+        parts.append(
             [
                 TaughtText(
                     problem_id=problem_id, prompt=prompt, text=text, mu=float(members.mean()),
@@ -40,7 +40,7 @@ def taught(ensemble, groups):
                 for (problem_id, prompt, text), members in zip(texts, energies, strict=True)
             ]
         )  # fmt: skip
-    return found
+    return parts
 
 
 @pytest.fixture
@@ -105,14 +105,14 @@ def test_the_members_share_one_adapter(student):
 
 
 def test_the_best_epoch_on_held_out_texts_is_kept(student):
-    found = student(max_epochs=4)
-    losses = [metrics.validation_loss for metrics in found.epochs]
-    assert losses[found.best_epoch - 1] == min(losses)
+    training = student(max_epochs=4)
+    losses = [metrics.validation_loss for metrics in training.epochs]
+    assert losses[training.best_epoch - 1] == min(losses)
 
 
 def test_without_held_out_texts_the_last_epoch_is_kept(student):
-    found = student(held_out=[], max_epochs=3, patience=1)
-    assert (len(found.epochs), found.best_epoch) == (3, 3)
+    training = student(held_out=[], max_epochs=3, patience=1)
+    assert (len(training.epochs), training.best_epoch) == (3, 3)
 
 
 def test_the_same_call_gives_the_same_student(student, tmp_path):

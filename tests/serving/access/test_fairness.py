@@ -25,15 +25,15 @@ class Recorder:
         self.go.wait(60)
         self.slices.append([list(part) for part in parts])
         self.now += self.seconds_per_item * sum(map(len, parts))
-        return [[f"{item}!" for item in part] for part in parts]
+        return [[f"{text}!" for text in part] for part in parts]
 
     @property
     def order(self):
-        return [item for parts in self.slices for part in parts for item in part]
+        return [text for parts in self.slices for part in parts for text in part]
 
 
 def queue_of(recorder, *, shared=True, size=1):
-    return FairQueue(recorder, size=lambda item: size, shared=shared, clock=lambda: recorder.now)
+    return FairQueue(recorder, size=lambda text: size, shared=shared, clock=lambda: recorder.now)
 
 
 def named(name, count):
@@ -62,7 +62,7 @@ def test_results_come_back_in_the_order_of_the_work():
             queue.submit([], caller="k", request="none"),
         )
 
-    assert asyncio.run(work()) == [[f"{item}!" for item in named(name, 5)] for name in "abc"] + [[]]
+    assert asyncio.run(work()) == [[f"{text}!" for text in named(name, 5)] for name in "abc"] + [[]]
 
 
 def test_a_small_request_waits_for_one_slice_of_a_large_one():
@@ -79,7 +79,7 @@ def test_keys_share_alike_however_many_requests_they_send():
     queue = queue_of(recorder, size=FIRST_CHARS)
     many = [(named(f"many{index}-", 10), "greedy", index) for index in range(10)]
     asyncio.run(submitted_while_busy(recorder, queue, *many, (named("one", 5), "modest", "r")))
-    assert sorted(item[:3] for item in recorder.order[1:11]) == ["man"] * 5 + ["one"] * 5
+    assert sorted(text[:3] for text in recorder.order[1:11]) == ["man"] * 5 + ["one"] * 5
 
 
 def test_requests_of_a_key_share_alike_however_many_calls_they_make():
@@ -87,7 +87,7 @@ def test_requests_of_a_key_share_alike_however_many_calls_they_make():
     queue = queue_of(recorder, size=FIRST_CHARS)
     many = [(named(f"many{index}-", 10), "k", "batch") for index in range(10)]
     asyncio.run(submitted_while_busy(recorder, queue, *many, (named("one", 5), "k", "r")))
-    assert sorted(item[:3] for item in recorder.order[1:11]) == ["man"] * 5 + ["one"] * 5
+    assert sorted(text[:3] for text in recorder.order[1:11]) == ["man"] * 5 + ["one"] * 5
 
 
 def test_texts_of_waiting_requests_share_a_slice():
@@ -140,7 +140,7 @@ def test_what_breaks_a_slice_is_raised_by_its_calls_only():
             raise ZeroDivisionError
         return parts
 
-    queue = FairQueue(run, size=lambda item: FIRST_CHARS)
+    queue = FairQueue(run, size=lambda text: FIRST_CHARS)
 
     async def work():
         both = (queue.submit(names, caller="k", request=names[0]) for names in (["bad", "x"], ["good", "y"]))
@@ -194,6 +194,6 @@ def test_everything_is_done_once_whatever_comes_and_goes(calls, shared, chars):
     results = asyncio.run(work())
     for index, (result, (count, *_)) in enumerate(zip(results, calls, strict=True)):
         if not isinstance(result, asyncio.CancelledError):
-            assert result == [f"{item}!" for item in named(f"{index}-", count)]
+            assert result == [f"{text}!" for text in named(f"{index}-", count)]
     assert len(set(recorder.order)) == len(recorder.order)
     assert queue._waiting == {}

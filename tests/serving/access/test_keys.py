@@ -65,8 +65,8 @@ def test_a_stranger_is_refused_before_its_body_is_read(client):
 
 def test_a_keys_file_is_read(keys_file):
     path = keys_file({"name": "a", "sha256": HASH.upper(), "requests_per_minute": 60, "max_concurrent": 2})
-    found = load_keyring(path).owner(f"Bearer {KEY}")
-    assert (found.name, found.requests_per_minute, found.max_concurrent) == ("a", 60, 2)
+    owner = load_keyring(path).owner(f"Bearer {KEY}")
+    assert (owner.name, owner.requests_per_minute, owner.max_concurrent) == ("a", 60, 2)
 
 
 def test_the_environment_holds_keys_with_or_without_names():

@@ -60,9 +60,9 @@ def while_busy(puzzle, backend):
                 busy = asyncio.create_task(client.post("/v1/triage", json={"problem": puzzle}))
                 while not backend.requests:
                     await asyncio.sleep(0)
-                found = await ask(client)
+                answer = await ask(client)
                 backend.held = False
-                return found, (await busy).status_code
+                return answer, (await busy).status_code
 
         return asyncio.run(send())
 
@@ -123,7 +123,7 @@ def test_every_request_of_a_batch_counts_for_the_rate(limited_app, puzzle):
     app = limited_app(requests_per_minute=3)
     (reply,) = together(app, 1, "/v1/triage/batch", batch_of(5, puzzle))
     data = reply.json()["data"]
-    assert [item["status"] for item in data] == [200, 200, 200, 429, 429]
+    assert [entry["status"] for entry in data] == [200, 200, 200, 429, 429]
     assert data[3]["error"]["code"] == "rate_limit_exceeded"
     assert re.search(r"try again in \d+ s", data[3]["error"]["message"])
     assert together(app, 1, body={"problem": puzzle})[0].status_code == 429
@@ -259,5 +259,5 @@ def test_open_requests_of_a_key_are_counted_also_when_they_fail():
 
 
 def test_a_refusal_survives_a_process_boundary():
-    found = pickle.loads(pickle.dumps(TooManyError("m", 429, 1.5)))
-    assert (str(found), found.status, found.code, found.retry_after_s) == ("m", 429, "rate_limit_exceeded", 2)
+    refusal = pickle.loads(pickle.dumps(TooManyError("m", 429, 1.5)))
+    assert (str(refusal), refusal.status, refusal.code, refusal.retry_after_s) == ("m", 429, "rate_limit_exceeded", 2)

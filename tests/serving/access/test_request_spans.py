@@ -34,10 +34,10 @@ def traced(client, app):
 
 def test_a_request_is_one_trace_of_the_clients(traced, puzzle, spans):
     assert traced.post("/v1/triage", {"problem": puzzle}, headers=HEADERS).status_code == 200
-    found = spans()
-    assert {"POST /v1/triage", "triage", "pass", "generate", "check", "score"} <= set(found)
-    assert {span.context.trace_id for span in found.values()} == {int(TRACE, 16)}
-    request = found["POST /v1/triage"]
+    by_name = spans()
+    assert {"POST /v1/triage", "triage", "pass", "generate", "check", "score"} <= set(by_name)
+    assert {span.context.trace_id for span in by_name.values()} == {int(TRACE, 16)}
+    request = by_name["POST /v1/triage"]
     assert request.parent.span_id == int(PARENT, 16)
     assert request.attributes["http.response.status_code"] == 200
     assert request.attributes["raydebm.request_id"] == "r-7"
@@ -59,9 +59,9 @@ def test_the_decision_is_told_and_the_problem_is_not(traced, puzzle, spans, text
 def test_a_stream_is_traced_to_its_end(traced, puzzle, spans):
     body = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}], "stream": True}
     assert traced.post("/v1/chat/completions", body, headers=HEADERS).status_code == 200
-    found = spans()
-    assert found["triage"].context.trace_id == int(TRACE, 16)
-    assert found["POST /v1/chat/completions"].end_time >= found["triage"].end_time
+    by_name = spans()
+    assert by_name["triage"].context.trace_id == int(TRACE, 16)
+    assert by_name["POST /v1/chat/completions"].end_time >= by_name["triage"].end_time
 
 
 def test_a_failure_of_the_service_is_an_error_and_a_mistake_of_the_client_is_none(traced, puzzle, spans, backend):

@@ -140,7 +140,7 @@ def test_harmless_fields_of_other_clients_are_tolerated(ask):
 
 def test_models_lists_tasks_and_auto(client):
     body = client.get("/v1/models").json()
-    assert [found["id"] for found in body["data"]] == [MODEL, "raydebm/auto"]
+    assert [model["id"] for model in body["data"]] == [MODEL, "raydebm/auto"]
 
 
 def test_a_stream_gives_progress_as_comments_then_the_answer_then_done(ask, texts, read_events, chunks_of):
@@ -159,8 +159,8 @@ def test_a_stream_gives_progress_as_comments_then_the_answer_then_done(ask, text
 def test_progress_can_be_named_events_or_nothing(ask, read_events):
     named = read_events(ask(stream=True, raydebm={"progress": "events"}).text)
     facts = [json.loads(data) for name, data in named if name == "raydebm.progress"]
-    assert [found["event"] for found in facts[:3]] == ["start", "pass", "candidate"]
-    assert [found["done"] for found in facts if found["event"] == "candidate"] == [1, 2, 3, 4]
+    assert [event["event"] for event in facts[:3]] == ["start", "pass", "candidate"]
+    assert [event["done"] for event in facts if event["event"] == "candidate"] == [1, 2, 3, 4]
     silent = read_events(ask(stream=True, raydebm={"progress": "none"}).text)
     assert {name for name, _ in silent} == {None}
 

@@ -63,7 +63,7 @@ def test_comments_keep_a_silent_connection_open(app, backend, free_port, puzzle,
     body = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}], "stream": True}
     with listening(app, free_port):
         client = open_request(free_port, "/v1/chat/completions", body)
-        received = read_until(client, lambda found: found.count(b": keep-alive\n\n") >= 3)
+        received = read_until(client, lambda reply: reply.count(b": keep-alive\n\n") >= 3)
         client.close()
     assert b"text/event-stream" in received
 
@@ -83,7 +83,7 @@ def test_the_place_of_a_gone_client_is_free_again(write_run, backend, free_port,
 
 
 def statuses(caplog):
-    return [found.facts["status"] for found in caplog.records if found.getMessage() == "request"]
+    return [record.facts["status"] for record in caplog.records if record.getMessage() == "request"]
 
 
 def test_a_gone_client_leaves_one_line_and_no_alarm(app, backend, free_port, puzzle, caplog, listening, eventually):
@@ -97,7 +97,7 @@ def test_a_gone_client_leaves_one_line_and_no_alarm(app, backend, free_port, puz
             client.close()
         assert eventually(lambda: len(statuses(caplog)) == 2)
     assert statuses(caplog) == [499, 499]
-    assert max(found.levelno for found in caplog.records) == logging.INFO
+    assert max(record.levelno for record in caplog.records) == logging.INFO
 
 
 def test_a_client_that_sends_no_body_is_told_so(write_run, backend, free_port, listening):
@@ -105,13 +105,13 @@ def test_a_client_that_sends_no_body_is_told_so(write_run, backend, free_port, l
     app = create_app(TriageService(bundle, backend))
     with listening(app, free_port), socket.create_connection(("127.0.0.1", free_port), timeout=60) as client:
         client.sendall(b"POST /v1/triage HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
-        assert b" 408 " in read_until(client, lambda found: b"\r\n" in found).partition(b"\r\n")[0]
+        assert b" 408 " in read_until(client, lambda reply: b"\r\n" in reply).partition(b"\r\n")[0]
 
 
 def test_a_stream_over_a_real_connection_ends_with_done(app, free_port, puzzle, texts, listening):
     body = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}], "stream": True}
     with listening(app, free_port):
         client = open_request(free_port, "/v1/chat/completions", body)
-        received = read_until(client, lambda found: b"data: [DONE]" in found)
+        received = read_until(client, lambda reply: b"data: [DONE]" in reply)
         client.close()
     assert received.index(b": raydebm.progress") < received.index(b"data: {")

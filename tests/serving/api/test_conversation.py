@@ -22,21 +22,21 @@ def said(role, content="x"):
 
 
 def test_the_last_user_message_is_the_problem_and_the_turns_before_it_are_context():
-    found = read_conversation(
+    conversation = read_conversation(
         [said("developer", "Be brief."), said("user", "one"), said("assistant", "1"), said("user", "two")]
     )
-    assert found.problem == "two"
-    assert [(turn["role"], turn["content"]) for turn in found.context] == [
+    assert conversation.problem == "two"
+    assert [(turn["role"], turn["content"]) for turn in conversation.context] == [
         ("system", "Be brief."),
         ("user", "one"),
         ("assistant", "1"),
     ]
-    assert found.num_ignored == 0
+    assert conversation.num_ignored == 0
 
 
 def test_what_follows_the_last_user_message_is_ignored_and_counted():
-    found = read_conversation([said("user", "one"), said("assistant", "The answer is")])
-    assert (found.problem, found.context, found.num_ignored) == ("one", (), 1)
+    conversation = read_conversation([said("user", "one"), said("assistant", "The answer is")])
+    assert (conversation.problem, conversation.context, conversation.num_ignored) == ("one", (), 1)
 
 
 def test_turns_without_text_are_left_out():
@@ -123,7 +123,7 @@ def test_a_client_system_message_alone_changes_nothing_for_the_ensemble(client, 
 def test_other_context_means_other_candidates(follow_up, client, puzzle):
     alone = client.post("/v1/triage", {"problem": puzzle, "return_candidates": True}).json()
     within = follow_up(raydebm={"return_candidates": True}).json()["raydebm"]
-    ids = [{found["candidate_id"] for found in answer["candidates"]} for answer in (alone, within)]
+    ids = [{candidate["candidate_id"] for candidate in answer["candidates"]} for answer in (alone, within)]
     assert ids[0].isdisjoint(ids[1])
 
 
@@ -169,7 +169,7 @@ def test_endpoints_are_asked_in_the_response_format():
     async def draw():
         generator = OpenAIApiGenerator(config, transport=lambda config, key: Recorder())
         for request in asked:
-            assert [found.text async for found in generator.stream([request])] == ["{}"]
+            assert [candidate.text async for candidate in generator.stream([request])] == ["{}"]
 
     asyncio.run(draw())
     assert "response_format" not in sent[0]

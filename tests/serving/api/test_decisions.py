@@ -100,8 +100,8 @@ RECORDS = (
 def run_dir(write_run):
     folder = write_run()
     writer = DecisionWriter(f"{folder}/records", RecordsArgs(flush_s=3600), clock=START.timestamp)
-    for found in RECORDS:
-        assert writer.put(found)
+    for stored in RECORDS:
+        assert writer.put(stored)
     writer.close()
     return folder
 
@@ -254,33 +254,33 @@ def test_a_key_that_may_not_see_decisions_asks_all_the_same(keyed):
 
 
 def test_one_decision_has_everything(client):
-    found = client.get(f"/v1/decisions/{RECORDS[2].record_id}").json()
-    assert found["problem"] == {
+    decision = client.get(f"/v1/decisions/{RECORDS[2].record_id}").json()
+    assert decision["problem"] == {
         "prompt": "What is 6 x 7?",
         "scored_prompt": None,
         "data": {"numbers": [6, 7]},
         "difficulty": "",
     }
-    assert (found["decision"], found["selected"], found["seed"]) == ("accept", "d", 3)
-    assert found["policy"] == ONE_PASS.to_json()
-    assert (found["request"], found["versions"], found["stages_ms"]) == (
+    assert (decision["decision"], decision["selected"], decision["seed"]) == ("accept", "d", 3)
+    assert decision["policy"] == ONE_PASS.to_json()
+    assert (decision["request"], decision["versions"], decision["stages_ms"]) == (
         {"num_samples": 2},
         {"policy": "abc"},
         {"score": 12.5},
     )
-    assert [(each["candidate_id"], each["energy"], each["members"]) for each in found["candidates"]] == [
+    assert [(each["candidate_id"], each["energy"], each["members"]) for each in decision["candidates"]] == [
         ("d", -2.5, [-3.5, -2.5]),
         ("e", -2.4, [-2.9, -1.9]),
     ]
-    assert found["candidates"][0]["violations"][0]["message"] == "over the limit"
-    assert found["passes"][0]["selected"] == "d"
+    assert decision["candidates"][0]["violations"][0]["message"] == "over the limit"
+    assert decision["passes"][0]["selected"] == "d"
 
 
 def test_what_did_not_parse_has_no_finite_numbers(client):
-    found = client.get(f"/v1/decisions/{RECORDS[4].record_id}").json()
-    (candidate,) = found["candidates"]
+    decision = client.get(f"/v1/decisions/{RECORDS[4].record_id}").json()
+    (candidate,) = decision["candidates"]
     assert (candidate["energy"], candidate["penalty"], candidate["text"]) == (None, None, "<b>?")
-    assert found["sigma"] is None
+    assert decision["sigma"] is None
 
 
 @pytest.mark.parametrize("record_id", ["x", "0" * 24, "f" * 24, "0003837ba44f2eff00000000"])
@@ -296,20 +296,20 @@ def test_an_unknown_decision_is_404(client, record_id):
 
 
 def test_the_overview_sums_up(client):
-    found = client.get("/v1/decisions/overview").json()
-    assert (found["total"], found["accepted"], found["candidates"], found["failed"]) == (5, 3, 7, 0)
-    assert (found["prompt_tokens"], found["completion_tokens"], found["cost_usd"]) == (70, 0, 1.75)
-    assert (found["first"], found["last"]) == ("2026-05-01T12:00:00Z", "2026-05-01T12:00:04Z")
-    assert found["latency_p50_ms"] == 300.0
-    assert found["tasks"] == [
+    overview = client.get("/v1/decisions/overview").json()
+    assert (overview["total"], overview["accepted"], overview["candidates"], overview["failed"]) == (5, 3, 7, 0)
+    assert (overview["prompt_tokens"], overview["completion_tokens"], overview["cost_usd"]) == (70, 0, 1.75)
+    assert (overview["first"], overview["last"]) == ("2026-05-01T12:00:00Z", "2026-05-01T12:00:04Z")
+    assert overview["latency_p50_ms"] == 300.0
+    assert overview["tasks"] == [
         {"name": "sums", "decisions": 3, "accepted": 2},
         {"name": "trips", "decisions": 2, "accepted": 1},
     ]
-    assert found["generators"] == [
+    assert overview["generators"] == [
         {"name": "ada", "decisions": 3, "accepted": 2},
         {"name": "bo", "decisions": 1, "accepted": 1},
     ]
-    assert found["passes"] == [{"name": "1", "decisions": 5, "accepted": 3}]
+    assert overview["passes"] == [{"name": "1", "decisions": 5, "accepted": 3}]
 
 
 def test_the_overview_counts_every_sigma_once(client):
@@ -325,8 +325,8 @@ def test_the_overview_counts_every_time_once(client):
 
 
 def test_the_overview_is_of_what_passes(client):
-    found = client.get("/v1/decisions/overview?task=trips").json()
-    assert (found["total"], found["accepted"], len(found["tasks"])) == (2, 1, 1)
+    overview = client.get("/v1/decisions/overview?task=trips").json()
+    assert (overview["total"], overview["accepted"], len(overview["tasks"])) == (2, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -357,52 +357,52 @@ def test_equal_values_have_edges_around_them(value):
 
 
 def test_nothing_changed_changes_nothing(client):
-    found = client.post("/v1/decisions/replay", {}).json()
-    assert (found["num_passing"], found["num_wanted"], found["num_decisions"]) == (5, 5, 5)
-    assert (found["num_changed"], found["changed"]) == (0, [])
-    assert (found["accepted_before"], found["accepted_at_least"], found["accepted_at_most"]) == (3, 3, 3)
+    replay = client.post("/v1/decisions/replay", {}).json()
+    assert (replay["num_passing"], replay["num_wanted"], replay["num_decisions"]) == (5, 5, 5)
+    assert (replay["num_changed"], replay["changed"]) == (0, [])
+    assert (replay["accepted_before"], replay["accepted_at_least"], replay["accepted_at_most"]) == (3, 3, 3)
 
 
 def test_a_lower_abstention_threshold_loses_one(client):
     """Sigma 1 of r1 is above 0.75, sigma 0.5 of r2 is not."""
-    found = client.post("/v1/decisions/replay", {"theta_abstain": 0.75, "theta_sigma": 0.1}).json()
-    assert (found["num_changed"], found["accepted_at_least"]) == (1, 2)
-    assert {"recorded": "accept", "again": "abstain", "decisions": 1} in found["moves"]
-    (row,) = found["changed"]
+    replay = client.post("/v1/decisions/replay", {"theta_abstain": 0.75, "theta_sigma": 0.1}).json()
+    assert (replay["num_changed"], replay["accepted_at_least"]) == (1, 2)
+    assert {"recorded": "accept", "again": "abstain", "decisions": 1} in replay["moves"]
+    (row,) = replay["changed"]
     assert (row["request_id"], row["again"], row["again_selected"], row["same_answer"]) == ("r1", "abstain", "b", True)
 
 
 def test_another_lambda_gives_out_another_answer(client):
     """E of d is -3 + 2 * 0.5 = -2, above -2.4 of e, which answers 7."""
-    found = client.post("/v1/decisions/replay", {"lambda": 2.0}).json()
-    assert (found["num_changed"], found["num_other_answer"]) == (1, 1)
-    assert [(row["again"], row["again_selected"], row["same_answer"]) for row in found["changed"]] == [
+    replay = client.post("/v1/decisions/replay", {"lambda": 2.0}).json()
+    assert (replay["num_changed"], replay["num_other_answer"]) == (1, 1)
+    assert [(row["again"], row["again_selected"], row["same_answer"]) for row in replay["changed"]] == [
         ("accept", "e", False)
     ]
 
 
 def test_passes_that_nobody_drew_cannot_be_known(client):
     """Unsure r1, violated r2, unsure r3 and empty r4 would be drawn again; r0 is certain."""
-    found = client.post("/v1/decisions/replay", {"max_passes": 2}).json()
-    assert (found["num_unknown"], found["num_changed"]) == (4, 0)
-    assert (found["accepted_at_least"], found["accepted_at_most"]) == (1, 5)
+    replay = client.post("/v1/decisions/replay", {"max_passes": 2}).json()
+    assert (replay["num_unknown"], replay["num_changed"]) == (4, 0)
+    assert (replay["accepted_at_least"], replay["accepted_at_most"]) == (1, 5)
 
 
 def test_a_budget_counts_candidates(client):
-    found = client.post("/v1/decisions/replay", {"budget": 1}).json()
-    assert (found["candidates_before"], found["candidates_after"]) == (7, 5)
+    replay = client.post("/v1/decisions/replay", {"budget": 1}).json()
+    assert (replay["candidates_before"], replay["candidates_after"]) == (7, 5)
 
 
 def test_only_what_passes_is_decided_again(client):
-    found = client.post("/v1/decisions/replay", {"where": {"task": "trips", "decision": "accept"}}).json()
-    assert (found["num_passing"], found["num_decisions"]) == (1, 1)
+    replay = client.post("/v1/decisions/replay", {"where": {"task": "trips", "decision": "accept"}}).json()
+    assert (replay["num_passing"], replay["num_decisions"]) == (1, 1)
 
 
 def test_only_the_newest_are_decided_again(client):
     """r1 would change, and is not among the newest three."""
     changes = {"theta_abstain": 0.75, "theta_sigma": 0.1}
-    found = client.post("/v1/decisions/replay", {**changes, "max_decisions": 3}).json()
-    assert (found["num_passing"], found["num_wanted"], found["num_decisions"], found["num_changed"]) == (5, 3, 3, 0)
+    replay = client.post("/v1/decisions/replay", {**changes, "max_decisions": 3}).json()
+    assert (replay["num_passing"], replay["num_wanted"], replay["num_decisions"], replay["num_changed"]) == (5, 3, 3, 0)
 
 
 def test_a_stream_reports_progress_then_the_result(client, read_events, monkeypatch):
@@ -441,9 +441,9 @@ def test_a_replay_that_nobody_waits_for_any_more_ends(bundle, monkeypatch):
     real = archive.replay_stored
 
     def counted(stored, changes):
-        for found in real(stored, changes):
-            taken.append(found)
-            yield found
+        for replayed in real(stored, changes):
+            taken.append(replayed)
+            yield replayed
 
     monkeypatch.setattr(archive, "replay_stored", counted)
     monkeypatch.setattr(archive, "STEP", 1)
@@ -459,8 +459,8 @@ def test_a_replay_that_nobody_waits_for_any_more_ends(bundle, monkeypatch):
         await take(2)
         return await take(2)
 
-    found = asyncio.run(twice())
-    assert [each.num_decisions for each in found] == [0, 1]
+    steps = asyncio.run(twice())
+    assert [each.num_decisions for each in steps] == [0, 1]
     assert len(taken) == 2
 
 
@@ -496,13 +496,13 @@ def test_a_stored_decision_has_its_answers_with_their_evidence():
 
 
 def test_what_was_promised_stands_beside_it():
-    found = stored_decision(voted()).guarantee
-    assert (found.certified, found.suspended, found.reason) == (True, False, None)
+    guarantee = stored_decision(voted()).guarantee
+    assert (guarantee.certified, guarantee.suspended, guarantee.reason) == (True, False, None)
 
 
 def test_without_a_posterior_there_are_no_answers_and_no_promise(client):
-    found = client.get(f"/v1/decisions/{RECORDS[2].record_id}").json()
-    assert (found["answers"], found["guarantee"], found["confidence"]) == ([], None, None)
+    decision = client.get(f"/v1/decisions/{RECORDS[2].record_id}").json()
+    assert (decision["answers"], decision["guarantee"], decision["confidence"]) == ([], None, None)
 
 
 def test_a_promise_that_is_suspended_now_says_so(write_run, backend, client):
@@ -514,8 +514,8 @@ def test_a_promise_that_is_suspended_now_says_so(write_run, backend, client):
     claims = SuspendedClaims(log, {})
     bundle = load_bundle(AppArgs(run_dir=folder))
     other = type(client)(create_app(TriageService(bundle, backend, claims=claims)))
-    found = other.get(f"/v1/decisions/{stored.record_id}").json()
-    assert found["guarantee"] == {
+    decision = other.get(f"/v1/decisions/{stored.record_id}").json()
+    assert decision["guarantee"] == {
         "max_error": 0.1,
         "confidence": 0.9,
         "certified": True,
@@ -525,7 +525,7 @@ def test_a_promise_that_is_suspended_now_says_so(write_run, backend, client):
         "outcomes": None,
     }
     assert claims.asked == [policy_id(BY_VOTES)]
-    assert [answer["answer"] for answer in found["answers"]] == ["42", "43"]
+    assert [answer["answer"] for answer in decision["answers"]] == ["42", "43"]
 
 
 class SuspendedClaims(ClaimMonitor):
@@ -541,23 +541,23 @@ class SuspendedClaims(ClaimMonitor):
 
 
 def test_one_decision_is_made_again(client):
-    found = client.post(f"/v1/decisions/{RECORDS[2].record_id}/replay", {"lambda": 2.0}).json()
-    assert (found["recorded"], found["decision"], found["changed"], found["same_answer"]) == (
+    replay = client.post(f"/v1/decisions/{RECORDS[2].record_id}/replay", {"lambda": 2.0}).json()
+    assert (replay["recorded"], replay["decision"], replay["changed"], replay["same_answer"]) == (
         "accept",
         "accept",
         True,
         False,
     )
-    assert (found["selected"], found["generator"], found["answer"], found["energy"]) == ("e", "ada", "7", -2.4)
-    assert found["energies"] == {"d": -2.0, "e": -2.4}
-    assert found["policy"] == {**ONE_PASS.to_json(), "lambda": 2.0}
-    assert found["reason"] == "sigma 0.5 is at or below theta_sigma 0.8 and every constraint holds"
+    assert (replay["selected"], replay["generator"], replay["answer"], replay["energy"]) == ("e", "ada", "7", -2.4)
+    assert replay["energies"] == {"d": -2.0, "e": -2.4}
+    assert replay["policy"] == {**ONE_PASS.to_json(), "lambda": 2.0}
+    assert replay["reason"] == "sigma 0.5 is at or below theta_sigma 0.8 and every constraint holds"
 
 
 def test_one_decision_without_an_answer_is_made_again(client):
-    found = client.post(f"/v1/decisions/{RECORDS[4].record_id}/replay", {"max_passes": 3}).json()
-    assert (found["decision"], found["as_it_stands"], found["changed"]) == ("regenerate", "abstain", False)
-    assert found["energies"] == {"g": None}
+    replay = client.post(f"/v1/decisions/{RECORDS[4].record_id}/replay", {"max_passes": 3}).json()
+    assert (replay["decision"], replay["as_it_stands"], replay["changed"]) == ("regenerate", "abstain", False)
+    assert replay["energies"] == {"g": None}
 
 
 # ---- any input -----------------------------------------------------------------------------------------------------

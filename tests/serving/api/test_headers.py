@@ -59,7 +59,7 @@ def test_a_policy_says_more_than_thresholds(client, puzzle, backend):
 def test_the_triage_route_takes_the_same_headers(client, puzzle, backend):
     headers = {"x-raydebm-generators": "bo, ada", "x-raydebm-num-samples": "1", "x-raydebm-return-candidates": "true"}
     answer = client.post("/v1/triage", {"problem": puzzle}, headers=headers).json()
-    assert [found["generator"] for found in answer["candidates"]] == ["ada", "bo"]
+    assert [candidate["generator"] for candidate in answer["candidates"]] == ["ada", "bo"]
 
 
 def test_on_abstain_by_header(client, puzzle, script, energies):
@@ -84,7 +84,7 @@ def test_bad_headers_are_named(client, puzzle, headers, status, param):
 
 
 def test_models_are_listed_with_their_policies(client):
-    assert [found["id"] for found in client.get("/v1/models").json()["data"]] == [
+    assert [model["id"] for model in client.get("/v1/models").json()["data"]] == [
         "raydebm/knights_knaves",
         "raydebm/auto",
         "raydebm/knights_knaves@strict",
@@ -95,8 +95,8 @@ def test_models_are_listed_with_their_policies(client):
 
 
 def test_one_model_can_be_asked_for(client):
-    found = client.get("/v1/models/raydebm/auto@strict").json()
-    assert (found["id"], found["raydebm"]["policy"], found["raydebm"]["tasks"]) == (
+    model = client.get("/v1/models/raydebm/auto@strict").json()
+    assert (model["id"], model["raydebm"]["policy"], model["raydebm"]["tasks"]) == (
         "raydebm/auto@strict",
         "strict",
         ["knights_knaves"],

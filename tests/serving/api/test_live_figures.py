@@ -87,12 +87,12 @@ def test_requests_are_counted_by_route_status_and_bin(meter, clock):
     meter.answered(route="/a", status=499, seconds=0.1)
     clock.now += 0.2
     meter.answered(route="/b", status=503, seconds=0.1)
-    found = meter.figures(900)
-    assert [(found.route, found.statuses) for found in found.routes] == [
+    figures = meter.figures(900)
+    assert [(route.route, route.statuses) for route in figures.routes] == [
         ("/a", {"200": 1, "429": 1, "499": 1}),
         ("/b", {"503": 1}),
     ]
-    assert [(each.at, each.requests, each.refused, each.server_errors) for each in found.bins] == [
+    assert [(each.at, each.requests, each.refused, each.server_errors) for each in figures.bins] == [
         (NOON, 3, 1, 0),
         (NOON + 10, 1, 0, 1),
     ]
@@ -106,8 +106,8 @@ def test_watching_does_not_change_what_is_watched(meter):
 def test_decisions_are_counted_with_their_numbers(meter):
     meter.drawn([drawn(), drawn(failed=True), drawn("bo")])
     meter.decided(Answer())
-    found = meter.figures(900)
-    (only,) = found.bins
+    figures = meter.figures(900)
+    (only,) = figures.bins
     assert (only.accepted, only.abstained, only.prompt_tokens, only.completion_tokens, only.cost_usd) == (
         1,
         0,
@@ -115,11 +115,11 @@ def test_decisions_are_counted_with_their_numbers(meter):
         15,
         0.5,
     )
-    assert (found.sigma_accept.counts, found.sigma_abstain.counts) == ({25: 1}, {})
-    assert (found.energy_accept.width, found.energy_accept.counts) == (0.1, {-20: 1})
-    assert found.passes == {"2": 1}
-    assert {stage.stage: stage.requests for stage in found.stages} == {"generate": 1, "score": 1, "total": 1}
-    assert [(each.generator, each.written, each.failed, each.cost_usd) for each in found.generators] == [
+    assert (figures.sigma_accept.counts, figures.sigma_abstain.counts) == ({25: 1}, {})
+    assert (figures.energy_accept.width, figures.energy_accept.counts) == (0.1, {-20: 1})
+    assert figures.passes == {"2": 1}
+    assert {stage.stage: stage.requests for stage in figures.stages} == {"generate": 1, "score": 1, "total": 1}
+    assert [(each.generator, each.written, each.failed, each.cost_usd) for each in figures.generators] == [
         ("ada", 1, 1, 0.25),
         ("bo", 1, 0, 0.25),
     ]
@@ -128,9 +128,9 @@ def test_decisions_are_counted_with_their_numbers(meter):
 def test_load_is_the_most_of_a_bin_and_what_is_now(meter):
     for running in (1, 3, 2):
         meter.load(num_running=running, num_waiting=running - 1)
-    found = meter.figures(900)
-    assert (found.running, found.waiting) == (2, 1)
-    assert [(each.running, each.waiting) for each in found.bins] == [(3, 2)]
+    figures = meter.figures(900)
+    assert (figures.running, figures.waiting) == (2, 1)
+    assert [(each.running, each.waiting) for each in figures.bins] == [(3, 2)]
 
 
 def test_what_is_older_than_the_window_is_left_out(meter, clock):
@@ -187,12 +187,12 @@ def watched(bundle, backend, client, tmp_path):
 def test_the_route_tells_what_the_service_did(watched, puzzle):
     watched.post("/v1/triage", {"problem": puzzle})
     watched.post("/v1/triage", {"problem": "x"})
-    found = watched.get("/v1/live").json()
-    assert {each["route"]: each["statuses"] for each in found["routes"]} == {"/v1/triage": {"200": 1, "422": 1}}
-    assert sum(each["accepted"] for each in found["bins"]) == 1
-    assert [(each["generator"], each["written"]) for each in found["generators"]] == [("ada", 2), ("bo", 2)]
-    assert found["writer"] == {"written": 0, "dropped": 0, "waiting": 1, "last_error": None}
-    assert found["window_s"] == 900
+    figures = watched.get("/v1/live").json()
+    assert {each["route"]: each["statuses"] for each in figures["routes"]} == {"/v1/triage": {"200": 1, "422": 1}}
+    assert sum(each["accepted"] for each in figures["bins"]) == 1
+    assert [(each["generator"], each["written"]) for each in figures["generators"]] == [("ada", 2), ("bo", 2)]
+    assert figures["writer"] == {"written": 0, "dropped": 0, "waiting": 1, "last_error": None}
+    assert figures["window_s"] == 900
 
 
 @pytest.mark.parametrize("window", ["0", "59", "3601", "x", "1e9"])

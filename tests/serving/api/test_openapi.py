@@ -40,8 +40,8 @@ def address(write_run, recipe, backend, free_port, listening):
     backend.write = lambda request: f"It is #### {request.seed % 3}"
     run_dir = write_run({**recipe, "task": {"name": "gsm8k"}})
     args = AppArgs(run_dir=run_dir, policies={"strict": {"theta_sigma": 0.1}}, max_problem_chars=2000)
-    with listening(create_app(TriageService(load_bundle(args), backend)), free_port) as found:
-        yield found
+    with listening(create_app(TriageService(load_bundle(args), backend)), free_port) as url:
+        yield url
 
 
 @pytest.mark.slow
@@ -74,10 +74,10 @@ def test_no_generated_request_makes_the_server_fail(address):
 
         run()
 
-    for found in schemathesis.openapi.from_url(f"{address}/openapi.json").get_all_operations():
+    for operation in schemathesis.openapi.from_url(f"{address}/openapi.json").get_all_operations():
         for mode in schemathesis.GenerationMode:
             with contextlib.suppress(Unsatisfiable):  # nothing can be wrong with a request without parameters
-                fuzz(found.ok(), mode)
+                fuzz(operation.ok(), mode)
     for path in PATHS.values():
         assert statuses[path, True], f"{path}: everything was refused"
         assert statuses[path, False], f"{path}: nothing was refused"
@@ -94,16 +94,16 @@ def document(client):
 
 
 def test_every_body_has_examples_and_every_operation_a_description(document):
-    for path, item in document["paths"].items():
-        for method, operation in item.items():
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
             assert operation["description"], path
             if method == "post":
                 assert operation["requestBody"]["content"]["application/json"]["examples"], path
 
 
 def test_errors_are_described_in_openais_form_everywhere(document):
-    for item in document["paths"].values():
-        for operation in item.values():
+    for operations in document["paths"].values():
+        for operation in operations.values():
             for status in ("400", "422", "429", "503"):
                 content = operation["responses"][status]["content"]["application/json"]
                 assert content["schema"] == {"$ref": "#/components/schemas/ErrorBody"}
@@ -122,14 +122,14 @@ def test_all_references_lead_somewhere(document):
             for value in tree:
                 yield from references(value)
 
-    assert {found.rpartition("/")[2] for found in references(document)} <= set(known)
+    assert {reference.rpartition("/")[2] for reference in references(document)} <= set(known)
 
 
 def test_override_headers_are_described(document):
-    found = {entry["name"]: entry for entry in document["paths"]["/v1/triage"]["post"]["parameters"]}
-    assert found["X-RayDEBM-Theta-Sigma"]["schema"]["type"] == "number"
-    assert found["X-RayDEBM-On-Abstain"]["schema"]["enum"] == ["refuse", "text", "best", "error"]
-    assert re.match(found["X-RayDEBM-Waves"]["schema"]["pattern"], "4, 4,8")
+    headers = {entry["name"]: entry for entry in document["paths"]["/v1/triage"]["post"]["parameters"]}
+    assert headers["X-RayDEBM-Theta-Sigma"]["schema"]["type"] == "number"
+    assert headers["X-RayDEBM-On-Abstain"]["schema"]["enum"] == ["refuse", "text", "best", "error"]
+    assert re.match(headers["X-RayDEBM-Waves"]["schema"]["pattern"], "4, 4,8")
 
 
 def test_the_document_says_when_a_key_is_needed(bundle, backend, document):

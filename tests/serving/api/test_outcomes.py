@@ -45,12 +45,12 @@ WRONG_ANSWER = '{"Ava": "knave", "Zoey": "knave"}'
 @pytest.fixture
 def template(bundle, backend, puzzle, texts, script):
     """A record of a decision that the service itself made: the right answer, accepted."""
-    kept = []
+    records = []
     script(lambda request: texts["right"])
-    service = TriageService(bundle, backend, records=SimpleNamespace(put=lambda record: kept.append(record) or True))
+    service = TriageService(bundle, backend, records=SimpleNamespace(put=lambda record: records.append(record) or True))
     context = request_context(bundle, Overrides(), request_id="abc", task_name=None, problem=puzzle)
     asyncio.run(service.triage(context))
-    return kept[0]
+    return records[0]
 
 
 @pytest.fixture
@@ -73,8 +73,8 @@ def decisions(template):
 @pytest.fixture
 def folder(bundle, decisions):
     writer = DecisionWriter(bundle.records.folder, RecordsArgs(max_days=None))
-    for found in decisions:
-        writer.put(found)
+    for record in decisions:
+        writer.put(record)
     writer.close()
     return bundle.records.folder
 
@@ -100,19 +100,19 @@ def told(reply):
 
 def test_an_outcome_is_stored_with_what_it_is_about(report, folder, decisions):
     assert told(report(0, True, note="looked it up")) == (200, "created", "right", False, 1)
-    (found,) = OutcomeLog(folder).reports()
-    assert (found.record_id, found.correct, found.by, found.note) == (
+    (outcome,) = OutcomeLog(folder).reports()
+    assert (outcome.record_id, outcome.correct, outcome.by, outcome.note) == (
         decisions[0].record_id,
         True,
         "ada",
         "looked it up",
     )
-    assert (found.task, found.decision, found.selected) == (
+    assert (outcome.task, outcome.decision, outcome.selected) == (
         "knights_knaves",
         "accept",
         decisions[0].outcome.best.candidate.candidate_id,
     )
-    assert found.policy_id == policy_id(decisions[0].policy)
+    assert outcome.policy_id == policy_id(decisions[0].policy)
 
 
 def test_the_same_report_again_changes_nothing(report, folder):
@@ -126,9 +126,9 @@ def test_the_same_report_again_changes_nothing(report, folder):
 def test_another_report_by_the_same_name_replaces_the_first_and_keeps_it(report, client, decisions):
     report(0, True)
     assert told(report(0, False)) == (200, "replaced", "wrong", False, 2)
-    found = client.get(f"/v1/decisions/{decisions[0].record_id}").json()
-    assert found["outcome"] == "wrong"
-    assert [(each["outcome"], each["by"], each["current"]) for each in found["outcomes"]] == [
+    decision = client.get(f"/v1/decisions/{decisions[0].record_id}").json()
+    assert decision["outcome"] == "wrong"
+    assert [(each["outcome"], each["by"], each["current"]) for each in decision["outcomes"]] == [
         ("right", "ada", False),
         ("wrong", "ada", True),
     ]
@@ -244,7 +244,7 @@ def test_who_may_not_see_decisions_may_not_report_either(
     address = f"/v1/decisions/{decisions[0].record_id}/outcome"
     assert keyed.post(address, {"correct": True, "by": "ada"}, headers=headers).status_code == status
     assert keyed.get("/v1/outcomes", headers=headers).status_code == status
-    assert [found.key for found in OutcomeLog(folder).reports()] == (["all"] if status == 200 else [])
+    assert [outcome.key for outcome in OutcomeLog(folder).reports()] == (["all"] if status == 200 else [])
 
 
 def test_a_service_without_records_takes_no_outcomes(write_run, backend, client):
@@ -301,7 +301,7 @@ def test_too_many_waiting_reports_are_refused_for_now(report, monkeypatch):
 def reported(log, record_id, correct, by="ada", **changes):
     """Appends one report by this log's clock."""
     (outcome_id,), now = log.new_ids(1)
-    found = ReportedOutcome(
+    outcome = ReportedOutcome(
         outcome_id=outcome_id,
         record_id=record_id,
         correct=correct,
@@ -309,8 +309,8 @@ def reported(log, record_id, correct, by="ada", **changes):
         content=content_of(correct=correct, answer=None, note=None),
         **{"task": "t", "policy_id": "p", "decision": "accept", "time": now, **changes},
     )
-    log.append([found])
-    return found
+    log.append([outcome])
+    return outcome
 
 
 def test_a_clock_that_is_set_back_lets_no_older_report_win(tmp_path):
@@ -321,7 +321,7 @@ def test_a_clock_that_is_set_back_lets_no_older_report_win(tmp_path):
     later = reported(log, "a", False)
     assert later.time == START - timedelta(days=1)
     assert log.verdicts().to_pylist() == [{"record_id": "a", "outcome": "wrong", "disputed": False}]
-    assert [found.correct for found in log.history("a")] == [True, False]
+    assert [outcome.correct for outcome in log.history("a")] == [True, False]
 
 
 def test_replicas_whose_clocks_differ_agree(tmp_path):
@@ -349,7 +349,7 @@ def test_old_outcomes_go(tmp_path):
     moment[0] += 3 * 86_400
     reported(log, "new", True)
     log.tidy()
-    assert [found.record_id for found in log.reports()] == ["new"]
+    assert [outcome.record_id for outcome in log.reports()] == ["new"]
 
 
 def test_files_are_plain_parquet_with_the_stated_schema(tmp_path):
@@ -375,18 +375,18 @@ def test_files_are_plain_parquet_with_the_stated_schema(tmp_path):
 def test_lists_show_outcomes_and_are_filtered_by_them(report, client, query, expected):
     report(0, True)
     report(2, False)
-    found = client.get(f"/v1/decisions{query}").json()
-    assert [row["request_id"] for row in found["data"]] == expected
-    assert found["total"] == len(expected)
-    shown = {row["request_id"]: row["outcome"] for row in found["data"]}
+    body = client.get(f"/v1/decisions{query}").json()
+    assert [row["request_id"] for row in body["data"]] == expected
+    assert body["total"] == len(expected)
+    shown = {row["request_id"]: row["outcome"] for row in body["data"]}
     assert shown == {name: {"r0": "right", "r2": "wrong"}.get(name) for name in expected}
 
 
 def test_a_replay_can_be_limited_to_outcomes(report, folder):
     report(0, True)
     report(2, False)
-    found = list(stored_decisions(DecisionReader(folder), Filter(outcome="none")))
-    assert len(found) == 2
+    stored = list(stored_decisions(DecisionReader(folder), Filter(outcome="none")))
+    assert len(stored) == 2
 
 
 def test_lists_are_filtered_by_policy(client, folder, decisions):
@@ -399,8 +399,8 @@ def test_the_overview_counts_outcomes(report, client):
     report(0, True)
     report(1, True)
     report(2, False)
-    found = client.get("/v1/decisions/overview").json()
-    assert (found["right"], found["wrong"]) == (2, 1)
+    overview = client.get("/v1/decisions/overview").json()
+    assert (overview["right"], overview["wrong"]) == (2, 1)
 
 
 # ---- live accuracy -------------------------------------------------------------------------------------------------
@@ -411,9 +411,9 @@ def test_accuracy_and_coverage_by_policy(report, client, decisions):
     report(0, True)
     report(1, False)
     report(2, True)
-    found = client.get("/v1/outcomes").json()
-    (policy,) = found["policies"]
-    assert (found["decisions"], found["with_outcome"], found["disputed"]) == (4, 3, 0)
+    summary = client.get("/v1/outcomes").json()
+    (policy,) = summary["policies"]
+    assert (summary["decisions"], summary["with_outcome"], summary["disputed"]) == (4, 3, 0)
     assert policy["policy_id"] == policy_id(decisions[0].policy)
     assert policy["served"]
     assert {name: policy[name] for name in ("accepted", "coverage", "right", "wrong", "accuracy")} == {
@@ -434,8 +434,8 @@ def test_without_outcomes_there_is_no_accuracy(client, folder):
 def test_outcomes_of_decisions_that_are_no_longer_stored_count(tmp_path, write_run, backend, client):
     bundle = load_bundle(AppArgs(run_dir=write_run(), records={"folder": str(tmp_path)}))
     reported(OutcomeLog(str(tmp_path)), "gone", False)
-    found = type(client)(create_app(TriageService(bundle, backend))).get("/v1/outcomes").json()
-    assert [(each["policy_id"], each["decisions"], each["wrong"], each["served"]) for each in found["policies"]] == [
+    summary = type(client)(create_app(TriageService(bundle, backend))).get("/v1/outcomes").json()
+    assert [(each["policy_id"], each["decisions"], each["wrong"], each["served"]) for each in summary["policies"]] == [
         ("p", 0, 1, False)
     ]
 
@@ -565,5 +565,5 @@ def test_the_arguments_of_the_page_are_accepted(repository):
     page = (repository / "docs" / "records.md").read_text(encoding="utf-8")
     blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)]
     read = [AppArgs(**{"run_dir": "r", **block["args"]}) for block in blocks]
-    assert [found.watch.max_error for found in read] == [None, 0.05]
+    assert [args.watch.max_error for args in read] == [None, 0.05]
     assert (read[0].records.max_outcomes_mb, read[0].records.max_outcome_days) == (256, 365)

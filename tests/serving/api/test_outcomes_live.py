@@ -11,8 +11,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 @pytest.fixture
 def client(live_service):
-    with Raydebm(live_service.url, api_key=KEY, timeout_s=600) as found:
-        yield found
+    with Raydebm(live_service.url, api_key=KEY, timeout_s=600) as raydebm:
+        yield raydebm
 
 
 def test_an_outcome_is_stored_shown_and_counted(live_service, client, puzzle):
@@ -23,9 +23,9 @@ def test_an_outcome_is_stored_shown_and_counted(live_service, client, puzzle):
     again = client.report_outcome(answer.record_id, correct=True, by="live", note="checked")
 
     assert (first.status, again.status, again.reports) == ("created", "unchanged", 1)
-    found = live_service.get(f"/v1/decisions/{answer.record_id}").json()
-    assert (found["outcome"], found["request_id"]) == ("right", answer.request_id)
-    assert [(each["by"], each["key"], each["note"]) for each in found["outcomes"]] == [("live", "team", "checked")]
+    decision = live_service.get(f"/v1/decisions/{answer.record_id}").json()
+    assert (decision["outcome"], decision["request_id"]) == ("right", answer.request_id)
+    assert [(each["by"], each["key"], each["note"]) for each in decision["outcomes"]] == [("live", "team", "checked")]
     assert live_service.get("/v1/outcomes").json()["with_outcome"] == before + 1
     assert answer.record_id in {report.record_id for report in OutcomeLog(str(live_service.folder / "kept")).reports()}
 

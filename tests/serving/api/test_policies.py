@@ -66,8 +66,8 @@ def serving(root, client_of, backend):
 
 
 def test_one_policy_is_shown_alone(serving):
-    found = serving().client.get("/v1/policies", headers=OTHER).json()
-    assert (found["first"]["version"], found["second"], found["history"]) == (policy_id(FIRST), None, [])
+    policies = serving().client.get("/v1/policies", headers=OTHER).json()
+    assert (policies["first"]["version"], policies["second"], policies["history"]) == (policy_id(FIRST), None, [])
 
 
 def test_the_second_policy_is_shown_with_its_share(serving, history):
@@ -101,17 +101,17 @@ def test_only_an_admin_changes_the_policy(serving, history, action, headers):
 
 def test_without_keys_nobody_is_an_admin(serving, history):
     history.try_policy(SECOND, percent=5.0)
-    found = serving()
-    found.show(keyring=None)
-    assert found.client.post("/v1/policies/promote", {}).status_code == 403
+    service = serving()
+    service.show(keyring=None)
+    assert service.client.post("/v1/policies/promote", {}).status_code == 403
     assert history.first() == FIRST
 
 
 def test_a_promotion_is_taken_at_once(serving, history):
     history.try_policy(SECOND, percent=5.0)
-    found = serving()
-    body = found.client.post("/v1/policies/promote", {"reason": "p = 0.01"}, headers=ADMIN).json()
-    assert (body["applied"], found.taken, found.bundle.versions["policy"]) == (True, 1, policy_id(SECOND))
+    service = serving()
+    body = service.client.post("/v1/policies/promote", {"reason": "p = 0.01"}, headers=ADMIN).json()
+    assert (body["applied"], service.taken, service.bundle.versions["policy"]) == (True, 1, policy_id(SECOND))
     change = body["change"]
     assert (change["action"], change["reason"], change["by"]) == ("promote", "p = 0.01", "admin")
     assert (change["version"], change["replaced"]) == (policy_id(SECOND), policy_id(FIRST))
@@ -121,16 +121,16 @@ def test_a_promotion_is_taken_at_once(serving, history):
 def test_a_roll_back_is_taken_at_once(serving, history):
     history.try_policy(SECOND, percent=5.0)
     history.promote()
-    found = serving()
-    body = found.client.post("/v1/policies/rollback", {}, headers=ADMIN).json()
-    assert (body["change"]["undoes"], found.bundle.versions["policy"]) == (1, policy_id(FIRST))
+    service = serving()
+    body = service.client.post("/v1/policies/rollback", {}, headers=ADMIN).json()
+    assert (body["change"]["undoes"], service.bundle.versions["policy"]) == (1, policy_id(FIRST))
 
 
 def test_a_service_that_cannot_read_again_takes_it_at_its_next_change(serving, history):
     history.try_policy(SECOND, percent=5.0)
-    found = serving()
-    found.show(take_policies=None)
-    assert found.client.post("/v1/policies/promote", {}, headers=ADMIN).json()["applied"] is False
+    service = serving()
+    service.show(take_policies=None)
+    assert service.client.post("/v1/policies/promote", {}, headers=ADMIN).json()["applied"] is False
     assert history.first() == SECOND
 
 
@@ -138,11 +138,11 @@ def test_a_service_that_cannot_read_again_takes_it_at_its_next_change(serving, h
     ("action", "words"), [("promote", "no policy is on trial"), ("rollback", "no promotion is left to roll back")]
 )
 def test_what_is_not_possible_is_said(serving, history, action, words):
-    found = serving()
-    reply = found.client.post(f"/v1/policies/{action}", {}, headers=ADMIN)
+    service = serving()
+    reply = service.client.post(f"/v1/policies/{action}", {}, headers=ADMIN)
     assert (reply.status_code, reply.json()["error"]["code"]) == (409, "policies_unusable")
     assert words in reply.json()["error"]["message"]
-    assert found.taken == 0
+    assert service.taken == 0
 
 
 def test_a_second_policy_that_was_exchanged_for_one_that_does_not_fit_is_not_promoted(serving, history):
@@ -169,13 +169,13 @@ def test_a_service_with_a_given_policy_refuses(serving, history):
 
 
 def test_a_trial_begins_and_ends_at_once(serving, history):
-    found = serving()
+    service = serving()
     body = {"policy": SECOND.to_json(), "percent": 5.0, "reason": "fewer refusals"}
-    begun = found.client.post("/v1/policies/try", body, headers=ADMIN).json()
+    begun = service.client.post("/v1/policies/try", body, headers=ADMIN).json()
     assert (begun["second"]["version"], begun["second"]["percent"], begun["applied"]) == (policy_id(SECOND), 5.0, True)
-    assert found.bundle.second.policy == history.second().policy == SECOND
-    ended = found.client.post("/v1/policies/drop", {}, headers=ADMIN).json()
-    assert (ended, found.bundle.second, history.second()) == ({"second": None, "applied": True}, None, None)
+    assert service.bundle.second.policy == history.second().policy == SECOND
+    ended = service.client.post("/v1/policies/drop", {}, headers=ADMIN).json()
+    assert (ended, service.bundle.second, history.second()) == ({"second": None, "applied": True}, None, None)
 
 
 @pytest.mark.parametrize("body", [{"policy": FIRST.to_json()}, {"policy": {"theta_sigme": 1}}], ids=["same", "typo"])
@@ -206,14 +206,14 @@ def compared(serving, history, script, texts, energies, puzzle):
     """A service whose first policy refused a right answer that its second one would have given out, with the report."""
     history.try_policy(SECOND, percent=0.0)
     script(lambda request: texts["right"], lambda text: energies["unsure"])
-    found = serving()
-    answer = found.client.post("/v1/triage", {"problem": puzzle}, headers=OTHER).json()
-    found.writer.flush()
+    service = serving()
+    answer = service.client.post("/v1/triage", {"problem": puzzle}, headers=OTHER).json()
+    service.writer.flush()
     report = {"correct": True, "by": "audit"}
-    reply = found.client.post(f"/v1/decisions/{answer['record_id']}/outcome", report, headers=OTHER)
+    reply = service.client.post(f"/v1/decisions/{answer['record_id']}/outcome", report, headers=OTHER)
     assert reply.status_code == 200, reply.text
-    yield found.client
-    found.writer.close()
+    yield service.client
+    service.writer.close()
 
 
 def test_two_policies_are_compared(compared):

@@ -17,8 +17,8 @@ def test_results_come_in_the_order_of_the_requests(client, puzzle):
         headers={"X-Request-ID": "mine"},
     )
     data = reply.json()["data"]
-    assert [item["result"]["seed"] for item in data] == [5, 6, 7]
-    assert [item["result"]["request_id"] for item in data] == ["mine-0", "mine-1", "mine-2"]
+    assert [entry["result"]["seed"] for entry in data] == [5, 6, 7]
+    assert [entry["result"]["request_id"] for entry in data] == ["mine-0", "mine-1", "mine-2"]
     assert reply.json()["num_failed"] == 0
 
 
@@ -31,7 +31,7 @@ def test_what_cannot_be_answered_sinks_no_other(client, puzzle, script):
         {"problem": puzzle, "task": "x"},
     ]
     body = client.post("/v1/triage/batch", {"requests": requests}).json()
-    assert [(item["index"], item["status"], item["error"]["code"]) for item in body["data"]] == [
+    assert [(entry["index"], entry["status"], entry["error"]["code"]) for entry in body["data"]] == [
         (0, 503, "generation_failed"),
         (1, 422, "not_a_problem"),
         (2, 400, "invalid_request"),
@@ -70,7 +70,7 @@ def test_bad_batches(client, body):
 def test_headers_hold_for_every_request(client, puzzle):
     body = {"requests": [{"problem": puzzle}, {"problem": puzzle, "lambda": 5}]}
     data = client.post("/v1/triage/batch", body, headers={"X-RayDEBM-Lambda": "3"}).json()["data"]
-    assert [item["result"]["policy"]["lambda"] for item in data] == [3.0, 3.0]
+    assert [entry["result"]["policy"]["lambda"] for entry in data] == [3.0, 3.0]
 
 
 def test_a_fault_of_the_service_sinks_no_other(client, puzzle, script, texts, caplog):
@@ -81,7 +81,7 @@ def test_a_fault_of_the_service_sinks_no_other(client, puzzle, script, texts, ca
     broken, good = reply.json()["data"]
     assert (broken["status"], broken["error"]["code"], good["status"]) == (500, "internal", 200)
     assert "under request id mine-0" in broken["error"]["message"]
-    assert [found.exc_info[0] for found in caplog.records if found.exc_info] == [ZeroDivisionError]
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ZeroDivisionError]
 
 
 @pytest.fixture
@@ -95,25 +95,25 @@ def batch_within(write_run, backend, puzzle, run_virtually):
 
         async def work():
             batch = BatchRequest(requests=asked, max_parallel=1)
-            found = await triage_batch(service, batch, request_id="r", headers={})
-            return found.data, asyncio.get_running_loop().time()
+            reply = await triage_batch(service, batch, request_id="r", headers={})
+            return reply.data, asyncio.get_running_loop().time()
 
         return run_virtually(work())
 
     return run
 
 
-def late_of(item):
-    return sum(found.late for found in item.result.generators)
+def late_of(entry):
+    return sum(generator.late for generator in entry.result.generators)
 
 
 def test_a_batch_is_over_in_time_and_says_what_was_not_begun(batch_within):
-    found, ended_s = batch_within(10, 5)
+    entries, ended_s = batch_within(10, 5)
 
-    assert [item.status for item in found] == [200, 200, 200, 503, 503]
-    assert [late_of(item) for item in found[:3]] == [0, 0, 3]  # the third one has the two seconds that are left
-    assert [item.error["code"] for item in found[3:]] == ["not_begun"] * 2
-    assert "the 10 s that a batch may take were nearly over" in found[3].error["message"]
+    assert [entry.status for entry in entries] == [200, 200, 200, 503, 503]
+    assert [late_of(entry) for entry in entries[:3]] == [0, 0, 3]  # the third one has the two seconds that are left
+    assert [entry.error["code"] for entry in entries[3:]] == ["not_begun"] * 2
+    assert "the 10 s that a batch may take were nearly over" in entries[3].error["message"]
     assert ended_s < 10
 
 
@@ -123,10 +123,10 @@ def test_nothing_is_paid_for_that_is_not_begun(batch_within, backend):
 
 
 def test_a_deadline_for_each_request_leaves_time_for_the_others(batch_within):
-    found, _ = batch_within(10, 5, deadline_ms=1500)
-    assert [(item.status, late_of(item)) for item in found] == [(200, 3)] * 5
+    entries, _ = batch_within(10, 5, deadline_ms=1500)
+    assert [(entry.status, late_of(entry)) for entry in entries] == [(200, 3)] * 5
 
 
 def test_a_batch_may_take_for_ever_where_requests_may(batch_within):
-    found, ended_s = batch_within(None, 5)
-    assert ([item.status for item in found], ended_s) == ([200] * 5, 20.0)
+    entries, ended_s = batch_within(None, 5)
+    assert ([entry.status for entry in entries], ended_s) == ([200] * 5, 20.0)

@@ -27,24 +27,24 @@ def rerank(client, script):
 
 def test_documents_come_back_best_first_with_mu_and_sigma(rerank):
     body = rerank().json()
-    assert [(found["index"], found["relevance_score"]) for found in body["results"]] == [(1, 2.0), (2, 1.0), (0, -2.0)]
+    assert [(entry["index"], entry["relevance_score"]) for entry in body["results"]] == [(1, 2.0), (2, 1.0), (0, -2.0)]
     assert (body["results"][0]["mu"], body["results"][0]["sigma"]) == (-2.0, 1.0)
     assert body["results"][0]["members"] == [-3.0, -1.0]
     assert "document" not in body["results"][0] or body["results"][0]["document"] is None
 
 
 def test_top_n_keeps_the_best(rerank):
-    assert [found["index"] for found in rerank(top_n=2).json()["results"]] == [1, 2]
+    assert [entry["index"] for entry in rerank(top_n=2).json()["results"]] == [1, 2]
 
 
 def test_objects_are_read_and_returned_with_their_other_fields(rerank):
     documents = [{"text": "bad"}, {"text": "good", "title": "T"}]
     body = rerank(documents=documents, return_documents=True, rank_fields=["text"], max_tokens_per_doc=9).json()
-    assert [found["document"] for found in body["results"]] == [{"text": "good", "title": "T"}, {"text": "bad"}]
+    assert [entry["document"] for entry in body["results"]] == [{"text": "good", "title": "T"}, {"text": "bad"}]
 
 
 def test_equal_scores_keep_the_order_of_the_request(rerank):
-    assert [found["index"] for found in rerank(documents=["a", "b", "c"]).json()["results"]] == [0, 1, 2]
+    assert [entry["index"] for entry in rerank(documents=["a", "b", "c"]).json()["results"]] == [0, 1, 2]
 
 
 def test_constraints_count_when_a_task_reads_the_query(client, puzzle, texts):
@@ -53,38 +53,38 @@ def test_constraints_count_when_a_task_reads_the_query(client, puzzle, texts):
         "documents": [texts["unreadable"], texts["wrong"], texts["right"]],
         "raydebm": {"lambda": 2},
     }
-    found = client.post("/v1/rerank", body).json()
-    assert found["task"] == "knights_knaves"
-    assert [result["index"] for result in found["results"]] == [2, 1, 0]
-    assert [result["relevance_score"] for result in found["results"]] == [2.0, 1.0, -1e6]
-    assert found["results"][1]["violations"][0]["constraint"]
-    assert found["results"][2]["energy"] is None
+    reply = client.post("/v1/rerank", body).json()
+    assert reply["task"] == "knights_knaves"
+    assert [result["index"] for result in reply["results"]] == [2, 1, 0]
+    assert [result["relevance_score"] for result in reply["results"]] == [2.0, 1.0, -1e6]
+    assert reply["results"][1]["violations"][0]["constraint"]
+    assert reply["results"][2]["energy"] is None
 
 
 def test_confidence_is_that_of_the_answer_among_the_documents(write_run, recipe, backend, client_of):
     posterior = Posterior(weights={"votes": 1.0}, context_weights={})  # p = share / (1 + 1)
     run_dir = write_run({**recipe, "task": {"name": "gsm8k"}}, Policy(posterior=posterior))
     client = client_of(create_app(TriageService(load_bundle(AppArgs(run_dir=run_dir)), backend)))
-    found = client.post(
+    reply = client.post(
         "/v1/rerank", {"query": "What is 2 + 2?", "documents": ["#### 4", "#### 5", "#### 4", "?"]}
     ).json()
-    by_index = {result["index"]: result["confidence"] for result in found["results"]}
+    by_index = {result["index"]: result["confidence"] for result in reply["results"]}
     assert by_index == {0: pytest.approx(1 / 3), 1: pytest.approx(1 / 6), 2: pytest.approx(1 / 3), 3: None}
 
 
 def test_without_a_task_or_a_posterior_there_is_no_confidence(rerank):
-    assert {found["confidence"] for found in rerank().json()["results"]} == {None}
+    assert {entry["confidence"] for entry in rerank().json()["results"]} == {None}
 
 
 def test_a_document_is_scored_without_its_thinking_and_comes_back_with_it(rerank):
     body = rerank(documents=["fair", "<think>bad</think>good"], return_documents=True).json()
-    assert [found["document"]["text"] for found in body["results"]] == ["<think>bad</think>good", "fair"]
+    assert [entry["document"]["text"] for entry in body["results"]] == ["<think>bad</think>good", "fair"]
 
 
 def test_without_a_task_nothing_is_checked(rerank):
     body = rerank().json()
     assert body["task"] is None
-    assert {found["violations"] is None for found in body["results"]} == {True}
+    assert {entry["violations"] is None for entry in body["results"]} == {True}
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ def test_the_request_that_coheres_client_sends(client):
     """Recorded from ``cohere.ClientV2(...).rerank(...)``, version 7.3."""
     body = {"model": "raydebm/auto", "query": "q", "documents": ["a", "b"], "top_n": 2}
     headers = {"Authorization": "Bearer x", "X-Client-Name": "t", "X-Fern-Language": "Python"}
-    found = client.post("/v2/rerank", body, headers=headers).json()
-    assert found["id"].startswith("rerank-")
-    assert found["meta"]["api_version"]["version"] == "2"
+    reply = client.post("/v2/rerank", body, headers=headers).json()
+    assert reply["id"].startswith("rerank-")
+    assert reply["meta"]["api_version"]["version"] == "2"
 
 
 def test_coheres_own_client(app, script):
@@ -127,5 +127,5 @@ def test_coheres_own_client(app, script):
         client = cohere.AsyncClientV2(api_key="x", base_url="http://localhost", httpx_client=http)
         return await client.rerank(model="raydebm/auto", query="q", documents=["bad", "good"], top_n=1)
 
-    found = asyncio.run(call())
-    assert (found.results[0].index, found.results[0].relevance_score) == (1, 2.0)
+    reply = asyncio.run(call())
+    assert (reply.results[0].index, reply.results[0].relevance_score) == (1, 2.0)

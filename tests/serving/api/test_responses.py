@@ -134,7 +134,7 @@ def test_what_cannot_be_honoured_is_refused(client, backend, puzzle, change, par
 
 
 @pytest.mark.parametrize(
-    "item",
+    "entry",
     [
         {"type": "function_call_output", "call_id": "x", "output": "y"},
         {"type": "item_reference", "id": "msg_1"},
@@ -142,8 +142,8 @@ def test_what_cannot_be_honoured_is_refused(client, backend, puzzle, change, par
         {"content": "x"},
     ],
 )
-def test_what_is_no_text_is_refused(client, item):
-    reply = client.post(PATH, {"model": MODEL, "input": [item]})
+def test_what_is_no_text_is_refused(client, entry):
+    reply = client.post(PATH, {"model": MODEL, "input": [entry]})
     assert (reply.status_code, reply.json()["error"]["code"]) == (400, "unsupported_content")
 
 

@@ -114,8 +114,8 @@ def test_only_so_many_prompts_are_scored_at_once(rewards_of, backend):
         return await score(texts)
 
     backend.score = counted
-    found = asyncio.run(rewards_of(3 * MAX_PARALLEL))
-    assert (len(found.rewards), max(seen)) == (3 * MAX_PARALLEL, MAX_PARALLEL)
+    body = asyncio.run(rewards_of(3 * MAX_PARALLEL))
+    assert (len(body.rewards), max(seen)) == (3 * MAX_PARALLEL, MAX_PARALLEL)
 
 
 def test_a_failure_ends_the_others(rewards_of, backend):
@@ -196,8 +196,8 @@ def test_rewards_stay_energies_where_nothing_else_is_asked_for(rewards_by_votes)
 def test_proven_and_refuted_answers_have_bounded_log_odds(write_run, backend, client_of, puzzle, texts):
     app = create_app(TriageService(load_bundle(AppArgs(run_dir=write_run(policy=Policy(posterior=VOTES)))), backend))
     body = {"query": [texts["right"], texts["wrong"]], "prompts": [puzzle] * 2}
-    found = client_of(app).post("/get_reward?reward=log_odds&floor=-99", body).json()
-    assert (found["rewards"], found["extra_logs"]["confidence"]) == ([10.0, -10.0], [1.0, 0.0])
+    reply = client_of(app).post("/get_reward?reward=log_odds&floor=-99", body).json()
+    assert (reply["rewards"], reply["extra_logs"]["confidence"]) == ([10.0, -10.0], [1.0, 0.0])
 
 
 @pytest.mark.parametrize(
@@ -234,26 +234,26 @@ def test_scores_follow_the_rule_that_decides(rewards_by_votes, tau_accept, expec
 
 @pytest.fixture
 def url(gsm8k_app, free_port, listening):
-    with listening(gsm8k_app(), free_port) as found:
-        yield found
+    with listening(gsm8k_app(), free_port) as address:
+        yield address
 
 
 def test_a_grpo_reward_asks_the_service_for_a_whole_group(url):
     reward = grpo_reward(Raydebm(url), task="gsm8k", reward="log_odds")
-    found = reward(prompts=["What is 2 + 2?"] * 3, completions=["#### 4", "#### 5", "#### 4"], answer=["4"] * 3)
-    assert found == pytest.approx([-math.log(2), -math.log(5), -math.log(2)])
+    group_rewards = reward(prompts=["What is 2 + 2?"] * 3, completions=["#### 4", "#### 5", "#### 4"], answer=["4"] * 3)
+    assert group_rewards == pytest.approx([-math.log(2), -math.log(5), -math.log(2)])
 
 
 def test_verls_batch_function_asks_the_service_for_a_whole_group(url):
     rows = [{"question": "What is 2 + 2?"}] * 3
     answers = ["#### 4", "#### 5", "#### 4"]
-    found = compute_scores(["d"] * 3, answers, [None] * 3, rows, base_url=url, task="gsm8k", reward="log_odds")
-    assert found == pytest.approx([-math.log(2), -math.log(5), -math.log(2)])
+    scores = compute_scores(["d"] * 3, answers, [None] * 3, rows, base_url=url, task="gsm8k", reward="log_odds")
+    assert scores == pytest.approx([-math.log(2), -math.log(5), -math.log(2)])
 
 
 def test_verls_function_for_one_response(url):
-    found = compute_score("d", "#### 4", "4", {"q": "What is 2 + 2?"}, base_url=url, question_key="q", sigma_weight=1.0)
-    assert found == 2.0  # mu -2, sigma 0
+    score = compute_score("d", "#### 4", "4", {"q": "What is 2 + 2?"}, base_url=url, question_key="q", sigma_weight=1.0)
+    assert score == 2.0  # mu -2, sigma 0
 
 
 @pytest.mark.parametrize("extra_info", [None, {}, {"question": 7}])

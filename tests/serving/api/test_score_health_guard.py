@@ -30,8 +30,8 @@ from raydebm.serving.settings.bundle import load_bundle
 def test_scores_of_candidates_are_minus_energy_with_constraints(client, puzzle, texts):
     body = {"problem": puzzle, "candidates": [texts["right"], texts["wrong"], texts["unreadable"]], "lambda": 2.0}
     data = client.post("/v1/score", body).json()["data"]
-    assert [found["score"] for found in data] == [2.0, 1.0, None]
-    assert [found["penalty"] for found in data] == [0.0, 0.5, None]
+    assert [entry["score"] for entry in data] == [2.0, 1.0, None]
+    assert [entry["penalty"] for entry in data] == [0.0, 0.5, None]
     assert data[0]["members"] == [-2.0, -2.0]
     assert (data[2]["mu"], data[2]["energy"]) == (-2.0, None)
     assert "no answer" in data[2]["error"]
@@ -39,7 +39,7 @@ def test_scores_of_candidates_are_minus_energy_with_constraints(client, puzzle, 
 
 def test_the_answer_is_scored_apart_from_its_thinking(client, puzzle, texts, backend):
     client.post("/v1/score", {"problem": puzzle, "candidates": [f"<think>Hm.</think>{texts['right']}"]})
-    assert [found.text for found in backend.scored] == [texts["right"]]
+    assert [text.text for text in backend.scored] == [texts["right"]]
 
 
 def test_endless_thinking_has_no_answer(client, puzzle, texts):
@@ -49,29 +49,29 @@ def test_endless_thinking_has_no_answer(client, puzzle, texts):
 
 def test_vllms_shape_scores_answers_apart_from_their_thinking(client, backend):
     client.post("/v1/score", {"text_1": "q", "text_2": ["<think>a</think>b", "c"]})
-    assert [found.text for found in backend.scored] == ["b", "c"]
+    assert [text.text for text in backend.scored] == ["b", "c"]
 
 
 def test_endless_thinking_in_vllms_shape_has_no_energy(client, script):
     script(energies=lambda text: (float(len(text)), 0.0))
     data = client.post("/v1/score", {"text_1": "q", "text_2": ["<think>a", "ab"]}).json()["data"]
-    assert [(found["index"], found["score"]) for found in data] == [(0, None), (1, -1.0)]
+    assert [(entry["index"], entry["score"]) for entry in data] == [(0, None), (1, -1.0)]
 
 
 def test_vllms_shape_pairs_one_text_with_many(client, script):
     script(energies=lambda text: (float(len(text)), 0.0))
     body = client.post("/v1/score", {"model": "any", "text_1": "q", "text_2": ["ab", "abcd"]}).json()
-    assert [(found["index"], found["object"], found["score"]) for found in body["data"]] == [
+    assert [(entry["index"], entry["object"], entry["score"]) for entry in body["data"]] == [
         (0, "score", -1.0),
         (1, "score", -2.0),
     ]
-    assert [found["sigma"] for found in body["data"]] == [1.0, 2.0]
+    assert [entry["sigma"] for entry in body["data"]] == [1.0, 2.0]
     assert body["usage"]["prompt_tokens"] == 18
 
 
 def test_vllms_shape_pairs_lists_one_to_one(client, backend):
     client.post("/v1/score", {"text_1": ["p", "q"], "text_2": ["a", "b"]})
-    assert [(found.prompt, found.text) for found in backend.scored] == [("p", "a"), ("q", "b")]
+    assert [(text.prompt, text.text) for text in backend.scored] == [("p", "a"), ("q", "b")]
 
 
 @pytest.mark.parametrize(
@@ -165,9 +165,9 @@ def test_a_part_that_is_down_is_503(client, puzzle, script):
     ],
 )
 def test_every_error_of_ours_has_an_http_meaning(error, status):
-    found = as_service_error(error)
-    assert found.status == status
-    assert str(found) == str(error)
+    service_error = as_service_error(error)
+    assert service_error.status == status
+    assert str(service_error) == str(error)
 
 
 def test_when_the_client_goes_away_the_work_upstream_is_cancelled(bundle, backend, puzzle):

@@ -174,7 +174,7 @@ def test_a_stream_shows_the_refusal_as_content(client, abstaining, puzzle, chunk
 def test_a_model_id_can_ask_for_it(write_run, abstaining, client, puzzle):
     bundle = load_bundle(AppArgs(run_dir=write_run(), policies={"text": {"on_abstain": "text"}}))
     named = type(client)(create_app(TriageService(bundle, abstaining)))
-    assert "raydebm/knights_knaves@text" in [found["id"] for found in named.get("/v1/models").json()["data"]]
+    assert "raydebm/knights_knaves@text" in [model["id"] for model in named.get("/v1/models").json()["data"]]
     body = {**chat(puzzle), "model": "raydebm/knights_knaves@text"}
     assert named.post("/v1/chat/completions", body).json()["choices"][0]["message"]["content"]
     own = {**body, "raydebm": {"on_abstain": "error"}}

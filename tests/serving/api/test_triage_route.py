@@ -24,7 +24,7 @@ def test_usage_and_cost_are_summed_over_all_candidates(client, puzzle):
     answer = client.post("/v1/triage", {"problem": puzzle}).json()
     assert answer["usage"] == {"prompt_tokens": 40, "completion_tokens": 20, "total_tokens": 60}
     assert answer["cost_usd"] == 2.0
-    assert [(found["name"], found["asked"], found["failed"]) for found in answer["generators"]] == [
+    assert [(generator["name"], generator["asked"], generator["failed"]) for generator in answer["generators"]] == [
         ("ada", 2, 0),
         ("bo", 2, 0),
     ]
@@ -35,7 +35,7 @@ def test_a_violated_constraint_leads_to_feedback_and_a_better_second_pass(client
     answer = client.post("/v1/triage", {"problem": puzzle}).json()
     assert answer["decision"] == "accept"
     assert answer["answer"] == '{"Ava": "knave", "Zoey": "knight"}'
-    assert [found["decision"] for found in answer["passes"]] == ["regenerate", "accept"]
+    assert [pass_["decision"] for pass_ in answer["passes"]] == ["regenerate", "accept"]
     assert len(answer["feedback"]) == 1
     assert VIOLATION in answer["feedback"][0]
     assert answer["candidate"]["pass_index"] == 2
@@ -49,7 +49,7 @@ def test_an_answer_that_cannot_be_read_was_not_checked(client, puzzle, texts, sc
 def test_a_second_pass_asks_the_regenerating_generator_alone(client, puzzle, texts, script):
     backend = script(lambda request: texts["wrong"])
     client.post("/v1/triage", {"problem": puzzle})
-    assert [found.generator for found in backend.requests if found.pass_index == 2] == ["ada", "ada"]
+    assert [request.generator for request in backend.requests if request.pass_index == 2] == ["ada", "ada"]
 
 
 def test_disagreeing_adapters_lead_to_abstention_without_text(client, puzzle, energies, script):
@@ -66,14 +66,14 @@ def test_violations_of_the_selected_candidate_are_listed_per_constraint(client, 
     script(lambda request: texts["wrong"])
     answer = client.post("/v1/triage", {"problem": puzzle, "max_passes": 1, "lambda": 3.0}).json()
     assert answer["constraints"] == {"statements": 0.5}
-    assert [found["message"] for found in answer["violations"]] == [VIOLATION]
+    assert [violation["message"] for violation in answer["violations"]] == [VIOLATION]
     assert answer["energy"] == -2.0 + 3.0 * 0.5
 
 
 def test_the_same_seeds_as_evaluation(client, puzzle, backend):
     client.post("/v1/triage", {"problem": puzzle})
     problem_id = get_task("knights_knaves").problem_from_text(puzzle).problem_id
-    assert [found.seed for found in backend.requests] == [
+    assert [request.seed for request in backend.requests] == [
         seed_for(7, problem_id, name, 1, index) for name in ("ada", "bo") for index in range(2)
     ]
 
@@ -81,13 +81,13 @@ def test_the_same_seeds_as_evaluation(client, puzzle, backend):
 def test_another_seed_draws_other_candidates(client, puzzle, backend):
     client.post("/v1/triage", {"problem": puzzle})
     client.post("/v1/triage", {"problem": puzzle, "seed": 8})
-    ids = [found.candidate_id for found in backend.requests]
+    ids = [request.candidate_id for request in backend.requests]
     assert len(set(ids)) == 8
 
 
 def test_generator_subset_and_num_samples(client, puzzle, backend):
     answer = client.post("/v1/triage", {"problem": puzzle, "generators": ["bo"], "num_samples": 1}).json()
-    assert [found.generator for found in backend.requests] == ["bo"]
+    assert [request.generator for request in backend.requests] == ["bo"]
     counts = {"asked": 1, "failed": 0, "late": 0, "over_budget": 0, "cancelled": 0, "reused": 0}
     assert answer["generators"] == [{"name": "bo", **counts, "error": None}]
 
@@ -181,7 +181,7 @@ def test_a_candidate_without_energy_is_left_out_of_the_selection(client, puzzle,
     script(lambda request: f"{request.generator} {texts['right']}", lambda text: None if "ada" in text else (1.0, 1.0))
     answer = client.post("/v1/triage", {"problem": puzzle, "return_candidates": True}).json()
     assert answer["candidate"]["generator"] == "bo"
-    assert [found["error"] for found in answer["candidates"][:2]] == ["the ensemble gave no finite energy"] * 2
+    assert [candidate["error"] for candidate in answer["candidates"][:2]] == ["the ensemble gave no finite energy"] * 2
 
 
 def test_candidates_come_only_on_request(client, puzzle):

@@ -51,8 +51,8 @@ def test_a_request_begins_by_saying_under_which_policy(events):
 
 def test_every_candidate_is_told_twice_when_it_comes_and_when_its_numbers_are_known(events, texts, script):
     script(lambda request: f"{request.candidate_id} {texts['wrong']}")
-    found = events(max_passes=1)
-    arrivals, scores = facts_of(found, "candidate"), facts_of(found, "scored")
+    stream = events(max_passes=1)
+    arrivals, scores = facts_of(stream, "candidate"), facts_of(stream, "scored")
 
     assert len(arrivals) == len(scores) == 4
     assert {facts["candidate_id"] for facts in arrivals} == {facts["candidate"]["candidate_id"] for facts in scores}
@@ -73,12 +73,12 @@ def test_texts_come_only_on_request(events, texts):
 
 def test_every_pass_ends_with_its_decision_and_what_the_next_is_told(events, texts, script):
     script(lambda request: texts["wrong"] if request.pass_index == 1 else texts["right"])
-    found = events()
-    first, second = facts_of(found, "decision")
+    stream = events()
+    first, second = facts_of(stream, "decision")
 
     assert set(first) == {"event", "reason", *PassBody.model_fields}
     assert (first["decision"], second["decision"]) == ("regenerate", "accept")
-    assert first["feedback"] == facts_of(found, "pass")[1]["feedback"]
+    assert first["feedback"] == facts_of(stream, "pass")[1]["feedback"]
     assert "statements" in first["reason"] or "violates constraints" in first["reason"]
 
 
@@ -111,8 +111,8 @@ def test_a_bad_request_is_refused_before_the_stream_starts(client, puzzle):
 
 def test_a_batch_is_not_streamed(client, puzzle):
     body = {"requests": [{"problem": puzzle, "stream": True}]}
-    (item,) = client.post("/v1/triage/batch", body).json()["data"]
-    assert (item["status"], item["error"]["param"]) == (400, "stream")
+    (entry,) = client.post("/v1/triage/batch", body).json()["data"]
+    assert (entry["status"], entry["error"]["param"]) == (400, "stream")
 
 
 def test_chats_tell_the_same(client, puzzle, read_events):
@@ -147,7 +147,7 @@ def test_our_own_client_reads_such_texts(app, puzzle, texts, script):
 
     async def last():
         async with AsyncRaydebm("http://localhost", transport=httpx.ASGITransport(app=app)) as asked:
-            return [found async for found in asked.stream(puzzle, return_candidates=True)][-1]
+            return [event async for event in asked.stream(puzzle, return_candidates=True)][-1]
 
     assert asyncio.run(last()).text == f"{LINE_ENDS} {texts['right']}"
 

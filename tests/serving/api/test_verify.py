@@ -89,8 +89,8 @@ def test_answers_of_which_hardly_one_is_right_are_no_tie(vote):
 
 def test_the_order_of_the_candidates_changes_nothing(vote):
     texts = {"a": ONE, "b": "So #### 1", "c": TWO}
-    found = [vote(*({"id": name, "text": texts[name]} for name in order)) for order in itertools.permutations(texts)]
-    assert len({(body["disposition"], body["selected"], body["confidence"]) for body in found}) == 1
+    bodies = [vote(*({"id": name, "text": texts[name]} for name in order)) for order in itertools.permutations(texts)]
+    assert len({(body["disposition"], body["selected"], body["confidence"]) for body in bodies}) == 1
 
 
 def test_what_is_no_problem_is_abstained_from(client):
@@ -162,7 +162,7 @@ def test_requests_that_are_wrong(ask, change, status, code):
 
 
 def test_a_deadline_is_a_timeout(ask, backend, texts, monkeypatch):
-    async def slow(found):
+    async def slow(texts):
         await asyncio.sleep(5)
 
     monkeypatch.setattr(backend, "score", slow)
@@ -177,7 +177,7 @@ def test_a_scorer_without_numbers_gives_malformed_output(ask, script, texts):
 
 
 def test_a_part_that_is_down_is_unavailable(ask, backend, texts, monkeypatch):
-    async def down(found):
+    async def down(texts):
         raise ServiceError("no scorer", 503, "not_ready")
 
     monkeypatch.setattr(backend, "score", down)

@@ -14,8 +14,8 @@ from raydebm.serving.core.evaluators import Baselines, Scorer
 def test_what_is_scored_of_a_candidate_that_thought_first(reasoning, expected):
     class Recording:
         async def score(self, texts):
-            self.texts = [found.text for found in texts]
-            return [Energies(candidate_id=found.candidate_id, members=(1.0,)) for found in texts]
+            self.texts = [text.text for text in texts]
+            return [Energies(candidate_id=text.candidate_id, members=(1.0,)) for text in texts]
 
     backend = Recording()
     thought = Candidate(candidate_id="c", task="t", problem_id="p", generator="g", text="four", reasoning="two and two")
@@ -48,10 +48,10 @@ def test_equal_texts_are_read_once():
     baselines = Baselines(backend, Activity(None))
     problem = Problem(task="t", problem_id="p", prompt="q")
 
-    found = asyncio.run(baselines.scores(problem, [written("a", "xy"), written("b", "z"), written("c", "xy")]))
+    scores = asyncio.run(baselines.scores(problem, [written("a", "xy"), written("b", "z"), written("c", "xy")]))
 
     assert backend.texts == ["xy", "z"]
-    assert found == [{"reader": 2.0}, {"reader": 1.0}, {"reader": 2.0}]
+    assert scores == [{"reader": 2.0}, {"reader": 1.0}, {"reader": 2.0}]
 
 
 def test_baselines_that_do_not_work_leave_the_other_evidence():

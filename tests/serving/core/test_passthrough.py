@@ -152,8 +152,8 @@ def test_ceilings_hold(open_client, priced_recipe, tmp_path, client):
     """Of 1.2 dollars the first answer takes 0.5, so that the worst case of a second does not fit."""
     ring = Keyring([ApiKey(name="a", sha256=hashlib.sha256(b"k" * 32).hexdigest())])
     ledger = Ledger(str(tmp_path / "ledger.sqlite"))
-    found = open_client(priced_recipe, keyring=ring, ledger=ledger, limits={"per_day": {"usd": 1.2}})
-    first, second = (found.post(CHAT, hello(), headers={"Authorization": f"Bearer {'k' * 32}"}) for _ in range(2))
+    service = open_client(priced_recipe, keyring=ring, ledger=ledger, limits={"per_day": {"usd": 1.2}})
+    first, second = (service.post(CHAT, hello(), headers={"Authorization": f"Bearer {'k' * 32}"}) for _ in range(2))
     assert first.json()["raydebm"]["ceilings"][0]["left"] == pytest.approx(0.7)
     assert (second.status_code, second.json()["error"]["code"]) == (429, "insufficient_quota")
 
@@ -198,10 +198,10 @@ def records_client(write_run, backend, client, tmp_path):
     folder = str(tmp_path / "records")
     bundle = load_bundle(AppArgs(run_dir=write_run(), passthrough="bo", records={"folder": folder}))
     writer = DecisionWriter(folder)
-    found = type(client)(create_app(TriageService(bundle, backend, records=writer)))
-    record_id = found.post(CHAT, hello()).json()["raydebm"]["record_id"]
+    service = type(client)(create_app(TriageService(bundle, backend, records=writer)))
+    record_id = service.post(CHAT, hello()).json()["raydebm"]["record_id"]
     writer.flush()
-    return found, record_id
+    return service, record_id
 
 
 def test_it_is_listed_where_it_is_asked_for(records_client):

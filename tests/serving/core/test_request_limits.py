@@ -49,13 +49,13 @@ class Slow:
                 self.cancelled.append(request.candidate_id)
                 raise
             text, cost = self.inner.write(request), self.cost_usd(request)
-            found = (
+            candidate = (
                 unanswered(request, "HTTP 500")
                 if text is None
                 else answered(request, text, usage=TokenUsage(cost_usd=cost))
             )
-            on_candidate(found)
-            return found
+            on_candidate(candidate)
+            return candidate
 
         tasks = [asyncio.create_task(write(request)) for request in requests]
         try:
@@ -98,7 +98,7 @@ def triage(slow, bundle, puzzle, run_virtually):
 
 
 def named(answer):
-    return {found.name: found for found in answer.generators}
+    return {generator.name: generator for generator in answer.generators}
 
 
 # ---- time ------------------------------------------------------------------------------------------------------------
@@ -138,10 +138,10 @@ def test_an_endpoint_that_never_answers_does_not_sink_a_request_by_default(triag
     assert (answer.decision, ended_s) == ("accept", 216.0)
 
 
-@pytest.mark.parametrize(("asked", "kept"), [(500, 500), (2000, 2000), (60_000, 2000)])
-def test_a_requests_own_deadline_counts_up_to_the_services(triage, served_within, asked, kept):
+@pytest.mark.parametrize(("asked", "deadline_ms"), [(500, 500), (2000, 2000), (60_000, 2000)])
+def test_a_requests_own_deadline_counts_up_to_the_services(triage, served_within, asked, deadline_ms):
     answer, _ = triage(served_within(2), deadline_ms=asked)
-    assert answer.policy["deadline_ms"] == kept
+    assert answer.policy["deadline_ms"] == deadline_ms
 
 
 def test_nothing_within_the_services_deadline_is_a_504(triage, slow, served_within):
@@ -230,7 +230,7 @@ def test_what_might_cost_too_much_is_not_asked_and_named(triage, priced, slow):
     # Worst costs in turn: ada 0.5, bo 1, ada 0.5, bo 1. Of 2.2 dollars 0.2 are left for the last one.
     answer, _ = triage(priced, max_usd=2.2)
 
-    assert [(found.generator, found.sample_index) for found in slow.asked] == [("ada", 0), ("ada", 1), ("bo", 0)]
+    assert [(request.generator, request.sample_index) for request in slow.asked] == [("ada", 0), ("ada", 1), ("bo", 0)]
     assert (named(answer)["bo"].asked, named(answer)["bo"].over_budget, named(answer)["bo"].failed) == (1, 1, 0)
     assert (named(answer)["ada"].over_budget, answer.decision) == (0, "accept")
 
@@ -252,7 +252,7 @@ def test_a_later_pass_spends_what_the_first_left(triage, priced, slow, texts):
     # Pass 1 may cost 3 and costs 4 x 0.25, so 2.2 - 1 = 1.2 are left: two of ada's at 0.5.
     answer, _ = triage(priced, max_usd=3.2, num_regenerate=8)
 
-    assert [found.pass_index for found in slow.asked] == [1] * 4 + [2] * 4
+    assert [request.pass_index for request in slow.asked] == [1] * 4 + [2] * 4
     assert named(answer)["ada"].over_budget == 4
 
 
@@ -263,7 +263,7 @@ def test_a_candidate_without_a_stated_cost_counts_its_worst(triage, priced, slow
     # Both of bo's failed, and may have been billed 1 each: of 3 dollars 1 is left.
     triage(priced, max_usd=3.0, num_regenerate=8)
 
-    assert [found.pass_index for found in slow.asked] == [1] * 4 + [2] * 2
+    assert [request.pass_index for request in slow.asked] == [1] * 4 + [2] * 2
 
 
 def test_a_second_pass_without_money_is_not_begun(triage, priced, slow, texts):
@@ -290,7 +290,7 @@ def test_a_named_policy_with_a_money_limit_needs_prices(write_run):
 
 def test_the_worst_cost_counts_every_byte_of_the_chat(priced, puzzle):
     context = request_context(priced, Overrides(), request_id="r", task_name=None, problem=puzzle)
-    request = next(found for found in context.requests(1, None) if found.generator == "bo")
+    request = next(request for request in context.requests(1, None) if request.generator == "bo")
     config = priced.generator_configs()[1].model_copy(update={"usd_per_million_prompt_tokens": 1e6})
     num_bytes = sum(len(said["role"]) + len(said["content"].encode()) + 16 for said in request.messages)
 
@@ -303,7 +303,7 @@ def test_the_worst_cost_counts_every_byte_of_the_chat(priced, puzzle):
 def test_a_budget_takes_every_generators_first_sample_first(triage, slow):
     triage(budget=3)
 
-    assert [(found.generator, found.sample_index) for found in slow.asked] == [("ada", 0), ("ada", 1), ("bo", 0)]
+    assert [(request.generator, request.sample_index) for request in slow.asked] == [("ada", 0), ("ada", 1), ("bo", 0)]
 
 
 def test_a_later_pass_gets_what_is_left_of_the_budget(triage, slow, texts):
@@ -311,7 +311,7 @@ def test_a_later_pass_gets_what_is_left_of_the_budget(triage, slow, texts):
 
     answer, _ = triage(budget=5, max_passes=4)
 
-    assert [found.pass_index for found in slow.asked] == [1, 1, 1, 1, 2]
+    assert [request.pass_index for request in slow.asked] == [1, 1, 1, 1, 2]
     assert answer.num_passes == 2
     assert answer.policy["budget"] == 5
 
@@ -340,8 +340,8 @@ def test_equal_texts_are_scored_once_and_get_the_same_energies(triage, slow, tex
     answer, _ = triage(return_candidates=True)
 
     assert len(slow.inner.scored) == 1
-    assert {tuple(found.members) for found in answer.candidates} == {tuple(answer.members)}
-    assert len({found.candidate_id for found in answer.candidates}) == 4
+    assert {tuple(candidate.members) for candidate in answer.candidates} == {tuple(answer.members)}
+    assert len({candidate.candidate_id for candidate in answer.candidates}) == 4
 
 
 class Bill:
@@ -361,7 +361,7 @@ class Bill:
 
     @property
     def cost_usd(self):
-        return sum(found.cost_usd or 0.0 for found in self.candidates)
+        return sum(candidate.cost_usd or 0.0 for candidate in self.candidates)
 
 
 @pytest.fixture
@@ -377,8 +377,8 @@ def billed(slow, bundle, puzzle, run_virtually):
             if stop_after_s is not None:
                 await asyncio.sleep(stop_after_s)
                 asked.cancel()
-            (found,) = await asyncio.gather(asked, return_exceptions=True)
-            return found
+            (outcome,) = await asyncio.gather(asked, return_exceptions=True)
+            return outcome
 
         return bill, run_virtually(work())
 
@@ -411,22 +411,22 @@ def test_a_pass_that_was_lost_while_it_was_drawn_costs_what_had_come(billed, slo
 
 def test_what_was_drawn_before_the_scorer_broke_is_counted(billed, slow):
     scorer_that_breaks(slow, after=0)
-    bill, found = billed()
-    assert isinstance(found, ScoringError)
+    bill, error = billed()
+    assert isinstance(error, ScoringError)
     assert (bill.cost_usd, bill.decisions) == (1.0, 0)
 
 
 def test_what_was_drawn_for_a_client_that_went_away_is_counted(billed, slow):
     slow.seconds = lambda request: 60.0 if request.generator == "bo" else 1.0
-    bill, found = billed(stop_after_s=5.0)
-    assert isinstance(found, asyncio.CancelledError)
+    bill, error = billed(stop_after_s=5.0)
+    assert isinstance(error, asyncio.CancelledError)
     assert (bill.cost_usd, bill.decisions) == (0.5, 0)
 
 
 def test_failed_candidates_of_a_request_without_an_answer_are_counted(billed, slow):
     slow.inner.write = lambda request: None
-    bill, found = billed()
-    assert (found.status, len(bill.candidates), bill.decisions) == (503, 6, 0)  # two passes
+    bill, error = billed()
+    assert (error.status, len(bill.candidates), bill.decisions) == (503, 6, 0)  # two passes
     assert bill.failures == [(503, "generation_failed")]
 
 
@@ -470,7 +470,7 @@ def test_a_late_candidate_is_told(triage, slow):
 
 
 @pytest.mark.parametrize(
-    "limits", [{"deadline_ms": 2000}, {"budget": 4}, {"max_usd": 3.0}], ids=lambda found: next(iter(found))
+    "limits", [{"deadline_ms": 2000}, {"budget": 4}, {"max_usd": 3.0}], ids=lambda limits: next(iter(limits))
 )
 def test_a_stored_decision_that_a_limit_ended_is_made_again_as_it_was(
     slow, priced, puzzle, texts, run_virtually, limits
@@ -480,9 +480,9 @@ def test_a_stored_decision_that_a_limit_ended_is_made_again_as_it_was(
     stored = []
     service = TriageService(priced, slow, records=SimpleNamespace(put=stored.append))
     answer = triage_body(run_virtually(service.triage(context)))
-    found = record_of(record_row(stored[0]))
-    again = redecide(recorded_outcome(found.outcome, record_id="r", policy=found.policy))
+    record = record_of(record_row(stored[0]))
+    again = redecide(recorded_outcome(record.outcome, record_id="r", policy=record.policy))
 
     assert len(slow.asked) == 4  # without the limit there would have been a second pass
-    assert found.policy == context.policy
+    assert record.policy == context.policy
     assert (str(again.decision), again.selected) == (answer.decision, answer.candidate.candidate_id)

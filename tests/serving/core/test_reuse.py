@@ -49,7 +49,7 @@ def reusing(write_run):
 
 def keyring():
     hashes = {name: hashlib.sha256(key.encode()).hexdigest() for name, key in KEYS.items()}
-    return Keyring([ApiKey(name=name, sha256=found) for name, found in hashes.items()])
+    return Keyring([ApiKey(name=name, sha256=digest) for name, digest in hashes.items()])
 
 
 @pytest.fixture
@@ -163,16 +163,16 @@ def test_a_request_never_reuses_what_another_key_paid_for(names, samples):
         key = keyring().owner(f"Bearer {KEYS[name]}")
         with limits.open(key) as use:
             wanted = [f"c{index}" for index in range(samples)]
-            found = store.find(use.owner, wanted, max_age_s=60)
-            assert {(name, each) for each in found} == {(name, each) for each in wanted} & paid
+            stored = store.find(use.owner, wanted, max_age_s=60)
+            assert {(name, each) for each in stored} == {(name, each) for each in wanted} & paid
             made = {
                 each: Candidate(candidate_id=each, task="t", problem_id="p", generator=name, text=name)
                 for each in wanted
-                if each not in found
+                if each not in stored
             }
             store.keep(use.owner, made, limits=ReuseLimits(max_age_s=60, max_bytes=10_000))
             paid |= {(name, each) for each in wanted}
-            assert {each.candidate.text for each in found.values()} <= {name}
+            assert {each.candidate.text for each in stored.values()} <= {name}
     store.close()
 
 
@@ -193,11 +193,13 @@ def test_a_key_that_is_issued_anew_under_its_old_name_is_another_caller():
 
 
 def test_another_model_under_the_generators_name_reuses_nothing(reusing, backend, puzzle, client_of):
-    kept = CandidateStore(":memory:")
-    client_of(create_app(TriageService(reusing, backend, candidate_store=kept))).post("/v1/triage", {"problem": puzzle})
+    store = CandidateStore(":memory:")
+    client_of(create_app(TriageService(reusing, backend, candidate_store=store))).post(
+        "/v1/triage", {"problem": puzzle}
+    )
     ada, bo = reusing.recipe.generators
     recipe = reusing.recipe.model_copy(update={"generators": (ada, bo.model_copy(update={"model": "newer"}))})
-    app = create_app(TriageService(replace(reusing, recipe=recipe), backend, candidate_store=kept))
+    app = create_app(TriageService(replace(reusing, recipe=recipe), backend, candidate_store=store))
 
     answer = client_of(app).post("/v1/triage", {"problem": puzzle}).json()
     assert {use["name"]: use["reused"] for use in answer["generators"]} == {"ada": 2, "bo": 0}
@@ -265,8 +267,8 @@ def test_waves_take_what_is_known_first(write_run, backend, puzzle, client_of):
 
 def test_the_stored_decision_states_it_and_pays_nothing(reusing, backend, puzzle, client_of, tmp_path, clock):
     writer = DecisionWriter(str(tmp_path / "records"))
-    kept = CandidateStore(":memory:", clock=clock)
-    app = create_app(TriageService(reusing, backend, records=writer, candidate_store=kept))
+    store = CandidateStore(":memory:", clock=clock)
+    app = create_app(TriageService(reusing, backend, records=writer, candidate_store=store))
     client_of(app).post("/v1/triage", {"problem": puzzle})
     clock.now += 3
     client_of(app).post("/v1/triage", {"problem": puzzle})

@@ -237,8 +237,8 @@ def test_answers_say_which_policy_gave_them(service_of, client_of, puzzle):
         "/v1/chat/completions",
         {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}]},
     ).json()
-    for found in (answer, chat["raydebm"]):
-        assert (found["policy_role"], found["versions"]["policy"]) == ("canary", policy_id(LENIENT))
+    for body in (answer, chat["raydebm"]):
+        assert (body["policy_role"], body["versions"]["policy"]) == ("canary", policy_id(LENIENT))
 
 
 def test_a_stored_decision_shows_its_shadow(run_of, script, texts, energies, client_of, puzzle):
@@ -249,9 +249,9 @@ def test_a_stored_decision_shows_its_shadow(run_of, script, texts, energies, cli
     record_id = client.post("/v1/triage", {"problem": puzzle}).json()["record_id"]
     writer.close()
 
-    found = client.get(f"/v1/decisions/{record_id}").json()
-    assert (found["policy_role"], found["agrees"]) == ("first", False)
-    assert (found["shadow"]["decision"], found["shadow"]["version"]) == ("accept", policy_id(LENIENT))
+    decision = client.get(f"/v1/decisions/{record_id}").json()
+    assert (decision["policy_role"], decision["agrees"]) == ("first", False)
+    assert (decision["shadow"]["decision"], decision["shadow"]["version"]) == ("accept", policy_id(LENIENT))
     assert client.get("/v1/decisions?agrees=false").json()["total"] == 1
     assert client.get("/v1/decisions?agrees=true").json()["total"] == 0
     assert client.get("/v1/decisions?policy_role=canary").json()["total"] == 0

@@ -56,14 +56,14 @@ def test_a_settled_pass_asks_for_no_more(context, script, texts):
 
     answer = context()
 
-    assert [(found.generator, found.sample_index) for found in backend.requests] == [
+    assert [(request.generator, request.sample_index) for request in backend.requests] == [
         ("ada", 0), ("bo", 0), ("ada", 1), ("bo", 1),
     ]  # fmt: skip
     assert (answer["stop_reason"], answer["num_planned"], answer["num_samples"]) == ("accept", 16, 4)
     assert (answer["num_cancelled"], answer["tokens_saved"], answer["saved_frac"]) == (0, 12 * 15, 0.75)
     assert answer["stop_words"].startswith("the leading answer is settled after 4 samples")
     assert answer["passes"][0]["stop_reason"] == "accept"
-    assert [found["asked"] for found in answer["generators"]] == [2, 2]
+    assert [generator["asked"] for generator in answer["generators"]] == [2, 2]
     assert answer["usage"]["total_tokens"] == 4 * 15
 
 
@@ -131,7 +131,7 @@ def test_later_passes_have_what_is_left_of_the_budget(context, script, texts):
 
     answer = context(WAVES.replaced(max_passes=2), budget=5)
 
-    assert [found["num_planned"] for found in answer["passes"]] == [5, 1]
+    assert [pass_["num_planned"] for pass_ in answer["passes"]] == [5, 1]
     assert len(backend.requests) == 5
 
 
@@ -175,19 +175,19 @@ class OverHttp:
 
     def __init__(self, inner, recipe):
         self.check, self.score, self.status = inner.check, inner.score, inner.status
-        self.configs = [OpenAIGenerator.model_validate(found) for found in recipe["generators"]]
+        self.configs = [OpenAIGenerator.model_validate(generator) for generator in recipe["generators"]]
 
     def serving(self, bundle):
         return self
 
     async def generate(self, requests, on_candidate, *, hedge):
-        found = {}
+        by_id = {}
 
         async def draw(config):
             generator = build_generator(config)
             try:
                 async for candidate in generator.stream([r for r in requests if r.generator == config.name]):
-                    found[candidate.candidate_id] = candidate
+                    by_id[candidate.candidate_id] = candidate
                     on_candidate(candidate)
             finally:
                 await generator.aclose()
@@ -195,7 +195,7 @@ class OverHttp:
         async with asyncio.TaskGroup() as group:
             for config in self.configs:
                 group.create_task(draw(config))
-        return [found[request.candidate_id] for request in requests]
+        return [by_id[request.candidate_id] for request in requests]
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def test_requests_in_flight_are_dropped_at_the_endpoint(
     assert (answer["decision"], answer["text"]) == ("accept", TEXT)
     assert answer["stop_words"].startswith("an exact constraint proves the answer")
     assert eventually(lambda: not upstream.waiting_for("hanging"))
-    by_name = {found["name"]: found for found in answer["generators"]}
+    by_name = {generator["name"]: generator for generator in answer["generators"]}
     assert (by_name["bo"]["asked"], by_name["bo"]["cancelled"], by_name["bo"]["failed"]) == (2, 2, 0)
     # A completion of 64 tokens costs a dollar at most; what was cancelled may have cost that.
     assert answer["cancelled_usd"] == pytest.approx(answer["num_cancelled"])

@@ -49,7 +49,7 @@ def service(write_run, backend, script, texts, energies, puzzle, listening, tmp_
         )
         unsure = ask(f"Doubtful. {puzzle}", lambda request: f"{HOSTILE} {texts['right']}", energies["unsure"])
         nothing = ask(f"{HOSTILE} {puzzle}", lambda request: texts["unreadable"], energies["sure"])
-        assert [found["decision"] for found in (second, unsure, nothing)] == ["accept", "abstain", "abstain"]
+        assert [answer["decision"] for answer in (second, unsure, nothing)] == ["accept", "abstain", "abstain"]
         writer.flush()
         reader = DecisionReader(bundle.records.folder)
         ids = {row["request_id"]: row["record_id"] for row in reader.page(limit=200).rows}

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.slow
 def address(bundle, backend, listening, free_port):
     """A service that remembers what it did."""
     meter = LiveMeter()
-    with listening(create_app(TriageService(bundle, backend, meter=meter), live=meter), free_port) as found:
-        yield found
+    with listening(create_app(TriageService(bundle, backend, meter=meter), live=meter), free_port) as url:
+        yield url
 
 
 def ask(address, problem):
@@ -99,7 +99,7 @@ def test_figures_of_replicas_are_added_up(address, open_page):
         "violations": {},
         "writer": {"written": 1, "dropped": 0, "waiting": 0, "last_error": None},
     }
-    found = page.evaluate(
+    figures = page.evaluate(
         """async (one) => {
           const { addUp, histogram, percentile } = await import("./static/live_figures.js");
           const total = addUp([one, one]);
@@ -110,11 +110,11 @@ def test_figures_of_replicas_are_added_up(address, open_page):
         }""",
         one,
     )
-    assert (found["running"], found["bin"]) == (2, {"at": 100, "requests": 4, "running": 2})
-    assert (found["route"], found["cost"], found["written"]) == ({"40": 4}, 1.0, 2)
-    assert found["median"] == pytest.approx(10 ** (40.5 / 20))
-    assert found["none"] is None
-    bars = found["sigma"]
+    assert (figures["running"], figures["bin"]) == (2, {"at": 100, "requests": 4, "running": 2})
+    assert (figures["route"], figures["cost"], figures["written"]) == ({"40": 4}, 1.0, 2)
+    assert figures["median"] == pytest.approx(10 ** (40.5 / 20))
+    assert figures["none"] is None
+    bars = figures["sigma"]
     assert (sum(bars["accept"]), sum(bars["abstain"])) == (2, 2)
     assert len(bars["accept"]) <= 30
     assert (bars["edges"][0], bars["edges"][-1]) == (0, 2)

@@ -89,11 +89,11 @@ def test_the_confidence_is_a_sentence_beside_the_decision(asked):
 )
 def test_checks_are_part_of_the_sentence(service, open_page, checks, constraints, words):
     page = open_page(service.url)
-    found = page.evaluate(
+    sentence = page.evaluate(
         "async ([checks, constraints]) => (await import('./static/answers.js')).checksInWords(checks, constraints)",
         [checks, constraints],
     )
-    assert found == words
+    assert sentence == words
 
 
 def test_an_outcome_is_reported_next_to_the_decision(asked, service):

@@ -71,9 +71,9 @@ def gated(backend):
                 raise
             return first + await super().generate(requests[-1:], *watching, **options)
 
-    found = Gated()
-    found.gate, found.left = threading.Event(), threading.Event()
-    return found
+    gated_backend = Gated()
+    gated_backend.gate, gated_backend.left = threading.Event(), threading.Event()
+    return gated_backend
 
 
 def until(page, expression):
@@ -179,10 +179,10 @@ def test_candidates_stand_in_the_order_of_their_energies(start, backend, open_pa
     page = open_page(start(backend))
     ask(page)
     decided(page)
-    found = [
+    energies = [
         text.split("=")[0].strip() for text in page.locator(".candidate .plot-words:has(strong)").all_inner_texts()
     ]
-    assert found == ["E −5.000", "E −5.000", "E −2.000", "E −2.000"]  # noqa: RUF001 - the page writes a real minus
+    assert energies == ["E −5.000", "E −5.000", "E −2.000", "E −2.000"]  # noqa: RUF001 - the page writes a real minus
     assert page.locator(".candidate").first.locator(".member").count() == 2
 
 
@@ -366,7 +366,7 @@ def test_generators_to_choose_are_those_of_the_task(two_runs, backend, listening
         for task in ("auto", "knights_knaves", "gsm8k"):
             page.locator("#task").select_option(task)
             boxes = page.locator("input[name='generators']:visible").evaluate_all(
-                "found => found.map((box) => box.value)"
+                "boxes => boxes.map((box) => box.value)"
             )
             shown[task] = boxes
     assert shown == {"auto": [], "knights_knaves": ["ada", "bo"], "gsm8k": ["ada"]}

@@ -61,22 +61,22 @@ def test_dark_and_paper_name_every_colour_again():
 
 @pytest.mark.parametrize("ground", ["background", "surface", "sunken"])
 def test_texts_can_be_read_on_every_ground(theme, ground):
-    found = {name: contrast(theme[name], theme[ground]) for name in TEXTS}
-    assert {name: round(value, 2) for name, value in found.items() if value < 4.5} == {}
+    contrasts = {name: contrast(theme[name], theme[ground]) for name in TEXTS}
+    assert {name: round(value, 2) for name, value in contrasts.items() if value < 4.5} == {}
 
 
 def test_texts_can_be_read_on_their_own_tint(theme):
-    found = {name: contrast(theme[name], theme[f"{name}-soft"]) for name in [*BADGES, "accent"]}
-    found |= {f"text on {name}": contrast(theme["text"], theme[f"{name}-soft"]) for name in [*BADGES, "accent"]}
-    found |= {"muted on the selected row": contrast(theme["muted"], theme["accent-soft"])}
-    found |= {"button": contrast(theme["on-accent"], theme["accent"])}
-    assert {name: round(value, 2) for name, value in found.items() if value < 4.5} == {}
+    contrasts = {name: contrast(theme[name], theme[f"{name}-soft"]) for name in [*BADGES, "accent"]}
+    contrasts |= {f"text on {name}": contrast(theme["text"], theme[f"{name}-soft"]) for name in [*BADGES, "accent"]}
+    contrasts |= {"muted on the selected row": contrast(theme["muted"], theme["accent-soft"])}
+    contrasts |= {"button": contrast(theme["on-accent"], theme["accent"])}
+    assert {name: round(value, 2) for name, value in contrasts.items() if value < 4.5} == {}
 
 
 @pytest.mark.parametrize("ground", ["background", "surface", "accent-soft"])
 def test_marks_stand_out_from_every_ground(theme, ground):
-    found = {name: contrast(theme[name], theme[ground]) for name in MARKS}
-    assert {name: round(value, 2) for name, value in found.items() if value < 3} == {}
+    contrasts = {name: contrast(theme[name], theme[ground]) for name in MARKS}
+    assert {name: round(value, 2) for name, value in contrasts.items() if value < 3} == {}
 
 
 @pytest.mark.parametrize("matrix", [DEUTERANOPIA, PROTANOPIA], ids=["deuteranopia", "protanopia"])

@@ -18,11 +18,11 @@ class Elements(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.found = []
+        self.tags = []
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
-        self.found.append((tag, dict(attrs)))
+        self.tags.append((tag, dict(attrs)))
 
 
 @pytest.fixture(params=sorted(PAGES))
@@ -82,22 +82,22 @@ def test_pages_are_not_in_the_openapi_document(client):
 
 
 def test_every_address_of_a_page_is_relative_so_that_it_works_below_a_prefix(page):
-    found = [
-        value for _, attrs in Elements(page).found for name in ("href", "src", "action") if (value := attrs.get(name))
+    addresses = [
+        value for _, attrs in Elements(page).tags for name in ("href", "src", "action") if (value := attrs.get(name))
     ]
-    assert found
-    assert [value for value in found if value.startswith("/") or "//" in value] == []
+    assert addresses
+    assert [value for value in addresses if value.startswith("/") or "//" in value] == []
 
 
 def test_a_page_has_no_inline_script_and_no_inline_style(page):
-    for tag, attrs in Elements(page).found:
+    for tag, attrs in Elements(page).tags:
         assert tag != "style"
         assert tag != "script" or attrs.get("src")
         assert not [name for name in attrs if name == "style" or name.startswith("on")], (tag, attrs)
 
 
 def test_every_file_that_a_page_names_is_there(page):
-    named = {value.removeprefix("static/") for _, attrs in Elements(page).found for name in ("href", "src")
+    named = {value.removeprefix("static/") for _, attrs in Elements(page).tags for name in ("href", "src")
              if (value := attrs.get(name, "")).startswith("static/")}  # fmt: skip
     assert named <= set(static_files())
 
@@ -106,7 +106,7 @@ def test_every_file_that_a_page_names_is_there(page):
 def test_scripts_import_each_other_only_and_never_set_markup(name):
     text = static_files()[name].content.decode()
     imported = re.findall(r'from "([^"]+)"', text)
-    assert {found.removeprefix("./") for found in imported} <= set(static_files())
+    assert {module.removeprefix("./") for module in imported} <= set(static_files())
     for banned in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"):
         assert banned not in text
 

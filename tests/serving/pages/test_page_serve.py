@@ -34,7 +34,7 @@ def test_a_request_shows_on_the_live_page_at_once_and_on_the_decisions_page_when
     live_service, open_at, puzzle, eventually
 ):
     before = live_service.get("/v1/live", params={"window_s": 3600}).json()
-    num_decided = sum(found["accepted"] + found["abstained"] for found in before["bins"])
+    num_decided = sum(bin_["accepted"] + bin_["abstained"] for bin_ in before["bins"])
     page = open_at("/live")
     page.get_by_label("The last").select_option("3600")
     page.locator("#parts", has_text="2 adapters").wait_for()

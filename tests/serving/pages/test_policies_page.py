@@ -27,12 +27,12 @@ def address(write_run, script, texts, energies, puzzle, listening, free_port):
     bundle, meter = load_bundle(AppArgs(run_dir=root)), LiveMeter()
     writer = DecisionWriter(bundle.records.folder)
     service = TriageService(bundle, backend, meter=meter, records=writer)
-    with listening(create_app(service, live=meter), free_port) as found:
-        answer = httpx.post(f"{found}/v1/triage", json={"problem": puzzle}, timeout=60).json()
+    with listening(create_app(service, live=meter), free_port) as url:
+        answer = httpx.post(f"{url}/v1/triage", json={"problem": puzzle}, timeout=60).json()
         writer.flush()
         report = {"correct": True, "by": "audit"}
-        httpx.post(f"{found}/v1/decisions/{answer['record_id']}/outcome", json=report, timeout=60).raise_for_status()
-        yield found, answer["record_id"]
+        httpx.post(f"{url}/v1/decisions/{answer['record_id']}/outcome", json=report, timeout=60).raise_for_status()
+        yield url, answer["record_id"]
     writer.close()
 
 

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def address(app, listening, free_port):
-    with listening(app, free_port) as found:
-        yield found
+    with listening(app, free_port) as url:
+        yield url
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def reference(address, open_page):
 
 def operations_of(address):
     paths = httpx.get(f"{address}/openapi.json", timeout=60).json()["paths"]
-    return sorted(f"{method.upper()} {path}" for path, item in paths.items() for method in item)
+    return sorted(f"{method.upper()} {path}" for path, operations in paths.items() for method in operations)
 
 
 def test_every_operation_of_the_document_is_shown_once(address, reference):
@@ -65,7 +65,7 @@ def test_an_operation_says_parameters_body_and_answers(reference):
     operation = page.locator("#post-v1-triage")
     assert operation.get_attribute("open") is not None
     assert page.evaluate("document.activeElement.closest('details').id") == "post-v1-triage"
-    assert [found.inner_text() for found in operation.locator("h4").all()] == [
+    assert [heading.inner_text() for heading in operation.locator("h4").all()] == [
         "With curl",
         "Parameters in the header",
         "Body",

@@ -86,7 +86,7 @@ def test_a_judgement_is_stored_with_name_and_answer_and_the_next_one_is_focused(
     card.get_by_label("Correct answer, if you know it").fill("")
     card.get_by_role("button", name="Right").click()
     card.locator(".badge", has_text="right").wait_for()
-    assert [found.correct for found in service.log.history(service.last)] == [False, True]
+    assert [report.correct for report in service.log.history(service.last)] == [False, True]
 
     page.get_by_role("button", name="Refresh").click()
     wait_for_count(page, f"{NUM_REFUSED - 1} abstentions")

@@ -28,7 +28,7 @@ def test_the_service_checks_gives_feedback_and_accepts(local_service):
     answer = local_service.typed
 
     assert (answer["decision"], json.loads(answer["answer"])["refund"]) == ("accept", 20)
-    assert [found["decision"] for found in answer["passes"]] == ["regenerate", "accept"]
+    assert [pass_["decision"] for pass_ in answer["passes"]] == ["regenerate", "accept"]
     assert "- the refund is 30.00; it must be at most 20.00" in answer["feedback"][0]
     assert "- the reply neither thanks nor apologises" in answer["feedback"][0]
 

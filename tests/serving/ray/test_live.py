@@ -103,7 +103,7 @@ def test_the_service_draws_the_candidates_that_a_job_draws(live_service, puzzle)
         run_seed=recipe.seed,
     )
     answer = live_service.ask(puzzle, return_candidates=True).json()
-    drawn = [found["candidate_id"] for found in answer["candidates"] if found["pass_index"] == 1]
+    drawn = [candidate["candidate_id"] for candidate in answer["candidates"] if candidate["pass_index"] == 1]
     assert drawn == [request.candidate_id for request in expected]
 
 
@@ -128,7 +128,7 @@ def test_concurrent_requests_are_scored_in_fewer_batches(live_service, puzzle, h
         assert {reply.status_code for reply in replies} == {200}
         assert after["calls"] - before["calls"] == 24
         members = [reply.json()["data"][1]["members"] for reply in replies]
-        assert all(found == pytest.approx(members[0], abs=1e-4) for found in members)
+        assert all(energies == pytest.approx(members[0], abs=1e-4) for energies in members)
         if after["batches"] - before["batches"] < 24:
             return
     pytest.fail("no two requests were ever scored together")
@@ -160,32 +160,32 @@ def test_killing_a_scorer_replica_under_load_fails_no_request(local_ray, live_se
     num_clients = 6
     statuses, stop = [[] for _ in range(num_clients)], threading.Event()
 
-    def ask(found):
+    def ask(codes):
         while not stop.is_set():
-            found.append(live_service.ask(puzzle).status_code)
+            codes.append(live_service.ask(puzzle).status_code)
 
     def wait_for_more():
         """Two more from each client: the first of them may have been on its way."""
-        least = [len(found) + 2 for found in statuses]
+        least = [len(codes) + 2 for codes in statuses]
 
         def came():
             assert not any(task.done() for task in running), [task.exception() for task in running if task.done()]
-            return all(len(found) >= wanted for found, wanted in zip(statuses, least, strict=True))
+            return all(len(codes) >= wanted for codes, wanted in zip(statuses, least, strict=True))
 
         assert eventually(came), statuses
 
     def kill_one():
-        names = [found["name"] for found in local_ray.util.list_named_actors(all_namespaces=True)]
+        names = [actor["name"] for actor in local_ray.util.list_named_actors(all_namespaces=True)]
         name = next(name for name in names if "ScorerDeployment#" in name)
         local_ray.kill(local_ray.get_actor(name, namespace="serve"), no_restart=True)
 
     with ThreadPoolExecutor(num_clients) as pool:
-        running = [pool.submit(ask, found) for found in statuses]
+        running = [pool.submit(ask, codes) for codes in statuses]
         try:
             wait_for_more()
             kill_one()
             wait_for_more()
         finally:
             stop.set()
-    assert {status for found in statuses for status in found} == {200}
+    assert {status for codes in statuses for status in codes} == {200}
     assert healthy()["scorer"]["calls"] > 0

@@ -57,7 +57,7 @@ def get(loaded, *sources):
 
 
 def test_the_first_run_needs_no_loading(loaded, built):
-    assert [list(found) for found in get(loaded, None, FIRST)] == [["ada"], ["ada"]]
+    assert [list(generators) for generators in get(loaded, None, FIRST)] == [["ada"], ["ada"]]
     assert built == []
 
 

@@ -62,21 +62,21 @@ def test_the_whole_application_builds(live_run):
 def test_a_second_pass_improves_the_answer(live_client, puzzle):
     answer = live_client("/v1/triage", {"problem": puzzle, "return_candidates": True}).json()
     assert (answer["decision"], answer["answer"]) == ("accept", '{"Ava": "knave", "Zoey": "knight"}')
-    assert [found["decision"] for found in answer["passes"]] == ["regenerate", "accept"]
-    assert [found["pass_index"] for found in answer["candidates"]] == [1, 1, 1, 2, 2]
+    assert [pass_["decision"] for pass_ in answer["passes"]] == ["regenerate", "accept"]
+    assert [candidate["pass_index"] for candidate in answer["candidates"]] == [1, 1, 1, 2, 2]
 
 
 def test_a_random_model_is_asked_and_its_babble_does_not_parse(live_client, puzzle):
     answer = live_client("/v1/triage", {"problem": puzzle, "generators": ["babbler"], "return_candidates": True}).json()
     assert (answer["decision"], answer["candidate"]) == ("abstain", None)
-    assert all(found["text"] is not None and found["answer"] is None for found in answer["candidates"])
+    assert all(candidate["text"] is not None and candidate["answer"] is None for candidate in answer["candidates"])
     assert answer["usage"]["completion_tokens"] > 0
 
 
 def test_the_same_request_twice_gives_the_same_candidates(live_client, puzzle):
     body = {"problem": puzzle, "generators": ["babbler"], "return_candidates": True}
     first, second = (live_client("/v1/triage", body).json()["candidates"] for _ in range(2))
-    assert [found["text"] for found in first] == [found["text"] for found in second]
+    assert [candidate["text"] for candidate in first] == [candidate["text"] for candidate in second]
 
 
 def test_streaming_reports_each_candidate(live_client, puzzle, read_events):
@@ -89,10 +89,10 @@ def test_streaming_reports_each_candidate(live_client, puzzle, read_events):
 def test_scores_are_the_ensembles_own(live_client, live_run, puzzle, texts):
     scorer = EnsembleScorer.load(f"{live_run}/scorer", device="cpu", dtype="float32")
     direct = scorer.score([(puzzle, texts["right"])])[0]
-    found = live_client("/v1/score", {"text_1": puzzle, "text_2": texts["right"]}).json()["data"][0]
-    assert found["members"] == pytest.approx(direct.members, abs=1e-5)
-    assert found["score"] == pytest.approx(-sum(direct.members) / 2, abs=1e-5)
-    assert found["num_tokens"] == direct.num_tokens
+    entry = live_client("/v1/score", {"text_1": puzzle, "text_2": texts["right"]}).json()["data"][0]
+    assert entry["members"] == pytest.approx(direct.members, abs=1e-5)
+    assert entry["score"] == pytest.approx(-sum(direct.members) / 2, abs=1e-5)
+    assert entry["num_tokens"] == direct.num_tokens
 
 
 def test_a_request_for_a_generator_that_is_not_loaded_is_a_row_with_an_error(live_backend, puzzle):
@@ -101,9 +101,9 @@ def test_a_request_for_a_generator_that_is_not_loaded_is_a_row_with_an_error(liv
     requests = requests_for(
         problem, task.messages(problem), generator="eve", sampling=Sampling(), samples=range(2), run_seed=0
     )
-    found = asyncio.run(live_backend.generate(requests, lambda candidate: None, hedge=True))
-    assert [candidate.candidate_id for candidate in found] == [request.candidate_id for request in requests]
-    assert all("'eve' is not loaded; loaded: recorded, babbler" in candidate.error for candidate in found)
+    candidates = asyncio.run(live_backend.generate(requests, lambda candidate: None, hedge=True))
+    assert [candidate.candidate_id for candidate in candidates] == [request.candidate_id for request in requests]
+    assert all("'eve' is not loaded; loaded: recorded, babbler" in candidate.error for candidate in candidates)
 
 
 def test_status_names_what_is_loaded(live_backend):
@@ -117,16 +117,16 @@ def test_a_reader_scores_in_its_own_deployment(live_run, tiny_models, puzzle, te
     backend = HandleBackend(None, None, None, baselines=local(BaselineDeployment, (reader,), "runs/none", 1))
     asked = [TextToScore(name, puzzle, text) for name, text in texts.items()]
 
-    found = asyncio.run(backend.baseline_scores(asked))
+    all_scores = asyncio.run(backend.baseline_scores(asked))
 
-    assert [set(scores) for scores in found] == [{"reader", "reader.logprob", "reader.worst"}] * len(texts)
-    assert len({scores["reader"] for scores in found}) > 1
+    assert [set(scores) for scores in all_scores] == [{"reader", "reader.logprob", "reader.worst"}] * len(texts)
+    assert len({scores["reader"] for scores in all_scores}) > 1
 
 
 def test_energies_come_back_in_the_order_of_the_texts(live_backend, puzzle, texts):
     asked = [TextToScore(name, puzzle, text) for name, text in texts.items()]
-    found = asyncio.run(live_backend.score(asked))
-    assert [energies.candidate_id for energies in found] == list(texts)
+    scored_texts = asyncio.run(live_backend.score(asked))
+    assert [energies.candidate_id for energies in scored_texts] == list(texts)
 
 
 def test_equal_texts_of_two_calls_are_scored_once(live_backend):

@@ -55,25 +55,29 @@ def trace(live_service, collector, eventually):
 
     def complete():
         spans = collector.spans(TRACE_ID)
-        found = [span.name for span in spans]
+        span_names = [span.name for span in spans]
         parents = {span.span_id for span in spans} | {CLIENT_SPAN}
-        return names <= set(found) and found.count("candidate") == 2 and {span.parent_id for span in spans} <= parents
+        return (
+            names <= set(span_names)
+            and span_names.count("candidate") == 2
+            and {span.parent_id for span in spans} <= parents
+        )
 
     assert eventually(complete), [span.name for span in collector.spans(TRACE_ID)]
     return collector.spans(TRACE_ID)
 
 
 def one(trace, name):
-    found = [span for span in trace if span.name == name]
-    assert len(found) == 1, [span.name for span in trace]
-    return found[0]
+    spans = [span for span in trace if span.name == name]
+    assert len(spans) == 1, [span.name for span in trace]
+    return spans[0]
 
 
 def test_the_trace_goes_on_from_the_clients(trace):
-    found = one(trace, "POST /v1/triage")
-    assert found.parent_id == CLIENT_SPAN
-    assert found.attributes["http.response.status_code"] == 200
-    assert found.attributes["raydebm.request_id"] == "traced-1"
+    span = one(trace, "POST /v1/triage")
+    assert span.parent_id == CLIENT_SPAN
+    assert span.attributes["http.response.status_code"] == 200
+    assert span.attributes["raydebm.request_id"] == "traced-1"
 
 
 @pytest.mark.parametrize(
@@ -102,10 +106,10 @@ def test_the_endpoint_is_told_the_span_of_its_candidate(trace, live_service):
 
 
 def test_the_decision_is_told(trace):
-    found = one(trace, "triage").attributes
-    assert (found["raydebm.task"], found["raydebm.decision"]) == ("knights_knaves", "accept")
-    assert (found["raydebm.num_candidates"], found["raydebm.num_failed"]) == (2, 0)
-    assert found["raydebm.sigma"] >= 0
+    attributes = one(trace, "triage").attributes
+    assert (attributes["raydebm.task"], attributes["raydebm.decision"]) == ("knights_knaves", "accept")
+    assert (attributes["raydebm.num_candidates"], attributes["raydebm.num_failed"]) == (2, 0)
+    assert attributes["raydebm.sigma"] >= 0
 
 
 def test_each_part_names_itself(trace):
@@ -192,7 +196,7 @@ class Load:
 
 
 def members_of(reply):
-    return {item["candidate_id"]: item["members"] for item in reply.json()["candidates"]}
+    return {candidate["candidate_id"]: candidate["members"] for candidate in reply.json()["candidates"]}
 
 
 def test_adapters_and_policy_change_under_load_and_no_request_fails_or_mixes_them(
@@ -216,7 +220,7 @@ def test_adapters_and_policy_change_under_load_and_no_request_fails_or_mixes_the
     for reply in load.replies:
         versions = reply.json()["versions"]
         by_version.setdefault((versions["checkpoint"], versions["policy"]), []).append(members_of(reply))
-    old, new = ((found["versions"]["checkpoint"], found["versions"]["policy"]) for found in (before, after))
+    old, new = ((health["versions"]["checkpoint"], health["versions"]["policy"]) for health in (before, after))
     assert set(by_version) == {old, new}
     first = by_version[old][0]
     for shift, answers in ((0.0, by_version[old]), (SHIFT, by_version[new])):

@@ -18,7 +18,7 @@ from raydebm.serving.settings.bundle import load_bundle
 @pytest.fixture
 def seen(monkeypatch):
     """Every value that would go to Ray: (metric, value, labels)."""
-    found = []
+    values = []
 
     class Recorder:
         def __init__(self, name, description="", *args):
@@ -31,13 +31,13 @@ def seen(monkeypatch):
 
         def record(self, value, labels=None):
             assert set(labels or {}) == self.labels
-            found.append((self.name, value, labels or {}))
+            values.append((self.name, value, labels or {}))
 
         inc = observe = set = record
 
     for kind in ("Counter", "Gauge", "Histogram"):
         monkeypatch.setattr(prometheus, kind, Recorder)
-    return found
+    return values
 
 
 @pytest.fixture

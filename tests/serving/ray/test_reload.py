@@ -99,10 +99,10 @@ def test_the_adapters_of_another_folder_have_another_version(write_run, tmp_path
     other.mkdir()
     (other / "ensemble.json").write_text(json.dumps({"backbone": "b", "adapters": ["a0"]}))
     own = load_bundle(AppArgs(run_dir=run_dir))
-    found = load_bundle(AppArgs(run_dir=run_dir, checkpoint=str(other)))
-    assert found.checkpoint_ref == read_ref(str(other)) == CheckpointRef(str(other), found.versions["checkpoint"])
-    assert own.checkpoint_ref != found.checkpoint_ref
-    assert own.versions["policy"] == found.versions["policy"]
+    bundle = load_bundle(AppArgs(run_dir=run_dir, checkpoint=str(other)))
+    assert bundle.checkpoint_ref == read_ref(str(other)) == CheckpointRef(str(other), bundle.versions["checkpoint"])
+    assert own.checkpoint_ref != bundle.checkpoint_ref
+    assert own.versions["policy"] == bundle.versions["policy"]
 
 
 # ---- the application ------------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def test_two_ensembles_lie_beside_each_other_on_one_backbone_until_one_is_idle(c
     newer = asyncio.run(scene())
     assert held.fingerprints == [first.fingerprint, second.fingerprint]
     assert held.latest is newer
-    assert len({id(backbone) for found in held.loaded for backbone in found.backbones}) == 1
+    assert len({id(backbone) for ensemble in held.loaded for backbone in ensemble.backbones}) == 1
     clock.now += IDLE_S + 1
     asyncio.run(held.get(second))
     assert held.fingerprints == [second.fingerprint]

@@ -175,14 +175,14 @@ def overview(status, message):
 
 
 def test_a_failed_start_is_told_in_the_words_of_the_failed_replica():
-    found = failures(
+    message = failures(
         {
             "GeneratorDeployment": overview("DEPLOY_FAILED", "retried 3 times:\n Traceback\nMissingKeyError: no key\n"),
             "ScorerDeployment": overview("UPDATING", "still loading"),
             "ConstraintDeployment": overview("HEALTHY", ""),
         }
     )
-    assert found == "GeneratorDeployment: MissingKeyError: no key"
+    assert message == "GeneratorDeployment: MissingKeyError: no key"
 
 
 def test_a_used_port_is_refused_before_ray_starts(write_run, monkeypatch):
@@ -241,8 +241,8 @@ def deployment_of(**generators):
 
 async def drawn(deployment, requests):
     """The candidates in the order of the requests."""
-    found = {one.candidate_id: one async for some in deployment.stream(requests) for one in some}
-    return [found[request.candidate_id] for request in requests]
+    by_id = {one.candidate_id: one async for batch in deployment.stream(requests) for one in batch}
+    return [by_id[request.candidate_id] for request in requests]
 
 
 def requests_of(name):
@@ -260,9 +260,9 @@ def requests_of(name):
     ],
 )
 def test_a_generator_that_breaks_halfway_gives_rows_with_errors_for_the_rest(error, words):
-    found = asyncio.run(drawn(deployment_of(bad=Breaking(error)), requests_of("bad")))
-    assert [candidate.text for candidate in found] == ["first", None]
-    assert found[1].error == words
+    candidates = asyncio.run(drawn(deployment_of(bad=Breaking(error)), requests_of("bad")))
+    assert [candidate.text for candidate in candidates] == ["first", None]
+    assert candidates[1].error == words
 
 
 def test_candidates_that_come_together_travel_together():
@@ -273,7 +273,7 @@ def test_candidates_that_come_together_travel_together():
                 yield answered(request, "fine")
 
     async def sizes():
-        return [len(some) async for some in deployment_of(prompt=Prompt()).stream(requests_of("prompt"))]
+        return [len(batch) async for batch in deployment_of(prompt=Prompt()).stream(requests_of("prompt"))]
 
     assert asyncio.run(sizes()) == [2]
 
@@ -288,11 +288,11 @@ def test_a_candidate_does_not_wait_for_a_slower_one():
             yield answered(requests[1], "fine")
 
     async def sizes():
-        found = []
-        async for some in deployment_of(gated=Gated()).stream(requests_of("gated")):
-            found.append(len(some))
+        counts = []
+        async for batch in deployment_of(gated=Gated()).stream(requests_of("gated")):
+            counts.append(len(batch))
             first_was_read.set()
-        return found
+        return counts
 
     assert asyncio.run(sizes()) == [1, 1]
 
@@ -304,6 +304,6 @@ def test_one_broken_generator_leaves_the_others_alone():
                 yield answered(request, "fine")
 
     requests = requests_of("bad") + requests_of("good")
-    found = asyncio.run(drawn(deployment_of(bad=Breaking(OSError("x")), good=Good()), requests))
-    assert [candidate.candidate_id for candidate in found] == [request.candidate_id for request in requests]
-    assert [candidate.text for candidate in found] == ["first", None, "fine", "fine"]
+    candidates = asyncio.run(drawn(deployment_of(bad=Breaking(OSError("x")), good=Good()), requests))
+    assert [candidate.candidate_id for candidate in candidates] == [request.candidate_id for request in requests]
+    assert [candidate.text for candidate in candidates] == ["first", None, "fine", "fine"]

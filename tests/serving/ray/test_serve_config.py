@@ -34,10 +34,10 @@ def config(repository):
 
 def unknown_keys(config):
     """Dotted paths of keys that Ray's models or the application do not have."""
-    found = []
+    paths = []
 
     def compare(tree, known, where):
-        found.extend(f"{where}{key}" for key in tree if key not in known)
+        paths.extend(f"{where}{key}" for key in tree if key not in known)
 
     def of_model(tree, model, where):
         compare(tree, model.model_fields, where)
@@ -55,14 +55,14 @@ def unknown_keys(config):
             of_model(deployment.get("autoscaling_config", {}), AutoscalingConfig, f"{where}autoscaling_config.")
             of_model(deployment.get("backpressure_config", {}), BackpressureConfig, f"{where}backpressure_config.")
             compare(deployment.get("user_config", {}), USER_CONFIG.get(deployment["name"], ()), f"{where}user_config.")
-    return found
+    return paths
 
 
 def test_health_checks_get_through_a_full_service(config):
     """Serve counts them among the ingress' ongoing requests."""
     application = config["applications"][0]
     limits = AppArgs(**application["args"]).limits
-    most = {found["name"]: found["max_ongoing_requests"] for found in application["deployments"]}
+    most = {deployment["name"]: deployment["max_ongoing_requests"] for deployment in application["deployments"]}
     assert limits.max_running + limits.max_waiting + limits.max_uploading < most["TriageIngress"]
     assert limits.max_running < most["GeneratorDeployment"]  # which is asked for its health too
 
@@ -96,7 +96,7 @@ def test_every_request_that_runs_may_wait_in_the_scorer(config):
     """Its turns are fair among the calls that it holds; what waits in Serve's queue before it has none."""
     (application,) = config["applications"]
     limits = AppArgs(**application["args"]).limits
-    scorer = next(found for found in application["deployments"] if found["name"] == "ScorerDeployment")
+    scorer = next(deployment for deployment in application["deployments"] if deployment["name"] == "ScorerDeployment")
     assert limits.max_running < scorer["max_ongoing_requests"]
 
 
@@ -126,4 +126,4 @@ def test_a_misspelt_key_is_found(config, path, key):
     for step in path:
         node = node[step]
     node[key] = 1
-    assert [found.rpartition(".")[2] for found in unknown_keys(broken)] == [key]
+    assert [dotted.rpartition(".")[2] for dotted in unknown_keys(broken)] == [key]

@@ -24,7 +24,7 @@ def triage(live_service, puzzle):
 
 
 def named(answer):
-    return {found["name"]: found for found in answer["generators"]}
+    return {generator["name"]: generator for generator in answer["generators"]}
 
 
 def test_a_broken_endpoint_is_named_and_not_fatal(triage):
@@ -94,9 +94,9 @@ def test_energies_do_not_depend_on_when_candidates_came(live_service, puzzle):
     """Scored one by one or all at once by the served ensemble: the tolerance that docs/service.md states."""
     texts = [f"{'It follows. ' * place}{TEXT}" for place in range(8)]
 
-    def members(some):
-        reply = live_service.post("/v1/score", {"text_1": puzzle, "text_2": some})
-        return [found["members"] for found in reply.json()["data"]]
+    def members(answers):
+        reply = live_service.post("/v1/score", {"text_1": puzzle, "text_2": answers})
+        return [entry["members"] for entry in reply.json()["data"]]
 
     together, apart = members(texts), [members([text])[0] for text in texts]
     differences = [abs(a - b) for one, two in zip(together, apart, strict=True) for a, b in zip(one, two, strict=True)]

@@ -13,8 +13,8 @@ def test_start_local_answers_at_the_url_that_it_returns(local_service):
 
 
 def test_a_local_model_is_asked_beside_the_recorded_one(local_service):
-    found = [(each["name"], each["asked"], each["failed"]) for each in local_service.typed["generators"]]
-    assert found == [("scripted", 2, 0), ("babbler", 1, 0)]
+    counts = [(each["name"], each["asked"], each["failed"]) for each in local_service.typed["generators"]]
+    assert counts == [("scripted", 2, 0), ("babbler", 1, 0)]
 
 
 def test_decisions_that_wait_are_written_when_the_service_ends(local_service):

@@ -12,24 +12,24 @@ from raydebm.tasks import get_task
 
 
 def test_every_run_keeps_its_policy_adapters_and_generators(two_runs):
-    found = load_gateway(two_runs())
+    gateway = load_gateway(two_runs())
 
-    assert found.tasks == ("knights_knaves", "gsm8k")
-    assert [run.policies[name].theta_sigma for run, name in zip(found.runs, found.tasks, strict=True)] == [0.8, 0.5]
-    assert found.of("knights_knaves").checkpoint_ref != found.of("gsm8k").checkpoint_ref
-    assert (found.of("gsm8k").generators, found.all_generators) == (("ada",), ("ada", "bo"))
+    assert gateway.tasks == ("knights_knaves", "gsm8k")
+    assert [run.policies[name].theta_sigma for run, name in zip(gateway.runs, gateway.tasks, strict=True)] == [0.8, 0.5]
+    assert gateway.of("knights_knaves").checkpoint_ref != gateway.of("gsm8k").checkpoint_ref
+    assert (gateway.of("gsm8k").generators, gateway.all_generators) == (("ada",), ("ada", "bo"))
 
 
 def test_all_runs_store_their_decisions_in_the_first_runs_folder(two_runs):
-    found = load_gateway(two_runs())
+    gateway = load_gateway(two_runs())
 
-    assert found.of("gsm8k").records == found.records
+    assert gateway.of("gsm8k").records == gateway.records
 
 
 def test_one_run_is_served_as_without_a_gateway(write_run):
-    found = load_gateway(AppArgs(run_dir=write_run()))
+    gateway = load_gateway(AppArgs(run_dir=write_run()))
 
-    assert (found.tasks, found.known, found.alone) == (("knights_knaves",), None, found)
+    assert (gateway.tasks, gateway.known, gateway.alone) == (("knights_knaves",), None, gateway)
 
 
 def test_a_task_has_one_run(write_run, recipe, tmp_path):
@@ -39,11 +39,11 @@ def test_a_task_has_one_run(write_run, recipe, tmp_path):
 
 
 def test_the_general_task_has_the_generators_of_the_task_that_it_is_like(two_runs):
-    found = load_gateway(two_runs(general=GeneralArgs(like="gsm8k")))
-    general = found.of("any")
+    gateway = load_gateway(two_runs(general=GeneralArgs(like="gsm8k")))
+    general = gateway.of("any")
 
-    assert found.tasks == ("knights_knaves", "gsm8k", "any")
-    assert (general.generators, general.source) == (("ada",), found.of("gsm8k").source)
+    assert gateway.tasks == ("knights_knaves", "gsm8k", "any")
+    assert (general.generators, general.source) == (("ada",), gateway.of("gsm8k").source)
     assert (general.policies["any"].guarantee, general.policies["any"].tau_answer) == (None, 0.85)
 
 
@@ -73,8 +73,8 @@ def test_one_model_that_agrees_with_itself_is_not_two_that_agree(texts, expected
     problem = task.problem_from_text("Where is the Colosseum?")
     candidates = [
         Candidate(candidate_id=f"{name}{i}", task="any", problem_id="p", generator=name, text=f"#### {text}")
-        for name, found in texts.items()
-        for i, text in enumerate(found)
+        for name, answers in texts.items()
+        for i, text in enumerate(answers)
     ]
     pool = [
         ScoredCandidate(candidate=each, report=check_candidate(task, problem, each), energies=None)

@@ -22,22 +22,22 @@ def test_every_number_is_the_same_word():
 
 
 def test_a_known_text_has_cosine_one_with_itself(known):
-    found = known.likeness("a ripe pear", ["fruit", "cars"])
+    likeness = known.likeness("a ripe pear", ["fruit", "cars"])
 
-    assert found.closest["fruit"] == pytest.approx(1.0)
-    assert found.closest["cars"] < 0.1  # the article alone
+    assert likeness.closest["fruit"] == pytest.approx(1.0)
+    assert likeness.closest["cars"] < 0.1  # the article alone
 
 
 def test_a_text_without_a_known_word_is_like_nothing(known):
-    found = known.likeness("zebra", ["fruit", "cars"])
+    likeness = known.likeness("zebra", ["fruit", "cars"])
 
-    assert (dict(found.nearest), found.closest) == ({}, {"fruit": 0.0, "cars": 0.0})
+    assert (dict(likeness.nearest), likeness.closest) == ({}, {"fruit": 0.0, "cars": 0.0})
 
 
 def test_tasks_that_cannot_read_a_text_are_not_compared(known):
-    found = known.likeness("a fast pear", ["fruit"])
+    likeness = known.likeness("a fast pear", ["fruit"])
 
-    assert (dict(found.nearest), list(found.closest)) == ({"fruit": 2}, ["fruit"])
+    assert (dict(likeness.nearest), list(likeness.closest)) == ({"fruit": 2}, ["fruit"])
 
 
 def test_few_problems_say_nothing_about_what_is_far(known):
@@ -67,7 +67,7 @@ def test_a_reader_that_refuses_enough_foreign_problems_is_telling():
 
 
 def test_a_large_table_is_sampled_evenly():
-    kept = spread(problems("t", map(str, range(4 * MAX_PROBLEMS + 1))), MAX_PROBLEMS)
+    sample = spread(problems("t", map(str, range(4 * MAX_PROBLEMS + 1))), MAX_PROBLEMS)
 
-    assert len(kept) == MAX_PROBLEMS
-    assert (kept[0].prompt, kept[-1].prompt) == ("0", str(4 * MAX_PROBLEMS))
+    assert len(sample) == MAX_PROBLEMS
+    assert (sample[0].prompt, sample[-1].prompt) == ("0", str(4 * MAX_PROBLEMS))

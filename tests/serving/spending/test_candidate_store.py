@@ -59,8 +59,8 @@ def test_a_newer_candidate_replaces_the_older_one(store, clock):
     clock.now += 10
     store.keep("a", {"k": candidate("new")}, limits=HOUR)
 
-    found = store.find("a", ["k"], max_age_s=3600)["k"]
-    assert (found.candidate.text, found.age_s) == ("new", 0.0)
+    stored = store.find("a", ["k"], max_age_s=3600)["k"]
+    assert (stored.candidate.text, stored.age_s) == ("new", 0.0)
 
 
 def test_the_oldest_go_where_there_is_no_room(store, clock):

@@ -174,7 +174,7 @@ def test_where_nothing_is_limited_nothing_is_counted(priced_app, puzzle, tmp_pat
 def test_candidates_that_do_not_fit_are_not_asked(priced_app, backend, puzzle):
     (reply,) = post(priced_app(limits={"per_day": {"usd": 3.2}}), {"problem": puzzle})
     assert (reply.status_code, len(backend.requests)) == (200, 3)
-    assert sum(found["over_budget"] for found in reply.json()["generators"]) == 1
+    assert sum(generator["over_budget"] for generator in reply.json()["generators"]) == 1
 
 
 def test_a_spent_day_is_a_429_that_nobody_repeats(priced_app, backend, puzzle):
@@ -211,7 +211,7 @@ def test_every_request_of_a_batch_is_charged(priced_app, puzzle):
     app = priced_app(limits={"key_per_day": {"candidates": 8}})
     batch = {"requests": [{"problem": puzzle, "seed": seed} for seed in range(4)], "max_parallel": 1}
     (reply,) = post(app, batch, path="/v1/triage/batch")
-    assert [item["status"] for item in reply.json()["data"]] == [200, 200, 429, 429]
+    assert [entry["status"] for entry in reply.json()["data"]] == [200, 200, 429, 429]
 
 
 def test_streams_and_chats_are_charged(priced_app, puzzle):
@@ -307,7 +307,7 @@ class Expensive:
 
     async def generate(self, requests, on_candidate, *, hedge):
         assert not hedge
-        found = []
+        candidates = []
         for request in requests:
             worst = worst_cost(self.configs[request.generator], request)
             share = self.chance.choice([0.0, 0.3, 1.0])
@@ -321,9 +321,9 @@ class Expensive:
                 raise ServiceError("the replica is gone", 503, "unavailable")
             text = '{"Ava": "knave", "Zoey": "knave"}' if luck < 0.7 else '{"Ava": "knave", "Zoey": "knight"}'
             facts = {"usage": TokenUsage(cost_usd=share * worst, completion_tokens=tokens)}
-            found.append(unanswered(request, "HTTP 500") if luck < 0.2 else answered(request, text, **facts))
-            on_candidate(found[-1])
-        return found
+            candidates.append(unanswered(request, "HTTP 500") if luck < 0.2 else answered(request, text, **facts))
+            on_candidate(candidates[-1])
+        return candidates
 
 
 @settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
