@@ -14,7 +14,9 @@ from raydebm.config import (
     with_recorded_answers,
 )
 from raydebm.config.recipe_reference import render as recipe_page
+from raydebm.decision.policy import policy_of
 from raydebm.errors import ConfigError
+from raydebm.tasks import get_task
 from raydebm.tasks.declared.task_file_reference import render as task_page
 
 MINIMAL = {
@@ -239,3 +241,56 @@ def test_shipped_recipes_are_valid(repository):
     files = [*(repository / "configs").glob("*.yaml"), repository / "raydebm" / "cli" / "starter" / "recipe.yaml"]
 
     assert len([load_recipe(file) for file in files]) >= 3
+
+
+BY_TASK = {**MINIMAL, "by_task": {"knights_knaves": {"triage": {"theta_sigma": 0.5}, "training": {"patience": 3}}}}
+
+
+def test_what_a_recipe_says_of_one_task_holds_for_that_task_alone():
+    others = parse_recipe({**BY_TASK, "triage": {"theta_sigma": 0.7, "max_passes": 3}})
+    own = parse_recipe(
+        {**BY_TASK, "triage": {"theta_sigma": 0.7, "max_passes": 3}}, overrides=["task.name=knights_knaves"]
+    )
+
+    assert (others.triage.theta_sigma, others.training.patience) == (0.7, None)
+    assert (own.triage.theta_sigma, own.triage.max_passes, own.training.patience) == (0.5, 3, 3)
+
+
+def test_an_override_comes_before_what_the_recipe_says_of_the_task():
+    settings = ["task.name=knights_knaves", "triage.theta_sigma=0.6"]
+
+    assert parse_recipe(BY_TASK, overrides=settings).triage.theta_sigma == 0.6
+
+
+@pytest.mark.parametrize(
+    ("by_task", "match"),
+    [
+        ([1], r"by_task must map names of tasks to sections, such as .*got \[1\]"),
+        ({"gsm8k": 0.5}, r"by_task must map .*got \{'gsm8k': 0\.5\}"),
+        ({"gsm8k": {"triage": {"theta": 0.5}}}, r"triage\.theta"),
+        ({"gsm8k": {"task": {"name": "musr"}}}, r"by_task\.gsm8k\.task\.name: .*cannot be one of them"),
+    ],
+    ids=["list", "number", "unknown key", "name"],
+)
+def test_wrong_settings_of_a_task_are_refused(by_task, match):
+    with pytest.raises(ConfigError, match=match):
+        parse_recipe({**MINIMAL, "by_task": by_task})
+
+
+@pytest.mark.parametrize(
+    ("task", "theta_sigma", "lambda_"),
+    [
+        ("gsm8k", 0.8, 1.0),
+        ("musr", 0.8, 1.0),
+        ("travelplanner", 0.8, 2.0),
+        ("taco", 0.8, 1.0),
+        ("knights_knaves", 0.5, 1.0),
+    ],
+)
+def test_the_papers_recipe_decides_by_the_papers_rule_and_thresholds(repository, task, theta_sigma, lambda_):
+    recipe = load_recipe(repository / "configs" / "paper.yaml", overrides=[f"task.name={task}"])
+    policy = policy_of(recipe.triage, get_task(task).defaults)
+
+    assert (policy.rule, recipe.calibration.enabled, policy.signal) == ("paper", False, "pool_mean")
+    assert (policy.theta_sigma, policy.theta_abstain, policy.lambda_) == (theta_sigma, 1.5, lambda_)
+    assert (policy.max_passes, policy.num_regenerate, recipe.triage.regenerate_with) == (2, 8, "qwen-2.5-7b")

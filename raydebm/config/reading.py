@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,11 @@ from pydantic import ValidationError
 from raydebm.config.recipe import Recipe
 from raydebm.config.section import problems_in
 from raydebm.config.task_file import with_definition
+from raydebm.config.variants import merged
 from raydebm.errors import ConfigError
 
+BY_TASK = "by_task"
+"""The key under which a recipe for several tasks has the settings that differ from task to task."""
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 
@@ -81,6 +84,28 @@ def _index(node: list[Any], key: str, override: str) -> int:
     return int(key)
 
 
+def _settled(tree: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """The tree with what its ``by_task`` says for its task, then with the overrides; ``by_task`` itself is gone.
+
+    Raises:
+        ConfigError: a wrong override; ``by_task`` is no mapping of tasks to sections, or changes the task's name.
+    """
+    overridden = apply_overrides(dict(tree), overrides)
+    sections, task = overridden.get(BY_TASK, {}), overridden.get("task")
+    if not isinstance(sections, dict) or not all(isinstance(section, dict) for section in sections.values()):
+        raise ConfigError(
+            f"{BY_TASK} must map names of tasks to sections, such as "
+            f"{{knights_knaves: {{triage: {{theta_sigma: 0.5}}}}}}, got {sections!r}"
+        )
+    name = str(task.get("name")) if isinstance(task, dict) else ""
+    changes = sections.get(name, {})
+    if "name" in (changes.get("task") or {}):
+        raise ConfigError(f"{BY_TASK}.{name}.task.name: the name chooses these settings and cannot be one of them")
+    settled = apply_overrides(merged(overridden, changes), overrides)
+    settled.pop(BY_TASK, None)
+    return settled
+
+
 def _explain(error: ValidationError, where: str) -> str:
     lines = [f"  {line}" for line in problems_in(error, root="recipe")]
     return f"{where} is not a valid recipe:\n" + "\n".join(lines)
@@ -89,11 +114,13 @@ def _explain(error: ValidationError, where: str) -> str:
 def parse_recipe(tree: Mapping[str, Any], *, overrides: Iterable[str] = (), where: str = "recipe") -> Recipe:
     """Check a recipe given as a tree of YAML values.
 
+    What ``by_task`` says for the recipe's task takes the place of what its sections say, and overrides of both.
+
     Raises:
         ConfigError: unknown key, wrong type or value; every problem is listed with its path.
     """
     try:
-        return Recipe.model_validate(with_definition(_expand(apply_overrides(dict(tree), overrides), "")))
+        return Recipe.model_validate(with_definition(_expand(_settled(tree, [*overrides]), "")))
     except ValidationError as error:
         raise ConfigError(_explain(error, where)) from error
 

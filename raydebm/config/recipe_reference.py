@@ -15,7 +15,9 @@ A recipe is a YAML file that says everything about a run (`configs/` has example
 generator must be given. Unknown keys are refused. `${VAR}` and `${VAR:-default}` are read from the environment. Any key
 can be set on the command line (`raydebm run --config recipe.yaml generation.num_samples=4`); `raydebm validate` shows a
 recipe with its defaults; null there is the task's default ([tasks.md](tasks.md)) or what this page says. Keys of
-endpoints are never part of a recipe: `api_key_env` names the environment variable.
+endpoints are never part of a recipe: `api_key_env` names the environment variable. Where one recipe serves several
+tasks (`--task`), `by_task: {<task>: {<section>: {<key>: <value>}}}` has what differs for a task; the command line comes
+before it.
 
 This page is the output of `raydebm reference`.
 """

@@ -69,7 +69,7 @@ class VariantConfig(Section):
         """
         tree = {**deepcopy(recipe), "name": f"{recipe['name']}-{self.name}", "variants": []}
         for name in SECTIONS:
-            tree[name] = _merged(tree[name], getattr(self, name))
+            tree[name] = merged(tree[name], getattr(self, name))
         known = [generator["name"] for generator in tree["generators"]]
         wanted = known if self.generators is None else self.generators
         unknown = [name for name in wanted if name not in known]
@@ -90,10 +90,10 @@ class VariantConfig(Section):
         return {**generator, "num_samples": min(own, self.num_samples)}
 
 
-def _merged(section: Tree, changes: Mapping[str, Any]) -> Tree:
+def merged(section: Tree, changes: Mapping[str, Any]) -> Tree:
     """The section with changes; what is a mapping on both sides is merged, anything else replaced."""
     return section | {
-        key: _merged(section[key], value)
+        key: merged(section[key], value)
         if isinstance(value, Mapping) and isinstance(section.get(key), Mapping)
         else value
         for key, value in changes.items()

@@ -34,6 +34,7 @@ from raydebm.evaluation.paper.paper_measures import (
 )
 from raydebm.evaluation.paper.paper_pools import cross_pool, single_multi
 from raydebm.evaluation.paper.published import PublishedTable, paper, share_of
+from raydebm.evaluation.report.decision_tables import rule_in_words
 from raydebm.evaluation.report.table_cells import points
 from raydebm.evaluation.results.entries import ALL_PASSES, OURS, SelectorRow
 from raydebm.evaluation.selectors.selector import SINGLE_SHOT
@@ -251,36 +252,53 @@ def _selective(context: Context, row: str, column: str) -> Answer:
     return by_energy_and_mu(by_energy, by_mu, "no sigma")
 
 
+_NO_PAPER_RULE = (
+    "the loop of the runs given decides by the posterior; `triage.rule: paper`, as in configs/paper.yaml, makes the "
+    "paper's"
+)
+
+
 def _two_pass(context: Context, row: str, column: str) -> Answer:
     name, kind = row.split(", ")
     task, repaired = name.split(" (")[0], repair_in(name)
-    given = context.studies_of(task)
-    if not given:
-        return no_pool(name)
+    if not context.studies_of(task):
+        return no_pool(task)
     # A row that does not name the repair is about a scorer as it was trained.
     studies = context.studies_of(task, repaired=bool(repaired))
     if not studies:
         return Absent(NO_REPAIR[bool(repaired)])
-    study = next((each for each in studies if (len(each.overview.generators) > 1) == (kind == "multi")), None)
-    if study is None:
+    studies = [each for each in studies if (len(each.overview.generators) > 1) == (kind == "multi")]
+    if not studies:
         return Absent(f"the pool given is of {'one generator' if kind == 'multi' else 'several generators'}")
-    evaluation = study.evaluation
+    studies = [each for each in studies if each.evaluation.policy["rule"] == "paper"]
+    if not studies:
+        return Absent(_NO_PAPER_RULE)
+    study = next((each for each in studies if each.evaluation.row(ALL_PASSES) is not None), None)
+    if study is None:
+        return Absent("recorded candidates hold no answers to feedback, so no second pass")
+    return _of_loop(study, column)
+
+
+def _of_loop(study: StudyResults, column: str) -> Answer:
+    """What the paper's loop did, with its rule and thresholds in the remark."""
+    evaluation, policy = study.evaluation, study.evaluation.policy
     loop, last = evaluation.loop, evaluation.row(ALL_PASSES)
     if loop is None or last is None:
-        return Absent("recorded candidates hold no answers to feedback, so no second pass")
-    first = evaluation.row(OURS)
-    sent = round((loop.regenerated.value or 0.0) * loop.num_problems)
-    delta = next((each.difference for each in evaluation.comparisons if each.one == ALL_PASSES), None)
+        return Absent("no second pass was drawn")
+    remark = f"of {study.name}; {rule_in_words(policy)}, {policy['num_regenerate']} candidates in the second pass"
     if column == "Delta":
-        return Absent("no label") if delta is None else Measured(points(delta), delta)
+        delta = next((each.difference for each in evaluation.comparisons if each.one == ALL_PASSES), None)
+        return Absent("no label") if delta is None else Measured(points(delta), delta, remark)
     if column == "Pass-2 adopted":
-        return Measured(f"{loop.num_adopted}/{sent}")
+        sent = round((loop.regenerated.value or 0.0) * loop.num_problems)
+        return Measured(f"{loop.num_adopted}/{sent}", None, remark)
+    first = evaluation.row(OURS)
     estimate = {
         "Triage rate": loop.regenerated,
         "Pass-1": first.pass_at_1 if first else None,
         "Two-pass": last.pass_at_1,
     }
-    return found_or(estimate[column], "no label")
+    return found_or(estimate[column], "no label", remark=remark)
 
 
 MEASURES: dict[str, Measure] = {

@@ -1,8 +1,28 @@
-"""The decision by the posterior in tables: what was chosen, how good it is, what may be promised."""
+"""The rule that decided in words; the posterior in tables: what was chosen, how good it is, what may be promised."""
+
+from collections.abc import Mapping
+from typing import Any
 
 from raydebm.evaluation.certainty.confidence import DecisionStudy, Promise
 from raydebm.evaluation.report.table_cells import Table, number, percent, with_interval
 from raydebm.evaluation.results.evaluation import Evaluation
+
+
+def rule_in_words(policy: Mapping[str, Any]) -> str:
+    """The rule by which the loop decided, with the thresholds that it used and no others.
+
+    Args:
+        policy: ``Evaluation.policy``.
+    """
+    if policy["rule"] == "posterior":
+        return (
+            f"the posterior's rule, profile {policy['profile']}, tau_accept {policy['tau_accept']:g}, "
+            f"tau_answer {policy['tau_answer']:g}"
+        )
+    return (
+        f"the paper's rule, lambda {policy['lambda']:g}, theta_sigma {policy['theta_sigma']:g}, "
+        f"theta_abstain {policy['theta_abstain']:g}, signal {policy['signal']}"
+    )
 
 
 def _promise_table(study: DecisionStudy) -> Table:

@@ -126,11 +126,13 @@ def _picks(evaluation: Evaluation) -> Plate | None:
         return None
     policy = evaluation.policy
     caption = (
-        "One mark per problem: the selected candidate. The loop accepts at once below the dashed line, where no "
-        "constraint is broken, and abstains above the dotted one. If sigma is informative, crosses gather at "
+        "One mark per problem: the selected candidate. The paper's rule accepts at once below the dashed line, where "
+        "no constraint is broken, and abstains above the dotted one. If sigma is informative, crosses gather at "
         "the top."
     )
-    if policy.get("signal") == "pool_mean":
+    if policy["rule"] != "paper":
+        caption += " This run's loop decides by the posterior instead."
+    elif policy["signal"] == "pool_mean":
         caption += " The dashed line is a limit of the pool's mean sigma here, which is not shown."
     figure = drawing.triage_figure(
         evaluation.picks, theta_sigma=policy["theta_sigma"], theta_abstain=policy["theta_abstain"]

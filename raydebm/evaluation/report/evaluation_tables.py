@@ -2,7 +2,7 @@
 
 import math
 
-from raydebm.evaluation.report.decision_tables import decision_tables
+from raydebm.evaluation.report.decision_tables import decision_tables, rule_in_words
 from raydebm.evaluation.report.headline import main_rows
 from raydebm.evaluation.report.table_cells import Table, interval, number, percent, points, with_interval
 from raydebm.evaluation.report.trust_tables import trust_tables
@@ -176,9 +176,8 @@ def loop_table(evaluation: Evaluation) -> Table:
     return Table(
         title="Triage",
         caption=(
-            f"Up to {policy['max_passes']} passes over {0 if loop is None else loop.num_problems} problems; "
-            f"lambda {policy['lambda']:g}, theta_sigma {policy['theta_sigma']:g}, "
-            f"theta_abstain {policy['theta_abstain']:g}, signal {policy['signal']}."
+            f"Up to {policy['max_passes']} passes over {0 if loop is None else loop.num_problems} problems, decided by "
+            f"{rule_in_words(policy)}."
         ),
         headers=("what", "value", "95 % interval"),
         rows=tuple(rows),

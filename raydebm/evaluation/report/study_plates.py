@@ -76,8 +76,9 @@ def _grid(results: StudyResults) -> Plate | None:
         ),
         "Grid of thresholds",
         "On validation problems, all passes included, for each pair of thresholds: what the answers are worth "
-        "(left) and the share left unanswered (right); the cross is the pair in use. Empty: not allowed, since "
-        "theta_sigma must be below theta_abstain.",
+        "(left) and the share left unanswered (right); the cross is the pair in use"
+        + ("" if policy["rule"] == "paper" else " by the paper's rule, which does not decide here")
+        + ". Empty: not allowed, since theta_sigma must be below theta_abstain.",
     )
 
 
