@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from raydebm.config.policy import Profile
-from raydebm.decision.evidence.posterior import Belief
+from raydebm.decision.evidence.measuring import POOL_SCORE, SCORE
+from raydebm.decision.evidence.posterior import Belief, Posterior
 from raydebm.decision.evidence.profile_choice import ProfileTest
 from raydebm.decision.evidence.profiles import ranked
 from raydebm.decision.policy import Policy
@@ -21,6 +22,7 @@ from raydebm.evaluation.pools.pool import EvaluatedPool, Floats, Ints
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.selectors.selector import Selector, one_hot
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
+from raydebm.records import OWN_LOGPROB, OWN_WORST_LOGPROB
 
 POSTERIOR, CHOSEN = "posterior", "chosen profile"
 
@@ -99,19 +101,28 @@ class Decided:
         )
 
     def selectors(self) -> list[Selector]:
-        """Rows of the table of selectors."""
+        """Rows of the table of selectors.
+
+        Both read the ensemble's energies, whatever the profile: of the candidates that give an answer the one of lowest
+        E is chosen, and ties of a profile go to the more probable answer.
+        """
+        scores = _scores_of(self.policy.posterior)
         return [
             Selector(
                 name=POSTERIOR,
                 group="decision",
                 description="the most probable answer; the candidate of lowest E among those that give it",
                 weights=partial(_weights, chosen=self.probable),
+                energies=1.0,
+                scores=scores,
             ),
             Selector(
                 name=CHOSEN,
                 group="decision",
                 description=f"the profile that held-out problems chose: {self.policy.profile}",
                 weights=partial(_weights, chosen=self.first),
+                energies=1.0,
+                scores=scores,
             ),
         ]
 
@@ -126,6 +137,18 @@ class Decided:
             violation=stack.violation_at(picked),
             reliabilities=(),
         )
+
+
+def _scores_of(posterior: Posterior | None) -> tuple[str, ...]:
+    """The outside scorers whose scores carry weight; what a generator says of its own answer costs nothing."""
+    weights = {} if posterior is None else {**posterior.weights, **posterior.context_weights}
+    names = {
+        name.removeprefix(kind)
+        for name, weight in weights.items()
+        for kind in (SCORE, POOL_SCORE)
+        if name.startswith(kind) and weight
+    }
+    return tuple(sorted(names - {OWN_LOGPROB, OWN_WORST_LOGPROB}))
 
 
 def _chosen(pool: EvaluatedPool, beliefs: Sequence[Belief]) -> Chosen | None:

@@ -279,13 +279,14 @@ def cost_table(evaluation: Evaluation) -> Table:
     return Table(
         title="Cost",
         caption=(
-            "Per problem: requests for candidates, candidates that somebody scored, and US dollars per 1,000 problems "
+            "Per problem: requests for candidates, scores that were asked for (the ensemble's energies of a candidate "
+            "count as one), and US dollars per 1,000 problems "
             "where all prices are known (of candidates as billed, else evaluation.prices). A rule that takes one "
             "candidate pays for one, every other for the whole pool. On the front: no other is as cheap and as good."
             + ("" if evaluation.saved is None else f" {_saved_in_words(evaluation.saved)}")
         ),
         headers=(
-            "selector", "mean violation" if continuous else "pass@1 %", "candidates", "scored", "$ per 1,000", "front",
+            "selector", "mean violation" if continuous else "pass@1 %", "candidates", "scores", "$ per 1,000", "front",
         ),
         rows=tuple(
             (

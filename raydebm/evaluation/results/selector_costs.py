@@ -14,14 +14,12 @@ from raydebm.config import PricesConfig
 from raydebm.evaluation.pools.pool import Floats
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.entries import SelectorRow
-from raydebm.evaluation.selectors.learned_vote import GENERATOR_VOTE
 from raydebm.evaluation.selectors.selector import SINGLE_SHOT, Selector
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
 
 ENERGIES = "energies"
 """Under this name ``prices.usd_per_score`` has the price of one candidate's energies, of all adapters together."""
 _ONE_CANDIDATE = ("random", "first", "greedy")
-_WITHOUT_ENERGIES = ("constraint only", GENERATOR_VOTE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +32,7 @@ class CostRow:
     num_candidates: float
     """Requests that were sent for it."""
     num_scores: float
-    """Candidates that an outside scorer or the ensemble scored for it."""
+    """Scores that outside scorers and the ensemble gave candidates for it; the ensemble's energies count as one."""
     usd: Estimate
     """No value where a price is unknown."""
     is_on_front: bool
@@ -101,9 +99,10 @@ def _costs(selector: Selector, stack: Stack, prices: PricesConfig) -> tuple[_Cal
         failed[request.pool] += 1
         # A failed request that is billed says so; the price of a candidate is no price of a failure.
         billed[request.pool] += request.cost_usd or 0.0
-    num_scores = sizes if _is_scorer(selector) or _uses_energies(selector) else np.zeros(len(sizes))
-    price = _price_of_score(selector, prices.usd_per_score, stack.num_members)
-    scoring = np.multiply(num_scores, price, where=num_scores > 0, out=np.zeros(len(sizes)))
+    energies = selector.energies if stack.num_members else 0.0
+    num_scores = sizes * (len(selector.scores) + (energies > 0))
+    price = _price_of_scores(selector.scores, energies, prices.usd_per_score)
+    scoring = np.multiply(sizes, price, where=num_scores > 0, out=np.zeros(len(sizes)))
     drawn = np.where(stack.present, _usd_of(stack, prices.usd_per_candidate), 0.0).sum(axis=1)
     return _Calls(sizes + failed, num_scores), drawn + billed + scoring
 
@@ -119,22 +118,16 @@ def _looks_at_one(selector: Selector) -> bool:
     return one or selector.group == "generator"
 
 
-def _is_scorer(selector: Selector) -> bool:
-    return selector.group == "external" and not selector.name.startswith(SINGLE_SHOT)
+def _price_of_scores(names: Sequence[str], energies: float, prices: Mapping[str, float]) -> float:
+    """US dollars for all scores of one candidate.
 
-
-def _uses_energies(selector: Selector) -> bool:
-    return selector.group in ("adapter", "ablation", "ours") and selector.name not in _WITHOUT_ENERGIES
-
-
-def _price_of_score(selector: Selector, prices: Mapping[str, float], num_members: int) -> float:
-    """US dollars per candidate; one adapter of K costs a K-th of the ensemble."""
-    if _is_scorer(selector):
-        return prices.get(selector.name, math.nan)
-    if not _uses_energies(selector):
-        return 0.0
-    share = 1 / num_members if selector.group == "adapter" and num_members else 1.0
-    return share * prices.get(ENERGIES, math.nan)
+    Args:
+        names: outside scorers.
+        energies: share of the ensemble; one adapter of K costs a K-th of it.
+        prices: by scorer, and of ``ENERGIES``.
+    """
+    own = energies * prices.get(ENERGIES, math.nan) if energies else 0.0
+    return own + math.fsum(prices.get(name, math.nan) for name in names)
 
 
 def _mean(values: Floats) -> float:

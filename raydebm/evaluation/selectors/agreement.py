@@ -40,6 +40,7 @@ def agreement_selectors(validation: Stack, *, lambda_: float) -> list[Selector]:
                 group="ablation",
                 description=f"each answer's sum of exp(-E / T), T={temperature:g} chosen on validation problems",
                 weights=partial(tempered_vote, lambda_=lambda_, temperature=temperature),
+                energies=1.0,
             )
         )
     model = learned_agreement(validation, lambda_)
@@ -51,6 +52,7 @@ def agreement_selectors(validation: Stack, *, lambda_: float) -> list[Selector]:
                 description="highest probability by a logistic regression of energy, spread, agreement, penalty and "
                 "length, fitted on validation candidates; ties shared",
                 weights=partial(_highest, model=model, lambda_=lambda_),
+                energies=1.0,
             )
         )
     return selectors

@@ -126,6 +126,7 @@ def _selector(name: str, what: str, fit: Fit, validation: Stack) -> Selector | N
         description=f"the answer with the most votes, where a vote counts the {what} plus {shift:g}, fitted on "
         "validation problems; ties shared",
         weights=partial(_weighted, log_odds=log_odds, shift=shift),
+        energies=0.0 if name == GENERATOR_VOTE else 1.0,
     )
 
 

@@ -28,6 +28,7 @@ def length_controlled(validation: Stack) -> list[Selector]:
             group="ablation",
             description=f"lowest mu - ({slope:.3g}) log length, the slope within problems of validation; ties shared",
             weights=partial(_lowest_controlled, slope=slope),
+            energies=1.0,
         )
     ]
 

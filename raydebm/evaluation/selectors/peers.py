@@ -42,6 +42,7 @@ def peer_selectors(pools: Stack, validation: Stack) -> list[Selector]:
             description="the answer with the highest mean of -mu minus alpha ln N / (votes + 1), "
             f"{how} (arXiv 2510.14913); ties shared",
             weights=partial(pessimistic, alpha=DEFAULT_ALPHA if alpha is None else alpha),
+            energies=1.0,
         ),
         Selector(
             name=MAJORITY_OF_BESTS,
@@ -49,6 +50,7 @@ def peer_selectors(pools: Stack, validation: Stack) -> list[Selector]:
             description="the answer that is most often the one of lowest mu among sqrt(N) candidates drawn with "
             "replacement, computed exactly (arXiv 2511.18630); ties shared",
             weights=majority_of_the_bests,
+            energies=1.0,
         ),
     ]
 

@@ -40,6 +40,11 @@ class Selector:
     is_greedy: bool = False
     """It chooses among the samples at temperature 0, which are no part of the pool: ``weights`` gets
     ``Stack.greedy``."""
+    energies: float = 0.0
+    """Share of the ensemble that must score every candidate before it can choose, for its cost: 1 where it reads mu,
+    sigma or E, 1 / K where it reads one member of K."""
+    scores: tuple[str, ...] = ()
+    """Outside scorers (``Stack.scores``) that must score every candidate before it can choose, for its cost."""
 
     def choices(self, stack: Stack) -> tuple[Stack, Floats]:
         """The candidates that it chooses among, and the probability of each."""

@@ -47,6 +47,7 @@ def standard_selectors(
                 group="adapter",
                 description=f"lowest energy of adapter {name} alone; ties shared",
                 weights=partial(_lowest_member, index=index),
+                energies=1 / num_members,
             )
             for index, name in enumerate(names[:num_members])
         ]
@@ -57,6 +58,7 @@ def standard_selectors(
             description=f"highest score of {name}; ties shared; candidates without a score are never chosen",
             weights=partial(_highest_score, name=name),
             partial_cover=True,
+            scores=(name,),
         )
         for name in pools.scores
     ]
@@ -191,6 +193,7 @@ def _ablations(has_energies: bool) -> list[Selector]:
             group="ablation",
             description="lowest ensemble mean, whether or not it parses (parsing belongs to E_constraint); ties shared",
             weights=_lowest_mu,
+            energies=1.0,
         )
         selectors.insert(0, mu_only)
     return selectors
@@ -203,12 +206,14 @@ def _combined(lambda_: float) -> list[Selector]:
             group="ablation",
             description=f"each answer's sum of exp(-E), lambda={lambda_:g}; ties shared; unparsed ones do not vote",
             weights=partial(_weighted_vote, lambda_=lambda_),
+            energies=1.0,
         ),
         Selector(
             name="ours",
             group="ours",
             description=f"lowest E = mu + {lambda_:g} E_constraint; ties by lower mu, then by id",
             weights=partial(_ours, lambda_=lambda_),
+            energies=1.0,
         ),
     ]
 

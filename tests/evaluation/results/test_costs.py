@@ -1,15 +1,19 @@
 """What every selector costs, on pools whose prices can be added in the head."""
 
+import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from raydebm.config import EvaluationConfig, PricesConfig
+from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
+from raydebm.evaluation.certainty.confidence import Decided
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.report.drawing import cost_figure
 from raydebm.evaluation.report.evaluation_tables import cost_table
-from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
+from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate, selectors_of
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.generators.tally import SavedSamples
 
@@ -49,6 +53,8 @@ def pools(make_pool):
         ("ours", 0.042, 2, 2),
         ("mu only", 0.042, 2, 2),
         ("adapter a0", 0.041, 2, 2),
+        ("pessimistic verification", 0.042, 2, 2),
+        ("majority of the bests", 0.042, 2, 2),
         ("judge", 0.24, 2, 2),
         ("oracle", 0.04, 2, 0),
     ],
@@ -58,6 +64,101 @@ def test_what_a_selector_costs_per_problem(pools, name, usd, num_candidates, num
 
     assert rows[name].usd.value == pytest.approx(usd)
     assert (rows[name].num_candidates, rows[name].num_scores) == (num_candidates, num_scores)
+
+
+def decided_costs(pools, profile, weights, **prices):
+    policy = Policy(rule="posterior", profile=profile, posterior=Posterior(weights=weights, context_weights={}))
+    inputs = EvaluationInputs(
+        pools=Stack.of(pools),
+        policy=policy,
+        config=EvaluationConfig(num_bootstrap=100, prices=PricesConfig(**prices)),
+        task="toy",
+        adapters=("a0", "a1"),
+        decided=Decided.of(pools, policy),
+    )
+    return {row.name: row for row in evaluate(inputs).costs}
+
+
+@pytest.mark.parametrize("profile", ["energy", "posterior"])
+@pytest.mark.parametrize("name", ["posterior", "chosen profile"])
+def test_what_the_posterior_decides_pays_for_energies(pools, profile, name):
+    row = decided_costs(pools, profile, {"energy": 1.0}, usd_per_score=ENERGIES)[name]
+
+    assert (row.usd.value, row.num_scores) == (pytest.approx(0.042), 2)
+
+
+@pytest.mark.parametrize(
+    ("weights", "usd", "num_scores"),
+    [
+        ({"score:judge": 1.0}, 0.242, 4),
+        ({"score:judge": 1.0, "score:own_logprob": 1.0}, 0.242, 4),
+        ({"score:judge": 0.0, "votes": 1.0}, 0.042, 2),
+    ],
+    ids=["judge", "own log-probability is free", "no weight"],
+)
+def test_the_posterior_pays_for_the_scorers_that_are_its_evidence(pools, weights, usd, num_scores):
+    row = decided_costs(pools, "posterior", weights, usd_per_score={**ENERGIES, "judge": 0.1})["posterior"]
+
+    assert (row.usd.value, row.num_scores) == (pytest.approx(usd), num_scores)
+
+
+def test_evidence_without_a_price_leaves_the_posterior_without_one(pools):
+    rows = decided_costs(pools, "posterior", {"score:judge": 1.0}, usd_per_score=ENERGIES)
+
+    assert rows["posterior"].usd.value is None
+    assert rows["ours"].usd.value == pytest.approx(0.042)
+
+
+def test_the_posterior_of_pools_without_energies_pays_for_none(make_pool):
+    pools = [make_pool((1, {"cost_usd": 0.01, "key": "x"}), (0, {"cost_usd": 0.03, "key": "y"}))]
+    policy = Policy(rule="posterior", posterior=Posterior(weights={"votes": 1.0}, context_weights={}))
+    config = EvaluationConfig(num_bootstrap=100)
+
+    evaluation = evaluate(
+        EvaluationInputs(
+            pools=Stack.of(pools), policy=policy, config=config, task="toy", decided=Decided.of(pools, policy)
+        )
+    )
+
+    row = next(row for row in evaluation.costs if row.name == "posterior")
+    assert (row.usd.value, row.num_scores) == (pytest.approx(0.04), 0)
+
+
+def varied_pools(make_pool, rng):
+    """Energies and the judge know a little about the truth."""
+    pools = []
+    for index in range(20):
+        correct = [rng.randrange(2) for _ in range(8)]
+        rows = [
+            (
+                label,
+                {
+                    "members": tuple(rng.gauss(-label, 0.7) for _ in range(2)),
+                    "penalty": rng.choice([0.0, 0.0, 1.0]),
+                    "key": "right" if label else rng.choice(["wrong", "other"]),
+                    "generator": rng.choice("gh"),
+                    "text": "t" * rng.randint(1, 50),
+                },
+            )
+            for label in correct
+        ]
+        judged = [rng.gauss(label, 1.0) for label in correct]
+        pools.append(make_pool(*rows, problem_id=f"p{index:02d}-", scores={"judge": judged}))
+    return pools
+
+
+def test_every_selector_says_whether_it_reads_energies_and_which_scores(make_pool):
+    """What changes when energies or the judge's scores are turned round reads them."""
+    stack = Stack.of(varied_pools(make_pool, random.Random(0)))
+    turned = {
+        "energies": replace(stack, members=-stack.members),
+        "judge": replace(stack, scores={"judge": -stack.scores["judge"]}),
+    }
+
+    for selector in selectors_of(stack, lambda_=1.0, adapters=("a0", "a1"), validation=stack):
+        weights = selector.weights(stack)
+        read = {name for name, other in turned.items() if not np.allclose(selector.weights(other), weights)}
+        assert read == ({"energies"} if selector.energies else set()) | set(selector.scores), selector.name
 
 
 def test_an_unknown_price_is_not_0(pools):
