@@ -97,6 +97,11 @@ def test_the_policies_of_each_run_are_shown_by_its_task(service, gateway):
     assert service.get("/v1/policies?task=any").status_code == 404
 
 
+def test_the_tasks_whose_policies_can_be_asked_for_are_named(service):
+    """Not the general one: it has no run, and so no policy that could be changed."""
+    assert service.get("/v1/policies?task=gsm8k").json()["tasks"] == ["knights_knaves", "gsm8k"]
+
+
 def test_options_and_health_name_every_run(service, gateway):
     options, health = service.get("/v1/options").json(), service.get("/health").json()
     assert options["generators_of"] == {"knights_knaves": ["ada", "bo"], "gsm8k": ["ada"], "any": ["ada", "bo"]}

@@ -7,7 +7,7 @@ Does not know: Ray, HTTP.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -59,14 +59,17 @@ class PolicyDesk:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="raydebm-policies")
         self._num_waiting = 0
 
-    async def policies(self) -> PoliciesBody:
+    async def policies(self, tasks: Sequence[str]) -> PoliciesBody:
         """The policies that decide, and every change.
+
+        Args:
+            tasks: those of the service whose policies can be asked for, named along with them.
 
         Raises:
             ServiceError: 409 for a torn history, 503 where it cannot be read.
         """
         history = self._of_run()
-        return policies_body(self._bundle, await self._in_thread(history.changes))
+        return policies_body(self._bundle, await self._in_thread(history.changes), tasks=tasks)
 
     async def comparison(self, query: ComparisonQuery) -> ComparisonBody:
         """The paired comparison of two policies.

@@ -19,10 +19,11 @@ from raydebm.serving.api.schema.policy_bodies import (
 from raydebm.serving.settings.bundle import Bundle
 
 
-def policies_body(bundle: Bundle, changes: Sequence[PolicyChange]) -> PoliciesBody:
-    """The policies of a service, and every change of the run's first one."""
+def policies_body(bundle: Bundle, changes: Sequence[PolicyChange], *, tasks: Sequence[str]) -> PoliciesBody:
+    """The policies of a run, every change of its first one, and the tasks of the service that have policies."""
     (first,) = bundle.policies.values()
     return PoliciesBody(
+        tasks=list(tasks),
         first=FirstPolicyBody(version=bundle.versions["policy"], policy_id=policy_id(bundle.in_time(first))),
         second=None if bundle.second is None else second_body(bundle, bundle.second),
         history=[change_body(change) for change in reversed(changes)],

@@ -68,7 +68,7 @@ def policy_routes(desks: Desks) -> APIRouter:
     @router.get("", summary="Show the policies", response_model=PoliciesBody, responses=CONFLICT)
     async def policies(query: Annotated[PolicyQuery, Query()], request: Request) -> PoliciesBody:
         """The policy in force, the one on trial as shadow or canary, and every promotion and roll-back."""
-        return await while_connected(request, desk_of(desks, query.task).policies())
+        return await while_connected(request, desk_of(desks, query.task).policies(tuple(desks)))
 
     @router.get(
         "/comparison",

@@ -46,6 +46,8 @@ class PolicyChangeBody(_Read):
 class PoliciesBody(_Read):
     """As the replica that answers has them; the history as the run directory has it."""
 
+    tasks: list[str]
+    """Tasks whose policies can be asked for here, the first run's first."""
     first: FirstPolicyBody
     second: SecondPolicyBody | None
     """Null where one policy decides alone."""

@@ -5,7 +5,7 @@
 
 import { byId, count, duration, el, fetchJson, fill, money, NONE, number, percent, plural, showError, time } from "./base.js";
 import { barChart, histogramBins } from "./bar_chart.js";
-import { showPolicies } from "./policies.js";
+import { policyTables } from "./policies.js";
 import { addUp, histogram, percentile, sum, timeline } from "./live_figures.js";
 
 const EVERY_MS = 3000;
@@ -34,6 +34,7 @@ const charts = {
 };
 fill(byId("time-charts"), charts.requests.node, charts.decisions.node, charts.tokens.node, charts.load.node);
 fill(byId("spread-charts"), charts.sigma.node, charts.energy.node);
+const showPolicies = policyTables(byId("policies"));
 
 // ---- reading --------------------------------------------------------------------------------------------------------
 
@@ -78,12 +79,10 @@ async function readHealth(signal, now) {
   }
 }
 
-/** The card is there while two policies decide. */
+/** The card is there while two policies decide about a task. */
 async function readPolicies(signal, now) {
   policiesAt = now;
-  const sentence = await showPolicies(byId("policies"), signal);
-  byId("policies-card").hidden = sentence === null;
-  byId("policies-words").textContent = sentence ?? "";
+  byId("policies-card").hidden = !await showPolicies(signal);
 }
 
 byId("window").addEventListener("change", refresh);

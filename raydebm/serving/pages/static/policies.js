@@ -27,30 +27,68 @@ function agreement({ agrees, exact }) {
   return exact ? words : `${words} A pass that it rests on answers feedback about another candidate.`;
 }
 
-/** Fill a table with both policies; returns a sentence about them, null where there is one policy. */
-export async function showPolicies(table, signal) {
-  const { first, second } = await fetchJson("v1/policies", { signal });
-  if (!second) return null;
+/** One table of both policies for each task that has a trial, in `place`. Returns what reads them, also again, and says
+ *  whether there is any. */
+export function policyTables(place) {
+  const parts = new Map(); // task -> its part of the place, which stays, so that a reader's focus does
+  return async (signal) => {
+    const trials = await trialsByTask(signal);
+    for (const task of [...parts.keys()].filter((name) => !trials.has(name))) {
+      parts.get(task).node.remove();
+      parts.delete(task);
+    }
+    for (const [task, policies] of trials) {
+      const figures = await comparison(task, policies, signal);
+      if (!parts.has(task)) parts.set(task, addPart(place, task));
+      showBoth(parts.get(task), policies, figures);
+    }
+    return trials.size > 0;
+  };
+}
+
+/** Task -> both policies, of the tasks that have a trial. */
+async function trialsByTask(signal) {
+  const first = await fetchJson("v1/policies", { signal });
+  const trials = new Map();
+  for (const [index, task] of first.tasks.entries()) {
+    const policies = index === 0 ? first : await fetchJson(`v1/policies?task=${encodeURIComponent(task)}`, { signal });
+    if (policies.second) trials.set(task, policies);
+  }
+  return trials;
+}
+
+function addPart(place, task) {
+  const words = el("p", { class: "muted" }), table = el("table");
+  const node = el("div", { class: "stack-small" }, el("h3", {}, task), words,
+    el("div", { class: "table-scroll", tabindex: 0, role: "region", "aria-label": `Two policies of ${task}` }, table));
+  place.append(node);
+  return { node, words, table };
+}
+
+function showBoth({ words, table }, { first, second }, figures) {
   const role = second.percent > 0 ? `canary, ${number(second.percent)} %` : "shadow";
-  const found = await comparison(first, second, signal);
-  const rows = [["first", first, found?.first], [role, second, found?.second]];
+  const rows = [["first", first, figures?.first], [role, second, figures?.second]];
   fill(table,
     el("thead", {}, el("tr", {}, ["Policy", "Role"].map((name) => el("th", { scope: "col" }, term(name))),
       ["Answered by it", "Coverage", "Right", "Wrong", "Accuracy", "Candidates", "Cost per right answer"].map((name) =>
         el("th", { scope: "col", class: "number" }, term(name))))),
-    el("tbody", {}, rows.map(([name, policy, figures]) => el("tr", {},
+    el("tbody", {}, rows.map(([name, policy, own]) => el("tr", {},
       el("th", { scope: "row" }, el("code", {}, policy.version)), el("td", {}, name),
-      cells(figures).map((cell) => el("td", { class: "number" }, cell))))));
-  if (!found) return "No decision of both policies is stored yet.";
-  return `Both decided ${plural(found.num_decisions, "problem")} and agree on ${found.agreement === null ? NONE : percent(found.agreement)}`
-    + ` of the known choices; ${plural(found.num_outcomes, "outcome judges", "outcomes judge")} both.`
-    + (found.right.p_value === null ? "" : ` Right answers: ${signed(found.right.difference.value)}, p = ${number(found.right.p_value)}.`);
+      cells(own).map((cell) => el("td", { class: "number" }, cell))))));
+  words.textContent = figures ? inWords(figures) : "No decision of both policies is stored yet.";
+}
+
+function inWords(figures) {
+  return `Both decided ${plural(figures.num_decisions, "problem")} and agree on ${figures.agreement === null ? NONE : percent(figures.agreement)}`
+    + ` of the known choices; ${plural(figures.num_outcomes, "outcome judges", "outcomes judge")} both.`
+    + (figures.right.p_value === null ? "" : ` Right answers: ${signed(figures.right.difference.value)}, p = ${number(figures.right.p_value)}.`);
 }
 
 /** Null while there is nothing to compare, or the key may not see it. */
-async function comparison(first, second, signal) {
+async function comparison(task, { first, second }, signal) {
+  const query = new URLSearchParams({ task, first: first.version, second: second.version });
   try {
-    return await fetchJson(`v1/policies/comparison?first=${first.version}&second=${second.version}`, { signal });
+    return await fetchJson(`v1/policies/comparison?${query}`, { signal });
   } catch (error) {
     if (error.status === 404 || error.status === 403) return null;
     throw error;
