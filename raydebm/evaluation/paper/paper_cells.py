@@ -8,7 +8,7 @@ from raydebm.evaluation.paper.published import paper
 from raydebm.evaluation.report.table_cells import number, with_interval
 from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.evaluation.studies.study import StudyResults
-from raydebm.evaluation.studies.transfer import Transfer, TransferCell
+from raydebm.evaluation.studies.transfer import Transfer
 from raydebm.evaluation.studies.variants import VariantStudy
 
 Status = Literal["measured", "not measurable", "needs a key or GPU", "not applicable"]
@@ -131,20 +131,21 @@ def no_pool(column: str) -> Absent:
 
 
 def by_energy_and_mu(by_energy: Estimate | None, by_mu: Estimate | None, absent: str, *, remark: str = "") -> Answer:
-    """A share by E, which the paper's tables show, and by mu alone where the constraints change it."""
+    """A share by E, which the paper's tables show, and by mu alone, which no constraint changes."""
     answer = found_or(by_energy, absent, remark=remark)
-    if isinstance(answer, Absent) or by_mu is None or by_mu.value is None or by_mu == by_energy:
+    if isinstance(answer, Absent) or by_mu is None or by_mu.value is None:
         return answer
-    return Measured(f"{answer.text}; by mu alone {with_interval(by_mu)}", answer.estimate, answer.remark)
+    other = "the same by mu alone" if by_mu == by_energy else f"by mu alone {with_interval(by_mu)}"
+    return Measured(f"{answer.text}; {other}", answer.estimate, answer.remark)
 
 
-def by_mu_and_energy(cell: TransferCell, *, remark: str = "") -> Answer:
-    """By mu alone, as the paper's cells can only be; by E in the remark where the target's constraints change it."""
-    mu, energy = cell.by_mu.pass_at_1, cell.by_energy.pass_at_1
-    answer = found_or(mu, "no label", remark="; ".join(filter(None, ("by mu alone", remark))))
-    if isinstance(answer, Absent) or energy == mu or energy.value is None:
+def by_mu_and_energy(by_mu: Estimate, by_energy: Estimate | None, *, remark: str = "") -> Answer:
+    """By mu alone, as the paper's cells can only be, and by E with the target's constraints."""
+    answer = found_or(by_mu, "no label", remark="; ".join(filter(None, ("by mu alone", remark))))
+    if isinstance(answer, Absent) or by_energy is None or by_energy.value is None:
         return answer
-    return Measured(f"{answer.text}; by E {with_interval(energy)}", answer.estimate, answer.remark)
+    other = "the same by E" if by_energy == by_mu else f"by E {with_interval(by_energy)}"
+    return Measured(f"{answer.text}; {other}", answer.estimate, answer.remark)
 
 
 def found_or(estimate: Estimate | None, absent: str, *, remark: str = "", plain: bool = False) -> Answer:

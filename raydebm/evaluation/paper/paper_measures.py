@@ -134,10 +134,11 @@ def transferred(context: Context, row: str, column: str) -> Answer:
             return found_or((transfer.vote if row == "Self-consistency" else transfer.random).get(target), "no label")
         cell = transfer.cell(row, target)
         if cell is not None:
-            return by_mu_and_energy(cell)
+            return by_mu_and_energy(cell.by_mu.pass_at_1, cell.by_energy.pass_at_1)
         cell = transfer.cell(row.removesuffix(" (MB)"), target) if row.endswith("(MB)") else None
         if cell is not None:
-            return by_mu_and_energy(cell, remark="the scorer's backbone is another than ModernBERT")
+            remark = "the scorer's backbone is another than ModernBERT"
+            return by_mu_and_energy(cell.by_mu.pass_at_1, cell.by_energy.pass_at_1, remark=remark)
     own = _in_domain(context, row, column)
     if own is not None:
         return own
@@ -155,10 +156,14 @@ def _in_domain(context: Context, row: str, column: str) -> Answer | None:
     other = source != row and "modernbert" not in study.backbone.lower()
     names = {"Self-consistency": "majority vote", "Random": "random"}
     same = source in tasks and tasks[source] == tasks.get(column, column)
-    remark = f"of {study.name}" + (", by mu alone" if same else "")
-    remark += "; the scorer's backbone is another than ModernBERT" if other else ""
+    remark = f"of {study.name}" + ("; the scorer's backbone is another than ModernBERT" if other else "")
     selected = study.evaluation.row("mu only" if same else names.get(row, ""))
-    return None if selected is None else found_or(selected.pass_at_1, "no label", remark=remark)
+    if selected is None:
+        return None
+    if not same:
+        return found_or(selected.pass_at_1, "no label", remark=remark)
+    ours = study.evaluation.row(OURS)
+    return by_mu_and_energy(selected.pass_at_1, None if ours is None else ours.pass_at_1, remark=remark)
 
 
 # ---- data ------------------------------------------------------------------------------------------------------------

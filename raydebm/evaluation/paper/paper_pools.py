@@ -71,6 +71,8 @@ def _within_one_pool(study: StudyResults, row: str) -> Answer:
         if single.whole_minus.value is None:
             return Absent("no energies")
         shown = f"{100 * single.whole_minus.value:+.1f} pp"
+        if single.mu_whole_minus.value is not None:
+            shown += f"; by mu alone {100 * single.mu_whole_minus.value:+.1f} pp"
         return Measured(shown, single.whole_minus, f"{remark}; n={single.whole_minus.n} problems that it answered")
     kind = single if row.startswith("Single") else study.pool_kinds[-1]
     return by_energy_and_mu(kind.ours, kind.mu_only, "no energies", remark=remark)
@@ -91,5 +93,6 @@ def cross_pool(context: Context, row: str, column: str) -> Answer:
         for cell in transfer.cells:
             source, target = context.study(cell.source.removesuffix(" (MB)")), context.study(cell.target)
             if source is single and target is several:
-                return by_mu_and_energy(cell, remark=_described(single))
+                mu, energy = cell.by_mu.pass_at_1, cell.by_energy.pass_at_1
+                return by_mu_and_energy(mu, energy, remark=_described(single))
     return Absent(f"the pool of several generators was not scored by {single.name}")

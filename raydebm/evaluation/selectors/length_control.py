@@ -26,7 +26,8 @@ def length_controlled(validation: Stack) -> list[Selector]:
         Selector(
             name=CONTROLLED,
             group="ablation",
-            description=f"lowest mu - ({slope:.3g}) log length, the slope within problems of validation; ties shared",
+            description=f"lowest mu - ({slope:.3g}) log length among candidates that parse, the slope within problems "
+            "of validation; ties shared",
             weights=partial(_lowest_controlled, slope=slope),
             energies=1.0,
         )
@@ -47,4 +48,4 @@ def length_slope(stack: Stack) -> float | None:
 
 
 def _lowest_controlled(stack: Stack, *, slope: float) -> Floats:
-    return lowest(stack.mu() - slope * np.log1p(stack.length), stack.present)
+    return lowest(stack.mu() - slope * np.log1p(stack.length), stack.present & np.isfinite(stack.penalty))

@@ -45,7 +45,7 @@ def standard_selectors(
             Selector(
                 name=f"adapter {name}",
                 group="adapter",
-                description=f"lowest energy of adapter {name} alone; ties shared",
+                description=f"lowest energy of adapter {name} alone among candidates that parse; ties by id",
                 weights=partial(_lowest_member, index=index),
                 energies=1 / num_members,
             )
@@ -191,7 +191,7 @@ def _ablations(has_energies: bool) -> list[Selector]:
         mu_only = Selector(
             name="mu only",
             group="ablation",
-            description="lowest ensemble mean, whether or not it parses (parsing belongs to E_constraint); ties shared",
+            description="lowest ensemble mean among candidates that parse, which is ours with lambda 0; ties by id",
             weights=_lowest_mu,
             energies=1.0,
         )
@@ -261,11 +261,11 @@ def _generated_by(stack: Stack, names: frozenset[str]) -> Bools:
 
 
 def _lowest_member(stack: Stack, *, index: int) -> Floats:
-    return lowest(stack.members[:, :, index], stack.present)
+    return one_hot(stack, stack.select(0.0, [index]))
 
 
 def _lowest_mu(stack: Stack) -> Floats:
-    return lowest(stack.mu(), stack.present)
+    return one_hot(stack, stack.select(0.0))
 
 
 def _highest_score(stack: Stack, *, name: str) -> Floats:
