@@ -69,6 +69,12 @@ def test_a_policy_is_tried_promoted_and_rolled_back(policies, policy_file, histo
     assert history.first() == FIRST
 
 
+def test_a_change_asks_running_services_to_take_it(policies, policy_file, history):
+    words = " ".join(policies("try", policy_file()).out.split())
+    assert history.applied() == 1
+    assert "A running service looks every 5 seconds" in words
+
+
 def test_a_trial_is_a_shadow_by_default_and_can_be_dropped(policies, policy_file, history):
     assert "is a shadow" in policies("try", policy_file()).out
     assert history.second().percent == 0

@@ -260,6 +260,7 @@ def test_a_policy_that_is_not_worse_becomes_a_shadow_and_the_report_says_so(impr
     second = PolicyHistory(run).second()
     assert (second.percent, second.reason) == (0.0, "improve, round 1")
     assert f"policy {second.version} is tried as a shadow" in printed
+    assert PolicyHistory(run).applied() == 1  # running services take it
     written = json.loads((RunDir(run.uri("improved-1"))).read_bytes("improvement.json"))
     assert (written["policy"]["worse"], written["scorer"], written["policy"]["version"]) == (
         False, None, second.version,

@@ -27,10 +27,6 @@ app = typer.Typer(
 
 RunOption = Annotated[str, typer.Option("--run-dir", help="The run that is served; a folder or a URL.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept in the history.")]
-NEXT = (
-    "A running service takes it at its next change (`serve deploy` with another `revision`), if its argument `policy` "
-    "is not set."
-)
 
 
 @app.command("list")
@@ -78,16 +74,18 @@ def try_policy(
     run = _run(run_dir)
     recipe, wanted = run.recipe(), policy_in(str(policy))
     check_fits(wanted, recipe, task_of(recipe.task), what=f"policy {str(policy)!r}")
-    second = _history(run_dir).try_policy(wanted, percent=percent, reason=reason)
+    history = _history(run_dir)
+    second = history.try_policy(wanted, percent=percent, reason=reason)
     role = "a shadow" if percent == 0 else f"a canary for {percent:g} % of the problems"
-    say(f"policy {second.version} is {role}. {NEXT}")
+    say_changed(history, f"policy {second.version} is {role}.")
 
 
 @app.command()
 def drop(run_dir: RunOption = "runs/demo") -> None:
     """End the trial of the second policy."""
-    _history(run_dir).drop()
-    say(f"no policy is on trial any more. {NEXT}")
+    history = _history(run_dir)
+    history.drop()
+    say_changed(history, "no policy is on trial any more.")
 
 
 @app.command()
@@ -96,15 +94,17 @@ def promote(run_dir: RunOption = "runs/demo", reason: ReasonOption = "") -> None
 
     The replaced policy is kept in the history.
     """
-    change = _history(run_dir).promote(reason=reason)
-    say(f"change {change.number}: policy {change.version} is in force. {NEXT}")
+    history = _history(run_dir)
+    change = history.promote(reason=reason)
+    say_changed(history, f"change {change.number}: policy {change.version} is in force.")
 
 
 @app.command()
 def rollback(run_dir: RunOption = "runs/demo", reason: ReasonOption = "") -> None:
     """Bring back the policy that the newest promotion replaced."""
-    change = _history(run_dir).roll_back(reason=reason)
-    say(f"change {change.number}: policy {change.version} is in force again. {NEXT}")
+    history = _history(run_dir)
+    change = history.roll_back(reason=reason)
+    say_changed(history, f"change {change.number}: policy {change.version} is in force again.")
 
 
 @app.command()
@@ -147,6 +147,18 @@ def compare(
     pairs = paired_decisions(reader, lambda name: decided, where=replace(where, task=decided.name))
     versions = None if first is None or second is None else (first, second)
     show_comparison(compare_policies(pairs, versions=versions, margin=margin))
+
+
+def say_changed(history: "PolicyHistory", words: str) -> None:
+    """Ask running services to take the policies as they are now, and print the change with what becomes of it there."""
+    from raydebm.serving.ray.policy_watch import LOOK_EVERY_S, LOOK_FAR_EVERY_S
+
+    history.apply()
+    say(
+        f"{words} A running service looks every {LOOK_EVERY_S:g} seconds (every {LOOK_FAR_EVERY_S:g} where a run lies "
+        "behind a URL) and takes it; a warning in its `/health` says where it cannot. One whose argument `policy` is "
+        "set keeps that policy in force."
+    )
 
 
 def _run(run_dir: str) -> "RunDir":

@@ -103,7 +103,7 @@ def _scorer_trial(plan: "ImprovementPlan") -> "VersionTrial":
 
 def _offer_policy(plan: "ImprovementPlan", trial: "VersionTrial") -> None:
     """Put the policy on trial as a shadow, unless it is worse or another one is on trial."""
-    from raydebm.cli.policies.commands import NEXT
+    from raydebm.cli.policies.commands import say_changed
     from raydebm.decision.policy_history import PolicyHistory
 
     history, path = PolicyHistory(plan.run), plan.folder.uri("policy.json")
@@ -113,9 +113,10 @@ def _offer_policy(plan: "ImprovementPlan", trial: "VersionTrial") -> None:
         say(f"policy {second.version} is on trial already and stays there; `raydebm policies try {path}` replaces it")
     else:
         second = history.try_policy(trial.policy, percent=0.0, reason=f"improve, round {plan.number}")
-        say(
+        say_changed(
+            history,
             f"policy {second.version} is tried as a shadow, which answers no request; `raydebm policies compare` "
-            f"judges it on live outcomes, `raydebm policies promote` puts it in force. {NEXT}"
+            "judges it on live outcomes, `raydebm policies promote` puts it in force.",
         )
 
 

@@ -1,7 +1,7 @@
-"""Notices that the policies of the run are to be taken at once, whichever replica was asked to.
+"""Notices that the policies of the run are to be taken at once, by whichever way they were changed.
 
-An admin's request reaches one ingress replica. It leaves a number in the run directory (``PolicyHistory.apply``), at
-which every replica looks every few seconds.
+An admin's request reaches one ingress replica, and the command line none. Both leave a number in the run directory
+(``PolicyHistory.apply``), at which every replica looks every few seconds.
 """
 
 import asyncio
