@@ -15,6 +15,7 @@ from raydebm.errors import ConfigError, PoolError
 from raydebm.records import Candidate, CandidateScore, ConstraintReport, Gold, Label, Pair
 from raydebm.run.addresses import filesystem_of, resolved
 from raydebm.run.folder import Folder
+from raydebm.run.stages import givers_of
 from raydebm.run.stored_table import StoredTable
 from raydebm.run.tables import (
     CANDIDATES,
@@ -183,6 +184,14 @@ class RunDir(Folder):
     def reopen(self, stage: str) -> None:
         """Remove the stage's manifest: the stage is not complete from now on."""
         self.remove(stage, MANIFEST)
+
+    def _remedy(self, *parts: str) -> str:
+        given = next((given for given in givers_of(parts[0]) if self.exists(given.marker)), None)
+        if given is not None:
+            return given.remedy
+        folders = (parts[:depth] for depth in range(len(parts) - 1, 0, -1))
+        manifest = next((self.uri(*folder, MANIFEST) for folder in folders if self.exists(*folder, MANIFEST)), None)
+        return f"remove {manifest or self.uri(*parts)} and run the recipe again, which makes it again"
 
     def copy_stage(self, stage: str, other: "RunDir") -> None:
         """Copy a complete stage into another run directory, its manifest last.

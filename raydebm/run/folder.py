@@ -193,8 +193,15 @@ class Folder:
         known = file.schema_arrow.names
         missing = [name for name in codec.required if name in names and name not in known]
         if missing:
-            raise PoolError(f"{self.uri(*parts)} lacks column(s) {', '.join(missing)}; it has {', '.join(known)}")
+            raise PoolError(
+                f"{self.uri(*parts)} lacks column(s) {', '.join(missing)}; it has {', '.join(known)}. It is another "
+                f"version's, or no table of this kind: {self._remedy(*parts)}"
+            )
         return [name for name in names if name in known]
+
+    def _remedy(self, *parts: str) -> str:
+        """What to do about a table that lacks columns."""
+        return "give one that this version has written"
 
     def _at(self, *parts: str) -> tuple[fs.FileSystem, str]:
         filesystem, path = filesystem_of(self.root)

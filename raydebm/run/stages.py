@@ -104,6 +104,11 @@ STAGES = tuple(_EVALUATION.chain)
 _BY_NAME = {stage.name: stage for stage in STAGES}
 
 
+def givers_of(folder: str) -> tuple[Given, ...]:
+    """Kinds of run directories that come with what lies in this folder."""
+    return next((stage.given_by for stage in STAGES if stage.name == folder), ())
+
+
 def stage_named(name: StageName) -> Stage:
     """The stage of that name."""
     return _BY_NAME[name]

@@ -1,6 +1,7 @@
 """The run directory: torn writes are never seen, bad tables are named, a stage is complete with its manifest."""
 
 import json
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -12,6 +13,8 @@ from raydebm.run.addresses import is_url, local_copy, resolved
 from raydebm.run.codec import Codec
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import backbone_names, fingerprint_of, holds_ensemble, read_ensemble_file
+from raydebm.run.folder import Folder
+from raydebm.run.stages import IMPORTED
 from raydebm.run.tables import PAIRS
 
 PAIR, OTHER = (Pair(problem_id="p", chosen=chosen, rejected="b") for chosen in ("a", "c"))
@@ -44,6 +47,35 @@ def test_a_table_without_a_column_names_it(run):
 
     with pytest.raises(PoolError, match=r"lacks column.*chosen, rejected"):
         run.pairs("train")
+
+
+@pytest.mark.parametrize(
+    ("also", "remedy"),
+    [
+        pytest.param([], "remove {root}/labels/labels.parquet and run the recipe again", id="unfinished"),
+        pytest.param(
+            ["labels/manifest.json"], "remove {root}/labels/manifest.json and run the recipe again", id="finished"
+        ),
+        pytest.param(
+            ["labels/manifest.json", IMPORTED.marker], "run `raydebm import-decisions` again", id="from elsewhere"
+        ),
+    ],
+)
+def test_a_table_without_a_column_tells_how_to_make_it_again(run, also, remedy):
+    run.write_records(Codec(OnlyId), [OnlyId("p")], "labels", "labels.parquet")
+    for file in also:
+        run.write_json({}, *file.split("/"))
+
+    with pytest.raises(PoolError, match=re.escape(remedy.format(root=run.root))):
+        run.labels()
+
+
+def test_a_table_of_no_run_without_a_column_is_not_to_be_removed(tmp_path):
+    folder = Folder(str(tmp_path))
+    folder.write_records(Codec(OnlyId), [OnlyId("p")], "train.parquet")
+
+    with pytest.raises(PoolError, match="no table of this kind: give one that this version has written"):
+        folder.read_records(PAIRS, "train.parquet")
 
 
 def test_a_stage_without_manifest_is_not_complete(run):
