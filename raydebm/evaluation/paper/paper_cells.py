@@ -6,6 +6,10 @@ from typing import Literal
 
 from raydebm.evaluation.paper.published import paper
 from raydebm.evaluation.report.table_cells import number, with_interval
+from raydebm.evaluation.results.entries import ALL_PASSES, OURS, WEIGHTED_VOTE
+from raydebm.evaluation.selectors.agreement import LEARNED, TEMPERED
+from raydebm.evaluation.selectors.learned_vote import GENERATOR_VOTE, LEARNED_VOTE
+from raydebm.evaluation.selectors.length_control import CONTROLLED
 from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.evaluation.studies.study import StudyResults
 from raydebm.evaluation.studies.transfer import Transfer
@@ -128,6 +132,21 @@ Measure = Callable[[Context, str, str], Answer]
 def no_pool(column: str) -> Absent:
     """Why a cell is empty where no pool of the column was given."""
     return Absent(f"no scored pool of {column} was given")
+
+
+_WITHOUT = {
+    "greedy": "the pool has no separate sample at temperature 0",
+    ALL_PASSES: "no second pass was drawn",
+    "best generator": "the pool is of one generator",
+    GENERATOR_VOTE: "needs several generators and labelled validation problems",
+    **dict.fromkeys((OURS, "mu only", WEIGHTED_VOTE), "no candidate has energies"),
+    **dict.fromkeys((CONTROLLED, TEMPERED, LEARNED_VOTE, LEARNED), "needs energies and labelled validation problems"),
+}
+
+
+def without(selector: str) -> str:
+    """Why an evaluation has no row of a selector."""
+    return _WITHOUT.get(selector, f"no {selector} selection in this pool")
 
 
 def by_energy_and_mu(by_energy: Estimate | None, by_mu: Estimate | None, absent: str, *, remark: str = "") -> Answer:

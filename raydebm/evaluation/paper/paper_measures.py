@@ -13,28 +13,37 @@ from raydebm.evaluation.paper.paper_cells import (
     by_mu_and_energy,
     found_or,
     no_pool,
+    without,
 )
 from raydebm.evaluation.paper.published import paper
+from raydebm.evaluation.report.table_cells import number
 from raydebm.evaluation.results.entries import OURS
 from raydebm.evaluation.selectors.selector import SINGLE_SHOT
 from raydebm.evaluation.studies.judges import VIOLATION
+from raydebm.evaluation.studies.transfer import TransferCell
 
 _SINGLE_SHOT = {
-    "Claude Opus 4.6": re.compile(r"\bopus\W4\b"),
-    "Claude Sonnet 4.6": re.compile(r"\bsonnet\W4\b"),
-    "Qwen-72B-Instruct": re.compile(r"\bqwen.*\b72b\b"),
+    "Claude Opus 4.6": (re.compile(r"\bopus\W4\W6\b"), re.compile(r"\bopus\W4\b")),
+    "Claude Sonnet 4.6": (re.compile(r"\bsonnet\W4\W6\b"), re.compile(r"\bsonnet\W4\b")),
+    "Qwen-72B-Instruct": (re.compile(r"\bqwen\W?2\W5\b.*\b72b\b"), re.compile(r"\bqwen.*\b72b\b")),
 }
-"""How a row of ours names the paper's model: its family and major version. The cell says which model was measured."""
+"""How a row of ours names the paper's model, and how another version of it, of the same family and major version or
+size. The paper's Qwen is of the generation 2.5, as its reference says."""
 
 
-def single_shot(model: str, selectors: Sequence[str]) -> str | None:
-    """The selector that stands for single answers of a model of the paper: its own row, else its part of the pool."""
-    wanted = next((pattern for name, pattern in _SINGLE_SHOT.items() if model.lower() in name.lower()), None)
-    if wanted is None:
-        return None
+def single_shot(model: str, selectors: Sequence[str]) -> tuple[str, str] | None:
+    """The selector that stands for single answers of a model of the paper, and a remark that says which model it is.
+
+    The paper's version comes before another one; then its own row before its part of the pool.
+    """
+    patterns = next((patterns for name, patterns in _SINGLE_SHOT.items() if model.lower() in name.lower()), ())
     kinds = (SINGLE_SHOT, "greedy ", "generator ")
-    names = (name for kind in kinds for name in selectors if name.startswith(kind))
-    return next((name for name in names if wanted.search(name.lower())), None)
+    names = [name for kind in kinds for name in selectors if name.startswith(kind)]
+    for pattern, version in zip(patterns, ("", ", another version"), strict=bool(patterns)):
+        name = next((name for name in names if pattern.search(name.lower())), None)
+        if name is not None:
+            return name, f"here: {name}{version}"
+    return None
 
 
 NO_REPAIR = {
@@ -85,10 +94,11 @@ def by_group(task: str, selectors: dict[str, str]) -> Measure:
                 if group.guess is None
                 else Measured(f"{100 * group.guess:.1f}")
             )
-        wanted = selectors.get(column) or single_shot(column, list(group.pass_at_1))
-        if wanted is None:
+        named = (selectors[column], "") if column in selectors else single_shot(column, list(group.pass_at_1))
+        if named is None:
             return Absent("single answers of this model need an API key", "needs a key or GPU")
-        return found_or(group.pass_at_1.get(wanted), f"no {wanted} selection in this pool")
+        wanted, remark = named
+        return found_or(group.pass_at_1.get(wanted), without(wanted), remark=remark)
 
     return measure
 
@@ -108,62 +118,99 @@ def dimension(context: Context, row: str, column: str) -> Answer:
     if study is None:
         return no_pool("TravelPlanner")
     table = study.evaluation.dimensions
-    wanted = _DIMENSION_SELECTORS.get(column) or single_shot(column, () if table is None else table.selectors)
-    if wanted is None:
+    own = _DIMENSION_SELECTORS.get(column)
+    named = (own, "") if own else single_shot(column, () if table is None else table.selectors)
+    if named is None:
         return Absent("plans of this model need an API key", "needs a key or GPU")
-    if table is None or wanted not in table.selectors:
-        return Absent("the labels carry no dimensions")
+    if table is None:
+        return Absent("the labels carry no dimensions, and no candidate breaks a constraint")
+    wanted, remark = named
+    if wanted not in table.selectors:
+        return Absent(without(wanted))
     values = next((v for name, v in table.rows if _plain_group(name) == _plain_group(row)), None)
     if values is None:
         return Absent(f"the pool has no dimension {row!r}")
     place = table.selectors.index(wanted)
-    return found_or(values[place], "no value", plain=True, remark=f"from {table.source}")
+    remark = "; ".join(filter(None, (remark, f"from {table.source}")))
+    return found_or(values[place], "no value", plain=True, remark=remark)
 
 
 # ---- transfer --------------------------------------------------------------------------------------------------------
 
 
+_CHANCE = {"Self-consistency": "majority vote", "Random": "random"}
+"""The transfer table's rows without a scorer, and the selectors that they show."""
+_BACKBONE = {"MB": "modernbert", "DB": "deberta"}
+
+
 def transferred(context: Context, row: str, column: str) -> Answer:
     """What a scorer of another task reaches on the column's task."""
+    tasks = paper().tasks
     for transfer in context.transfers:
-        tasks = paper().tasks
         target = next((name for name in transfer.targets if tasks.get(name, name) == tasks.get(column, column)), None)
         if target is None:
             continue
-        if row in ("Self-consistency", "Random"):
+        if row in _CHANCE:
             return found_or((transfer.vote if row == "Self-consistency" else transfer.random).get(target), "no label")
         cell = transfer.cell(row, target)
         if cell is not None:
-            return by_mu_and_energy(cell.by_mu.pass_at_1, cell.by_energy.pass_at_1)
+            return _of_source(cell, row, column)
         cell = transfer.cell(row.removesuffix(" (MB)"), target) if row.endswith("(MB)") else None
         if cell is not None:
-            remark = "the scorer's backbone is another than ModernBERT"
-            return by_mu_and_energy(cell.by_mu.pass_at_1, cell.by_energy.pass_at_1, remark=remark)
+            return _of_source(cell, row, column, remark=_OTHER_BACKBONE)
     own = _in_domain(context, row, column)
-    if own is not None:
-        return own
-    if "(DB)" in row:
-        return Absent("a DeBERTa-v3 scorer needs a GPU to train", "needs a key or GPU")
-    return Absent(f"no pool of {column} scored by a scorer of {row.split(' (')[0]} was given")
+    return _not_transferred(context, row, column) if own is None else own
+
+
+_OTHER_BACKBONE = "the scorer's backbone is another than ModernBERT"
+
+
+def _of_source(cell: TransferCell, row: str, column: str, *, remark: str = "") -> Answer:
+    """pass@1; the mean violation in the one cell in which the paper prints that."""
+    mu, energy = cell.by_mu, cell.by_energy
+    if (row, column) != ("K&K (MB)", "TP") or mu.mean_violation.value is None:
+        return by_mu_and_energy(mu.pass_at_1, energy.pass_at_1, remark=remark)
+    shown = f"{number(mu.mean_violation)}, n={mu.mean_violation.n}; by E {number(energy.mean_violation)}"
+    words = "; ".join(filter(None, ("mean violation by mu alone, as the paper prints it", remark)))
+    return Measured(shown, mu.mean_violation, words)
 
 
 def _in_domain(context: Context, row: str, column: str) -> Answer | None:
     """What a task's own study says: random choice, the vote, and the scorer trained on it."""
-    study, tasks = context.study(column), paper().tasks
+    tasks, study = paper().tasks, context.study(column)
+    source, _, mark = row.removesuffix(")").partition(" (")
+    if mark == "DB":
+        study = context.study_with(column, _BACKBONE[mark])
     if study is None:
         return None
-    source = row.removesuffix(" (MB)")
-    other = source != row and "modernbert" not in study.backbone.lower()
-    names = {"Self-consistency": "majority vote", "Random": "random"}
-    same = source in tasks and tasks[source] == tasks.get(column, column)
-    remark = f"of {study.name}" + ("; the scorer's backbone is another than ModernBERT" if other else "")
-    selected = study.evaluation.row("mu only" if same else names.get(row, ""))
-    if selected is None:
+    if row in _CHANCE:
+        selected = study.evaluation.row(_CHANCE[row])
+        return None if selected is None else found_or(selected.pass_at_1, "no label", remark=f"of {study.name}")
+    by_mu, by_energy = study.evaluation.row("mu only"), study.evaluation.row(OURS)
+    if tasks.get(source) != tasks.get(column, column) or by_mu is None:
         return None
-    if not same:
-        return found_or(selected.pass_at_1, "no label", remark=remark)
-    ours = study.evaluation.row(OURS)
-    return by_mu_and_energy(selected.pass_at_1, None if ours is None else ours.pass_at_1, remark=remark)
+    is_other = mark == "MB" and _BACKBONE[mark] not in study.backbone.lower()
+    remark = "; ".join(filter(None, (f"of {study.name}", _OTHER_BACKBONE if is_other else "")))
+    return by_mu_and_energy(by_mu.pass_at_1, None if by_energy is None else by_energy.pass_at_1, remark=remark)
+
+
+def _not_transferred(context: Context, row: str, column: str) -> Absent:
+    """Which of the source's scorer, the target's pool and the scores of the one on the other is missing."""
+    source, _, mark = row.removesuffix(")").partition(" (")
+    tasks = paper().tasks
+    targets = {tasks.get(name, name) for transfer in context.transfers for name in transfer.targets}
+    if mark == "DB" and context.study_with(source, _BACKBONE[mark]) is None:
+        reason = f"no scorer of {source} with a DeBERTa-v3 backbone was given; its training needs a GPU"
+        return Absent(reason, "needs a key or GPU")
+    if context.study(column) is None and tasks.get(column, column) not in targets:
+        return no_pool(column)
+    if row in _CHANCE:
+        return Absent(without(_CHANCE[row]))
+    if context.study(source) is None:
+        return Absent(f"no scorer of {source} was given")
+    return Absent(
+        f"the pool of {column} was not scored by the scorer of {source}; `raydebm reproduce --transfer` does so"
+    )
 
 
 # ---- data ------------------------------------------------------------------------------------------------------------
@@ -247,10 +294,12 @@ def text_claim(context: Context, row: str, column: str) -> Answer:
     if what.startswith("zero-violation"):
         wanted = {"ours": OURS, "random": "random", "self-consistency": "majority vote"}[what.rsplit(", ", 1)[1]]
         selected = evaluation.row(wanted)
-        return found_or(None if selected is None else selected.pass_at_1, "no such selection")
+        return found_or(None if selected is None else selected.pass_at_1, without(wanted))
     if what.startswith("mean violation"):
-        selected = evaluation.row("mu only" if "mu" in what else "constraint only")
-        return found_or(None if selected is None else selected.mean_violation, "no such selection", plain=True)
+        wanted = "mu only" if "mu" in what else "constraint only"
+        selected = evaluation.row(wanted)
+        reason = "no violation score" if selected else without(wanted)
+        return found_or(None if selected is None else selected.mean_violation, reason, plain=True)
     if what.startswith("the "):
         estimate = None if terms is None else terms.agree if "agree" in what else terms.neither
         return found_or(estimate, "the two terms do not both choose here")

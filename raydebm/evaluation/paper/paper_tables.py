@@ -19,6 +19,7 @@ from raydebm.evaluation.paper.paper_cells import (
     by_energy_and_mu,
     found_or,
     no_pool,
+    without,
 )
 from raydebm.evaluation.paper.paper_measures import (
     NO_REPAIR,
@@ -71,20 +72,48 @@ def _table(context: Context, published: PublishedTable, measure: Measure) -> Rep
     )
 
 
+_SWEEPS = ("tab:full_k_sweep", "tab:full_pool")
+"""Tables whose figures are, in the paper too, those of a scorer before its repair."""
+_ONE_TASK = {
+    "tab:taco_difficulty": "TACO",
+    "tab:kk_difficulty": "K&K",
+    "tab:musr_subsets": "MuSR",
+    "tab:tp_perdim": "TravelPlanner",
+}
+"""Tables about one task, whose columns are selectors."""
+
+
 def _note(context: Context, published: PublishedTable, columns: Sequence[str]) -> str:
-    """The paper's note, and which pool and scorer stand in each of its columns here."""
+    """The paper's note, and which pool, scorer and E_constraint stand in each of its columns here."""
+    is_sweep = published.label in _SWEEPS
+    study_of = context.before_repair if is_sweep else context.study
+    names = [_ONE_TASK[published.label]] if published.label in _ONE_TASK else columns
+    if is_sweep:
+        names = [name.removesuffix(" EBM").removesuffix(" Random") for name in names]
     measured = [
-        f"{column}: {study.name}, scorer on {study.backbone or 'an unnamed backbone'}{_unlike(column, study)}"
-        for column in columns
-        if (study := context.study(column)) is not None
+        f"{name}: {study.name}, scorer on {study.backbone or 'an unnamed backbone'}"
+        f"{_unlike(name, study, is_sweep=is_sweep)}{_constraint_in_words(name, study)}"
+        for name in dict.fromkeys(names)
+        if (study := study_of(name)) is not None
     ]
     return " ".join(filter(None, (published.note, f"Measured here: {'; '.join(measured)}." if measured else "")))
 
 
-def _unlike(column: str, study: StudyResults) -> str:
-    if column in REPAIRED_COLUMNS and not study.repaired:
+def _unlike(column: str, study: StudyResults, *, is_sweep: bool) -> str:
+    is_repaired_there = column in REPAIRED_COLUMNS and not is_sweep
+    if is_repaired_there and not study.repaired:
         return ", not repaired (the paper's is, its sweeps over K and N excepted)"
-    return ", repaired (the paper's is not)" if study.repaired and column not in REPAIRED_COLUMNS else ""
+    return ", repaired (the paper's is not)" if study.repaired and not is_repaired_there else ""
+
+
+def _constraint_in_words(column: str, study: StudyResults) -> str:
+    """What E_constraint is here on a task for which the paper has none; empty on the others."""
+    if paper().tables["tab:dataset_overview"].cell(column, "E_constraint") != "none":
+        return ""
+    names = ", ".join(study.overview.constraints)
+    if not names:
+        return ", E_constraint 0 for every candidate, as in the paper"
+    return f", E_constraint by {names} (the paper applies none, so that its figures are by mu)"
 
 
 def _cell(published: str | None, answer: Answer) -> Cell:
@@ -158,23 +187,18 @@ def _selection(context: Context, row: str, column: str) -> Answer:
         selected = study.evaluation.row(wanted)
         if selected is None and wanted == "best generator":
             selected = next((each for each in rows if each.name.startswith("best generator")), None)
-        reasons = {"greedy": "the pool has no separate sample at temperature 0", ALL_PASSES: "no second pass was drawn"}
-        return (
-            _main_value(study, selected)
-            if selected
-            else Absent(reasons.get(wanted, "this pool gives it nothing to use"))
-        )
+        return _main_value(study, selected) if selected else Absent(without(wanted))
     if row in _EXTERNAL:
         word, reason, status = _EXTERNAL[row]
         others = (each for each in rows if each.group == "external" and not each.name.startswith(SINGLE_SHOT))
         selected = next((each for each in others if word in each.name.lower()), None)
         return _main_value(study, selected) if selected else Absent(reason, status)
-    named = single_shot(row, [each.name for each in rows])
-    selected = None if named is None else study.evaluation.row(named)
+    named, remark = single_shot(row, [each.name for each in rows]) or ("", "")
+    selected = study.evaluation.row(named)
     if selected is None:
         return Absent("answers of this model need an API key", "needs a key or GPU")
     answer = _main_value(study, selected)
-    return Measured(answer.text, answer.estimate, f"here: {selected.name}") if isinstance(answer, Measured) else answer
+    return Measured(answer.text, answer.estimate, remark) if isinstance(answer, Measured) else answer
 
 
 # ---- ablations -------------------------------------------------------------------------------------------------------
@@ -220,24 +244,24 @@ def _energies(context: Context, row: str, column: str) -> Answer:
     evaluation = study.evaluation
     mu_row = next((each for each in evaluation.energies if each.name == "mu"), None)
     if mu_row is None:
-        return Absent("no energies")
+        return Absent(without("mu only"))
     if row == "sigma-AUROC":
         return found_or(evaluation.sigma_auroc, "sigma needs two adapters and both outcomes", plain=True)
     if row == "ECE":
         rows = () if evaluation.trust is None else evaluation.trust.reliabilities
         chosen = next((each for each in rows if each.name.startswith("logistic")), rows[0] if rows else None)
         return (
-            Absent("nothing to fit")
+            Absent("a probability needs selections of both outcomes to be fitted on")
             if chosen is None
             else found_or(chosen.ece, "no label", plain=True, remark=chosen.name)
         )
-    estimate, remark = {
-        "E(correct)": (mu_row.mean_correct, "mu"),
-        "E(incorrect)": (mu_row.mean_incorrect, "mu"),
-        "Energy gap": (mu_row.energy_gap, "mean over problems with both classes"),
-        "Kendall tau": (mu_row.kendall_tau_b, "tau-b, mean over problems"),
+    estimate, remark, reason = {
+        "E(correct)": (mu_row.mean_correct, "mu", "no correct candidate has energies"),
+        "E(incorrect)": (mu_row.mean_incorrect, "mu", "no incorrect candidate has energies"),
+        "Energy gap": (mu_row.energy_gap, "mean over problems with both classes", "no problem has both classes"),
+        "Kendall tau": (mu_row.kendall_tau_b, "tau-b, mean over problems", "no problem has labels that differ"),
     }[row]
-    return found_or(estimate, "no problem has both classes", plain=True, remark=remark)
+    return found_or(estimate, reason, plain=True, remark=remark)
 
 
 def _selective(context: Context, row: str, column: str) -> Answer:
@@ -275,7 +299,7 @@ def _two_pass(context: Context, row: str, column: str) -> Answer:
         return Absent(_NO_PAPER_RULE)
     study = next((each for each in studies if each.evaluation.row(ALL_PASSES) is not None), None)
     if study is None:
-        return Absent("recorded candidates hold no answers to feedback, so no second pass")
+        return Absent("no second pass was drawn; recorded candidates hold no answers to feedback")
     return _of_loop(study, column)
 
 

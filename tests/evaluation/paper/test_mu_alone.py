@@ -57,8 +57,8 @@ def test_an_adapter_alone_is_the_sweep_at_one_adapter(study):
     assert study.ensemble_sizes[0].mu_pass_at_1.value == pytest.approx(sum(alone) / 2) == 0.75
 
 
-def cell(found, label, row, column="GSM8K"):
-    table = next(table for table in found.tables if table.label == label)
+def cell(reproduced, label, row, column="GSM8K"):
+    table = next(table for table in reproduced.tables if table.label == label)
     return dict(table.rows)[row][table.columns.index(column)]
 
 

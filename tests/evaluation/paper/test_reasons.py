@@ -1,0 +1,173 @@
+"""What a cell of the paper's tables says of itself: why it is empty, which model or constraint its figure is of."""
+
+import hand_made
+import pytest
+
+from raydebm.config import EvaluationConfig
+from raydebm.decision.policy import Policy
+from raydebm.evaluation.paper.reproduction import reproduction
+from raydebm.evaluation.studies.transfer import ScoredRun, transfer
+
+CONFIG = EvaluationConfig(num_bootstrap=100)
+
+
+def small_pools(make_pool, *, members=((0.0, 0.5), (1.0, 1.5)), broken=False, num_problems=4, **fields):
+    """The second of two candidates is wrong, and has the higher energies where there are any."""
+    penalty = {"penalty": 1.0, "broken": [("public tests", 1.0)]} if broken else {}
+    return [
+        make_pool(
+            (1, {"members": members and members[0], "key": "x", "generator": "g", **fields}),
+            (0, {"members": members and members[1], "key": "y", "generator": "h", **penalty}),
+            problem_id=f"p{index}",
+        )
+        for index in range(num_problems)
+    ]
+
+
+def studied(pools, task, **subject):
+    name = subject.pop("name", task)
+    return hand_made.studied(pools, policy=Policy(), config=CONFIG, task=task, name=name, subject=subject)
+
+
+def table(reproduced, label):
+    return next(table for table in reproduced.tables if table.label == label)
+
+
+def cell(reproduced, label, row, column):
+    return dict(table(reproduced, label).rows)[row][table(reproduced, label).columns.index(column)]
+
+
+@pytest.fixture(scope="module")
+def puzzles(make_pool):
+    return studied(small_pools(make_pool), "knights_knaves")
+
+
+@pytest.fixture(scope="module")
+def questions(make_pool):
+    return studied(small_pools(make_pool), "gsm8k")
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "reason"),
+    [
+        ("Self-consistency", "MuSR", "no scored pool of MuSR was given"),
+        ("Random", "MuSR", "no scored pool of MuSR was given"),
+        ("MuSR (MB)", "MuSR", "no scored pool of MuSR was given"),
+        ("GSM8K (MB)", "MuSR", "no scored pool of MuSR was given"),
+        ("MuSR (MB)", "K&K", "no scorer of MuSR was given"),
+        (
+            "GSM8K (MB)", "K&K",
+            "the pool of K&K was not scored by the scorer of GSM8K; `raydebm reproduce --transfer` does so",
+        ),
+        ("GSM8K (DB)", "K&K", "no scorer of GSM8K with a DeBERTa-v3 backbone was given; its training needs a GPU"),
+    ],
+)  # fmt: skip
+def test_an_empty_cell_of_transfer_says_what_is_missing(puzzles, questions, row, column, reason):
+    assert cell(reproduction([puzzles, questions]), "tab:full_transfer", row, column).reason == reason
+
+
+def test_a_deberta_scorer_that_was_not_tried_elsewhere_needs_no_gpu_but_a_transfer(make_pool, puzzles, questions):
+    other = studied(small_pools(make_pool), "gsm8k", name="other", backbone="microsoft/deberta-v3-base")
+    reproduced = reproduction([puzzles, questions, other])
+
+    absent = cell(reproduced, "tab:full_transfer", "GSM8K (DB)", "K&K")
+    assert (absent.status, absent.measured) == ("not measurable", None)
+    assert "raydebm reproduce --transfer" in absent.reason
+    own = cell(reproduced, "tab:full_transfer", "GSM8K (DB)", "GSM8K")
+    assert (own.estimate, own.reason) == (other.evaluation.row("mu only").pass_at_1, "by mu alone; of other")
+
+
+def test_the_one_mean_violation_of_the_papers_transfer_table_is_a_mean_violation_here(make_pool):
+    pools = [
+        make_pool((0, {"members": (0.0,)}), (1, {"members": (1.0,)}), violations=[0.25, 0.0], problem_id=f"p{index}")
+        for index in range(3)
+    ]
+    runs = [ScoredRun(source=source, target="TP", pools=pools) for source in ("K&K (MB)", "MuSR (MB)")]
+    reproduced = reproduction([], transfers=[transfer(runs, title="t", num_bootstrap=100)])
+
+    ours = cell(reproduced, "tab:full_transfer", "K&K (MB)", "TP")
+    assert (ours.published_value, ours.estimate.value) == (0.136, 0.25)
+    assert ours.reason.startswith("mean violation by mu alone")
+    assert cell(reproduced, "tab:full_transfer", "MuSR (MB)", "TP").estimate.value == 0.0
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("Distributional EBM (ours)", "no candidate has energies"),
+        ("mu only", "no candidate has energies"),
+        ("tempered vote", "needs energies and labelled validation problems"),
+        ("generator-weighted vote", "needs several generators and labelled validation problems"),
+        ("Greedy (T=0)", "the pool has no separate sample at temperature 0"),
+    ],
+)
+def test_a_selector_that_a_pool_does_not_allow_says_what_it_needs(make_pool, row, reason):
+    plain = studied(small_pools(make_pool, members=None), "gsm8k")
+
+    assert cell(reproduction([plain]), "tab:main_results", row, "GSM8K").reason == reason
+
+
+def single_shot(make_pool, *models):
+    answers = [(1, {"generator": model, "greedy": True}) for model in models]
+    return [
+        make_pool((0, {"generator": "small", "members": (0.0,)}), *answers, problem_id=f"p{index}", difficulty=group)
+        for index, group in enumerate(("EASY", "HARD"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "row", "remark"),
+    [
+        ("claude-sonnet-4", "Claude Sonnet 4.6", ", another version"),
+        ("claude-sonnet-4.5", "Claude Sonnet 4.6", ", another version"),
+        ("claude-sonnet-4-6", "Claude Sonnet 4.6", ""),
+        ("anthropic/claude-opus-4.6", "Claude Opus 4.6", ""),
+        ("claude-opus-4-1", "Claude Opus 4.6", ", another version"),
+        ("qwen2.5-72b-instruct", "Qwen-72B-Instruct", ""),
+        ("qwen-2.5-72b", "Qwen-72B-Instruct", ""),
+        ("qwen1.5-72b-chat", "Qwen-72B-Instruct", ", another version"),
+    ],
+)
+def test_another_version_of_the_papers_model_is_marked(make_pool, model, row, remark):
+    reproduced = reproduction([studied(single_shot(make_pool, model), "taco")])
+
+    measured = cell(reproduced, "tab:main_results", row, "TACO")
+    assert (measured.estimate.value, measured.reason) == (1.0, f"here: single-shot {model}{remark}")
+
+
+def test_another_version_is_marked_by_difficulty_too(make_pool):
+    reproduced = reproduction([studied(single_shot(make_pool, "claude-sonnet-4"), "taco")])
+
+    assert cell(reproduced, "tab:taco_difficulty", "EASY", "Sonnet 4.6").reason.endswith(
+        "claude-sonnet-4, another version"
+    )
+
+
+def test_the_papers_version_comes_before_another_one(make_pool):
+    reproduced = reproduction([studied(single_shot(make_pool, "claude-sonnet-4", "claude-sonnet-4.6"), "taco")])
+
+    assert (
+        cell(reproduced, "tab:main_results", "Claude Sonnet 4.6", "TACO").reason
+        == "here: single-shot claude-sonnet-4.6"
+    )
+
+
+@pytest.mark.parametrize("label", ["tab:main_results", "tab:full_k_sweep", "tab:full_pool", "tab:taco_difficulty"])
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [(True, "E_constraint by public tests (the paper applies none"), (False, "E_constraint 0 for every candidate")],
+    ids=["public tests", "none"],
+)
+def test_a_column_of_taco_names_its_constraint(make_pool, label, broken, words):
+    programs = studied(small_pools(make_pool, broken=broken), "taco", name="programs")
+
+    assert words in table(reproduction([programs]), label).note
+
+
+def test_a_sweep_names_the_scorer_before_its_repair(make_pool):
+    pools = small_pools(make_pool)
+    given = [studied(pools, "taco", name="as trained"), studied(pools, "taco", name="refitted", repaired=True)]
+    reproduced = reproduction(given)
+
+    assert "TACO: as trained, scorer on an unnamed backbone, E_constraint" in table(reproduced, "tab:full_k_sweep").note
+    assert "TACO: refitted, scorer on an unnamed backbone, E_constraint" in table(reproduced, "tab:main_results").note
