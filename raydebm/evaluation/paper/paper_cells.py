@@ -102,10 +102,15 @@ class Context:
         studies = [study for study in self.studies_of(column, repaired=False) if len(study.overview.generators) == 1]
         return studies[0] if studies else None
 
-    def on_several_generators(self, column: str) -> StudyResults | None:
-        """As ``study``, among those on several generators' candidates."""
+    def on_several_generators(self, column: str, *, size: int | None = None) -> StudyResults | None:
+        """As ``study``, among those on several generators' candidates.
+
+        Args:
+            size: those with so many candidates per problem come first; None: whatever their size.
+        """
         several = [study for study in self.studies if len(study.overview.generators) > 1]
-        return Context(several).study(column)
+        equal = [study for study in several if study.overview.most == size]
+        return Context(equal).study(column) or Context(several).study(column)
 
     def study_with(self, column: str, backbone: str) -> StudyResults | None:
         """A study of the column's task whose scorer's backbone has this word in its name."""

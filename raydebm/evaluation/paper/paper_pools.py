@@ -23,14 +23,17 @@ _SINGLE_SINGLE, _SINGLE_MULTI, _MULTI_MULTI = (
 
 
 def single_multi(context: Context, row: str, column: str) -> Answer:
-    """A scorer trained and tested on one generator, where one was given; else one generator's part of the pool, scored
-    by the scorer of the whole."""
-    several, single = context.on_several_generators(column), context.on_one_generator(column)
+    """A scorer trained and tested on one generator, where one was given, next to one on as many candidates of several;
+    else one generator's part of the pool, scored by the scorer of the whole."""
+    single = context.on_one_generator(column)
+    several = context.on_several_generators(column, size=None if single is None else single.overview.most)
     if several is None:
         return no_pool(column) if single is None else Absent("the pool has one generator only")
     if single is None:
         return _within_one_pool(several, row)
     remark = f"single: {_described(single)}, multi: {_described(several)}"
+    if single.overview.most != several.overview.most:
+        remark += "; not of one size, as the paper's are"
     if row != "Delta":
         return _ours(single if row.startswith("Single") else several, remark)
     for variants in context.variants:

@@ -62,7 +62,8 @@ class VariantStudy:
     rows: tuple[VariantRow, ...]
     """The recipe's own scorer first."""
     comparisons: tuple[Comparison, ...]
-    """Each variant against the recipe's own scorer on the problems that both have, by mu alone and by E."""
+    """Each variant against the recipe's own scorer on the problems that both have, by mu alone and by E; and one on one
+    generator against those on as many candidates of several."""
 
     def comparison(self, one: str, other: str, by: str) -> Comparison | None:
         """The comparison of two scorers, ``by`` "mu" or "E"; None where it was not made."""
@@ -85,20 +86,30 @@ def variant_study(
     Raises:
         PoolError: a scorer has no pools.
     """
-    base = variants[0]
+    rows = [_row(variant, num_bootstrap=num_bootstrap, seed=seed) for variant in variants]
     comparisons = [
         comparison
-        for variant in variants[1:]
-        for comparison in _compared(variant, base, num_bootstrap=num_bootstrap, seed=seed)
+        for one, other in _pairs(rows)
+        for comparison in _compared(variants[one], variants[other], num_bootstrap=num_bootstrap, seed=seed)
     ]
     corrected = holm_adjusted([comparison.p_value for comparison in comparisons])
     return VariantStudy(
         title=title,
-        rows=tuple(_row(variant, num_bootstrap=num_bootstrap, seed=seed) for variant in variants),
+        rows=tuple(rows),
         comparisons=tuple(
             replace(comparison, p_holm=holm) for comparison, holm in zip(comparisons, corrected, strict=True)
         ),
     )
+
+
+def _pairs(rows: Sequence[VariantRow]) -> list[tuple[int, int]]:
+    """Places of the scorers to compare: each with the first, then those on one generator with those of equal size on
+    several."""
+    places = range(1, len(rows))
+    several = [place for place in places if len(rows[place].generators) > 1]
+    single = [place for place in places if len(rows[place].generators) == 1]
+    of_one_size = [(one, other) for one in single for other in several if rows[one].most == rows[other].most]
+    return [*((place, 0) for place in places), *of_one_size]
 
 
 def _row(variant: ScoredVariant, *, num_bootstrap: int, seed: int) -> VariantRow:

@@ -33,7 +33,7 @@ def transfer_between(pipelines: Sequence[StageContext], *, run: RunDir, num_prob
     """
     pipelines = _as_published(pipelines)
     targets = _transfer_labels(pipelines)
-    sources = {id(pipeline): targets[id(pipeline)] + _marks(pipeline.recipe.scorer) for pipeline in pipelines}
+    sources = _source_labels(pipelines, targets)
     return _matrix(pipelines, sources, targets, title="Transfer", run=run, num_problems=num_problems)
 
 
@@ -100,6 +100,24 @@ def _transfer_labels(pipelines: Sequence[StageContext]) -> dict[int, str]:
         shown = [pipeline for pipeline in same if pipeline.is_repaired == (name in REPAIRED_COLUMNS)] or same
         if shown:
             labels[id(shown[0])] = name
+    return labels
+
+
+def _source_labels(pipelines: Sequence[StageContext], targets: Mapping[int, str]) -> dict[int, str]:
+    """By id of the run: the paper's name of its task and backbone, such as ``MuSR (DB)``, for one run of each of the
+    paper's backbones; for others what the run is called as a target, and its backbone.
+
+    Of several runs with one backbone the paper's row is that of the run whose pool stands in the paper's column, else
+    that of the first one.
+    """
+    column = {task: name for name, task in paper().tasks.items()}
+    labels = {id(pipeline): targets[id(pipeline)] + _marks(pipeline.recipe.scorer) for pipeline in pipelines}
+    taken = set(labels.values())
+    for pipeline in pipelines:
+        name, marks = column.get(pipeline.recipe.task.name), _marks(pipeline.recipe.scorer)
+        if name is not None and marks and f"{name}{marks}" not in taken:
+            labels[id(pipeline)] = f"{name}{marks}"
+            taken.add(f"{name}{marks}")
     return labels
 
 

@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from raydebm.pipeline.studies.transfer import _as_published, _first_problems
+from raydebm.evaluation.paper.published import paper
+from raydebm.pipeline.studies.transfer import _as_published, _first_problems, _source_labels, _transfer_labels
 from raydebm.run.directory import RunDir
 
 
@@ -28,3 +29,40 @@ def test_the_first_problems_by_id(number, chosen):
     target = SimpleNamespace(splits=lambda: {"test": ["c", "a", "b"]})
 
     assert _first_problems(target, number) == chosen
+
+
+def run_of(name, task, *backbones):
+    recipe = SimpleNamespace(task=SimpleNamespace(name=task), scorer=SimpleNamespace(backbones=backbones))
+    return SimpleNamespace(name=name, recipe=recipe, is_repaired=False)
+
+
+def test_a_variant_on_another_backbone_is_the_papers_row_of_task_and_backbone():
+    runs = [
+        run_of("paper (gsm8k)", "gsm8k", "answerdotai/ModernBERT-base"),
+        run_of("paper-four-each (gsm8k)", "gsm8k", "answerdotai/ModernBERT-base"),
+        run_of("paper-deberta (gsm8k)", "gsm8k", "microsoft/deberta-v3-base"),
+        run_of("paper-deberta-long (gsm8k)", "gsm8k", "microsoft/deberta-v3-base"),
+        run_of("mine (musr)", "musr", "my/encoder"),
+        run_of("own (answers)", "answers", "microsoft/deberta-v3-base"),
+    ]
+    targets = _transfer_labels(runs)
+
+    assert [targets[id(run)] for run in runs[:3]] == ["GSM8K", "paper-four-each (gsm8k)", "paper-deberta (gsm8k)"]
+    assert list(_source_labels(runs, targets).values()) == [
+        "GSM8K (MB)",
+        "paper-four-each (gsm8k) (MB)",
+        "GSM8K (DB)",
+        "paper-deberta-long (gsm8k) (DB)",
+        "MuSR",
+        "own (answers) (DB)",
+    ]
+
+
+def test_the_row_of_a_variants_backbone_is_filled_by_its_label():
+    runs = [
+        run_of("x (gsm8k)", "gsm8k", "my/encoder"),
+        run_of("x-deberta (gsm8k)", "gsm8k", "microsoft/deberta-v3-base"),
+    ]
+    labels = _source_labels(runs, _transfer_labels(runs))
+
+    assert labels[id(runs[1])] in dict(paper().tables["tab:full_transfer"].rows)
