@@ -21,21 +21,25 @@ MAX_PROBLEMS_KNOWN = 100_000
 
 
 class DriftMonitor:
-    """Watches the generators of one service."""
+    """Watches the generators of one task's run."""
 
     def __init__(
         self,
         reference: GeneratorReference,
         *,
+        task: str,
         delta: float,
-        on_states: Callable[[Sequence[DriftState]], None] = lambda states: None,
+        on_states: Callable[[str, Sequence[DriftState]], None] = lambda task, states: None,
     ) -> None:
         """
         Args:
             reference: of the calibration.
+            task: name of the run's task, for words and figures.
             delta: probability of a false alarm, ever.
-            on_states: told the bets that a decision moved.
+            on_states: told the task and the bets that a decision moved.
         """
+        self.reference, self.delta = reference, delta
+        self._task = task
         self._watch = DriftWatch(reference, delta=delta)
         self._on_states = on_states
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
@@ -46,14 +50,18 @@ class DriftMonitor:
         an answer."""
         try:
             if self._is_new(problem):
-                self._on_states(self._watch.observe(figures_of(pool)))
+                self._on_states(self._task, self._watch.observe(figures_of(pool)))
                 self._tell()
         except Exception:
             log.exception("generators were not compared with their calibration")
 
     def reasons(self) -> list[str]:
         """One sentence per alarm, the strongest evidence first."""
-        return [state.words for state in self._watch.alarms()]
+        return [f"task {self._task!r}: {state.words}" for state in self._watch.alarms()]
+
+    def states(self) -> list[DriftState]:
+        """The bets that a decision has moved, those with the most evidence first."""
+        return [state for state in self._watch.states() if state.num]
 
     def _is_new(self, problem: Problem) -> bool:
         key = (problem.problem_id, problem.prompt)

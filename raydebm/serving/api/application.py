@@ -116,7 +116,7 @@ def _routers(service: TriageService, live: LiveMeter | None, take_policies: Take
         decision_routes(stored),
         outcome_routes(desk),
         policy_routes(_policy_desks(service.bundle, reader, take_policies)),
-        live_route(live, writer),
+        live_route(live, writer, service.drift),
         sample_routes(service.bundle),
         page_routes(),
     )

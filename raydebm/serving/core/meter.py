@@ -39,8 +39,8 @@ class Meter(Protocol):
         """The promise about a policy was held against the outcomes."""
         ...
 
-    def compared(self, states: Sequence[DriftState]) -> None:
-        """Generators were compared with their calibration, by one more decision."""
+    def compared(self, task: str, states: Sequence[DriftState]) -> None:
+        """Generators of a task's run were compared with its calibration, by one more decision."""
         ...
 
     def drawn(self, candidates: Sequence[Candidate]) -> None:
@@ -72,5 +72,5 @@ class NoMeter:
     def watched(self, policy: str, watch: ErrorWatch) -> None:
         """Nothing is counted."""
 
-    def compared(self, states: Sequence[DriftState]) -> None:
+    def compared(self, task: str, states: Sequence[DriftState]) -> None:
         """Nothing is counted."""

@@ -7,7 +7,7 @@ Does not know: Ray, HTTP.
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from raydebm import tracing
@@ -55,14 +55,14 @@ class TriageService:
     """Says whether a policy's promise is suspended; None: outcomes are not watched."""
     candidate_store: CandidateStore | None = None
     """Candidates that equal requests may reuse, where ``bundle.reuse`` is set; None: nothing is reused."""
-    drift: DriftMonitor | None = None
-    """Compares the first run's generators with their calibration; None: nothing does."""
+    drift: Mapping[str, DriftMonitor] = field(default_factory=dict)
+    """By task, what compares the generators of its run with their calibration; nothing does for the others."""
     notices: Callable[[], list[str]] = list
     """What an operator should know of the replica, such as a refused change."""
 
     def warnings(self) -> list[str]:
         """What ``/health`` tells an operator though the service works."""
-        return [*self.notices(), *(() if self.drift is None else self.drift.reasons())]
+        return [*self.notices(), *(reason for monitor in self.drift.values() for reason in monitor.reasons())]
 
     async def triage(self, context: RequestContext, on_progress: Progress | None = None) -> TriageResult:
         """Run the loop for one request.
@@ -118,9 +118,8 @@ class TriageService:
             suspended=self._suspension(context),
         )
         self.meter.decided(result)
-        is_watched = context.bundle.run_dir == self.bundle.run_dir  # a further run has another reference
-        if self.drift is not None and is_watched and result.is_sampled_as_calibrated:
-            self.drift.observe(outcome.problem, outcome.pool)
+        if result.task in self.drift and result.is_sampled_as_calibrated:
+            self.drift[result.task].observe(outcome.problem, outcome.pool)
         log.info("decision", extra={"facts": decision_facts(result)})
         return result
 

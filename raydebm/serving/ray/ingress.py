@@ -18,7 +18,7 @@ from raydebm.serving.access.request_limits import Intake
 from raydebm.serving.access.request_spans import Traced
 from raydebm.serving.api.application import candidates_of, create_app
 from raydebm.serving.api.operations.live import LiveMeter
-from raydebm.serving.api.outcomes.assembly import claim_monitor, drift_monitor
+from raydebm.serving.api.outcomes.assembly import claim_monitor, drift_monitors
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.logs import configure_logs, redact
 from raydebm.serving.pages import page_paths
@@ -68,7 +68,7 @@ class TriageIngress:
             records=self._records,
             claims=claims,
             candidate_store=candidates_of(bundle),
-            drift=drift_monitor(bundle, self._live),
+            drift=drift_monitors(bundle, self._live),
             notices=self._notices,
         )
         self._refusal: str | None = None
@@ -144,8 +144,7 @@ class TriageIngress:
         claims = claim_monitor(bundle, self._live)
         if claims is not None:
             await asyncio.to_thread(claims.look)
-        is_watched_alike = (bundle.reference, bundle.watch) == (running.reference, running.watch)
-        drift = self._service.drift if is_watched_alike else drift_monitor(bundle, self._live)
+        drift = drift_monitors(bundle, self._live, running=self._service.drift)
         self._service = replace(self._service, bundle=bundle, backend=backend, claims=claims, drift=drift)
         if self._watch is not None:
             await asyncio.to_thread(self._watch.look_at, _folders(bundle))

@@ -56,11 +56,12 @@ class RayMeter:
         self._outcomes = Counter("raydebm_outcomes", "Outcomes that were reported", ("task", "decision", "outcome"))
         self._suspended = Gauge("raydebm_claim_suspended", "1 while a promise is suspended, else 0", ("policy",))
         self._evidence = Gauge("raydebm_claim_evidence", "log10 of the bet against a promise", ("policy",))
+        compared = ("task", "generator", "figure")
         self._drift = Gauge(
-            "raydebm_generator_drift", "1 after an alarm that a generator has changed, else 0", ("generator", "figure")
+            "raydebm_generator_drift", "1 after an alarm that a generator has changed, else 0", compared
         )
         self._drift_evidence = Gauge(
-            "raydebm_generator_drift_evidence", "log10 of the bet that a generator has changed", ("generator", "figure")
+            "raydebm_generator_drift_evidence", "log10 of the bet that a generator has changed", compared
         )
         self._reloads = Counter("raydebm_reloads", "Changes of policy, adapters or limits", ("outcome",))
 
@@ -132,10 +133,10 @@ class RayMeter:
         self._suspended.set(int(watch.alarmed), {"policy": policy})
         self._evidence.set(watch.log_wealth / math.log(10), {"policy": policy})
 
-    def compared(self, states: Sequence[DriftState]) -> None:
+    def compared(self, task: str, states: Sequence[DriftState]) -> None:
         """See ``Meter``."""
         for state in states:
-            labels = {"generator": state.generator, "figure": state.figure}
+            labels = {"task": task, "generator": state.generator, "figure": state.figure}
             self._drift.set(int(state.alarmed_at is not None), labels)
             self._drift_evidence.set(state.evidence, labels)
 

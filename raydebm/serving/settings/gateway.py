@@ -114,6 +114,7 @@ def _general(args: GeneralArgs, first: Bundle, others: Mapping[str, Bundle]) -> 
         versions={**model.versions, "policy": policy_id(policy)},
         second=None,
         is_promotable=False,
+        reference=None,
         run_dir=None,
         others={},
         known=None,

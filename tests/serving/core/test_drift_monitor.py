@@ -2,9 +2,11 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from two_runs import LIKE_THEM, QUESTIONS, UNLIKE_THEM
 
 from raydebm.decision.guarantee.drift import GeneratorReference
 from raydebm.decision.guarantee.drift_monitor import DriftMonitor
@@ -12,9 +14,9 @@ from raydebm.errors import ConfigError
 from raydebm.run.directory import RunDir
 from raydebm.serving.api.application import create_app
 from raydebm.serving.api.operations.live import LiveMeter
-from raydebm.serving.api.outcomes.assembly import drift_monitor
+from raydebm.serving.api.outcomes.assembly import drift_monitors
 from raydebm.serving.core.service import TriageService
-from raydebm.serving.settings.app_args import AppArgs
+from raydebm.serving.settings.app_args import AppArgs, GeneralArgs
 from raydebm.serving.settings.bundle import load_bundle
 from raydebm.serving.settings.gateway import load_gateway
 from raydebm.serving.spending.candidate_store import CandidateStore
@@ -46,15 +48,15 @@ def watched(write_run):
 
 
 class Told(LiveMeter):
-    """Keeps how many bets each decision moved."""
+    """Keeps how many bets of which task each decision moved."""
 
     def __init__(self):
         super().__init__()
         self.moved = []
 
-    def compared(self, states):
-        super().compared(states)
-        self.moved.append(len(states))
+    def compared(self, task, states):
+        super().compared(task, states)
+        self.moved.append((task, len(states)))
 
 
 @pytest.fixture
@@ -66,7 +68,7 @@ def meter():
 def client(watched, backend, meter, client_of):
     bundle = watched(reuse_s=60)
     service = TriageService(
-        bundle, backend, meter=meter, drift=drift_monitor(bundle, meter), candidate_store=CandidateStore(":memory:")
+        bundle, backend, meter=meter, drift=drift_monitors(bundle, meter), candidate_store=CandidateStore(":memory:")
     )
     return client_of(create_app(service, live=meter))
 
@@ -77,7 +79,9 @@ def test_a_generator_that_stops_answering_is_named_in_health_and_live_figures(cl
         assert client.post("/v1/triage", {"problem": puzzle_of(number)}).status_code == 200
 
     (warning,) = client.get("/health").json()["warnings"]
-    assert warning.startswith("generator 'bo' no longer writes as it did when the run was calibrated: the share of its")
+    assert warning.startswith(
+        "task 'knights_knaves': generator 'bo' no longer writes as it did when the run was calibrated: the share of its"
+    )
     by_name = {each["generator"]: each for each in client.get("/v1/live").json()["drift"]}
     assert (by_name["bo"]["figure"], by_name["bo"]["mean"], by_name["bo"]["reference_mean"]) == ("missing", 1.0, 0.0)
     assert by_name["bo"]["alarmed_at"] <= 40
@@ -94,7 +98,7 @@ def test_without_a_change_nothing_is_said(client, script):
 def test_a_problem_counts_once(client, meter):
     for _ in range(3):
         client.post("/v1/triage", {"problem": puzzle_of(0), "fresh": True})
-    assert meter.moved == [2]
+    assert meter.moved == [("knights_knaves", 2)]
 
 
 OTHER_SAMPLING = ({"num_samples": 1}, {"generators": ["ada"]}, {"waves": [1]}, {"budget": 2})
@@ -106,18 +110,51 @@ def test_requests_that_sample_otherwise_do_not_count(client, meter, body):
     assert meter.moved == []
 
 
-def test_decisions_of_a_further_run_do_not_count(two_runs, backend, meter, client_of):
-    args = two_runs()
-    RunDir(args.run_dir).write_json(ANSWERS_ALWAYS, "calibration", "generators.json")
-    bundle = load_gateway(args)
-    service = TriageService(bundle, backend, meter=meter, drift=drift_monitor(bundle, meter))
-    client = client_of(create_app(service, live=meter))
-    client.post(
-        "/v1/triage", {"problem": "Ida buys 9 eggs and gives 2 to Ben. How many eggs are left?", "task": "gsm8k"}
-    )
-    assert meter.moved == []
-    client.post("/v1/triage", {"problem": puzzle_of(0), "task": "knights_knaves"})
-    assert meter.moved == [2]
+@pytest.fixture
+def gateway(two_runs):
+    """Two runs that know their calibration, and questions of no task."""
+    args = two_runs(general=GeneralArgs())
+    for folder, names in ((args.run_dir, ("ada", "bo")), (args.further_runs[0].run_dir, ("ada",))):
+        reference = {name: ANSWERS_ALWAYS[name] for name in names}
+        RunDir(folder).write_json(reference, "calibration", "generators.json")
+    return lambda: load_gateway(args)
+
+
+@pytest.fixture
+def client_of_two(gateway, backend, meter, client_of):
+    bundle = gateway()
+    service = TriageService(bundle, backend, meter=meter, drift=drift_monitors(bundle, meter))
+    return client_of(create_app(service, live=meter))
+
+
+def test_a_decision_is_compared_with_the_calibration_of_its_own_run(client_of_two, meter):
+    for task, question in (("gsm8k", LIKE_THEM), ("knights_knaves", puzzle_of(0)), ("any", UNLIKE_THEM)):
+        client_of_two.post("/v1/triage", {"problem": question, "task": task})
+    assert meter.moved == [("gsm8k", 1), ("knights_knaves", 2)]
+
+
+def test_a_generator_of_a_further_run_is_named_with_its_task(client_of_two, script, texts):
+    """The first run has a generator of the same name, which goes on answering."""
+    script(lambda request: texts["unreadable"] if request.task == "gsm8k" else right(request))
+    client_of_two.post("/v1/triage", {"problem": puzzle_of(0), "task": "knights_knaves"})
+    for question in QUESTIONS[:40]:
+        client_of_two.post("/v1/triage", {"problem": question, "task": "gsm8k"})
+
+    (warning,) = client_of_two.get("/health").json()["warnings"]
+    assert warning.startswith("task 'gsm8k': generator 'ada' no longer writes as it did")
+    means = {(each["task"], each["generator"]): each["mean"] for each in client_of_two.get("/v1/live").json()["drift"]}
+    assert means == {("gsm8k", "ada"): 1.0, ("knights_knaves", "ada"): 0.0, ("knights_knaves", "bo"): 0.0}
+
+
+def test_a_change_of_one_run_leaves_the_monitors_of_the_others(gateway, meter):
+    running = drift_monitors(gateway(), meter)
+    changed = gateway()
+    further = changed.of("gsm8k")
+    values = GeneratorReference({"ada": {"missing": (1.0,) * 50}})
+    changed = replace(changed, others={**changed.others, "gsm8k": replace(further, reference=values)})
+    monitors = drift_monitors(changed, meter, running=running)
+    assert monitors["knights_knaves"] is running["knights_knaves"]
+    assert monitors["gsm8k"] is not running["gsm8k"]
 
 
 def test_reused_candidates_do_not_count_again(client, meter):
@@ -132,19 +169,19 @@ def test_watching_costs_no_answer(watched, backend, puzzle, client_of):
             raise RuntimeError("broken")
 
     bundle = watched()
-    drift = Broken(bundle.reference, delta=0.05)
+    drift = {"knights_knaves": Broken(bundle.reference, task="knights_knaves", delta=0.05)}
     reply = client_of(create_app(TriageService(bundle, backend, drift=drift))).post("/v1/triage", {"problem": puzzle})
     assert reply.json()["decision"] == "accept"
 
 
 def test_a_run_without_a_reference_is_not_watched(bundle, meter):
-    assert (bundle.reference, drift_monitor(bundle, meter)) == (None, None)
+    assert (bundle.reference, drift_monitors(bundle, meter)) == (None, {})
 
 
 def test_watching_can_be_turned_off(watched, meter):
     bundle = watched(watch={"drift_delta": None})
     assert bundle.reference == GeneratorReference({n: {"missing": (0.0,) * 50} for n in ("ada", "bo")})
-    assert drift_monitor(bundle, meter) is None
+    assert drift_monitors(bundle, meter) == {}
 
 
 def test_a_torn_reference_ends_the_start(write_run):

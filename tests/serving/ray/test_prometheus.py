@@ -2,6 +2,7 @@
 
 import pytest
 
+from raydebm.decision.guarantee.drift import DriftState
 from raydebm.decision.guarantee.watch import ErrorWatch
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.policy_history import PolicyHistory
@@ -166,6 +167,15 @@ def test_outcomes_and_claims_are_counted(seen):
     evidence = [value for name, value, _ in seen if name == "raydebm_claim_evidence"]
     assert evidence[0] > 1.3
     assert evidence[1] == 0.0
+
+
+def test_the_bets_about_generators_have_their_task(of, seen):
+    alarmed = DriftState(
+        generator="ada", figure="missing", num=9, reference_mean=0.0, mean=1.0, evidence=3.5, alarmed_at=7
+    )
+    RayMeter().compared("sums", [alarmed])
+    labels = {"task": "sums", "generator": "ada", "figure": "missing"}
+    assert (of("generator_drift"), of("generator_drift_evidence")) == ([(1, labels)], [(3.5, labels)])
 
 
 def test_decisions_are_counted_by_policy_and_role(write_run, backend, seen, of, client_of, puzzle, script, energies):

@@ -11,11 +11,13 @@ import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 from raydebm.decision.guarantee.drift import DriftState
+from raydebm.decision.guarantee.drift_monitor import DriftMonitor
 from raydebm.decision.guarantee.watch import ErrorWatch
 from raydebm.records import Candidate
 from raydebm.serving.api.schema.live_bodies import (
@@ -83,7 +85,6 @@ class LiveMeter:
         self._replica = uuid.uuid4().hex[:8]
         self._started = clock()
         self._running = self._waiting = 0
-        self._drift: dict[tuple[str, str], DriftState] = {}
 
     def answered(self, *, route: str, status: int, seconds: float) -> None:
         """See ``Meter``; routes that watch are left out here."""
@@ -136,16 +137,22 @@ class LiveMeter:
         """See ``Meter``; nothing of it is kept here."""
         self._to.watched(policy, watch)
 
-    def compared(self, states: Sequence[DriftState]) -> None:
-        """See ``Meter``; the newest ones are kept here."""
-        self._to.compared(states)
-        self._drift.update({(state.generator, state.figure): state for state in states})
+    def compared(self, task: str, states: Sequence[DriftState]) -> None:
+        """See ``Meter``; nothing of it is kept here, for the monitors have it."""
+        self._to.compared(task, states)
 
-    def figures(self, window_s: int, *, writer: WriterFigures | None = None) -> LiveFigures:
+    def figures(
+        self,
+        window_s: int,
+        *,
+        writer: WriterFigures | None = None,
+        monitors: Mapping[str, DriftMonitor] = MappingProxyType({}),
+    ) -> LiveFigures:
         """
         Args:
             window_s: at most an hour; whole bins.
             writer: goes along.
+            monitors: by task, what compares generators with their calibration.
         """
         now = self._clock()
         bins = [bin_ for bin_ in self._bins if bin_.at > now - window_s - BIN_S]
@@ -166,10 +173,7 @@ class LiveMeter:
             passes=dict(sorted(_sum(bin_.passes for bin_ in bins).items())),
             violations=dict(_sum(bin_.violations for bin_ in bins).most_common()),
             generators=_generators(bins),
-            drift=[
-                DriftFigures.model_validate(state)
-                for state in sorted(self._drift.values(), key=lambda state: -state.evidence)
-            ],
+            drift=_drift(monitors),
             writer=writer,
         )
 
@@ -178,6 +182,14 @@ class LiveMeter:
         if not self._bins or self._bins[-1].at < at:
             self._bins.append(_Bin(at))
         return self._bins[-1]  # also when the clock was set back: time goes on from the newest bin
+
+
+def _drift(monitors: Mapping[str, DriftMonitor]) -> list[DriftFigures]:
+    """The strongest evidence first, of all tasks."""
+    figures = [
+        DriftFigures(task=task, **asdict(state)) for task, monitor in monitors.items() for state in monitor.states()
+    ]
+    return sorted(figures, key=lambda each: -each.evidence)
 
 
 def duration_bar(milliseconds: float) -> int:

@@ -1,9 +1,11 @@
 """Routes for operators: health, what is left of the day's ceilings, and live figures."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
+from raydebm.decision.guarantee.drift_monitor import DriftMonitor
 from raydebm.decisions.writer import DecisionWriter
 from raydebm.errors import ServiceError
 from raydebm.serving.api.operations.live import LIVE_ROUTE, LiveMeter
@@ -29,11 +31,14 @@ def ceiling_route() -> APIRouter:
     return router
 
 
-def live_route(meter: LiveMeter | None, writer: DecisionWriter | None) -> APIRouter:
+def live_route(
+    meter: LiveMeter | None, writer: DecisionWriter | None, monitors: Mapping[str, DriftMonitor]
+) -> APIRouter:
     """
     Args:
         meter: what this replica saw; None where nothing remembers it; then the route is 404.
         writer: None where no decision is stored.
+        monitors: by task, what compares generators with their calibration.
     """
     router = APIRouter(tags=["operations"])
 
@@ -44,7 +49,8 @@ def live_route(meter: LiveMeter | None, writer: DecisionWriter | None) -> APIRou
         Every replica counts for itself; `replica` tells them apart, and bins and bars can be added up."""
         if meter is None:
             raise ServiceError("this service keeps no live figures", 404, "no_figures")
-        return meter.figures(window_s, writer=None if writer is None else _writer_figures(writer))
+        figures = None if writer is None else _writer_figures(writer)
+        return meter.figures(window_s, writer=figures, monitors=monitors)
 
     return router
 

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from raydebm.decision.guarantee.drift import Figure
 
@@ -45,10 +45,9 @@ class GeneratorFigures(BaseModel):
 
 
 class DriftFigures(BaseModel):
-    """One figure of one generator, compared with the calibration problems."""
+    """One figure of one generator of a task's run, compared with the calibration problems."""
 
-    model_config = ConfigDict(from_attributes=True)
-
+    task: str
     generator: str
     figure: Figure
     num: int
