@@ -5,7 +5,7 @@ requests included, and for scoring it. An unknown price is never taken for 0: th
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -100,8 +100,9 @@ def _costs(selector: Selector, stack: Stack, prices: PricesConfig) -> tuple[_Cal
         # A failed request that is billed says so; the price of a candidate is no price of a failure.
         billed[request.pool] += request.cost_usd or 0.0
     energies = selector.energies if stack.num_members else 0.0
-    num_scores = sizes * (len(selector.scores) + (energies > 0))
-    price = _price_of_scores(selector.scores, energies, prices.usd_per_score)
+    scorers = {_scorer_of(name, stack.scores) for name in selector.scores}
+    num_scores = sizes * (len(scorers) + (energies > 0))
+    price = _price_of_scores(sorted(scorers), energies, prices.usd_per_score)
     scoring = np.multiply(sizes, price, where=num_scores > 0, out=np.zeros(len(sizes)))
     drawn = np.where(stack.present, _usd_of(stack, prices.usd_per_candidate), 0.0).sum(axis=1)
     return _Calls(sizes + failed, num_scores), drawn + billed + scoring
@@ -116,6 +117,12 @@ def _usd_of(stack: Stack, prices: Mapping[str, float]) -> Floats:
 def _looks_at_one(selector: Selector) -> bool:
     one = selector.name in _ONE_CANDIDATE or selector.name.startswith(SINGLE_SHOT)
     return one or selector.group == "generator"
+
+
+def _scorer_of(column: str, columns: Collection[str]) -> str:
+    """The outside scorer behind a column: ``reader.worst`` is a further signal of ``reader``, from the same reading."""
+    reader = column.rpartition(".")[0]
+    return reader if reader in columns else column
 
 
 def _price_of_scores(names: Sequence[str], energies: float, prices: Mapping[str, float]) -> float:

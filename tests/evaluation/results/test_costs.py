@@ -102,6 +102,17 @@ def test_the_posterior_pays_for_the_scorers_that_are_its_evidence(pools, weights
     assert (row.usd.value, row.num_scores) == (pytest.approx(usd), num_scores)
 
 
+def test_signals_of_one_reading_are_paid_for_once(make_pool):
+    signals = {"reader": [1.0, 2.0], "reader.worst": [1.0, 2.0], "v1.5": [1.0, 2.0]}
+    pools = [make_pool((1, {"cost_usd": 0.0, "key": "x"}), (0, {"cost_usd": 0.0, "key": "y"}), scores=signals)]
+    weights = {"score:reader": 1.0, "score:reader.worst": 1.0, "score:v1.5": 1.0}
+
+    rows = decided_costs(pools, "posterior", weights, usd_per_score={"reader": 0.25, "v1.5": 2.0})
+
+    assert (rows["posterior"].usd.value, rows["posterior"].num_scores) == (pytest.approx(4.5), 4)
+    assert (rows["reader.worst"].usd.value, rows["reader.worst"].num_scores) == (pytest.approx(0.5), 2)
+
+
 def test_evidence_without_a_price_leaves_the_posterior_without_one(pools):
     rows = decided_costs(pools, "posterior", {"score:judge": 1.0}, usd_per_score=ENERGIES)
 
