@@ -1,6 +1,7 @@
 """Recipes: refused with the path of what is wrong, or complete."""
 
 import re
+from pathlib import Path
 
 import pytest
 import yaml
@@ -294,3 +295,41 @@ def test_the_papers_recipe_decides_by_the_papers_rule_and_thresholds(repository,
     assert (policy.rule, recipe.calibration.enabled, policy.signal) == ("paper", False, "pool_mean")
     assert (policy.theta_sigma, policy.theta_abstain, policy.lambda_) == (theta_sigma, 1.5, lambda_)
     assert (policy.max_passes, policy.num_regenerate, recipe.triage.regenerate_with) == (2, 8, "qwen-2.5-7b")
+
+
+@pytest.fixture(scope="module")
+def papers_recipe():
+    return load_recipe(Path(__file__).parents[1] / "configs" / "paper.yaml")
+
+
+def test_the_papers_recipe_asks_its_four_generators(papers_recipe):
+    models = {generator.name: generator.model for generator in papers_recipe.generators}
+    generation = papers_recipe.generation
+
+    assert models == {
+        "qwen-2.5-7b": "qwen/qwen-2.5-7b-instruct",
+        "llama-3.1-8b": "meta-llama/llama-3.1-8b-instruct",
+        "gemma-4-26b": "google/gemma-4-26b-a4b-it",
+        "gpt-oss-20b": "openai/gpt-oss-20b",
+    }
+    assert {generator.max_tokens for generator in papers_recipe.generators if "oss" in generator.name} == {4096}
+    assert (generation.num_samples, generation.temperature, generation.top_p) == (8, 0.7, 0.95)
+    assert {generator.num_samples for generator in papers_recipe.generators} == {None}
+
+
+def test_the_papers_recipe_trains_its_backbones(papers_recipe):
+    others = [papers_recipe.with_variant(variant).scorer.backbone for variant in papers_recipe.variants]
+
+    assert papers_recipe.scorer.backbone == "answerdotai/ModernBERT-base"
+    assert set(others) == {"answerdotai/ModernBERT-base", "microsoft/deberta-v3-base"}
+
+
+def test_the_papers_recipe_has_as_many_candidates_of_one_generator_as_of_several(papers_recipe):
+    recipes = {variant.name: papers_recipe.with_variant(variant) for variant in papers_recipe.variants}
+    sizes = {name: recipe.generation.num_samples * len(recipe.generators) for name, recipe in recipes.items()}
+
+    assert sizes["qwen"] == sizes["two-each"] == 8
+
+
+def test_a_recipe_decides_by_the_posterior_where_it_names_no_rule():
+    assert parse_recipe(MINIMAL).triage.rule == "posterior"

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from raydebm.evaluation.paper.published import paper
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 STATUSES = {"same", "reading", "differs", "ready", "missing"}
 LINES = (REPOSITORY / "docs" / "paper.md").read_text(encoding="utf-8").splitlines()
@@ -49,6 +51,12 @@ def test_every_place_and_test_exists(row):
     path, _, name = re.fullmatch(r"`(tests/[\w/]+\.py)(::(test_\w+))?`", test).groups()
     assert name is None or name in names_in(path)
     assert (REPOSITORY / path).is_file()
+
+
+def test_every_table_of_the_paper_has_one_row():
+    labels = re.findall(r"`(tab:\w+|text)`", " ".join(row[0] for row in ROWS))
+
+    assert sorted(labels) == sorted([*paper().tables, *paper().settings, "tab:transfer"])
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
