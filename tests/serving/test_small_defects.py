@@ -10,11 +10,13 @@ import pytest
 
 from raydebm.decisions.writer import RecordsArgs, writer_of
 from raydebm.errors import ResourceError
+from raydebm.run.ensemble_file import CheckpointRef
 from raydebm.serving.access.keys import ENVIRONMENT
 from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.ray import app as app_module
-from raydebm.serving.ray.deployments import ConstraintDeployment
+from raydebm.serving.ray import deployments
+from raydebm.serving.ray.ensembles import Ensembles
 from raydebm.tasks import get_task
 from raydebm.tasks.answers import find_number
 
@@ -62,9 +64,16 @@ def test_bodies_that_cannot_be_read_say_so(bundle, backend, client, content):
     assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid_json")
 
 
-def test_other_replicas_forget_the_clients_keys(monkeypatch):
+DEPLOYMENTS = [kind for name, kind in vars(deployments).items() if name.endswith("Deployment")]
+ARGUMENTS = {"GeneratorDeployment": ([], "nowhere"), "ScorerDeployment": ("nowhere",), "BaselineDeployment": ([], "")}
+
+
+@pytest.mark.parametrize("kind", DEPLOYMENTS)
+def test_other_replicas_forget_the_clients_keys(kind, monkeypatch):
+    monkeypatch.setattr(deployments, "read_ref", lambda address: CheckpointRef(address, "f"))
+    monkeypatch.setattr(Ensembles, "load_now", lambda self, checkpoint: None)
     monkeypatch.setenv(ENVIRONMENT, "a=" + "k" * 32)
-    ConstraintDeployment()
+    kind(*ARGUMENTS.get(kind.__name__, ()))
     assert ENVIRONMENT not in os.environ
 
 
