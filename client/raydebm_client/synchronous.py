@@ -21,7 +21,7 @@ class Raydebm:
 
     Every method raises ServiceError when the service refuses or cannot answer; ``status``, ``code`` and ``param`` are
     the service's. Answers 409, 429, 502, 503 and 504, and connections that fail, are tried again as ``Retry-After``
-    says; all tries have one ``Idempotency-Key``, so that none is paid for twice.
+    says; all tries have one ``Idempotency-Key``, so that no answer is paid for twice.
     """
 
     def __init__(

@@ -152,7 +152,7 @@ class Guard:
                     self._tell_load()
                     await self._app(scope, replayed(body, receive), send)
 
-            await answer_once(self._stores.idempotency, scope, body, answer.send, work)
+            await answer_once(self._stores.idempotency, scope, body, answer.send, work, owner=use.owner)
 
     def _caller(self, scope: Scope) -> ApiKey | None:
         if self._stores.keyring is None:

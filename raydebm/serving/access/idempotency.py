@@ -1,8 +1,9 @@
 """Requests with an ``Idempotency-Key``: a repetition gets the first one's answer, and nothing is paid for twice.
 
 A key belongs to who sends it, and to one path and body. While its request runs, a repetition is answered 409; later it
-gets the stored answer. A request whose replica died is neither repeated nor forgotten: candidates may have been paid
-for, and the client decides whether to pay again, with a new key.
+gets the stored answer, also where the first one was lost on its way to the client. A client that goes away before there
+is an answer ends the work, and the same key begins it again. A request whose replica died is neither repeated nor
+forgotten: candidates may have been paid for, and the client decides whether to pay again, with a new key.
 Does not know: tasks, decisions, Ray.
 """
 
@@ -150,16 +151,24 @@ def key_of(scope: Scope) -> str | None:
 
 
 async def answer_once(
-    store: IdempotencyStore, scope: Scope, body: bytes, send: Send, work: Callable[[Send], Awaitable[None]]
+    store: IdempotencyStore,
+    scope: Scope,
+    body: bytes,
+    send: Send,
+    work: Callable[[Send], Awaitable[None]],
+    *,
+    owner: str,
 ) -> None:
     """Answer a request by ``work``, or with what the first request with its key was answered.
 
     Args:
         store: knows the keys.
-        scope: of the request; ``state["key"]`` names the caller.
+        scope: of the request.
         body: of the request.
         send: where the answer goes.
         work: answers the request through what it is given.
+        owner: digest of the API key (see ``KeyUse.owner``): one that is issued again under an old name gets none of the
+            old one's answers.
 
     Raises:
         ServiceError: see ``key_of`` and ``IdempotencyStore.begin``.
@@ -169,21 +178,18 @@ async def answer_once(
     if key is None:
         await work(send)
         return
-    owner, fingerprint = scope["state"].get("key") or "", _fingerprint(scope, body)
-    answer = await asyncio.to_thread(store.begin, owner, key, fingerprint)
+    answer = await asyncio.to_thread(store.begin, owner, key, _fingerprint(scope, body))
     if answer is not None:
         await _replay(answer, key, send)
         return
     copy = _Copy(send)
     try:
         await work(copy.send)
-    except BaseException:
-        await asyncio.shield(asyncio.to_thread(store.forget, owner, key))
-        raise
-    if copy.is_final:
-        await asyncio.shield(asyncio.to_thread(store.finish, owner, key, copy.answer()))
-    else:
-        await asyncio.shield(asyncio.to_thread(store.forget, owner, key))
+    finally:  # a client that went away while it was answered may ask for the answer again
+        if copy.is_final:
+            await asyncio.shield(asyncio.to_thread(store.finish, owner, key, copy.answer()))
+        else:
+            await asyncio.shield(asyncio.to_thread(store.forget, owner, key))
 
 
 def _fingerprint(scope: Scope, body: bytes) -> str:

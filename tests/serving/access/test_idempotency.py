@@ -1,12 +1,14 @@
 """``Idempotency-Key``: a repeated request gets the first one's answer and costs nothing."""
 
 import asyncio
+import hashlib
 
 import httpx
 import pytest
 
 from raydebm.errors import ServiceError
 from raydebm.serving.access.idempotency import KEEP_S, MAX_ANSWER_BYTES, IdempotencyStore, StoredAnswer, answer_once
+from raydebm.serving.access.keys import ApiKey, Keyring
 from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
 
@@ -163,18 +165,20 @@ def test_a_forgotten_key_is_new(store):
     assert store.begin("", "k", "another") is None
 
 
-def answer(store, messages, key=b"k"):
-    """What ``answer_once`` sends when the work sends these messages."""
-    sent, scope = [], {"method": "POST", "path": "/x", "headers": [(b"idempotency-key", key)], "state": {}}
+def answer(store, messages, *, owner="", lost=None):
+    """What ``answer_once`` sends when the work sends these messages, until the connection is lost by such an error."""
+    sent, scope = [], {"method": "POST", "path": "/x", "headers": [(b"idempotency-key", b"k")]}
 
     async def send(message):
+        if lost is not None and message["type"] == "http.response.body":
+            raise lost
         sent.append(message)
 
     async def work(to):
         for message in messages:
             await to(message)
 
-    asyncio.run(answer_once(store, scope, b"{}", send, work))
+    asyncio.run(answer_once(store, scope, b"{}", send, work, owner=owner))
     return sent
 
 
@@ -209,3 +213,34 @@ def test_which_answers_are_kept(store, messages, is_kept):
     answer(store, messages)
 
     assert (answer(store, response(200, b"new"))[-1]["body"] != b"new") == is_kept
+
+
+@pytest.mark.parametrize("lost", [OSError("broken pipe"), asyncio.CancelledError()], ids=["refused", "cancelled"])
+@pytest.mark.parametrize(
+    ("messages", "is_kept"),
+    [(response(200, b"first"), True), (response(200, b"half", more=True), False), (response(503, b"{}"), False)],
+)
+def test_an_answer_that_was_lost_on_its_way_is_kept_where_it_was_whole(store, messages, is_kept, lost):
+    with pytest.raises(type(lost)):
+        answer(store, messages, lost=lost)
+
+    assert answer(store, response(200, b"new"))[-1]["body"] == (b"first" if is_kept else b"new")
+
+
+def test_a_request_whose_client_went_away_before_its_answer_runs_again(store):
+    answer(store, response(499, b"{}"))
+
+    assert answer(store, response(200, b"new"))[-1]["body"] == b"new"
+
+
+def test_a_key_that_is_issued_again_under_an_old_name_gets_none_of_its_answers(bundle, backend, puzzle, client_of):
+    """The store is the run's file, so the second application knows what the first one answered."""
+    replies = []
+    for secret in ("a" * 32, "b" * 32, "a" * 32):
+        ring = Keyring([ApiKey(name="ada", sha256=hashlib.sha256(secret.encode()).hexdigest())])
+        client = client_of(create_app(TriageService(bundle, backend), keyring=ring))
+        headers = {**KEY, "Authorization": f"Bearer {secret}"}
+        replies.append(client.post("/v1/triage", {"problem": puzzle}, headers=headers))
+
+    assert [reply.status_code for reply in replies] == [200] * 3
+    assert ["idempotent-replayed" in reply.headers for reply in replies] == [False, False, True]
