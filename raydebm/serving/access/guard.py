@@ -19,6 +19,7 @@ from raydebm.errors import RaydebmError, ServiceError
 from raydebm.serving.access.hosts import check_host
 from raydebm.serving.access.idempotency import IdempotencyStore, answer_once
 from raydebm.serving.access.keys import ApiKey, Keyring
+from raydebm.serving.access.places import RequestPlaces
 from raydebm.serving.access.request_limits import Admission, Intake, KeyLimits
 from raydebm.serving.access.uploads import Uploads, replayed
 from raydebm.serving.core.meter import Meter, NoMeter
@@ -91,8 +92,8 @@ class GuardStores:
 
 
 class Guard:
-    """Wraps the application. Sets ``request_id``, ``received`` and ``key_use`` of ``request.state``, and
-    ``logs.REQUEST_ID``.
+    """Wraps the application. Sets ``request_id``, ``received``, ``key_use`` and, of requests with a body, ``places`` of
+    ``request.state``, and ``logs.REQUEST_ID``.
 
     Args:
         routes: of the application, to name a request that is refused before it gets there.
@@ -104,7 +105,7 @@ class Guard:
         self._app, self._settings, self._stores, self._routes = app, settings, stores, routes
         self._uploads = Uploads(settings.limits, max_bytes=settings.max_body_bytes)
         self._allowed_hosts = frozenset(name.lower() for name in settings.allowed_hosts)
-        self._admission = Admission(settings.limits)
+        self._admission = Admission(settings.limits, on_change=self._tell_load)
         self._key_limits = KeyLimits(settings.limits, ledger=stores.ledger)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -148,8 +149,8 @@ class Guard:
             body = await self._uploads.read(scope, receive)
 
             async def work(send: Send) -> None:
+                scope["state"]["places"] = RequestPlaces(use, self._admission)
                 async with self._admission.place():
-                    self._tell_load()
                     await self._app(scope, replayed(body, receive), send)
 
             await answer_once(self._stores.idempotency, scope, body, answer.send, work, owner=use.owner)

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from raydebm.errors import ServiceError
 from raydebm.identity import content_id
@@ -27,14 +27,22 @@ class TokenBucket:
         self._size = max(1.0, per_minute)
         self._tokens, self._at = self._size, now
 
-    def take(self, now: float) -> float:
-        """0 when the request may go; else the seconds until one may. A refused request costs nothing."""
+    def take(self, now: float, count: int = 1) -> float:
+        """0 when so many requests may go; else the seconds until they may. What is refused costs nothing.
+
+        More than a minute's worth goes where a minute's worth may go, and those that come later wait for it.
+        """
         self._tokens = min(self._size, self._tokens + (now - self._at) * self._per_second)
         self._at = now
-        if self._tokens >= 1:
-            self._tokens -= 1
+        needed = min(float(count), self._size)
+        if self._tokens >= needed:
+            self._tokens -= count
             return 0.0
-        return (1 - self._tokens) / self._per_second
+        return (needed - self._tokens) / self._per_second
+
+    def put_back(self) -> None:
+        """Forget one request that was let in."""
+        self._tokens = min(self._size, self._tokens + 1)
 
 
 @dataclass(slots=True)
@@ -48,19 +56,52 @@ class KeyUse:
     """None: any rate."""
     max_open: int | None = None
     num_open: int = 0
+    """Open requests, with the further parts of each that run at the same time."""
+    freed: asyncio.Event = field(default_factory=asyncio.Event)
     account: Account | None = None
     """What it may spend today; None: nothing is limited."""
     clock: Callable[[], float] = time.monotonic
 
-    def charge(self) -> None:
+    def charge(self, count: int = 1) -> None:
         """Count one more request, such as each further one of a batch.
+
+        Args:
+            count: so many, which go together or not at all.
 
         Raises:
             TooManyError: 429, with the seconds to wait.
         """
-        if self.bucket is not None and (wait_s := self.bucket.take(self.clock())):
-            words = f"key {self.name!r} is above its requests per minute; try again in {math.ceil(wait_s)} s"
+        if self.bucket is not None and (wait_s := self.bucket.take(self.clock(), count)):
+            of_many = f" with the {count} problems of this request" if count > 1 else ""
+            words = f"key {self.name!r} is above its requests per minute{of_many}; try again in {math.ceil(wait_s)} s"
             raise TooManyError(words, 429, wait_s)
+
+    def charge_problems(self, count: int) -> None:
+        """Count a request as what it holds, where it was counted as one when it came in; refused, it counts nothing.
+
+        Raises:
+            TooManyError: 429, with the seconds to wait.
+        """
+        if self.bucket is not None:
+            self.bucket.put_back()
+            self.charge(count)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further request may be open."""
+        return self.max_open is not None and self.num_open >= self.max_open
+
+    async def take(self) -> None:
+        """Open one more part of a request, as soon as the key may. New requests go before it."""
+        while self.is_full:
+            self.freed.clear()
+            await self.freed.wait()
+        self.num_open += 1
+
+    def give_back(self) -> None:
+        """Close a request, or one part of one."""
+        self.num_open -= 1
+        self.freed.set()
 
 
 class KeyLimits:
@@ -90,14 +131,14 @@ class KeyLimits:
             yield KeyUse(account=account_of(self._ledger, service=self._limits.per_day))
             return
         use = self._uses.setdefault(key, self._use(key))
-        if use.max_open is not None and use.num_open >= use.max_open:
+        if use.is_full:
             raise TooManyError(f"key {key.name!r} has {use.max_open} open requests, its limit", 429, BUSY_RETRY_S)
         use.charge()
         use.num_open += 1
         try:
             yield use
         finally:
-            use.num_open -= 1
+            use.give_back()
 
     def _use(self, key: ApiKey) -> KeyUse:
         per_minute = key.requests_per_minute or self._limits.requests_per_minute
@@ -138,10 +179,16 @@ class Intake:
 
 
 class Admission:
-    """A bounded number of requests runs, a bounded number waits, and the next one is refused at once."""
+    """A bounded number of requests runs, a bounded number waits, and the next one is refused at once. A request of many
+    parts counts as many as run."""
 
-    def __init__(self, limits: LimitArgs) -> None:
-        self._limits = limits
+    def __init__(self, limits: LimitArgs, *, on_change: Callable[[], None] = lambda: None) -> None:
+        """
+        Args:
+            limits: of the service.
+            on_change: called when a place was taken or given back.
+        """
+        self._limits, self._on_change = limits, on_change
         self._places = asyncio.Semaphore(limits.max_running)
         self.num_running = self.num_waiting = 0
 
@@ -153,12 +200,23 @@ class Admission:
             TooManyError: 503.
         """
         await self._enter()
-        self.num_running += 1
+        self._count_one()
         try:
             yield
         finally:
-            self.num_running -= 1
-            self._places.release()
+            self.give_back()
+
+    async def take(self) -> None:
+        """Take one more place for a request that has one, in the order of asking. It is never refused, and is none of
+        those that wait to begin."""
+        await self._places.acquire()
+        self._count_one()
+
+    def give_back(self) -> None:
+        """Leave a place to who comes next."""
+        self.num_running -= 1
+        self._places.release()
+        self._on_change()
 
     def check(self) -> None:
         """Raises TooManyError (503) when a request that came now could not even wait."""
@@ -177,3 +235,7 @@ class Admission:
             raise TooManyError(words, 503, BUSY_RETRY_S) from error
         finally:
             self.num_waiting -= 1
+
+    def _count_one(self) -> None:
+        self.num_running += 1
+        self._on_change()

@@ -26,7 +26,7 @@ def _fault(scored: ScoredCandidate) -> str | None:
     return NO_ENERGY if scored.energies is None else None
 
 
-def check_tokens(num_chars: int, most: int) -> None:
+def check_tokens(num_chars: int, most: int, param: str = "candidates") -> None:
     """Raises ServiceError 413 for texts that have more than ``most`` tokens together, estimated from their length."""
     num_tokens = num_chars // CHARS_PER_TOKEN
     if num_tokens > most:
@@ -34,7 +34,7 @@ def check_tokens(num_chars: int, most: int) -> None:
             f"the texts to score, each with its problem, are about {num_tokens} tokens; at most {most} are "
             "accepted in one request, so send them in several"
         )
-        raise ServiceError(message, 413, "too_many_tokens", "candidates")
+        raise ServiceError(message, 413, "too_many_tokens", param)
 
 
 def check_lengths(texts: Iterable[str], param: str, limit: int) -> None:

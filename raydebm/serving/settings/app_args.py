@@ -36,9 +36,9 @@ class LimitArgs(BaseModel):
     requests_per_minute: float | None = Field(None, gt=0)
     """Per key; a key's own figure in the file goes before it. None: no limit."""
     max_concurrent: int | None = Field(None, ge=1)
-    """Open requests per key, likewise."""
+    """Open requests per key, likewise. A batch counts as many as it works on."""
     max_running: int = Field(96, ge=1)
-    """Requests that are worked on at once."""
+    """Requests that are worked on at once. A batch counts as many as it works on, and always has a place."""
     max_waiting: int = Field(24, ge=0)
     """Requests that wait for their turn; the next one is answered 503."""
     max_wait_s: float = Field(30.0, gt=0)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from raydebm.serving.access.keys import ApiKey, Keyring
 from raydebm.serving.access.request_limits import Admission, KeyLimits, TokenBucket
 from raydebm.serving.api.application import create_app
+from raydebm.serving.core.meter import NoMeter
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.failures import TooManyError
 from raydebm.serving.settings.app_args import AppArgs, LimitArgs
@@ -48,17 +49,17 @@ def together(app, count, path="/v1/triage", body=None):
 
 @pytest.fixture
 def while_busy(puzzle, backend):
-    """Runs what is asked while one request, which came first, is in the backend's hands; (its result, the first's
-    status)."""
+    """Runs what is asked while one request, which came first, is in the backend's hands with so many problems; (its
+    result, the first's status)."""
 
-    def run(app, ask):
+    def run(app, ask, path="/v1/triage", body=None, count=1):
         async def send():
             headers = {"Authorization": f"Bearer {KEY}"}
             transport = httpx.ASGITransport(app=app)
             async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
                 backend.held = True
-                busy = asyncio.create_task(client.post("/v1/triage", json={"problem": puzzle}))
-                while not backend.requests:
+                busy = asyncio.create_task(client.post(path, json=body or {"problem": puzzle}))
+                while len(backend.requests) < count:
                     await asyncio.sleep(0)
                 answer = await ask(client)
                 backend.held = False
@@ -75,6 +76,20 @@ def test_a_bucket_gives_a_minutes_worth_at_once_and_then_one_by_one():
     assert bucket.take(0.0) == 10.0
     assert bucket.take(4.0) == pytest.approx(6.0)
     assert bucket.take(10.0) == 0.0
+
+
+def test_a_bucket_lets_several_go_together_or_none():
+    bucket = TokenBucket(6, now=0.0)
+    assert bucket.take(0.0, 4) == 0.0
+    assert bucket.take(0.0, 3) == 10.0  # two are left, and one comes every ten seconds
+    assert bucket.take(0.0, 2) == 0.0
+
+
+def test_more_than_a_bucket_holds_goes_from_a_full_one_and_the_next_waits_for_it():
+    bucket = TokenBucket(6, now=0.0)
+    assert bucket.take(0.0, 10) == 0.0
+    assert bucket.take(0.0) == 50.0  # four too many, and one
+    assert bucket.take(20.0, 10) == 80.0  # it holds six again after 100 s
 
 
 @given(st.lists(st.floats(0, 5), max_size=60), st.floats(0.5, 100))
@@ -144,6 +159,71 @@ def test_a_batch_runs_no_more_at_once_than_its_key_may(limited_app, backend, puz
     backend.generate, backend.pause_s = counted, 0.001
     (reply,) = together(limited_app(**limits), 1, "/v1/triage/batch", batch_of(8, puzzle))
     assert (reply.json()["num_failed"], max(seen)) == (0, most)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/get_reward", {"query": ["pa", "pb", "qa", "ra"], "prompts": ["p", "p", "q", "r"]}),
+        ("/v1/score", {"text_1": ["p", "p", "q", "r"], "text_2": ["a", "b", "a", "a"]}),
+    ],
+)
+def test_every_problem_of_a_request_for_scores_counts_for_the_rate(limited_app, path, body):
+    app = limited_app(requests_per_minute=4)
+    assert together(app, 1, path, body)[0].status_code == 200
+    refused = together(app, 1, path, body)[0]
+    assert refused.status_code == 429
+    assert "with the 3 problems of this request" in refused.json()["error"]["message"]
+    assert 1 <= int(refused.headers["retry-after"]) <= 30
+    one = {"text_1": "p", "text_2": ["a", "b"]}
+    assert [together(app, 1, "/v1/score", one)[0].status_code for _ in range(2)] == [200, 429]
+
+
+@pytest.mark.parametrize("limits", [{"max_running": 2}, {"max_concurrent": 2}], ids=["of the service", "of the key"])
+def test_a_batch_holds_as_many_places_as_problems_run(limited_app, backend, puzzle, while_busy, limits):
+    app = limited_app(max_waiting=0, **limits)
+
+    async def ask(client):
+        return (await client.post("/v1/triage", json={"problem": puzzle, "seed": 99})).status_code, len(
+            backend.requests
+        )
+
+    asked, status = while_busy(app, ask, "/v1/triage/batch", batch_of(4, puzzle), count=2)
+    assert (asked, status) == ((503 if "max_running" in limits else 429, 2), 200)
+    assert together(app, 1, body={"problem": puzzle})[0].status_code == 200  # the places are free again
+
+
+def test_rewards_for_many_prompts_hold_as_many_places_as_are_scored(limited_app, backend, monkeypatch):
+    running, seen, score = [], [], backend.score
+
+    async def counted(texts):
+        running.append(texts)
+        seen.append(len(running))
+        await asyncio.sleep(0.001)
+        running.remove(texts)
+        return await score(texts)
+
+    monkeypatch.setattr(backend, "score", counted)
+    prompts = [f"p{index}" for index in range(8)]
+    (reply,) = together(limited_app(max_running=3), 1, "/get_reward", {"query": prompts, "prompts": prompts})
+    assert (reply.status_code, max(seen)) == (200, 3)
+
+
+@pytest.mark.parametrize("max_running", [1, 2])
+def test_batches_that_hold_all_places_are_answered(limited_app, puzzle, max_running):
+    replies = together(limited_app(max_running=max_running), 2, "/v1/triage/batch", batch_of(5, puzzle))
+    assert [reply.json()["num_failed"] for reply in replies] == [0, 0]
+
+
+def test_running_problems_of_a_batch_are_told(limited_app, backend, puzzle, while_busy, monkeypatch):
+    seen = []
+    monkeypatch.setattr(NoMeter, "load", lambda self, *, num_running, num_waiting: seen.append(num_running))
+
+    async def ask(client):
+        return seen[-1]
+
+    assert while_busy(limited_app(), ask, "/v1/triage/batch", batch_of(4, puzzle), count=4) == (4, 200)
+    assert seen[-1] == 0
 
 
 def held_back(backend, app, posts, num_refused):

@@ -1,12 +1,14 @@
 """POST /v1/rerank in the shapes of Cohere, Jina and vLLM."""
 
 import asyncio
+import time
 
 import httpx
 import pytest
 
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
+from raydebm.serving.access import guard
 from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import AppArgs
@@ -129,3 +131,29 @@ def test_coheres_own_client(app, script):
 
     reply = asyncio.run(call())
     assert (reply.results[0].index, reply.results[0].relevance_score) == (1, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/rerank", {"query": "which?", "documents": ["good", "bad"]}),
+        ("/v1/score", {"text_1": "which?", "text_2": ["good", "bad"]}),
+        ("/get_reward", {"query": ["good", "bad"], "prompts": ["which?", "what?"]}),
+    ],
+)
+def test_the_time_before_the_route_counts_for_its_deadline(write_run, backend, client_of, monkeypatch, path, body):
+    class Late:
+        """The guard's clock: each request came an hour ago."""
+
+        @staticmethod
+        def perf_counter():
+            return time.perf_counter() - 3600
+
+    async def slow(texts):
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(backend, "score", slow)
+    monkeypatch.setattr(guard, "time", Late)
+    client = client_of(create_app(TriageService(load_bundle(AppArgs(run_dir=write_run())), backend)))
+    reply = client.post(path, body)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (504, "deadline_exceeded")

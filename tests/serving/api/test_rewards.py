@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import time
 
 import pytest
 
@@ -98,7 +99,7 @@ def rewards_of(bundle, backend):
     async def ask(count):
         names = [f"p{index}" for index in range(count)]
         request = RewardRequest(query=names, prompts=names)
-        return await get_rewards(TriageService(bundle, backend), request, RewardSettings(), request_id="r")
+        return await get_rewards(TriageService(bundle, backend), request, RewardSettings())
 
     return ask
 
@@ -122,7 +123,7 @@ def test_a_failure_ends_the_others(rewards_of, backend):
     cancelled = []
 
     async def score(texts):
-        if texts[0].prompt == "p0":
+        if texts[0].prompt == "p2":
             raise ServiceError("the scorer is away", 503, "unavailable")
         try:
             await asyncio.sleep(3600)
@@ -136,7 +137,41 @@ def test_a_failure_ends_the_others(rewards_of, backend):
         return sorted(cancelled)
 
     backend.score = score
-    assert asyncio.run(scene()) == ["p1", "p2"]
+    assert asyncio.run(scene()) == ["p0", "p1"]
+
+
+@pytest.mark.parametrize(("waited_s", "ended_s"), [(0.0, 2.5), (2.0, 0.5)])
+def test_all_prompts_have_one_deadline_together_from_their_arrival(
+    write_run, backend, run_virtually, monkeypatch, waited_s, ended_s
+):
+    async def slow(texts):
+        await asyncio.sleep(1)
+        return await type(backend).score(backend, texts)
+
+    monkeypatch.setattr(backend, "score", slow)
+    monkeypatch.setattr(time, "perf_counter", lambda: 100.0)
+    service = TriageService(load_bundle(AppArgs(run_dir=write_run(), max_deadline_s=2.5)), backend)
+    names = [f"p{index}" for index in range(3 * MAX_PARALLEL)]  # a second for each sixteen
+    request = RewardRequest(query=names, prompts=names)
+
+    async def work():
+        with pytest.raises(ServiceError, match=r"were not scored within 2.5 s") as caught:
+            await get_rewards(service, request, RewardSettings(), received=100.0 - waited_s)
+        return caught.value.status, caught.value.code, asyncio.get_running_loop().time()
+
+    assert run_virtually(work()) == (504, "deadline_exceeded", ended_s)
+
+
+def test_the_texts_of_all_prompts_are_limited_together(write_run, backend, client_of):
+    bundle = load_bundle(AppArgs(run_dir=write_run(), max_score_tokens=100))
+    limited = client_of(create_app(TriageService(bundle, backend)))
+    prompts = [str(index) * 30 for index in range(10)]  # 40 characters with each answer, 100 tokens in all
+    reply = limited.post("/get_reward", {"query": ["a" * 10] * 10, "prompts": prompts})
+    assert reply.status_code == 200
+    reply = limited.post("/get_reward", {"query": ["a" * 10] * 9 + ["a" * 14], "prompts": prompts})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (413, "too_many_tokens")
+    assert reply.json()["error"]["param"] == "query"
+    assert "about 101 tokens; at most 100" in reply.json()["error"]["message"]
 
 
 # ---- rewards by the posterior ---------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from raydebm.errors import ServiceError
 from raydebm.serving.api.headers import merged_overrides
 from raydebm.serving.api.model_ids import AUTO_ID, parse_model
 from raydebm.serving.api.schema.candidate_bodies import Usage, ViolationBody
-from raydebm.serving.api.schema.score_bodies import MAX_CANDIDATES_TO_SCORE, ScoreItem, ScoreRequest, ScoreResponse
+from raydebm.serving.api.schema.score_bodies import MAX_CANDIDATES_TO_SCORE, ScoreItem, ScoreRequest
 from raydebm.serving.api.scoring.score_items import get_scores, task_of_scores
 from raydebm.serving.core.request import AUTO
 from raydebm.serving.core.service import TriageService
@@ -90,14 +90,23 @@ class RerankResponse(BaseModel):
     versions: dict[str, str]
 
 
-async def rerank(service: TriageService, request: RerankRequest, *, request_id: str) -> RerankResponse:
+async def rerank(
+    service: TriageService, request: RerankRequest, *, request_id: str, received: float | None = None
+) -> RerankResponse:
     """Score the documents and sort them; equal scores keep the order of the request.
 
+    Args:
+        service: has the ensemble.
+        request: what to rank.
+        request_id: for the answer.
+        received: ``time.perf_counter()`` when it arrived; None: now.
+
     Raises:
-        ServiceError: unknown model, a text that is too long, or a part that does not work.
+        ServiceError: unknown model, a text that is too long, or a part that does not work; 504 when there is not enough
+            time for it.
     """
-    texts = [document if isinstance(document, str) else document.text for document in request.documents]
-    task, scored = await _scored(service, request, texts, request_id)
+    task, asked = _asked(service, request)
+    scored = await get_scores(service, asked, request_id=request_id, received=received)
     ranked = sorted(scored.data, key=_rank)[: request.top_n]
     return RerankResponse(
         id=f"rerank-{request_id}",
@@ -110,10 +119,9 @@ async def rerank(service: TriageService, request: RerankRequest, *, request_id: 
     )
 
 
-async def _scored(
-    service: TriageService, request: RerankRequest, texts: list[str], request_id: str
-) -> tuple[str | None, ScoreResponse]:
-    """The scores, and the task whose constraints count."""
+def _asked(service: TriageService, request: RerankRequest) -> tuple[str | None, ScoreRequest]:
+    """The task whose constraints count, and what is to be scored."""
+    texts = [document if isinstance(document, str) else document.text for document in request.documents]
     named, policy = (AUTO, None) if request.model is None else parse_model(service.bundle, request.model)
     changes = request.raydebm or RerankOverrides()
     own = Overrides.model_validate(changes.model_dump(by_alias=True, include={"lambda_"}, exclude_unset=True))
@@ -124,12 +132,11 @@ async def _scored(
         {"task": wanted, "problem": request.query, "candidates": texts, "lambda": lambda_}
     )
     try:
-        task = task_of_scores(service.bundle, asked)
+        return task_of_scores(service.bundle, asked), asked
     except ServiceError as error:
         if wanted != AUTO or error.code != "not_a_problem":
             raise
-        task, asked = None, ScoreRequest(text_1=request.query, text_2=texts)
-    return task, await get_scores(service, asked, request_id=request_id)
+        return None, ScoreRequest(text_1=request.query, text_2=texts)
 
 
 def _rank(score: ScoreItem) -> tuple[bool, float, float]:

@@ -4,19 +4,21 @@ The trainer's client sends the same three lists every time, so settings stand in
 ``http://host:8000/get_reward?task=support_reply&reward=log_odds&sigma_weight=0.5&floor=-10``.
 """
 
-import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from raydebm.decision.policy import Policy
 from raydebm.errors import ServiceError
+from raydebm.serving.access.places import RequestPlaces
 from raydebm.serving.api.schema.score_bodies import MAX_CANDIDATES_TO_SCORE, ScoreItem, ScoreRequest
-from raydebm.serving.api.scoring.score_items import get_scores, task_of_scores
-from raydebm.serving.core.faults import NO_ANSWER
+from raydebm.serving.api.scoring.score_items import scored_texts, task_of_scores
+from raydebm.serving.core.faults import NO_ANSWER, check_tokens
+from raydebm.serving.core.given import within_deadline
 from raydebm.serving.core.request import AUTO
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.fields import Finite, NotNegative, Text
@@ -25,7 +27,8 @@ FLOOR = -10.0
 MAX_LOG_ODDS = 10.0
 """Log-odds of a proven answer; those of a refuted one are minus this, and no estimate lies beyond."""
 MAX_PARALLEL = 16
-"""Prompts of one request that are scored at once: the scorer's and the checker's queues belong to everybody."""
+"""Prompts of one request that are scored at once, where there are places: the scorer's and the checker's queues belong
+to everybody."""
 
 
 class RewardSettings(BaseModel):
@@ -81,45 +84,73 @@ class _Scored:
 
 
 async def get_rewards(
-    service: TriageService, request: RewardRequest, settings: RewardSettings, *, request_id: str
+    service: TriageService,
+    request: RewardRequest,
+    settings: RewardSettings,
+    *,
+    received: float | None = None,
+    places: RequestPlaces | None = None,
 ) -> RewardResponse:
     """Rewards in the order of the queries. Responses to the same prompt are scored in one call.
 
+    Args:
+        service: has the ensemble.
+        request: what to score.
+        settings: of the URL.
+        received: ``time.perf_counter()`` when the request arrived; None: now.
+        places: in which prompts are worked on, each in one; None: there are enough.
+
     Raises:
         ServiceError: an unknown task, a prompt that the named task cannot read, a text that is too long, log-odds of
-            a task without a fitted posterior; 503 when a response could not be checked or scored.
+            a task without a fitted posterior; 413 for too many tokens in all texts together; 503 when a response could
+            not be checked or scored; 504 when there is not enough time for all of them.
     """
-    places: dict[str, list[int]] = {}
-    for index, prompt in enumerate(request.prompts):
-        places.setdefault(prompt, []).append(index)
-    groups = [
-        (prompt, indices, [request.query[index].removeprefix(prompt) for index in indices])
-        for prompt, indices in places.items()
-    ]
-    turns = asyncio.Semaphore(MAX_PARALLEL)
-
-    async def one(prompt: str, texts: list[str]) -> list[_Scored]:
-        async with turns:
-            return await _scored(service, prompt, texts, settings, request_id)
-
-    try:
-        async with asyncio.TaskGroup() as work:
-            tasks = [work.create_task(one(prompt, texts)) for prompt, _, texts in groups]
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from None  # it cancelled the others: without one reward there is no answer
-    items: dict[int, _Scored] = {}
-    for (_, indices, _), scored in zip(groups, tasks, strict=True):
-        items.update(zip(indices, scored.result(), strict=True))
-    in_order = [items[index] for index in range(len(request.query))]
+    groups = _groups(request)
+    num_chars = sum(len(group.prompt) + len(text) for group in groups for text in group.texts)
+    check_tokens(num_chars, service.bundle.max_score_tokens, "query")
+    work = _scored_groups(service, groups, settings, places or RequestPlaces())
+    in_order = await within_deadline(work, service.bundle.score_deadline_s(None), received=received)
     _check_given([scored.score for scored in in_order])
     return _response(service, in_order, settings)
 
 
-async def _scored(
-    service: TriageService, prompt: str, texts: list[str], settings: RewardSettings, request_id: str
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The responses of a request to one prompt."""
+
+    prompt: str
+    indices: list[int]
+    """Where they stand in the request."""
+    texts: list[str]
+
+
+def _groups(request: RewardRequest) -> list[_Group]:
+    by_prompt: dict[str, list[int]] = {}
+    for index, prompt in enumerate(request.prompts):
+        by_prompt.setdefault(prompt, []).append(index)
+    return [
+        _Group(prompt, indices, [request.query[index].removeprefix(prompt) for index in indices])
+        for prompt, indices in by_prompt.items()
+    ]
+
+
+async def _scored_groups(
+    service: TriageService, groups: Sequence[_Group], settings: RewardSettings, places: RequestPlaces
 ) -> list[_Scored]:
+    """The responses of all groups, in the order of the request. Raises the first error of any group."""
+    try:
+        scored = await places.run([partial(_scored, service, group, settings) for group in groups], MAX_PARALLEL)
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None  # it cancelled the others: without one reward there is no answer
+    items: dict[int, _Scored] = {}
+    for group, of_group in zip(groups, scored, strict=True):
+        items.update(zip(group.indices, of_group, strict=True))
+    return [items[index] for index in range(len(items))]
+
+
+async def _scored(service: TriageService, group: _Group, settings: RewardSettings) -> list[_Scored]:
     asked = ScoreRequest.model_validate(
-        {"task": settings.task, "problem": prompt, "candidates": texts, "lambda": settings.lambda_}
+        {"task": settings.task, "problem": group.prompt, "candidates": group.texts, "lambda": settings.lambda_}
     )
     wants_log_odds = settings.reward == "log_odds"
     try:
@@ -128,13 +159,13 @@ async def _scored(
         is_optional = settings.task in (None, AUTO) and not wants_log_odds
         if not is_optional or error.code not in ("not_a_problem", "missing_text"):
             raise
-        task, asked = service.bundle.tasks[0], ScoreRequest(text_1=prompt, text_2=texts)
+        task, asked = service.bundle.tasks[0], ScoreRequest(text_1=group.prompt, text_2=group.texts)
     policy = service.bundle.of(task).policies[task]
     if wants_log_odds and policy.posterior is None:
         message = f"task {task!r} has no fitted posterior, so there are no log-odds; run `raydebm calibrate` on its run"
         raise ServiceError(message, 400, "no_posterior", "reward")
-    response = await get_scores(service, asked, request_id=request_id)
-    return [_Scored(score, policy) for score in response.data]
+    _, scores = await scored_texts(service, asked)
+    return [_Scored(score, policy) for score in scores]
 
 
 def _check_given(scores: Sequence[ScoreItem]) -> None:

@@ -27,7 +27,9 @@ def scoring_routes(service: TriageService) -> APIRouter:
     )
     async def score(body: ScoreRequest, request: Request) -> ScoreResponse:
         """Energies of given candidates. `score` = -energy: higher is better."""
-        work = get_scores(service, body, request_id=request.state.request_id, received=request.state.received)
+        state = request.state
+        state.key_use.charge_problems(body.num_problems)
+        work = get_scores(service, body, request_id=state.request_id, received=state.received)
         return await while_connected(request, work)
 
     @router.post(
@@ -53,7 +55,9 @@ def scoring_routes(service: TriageService) -> APIRouter:
     @router.post("/rerank", response_model=RerankResponse, include_in_schema=False)
     async def rerank_route(body: RerankRequest, request: Request) -> RerankResponse:
         """Documents in the order of their `relevance_score`, which is -energy: higher is better, and no probability."""
-        return await while_connected(request, rerank(service, body, request_id=request.state.request_id))
+        state = request.state
+        work = rerank(service, body, request_id=state.request_id, received=state.received)
+        return await while_connected(request, work)
 
     @router.post(
         "/get_reward",
@@ -65,6 +69,9 @@ def scoring_routes(service: TriageService) -> APIRouter:
         body: RewardRequest, request: Request, settings: Annotated[RewardSettings, Query()]
     ) -> RewardResponse:
         """OpenRLHF's remote reward model: reward = -(mu + lambda E_constraint) - sigma_weight sigma, at least floor."""
-        return await while_connected(request, get_rewards(service, body, settings, request_id=request.state.request_id))
+        state = request.state
+        state.key_use.charge_problems(len(set(body.prompts)))
+        work = get_rewards(service, body, settings, received=state.received, places=state.places)
+        return await while_connected(request, work)
 
     return router

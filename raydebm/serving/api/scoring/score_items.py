@@ -20,6 +20,9 @@ from raydebm.serving.core.request import AUTO, read_problem
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.bundle import Bundle
 
+Scored = tuple[Bundle, list[ScoreItem]]
+"""The run that scored, and what it gave."""
+
 
 async def get_scores(
     service: TriageService, request: ScoreRequest, *, request_id: str, received: float | None = None
@@ -35,9 +38,8 @@ async def get_scores(
     Raises:
         ServiceError: the request is wrong, or a part does not work; 504 when there is not enough time for it.
     """
-    work = _score_pairs(service, request) if request.problem is None else _score_candidates(service, request)
     most_s = service.bundle.score_deadline_s(request.deadline_ms)
-    bundle, items = await within_deadline(work, most_s, received=received)
+    bundle, items = await within_deadline(scored_texts(service, request), most_s, received=received)
     tokens = sum(score.num_tokens or 0 for score in items)
     return ScoreResponse(
         id=f"score-{request_id}",
@@ -49,6 +51,15 @@ async def get_scores(
     )
 
 
+async def scored_texts(service: TriageService, request: ScoreRequest) -> Scored:
+    """The run that scored the texts, and what it gave, however long that takes.
+
+    Raises:
+        ServiceError: the request is wrong, or a part does not work.
+    """
+    return await (_score_pairs(service, request) if request.problem is None else _score_candidates(service, request))
+
+
 def task_of_scores(bundle: Bundle, request: ScoreRequest) -> str:
     """Name of the task whose constraints a request with a problem is checked against.
 
@@ -56,10 +67,6 @@ def task_of_scores(bundle: Bundle, request: ScoreRequest) -> str:
         ServiceError: no task can read it, or the text is too long.
     """
     return read_problem(bundle, request.task, given_problem(request.problem or "")).task.name
-
-
-Scored = tuple[Bundle, list[ScoreItem]]
-"""The run that scored, and what it gave."""
 
 
 async def _score_pairs(service: TriageService, request: ScoreRequest) -> Scored:

@@ -1,16 +1,17 @@
 """``POST /v1/triage/batch``: many problems in one request. One that cannot be answered fails alone."""
 
-import asyncio
 import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
 from raydebm.decision.sampling.deadline import Deadline, now_s
 from raydebm.errors import RaydebmError, ServiceError
+from raydebm.serving.access.places import RequestPlaces
 from raydebm.serving.access.request_limits import KeyUse
 from raydebm.serving.api.headers import merged_overrides
 from raydebm.serving.api.messages import read_conversation
@@ -34,7 +35,7 @@ class BatchRequest(Body):
     requests: list[dict[str, Any]] = Field(min_length=1, max_length=MAX_BATCH)
     """Each one a body of ``POST /v1/triage``."""
     max_parallel: int = Field(DEFAULT_PARALLEL, ge=1, le=MAX_PARALLEL)
-    """How many are worked on at once; they share the service with all other requests."""
+    """How many are worked on at once, where there are places: each takes one, as a request of its own would."""
 
 
 class BatchItem(BaseModel):
@@ -148,6 +149,7 @@ async def triage_batch(
     headers: Mapping[str, str],
     received: float | None = None,
     key_use: KeyUse | None = None,
+    places: RequestPlaces | None = None,
 ) -> BatchResponse:
     """Every request's own answer or error. Request ``i`` gets the id ``<request_id>-<i>``.
 
@@ -158,20 +160,14 @@ async def triage_batch(
         headers: hold for every request.
         received: ``time.perf_counter()`` when the batch arrived; None: now.
         key_use: of the key that asks, whose limits hold for each request; None: there are none.
+        places: in which the requests run, each in one; None: there are enough.
     """
     use, most_s = key_use or KeyUse(), service.bundle.max_deadline_s
     spent_s = 0.0 if received is None else time.perf_counter() - received
     deadline = None if most_s is None else Deadline.starting_now(1000 * most_s, spent_s=spent_s)
     shared = _Batch(service, request_id, headers, use, deadline)
-    places = asyncio.Semaphore(min(batch.max_parallel, use.max_open or batch.max_parallel))
-
-    async def one(index: int, body: Mapping[str, Any]) -> BatchItem:
-        async with places:
-            return await shared.item(index, body)
-
-    async with asyncio.TaskGroup() as group:  # whatever ends the batch ends all of it
-        tasks = [group.create_task(one(index, body)) for index, body in enumerate(batch.requests)]
-    data = [task.result() for task in tasks]
+    requests = [partial(shared.item, index, body) for index, body in enumerate(batch.requests)]
+    data = await (places or RequestPlaces()).run(requests, batch.max_parallel)  # whatever ends the batch ends all of it
     return BatchResponse(
         id=f"batch-{request_id}", data=data, num_failed=sum(answer.error is not None for answer in data)
     )

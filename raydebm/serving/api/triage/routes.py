@@ -55,6 +55,7 @@ def triage_routes(service: TriageService) -> APIRouter:
             headers=request.headers,
             received=state.received,
             key_use=state.key_use,
+            places=state.places,
         )
         return await while_connected(request, work)
 
