@@ -61,6 +61,8 @@ def recipe_for(backbone: Path, *, num_adapters: int = 5, training: dict[str, Any
         {"name": "a2", "rank": 4, "alpha": 8, "targets": ["Wqkv"]},
         {"name": "a3", "rank": 1, "alpha": 2, "targets": ["Wqkv"]},
         {"name": "a4", "rank": 2, "alpha": 4, "targets": ["Wqkv", "Wi"]},
+        {"name": "a5", "rank": 1, "alpha": 2, "targets": ["Wo"]},
+        {"name": "a6", "rank": 3, "alpha": 6, "targets": ["Wqkv"]},
     ]
     return parse_recipe(
         {

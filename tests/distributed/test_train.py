@@ -5,6 +5,7 @@ import importlib.util
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -84,12 +85,13 @@ def test_finished_adapters_are_not_trained_again(five, backbone):
 
 @pytest.fixture(scope="module")
 def retrained(five, backbone, tmp_path_factory):
-    """(summary, warnings) of the same training with another rank of a1, where TensorBoard's folder is a file."""
+    """(run directory, summary, warnings) of the same training with another rank of a1, and with a5 and a6 added, where
+    TensorBoard's folder is a file."""
     folder = tmp_path_factory.mktemp("retrained") / "run"
     shutil.copytree(five[0], folder, ignore=shutil.ignore_patterns("tensorboard"))
     (folder / "tensorboard").write_text("a file where the folder should be")
     trackers = ["tensorboard"] if importlib.util.find_spec("tensorboard") else []
-    recipe = recipe_for(backbone, training={"report_to": trackers})
+    recipe = recipe_for(backbone, num_adapters=7, training={"report_to": trackers})
     changed = recipe.scorer.adapters[1].model_copy(update={"rank": 3})
     adapters = tuple(changed if adapter.name == "a1" else adapter for adapter in recipe.scorer.adapters)
     scorer = recipe.scorer.model_copy(update={"adapters": adapters})
@@ -99,21 +101,35 @@ def retrained(five, backbone, tmp_path_factory):
     logging.getLogger("raydebm").addHandler(listener)
     summary = train(recipe.model_copy(update={"scorer": scorer}), folder)
     logging.getLogger("raydebm").removeHandler(listener)
-    return summary, "\n".join(warnings)
+    return folder, summary, "\n".join(warnings)
 
 
-def test_only_the_adapter_whose_settings_changed_is_trained_again(retrained):
-    summary, warnings = retrained
+def test_only_the_adapter_whose_settings_changed_is_trained_again_and_those_that_were_added(retrained):
+    _, summary, warnings = retrained
 
-    assert {adapter.name: adapter.reused for adapter in summary.adapters} == {
-        "a0": True, "a1": False, "a2": True, "a3": True, "a4": True,
+    assert {name: adapter["reused"] for name, adapter in summary.facts()["adapters"].items()} == {
+        "a0": True, "a1": False, "a2": True, "a3": True, "a4": True, "a5": False, "a6": False,
     }  # fmt: skip
-    assert "adapter a1 was trained from other data or settings" in warnings
+    assert re.findall(r"adapter (\w+) was trained from other data or settings", warnings) == ["a1"]
+
+
+def test_adapters_that_are_added_leave_the_weights_of_the_others_as_they_are(five, retrained):
+    before, after = five[0] / "scorer", retrained[0] / "scorer"
+    files = ("adapter_model.safetensors", "head.safetensors", "training.json")
+
+    same = {
+        name: all((before / name / file).read_bytes() == (after / name / file).read_bytes() for file in files)
+        for name in ADAPTERS
+    }
+    assert same == {"a0": True, "a1": False, "a2": True, "a3": True, "a4": True}
+    assert [member["name"] for member in json.loads((after / "ensemble.json").read_text())["members"]] == [
+        *ADAPTERS, "a5", "a6",
+    ]  # fmt: skip
 
 
 def test_a_tracker_that_cannot_write_does_not_stop_a_training(retrained):
     pytest.importorskip("tensorboard")
-    summary, warnings = retrained
+    _, summary, warnings = retrained
 
     assert summary.adapters[1].num_epochs == 2
     assert "tracker tensorboard failed and gets nothing more of this training" in warnings
