@@ -13,6 +13,7 @@ RaydebmError
 ├── ScoringError         the scorer produced something that is not an energy (NaN, wrong shape)
 ├── CheckpointError      a checkpoint is missing, torn, or mixes incompatible parts
 ├── TrainingError        one or more adapters could not be trained; the finished ones are kept
+│   └── StorageError     a disk takes nothing more of a training: full, read-only, another user's
 ├── ResourceError        Ray, a port or the cluster cannot give what the recipe asks for
 └── ServiceError         a request to the service cannot be answered
 
@@ -103,9 +104,17 @@ class TrainingError(RaydebmError):
         self.failed, self.finished = failed, finished
 
     def __str__(self) -> str:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(self.failed.items()))
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in sorted(self.failed.items()):
+            by_reason.setdefault(reason, []).append(name)
+        reasons = "; ".join(f"{', '.join(failed)}: {reason}" for reason, failed in by_reason.items())
         names = ", ".join(self.finished) or "none"
         return f"training failed for {reasons}. Finished adapters kept: {names}. Run the same command again to resume"
+
+
+class StorageError(TrainingError):
+    """A disk takes nothing more of a training: it is full, read-only or another user's. What it refuses to one adapter
+    it refuses to all."""
 
 
 class ResourceError(RaydebmError):

@@ -20,6 +20,7 @@ EXAMPLES = [
     errors.ScoringError("NaN"),
     errors.CheckpointError("torn"),
     errors.TrainingError({"a2": "out of memory"}, ("a0", "a1")),
+    errors.StorageError({"a2": "the disk is full"}, ()),
     errors.ResourceError("port in use"),
     errors.ServiceError("no text"),
 ]
@@ -68,6 +69,12 @@ def test_training_error_says_what_failed_and_what_is_kept():
     assert "a2: out of memory" in text
     assert "a0, a1" in text
     assert "resume" in text
+
+
+def test_a_reason_that_several_adapters_share_is_said_once():
+    text = str(errors.TrainingError({"a2": "the disk is full", "a0": "the disk is full", "a1": "diverged"}, ()))
+
+    assert "failed for a0, a2: the disk is full; a1: diverged." in text
 
 
 def test_the_tree_in_the_docstring_names_every_error():

@@ -26,6 +26,7 @@ from raydebm.distributed.placement import WorkerShare
 from raydebm.distributed.session import get_or_raise
 from raydebm.distributed.train_worker import Refusal, train_loop
 from raydebm.errors import last_line
+from raydebm.scorer.training.refused_writes import with_remedy
 from raydebm.scorer.training.training_job import PROGRESS, TrainingJob
 
 LOG = logging.getLogger(__name__)
@@ -161,6 +162,8 @@ def _fit_slot(slot: Sequence[TrainingJob], context: SlotContext, given_up: threa
         failed[refusal.adapter] = refusal.reason
         LOG.error("adapter %s failed for good: %s", refusal.adapter, refusal.reason)
         waiting = [job for job in waiting if job.adapter.name != refusal.adapter and not context.is_complete(job)]
+        if refusal.refuses_all:
+            return failed | {job.adapter.name: refusal.reason for job in waiting}
     return failed
 
 
@@ -201,4 +204,4 @@ def _fit(jobs: Sequence[TrainingJob], context: SlotContext) -> Refusal | None:
 
 
 def _in_words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {last_line(str(error)) or 'no message'}"
+    return with_remedy(f"{type(error).__name__}: {last_line(str(error)) or 'no message'}")

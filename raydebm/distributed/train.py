@@ -103,7 +103,7 @@ def train_ensemble(
             that does not fit its backbone.
         ConfigError: the package of a tracker in ``training.report_to`` is missing.
         ResourceError: no node of the cluster can hold one worker.
-        TrainingError: some adapters failed for good; the others are complete on disk, and a rerun trains the rest.
+        TrainingError: some adapters failed, or a disk is full; the others are complete, and a rerun trains the rest.
     """
     started = time.monotonic()
     check_trackers(recipe.training.report_to)

@@ -9,7 +9,8 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,12 @@ import ray.train
 from raydebm import __version__
 from raydebm.config import Recipe
 from raydebm.distributed.placement import gpu_share
-from raydebm.errors import CheckpointError, RaydebmError, TrainingError
+from raydebm.errors import CheckpointError, RaydebmError, StorageError, TrainingError
 from raydebm.pairs import TrainingGroup, bag
 from raydebm.run.addresses import local_copy
 from raydebm.run.ensemble_file import ENSEMBLE_FILE
-from raydebm.scorer.training.training_job import DONE_FILE, TrainingJob
+from raydebm.scorer.training.refused_writes import is_refused, writing_to
+from raydebm.scorer.training.training_job import DONE_FILE, StoredEpoch, TrainingJob
 from raydebm.tasks import task_of
 
 LOG = logging.getLogger(__name__)
@@ -59,14 +61,23 @@ def size_mib(weights: Mapping[str, Any]) -> float:
 
 @ray.remote(num_cpus=0.1)
 def assemble(jobs: Sequence[TrainingJob]) -> None:
-    """Assemble the adapters' folders into an ensemble (see ``scorer.checkpoint``)."""
+    """Assemble the adapters' folders into an ensemble (see ``scorer.checkpoint``).
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    _write_ensemble(jobs)
+
+
+def _write_ensemble(jobs: Sequence[TrainingJob]) -> None:
     from raydebm.scorer.checkpoint import CARD_FILE, write_ensemble
 
     first = jobs[0]
     recipe = first.recipe
     meta = {"recipe": recipe.name, "task": recipe.task.name, "seed": recipe.training_seed, "raydebm": __version__}
-    with local_copy(first.run.uri(first.stage)) as folder:
-        write_ensemble(folder, {job.adapter.name: folder / job.adapter.name for job in jobs}, meta)
+    names = tuple(job.adapter.name for job in jobs)
+    with writing_to(_folder(first), part="the ensemble", finished=names), local_copy(_folder(first)) as folder:
+        write_ensemble(folder, {name: folder / name for name in names}, meta)
         if not first.run.is_local:
             for file in (CARD_FILE, ENSEMBLE_FILE):
                 first.run.write_bytes((folder / file).read_bytes(), first.stage, file)
@@ -78,13 +89,15 @@ class Refusal:
 
     adapter: str
     reason: str
+    refuses_all: bool = False
+    """The slot's other adapters would meet the same: a full disk."""
 
 
 def train_loop(config: Mapping[str, Any]) -> Refusal | None:
     """Train a slot's adapters in turn, those that are complete left out; ends with the first that is refused.
 
-    An error of our own would come again on a new worker, so it is returned and not raised: restarts are for workers
-    that die.
+    An error of our own, and what a disk refuses, would come again on a new worker, so it is returned and not raised:
+    restarts are for workers that die.
     """
     jobs: Sequence[TrainingJob] = config["jobs"]
     job = jobs[0]
@@ -97,7 +110,8 @@ def train_loop(config: Mapping[str, Any]) -> Refusal | None:
             if not job.is_complete(loaded.backbone.fingerprint):
                 _train(job, loaded)
     except TrainingError as error:
-        return Refusal(adapter=job.adapter.name, reason="; ".join(error.failed.values()))
+        reason = "; ".join(error.failed.values())
+        return Refusal(adapter=job.adapter.name, reason=reason, refuses_all=isinstance(error, StorageError))
     except RaydebmError as error:
         return Refusal(adapter=job.adapter.name, reason=f"{type(error).__name__}: {error}")
     return None
@@ -129,31 +143,46 @@ def _load(job: TrainingJob, inputs: Sequence[Any]) -> _Loaded:
 
 
 def _train(job: TrainingJob, loaded: _Loaded) -> None:
-    job.record_start(os.getpid())
-    with tempfile.TemporaryDirectory(prefix=f"raydebm-{job.adapter.name}-") as folder:
+    name = job.adapter.name
+    with writing_to(_folder(job), part=name):
+        job.record_start(os.getpid())
+    with (
+        writing_to(f"{tempfile.gettempdir()} (TMPDIR)", part=name),
+        tempfile.TemporaryDirectory(prefix=f"raydebm-{name}-") as folder,
+    ):
         record = _run_epochs(job, loaded, out_dir=Path(folder))
-        best = record.best
-        facts = {
-            "plan": job.plan,
-            "backbone_fingerprint": loaded.backbone.fingerprint,
-            "summary": {
-                "num_epochs": len(record.epochs),
-                "best_epoch": record.best_epoch,
-                "train_loss": best.train_loss,
-                "validation_loss": best.validation_loss,
-                "validation_accuracy": best.validation_accuracy,
-                "seconds": round(sum(epoch.seconds for epoch in record.epochs), 2),
-                "restarts": job.num_starts() - 1,
-                "gpu": _gpu(),
-                "mapped_mib": loaded.mapped_mib,
-            },
-        }
-        (Path(folder) / DONE_FILE).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-        job.run.publish(Path(folder), job.stage, job.adapter.name, last=DONE_FILE)
+        facts = json.dumps(_facts(job, loaded, record), indent=2) + "\n"
+        (Path(folder) / DONE_FILE).write_text(facts, encoding="utf-8")
+        with writing_to(_folder(job), part=name):
+            job.run.publish(Path(folder), job.stage, name, last=DONE_FILE)
+
+
+def _facts(job: TrainingJob, loaded: _Loaded, record: Any) -> dict[str, Any]:
+    """What the adapter was trained from, and how that went."""
+    best = record.best
+    return {
+        "plan": job.plan,
+        "backbone_fingerprint": loaded.backbone.fingerprint,
+        "summary": {
+            "num_epochs": len(record.epochs),
+            "best_epoch": record.best_epoch,
+            "train_loss": best.train_loss,
+            "validation_loss": best.validation_loss,
+            "validation_accuracy": best.validation_accuracy,
+            "seconds": round(sum(epoch.seconds for epoch in record.epochs), 2),
+            "restarts": job.num_starts() - 1,
+            "gpu": _gpu(),
+            "mapped_mib": loaded.mapped_mib,
+        },
+    }
+
+
+def _folder(job: TrainingJob) -> str:
+    return job.run.uri(job.stage)
 
 
 def _run_epochs(job: TrainingJob, loaded: _Loaded, *, out_dir: Path) -> Any:
-    """Train in this adapter's bag, going on after its last stored epoch where there is one."""
+    """Train in this adapter's bag, going on after its last stored epoch that can be read, if there is one."""
     from raydebm.scorer.training.adapter import train_adapter
     from raydebm.scorer.training.adapter_data import AdapterData
     from raydebm.scorer.training.settings import TrainingSettings
@@ -164,13 +193,8 @@ def _run_epochs(job: TrainingJob, loaded: _Loaded, *, out_dir: Path) -> Any:
     bagged = set(bag(ids, bag_frac=recipe.pairs.bag_frac, seed=recipe.training_seed, adapter=name))
 
     def report(epoch: Any) -> None:
-        metrics = epoch.metrics.model_dump()
-        job.record_epoch(metrics["epoch"], {"metrics": metrics, "is_last": epoch.is_last, "pid": os.getpid()})
-        checkpoint = ray.train.Checkpoint.from_directory(str(epoch.checkpoint))
-        ray.train.report(metrics | {"adapter": name}, checkpoint=checkpoint)
-        stored = ray.train.get_checkpoint()  # where Ray Train put it, which is certain only now
-        if stored is not None:
-            job.record_checkpoint(metrics["epoch"], stored.path)
+        with writing_to(_folder(job), part=name):
+            _store(job, epoch)
 
     def run(resume_from: Path | None) -> Any:
         return train_adapter(
@@ -187,15 +211,51 @@ def _run_epochs(job: TrainingJob, loaded: _Loaded, *, out_dir: Path) -> Any:
             resume_from=resume_from,
         ).record
 
-    address = job.checkpoint()
-    if address is None:
-        return run(None)
-    with local_copy(address) as folder:
+    return _resumed(job, run)
+
+
+def _store(job: TrainingJob, epoch: Any) -> None:
+    """Report an epoch to Ray Train, which stores its checkpoint, and to the driver."""
+    metrics = epoch.metrics.model_dump()
+    job.record_epoch(metrics["epoch"], {"metrics": metrics, "is_last": epoch.is_last, "pid": os.getpid()})
+    checkpoint = ray.train.Checkpoint.from_directory(str(epoch.checkpoint))
+    ray.train.report(metrics | {"adapter": job.adapter.name}, checkpoint=checkpoint)
+    stored = ray.train.get_checkpoint()  # where Ray Train put it, which is certain only now
+    if stored is not None:
+        job.record_checkpoint(metrics["epoch"], stored.path)
+
+
+def _resumed(job: TrainingJob, run: Callable[[Path | None], Any]) -> Any:
+    """What ``run`` makes of the newest stored epoch that can be read, or else of None."""
+    stored = job.checkpoints()
+    while stored:
+        newest = stored.pop(0)
         try:
-            return run(folder)
+            with _copied(newest) as folder:
+                return run(folder)
         except CheckpointError as error:
-            LOG.warning("adapter %s: cannot go on from its last epoch, starting again: %s", name, error)
+            remedy = f"going back to epoch {stored[0].epoch}" if stored else "starting again"
+            LOG.warning(
+                "adapter %s: cannot go on after epoch %d, %s: %s", job.adapter.name, newest.epoch, remedy, error
+            )
     return run(None)
+
+
+@contextmanager
+def _copied(stored: StoredEpoch) -> Iterator[Path]:
+    """The checkpoint's folder on this machine.
+
+    Raises:
+        CheckpointError: it cannot be copied here.
+    """
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(local_copy(stored.address))
+        except OSError as error:
+            if is_refused(error):  # by the disk that takes the copy
+                raise
+            raise CheckpointError(f"{stored.address} cannot be read: {error}") from error
+        yield folder
 
 
 def _gpu() -> str | None:

@@ -13,6 +13,7 @@ No pickle: a checkpoint is data, and loading one runs no code.
 """
 
 import json
+import os
 import platform
 import re
 import shutil
@@ -66,6 +67,8 @@ class StoredAdapter:
     head: Mapping[str, Tensor]
 
 
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+"""The system's number of an error, which safetensors hands on in its message alone."""
 RecordType = TypeVar("RecordType", bound=Record)
 
 
@@ -222,8 +225,19 @@ def read_record(file: Path, kind: type[RecordType]) -> RecordType:
 
 
 def save_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors from any device as safetensors; ``load_tensors`` reads them."""
-    save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, file)
+    """Write tensors from any device as safetensors; ``load_tensors`` reads them.
+
+    Raises:
+        OSError: they cannot be written, as by Python's own functions.
+    """
+    try:
+        save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, file)
+    except SafetensorError as error:
+        number = _OS_ERROR.search(str(error))
+        if number is None:
+            raise
+        code = int(number[1])
+        raise OSError(code, os.strerror(code), str(file)) from error
 
 
 def load_tensors(file: Path) -> dict[str, Tensor]:

@@ -56,9 +56,13 @@ def test_the_jobs_of_one_backbone_stand_together(tmp_path):
     assert [job.adapter.name for job in by_backbone(jobs)] == ["a0", "a2", "a3", "a1"]
 
 
+def stored_of(job):
+    return [(stored.epoch, stored.address) for stored in job.checkpoints()]
+
+
 class Runs:
     """Ray Train runs by script: each run starts adapters in turn, "+" completes one, "x" loses a worker in it, "!"
-    refuses it. The run ends at its (restarts + 1)th lost worker, as Ray Train's does."""
+    refuses it, "d" finds the disk full. The run ends at its (restarts + 1)th lost worker, as Ray Train's does."""
 
     def __init__(self, script: dict[str, str]) -> None:
         self._script = {name: list(steps) for name, steps in script.items()}
@@ -71,8 +75,8 @@ class Runs:
             while not job.is_complete(WEIGHTS):
                 job.record_start(1)
                 step = self._script[job.adapter.name].pop(0)
-                if step == "!":
-                    return Refusal(adapter=job.adapter.name, reason="diverged")
+                if step in "!d":
+                    return Refusal(adapter=job.adapter.name, reason="diverged", refuses_all=step == "d")
                 if step == "x":
                     num_lost += 1
                     if num_lost > job.max_restarts:
@@ -91,6 +95,7 @@ class Runs:
         pytest.param({"a0": "+", "a1": "xx", "a2": "+"}, {"a1"}, ["a0 a1 a2", "a2"], id="one dies too often"),
         pytest.param({"a0": "!", "a1": "+", "a2": "+"}, {"a0"}, ["a0 a1 a2", "a1 a2"], id="one is refused"),
         pytest.param({"a0": "!", "a1": "xx", "a2": "!"}, {"a0", "a1", "a2"}, ["a0 a1 a2", "a1 a2", "a2"], id="all"),
+        pytest.param({"a0": "+", "a1": "d", "a2": ""}, {"a1", "a2"}, ["a0 a1 a2"], id="the disk is full"),
     ],
 )
 def test_an_adapter_that_fails_does_not_take_its_slots_others_along(tmp_path, monkeypatch, script, failed, runs):
@@ -118,13 +123,43 @@ def test_a_worker_that_dies_before_it_begins_is_not_started_for_ever(tmp_path, m
     assert outcome == dict.fromkeys(["a0", "a1"], "RuntimeError: no memory to import torch")
 
 
+def test_a_disk_that_ray_train_itself_cannot_write_to_is_told_with_the_remedy(tmp_path, monkeypatch):
+    refused = "OSError: [Errno 30] Cannot create directory '/runs/r'. Detail: [errno 30] Read-only file system"
+
+    def cannot_begin(jobs, context):
+        raise ray.exceptions.RayError(f"The actor died:\n{refused}")
+
+    monkeypatch.setattr(slots, "_fit", cannot_begin)
+
+    outcome = slots._fit_slot(jobs_of(tmp_path, 1), context_of(tmp_path), threading.Event())
+
+    assert outcome == {"a0": f"RayError: {refused}; make it writable; finished epochs are kept"}
+
+
 def test_a_job_finds_its_own_last_epoch_among_those_of_its_slot(tmp_path):
     first, second = jobs_of(tmp_path, 2)
     first.record_checkpoint(1, "/somewhere/slot-1/checkpoint-1")
     second.record_checkpoint(1, "/somewhere/slot-1/checkpoint-2/")
 
-    assert first.checkpoint() == f"{tmp_path}/scorer/progress/slot-1/checkpoint-1"
-    assert second.checkpoint() == f"{tmp_path}/scorer/progress/slot-1/checkpoint-2"
+    assert stored_of(first) == [(1, f"{tmp_path}/scorer/progress/slot-1/checkpoint-1")]
+    assert stored_of(second) == [(1, f"{tmp_path}/scorer/progress/slot-1/checkpoint-2")]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "expected"),
+    [
+        pytest.param([], [], id="none"),
+        pytest.param([1, 2, 3], [(3, "2"), (2, "1")], id="the last two, the newest first"),
+        pytest.param([1, 2, 2], [(2, "2"), (1, "0")], id="one made again takes its own place"),
+        pytest.param([1, 2, 1], [(1, "2")], id="later ones go"),
+    ],
+)
+def test_a_job_knows_its_last_two_stored_epochs(tmp_path, recorded, expected):
+    (job,) = jobs_of(tmp_path, 1)
+    for place, epoch in enumerate(recorded):
+        job.record_checkpoint(epoch, f"/somewhere/slot-1/{place}")
+
+    assert stored_of(job) == [(epoch, f"{tmp_path}/scorer/progress/slot-1/{place}") for epoch, place in expected]
 
 
 @pytest.mark.parametrize(

@@ -183,9 +183,20 @@ def killed(local_ray, backbone, tmp_path_factory):
             on_epoch=lambda name, facts: epochs[name].append((facts["metrics"]["seconds"], facts["pid"])),
         )
     was_complete = (folder / "scorer" / "ensemble.json").exists()
+    torn = shutil.copytree(folder, tmp_path_factory.mktemp("torn") / "run")
+    (note,) = torn.glob("scorer/progress/a1-*.epochs/checkpoint.json")
+    place = json.loads(note.read_text())
+    os.truncate(torn / "scorer" / "progress" / place["run"] / place["checkpoint"] / "member.safetensors", 100)
     again = train(recipe, folder)
+    train(recipe, torn)
     return SimpleNamespace(
-        folder=folder, pids=killer.killed, epochs=epochs, error=raised.value, was_complete=was_complete, again=again
+        folder=folder,
+        torn=torn,
+        pids=killer.killed,
+        epochs=epochs,
+        error=raised.value,
+        was_complete=was_complete,
+        again=again,
     )
 
 
@@ -212,6 +223,17 @@ def test_a_rerun_trains_only_what_failed(killed):
         (True, 0, 3), (False, 2, 3), (True, 0, 3),
     ]  # fmt: skip
     assert (killed.folder / "scorer" / "ensemble.json").exists()
+
+
+def test_a_torn_epoch_costs_this_epoch_and_those_before_it_are_not_trained_again(killed):
+    folder = killed.torn / "scorer" / "a1"
+    seconds = [epoch["seconds"] for epoch in json.loads((folder / "training.json").read_text())["epochs"]]
+    first, second = (seconds for seconds, _ in killed.epochs["a1"])
+
+    assert seconds[0] == first
+    assert seconds[1] != second
+    for file in ("adapter_model.safetensors", "head.safetensors"):
+        assert (folder / file).read_bytes() == (killed.folder / "scorer" / "a1" / file).read_bytes()
 
 
 def test_a_diverging_adapter_fails_once_and_says_what_to_try(backbone, tmp_path):

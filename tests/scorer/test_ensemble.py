@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from raydebm.config import PAPER_ADAPTERS
 from raydebm.errors import CheckpointError, ScoringError
-from raydebm.scorer.checkpoint import read_ensemble
+from raydebm.scorer.checkpoint import read_ensemble, save_tensors
 from raydebm.scorer.ensemble import EnsembleScorer, MemberReader, _threads, write_ensemble
 from raydebm.scorer.model.backbone import frozen_weights, load_backbone
 from raydebm.scorer.model.batching import TextEncoder, pad
@@ -151,6 +151,12 @@ def test_a_torn_part_is_named(damaged, file):
     (damaged / file).write_bytes((damaged / file).read_bytes()[:40])
     with pytest.raises(CheckpointError, match=file.replace(".", r"\.")):
         EnsembleScorer.load(damaged)
+
+
+def test_weights_that_cannot_be_written_are_an_error_of_the_system(tmp_path):
+    """As Python's own, with its number: a folder where the file should be."""
+    with pytest.raises(IsADirectoryError):
+        save_tensors(tmp_path, {"weight": torch.zeros(3)})
 
 
 def change_record(folder, **fields):

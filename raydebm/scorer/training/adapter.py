@@ -25,13 +25,7 @@ from torch import Tensor
 from raydebm.config import AdapterConfig
 from raydebm.errors import CheckpointError, PoolError, ScoringError, TrainingError, in_one_line
 from raydebm.identity import content_id, seed_for
-from raydebm.scorer.checkpoint import (
-    load_tensors,
-    read_record,
-    save_tensors,
-    versions,
-    write_adapter,
-)
+from raydebm.scorer.checkpoint import load_tensors, read_record, save_tensors, versions, write_adapter
 from raydebm.scorer.checkpoint_records import AdapterRecord, EpochMetrics, Record
 from raydebm.scorer.model.backbone import Backbone
 from raydebm.scorer.model.batching import MicroBatch, TextEncoder, micro_batches
@@ -109,6 +103,7 @@ def train_adapter(
         PoolError: there is nothing to train on.
         TrainingError: the loss became NaN or infinite, or a GPU's memory is full. The message names adapter and epoch.
         CheckpointError: ``resume_from`` is torn or was made with other data or settings.
+        OSError: ``out_dir`` cannot be written.
     """
     if not data.train:
         raise PoolError(f"adapter {adapter.name!r}: nothing to train on; sample more candidates per problem")

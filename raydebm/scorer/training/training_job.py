@@ -1,5 +1,6 @@
 """One adapter's training: what its worker is told, and where its progress and its end stand on disk."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,17 @@ STARTS = "starts.json"
 CHECKPOINT = "checkpoint.json"
 PROGRESS = "progress"
 """Folder of resumable epochs; removed when the ensemble is complete."""
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredEpoch:
+    """An epoch from which a training can go on."""
+
+    epoch: int
+    """Counts from 1."""
+    address: str
+    """The folder of its checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +74,25 @@ class TrainingJob:
         return self._read(f"{epoch:04d}.json")
 
     def record_checkpoint(self, epoch: int, path: str) -> None:
-        """Note where the epoch is stored: ``path`` ends in the Ray Train run's folder and the checkpoint's."""
-        run, checkpoint = path.rstrip("/").split("/")[-2:]
-        self._write({"epoch": epoch, "run": run, "checkpoint": checkpoint}, CHECKPOINT)
+        """Note where the epoch is stored, and keep the note of one before it: Ray Train stores the last two.
 
-    def checkpoint(self) -> str | None:
-        """Address of the last stored epoch; None before the first."""
-        place = self._read(CHECKPOINT)
-        return None if place is None else self.run.uri(self.stage, PROGRESS, place["run"], place["checkpoint"])
+        Args:
+            epoch: counts from 1; notes of this epoch and of later ones go, because a training that makes the epoch
+                again could not read them.
+            path: ends in the Ray Train run's folder and the checkpoint's.
+        """
+        run, checkpoint = path.rstrip("/").split("/")[-2:]
+        before = next((place for place in self._places() if place["epoch"] < epoch), None)
+        self._write({"epoch": epoch, "run": run, "checkpoint": checkpoint, "before": before}, CHECKPOINT)
+
+    def checkpoints(self) -> list[StoredEpoch]:
+        """The last two stored epochs, the newest first; fewer where fewer were stored."""
+        return [
+            StoredEpoch(
+                epoch=place["epoch"], address=self.run.uri(self.stage, PROGRESS, place["run"], place["checkpoint"])
+            )
+            for place in self._places()
+        ]
 
     def finished(self) -> dict[str, Any] | None:
         """What the adapter's folder says it was trained from, whatever that was; None while it is not complete."""
@@ -83,15 +106,30 @@ class TrainingJob:
         done = self.finished()
         return done is not None and (done["plan"], done["backbone_fingerprint"]) == (self.plan, backbone_fingerprint)
 
+    def _places(self) -> list[dict[str, Any]]:
+        try:
+            newest = self._read(CHECKPOINT)
+        except ValueError as error:
+            note = self.run.uri(*self._parts(CHECKPOINT))
+            LOG.warning("adapter %s: %s cannot be read, starting again: %s", self.adapter.name, note, error)
+            newest = None
+        if newest is None:
+            return []
+        before = newest.pop("before", None)
+        return [newest] if before is None else [newest, before]
+
     def _pids(self) -> list[int]:
         pids: list[int] = (self._read(STARTS) or {"pids": []})["pids"]
         return pids
 
+    def _parts(self, file: str) -> tuple[str, ...]:
+        return (self.stage, PROGRESS, f"{self.name}.epochs", file)
+
     def _write(self, facts: Mapping[str, Any], file: str) -> None:
-        self.run.write_json(dict(facts), self.stage, PROGRESS, f"{self.name}.epochs", file)
+        self.run.write_json(dict(facts), *self._parts(file))
 
     def _read(self, file: str) -> dict[str, Any] | None:
-        parts = (self.stage, PROGRESS, f"{self.name}.epochs", file)
+        parts = self._parts(file)
         if not self.run.exists(*parts):
             return None
         facts: dict[str, Any] = self.run.read_json(*parts)
