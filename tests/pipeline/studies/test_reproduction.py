@@ -123,6 +123,16 @@ def test_confounding_has_probes_and_an_ablation(finished):
     assert address.endswith("confounding/report.html")
 
 
+def test_a_reproduction_with_confounding_has_the_probes_and_the_ablation_of_its_scorers(finished, report, tmp_path):
+    pipeline, _, _ = finished
+    without, _, _ = report
+
+    with_all, _ = reproduce([pipeline], run=RunDir(str(tmp_path)), with_confounding=True)
+
+    titles = [{table.title for table in each.sections[0].tables} for each in (with_all, without)]
+    assert titles[0] - titles[1] == {"Style ablation", "Linear probes of the features"}
+
+
 @pytest.fixture
 def rewriter():
     """An OpenAI-compatible endpoint that gives the solution back under a heading, and counts what it is asked."""
