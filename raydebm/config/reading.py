@@ -94,8 +94,8 @@ def _settled(tree: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any
     sections, task = overridden.get(BY_TASK, {}), overridden.get("task")
     if not isinstance(sections, dict) or not all(isinstance(section, dict) for section in sections.values()):
         raise ConfigError(
-            f"{BY_TASK} must map names of tasks to sections, such as "
-            f"{{knights_knaves: {{triage: {{theta_sigma: 0.5}}}}}}, got {sections!r}"
+            f"{BY_TASK} must map names of tasks to sections, such as {{<task>: {{triage: {{theta_sigma: 0.5}}}}}}, got "
+            f"{sections!r}"
         )
     name = str(task.get("name")) if isinstance(task, dict) else ""
     changes = sections.get(name, {})
