@@ -128,6 +128,8 @@ async def _sample(
         count = policy.num_regenerate
         lost = f"; pass {pass_index} could not be drawn ({error}), {so}"
         return _SampledPass(num_requested=count, num_failed=count, lost=lost)
+    if pass_index > 1 and not candidates:
+        return _SampledPass(lost=f"; pass {pass_index} gave no candidate, {so}")
     num_failed = sum(scored.candidate.text is None for scored in candidates)
     stop = None if waves is None else waves.stop(candidates)
     num_cancelled = 0 if stop is None else stop.num_cancelled

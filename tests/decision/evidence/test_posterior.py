@@ -192,8 +192,8 @@ def test_a_pool_without_energies_equals_one_where_energies_carry_no_weight(pool)
 
 @given(pool=pools(members=2), data=st.data())
 def test_a_duplicate_gains_at_most_a_vote_in_log_odds_against_every_other_answer(pool, data):
-    """Under the prior (votes 1, authors and skill 1/2): log((n + 1) / n) for the vote, and what is left of its author's
-    one voice. A thousand copies therefore gain no more than one more author would."""
+    """Under the prior (votes 1, authors and skill 1/2): log((n + copies) / n) for the vote, and of its author's one
+    voice what the answer did not have and what the other answer had. A thousand copies therefore move one author."""
     candidates = [candidate for candidate in pool if candidate.report.vote_key is not None]
     assume(len({candidate.report.vote_key for candidate in candidates}) > 1)
     copied = data.draw(st.sampled_from(candidates))
@@ -214,10 +214,13 @@ def test_a_duplicate_gains_at_most_a_vote_in_log_odds_against_every_other_answer
     skill = posterior.reference.author(copied.candidate.generator).skill
     voice = max(0.5 + 0.5 * skill, 0.0)
 
+    own = [each.report.vote_key for each in candidates if each.candidate.generator == copied.candidate.generator]
+
     for other in before:
         if other != key:
             gained = math.log(after[key] / after[other]) - math.log(before[key] / before[other])
-            assert gained <= math.log((size + copies) / size) + voice + 1e-6
+            moved = 1 - own.count(key) / len(own) + own.count(other) / len(own)
+            assert gained <= math.log((size + copies) / size) + voice * moved + 1e-6
 
 
 # ---- special cases --------------------------------------------------------------------------------------------------
