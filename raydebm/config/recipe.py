@@ -52,6 +52,9 @@ class RayConfig(Section):
     three GPUs."""
     cpus_per_adapter: float = Field(1.0, gt=0)
     """Logical CPUs per training or scoring worker."""
+    max_workers: int | None = Field(None, ge=1)
+    """Tasks of labels, and of scoring on CPUs, that are submitted at once to a given cluster; for those that its nodes
+    cannot hold an autoscaler starts more. None: as many as the nodes hold now."""
     threads_per_worker: int = Field(1, ge=1)
     """Torch threads per CPU worker; on a machine of your own, usable CPUs / threads workers train or score at once."""
     max_failures: int = Field(2, ge=0)

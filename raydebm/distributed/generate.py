@@ -127,7 +127,7 @@ def generate_in_waves(
         while wave := schedule.next_wave():
             answering.answer([by_id[request.candidate_id] for request in wave])
             voting = [candidate for candidate in answering.sink.read_new() if not candidate.is_greedy]
-            schedule.record(gold_free_reports(problems, voting, task=recipe.task))
+            schedule.record(gold_free_reports(problems, voting, recipe=recipe))
             answering.sink.expect(len(planned) - len(schedule.unsent))
         return answering.finish(schedule)
 

@@ -20,8 +20,8 @@ import pyarrow as pa
 import ray
 
 from raydebm.checker import DeadlineChecker
-from raydebm.config import Recipe, TaskConfig
-from raydebm.distributed.placement import WorkerShare, cluster_nodes, places
+from raydebm.config import RayConfig, Recipe, TaskConfig
+from raydebm.distributed.placement import WorkerShare, cluster_nodes, places, tasks_asked_for
 from raydebm.distributed.pooled import in_tables, map_in_tasks
 from raydebm.distributed.session import is_own_cluster
 from raydebm.errors import PoolError
@@ -89,13 +89,13 @@ def label(
 
     Raises:
         PoolError: a candidate's problem is not among the problems.
-        ResourceError: no node has a CPU.
+        ResourceError: no node has a CPU, and ``ray.max_workers`` does not ask for one.
     """
     require_problems(problems, set(candidates.column("problem_id")))
     total = len(candidates)
     with tempfile.TemporaryDirectory(prefix="raydebm-") as folder:
         rows = PlacedRows(Path(folder), _CHECKED)
-        for checked in _checked(problems, golds, candidates.tables, total=total, task=recipe.task):
+        for checked in _checked(problems, golds, candidates.tables, total=total, recipe=recipe):
             rows.add(checked)
             if on_progress is not None:
                 on_progress(rows.num_rows, total)
@@ -103,7 +103,7 @@ def label(
 
 
 def gold_free_reports(
-    problems: Mapping[str, Problem], candidates: Sequence[Candidate], *, task: TaskConfig
+    problems: Mapping[str, Problem], candidates: Sequence[Candidate], *, recipe: Recipe
 ) -> dict[str, ConstraintReport]:
     """The reports alone, by candidate id, where gold must not be looked at. Ray is initialised.
 
@@ -116,7 +116,7 @@ def gold_free_reports(
     def tables(size: int) -> Iterator[pa.Table]:
         return in_tables(rows, schema=CANDIDATES.schema, size=size)
 
-    checked = _checked(problems, {}, tables, total=len(rows), task=task)
+    checked = _checked(problems, {}, tables, total=len(rows), recipe=recipe)
     reports = [REPORTS.record(row) for table in checked for row in _reports_of(table).to_pylist()]
     return {report.candidate_id: report for report in reports}
 
@@ -171,7 +171,7 @@ def _checked(
     tables: Callable[[int], Iterable[pa.Table]],
     *,
     total: int,
-    task: TaskConfig,
+    recipe: Recipe,
 ) -> Iterator[pa.Table]:
     """Columns of ``_OUTPUT``, in any order.
 
@@ -181,15 +181,22 @@ def _checked(
     """
     if not total:
         return
+    task = recipe.task
     defaults = task_of(task).defaults
-    num_workers = min(math.ceil(total / defaults.labels_per_worker), places(WORKER, cluster_nodes()))
-    if is_own_cluster():
-        # It may claim more logical CPUs than there are; checks compute, and some are timed.
-        num_workers = min(num_workers, os.cpu_count() or 1)
+    num_workers = min(math.ceil(total / defaults.labels_per_worker), _most_at_once(recipe.ray))
     reference = ray.put((dict(problems), dict(golds)))
     setup = {"task": task, "deadline_s": defaults.label_deadline_s, "reference": [reference]}
     size = rows_per_task(total, per_worker=defaults.labels_per_worker, num_workers=num_workers)
     yield from map_in_tasks(CheckBatch, setup, _placed(tables(size)), num_cpus=WORKER.cpus, num_at_once=num_workers)
+
+
+def _most_at_once(config: RayConfig) -> int:
+    own = is_own_cluster()
+    if asked_for := tasks_asked_for(config, is_own_cluster=own):
+        return asked_for
+    most = places(WORKER, cluster_nodes())
+    # An own cluster may claim more logical CPUs than there are; checks compute, and some are timed.
+    return min(most, os.cpu_count() or 1) if own else most
 
 
 def rows_per_task(total: int, *, per_worker: int, num_workers: int) -> int:

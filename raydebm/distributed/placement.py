@@ -90,6 +90,15 @@ def at_once(
     return most
 
 
+def tasks_asked_for(config: RayConfig, *, is_own_cluster: bool) -> int | None:
+    """``ray.max_workers`` where more nodes may come; None on a machine of our own, and where the nodes that are there
+    decide.
+
+    Ray's autoscaler looks at what waits: tasks that no node can hold start one.
+    """
+    return None if is_own_cluster else config.max_workers
+
+
 def graph_gib(share: WorkerShare, nodes: Sequence[Mapping[str, float]], *, num_workers: int) -> float | None:
     """Memory for the activations of one CPU worker's training step, in GiB; None on GPUs (see ``gpu_share``).
 

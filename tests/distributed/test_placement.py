@@ -3,7 +3,7 @@
 import pytest
 
 from raydebm.config import RayConfig
-from raydebm.distributed.placement import WorkerShare, at_once, gpu_share, graph_gib, places, share_of
+from raydebm.distributed.placement import WorkerShare, at_once, gpu_share, graph_gib, places, share_of, tasks_asked_for
 from raydebm.errors import ResourceError
 
 LAPTOP = [{"CPU": 8.0}]
@@ -60,6 +60,18 @@ def test_as_many_workers_compute_at_once_as_have_cores(monkeypatch, threads, gpu
     config = RayConfig(threads_per_worker=threads)
 
     assert at_once(config, WorkerShare(cpus=1, gpus=gpus), THREE_GPUS, is_own_cluster=own) == expected
+
+
+@pytest.mark.parametrize(
+    ("max_workers", "own", "expected"),
+    [
+        pytest.param(128, False, 128, id="more than there is room for now"),
+        pytest.param(None, False, None, id="the nodes that are there"),
+        pytest.param(128, True, None, id="no node comes to a machine of our own"),
+    ],
+)
+def test_tasks_that_an_autoscaler_shall_see_are_asked_for(max_workers, own, expected):
+    assert tasks_asked_for(RayConfig(max_workers=max_workers), is_own_cluster=own) == expected
 
 
 @pytest.mark.parametrize(
