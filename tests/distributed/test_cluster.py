@@ -85,8 +85,9 @@ class Cluster:
         gcs, dashboard, agent = ports
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | {
             "PATH": f"{BIN}:{os.environ['PATH']}",  # where jobs find `python`
+            # What Ray's own AutoscalingCluster sets, which begins with ending every Ray on the machine.
             "RAY_FAKE_CLUSTER": "1",
-            "RAY_enable_autoscaler_v2": "1",  # the first version knows of no node that needs no SSH
+            "RAY_enable_autoscaler_v2": "1",
             "RAY_CLOUD_INSTANCE_ID": FAKE_HEAD_NODE_ID,
             "RAY_OVERRIDE_NODE_ID_FOR_TESTING": FAKE_HEAD_NODE_ID,
             "AUTOSCALER_UPDATE_INTERVAL_S": "1",
