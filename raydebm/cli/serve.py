@@ -16,6 +16,14 @@ def serve(
         list[str] | None, typer.Option(help="A finished run of another task, behind the same address; repeatable.")
     ] = None,
     general: Annotated[bool, typer.Option("--general", help="Answer questions of no task too, by votes.")] = False,
+    equality_judge: Annotated[
+        str | None,
+        typer.Option(help="With --general: generator that says whether two answers mean the same."),
+    ] = None,
+    reuse: Annotated[
+        float | None,
+        typer.Option(min=1, help="Seconds in which equal requests of one caller reuse candidates."),
+    ] = None,
     passthrough: Annotated[
         str | None, typer.Option(help="Generator that answers chats that are no problem of the task.")
     ] = None,
@@ -28,14 +36,21 @@ def serve(
     from raydebm.serving.ray.app import serve_until_interrupted
     from raydebm.serving.settings.app_args import AppArgs
 
+    if equality_judge is not None and not general:
+        raise typer.BadParameter("answers are compared for questions of no task; add --general")
     args = AppArgs.model_validate(
         {
             "run_dir": resolved(run_dir),
             "further_runs": [{"run_dir": resolved(folder)} for folder in further_run or ()],
-            "general": {} if general else None,
+            "general": _general(equality_judge) if general else None,
+            "reuse_s": reuse,
             "allowed_hosts": (host, *(allowed_host or ())),
             "policies": {"text": {"on_abstain": "text"}},
             "passthrough": passthrough,
         }
     )
     serve_until_interrupted(args, host=host, port=port)
+
+
+def _general(judge: str | None) -> dict[str, object]:
+    return {} if judge is None else {"equality": {"judge": judge}}
