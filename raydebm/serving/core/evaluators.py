@@ -7,6 +7,7 @@ Each is one of the loop's protocols on top of the backend. Does not know: Ray, H
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from raydebm.decision.evidence.equality import AnswerPair, MergedAnswers, VerdictCache, read_verdict
 from raydebm.errors import RaydebmError, ScoringError
@@ -24,7 +25,7 @@ from raydebm.records import (
 from raydebm.scorer.texts import TextToScore
 from raydebm.serving.core.activity import Activity, EqualityUse
 from raydebm.serving.core.backend import Backend
-from raydebm.serving.core.source import Source
+from raydebm.serving.core.request import RequestContext
 from raydebm.serving.logs import redact
 from raydebm.serving.settings.app_args import EqualityArgs
 
@@ -104,6 +105,24 @@ class Baselines:
         return [self.known[candidate.text or ""] for candidate in candidates]
 
 
+class ComparisonSource(Protocol):
+    """Asks the judge of equality within the limits of a request; ``source.Source``."""
+
+    @property
+    def context(self) -> RequestContext:
+        """The request."""
+        ...
+
+    @property
+    def activity(self) -> Activity:
+        """What it did so far."""
+        ...
+
+    async def judge(self, requests: Sequence[GenerationRequest], *, use: EqualityUse, max_usd: float | None) -> None:
+        """See ``Source.judge``."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class JudgedEquality:
     """Which answers of one request mean the same, as a generator says (``decision.sampling.one_pass.AnswerEquality``).
@@ -112,14 +131,14 @@ class JudgedEquality:
     are, as without a judge.
     """
 
-    source: Source
+    source: ComparisonSource
     args: EqualityArgs
     cache: VerdictCache
     use: EqualityUse
     answers: MergedAnswers
 
     @classmethod
-    def of(cls, source: Source, args: EqualityArgs, cache: VerdictCache) -> "JudgedEquality":
+    def of(cls, source: ComparisonSource, args: EqualityArgs, cache: VerdictCache) -> "JudgedEquality":
         """The judge of one request, whose activity gets what it was asked."""
         use = source.activity.equality = EqualityUse(args.judge)
         return cls(source, args, cache, use, MergedAnswers(source.context.scored_prompt))
