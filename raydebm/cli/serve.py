@@ -1,11 +1,31 @@
 """``raydebm serve``: a finished run as a service on this machine."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from raydebm.cli.parameters import options_from
 
+
+def other_questions(
+    general: Annotated[bool, typer.Option("--general", help="Answer questions of no task too, by votes.")] = False,
+    equality_judge: Annotated[
+        str | None, typer.Option(help="With --general: generator that says whether two answers mean the same.")
+    ] = None,
+    passthrough: Annotated[
+        str | None, typer.Option(help="Generator that answers chats that are no problem of the task.")
+    ] = None,
+) -> dict[str, Any]:
+    """The application's arguments about what is no problem of a run's task."""
+    if equality_judge is not None and not general:
+        raise typer.BadParameter("answers are compared for questions of no task; add --general")
+    judged = {} if equality_judge is None else {"equality": {"judge": equality_judge}}
+    return {"general": judged if general else None, "passthrough": passthrough}
+
+
+@options_from(other_questions, "others")
 def serve(
+    others: dict[str, Any],
     run_dir: Annotated[str, typer.Option("--run-dir", help="A finished run; a folder or a URL.")] = "runs/demo",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
@@ -15,9 +35,9 @@ def serve(
     further_run: Annotated[
         list[str] | None, typer.Option(help="A finished run of another task, behind the same address; repeatable.")
     ] = None,
-    general: Annotated[bool, typer.Option("--general", help="Answer questions of no task too, by votes.")] = False,
-    passthrough: Annotated[
-        str | None, typer.Option(help="Generator that answers chats that are no problem of the task.")
+    reuse: Annotated[
+        float | None,
+        typer.Option(min=1, help="Seconds in which equal requests of one caller reuse candidates."),
     ] = None,
 ) -> None:
     """Serve finished runs until Ctrl-C or SIGTERM.
@@ -32,10 +52,10 @@ def serve(
         {
             "run_dir": resolved(run_dir),
             "further_runs": [{"run_dir": resolved(folder)} for folder in further_run or ()],
-            "general": {} if general else None,
+            "reuse_s": reuse,
             "allowed_hosts": (host, *(allowed_host or ())),
             "policies": {"text": {"on_abstain": "text"}},
-            "passthrough": passthrough,
+            **others,
         }
     )
     serve_until_interrupted(args, host=host, port=port)

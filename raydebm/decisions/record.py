@@ -183,6 +183,9 @@ class DecisionRecord:
     """Candidates that an earlier request paid for, by id: how many seconds before this one they arrived."""
     lost: tuple[Candidate, ...] = ()
     """Drawn and paid for in a pass of which nothing could be used. They count in the figures and are not stored."""
+    comparisons: tuple[Candidate, ...] = ()
+    """Replies of the model that says which answers mean the same: paid for, and no candidates. They count in tokens and
+    cost and are not stored."""
     policy_role: PolicyRole | None = None
     """Which of two policies decided; None where there was one."""
     shadow: Shadow | None = None
@@ -233,7 +236,8 @@ def record_row(record: DecisionRecord) -> Row:
     best, written = outcome.best, [scored.candidate for scored in outcome.pool]
     energies = None if best is None else best.energies
     drawn = [*written, *record.lost]
-    paid = [candidate for candidate in drawn if candidate.candidate_id not in record.reused]
+    sampled = [candidate for candidate in drawn if candidate.candidate_id not in record.reused]
+    paid = [*sampled, *record.comparisons]
     costs = [candidate.cost_usd for candidate in paid if candidate.cost_usd is not None]
     return {
         "record_id": record.record_id,
@@ -256,7 +260,7 @@ def record_row(record: DecisionRecord) -> Row:
         "num_candidates": len(drawn),
         "num_failed": sum(candidate.text is None for candidate in written) + len(record.lost),
         "num_passes": len(outcome.passes),
-        "num_reused": len(drawn) - len(paid),
+        "num_reused": len(drawn) - len(sampled),
         "prompt_tokens": sum(candidate.prompt_tokens or 0 for candidate in paid),
         "completion_tokens": sum(candidate.completion_tokens or 0 for candidate in paid),
         "cost_usd": math.fsum(costs) if costs else None,

@@ -1,7 +1,8 @@
 """Any question with a short answer: for what belongs to no other task.
 
 Answers are compared by their normalised words, so that votes count; nothing about them is checked. Two wordings of one
-answer that share no words ("NYC", "New York") stay two answers, which makes agreement look lower than it is.
+answer that share no words ("NYC", "New York") stay two answers, which makes agreement look lower than it is; a service
+may ask a model about them (``decision.evidence.equality``).
 """
 
 import re

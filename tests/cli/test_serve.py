@@ -1,9 +1,10 @@
 """What ``raydebm serve`` makes of its options."""
 
 import pytest
+import typer
 
 from raydebm.cli.commands import command_of
-from raydebm.serving.settings.app_args import GeneralArgs, RunArgs
+from raydebm.serving.settings.app_args import EqualityArgs, GeneralArgs, RunArgs
 
 
 @pytest.fixture
@@ -29,3 +30,17 @@ def test_further_runs_are_served_behind_the_same_address(serve):
 @pytest.mark.parametrize(("options", "general"), [([], None), (["--general"], GeneralArgs())])
 def test_questions_of_no_task_are_answered_where_the_user_says_so(serve, options, general):
     assert serve(*options).general == general
+
+
+def test_a_generator_compares_answers_where_the_user_names_one(serve):
+    assert serve("--general", "--equality-judge", "ada").general == GeneralArgs(equality=EqualityArgs(judge="ada"))
+
+
+def test_a_judge_of_general_answers_alone_is_a_mistake(serve):
+    with pytest.raises(typer.BadParameter, match="--general"):
+        serve("--equality-judge", "ada")
+
+
+@pytest.mark.parametrize(("options", "seconds"), [([], None), (["--reuse", "600"], 600.0)])
+def test_candidates_are_reused_for_as_long_as_the_user_says(serve, options, seconds):
+    assert serve(*options).reuse_s == seconds

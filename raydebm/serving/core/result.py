@@ -14,7 +14,7 @@ from raydebm.decision.sampling.deadline import is_late
 from raydebm.decision.shadow import Shadow
 from raydebm.decisions.record import DecisionRecord, new_record_id
 from raydebm.records import Decision, Outcome, PassRecord, PassStop, ScoredCandidate, Violation
-from raydebm.serving.core.activity import Activity
+from raydebm.serving.core.activity import Activity, EqualityUse
 from raydebm.serving.core.request import RequestContext
 from raydebm.serving.logs import redact
 from raydebm.serving.settings.overrides import SamplingOverrides
@@ -37,18 +37,19 @@ def decision_record(
         policy=context.policy,
         seed=context.seed,
         scored_prompt=None if context.scored_prompt == context.problem.prompt else context.scored_prompt,
-        request=_request(context),
+        request=_request(context, activity),
         versions=context.versions,
         latency_ms=elapsed_ms,
         stages_ms=dict(activity.stages_ms),
         reused={reused.candidate.candidate_id: reused.age_s for reused in activity.reused},
         lost=tuple(candidate for candidate in activity.drawn if candidate.candidate_id not in in_pool),
+        comparisons=() if activity.equality is None else tuple(activity.equality.replies),
         policy_role=None if context.assignment is None else context.assignment.role,
         shadow=shadow,
     )
 
 
-def _request(context: RequestContext) -> dict[str, Any]:
+def _request(context: RequestContext, activity: Activity) -> dict[str, Any]:
     asked = {
         "generators": list(context.generators),
         "num_samples": context.num_samples,
@@ -57,8 +58,24 @@ def _request(context: RequestContext) -> dict[str, Any]:
         "response_format": context.response_format,
         "fresh": context.fresh or None,
         "routing": None if context.routing is None else asdict(context.routing),
+        "equality": None if activity.equality is None else equality_facts(activity.equality),
     }
     return {name: value for name, value in asked.items() if value not in (None, [], {})}
+
+
+def equality_facts(use: EqualityUse) -> dict[str, Any]:
+    """What the judge of equality was asked and what came of it, as answers and stored decisions say it."""
+    costs = [reply.cost_usd for reply in use.replies if reply.cost_usd is not None]
+    return {
+        "judge": use.judge,
+        "asked": len(use.asked),
+        "cached": use.num_cached,
+        "failed": use.num_failed,
+        "skipped": use.num_skipped,
+        "cost_usd": math.fsum(costs) if costs else None,
+        "groups": use.groups,
+        "reason": redact("; ".join(use.reasons)) or None,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,8 +206,8 @@ class TriageResult:
 
     @property
     def cost_usd(self) -> float | None:
-        """What the candidates cost; None when no generator reports cost."""
-        costs = [candidate.cost_usd for candidate in self.activity.drawn if candidate.cost_usd is not None]
+        """What the candidates and the judge of equality cost; None when no generator reports cost."""
+        costs = [candidate.cost_usd for candidate in self.activity.paid if candidate.cost_usd is not None]
         return math.fsum(costs) if costs else None  # the same in whatever order they came
 
     @property

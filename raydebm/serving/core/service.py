@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from raydebm import tracing
+from raydebm.decision.evidence.equality import VerdictCache
 from raydebm.decision.guarantee.drift_monitor import DriftMonitor
 from raydebm.decision.loop import solve
 from raydebm.decision.policy import policy_id
@@ -24,7 +25,7 @@ from raydebm.records import Outcome
 from raydebm.serving.core import passthrough
 from raydebm.serving.core.activity import Activity
 from raydebm.serving.core.backend import Backend
-from raydebm.serving.core.evaluators import BackendChecker, Baselines, Scorer
+from raydebm.serving.core.evaluators import BackendChecker, Baselines, JudgedEquality, Scorer
 from raydebm.serving.core.events import Progress
 from raydebm.serving.core.faults import fault_of
 from raydebm.serving.core.meter import Meter, NoMeter
@@ -55,6 +56,8 @@ class TriageService:
     """Says whether a policy's promise is suspended; None: outcomes are not watched."""
     candidate_store: CandidateStore | None = None
     """Candidates that equal requests may reuse, where ``bundle.reuse`` is set; None: nothing is reused."""
+    verdicts: VerdictCache = field(default_factory=VerdictCache)
+    """What the judge of equality has said, where ``bundle.equality`` is set."""
     drift: Mapping[str, DriftMonitor] = field(default_factory=dict)
     """By task, what compares the generators of its run with their calibration; nothing does for the others."""
     notices: Callable[[], list[str]] = list
@@ -102,7 +105,7 @@ class TriageService:
         try:
             outcome = await self._solve(context, activity, waited_s=started - (context.received or started))
         finally:
-            self.meter.drawn(activity.drawn)  # also of a request that fails or that no one waits for any more
+            self.meter.drawn(activity.paid)  # also of a request that fails or that no one waits for any more
             _log_failed_candidates(activity)
         _check_written(outcome, activity)
         if not context.passthrough:
@@ -179,6 +182,7 @@ class TriageService:
                 checker=BackendChecker(backend, activity),
                 scorer=Scorer(backend, activity, context.scored_prompt, bundle.reasoning),
                 baselines=Baselines(backend, activity, context.scored_prompt) if bundle.recipe.evidence else None,
+                equality=None if bundle.equality is None else JudgedEquality.of(source, bundle.equality, self.verdicts),
                 observer=observer,
                 deadline=deadline,
             )

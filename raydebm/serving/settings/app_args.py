@@ -82,6 +82,22 @@ class RunArgs(BaseModel):
     """None: scorer/ of the run; else another ensemble's folder or filesystem URL."""
 
 
+class EqualityArgs(BaseModel):
+    """A model that says whether two short answers of the general task mean the same."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    judge: str
+    """The generator that is asked: one of those that answer, or another one of their run that is served."""
+    max_calls: int = Field(12, ge=1, le=64)
+    """Comparisons that one request may ask for; further answers count as different."""
+    max_usd: float | None = Field(None, ge=0, allow_inf_nan=False)
+    """US dollars that the comparisons of one request may cost, next to the request's own ``max_usd``; None: no limit
+    of their own."""
+    max_tokens: int = Field(256, ge=1)
+    """Most tokens of one reply; a model that thinks first needs more."""
+
+
 class GeneralArgs(BaseModel):
     """The task ``any``: questions that belong to no other served task, decided by votes alone."""
 
@@ -93,6 +109,8 @@ class GeneralArgs(BaseModel):
     """As in a policy. No labelled problem stands behind the probability, so it is stricter than elsewhere."""
     tau_answer: Probability = 0.85
     """As in a policy. One model that agrees with itself does not reach it, two models that agree do."""
+    equality: EqualityArgs | None = None
+    """Who says whether two answers mean the same; None: they are equal where their normalised words are."""
 
 
 class AppArgs(RunArgs):

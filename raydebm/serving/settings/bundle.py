@@ -22,7 +22,7 @@ from raydebm.records import Reasoning
 from raydebm.run.addresses import is_url
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import CheckpointRef, backbone_names, fingerprint_of, read_ensemble_file
-from raydebm.serving.settings.app_args import AppArgs, LimitArgs
+from raydebm.serving.settings.app_args import AppArgs, EqualityArgs, LimitArgs
 from raydebm.serving.settings.known_problems import KnownProblems
 from raydebm.serving.settings.overrides import Profile
 from raydebm.serving.settings.run_source import RunSource
@@ -59,6 +59,8 @@ class Bundle:
     """The policy that decides next to the first one of the run's task, as shadow or canary; None: one decides alone."""
     is_promotable: bool = False
     """Whether the first policy is the one of ``calibration/policy.json``, which a promotion replaces."""
+    equality: EqualityArgs | None = None
+    """Who says whether two answers of the general task mean the same; None: their normalised words do."""
     passthrough: str | None = None
     """Generator of the chats that are no problem of a served task; None: these are refused."""
     limits: LimitArgs = field(default_factory=LimitArgs)

@@ -13,9 +13,10 @@ from raydebm.decision.policy import Policy, policy_id
 from raydebm.errors import ConfigError, UnknownNameError
 from raydebm.records import Problem
 from raydebm.run.directory import RunDir
-from raydebm.serving.settings.app_args import AppArgs, GeneralArgs
+from raydebm.serving.settings.app_args import AppArgs, EqualityArgs, GeneralArgs
 from raydebm.serving.settings.bundle import Bundle, load_bundle
 from raydebm.serving.settings.known_problems import KnownProblems
+from raydebm.serving.spending.affordability import no_prices, unpriced
 from raydebm.tasks import GENERAL
 
 GENERAL_POSTERIOR = Posterior(weights={"votes": 1.5, "authors": 0.7}, context_weights={"none": -1.0, "unparsed": 2.0})
@@ -98,6 +99,7 @@ def _general(args: GeneralArgs, first: Bundle, others: Mapping[str, Bundle]) -> 
             f"general: every generator of task {like!r} is recorded, so none has an answer to a new question; name "
             "another task in `general.like`"
         )
+    _check_judge(args.equality, model, generators)
     policy = Policy(
         rule="posterior",
         profile="vote",
@@ -115,10 +117,22 @@ def _general(args: GeneralArgs, first: Bundle, others: Mapping[str, Bundle]) -> 
         second=None,
         is_promotable=False,
         reference=None,
+        equality=args.equality,
         run_dir=None,
         others={},
         known=None,
     )
+
+
+def _check_judge(args: EqualityArgs | None, model: Bundle, generators: Sequence[str]) -> None:
+    """Raises UnknownNameError for a judge that does not answer there, ConfigError where its cost cannot be limited."""
+    if args is None:
+        return
+    if args.judge not in generators:
+        raise UnknownNameError("generator", args.judge, generators)
+    without = unpriced(config for config in model.generator_configs() if config.name == args.judge)
+    if args.max_usd is not None and without:
+        raise ConfigError(f"general.equality: {no_prices(without)}")
 
 
 def _problems(task_name: str, bundle: Bundle) -> Sequence[Problem]:

@@ -113,6 +113,6 @@ def test_slow_uploads_take_no_places(write_run, backend, free_port, puzzle, list
     limits = {"max_running": 1, "max_waiting": 0, "max_uploading": 50}
     app = create_app(TriageService(load_bundle(AppArgs(run_dir=write_run(), limits=limits)), backend))
     url = f"http://127.0.0.1:{free_port}/v1/triage"
-    with listening(app, free_port), trickling(free_port, 200):
+    with listening(app, free_port), trickling(free_port, 500):
         statuses = [httpx.post(url, json={"problem": puzzle}, timeout=60).status_code for _ in range(5)]
     assert statuses == [200] * 5

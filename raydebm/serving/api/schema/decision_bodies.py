@@ -108,6 +108,27 @@ class ReuseBody(BaseModel):
     """What they cost the request that sampled them; null when no generator reports cost."""
 
 
+class EqualityBody(BaseModel):
+    """What a model was asked about answers that may mean the same. Its calls are part of usage and cost."""
+
+    judge: str
+    """The generator."""
+    asked: int
+    """Comparisons of two answers that were paid for."""
+    cached: int
+    """Comparisons that an earlier request of the same caller paid for."""
+    failed: int
+    """Asked, and without a reply that says yes or no."""
+    skipped: int
+    """Not asked, because a limit forbids it."""
+    cost_usd: float | None
+    """Null where the generator reports no cost, or was not asked."""
+    groups: list[list[str]]
+    """Answers that count as one, where these are several."""
+    reason: str | None
+    """Why some failed or were skipped: these answers count as different; null where none did."""
+
+
 class RoutingBody(BaseModel):
     """Which task took a question that named none (`raydebm/auto`), and whose ensemble gives the energies."""
 
@@ -168,6 +189,8 @@ class DecisionBody(StopFields):
     cancelled or a price is unknown."""
     reused: ReuseBody | None = None
     """Null where every candidate was sampled for this request."""
+    equality: EqualityBody | None = None
+    """Null where answers are equal by their normalised form alone."""
     ceilings: list[CeilingBody] = Field(default_factory=list)
     """What is left of the day's ceilings, where the operator set any."""
     latency_ms: float

@@ -13,6 +13,7 @@ from raydebm.serving.api.schema.decision_bodies import (
     MAX_ANSWERS,
     AnswerBody,
     CeilingBody,
+    EqualityBody,
     GuaranteeBody,
     ReuseBody,
     RoutingBody,
@@ -20,9 +21,10 @@ from raydebm.serving.api.schema.decision_bodies import (
 )
 from raydebm.serving.api.schema.pass_bodies import GeneratorBody, PassBody
 from raydebm.serving.api.triage.choices import best_answers
+from raydebm.serving.core.activity import EqualityUse
 from raydebm.serving.core.faults import NO_ANSWER, NO_ENERGY
 from raydebm.serving.core.request import RequestContext
-from raydebm.serving.core.result import TriageResult, finite_or_none, stop_totals
+from raydebm.serving.core.result import TriageResult, equality_facts, finite_or_none, stop_totals
 from raydebm.serving.logs import redact
 from raydebm.serving.settings.routing import Routing
 from raydebm.serving.spending.candidate_store import ReusedCandidate
@@ -59,10 +61,11 @@ def triage_body(result: TriageResult) -> TriageResponse:
         passes=[pass_body(record) for record in outcome.passes],
         feedback=[record.feedback for record in outcome.passes if record.feedback is not None],
         generators=[GeneratorBody.model_validate(use, from_attributes=True) for use in result.generators],
-        usage=_usage(result.activity.drawn),
+        usage=_usage(result.activity.paid),
         cost_usd=result.cost_usd,
         cancelled_usd=result.cancelled_usd,
         reused=_reuse_body(result.reused),
+        equality=_equality_body(result.activity.equality),
         **stop_totals([record.stop for record in outcome.passes]),
         latency_ms=result.latency_ms,
         stages_ms=dict(result.stages_ms),
@@ -202,6 +205,10 @@ def _reuse_body(reused: Sequence[ReusedCandidate]) -> ReuseBody | None:
         tokens_saved=sum(each.tokens for each in reused),
         usd_saved=math.fsum(costs) if costs else None,
     )
+
+
+def _equality_body(use: EqualityUse | None) -> EqualityBody | None:
+    return None if use is None else EqualityBody.model_validate(equality_facts(use))
 
 
 def _usage(candidates: Iterable[Candidate]) -> Usage:

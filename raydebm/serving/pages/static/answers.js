@@ -39,6 +39,16 @@ export function routingNote(routing) {
     `${routing.task} took the question (certainty ${probability(routing.certainty)}): ${routing.reasons.join("; ")}.${foreign}`);
 }
 
+/** Which answers count as one because a model says that they mean the same, and what it could not say, as a paragraph; null
+ *  where it was not asked, or had nothing to say. */
+export function equalityNote(equality) {
+  if (!equality || (!equality.groups.length && !equality.reason)) return null;
+  const groups = equality.groups.map((words) => words.join(" = ")).join("; ");
+  const same = groups ? `Counted as one answer, as ${equality.judge} says that they mean the same: ${groups}. ` : "";
+  const apart = equality.reason ? `Not every pair of answers was compared, so some that mean the same may count twice: ${equality.reason}.` : "";
+  return el("p", { class: "muted break" }, `${same}${apart}`.trim());
+}
+
 /** "Stopped after 8 of 32 samples: ..."; null where the pass or the decision was not sampled in waves. */
 export function stopSentence({ stop_reason: reason, stop_words: words, num_planned: planned, num_samples: drawn, tokens_saved: tokens }) {
   if (!reason) return null;
