@@ -29,7 +29,7 @@ check-demo: $(VENV)/.ready
 	$(abspath $(BIN))/python $(CURDIR)/.ci/check_demo.py demo.json && rm -r $$folder
 
 test: $(VENV)/.ready
-# Two processes: all files that need Ray go to one of them (tests/conftest.py).
+# Two processes: the files of a folder that need Ray go to one of them, and come first (tests/conftest.py).
 	$(BIN)/pytest -n 2 --dist loadscope $(PYTEST_ARGS)
 
 check: $(VENV)/.ready

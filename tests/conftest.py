@@ -168,16 +168,22 @@ def run_virtually():
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """What stays in one process where there are several (``make test``): all files that need Ray, so that there is one
-    Ray at a time; and each other file, so that its fixtures are made once."""
+    """What stays in one process where there are several (``make test``): the files that need Ray, folder by folder, so
+    that each folder starts what it shares once; and each other file. Folders of Ray come first, because a process that
+    waits for Ray leaves half of a second CPU to the other one, which small files fill at the end."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class FilesOfRayTogether(LoadScopeScheduling):
+    class FoldersOfRayFirst(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             file = nodeid.partition("::")[0]
-            return "ray" if needs_ray(config.rootpath / file) else file
+            return "/".join(file.split("/")[:2]) if needs_ray(config.rootpath / file) else file
 
-    return FilesOfRayTogether(config, log)
+    config.option.loadscopereorder = False  # by the number of tests, the longest would begin last
+    return FoldersOfRayFirst(config, log)
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: not needs_ray(item.path))
 
 
 @cache

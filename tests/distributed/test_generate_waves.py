@@ -19,12 +19,16 @@ pytestmark = pytest.mark.ray
 SERVER = Path(__file__).parent.parent / "generators" / "misbehaving_server.py"
 
 
-@pytest.fixture
-def server():
+def running_server():
     spec = importlib.util.spec_from_file_location("misbehaving_server_of_waves", SERVER)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    with module.MisbehavingServer() as running:
+    return module.MisbehavingServer()
+
+
+@pytest.fixture
+def server():
+    with running_server() as running:
         yield running
 
 
@@ -83,10 +87,21 @@ def drawn(run):
     return counts
 
 
-def test_a_problem_that_is_settled_early_draws_fewer(local_ray, server, run):
-    asked = problems("easy: length", "hard: ok")
-    progress = []
-    summary = sample(recipe_of(server.url), run, asked, on_progress=lambda done, total: progress.append((done, total)))
+ASKED = problems("easy: length", "hard: ok")
+
+
+@pytest.fixture(scope="module")
+def sampled(local_ray, tmp_path_factory):
+    """(server, recipe, run, summary, progress) of one problem that is settled early and one that never is."""
+    run, progress = RunDir(str(tmp_path_factory.mktemp("sampled"))), []
+    with running_server() as server:
+        recipe = recipe_of(server.url)
+        summary = sample(recipe, run, ASKED, on_progress=lambda done, total: progress.append((done, total)))
+        yield server, recipe, run, summary, progress
+
+
+def test_a_problem_that_is_settled_early_draws_fewer(sampled):
+    server, _, run, summary, progress = sampled
     # Four equal votes of 16 keep their lead with probability 0.956.
     assert drawn(run)["easy: length"] == [("g", 0), ("g", 1), ("h", 0), ("h", 1)]
     assert len(drawn(run)["hard: ok"]) == 16
@@ -94,22 +109,27 @@ def test_a_problem_that_is_settled_early_draws_fewer(local_ray, server, run):
     assert progress[-1] == (20, 20)
 
 
-def test_what_was_saved_is_in_the_manifest(local_ray, server, run):
-    sample(recipe_of(server.url), run, problems("easy: length", "hard: ok"))
-    assert run.manifest("candidates")["saved"] == {
+def test_what_was_saved_is_in_the_manifest(sampled):
+    assert sampled[2].manifest("candidates")["saved"] == {
         "num_problems": 2, "num_settled": 1, "num_samples": 12, "sample_share": 12 / 32,
         "completion_tokens": 12 * 20, "token_share": 12 / 32,
     }  # fmt: skip
 
 
-def test_what_is_sampled_in_waves_is_part_of_what_is_sampled_at_once(local_ray, server, run, tmp_path):
-    recipe, asked = recipe_of(server.url), problems("hard: ok", "easy: length")
-    sample(recipe, run, asked)
-    whole = RunDir(str(tmp_path / "whole"))
-    generate(requests_of(recipe, asked), recipe=recipe, run=whole, problems=asked.values())
-    ids = {candidate.candidate_id for candidate in table(run)}
-    assert [candidate.candidate_id for candidate in table(run)] == [
-        candidate.candidate_id for candidate in table(whole) if candidate.candidate_id in ids
+def test_a_run_that_is_complete_sends_nothing_again(sampled):
+    server, recipe, run, first, _ = sampled
+    second = sample(recipe, run, ASKED)
+    assert server.num_requests == 20
+    assert (second.num_reused, second.saved) == (20, first.saved)
+
+
+def test_what_is_sampled_in_waves_is_part_of_what_is_sampled_at_once(sampled, server, run):
+    """Another server gives the same answers."""
+    recipe, in_waves = recipe_of(server.url), sampled[2]
+    generate(requests_of(recipe, ASKED), recipe=recipe, run=run, problems=ASKED.values())
+    ids = {candidate.candidate_id for candidate in table(in_waves)}
+    assert [candidate.candidate_id for candidate in table(in_waves)] == [
+        candidate.candidate_id for candidate in table(run) if candidate.candidate_id in ids
     ]
 
 
@@ -133,14 +153,6 @@ def test_a_resumed_run_pays_nothing_twice_and_reaches_the_same_table(local_ray, 
     ids = [candidate.candidate_id for candidate in table(run)]
     assert ids == [candidate.candidate_id for candidate in table(other)]
     assert [candidate.text for candidate in table(run)] == [candidate.text for candidate in table(other)]
-
-
-def test_a_run_that_is_complete_sends_nothing_again(local_ray, server, run):
-    recipe, asked = recipe_of(server.url), problems("easy: length", "hard: ok")
-    first = sample(recipe, run, asked)
-    second = sample(recipe, run, asked)
-    assert server.num_requests == 20
-    assert (second.num_reused, second.saved) == (20, first.saved)
 
 
 def test_the_budget_holds_over_all_waves(local_ray, server, run):

@@ -78,46 +78,6 @@ def stored(run, candidates):
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize(
-    ("gpus", "window", "num_texts"),
-    [(0, 8192, 15), (0.5, 8192, 15), (0, 20, 71)],
-    ids=["tasks-on-cpus", "actors-on-gpus", "in-five-windows"],
-)
-def test_every_candidate_gets_the_energies_that_the_scorer_alone_gives(
-    five, tmp_path, monkeypatch, gpus, window, num_texts
-):
-    """Fifteen different texts, in four batches of two workers each. A window of 20 has all of them, the last has 11."""
-    from raydebm.scorer.ensemble import EnsembleScorer
-
-    monkeypatch.setattr("raydebm.distributed.score.WINDOW_ROWS", window)
-
-    monkeypatch.setattr("raydebm.distributed.score.at_once", lambda *of, **how: 2)
-    monkeypatch.setattr("raydebm.distributed.score.TEXTS_PER_WORKER", 8)
-    checkpoint = five[1].checkpoint
-    candidates = [candidate(number, f"w{number % 5} right") for number in range(90)]
-    candidates.insert(4, candidate(1000, None))
-    run = RunDir(str(tmp_path))
-
-    given = ScoringInput(problems=PROBLEMS, candidates=stored(run, candidates))
-    recipe = recipe_for(tmp_path, gpus_per_adapter=gpus)
-    summary = score(given, checkpoint=checkpoint, recipe=recipe, run=run)
-
-    rows = run.energies()
-    assert [row.candidate_id for row in rows] == [answer.candidate_id for answer in candidates]
-    assert "no reply" in rows[4].error
-    texts = [(PROBLEMS[answer.problem_id].prompt, answer.text) for answer in candidates if answer.text is not None]
-    alone = EnsembleScorer.load(checkpoint, device="cpu").score(texts)
-    scored = [row.energies for row in rows if row.error is None]
-    for energies, expected in zip(scored, alone, strict=True):
-        assert energies.members == pytest.approx(expected.members, abs=1e-5)
-    assert (summary.num_candidates, summary.num_failed) == (91, 1)
-    assert (summary.num_texts, summary.dtype) == (num_texts, "float32")
-    assert run.names("energies") == ["energies.parquet"]
-    assert not run.exists("energies", "spool")
-    assert json.dumps(summary.facts())
-
-
-@pytest.mark.ray
 def test_adapters_that_are_not_asked_leave_their_energies_open(five, tmp_path):
     """Of p1 the first and the last adapter, of p2 the third; of p0 all."""
     from raydebm.scorer.ensemble import EnsembleScorer
@@ -161,3 +121,44 @@ def test_a_checkpoint_is_not_scored_with_another_reading_of_candidates(five, tmp
 
     with pytest.raises(CheckpointError, match=r"trained with scorer\.reasoning 'answer', and the recipe says 'all'"):
         score(given, checkpoint=five[1].checkpoint, recipe=recipe, run=RunDir(str(tmp_path)))
+
+
+# Last in this module, and the actors last of all: they take processes that have imported torch along when they end.
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    ("gpus", "window", "num_texts"),
+    [(0, 8192, 15), (0, 20, 71), (0.5, 8192, 15)],
+    ids=["tasks-on-cpus", "in-five-windows", "actors-on-gpus"],
+)
+def test_every_candidate_gets_the_energies_that_the_scorer_alone_gives(
+    five, tmp_path, monkeypatch, gpus, window, num_texts
+):
+    """Fifteen different texts, in four batches of two workers each. A window of 20 has all of them, the last has 11."""
+    from raydebm.scorer.ensemble import EnsembleScorer
+
+    monkeypatch.setattr("raydebm.distributed.score.WINDOW_ROWS", window)
+
+    monkeypatch.setattr("raydebm.distributed.score.at_once", lambda *of, **how: 2)
+    monkeypatch.setattr("raydebm.distributed.score.TEXTS_PER_WORKER", 8)
+    checkpoint = five[1].checkpoint
+    candidates = [candidate(number, f"w{number % 5} right") for number in range(90)]
+    candidates.insert(4, candidate(1000, None))
+    run = RunDir(str(tmp_path))
+
+    given = ScoringInput(problems=PROBLEMS, candidates=stored(run, candidates))
+    recipe = recipe_for(tmp_path, gpus_per_adapter=gpus)
+    summary = score(given, checkpoint=checkpoint, recipe=recipe, run=run)
+
+    rows = run.energies()
+    assert [row.candidate_id for row in rows] == [answer.candidate_id for answer in candidates]
+    assert "no reply" in rows[4].error
+    texts = [(PROBLEMS[answer.problem_id].prompt, answer.text) for answer in candidates if answer.text is not None]
+    alone = EnsembleScorer.load(checkpoint, device="cpu").score(texts)
+    scored = [row.energies for row in rows if row.error is None]
+    for energies, expected in zip(scored, alone, strict=True):
+        assert energies.members == pytest.approx(expected.members, abs=1e-5)
+    assert (summary.num_candidates, summary.num_failed) == (91, 1)
+    assert (summary.num_texts, summary.dtype) == (num_texts, "float32")
+    assert run.names("energies") == ["energies.parquet"]
+    assert not run.exists("energies", "spool")
+    assert json.dumps(summary.facts())

@@ -96,29 +96,6 @@ def test_a_rerun_keeps_all_members(mixed):
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("gpus", [0, 0.5], ids=["tasks-on-cpus", "actors-on-gpus"])
-def test_candidates_get_the_energies_of_all_members_in_their_order(mixed, tmp_path, gpus):
-    from raydebm.scorer.ensemble import EnsembleScorer
-
-    _, folder, summary = mixed
-    problems = {prompt: Problem(task="moody", problem_id=prompt, prompt=prompt) for prompt, _ in TEXTS}
-    candidates = [
-        Candidate(candidate_id=f"c{number}", task="moody", problem_id=prompt, generator="g", text=text)
-        for number, (prompt, text) in enumerate(TEXTS)
-    ]
-    run = RunDir(str(tmp_path))
-    recipe = recipe_for(tmp_path, gpus_per_adapter=gpus)
-    scored = score(
-        ScoringInput(problems=problems, candidates=candidates), checkpoint=summary.checkpoint, recipe=recipe, run=run
-    )
-
-    alone = EnsembleScorer.load(folder / "scorer", device="cpu", dtype="float32").score(TEXTS)
-    for row, expected in zip(run.energies(), alone, strict=True):
-        assert row.members == pytest.approx(expected.members, abs=1e-5)
-    assert scored.dtype == "float32"
-
-
-@pytest.mark.ray
 @pytest.mark.parametrize(
     ("change", "error", "match"),
     [
@@ -142,3 +119,27 @@ def test_a_folder_that_is_no_model_is_named(local_ray, backbone, tmp_path):
 
     with pytest.raises(CheckpointError, match=r"backbone '.*empty' cannot be read"):
         train(mixed_recipe(backbone, member, num_adapters=1), tmp_path / "run")
+
+
+# Last, because the actors take processes that have imported torch along when they end.
+@pytest.mark.ray
+@pytest.mark.parametrize("gpus", [0, 0.5], ids=["tasks-on-cpus", "actors-on-gpus"])
+def test_candidates_get_the_energies_of_all_members_in_their_order(mixed, tmp_path, gpus):
+    from raydebm.scorer.ensemble import EnsembleScorer
+
+    _, folder, summary = mixed
+    problems = {prompt: Problem(task="moody", problem_id=prompt, prompt=prompt) for prompt, _ in TEXTS}
+    candidates = [
+        Candidate(candidate_id=f"c{number}", task="moody", problem_id=prompt, generator="g", text=text)
+        for number, (prompt, text) in enumerate(TEXTS)
+    ]
+    run = RunDir(str(tmp_path))
+    recipe = recipe_for(tmp_path, gpus_per_adapter=gpus)
+    scored = score(
+        ScoringInput(problems=problems, candidates=candidates), checkpoint=summary.checkpoint, recipe=recipe, run=run
+    )
+
+    alone = EnsembleScorer.load(folder / "scorer", device="cpu", dtype="float32").score(TEXTS)
+    for row, expected in zip(run.energies(), alone, strict=True):
+        assert row.members == pytest.approx(expected.members, abs=1e-5)
+    assert scored.dtype == "float32"
