@@ -5,6 +5,7 @@ import math
 from raydebm.evaluation.pools.pool import pool_of
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
+from raydebm.evaluation.studies.overview import example_of
 from raydebm.evaluation.studies.study import Subject, study
 from raydebm.records import Label, Problem, Sampling, Verdict, Violation
 from raydebm.testing import scored_candidate
@@ -77,4 +78,11 @@ def studied(pools, validation=(), *, name="", grid=(), train=(), subject=None, *
     """Evaluate and study pools; ``subject`` holds further fields of ``Subject``."""
     stack = Stack.of(pools)
     evaluation = evaluate(EvaluationInputs(pools=stack, validation=Stack.of(validation), title=name, **inputs))
-    return study(evaluation, stack, subject=Subject(name=name, **(subject or {})), grid=grid, train=Stack.of(train))
+    return study(
+        evaluation,
+        stack,
+        subject=Subject(name=name, **(subject or {})),
+        grid=grid,
+        train=Stack.of(train),
+        example=example_of(pools, lambda_=evaluation.policy["lambda"]),
+    )

@@ -59,6 +59,12 @@ def test_every_table_of_the_paper_has_one_row():
     assert sorted(labels) == sorted([*paper().tables, *paper().settings, "tab:transfer"])
 
 
+def test_every_figure_of_the_paper_has_one_row():
+    labels = re.findall(r"`(fig:\w+)`", " ".join(cell for row in ROWS for cell in row))
+
+    assert sorted(labels) == sorted(figure.label for figure in paper().figures)
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_what_is_not_the_same_says_why(row):
     *_, status, reason = row

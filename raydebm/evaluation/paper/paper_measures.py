@@ -277,6 +277,24 @@ def by_generator(context: Context, row: str, column: str) -> Answer:
     return found_or(generator.accuracy, "no label", remark="test pool")
 
 
+def example(context: Context, row: str, column: str) -> Answer:
+    """A problem, its selection, and what its label says, in words."""
+    study = context.study(row)
+    if study is None:
+        return no_pool(row)
+    shown = study.example
+    if shown is None:
+        return Absent("no candidate has energies")
+    verdict = {True: "correct", False: "incorrect", None: "unlabeled"}[shown.correct]
+    violation = "" if shown.violation is None else f", violation score {shown.violation:.3f}"
+    texts = {
+        "Problem": shown.prompt,
+        "Candidate": f"{shown.generator}: {shown.text}",
+        "Verdict": f"{verdict}{violation}, E = {shown.energy:.2f}",
+    }
+    return Measured(texts[column])
+
+
 def text_claim(context: Context, row: str, column: str) -> Answer:
     """A number that the paper states in its text."""
     name, what = row.split(": ", 1)

@@ -26,6 +26,7 @@ from raydebm.evaluation.paper.paper_measures import (
     by_generator,
     by_group,
     dimension,
+    example,
     overview,
     repair_in,
     screen,
@@ -342,5 +343,6 @@ MEASURES: dict[str, Measure] = {
     "tab:confounding_screen": screen,
     "tab:dataset_overview": overview,
     "tab:permodel": by_generator,
+    "tab:examples": example,
     "text": text_claim,
 }

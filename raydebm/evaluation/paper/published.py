@@ -43,6 +43,20 @@ def share_of(cell: str | None) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedFigure:
+    label: str
+    title: str
+    tasks: tuple[str, ...] = ()
+    """Its panels; empty for a drawing of the idea."""
+    here: str = ""
+    """Title of the figure of the same data in a chapter of a report."""
+    otherwise: str = ""
+    """Why a pool may not have it."""
+    before_repair: bool = False
+    """It shows a scorer before its repair."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
     tables: dict[str, PublishedTable]
     """By label, in the paper's order of sections."""
@@ -50,6 +64,7 @@ class Paper:
     """Column or row name -> name of the task."""
     benchmarks: tuple[str, ...]
     """The columns of a table of results over all benchmarks."""
+    figures: tuple[PublishedFigure, ...]
     settings: dict[str, str]
     """Tables without results, by label: what a recipe states."""
 
@@ -65,6 +80,9 @@ def paper() -> Paper:
         tables={table.label: table for table in tables},
         tasks=published["tasks"],
         benchmarks=tuple(published["benchmarks"]),
+        figures=tuple(
+            PublishedFigure(**{**entry, "tasks": tuple(entry.get("tasks", ()))}) for entry in published["figures"]
+        ),
         settings=published["settings"],
     )
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from raydebm.evaluation.paper.paper_cells import STATUSES
+from raydebm.evaluation.paper.paper_cells import STATUSES, Context
+from raydebm.evaluation.paper.paper_figures import figure_table
 from raydebm.evaluation.paper.published import paper
 from raydebm.evaluation.paper.reproduction import Picks, Reproduction
 from raydebm.evaluation.paper.reproduction_tables import PaperTable, headline, overview_of, paper_table
@@ -86,8 +87,8 @@ class Chapter:
 
 
 def chapters(reproduction: Reproduction, training: Training | None = None) -> list[Chapter]:
-    """Across pools, then variants, then one chapter per pool, then the further sections."""
-    parts = []
+    """Where the paper's figures are, then across pools, variants, one chapter per pool, and the further sections."""
+    parts = list[Chapter]()
     if reproduction.transfers:
         parts.append(
             Chapter(
@@ -134,7 +135,10 @@ def chapters(reproduction: Reproduction, training: Training | None = None) -> li
                 plates=tuple(map(_picks_plate, section.picks)),
             )
         )
-    return parts
+    drawn = {part.title: [plate.title for plate in part.plates] for part in parts}
+    figures = figure_table(Context(reproduction.studies, reproduction.transfers, reproduction.variants), drawn)
+    first = Chapter(title="The paper's figures", anchor="figures", paragraphs=(), tables=(figures,), plates=())
+    return [first, *parts]
 
 
 def render_markdown(reproduction: Reproduction, parts: Sequence[Chapter], *, figures: str | None = "figures") -> str:

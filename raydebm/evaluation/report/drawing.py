@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from raydebm.evaluation.results.energy_measures import PassAtN, PickPoint
 from raydebm.evaluation.results.entries import ALL_PASSES, OURS, DifficultyRow, SelectorRow
-from raydebm.evaluation.results.selector_costs import CostRow
+from raydebm.evaluation.results.selector_costs import CostRow, has_prices
 from raydebm.evaluation.results.selector_metrics import Retained
 from raydebm.evaluation.results.violation_parts import DimensionTable
 from raydebm.evaluation.stats.intervals import Estimate
@@ -235,13 +235,22 @@ def selective_figure(rows: Sequence[Retained], by_mu: Sequence[Retained] = ()) -
 
 
 def cost_figure(rows: Sequence[CostRow], *, continuous: bool) -> Figure:
-    """Worth against US dollars per 1,000 problems; the Pareto front is joined and named."""
+    """Worth against US dollars per 1,000 problems; the Pareto front is joined and named.
+
+    Where no price is known, against what is asked for per problem, candidates and scores together.
+    """
     ylabel = "mean violation x 100 (lower is better)" if continuous else "pass@1, %"
-    figure, axes = axes_of("US dollars per 1,000 problems", ylabel)
+    is_priced = has_prices(rows)
+    figure, axes = axes_of(
+        "US dollars per 1,000 problems" if is_priced else "candidates and scores per problem", ylabel
+    )
+    costs = [1000 * row.usd.value if row.usd.value is not None else math.nan for row in rows]
+    if not is_priced:
+        costs = [row.num_candidates + row.num_scores for row in rows]
     known = [
-        (1000 * row.usd.value, 100 * row.worth.value, row)
-        for row in rows
-        if row.usd.value is not None and row.worth.value is not None
+        (cost, 100 * row.worth.value, row)
+        for cost, row in zip(costs, rows, strict=True)
+        if not math.isnan(cost) and row.worth.value is not None
     ]
     for on_front, colour, mark in ((False, GREY, "o"), (True, BLUE, "D")):
         points = [(usd, worth) for usd, worth, row in known if row.is_on_front == on_front]

@@ -11,6 +11,7 @@ from raydebm.evaluation.report.evaluation_tables import tables
 from raydebm.evaluation.report.headline import main_rows, sentences
 from raydebm.evaluation.report.table_cells import number, percent, with_interval
 from raydebm.evaluation.results.evaluation import Evaluation
+from raydebm.evaluation.results.selector_costs import has_prices
 from raydebm.run.directory import RunDir
 
 OPENING_FILE = "main_selectors.svg"
@@ -111,11 +112,15 @@ def _pass_at_n(evaluation: Evaluation) -> Plate | None:
 
 
 def _costs(evaluation: Evaluation) -> Plate | None:
-    if all(row.usd.value is None for row in evaluation.costs):
+    if all(row.worth.value is None for row in evaluation.costs):
         return None
     caption = (
         "What each selector is worth and costs, candidates, judges and reward models together. Named: no other one "
-        "is as cheap and as good. Selectors without a known price are left out; the table of costs names them."
+        "is as cheap and as good. "
+    ) + (
+        "Selectors without a known price are left out; the table of costs names them."
+        if has_prices(evaluation.costs)
+        else "No price is known, so that what a selector asks for stands for its cost."
     )
     figure = drawing.cost_figure(evaluation.costs, continuous=evaluation.is_continuous)
     return plate_of(figure, "Worth and cost", caption)

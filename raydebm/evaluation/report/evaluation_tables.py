@@ -9,6 +9,7 @@ from raydebm.evaluation.report.trust_tables import trust_tables
 from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, SelectorRow
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.results.outcomes import WaveSavings
+from raydebm.evaluation.results.selector_costs import has_prices
 from raydebm.evaluation.results.stopping_rows import MAX_PROBLEMS, NUM_REPLAYS
 from raydebm.evaluation.stats.intervals import NOTHING
 from raydebm.generators.tally import SavedSamples
@@ -274,7 +275,7 @@ def _stopping_table(evaluation: Evaluation) -> Table:
 
 def cost_table(evaluation: Evaluation) -> Table:
     """What each selector costs per problem, cheapest first; those without a price last."""
-    continuous = evaluation.is_continuous
+    continuous, is_priced = evaluation.is_continuous, has_prices(evaluation.costs)
     rows = sorted(evaluation.costs, key=lambda row: math.inf if row.usd.value is None else row.usd.value)
     return Table(
         title="Cost",
@@ -283,6 +284,7 @@ def cost_table(evaluation: Evaluation) -> Table:
             "count as one), and US dollars per 1,000 problems "
             "where all prices are known (of candidates as billed, else evaluation.prices). A rule that takes one "
             "candidate pays for one, every other for the whole pool. On the front: no other is as cheap and as good."
+            + ("" if is_priced else " No price is known here: cheap is what asks for as few candidates and scores.")
             + ("" if evaluation.saved is None else f" {_saved_in_words(evaluation.saved)}")
         ),
         headers=(

@@ -36,7 +36,13 @@ class CostRow:
     usd: Estimate
     """No value where a price is unknown."""
     is_on_front: bool
-    """No other selector is as cheap and as good, and better in one; bounds and choices in hindsight do not compete."""
+    """No other selector is as cheap and as good, and better in one; bounds and choices in hindsight do not compete.
+    Where no selector has a price, cheap means as few candidates and as few scores."""
+
+
+def has_prices(rows: Sequence[CostRow]) -> bool:
+    """Whether any selector has a price; else selectors are compared by what they ask for."""
+    return any(row.usd.value is not None for row in rows)
 
 
 def cost_rows(
@@ -146,19 +152,26 @@ def _competing(selectors: Sequence[Selector]) -> set[str]:
     return {selector.name for selector in selectors if selector.group != "bound" and "hindsight" not in selector.name}
 
 
+def _cost(row: CostRow, *, is_priced: bool) -> tuple[float, ...] | None:
+    """Dollars, or requests and scores where nothing has a price; None where unknown."""
+    if is_priced:
+        return None if row.usd.value is None else (row.usd.value,)
+    return None if math.isnan(row.num_candidates) else (row.num_candidates, row.num_scores)
+
+
 def _with_front(rows: Sequence[CostRow], competing: set[str], *, lower_is_better: bool) -> tuple[CostRow, ...]:
-    sign = -1.0 if lower_is_better else 1.0
-    known = {
-        row.name: (row.usd.value, sign * row.worth.value)
-        for row in rows
-        if row.name in competing and row.usd.value is not None and row.worth.value is not None
-    }
+    sign, is_priced = 1.0 if lower_is_better else -1.0, has_prices(rows)
+    known: dict[str, tuple[float, ...]] = {}
+    for row in rows:
+        cost = _cost(row, is_priced=is_priced)
+        if row.name in competing and cost is not None and row.worth.value is not None:
+            known[row.name] = (*cost, sign * row.worth.value)
 
     def is_beaten(name: str) -> bool:
-        usd, worth = known[name]
+        """Another one is as low in everything, and lower in something."""
+        own = known[name]
         return any(
-            other_usd <= usd and other_worth >= worth and (other_usd < usd or other_worth > worth)
-            for other_usd, other_worth in known.values()
+            other != own and all(one <= two for one, two in zip(other, own, strict=True)) for other in known.values()
         )
 
     return tuple(replace(row, is_on_front=row.name in known and not is_beaten(row.name)) for row in rows)

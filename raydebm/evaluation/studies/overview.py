@@ -1,11 +1,14 @@
-"""What a pool of candidates is: sizes, labels, constraints, difficulty (paper, dataset overview)."""
+"""What a pool of candidates is: sizes, labels, constraints, difficulty, and an example (paper, dataset overview)."""
 
+import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.evaluation.pools.pool import lowest_share
+from raydebm.decision.rules import select
+from raydebm.evaluation.pools.pool import EvaluatedPool, lowest_share
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.evaluation.studies.generator_table import BEST_SHARE
@@ -100,3 +103,52 @@ def training_pool(stack: Stack, *, num_bootstrap: int, seed: int) -> TrainingPoo
         if not np.isnan(best).all()
         else {},
     )
+
+
+EXCERPT = 240
+"""Characters of a text that an example shows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A problem and the candidate that E selects of its pool, as excerpts in one line."""
+
+    problem_id: str
+    prompt: str
+    """The beginning of the problem."""
+    text: str
+    """The end of the candidate, where the answer stands."""
+    generator: str
+    correct: bool | None
+    """None: unlabeled."""
+    violation: float | None
+    """The label's violation score; None where the task has none."""
+    energy: float
+
+
+def example_of(pools: Sequence[EvaluatedPool], *, lambda_: float) -> Example | None:
+    """The first pool in which there is something to choose, right and wrong candidates, else the first of which E can
+    select; None without energies. Nothing is chosen by how it turned out."""
+    for pool in sorted(pools, key=lambda pool: not {0.0, 1.0} <= set(pool.correct[pool.in_pool].tolist())):
+        best = select(pool.candidates, lambda_)
+        if best is None:
+            continue
+        place = pool.candidates.index(best)
+        correct, violation = float(pool.correct[place]), float(pool.violation[place])
+        return Example(
+            problem_id=pool.problem.problem_id,
+            prompt=_excerpt(pool.problem.prompt),
+            text=_excerpt(best.candidate.text or "", from_end=True),
+            generator=best.candidate.generator,
+            correct=None if math.isnan(correct) else correct == 1.0,
+            violation=None if math.isnan(violation) else violation,
+            energy=best.total_energy(lambda_),
+        )
+    return None
+
+
+def _excerpt(text: str, *, from_end: bool = False) -> str:
+    line = " ".join(text.split())
+    if len(line) <= EXCERPT:
+        return line
+    return "... " + line[-EXCERPT:] if from_end else line[:EXCERPT] + " ..."

@@ -18,7 +18,7 @@ from raydebm.evaluation.studies.decomposition import Decomposition, LambdaRow, d
 from raydebm.evaluation.studies.ensemble_size import EnsembleSize, ensemble_sizes
 from raydebm.evaluation.studies.generator_table import GeneratorRow, PoolKind, generator_rows, pool_kinds
 from raydebm.evaluation.studies.judges import Agreement, RatedPicks, judge_agreement, rated_picks
-from raydebm.evaluation.studies.overview import PoolOverview, TrainingPool, overview, training_pool
+from raydebm.evaluation.studies.overview import Example, PoolOverview, TrainingPool, overview, training_pool
 from raydebm.evaluation.studies.pool_size import PoolSize, pool_sizes
 from raydebm.evaluation.studies.triage import ThresholdRow, threshold_rows
 from raydebm.evaluation.studies.variance import VariancePartition, variance_partition
@@ -68,6 +68,8 @@ class StudyResults(JsonResults):
     ridges: tuple[Ridge, ...]
     training: TrainingPool | None
     """Candidates of the training problems; None where they were not given."""
+    example: Example | None
+    """A problem and its selection in words; None where no texts were given."""
     num_train: int | None
     """Problems the scorer was trained on; None where unknown."""
     backbone: str
@@ -105,6 +107,7 @@ def study(
     subject: Subject = Subject(),
     grid: Sequence[GridRow] = (),
     train: Stack | None = None,
+    example: Example | None = None,
     positive_frac: float = 0.25,
 ) -> StudyResults:
     """Study what was evaluated: the data, the generators, the ensemble, the two terms, and the thresholds.
@@ -115,6 +118,7 @@ def study(
         subject: what the pool and the scorer are.
         grid: rows of calibration's grid (``CalibrationResult.rows``).
         train: labelled pools of the training problems, for the tables of data; energies are not looked at.
+        example: of these pools, whose texts a stack does not hold.
         positive_frac: see ``EvaluationInputs``.
     """
     lambda_, seed, num_bootstrap = evaluation.policy["lambda"], evaluation.seed, evaluation.num_bootstrap
@@ -140,6 +144,7 @@ def study(
         rated=rated_picks(stack, lambda_=lambda_, bootstrap=bootstrap),
         ridges=ridges(trained),
         training=None if train is None else training_pool(train, num_bootstrap=num_bootstrap, seed=seed),
+        example=example,
         num_train=subject.num_train,
         backbone=subject.backbone,
         repaired=subject.repaired,

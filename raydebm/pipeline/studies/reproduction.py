@@ -17,6 +17,7 @@ from raydebm.evaluation.pools.pool import EvaluatedPool, without_energies
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.provenance import command_line
 from raydebm.evaluation.results.evaluation import Evaluation
+from raydebm.evaluation.studies.overview import example_of
 from raydebm.evaluation.studies.study import StudyResults, Subject, study
 from raydebm.evaluation.studies.variants import ScoredVariant, VariantStudy, variant_study
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION
@@ -171,6 +172,7 @@ def _study_of(pipeline: Pipeline, evaluation: Evaluation, pools: Mapping[str, li
         subject=subject,
         grid=_grid(pipeline),
         train=Stack.of([without_energies(pool) for pool in (*evaluated_pools(pipeline, TRAIN), *pools[VALIDATION])]),
+        example=example_of(pools[TEST], lambda_=evaluation.policy["lambda"]),
         positive_frac=recipe.pairs.positive_frac,
     )
 

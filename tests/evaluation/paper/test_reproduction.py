@@ -217,6 +217,7 @@ def test_what_is_not_measured_says_why(reproduced, label, row, column, status, w
         ("tab:confounding_screen", "K&K", "LLaMA-3.1-8B"),
         ("tab:dataset_overview", "K&K", "Train"),
         ("tab:permodel", "Qwen-2.5-7B", "K&K"),
+        ("tab:examples", "K&K", "Candidate"),
         ("text", "TravelPlanner: the pick is neither term's", "published"),
         ("text", "TravelPlanner: two judges, Spearman", "published"),
     ],
@@ -455,7 +456,7 @@ def test_the_page_stands_alone_and_its_contents_lead_somewhere(reproduced, parts
     page.feed(text)
 
     assert page.outside == []
-    assert page.links == page.anchors == {"paper", "across", "pool-1", "pool-2", "section-1"}
+    assert page.links == page.anchors == {"paper", "figures", "across", "pool-1", "pool-2", "section-1"}
     assert "Made &lt;up&gt; for a test." in text
     assert text.count("<svg") == sum(len(part.plates) for part in parts)
 

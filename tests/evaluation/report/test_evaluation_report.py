@@ -315,7 +315,7 @@ def test_the_page_stands_alone_and_escapes_what_it_is_given(page):
 
     assert reader.found == []
     assert "A &lt;run&gt; &amp; more" in page
-    assert page.count("<svg") == 9
+    assert page.count("<svg") == 10
     assert len(page) < 2_000_000
 
 

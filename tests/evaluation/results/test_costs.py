@@ -187,6 +187,45 @@ def test_the_front_is_what_nobody_beats_in_both(pools):
     assert {name for name, row in rows.items() if row.is_on_front} == {"first", "generator g", "random", "generator h"}
 
 
+@pytest.fixture
+def unpriced(make_pool):
+    """Nobody knows what anything costs. mu is right twice, generator h in three of its four candidates, and g never."""
+    g, h = {"generator": "g", "key": "x"}, {"generator": "h", "key": "y"}
+    return [
+        make_pool((0, {**g, "members": (1.0, 1.0)}), (1, {**h, "members": (0.0, 0.0)}), problem_id="p"),
+        make_pool(
+            (0, {**g, "members": (1.0, 1.0)}),
+            (0, {**h, "members": (0.5, 0.5)}),
+            (1, {**h, "members": (0.0, 0.0)}),
+            problem_id="q",
+        ),
+    ]
+
+
+def test_without_any_price_cheap_is_what_asks_for_little(unpriced):
+    """h's: one request, 75 % right. By energies: all requests and a score of each, 100 %."""
+    _, rows = costs(unpriced)
+
+    front = {name for name, row in rows.items() if row.is_on_front}
+    assert front >= {"generator h", "ours", "mu only"}
+    assert not front & {"random", "first", "generator g", "majority vote", "constraint only", "oracle"}
+
+
+def test_without_any_price_the_table_says_what_is_cheap(unpriced, pools):
+    assert "No price is known here" in cost_table(costs(unpriced)[0]).caption
+    assert "No price is known here" not in cost_table(costs(pools)[0]).caption
+
+
+def test_without_any_price_the_figure_counts_requests_and_scores(unpriced):
+    """ours: 2.5 requests and as many scores per problem."""
+    evaluation, _ = costs(unpriced)
+
+    axes = cost_figure(evaluation.costs, continuous=False).axes[0]
+
+    assert axes.get_xlabel() == "candidates and scores per problem"
+    assert (5.0, 100.0) in {text.xy for text in axes.texts if text.get_text() == "ours"}
+
+
 def test_candidates_without_a_recorded_cost_have_the_recipes_price(make_pool):
     rows = ((1, {"generator": "g"}), (0, {"generator": "h", "cost_usd": 0.5}))
     _, without = costs([make_pool(*rows)])

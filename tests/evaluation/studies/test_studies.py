@@ -1,6 +1,7 @@
 """Studies on pools small enough to work out by hand."""
 
 import math
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -16,7 +17,7 @@ from raydebm.evaluation.studies.decomposition import decomposition, lambda_sweep
 from raydebm.evaluation.studies.ensemble_size import ensemble_sizes, subsets
 from raydebm.evaluation.studies.generator_table import generator_rows, pool_kinds
 from raydebm.evaluation.studies.judges import judge_agreement, rated_picks
-from raydebm.evaluation.studies.overview import overview, training_pool
+from raydebm.evaluation.studies.overview import example_of, overview, training_pool
 from raydebm.evaluation.studies.pool_size import pool_sizes
 from raydebm.evaluation.studies.transfer import ScoredRun, transfer
 from raydebm.evaluation.studies.triage import threshold_rows
@@ -342,6 +343,37 @@ def test_overview_counts(make_pool):
     assert (facts.num_failed, facts.num_unparsed, facts.num_unlabeled, facts.num_unscored) == (1, 1, 0, 3)
     assert (facts.accuracy.value, facts.mixed.value, facts.solvable.value) == (0.25, 0.5, 0.5)
     assert facts.constraints == {"budget": 1}
+
+
+def test_an_example_is_the_selection_of_the_first_pool_with_something_to_choose(make_pool):
+    """E of b's candidates: 0.5 + 0 and 0.2 + 2 * 1.0, so that lambda 2 selects the first."""
+    pools = [
+        make_pool((1, {"members": (0.0,)}), problem_id="a"),
+        make_pool(
+            (0, {"members": (0.5,), "text": "so\n\n it is  7", "generator": "g"}),
+            (1, {"members": (0.2,), "penalty": 1.0}),
+            problem_id="b",
+        ),
+    ]
+
+    shown = example_of(pools, lambda_=2.0)
+
+    assert (shown.problem_id, shown.text, shown.generator, shown.correct) == ("b", "so it is 7", "g", False)
+    assert (shown.energy, shown.violation) == (0.5, None)
+
+
+def test_an_example_shows_the_beginning_of_the_problem_and_the_end_of_the_answer(make_pool):
+    pool = make_pool((1, {"members": (0.0,), "text": "a" * 300 + "z"}))
+    pool = replace(pool, problem=replace(pool.problem, prompt="first" + "b" * 300))
+
+    shown = example_of([pool], lambda_=1.0)
+
+    assert shown.prompt == "first" + "b" * 235 + " ..."
+    assert shown.text == "... " + "a" * 239 + "z"
+
+
+def test_without_energies_there_is_no_example(make_pool):
+    assert example_of([make_pool((1, {}), (0, {}))], lambda_=1.0) is None
 
 
 def test_the_best_quarter_by_generator(make_pool):
