@@ -23,6 +23,8 @@ from raydebm.distributed.train_worker import private_mib
 from raydebm.errors import CheckpointError, PoolError, ResourceError, TrainingError
 
 ADAPTERS = ("a0", "a1", "a2", "a3", "a4")
+ONE_SLOT = {"gpus_per_adapter": 0, "cpus_per_adapter": 5}
+"""Each slot costs three processes, which takes longer than these trainings: where slots are not the matter, one."""
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
 
@@ -91,7 +93,7 @@ def retrained(five, backbone, tmp_path_factory):
     shutil.copytree(five[0], folder, ignore=shutil.ignore_patterns("tensorboard"))
     (folder / "tensorboard").write_text("a file where the folder should be")
     trackers = ["tensorboard"] if importlib.util.find_spec("tensorboard") else []
-    recipe = recipe_for(backbone, num_adapters=7, training={"report_to": trackers})
+    recipe = recipe_for(backbone, num_adapters=7, training={"report_to": trackers}, **ONE_SLOT)
     changed = recipe.scorer.adapters[1].model_copy(update={"rank": 3})
     adapters = tuple(changed if adapter.name == "a1" else adapter for adapter in recipe.scorer.adapters)
     scorer = recipe.scorer.model_copy(update={"adapters": adapters})
@@ -170,9 +172,8 @@ def killed(local_ray, backbone, tmp_path_factory):
     """Three adapters in one slot, one restart each; the worker is killed in the second epoch of a1, the next one in its
     third."""
     folder = tmp_path_factory.mktemp("killed")
-    one_slot = {"gpus_per_adapter": 0, "cpus_per_adapter": 5}
     training = {"max_epochs": 3, "patience": 3}
-    recipe = recipe_for(backbone, num_adapters=3, training=training, max_failures=1, **one_slot)
+    recipe = recipe_for(backbone, num_adapters=3, training=training, max_failures=1, **ONE_SLOT)
     killer = Killer(folder)
     killer.start()
     epochs = {"a0": [], "a1": [], "a2": []}

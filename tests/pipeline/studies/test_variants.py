@@ -27,12 +27,13 @@ VARIANTS = (
 
 @pytest.fixture(scope="module")
 def run(finished, tmp_path_factory):
-    """A copy of the finished run, whose recipe has variants now."""
+    """A copy of the finished run, whose recipe has variants now and one pass, so that none of them samples again."""
     original, _, _ = finished
     folder = tmp_path_factory.mktemp("with-variants") / "run"
     shutil.copytree(original.run.root, folder)
     few = original.recipe.confounding.model_copy(update={"repair_min_cell": 4})
-    changes = {"run_dir": str(folder), "variants": VARIANTS, "confounding": few}
+    one_pass = original.recipe.triage.model_copy(update={"max_passes": 1})
+    changes = {"run_dir": str(folder), "variants": VARIANTS, "confounding": few, "triage": one_pass}
     return replace(original, recipe=original.recipe.model_copy(update=changes), on_stage=[].append)
 
 
