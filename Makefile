@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check --no-input
 PYTEST_ARGS ?=
 
-.PHONY: demo check-demo test test-clients damage check format fuzz audit sbom clean
+.PHONY: demo demo-real check-demo test test-clients damage check format fuzz audit sbom clean
 
 $(VENV)/.ready: pyproject.toml client/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "raydebm needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
@@ -21,6 +21,11 @@ $(VENV)/.ready: pyproject.toml client/pyproject.toml constraints.txt
 
 demo: $(VENV)/.ready
 	@$(BIN)/raydebm demo
+
+# The main job on answers of three real LLMs, which come with the package (docs/results/gsm8k_small_llms.md).
+demo-real: $(VENV)/.ready
+	@$(BIN)/raydebm run --config configs/gsm8k_small_llms.yaml --recorded embedded:gsm8k_small_llms \
+	  generators.2.num_samples=1 triage.num_regenerate=1 run_dir=runs/demo-real
 
 # From nothing, in an empty folder, which stays for a look when something is wrong.
 check-demo: $(VENV)/.ready

@@ -2,7 +2,7 @@
 
 One encoder for the scorer and four causal models that write Knights & Knaves solutions, each with its own style and
 strength. ``MODEL_CARD.md`` says how they were made and how good they are; ``build`` makes them again. And 200 problems
-of GSM8K, for a recipe that small LLMs answer on a CPU.
+of GSM8K, for a recipe that small LLMs answer on a CPU, with the answers of three of them to half of these.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ GENERATORS = ("kk-ada", "kk-bo", "kk-cy", "kk-dee")
 """From the strongest to the weakest."""
 NAMES = (ENCODER, *GENERATORS)
 SMALL_LLMS = "gsm8k_small_llms"
-"""The problems, as a folder of ``train.jsonl`` and ``test.jsonl``."""
+"""The problems, as a folder of ``train.jsonl`` and ``test.jsonl``, and answers as its ``candidates.parquet``."""
 PREFIX = "embedded:"
 
 _FOLDER = Path(__file__).parent

@@ -110,7 +110,7 @@ EXCERPT = 240
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
+class PoolExample:
     """A problem and the candidate that E selects of its pool, as excerpts in one line."""
 
     problem_id: str
@@ -126,7 +126,7 @@ class Example:
     energy: float
 
 
-def example_of(pools: Sequence[EvaluatedPool], *, lambda_: float) -> Example | None:
+def example_of(pools: Sequence[EvaluatedPool], *, lambda_: float) -> PoolExample | None:
     """The first pool in which there is something to choose, right and wrong candidates, else the first of which E can
     select; None without energies. Nothing is chosen by how it turned out."""
     for pool in sorted(pools, key=lambda pool: not {0.0, 1.0} <= set(pool.correct[pool.in_pool].tolist())):
@@ -135,7 +135,7 @@ def example_of(pools: Sequence[EvaluatedPool], *, lambda_: float) -> Example | N
             continue
         place = pool.candidates.index(best)
         correct, violation = float(pool.correct[place]), float(pool.violation[place])
-        return Example(
+        return PoolExample(
             problem_id=pool.problem.problem_id,
             prompt=_excerpt(pool.problem.prompt),
             text=_excerpt(best.candidate.text or "", from_end=True),

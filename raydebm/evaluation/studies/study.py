@@ -18,7 +18,7 @@ from raydebm.evaluation.studies.decomposition import Decomposition, LambdaRow, d
 from raydebm.evaluation.studies.ensemble_size import EnsembleSize, ensemble_sizes
 from raydebm.evaluation.studies.generator_table import GeneratorRow, PoolKind, generator_rows, pool_kinds
 from raydebm.evaluation.studies.judges import Agreement, RatedPicks, judge_agreement, rated_picks
-from raydebm.evaluation.studies.overview import Example, PoolOverview, TrainingPool, overview, training_pool
+from raydebm.evaluation.studies.overview import PoolExample, PoolOverview, TrainingPool, overview, training_pool
 from raydebm.evaluation.studies.pool_size import PoolSize, pool_sizes
 from raydebm.evaluation.studies.triage import ThresholdRow, threshold_rows
 from raydebm.evaluation.studies.variance import VariancePartition, variance_partition
@@ -68,7 +68,7 @@ class StudyResults(JsonResults):
     ridges: tuple[Ridge, ...]
     training: TrainingPool | None
     """Candidates of the training problems; None where they were not given."""
-    example: Example | None
+    example: PoolExample | None
     """A problem and its selection in words; None where no texts were given."""
     num_train: int | None
     """Problems the scorer was trained on; None where unknown."""
@@ -107,7 +107,7 @@ def study(
     subject: Subject = Subject(),
     grid: Sequence[GridRow] = (),
     train: Stack | None = None,
-    example: Example | None = None,
+    example: PoolExample | None = None,
     positive_frac: float = 0.25,
 ) -> StudyResults:
     """Study what was evaluated: the data, the generators, the ensemble, the two terms, and the thresholds.

@@ -1,0 +1,69 @@
+"""The answers of three LLMs to problems of GSM8K that come with the package, and the recipe that reads them."""
+
+from collections import Counter
+
+import pytest
+
+from raydebm.config import load_recipe, with_recorded_answers
+from raydebm.embedded import local_path
+from raydebm.generators.recorded import import_pool
+from raydebm.labels import label_candidate
+from raydebm.run.folder import Folder
+from raydebm.run.tables import CANDIDATES
+from raydebm.tasks import get_task
+
+POOL = "embedded:gsm8k_small_llms"
+
+
+@pytest.fixture(scope="module")
+def problems():
+    """By id: the problem, its gold and its split."""
+    task = get_task("gsm8k")
+    return {
+        problem.problem_id: (problem, gold, split)
+        for split in ("train", "test")
+        for problem, gold in task.load(split, source=POOL)
+    }
+
+
+@pytest.fixture(scope="module")
+def sampled():
+    """The candidates of the first pass that are no greedy ones."""
+    candidates = Folder(str(local_path(POOL))).read_records(CANDIDATES, "candidates.parquet")
+    return [each for each in candidates if each.pass_index == 1 and not each.is_greedy]
+
+
+def test_the_pool_is_small():
+    assert sum(file.stat().st_size for file in local_path(POOL).iterdir()) < 5_000_000
+
+
+def test_a_hundred_problems_have_the_samples_that_the_page_names(sampled, problems):
+    by_problem = {}
+    for candidate in sampled:
+        by_problem.setdefault(candidate.problem_id, Counter())[candidate.generator] += 1
+
+    assert Counter(problems[problem_id][2] for problem_id in by_problem) == {"train": 60, "test": 40}
+    assert all(count == {"smollm2-135m": 4, "qwen-0.5b": 4, "qwen-1.5b": 1} for count in by_problem.values())
+
+
+def test_samples_know_how_likely_their_model_held_them(sampled):
+    assert all(each.logprob is not None and each.worst_logprob <= each.logprob <= 0 for each in sampled)
+
+
+def test_the_models_are_as_good_as_the_page_says(sampled, problems):
+    task = get_task("gsm8k")
+    right = Counter()
+    for candidate in sampled:
+        problem, gold, _ = problems[candidate.problem_id]
+        right[candidate.generator] += label_candidate(task, problem, gold, candidate).verdict == "correct"
+
+    assert right == {"smollm2-135m": 0, "qwen-0.5b": 64, "qwen-1.5b": 32}
+
+
+def test_the_recipe_reads_its_answers_from_the_pool(repository, problems):
+    recipe = with_recorded_answers(load_recipe(repository / "configs" / "gsm8k_small_llms.yaml"), POOL)
+
+    names = [generator.model for generator in recipe.generators]
+    pool = import_pool(POOL, task="gsm8k", problems=[problem for problem, _, _ in problems.values()], models=names)
+
+    assert {candidate.generator for candidate in pool} == {"smollm2-135m", "qwen-0.5b", "qwen-1.5b"}
