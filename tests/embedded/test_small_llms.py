@@ -27,9 +27,13 @@ def problems():
 
 
 @pytest.fixture(scope="module")
-def sampled():
-    """The candidates of the first pass that are no greedy ones."""
-    candidates = Folder(str(local_path(POOL))).read_records(CANDIDATES, "candidates.parquet")
+def candidates():
+    return Folder(str(local_path(POOL))).read_records(CANDIDATES, "candidates.parquet")
+
+
+@pytest.fixture(scope="module")
+def sampled(candidates):
+    """Those of the first pass that are no greedy ones."""
     return [each for each in candidates if each.pass_index == 1 and not each.is_greedy]
 
 
@@ -44,6 +48,15 @@ def test_a_hundred_problems_have_the_samples_that_the_page_names(sampled, proble
 
     assert Counter(problems[problem_id][2] for problem_id in by_problem) == {"train": 60, "test": 40}
     assert all(count == {"smollm2-135m": 4, "qwen-0.5b": 4, "qwen-1.5b": 1} for count in by_problem.values())
+
+
+def test_each_test_problem_has_a_reply_to_feedback(candidates, problems):
+    replies = [each for each in candidates if each.pass_index == 2]
+
+    assert Counter(each.generator for each in replies) == {"qwen-1.5b": 40}
+    assert {each.problem_id for each in replies} <= {
+        problem_id for problem_id, (_, _, split) in problems.items() if split == "test"
+    }
 
 
 def test_samples_know_how_likely_their_model_held_them(sampled):
