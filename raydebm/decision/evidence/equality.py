@@ -149,11 +149,11 @@ class MergedAnswers:
         return [[self.wordings[head], *sorted(words)] for head, words in sorted(members.items())]
 
     def _read(self, pool: Sequence[ScoredCandidate], wording: Callable[[ScoredCandidate], str]) -> None:
-        found: dict[str, list[str]] = {}
+        texts: dict[str, list[str]] = {}
         for each in pool:
             if (key := each.report.vote_key) is not None and key not in self.wordings:
-                found.setdefault(key, []).append(wording(each))
-        for key, words in found.items():
+                texts.setdefault(key, []).append(wording(each))
+        for key, words in texts.items():
             self.wordings[key] = min(words, key=lambda text: (len(text), text))
 
     def _head(self, key: str) -> str:
