@@ -131,7 +131,7 @@ class PoolGenerator:
             UnknownNameError: the file has no such model.
         """
         self.name, self.path = config.name, config.pool
-        self._model = config.model
+        self._model, self._keeps_logprobs = config.model, config.logprobs
         source_ids = {problem_id: source_id for source_id, problem_id in _joinable(problems).items()}
         self._source_ids = source_ids
         entries = _read(config.pool, "", config.text_fields) if pool is None else pool
@@ -180,10 +180,13 @@ class PoolGenerator:
             usage=TokenUsage(prompt_tokens=recorded.prompt_tokens, completion_tokens=recorded.completion_tokens),
             reasoning=recorded.reasoning,
             finish_reason=recorded.finish_reason,
-            logprobs=None
-            if recorded.logprob is None or recorded.worst_logprob is None
-            else LogProbs(recorded.logprob, recorded.worst_logprob),
+            logprobs=self._logprobs(recorded),
         )
+
+    def _logprobs(self, recorded: Candidate) -> LogProbs | None:
+        if not self._keeps_logprobs or recorded.logprob is None or recorded.worst_logprob is None:
+            return None
+        return LogProbs(recorded.logprob, recorded.worst_logprob)
 
     def _find(self, request: GenerationRequest) -> Candidate | None:
         draw = (request.sampling.is_greedy, request.pass_index, request.sample_index)

@@ -2,12 +2,15 @@
 
 import contextlib
 import json
+import sys
 import threading
+import time
 from collections import defaultdict
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 MODELS = ("prompt", "endpoint", "gated", "hanging", "hangs-once", "broken")
+LATE_S = 0.2
 TEXT = 'Ava contradicts herself, so Zoey is right. {"Ava": "knave", "Zoey": "knight"}'
 """What a model says that says anything: the solution of the tests' puzzle."""
 
@@ -23,9 +26,10 @@ class Sent:
 
 class Upstream(ThreadingHTTPServer):
     """Models do as they are called: ``gated`` answers once ``gate`` is open, ``hanging`` never, ``hangs-once`` from its
-    second request on, ``broken`` fails; ``prompt`` and ``endpoint`` answer at once."""
+    second request on, ``late`` after ``LATE_S``, ``broken`` fails; ``prompt`` and ``endpoint`` answer at once."""
 
     daemon_threads = True
+    request_queue_size = 256
 
     def __init__(self):
         self.gate, self._closing = threading.Event(), threading.Event()
@@ -67,6 +71,11 @@ class Upstream(ThreadingHTTPServer):
             with self._lock:
                 self._waiting[model].discard(client)
 
+    def handle_error(self, request, client_address):
+        """Clients are killed; that is no error of the endpoint."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
     def close(self):
         self._closing.set()
         self.gate.set()
@@ -86,6 +95,8 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             if model == "gated":
                 self.server.gate.wait(600)
+            if model == "late":
+                time.sleep(LATE_S)
             self._complete()
 
     def _complete(self):

@@ -3,11 +3,13 @@
 A key belongs to who sends it, and to one path and body. While its request runs, a repetition is answered 409; later it
 gets the stored answer, also where the first one was lost on its way to the client. A client that goes away before there
 is an answer ends the work, and the same key begins it again. A request whose replica died is neither repeated nor
-forgotten: candidates may have been paid for, and the client decides whether to pay again, with a new key.
+forgotten: candidates may have been paid for, and the client decides whether to pay again, with a new key. A replica
+renews its requests while they run, so that clients are told within ``LEASE_S``.
 Does not know: tasks, decisions, Ray.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import math
@@ -18,13 +20,16 @@ from dataclasses import dataclass
 
 from starlette.types import Message, Scope, Send
 
-from raydebm.errors import ServiceError
+from raydebm.errors import ResourceError, ServiceError
 from raydebm.serving.spending.sqlite_file import SqliteFile
 
 HEADER = b"idempotency-key"
 KEY_PATTERN = re.compile(r"[\x21-\x7e]{1,255}")
 KEEP_S = 24 * 3600.0
 """How long an answer is kept, as long as other services keep theirs."""
+LEASE_S, RENEW_S = 30.0, 8.0
+"""A request that was not renewed for so long has lost its replica, and how often replicas renew those that run. One
+that stands still for longer is taken for dead; the answer that it gives after all is kept."""
 MAX_ANSWER_BYTES = 1_000_000
 REPLAYED = (b"idempotent-replayed", b"true")
 _NOT_STORED = frozenset({408, 409, 425, 429, 499})
@@ -52,18 +57,15 @@ class StoredAnswer:
 class IdempotencyStore:
     """Keys with their requests and answers, in a SQLite file that all ingress replicas share."""
 
-    def __init__(
-        self, path: str, *, longest_s: float, across_nodes: bool = False, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, path: str, *, across_nodes: bool = False, clock: Callable[[], float] = time.time) -> None:
         """
         Args:
             path: of the file; ``":memory:"``: this process alone knows the keys.
-            longest_s: after which a request without an answer has lost its replica.
             across_nodes: see ``SqliteFile``.
             clock: seconds.
         """
         self._file = SqliteFile(path, tables=_TABLES, name="file of idempotency keys", across_nodes=across_nodes)
-        self._longest_s, self._clock = longest_s, clock
+        self._clock = clock
 
     def begin(self, owner: str, key: str, fingerprint: str) -> StoredAnswer | None:
         """Take the key for a new request (None), or return what its request was answered.
@@ -83,7 +85,7 @@ class IdempotencyStore:
             if row is None:
                 db.execute(
                     "INSERT INTO requests VALUES (?, ?, ?, ?, ?, NULL, NULL, NULL)",
-                    (owner, key, fingerprint, now, now + self._longest_s),
+                    (owner, key, fingerprint, now, now + LEASE_S),
                 )
                 return None
         known, ends, status, headers, body = row
@@ -98,6 +100,14 @@ class IdempotencyStore:
         return StoredAnswer(
             status, [(name.encode("latin-1"), value.encode("latin-1")) for name, value in json.loads(headers)], body
         )
+
+    def renew(self, owner: str, key: str) -> None:
+        """Say that the request still runs. Raises ResourceError."""
+        with self._file.transaction() as db:
+            db.execute(
+                "UPDATE requests SET ends = ? WHERE owner = ? AND key = ? AND status IS NULL",
+                (self._clock() + LEASE_S, owner, key),
+            )
 
     def finish(self, owner: str, key: str, answer: StoredAnswer) -> None:
         """Keep the answer. Raises ResourceError."""
@@ -182,14 +192,22 @@ async def answer_once(
     if answer is not None:
         await _replay(answer, key, send)
         return
-    copy = _Copy(send)
+    copy, renewing = _Copy(send), asyncio.create_task(_renew(store, owner, key))
     try:
         await work(copy.send)
     finally:  # a client that went away while it was answered may ask for the answer again
+        renewing.cancel()
         if copy.is_final:
             await asyncio.shield(asyncio.to_thread(store.finish, owner, key, copy.answer()))
         else:
             await asyncio.shield(asyncio.to_thread(store.forget, owner, key))
+
+
+async def _renew(store: IdempotencyStore, owner: str, key: str) -> None:
+    while True:
+        await asyncio.sleep(RENEW_S)
+        with contextlib.suppress(ResourceError):  # the next one may succeed
+            await asyncio.to_thread(store.renew, owner, key)
 
 
 def _fingerprint(scope: Scope, body: bytes) -> str:

@@ -33,7 +33,6 @@ from raydebm.serving.core.service import TriageService
 from raydebm.serving.error_form import error_response, http_error, validation_error
 from raydebm.serving.failures import as_service_error
 from raydebm.serving.pages import page_paths, page_routes
-from raydebm.serving.settings.app_args import request_timeout_s
 from raydebm.serving.settings.bundle import Bundle
 from raydebm.serving.spending.candidate_store import CandidateStore
 from raydebm.serving.spending.ledger import Ledger
@@ -150,7 +149,6 @@ def idempotency_of(bundle: Bundle) -> IdempotencyStore:
     """The store next to the ledger's file; without one, the keys of this process alone."""
     return IdempotencyStore(
         _beside_ledger(bundle, "idempotency.sqlite"),
-        longest_s=request_timeout_s(bundle.max_deadline_s),
         across_nodes=bundle.limits.ledger_across_nodes,
     )
 

@@ -7,7 +7,15 @@ import httpx
 import pytest
 
 from raydebm.errors import ServiceError
-from raydebm.serving.access.idempotency import KEEP_S, MAX_ANSWER_BYTES, IdempotencyStore, StoredAnswer, answer_once
+from raydebm.serving.access import idempotency
+from raydebm.serving.access.idempotency import (
+    KEEP_S,
+    LEASE_S,
+    MAX_ANSWER_BYTES,
+    IdempotencyStore,
+    StoredAnswer,
+    answer_once,
+)
 from raydebm.serving.access.keys import ApiKey, Keyring
 from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
@@ -31,7 +39,7 @@ def clock():
 
 @pytest.fixture
 def store(tmp_path, clock):
-    return IdempotencyStore(str(tmp_path / "keys.sqlite"), longest_s=300, clock=clock)
+    return IdempotencyStore(str(tmp_path / "keys.sqlite"), clock=clock)
 
 
 def code_of(call, *args):
@@ -137,17 +145,48 @@ def test_another_process_knows_the_answer(store, tmp_path, clock):
     store.begin("", "k", "f")
     store.finish("", "k", ANSWER)
 
-    other = IdempotencyStore(str(tmp_path / "keys.sqlite"), longest_s=300, clock=clock)
+    other = IdempotencyStore(str(tmp_path / "keys.sqlite"), clock=clock)
 
     assert other.begin("", "k", "f") == ANSWER
 
 
 def test_a_request_whose_replica_died_is_not_repeated(store, clock):
     store.begin("", "k", "f")
-    clock.now += 299
+    clock.now += LEASE_S - 1
     assert code_of(store.begin, "", "k", "f") == (409, "idempotency_key_in_use", True)
     clock.now += 1
     assert code_of(store.begin, "", "k", "f") == (409, "idempotency_answer_lost", False)
+
+
+def test_a_request_that_is_renewed_still_runs(store, clock):
+    store.begin("", "k", "f")
+    clock.now += LEASE_S - 1
+    store.renew("", "k")
+    clock.now += LEASE_S - 1
+    assert code_of(store.begin, "", "k", "f") == (409, "idempotency_key_in_use", True)
+
+
+def test_a_request_is_renewed_while_it_runs(store, monkeypatch):
+    renewed = []
+    monkeypatch.setattr(idempotency, "RENEW_S", 0.001)
+    monkeypatch.setattr(store, "renew", lambda *request: renewed.append(request))
+
+    async def work(send):
+        while len(renewed) < 2:
+            await asyncio.sleep(0.001)
+
+    scope = {"method": "POST", "path": "/x", "headers": [(b"idempotency-key", b"k")]}
+    asyncio.run(answer_once(store, scope, b"", None, work, owner="ada"))
+
+    assert set(renewed) == {("ada", "k")}
+
+
+def test_an_answer_after_the_request_was_taken_for_lost_is_kept(store, clock):
+    store.begin("", "k", "f")
+    clock.now += LEASE_S
+    store.finish("", "k", ANSWER)
+
+    assert store.begin("", "k", "f") == ANSWER
 
 
 def test_after_a_day_a_key_is_new(store, clock):

@@ -1,0 +1,276 @@
+"""A service whose processes can be killed one by one, an endpoint that sells to it, and clients that ask."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "serving"))  # for a run and an endpoint
+sys.path.insert(0, str(Path(__file__).parents[1] / "distributed"))  # for processes
+
+import httpx
+from hand_written_run import PUZZLE
+from processes import is_running
+from tiny_run import make_models, make_run
+from upstream import Upstream
+
+from raydebm.run.directory import RunDir
+from raydebm.serving.ray.launch import read_serve_config
+from raydebm.serving.spending.ledger import NANO, Ledger
+
+HERE = Path(__file__).parent
+CONFIG = HERE.parents[1] / "serve_config.yaml"
+VICTIMS = {
+    "scorer": "ServeReplica:raydebm:ScorerDeployment",
+    "generator": "ServeReplica:raydebm:GeneratorDeployment",
+    "checker": "ServeReplica:raydebm:ConstraintDeployment",
+    "ingress": "ServeReplica:raydebm:TriageIngress",
+    "controller": "ServeController",
+    "proxy": "ProxyActor",
+}
+"""What stands in the command line of each process that can be killed."""
+SERVICE = "service"
+"""Everything, killed at once and started again."""
+USD_PER_TOKEN = 0.01
+SOLD_TOKENS = 3
+"""Completion tokens of an answer of ``Upstream``."""
+MAX_TOKENS = 8
+PATIENCE_S = 300.0
+"""A request that has no answer by then is lost."""
+ANSWER = '{"Ava": "knave", "Zoey": "knight"}'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One request of a client, all its tries together."""
+
+    begun: float
+    ended: float
+    came_to: str
+    """``answered``, ``wrong``, ``lost`` (an error that says not to repeat it, or no answer in time), or ``spent`` (the
+    day's ceiling is reached)."""
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class Load:
+    """Clients that ask one request after another."""
+
+    url: str
+    asked: list[Asked] = field(default_factory=list)
+    num_refused: int = 0
+    """Tries that were answered 503."""
+    stopping: bool = False
+
+    async def run(self, num_clients: int) -> None:
+        limits = httpx.Limits(max_connections=num_clients)
+        async with httpx.AsyncClient(timeout=PATIENCE_S, limits=limits, base_url=self.url) as client:
+            await asyncio.gather(*(self._client(client, number) for number in range(num_clients)))
+
+    async def _client(self, client: httpx.AsyncClient, number: int) -> None:
+        count = 0
+        while not self.stopping:
+            begun, count = time.monotonic(), count + 1
+            came_to, detail = await self._ask(client, seed=number * 1_000_000 + count)
+            self.asked.append(Asked(begun=begun, ended=time.monotonic(), came_to=came_to, detail=detail))
+            if came_to == "spent":
+                return
+
+    async def _ask(self, client: httpx.AsyncClient, *, seed: int) -> tuple[str, str]:
+        body = {"problem": PUZZLE, "seed": seed, "num_samples": 1, "max_passes": 1}
+        headers = {"Idempotency-Key": uuid.uuid4().hex}
+        give_up, last = time.monotonic() + PATIENCE_S, ""
+        while time.monotonic() < give_up:
+            try:
+                reply = await client.post("/v1/triage", json=body, headers=headers)
+            except httpx.TransportError as error:
+                last = type(error).__name__
+            else:
+                if reply.status_code == 200:
+                    return _judged(reply.json())
+                last = f"{reply.status_code} {_code(reply)}"
+                self.num_refused += reply.status_code == 503
+                if last == "429 insufficient_quota":
+                    return "spent", last
+                if reply.headers.get("x-should-retry") == "false" or _code(reply) == "idempotency_answer_lost":
+                    return "lost", last
+            await asyncio.sleep(0.2)
+        return "lost", f"no answer within {PATIENCE_S:g} s; the last: {last}"
+
+
+def _judged(decided: dict[str, Any]) -> tuple[str, str]:
+    if decided["decision"] == "accept" and decided["answer"] == ANSWER:
+        return "answered", ""
+    return "wrong", json.dumps({name: decided.get(name) for name in ("decision", "answer", "reason")})
+
+
+def _code(reply: httpx.Response) -> str:
+    try:
+        return str(reply.json()["error"]["code"])
+    except (ValueError, KeyError, TypeError):
+        return reply.text[:80]
+
+
+class Service:
+    """The service in a process of its own, which is started again when it was killed."""
+
+    def __init__(self, folder: Path, upstream: Upstream, *, ceiling_usd: float | None, places: int) -> None:
+        """
+        Args:
+            folder: empty, for the run, the configuration and what the service writes.
+            upstream: its only generator.
+            ceiling_usd: for everybody on one day; None: money is not limited.
+            places: requests that run or wait, over both ingress replicas; others are answered 503.
+        """
+        self._folder, self._port, self._log = folder, _free_port(), folder / "service.log"
+        self._places = places
+        self._upstream, self._ledger, self.ceiling_usd = upstream, folder / "ledger.sqlite", ceiling_usd
+        run = RunDir(make_run(folder, *make_models(folder / "models")))
+        sold = {"kind": "openai", "name": "late", "model": "late", "base_url": upstream.url, "api_key_env": None}
+        prices = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": USD_PER_TOKEN * 1e6}
+        generation = {"num_samples": 1, "max_tokens": MAX_TOKENS}
+        recipe = {**run.read_json("recipe.json"), "generators": [{**sold, **prices}], "generation": generation}
+        run.write_json(recipe, "recipe.json")
+        (folder / "serve.json").write_text(json.dumps(self._tree(run.root)), encoding="utf-8")
+        self._process = self._start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def num_sold(self) -> int:
+        """Requests that reached the endpoint, all of which it may bill."""
+        return len(self._upstream.sent_to("late"))
+
+    @property
+    def sold_usd(self) -> float:
+        return self.num_sold * SOLD_TOKENS * USD_PER_TOKEN
+
+    def spent_usd(self) -> float:
+        """Of this day, by the ledger."""
+        ledger = Ledger(str(self._ledger))
+        try:
+            return ledger.spent("service").nano_usd / NANO
+        finally:
+            ledger.close()
+
+    def kill(self, victim: str) -> list[int]:
+        """Kill one process of a kind, or all; returns the process ids."""
+        pids = [*self._processes(), self._process.pid] if victim == SERVICE else self.found(victim)[:1]
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        if victim == SERVICE:
+            self._process.wait()
+            self._process = self._start()
+        return pids
+
+    def update(self) -> None:
+        """Replace all replicas, the old ones once the new ones run."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"update\n")
+        self._process.stdin.flush()
+
+    def found(self, victim: str) -> list[int]:
+        """Processes of a kind that run."""
+        return [pid for pid, command in self._processes().items() if VICTIMS[victim] in command]
+
+    def memory_mib(self) -> float:
+        """What all of its processes hold, shared pages counted once per process."""
+        pages = 0
+        for pid in self._processes():
+            try:
+                pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def close(self) -> None:
+        for pid in [*self._processes(), self._process.pid]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self._process.wait()
+
+    def _processes(self) -> dict[int, str]:
+        """Command lines of the processes below the service's own."""
+        parents, commands = {}, {}
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                stat = (entry / "stat").read_text().rpartition(")")[2].split()
+                commands[int(entry.name)] = (
+                    (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                )
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            parents[int(entry.name)] = int(stat[1])
+        below, found = {self._process.pid}, {}
+        while more := {pid for pid, parent in parents.items() if parent in below} - below:
+            below |= more
+            found.update({pid: commands[pid] for pid in more if is_running(pid)})
+        return found
+
+    def _tree(self, run_dir: str) -> dict[str, Any]:
+        tree = read_serve_config(CONFIG)
+        limits = {
+            "per_day": {"usd": self.ceiling_usd},
+            "ledger_file": str(self._ledger),
+            "max_running": self._places // 4,
+            "max_waiting": self._places // 4,
+        }
+        application = tree["applications"][0]
+        application["args"] |= {
+            "run_dir": run_dir,
+            "threads": 1,
+            "device": "cpu",
+            "dtype": "float32",
+            "limits": limits,
+            "records": {"folder": str(self._folder / "records"), "flush_s": 0.5},
+        }
+        return tree
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        environ = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+        environ |= {"RAY_worker_niceness": "0", "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60", "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, str(HERE / "serving_driver.py"), str(self._folder / "serve.json"), str(self._port)]
+        with self._log.open("ab") as log:
+            process = subprocess.Popen(
+                command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+            )
+        assert process.stdout is not None
+        if process.stdout.readline() != b"ready\n":
+            raise AssertionError(f"the service did not start: {self._log.read_text()[-3000:]}")
+        return process
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def service(folder: Path, *, ceiling_usd: float | None = None, places: int = 240) -> Iterator[Service]:
+    """A service that runs, with what it buys from."""
+    upstream = Upstream()
+    try:
+        served = Service(folder, upstream, ceiling_usd=ceiling_usd, places=places)
+        try:
+            yield served
+        finally:
+            served.close()
+    finally:
+        upstream.close()
