@@ -4,8 +4,9 @@
 
 For each client in ``CLIENTS``: a virtual environment below ``.clients/`` with that client alone, from the package index
 that pip is configured for; then ``scenes/<name>.py`` in it, each of whose functions is one use of the client. The
-service is the application itself on a real socket, with hand-written candidates and energies, so that what must come
-out is known: see ``service``. Exit status 1 where a use fails that worked when ``scenes`` was written.
+service is ``serve_config.yaml`` on a Ray of its own, over a tiny run, with an endpoint whose answer is always the same,
+so that what must come out is known: see ``live_service``. Exit status 1 where a use fails that worked when ``scenes``
+was written.
 """
 
 import argparse
@@ -43,34 +44,17 @@ PUZZLE = (
 
 
 @contextmanager
-def service() -> Iterator[str]:
-    """The address of a service that always draws the right answer, with energies -3 and -1 (sigma 1).
+def live_service() -> Iterator[str]:
+    """The address of a service whose only generator always gives the right answer.
 
-    ``raydebm/auto`` accepts it; ``raydebm/auto@strict`` abstains, because sigma is above its thresholds.
+    ``raydebm/auto`` accepts it; ``raydebm/auto@strict`` abstains, because any sigma is above its thresholds.
     """
-    sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests" / "serving"), str(REPOSITORY / "tests")]
-    from conftest import serving
-    from hand_written_run import RECIPE, HandWritten
+    sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests" / "damage")]
+    from loaded_service import service
 
-    from raydebm.config import parse_recipe
-    from raydebm.decision.policy import Policy
-    from raydebm.generators.endpoint.vllm_process import free_port
-    from raydebm.run.directory import RunDir
-    from raydebm.serving.api.application import create_app
-    from raydebm.serving.core.service import TriageService
-    from raydebm.serving.settings.app_args import AppArgs
-    from raydebm.serving.settings.bundle import load_bundle
-
-    with tempfile.TemporaryDirectory() as folder:
-        run = RunDir(folder)
-        run.write_json(parse_recipe(RECIPE).model_dump(mode="json", by_alias=True), "recipe.json")
-        run.write_json(Policy(theta_sigma=1.2, max_passes=1).to_json(), "calibration", "policy.json")
-        run.write_json({"backbone": "embedded:encoder-mini", "adapters": ["a0", "a1"]}, "scorer", "ensemble.json")
-        strict = {"theta_sigma": 0.1, "theta_abstain": 0.5}
-        bundle = load_bundle(AppArgs(run_dir=folder, policies={"strict": strict}, records=None))
-        backend = HandWritten(energies=lambda text: (-3.0 - len(text) / 1e6, -1.0 - len(text) / 1e6))
-        with serving(create_app(TriageService(bundle, backend)), free_port("127.0.0.1")) as url:
-            yield url
+    strict = {"theta_sigma": 1e-9, "theta_abstain": 1e-8}
+    with tempfile.TemporaryDirectory() as folder, service(Path(folder), policies={"strict": strict}) as served:
+        yield served.url
 
 
 def environment(name: str) -> Path:
@@ -126,7 +110,7 @@ def main() -> None:
     parser.add_argument("--write", type=Path, help="a document whose table between the marks is replaced")
     args = parser.parse_args()
     outcomes = {}
-    with service() as url:
+    with live_service() as url:
         for name in args.names or CLIENTS:
             print(f"{name} ...", file=sys.stderr, flush=True)
             outcomes[name] = outcome(name, url)

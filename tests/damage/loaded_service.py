@@ -9,10 +9,11 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "serving"))  # for a run and an endpoint
@@ -124,16 +125,25 @@ def _code(reply: httpx.Response) -> str:
 class Service:
     """The service in a process of its own, which is started again when it was killed."""
 
-    def __init__(self, folder: Path, upstream: Upstream, *, ceiling_usd: float | None, places: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        upstream: Upstream,
+        *,
+        ceiling_usd: float | None,
+        places: int,
+        policies: Mapping[str, Mapping[str, Any]],
+    ) -> None:
         """
         Args:
             folder: empty, for the run, the configuration and what the service writes.
             upstream: its only generator.
             ceiling_usd: for everybody on one day; None: money is not limited.
             places: requests that run or wait, over both ingress replicas; others are answered 503.
+            policies: named changes of the policy.
         """
         self._folder, self._port, self._log = folder, _free_port(), folder / "service.log"
-        self._places = places
+        self._places, self._policies = places, policies
         self._upstream, self._ledger, self.ceiling_usd = upstream, folder / "ledger.sqlite", ceiling_usd
         run = RunDir(make_run(folder, *make_models(folder / "models")))
         sold = {"kind": "openai", "name": "late", "model": "late", "base_url": upstream.url, "api_key_env": None}
@@ -238,6 +248,7 @@ class Service:
             "device": "cpu",
             "dtype": "float32",
             "limits": limits,
+            "policies": self._policies,
             "records": {"folder": str(self._folder / "records"), "flush_s": 0.5},
         }
         return tree
@@ -263,11 +274,17 @@ def _free_port() -> int:
 
 
 @contextmanager
-def service(folder: Path, *, ceiling_usd: float | None = None, places: int = 240) -> Iterator[Service]:
+def service(
+    folder: Path,
+    *,
+    ceiling_usd: float | None = None,
+    places: int = 240,
+    policies: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> Iterator[Service]:
     """A service that runs, with what it buys from."""
     upstream = Upstream()
     try:
-        served = Service(folder, upstream, ceiling_usd=ceiling_usd, places=places)
+        served = Service(folder, upstream, ceiling_usd=ceiling_usd, places=places, policies=policies)
         try:
             yield served
         finally:

@@ -8,9 +8,9 @@ MODEL, STRICT = "raydebm/auto", "raydebm/auto@strict"
 MESSAGES = [{"role": "user", "content": PUZZLE}]
 RIGHT = 'Ava contradicts herself, so Zoey is right. {"Ava": "knave", "Zoey": "knight"}'
 ROLES = {"Ava": "knave", "Zoey": "knight"}
-DOCUMENTS = ["b", "aaa", "aa"]
-"""Longer ones have lower energies here."""
-ORDER = [1, 2]
+DOCUMENTS = ["I do not know.", 'Both lie. {"Ava": "knave", "Zoey": "knave"}', RIGHT]
+"""Without an answer, against a statement of the puzzle, and right."""
+ORDER = [2, 1]
 """Places of the two best ones."""
 
 

@@ -41,6 +41,6 @@ def structured():
 
 
 def rerank():
-    ranking = CohereRerank(model=MODEL, cohere_api_key="x", base_url=URL, top_n=2).rerank(DOCUMENTS, "q")
+    ranking = CohereRerank(model=MODEL, cohere_api_key="x", base_url=URL, top_n=2).rerank(DOCUMENTS, PUZZLE)
     same([one["index"] for one in ranking], ORDER)
     return "`CohereRerank`"

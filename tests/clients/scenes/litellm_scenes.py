@@ -3,7 +3,7 @@
 import json
 
 import litellm
-from known import DOCUMENTS, MESSAGES, MODEL, ORDER, RIGHT, ROLES, STRICT, URL, same
+from known import DOCUMENTS, MESSAGES, MODEL, ORDER, PUZZLE, RIGHT, ROLES, STRICT, URL, same
 from pydantic import BaseModel
 
 USES = ("chat", "stream", "abstention", "structured", "rerank")
@@ -43,7 +43,7 @@ def structured():
 
 def rerank():
     ranking = litellm.rerank(
-        model=f"cohere/{MODEL}", api_base=URL, api_key="x", query="q", documents=DOCUMENTS, top_n=2
+        model=f"cohere/{MODEL}", api_base=URL, api_key="x", query=PUZZLE, documents=DOCUMENTS, top_n=2
     )
     same([one["index"] for one in ranking.results], ORDER)
     return "`litellm.rerank`"

@@ -48,6 +48,6 @@ def structured():
 
 def rerank():
     nodes = [NodeWithScore(node=TextNode(text=text, id_=str(place))) for place, text in enumerate(DOCUMENTS)]
-    ranking = CohereRerank(model=MODEL, api_key="x", base_url=URL, top_n=2).postprocess_nodes(nodes, query_str="q")
+    ranking = CohereRerank(model=MODEL, api_key="x", base_url=URL, top_n=2).postprocess_nodes(nodes, query_str=PUZZLE)
     same([int(one.node.node_id) for one in ranking], ORDER)
     return "`CohereRerank`"
