@@ -46,6 +46,9 @@ class OpenAIGenerator(GeneratorBase):
     """The environment variable that holds the key; None for endpoints without one."""
     max_in_flight: int = Field(64, ge=1)
     """Maximum number of open requests."""
+    samples_per_request: int = Field(1, ge=1)
+    """Samples of one prompt that go out as one request with OpenAI's ``n``, so that the prompt is paid for once. Such a
+    request has no seed. What an endpoint leaves out or refuses is asked for singly."""
     requests_per_minute: float | None = Field(None, gt=0)
     """Spread evenly over the minute; None: no limit."""
     timeout_s: float = Field(120.0, gt=0)

@@ -12,16 +12,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import zip_longest
+from operator import itemgetter
 from typing import TypeGuard
 
 import pyarrow as pa
 import ray.data
 from ray.data import ActorPoolStrategy
 
-from raydebm.config import GenerationConfig, GeneratorConfig, TransformersGenerator
+from raydebm.config import GenerationConfig, GeneratorConfig, OpenAIGenerator, TransformersGenerator
 from raydebm.distributed.pooled import map_in_tasks
 from raydebm.errors import RaydebmError
 from raydebm.generators import Budget, EndpointAccess, Generator, Journal, Secret, build_generator, collect
+from raydebm.generators.endpoint.sample_groups import grouped_by
 from raydebm.generators.requests import request_of, request_row, unanswered
 from raydebm.generators.sink import WITH_POSITION, Blocks, CandidateSink, Placed
 from raydebm.records import Candidate, GenerationRequest
@@ -177,6 +179,9 @@ class GroupSpools:
         self.names = {config.name for config in configs}
         self._generation = generation
         self._batch_sizes = {config.name: config.batch_size for config in configs if _is_local(config)}
+        self._group_sizes = {
+            config.name: config.samples_per_request for config in configs if isinstance(config, OpenAIGenerator)
+        }
         self._total = total
         self.http = RequestSpool(make_spool("http"), self._http_blocks)
         self.local = RequestSpool(make_spool("local"), self._local_blocks)
@@ -196,8 +201,16 @@ class GroupSpools:
         return self.http.spool.num_rows + self.local.spool.num_rows
 
     def _http_blocks(self, placed: Sequence[Placed]) -> Iterator[Sequence[Placed]]:
-        """Requests to different endpoints alternate, so that all endpoints are busy from the start."""
-        return _chunks(_alternating(placed), slice_rows(self._total, at_least=_HTTP_BLOCK_ROWS))
+        """Requests to different endpoints alternate, so that all endpoints are busy from the start. Samples that go out
+        as one request stay in one block."""
+        by_generator: dict[str, list[Placed]] = {}
+        for placed_request in placed:
+            by_generator.setdefault(placed_request[1].generator, []).append(placed_request)
+        groups = [
+            grouped_by(mine, itemgetter(1), self._group_sizes.get(name, 1)) for name, mine in by_generator.items()
+        ]
+        alternating = (group for turn in zip_longest(*groups) for group in turn if group is not None)
+        return _whole_chunks(alternating, slice_rows(self._total, at_least=_HTTP_BLOCK_ROWS))
 
     def _local_blocks(self, placed: Sequence[Placed]) -> Iterator[Sequence[Placed]]:
         """Blocks hold one generator's requests, of similar length, as many as decode together or a multiple of it."""
@@ -294,16 +307,16 @@ def _in_actors(
     yield from answered.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1)
 
 
-def _alternating(placed: Sequence[Placed]) -> list[Placed]:
-    queues: dict[str, list[Placed]] = {}
-    for placed_request in placed:
-        queues.setdefault(placed_request[1].generator, []).append(placed_request)
-    return [
-        placed_request
-        for turn in zip_longest(*queues.values())
-        for placed_request in turn
-        if placed_request is not None
-    ]
+def _whole_chunks(groups: Iterable[Sequence[Placed]], size: int) -> Iterator[Sequence[Placed]]:
+    """Chunks of ``size``, longer where a group would be cut."""
+    chunk: list[Placed] = []
+    for group in groups:
+        chunk += group
+        if len(chunk) >= size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
 
 
 def _chunks(items: Sequence[Placed], size: int) -> Iterator[Sequence[Placed]]:

@@ -185,6 +185,8 @@ def estimate_cost(
 ) -> tuple[CostEstimate, ...]:
     """Requests, estimated tokens and the range of the cost for each generator that is asked, in the given order.
 
+    Every prompt counts, also where ``samples_per_request`` may save it: not every endpoint keeps to that.
+
     Raises:
         UnknownNameError: a request names a generator that is not among ``generators``.
     """
@@ -217,12 +219,13 @@ def _estimate(config: GeneratorConfig, num_requests: int, prompt_tokens: int, ma
     )
 
 
-def worst_cost(config: GeneratorConfig, request: GenerationRequest) -> float | None:
-    """US dollars that one answer costs at most: as if every byte of the chat were a token and the completion ran to
-    its limit. 0 for models of our own and recorded ones; None when the recipe has no prices for the endpoint."""
+def worst_cost(config: GeneratorConfig, request: GenerationRequest, *, samples: int = 1) -> float | None:
+    """US dollars that one answer, or so many samples in one, cost at most: as if every byte of the chat were a token
+    and each completion ran to its limit. 0 for models of our own and recorded ones; None when the recipe has no prices
+    for the endpoint."""
     if not isinstance(config, OpenAIGenerator):
         return 0.0
-    return cost_of(config, worst_prompt_tokens(request), request.sampling.max_tokens)
+    return cost_of(config, worst_prompt_tokens(request), samples * request.sampling.max_tokens)
 
 
 def highest_prices(requests: Iterable[GenerationRequest], generators: Sequence[GeneratorConfig]) -> dict[str, float]:

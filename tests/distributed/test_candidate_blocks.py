@@ -1,5 +1,7 @@
 """Requests on their way to generators: in which blocks they wait on disk."""
 
+from dataclasses import replace
+
 import pytest
 
 from raydebm.config import parse_recipe
@@ -52,6 +54,21 @@ def test_blocks_for_endpoints_have_64_rows(group):
     group.flush()
 
     assert list(map(len, positions(group.http))) == [64, 64, 22]
+
+
+def test_samples_of_one_request_stay_in_one_block(tmp_path):
+    """Six samples each of 12 problems, three per request: 63 rows, and the group that would be cut comes as a whole."""
+    together = [HTTP[0] | {"samples_per_request": 3}]
+    recipe = parse_recipe({"name": "test", "task": {"name": "toy"}, "generators": together})
+    group = GroupSpools(recipe.generators, recipe.generation, lambda kind: Spool(Folder(str(tmp_path)), kind), total=72)
+    for number in range(72):
+        position, request = asked(number, "g")
+        group.add((position, replace(request, problem_id=f"p{number % 12}")))
+    group.flush()
+
+    first, second = positions(group.http)
+    assert (len(first), len(second)) == (66, 6)
+    assert first[:6] == [0, 12, 24, 1, 13, 25]
 
 
 def test_local_blocks_hold_one_models_requests_by_length(group):
