@@ -1,13 +1,16 @@
 """Requests through Ray Data: blocks of requests in, blocks of candidates out.
 
-Endpoints and local models run side by side, as one dataset each. One row per candidate; a failed request is a row with
-``error``. Every answer is in the journal before it is in a block, so a killed run repeats nothing that was answered.
+Endpoints and local models run side by side, as one dataset each; batch APIs, which answer within a day, are asked from
+threads of the driver. One row per candidate; a failed request is a row with ``error``. Every answer is in the journal
+before it is in a block, so a killed run repeats nothing that was answered.
 Requests lie in spools of the run, and Ray Data carries their addresses: neither it nor the driver holds them.
 
 Columns needed: those of ``request_row``, and ``position``. Columns made: ``run.tables.CANDIDATES``, and ``position``.
 """
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,10 +22,17 @@ import pyarrow as pa
 import ray.data
 from ray.data import ActorPoolStrategy
 
-from raydebm.config import GenerationConfig, GeneratorConfig, OpenAIGenerator, TransformersGenerator
+from raydebm.config import (
+    GenerationConfig,
+    GeneratorConfig,
+    OpenAIBatchGenerator,
+    OpenAIGenerator,
+    TransformersGenerator,
+)
 from raydebm.distributed.pooled import map_in_tasks
 from raydebm.errors import RaydebmError
 from raydebm.generators import Budget, EndpointAccess, Generator, Journal, Secret, build_generator, collect
+from raydebm.generators.endpoint.batches.batch_blocks import awaited_blocks, windows
 from raydebm.generators.endpoint.sample_groups import grouped_by
 from raydebm.generators.requests import request_of, request_row, unanswered
 from raydebm.generators.sink import WITH_POSITION, Blocks, CandidateSink, Placed
@@ -183,22 +193,32 @@ class GroupSpools:
             config.name: config.samples_per_request for config in configs if isinstance(config, OpenAIGenerator)
         }
         self._total = total
+        self.batches = {
+            config.name: RequestSpool(make_spool(f"batch-{number}"), lambda window: [window] if window else [])
+            for number, config in enumerate(configs)
+            if isinstance(config, OpenAIBatchGenerator)
+        }
         self.http = RequestSpool(make_spool("http"), self._http_blocks)
         self.local = RequestSpool(make_spool("local"), self._local_blocks)
 
     def add(self, placed: Placed) -> None:
         """Take a request to one of the generators. Call ``flush`` after the last one."""
-        (self.local if placed[1].generator in self._batch_sizes else self.http).add(placed)
+        name = placed[1].generator
+        self.batches.get(name, self.local if name in self._batch_sizes else self.http).add(placed)
 
     def flush(self) -> None:
         """Write what is not written yet."""
-        for requests in (self.http, self.local):
+        for requests in self._all:
             requests.flush()
 
     @property
     def num_requests(self) -> int:
         """Requests that were written."""
-        return self.http.spool.num_rows + self.local.spool.num_rows
+        return sum(requests.spool.num_rows for requests in self._all)
+
+    @property
+    def _all(self) -> list[RequestSpool]:
+        return [self.http, self.local, *self.batches.values()]
 
     def _http_blocks(self, placed: Sequence[Placed]) -> Iterator[Sequence[Placed]]:
         """Requests to different endpoints alternate, so that all endpoints are busy from the start. Samples that go out
@@ -233,18 +253,42 @@ def _is_local(config: GeneratorConfig) -> TypeGuard[TransformersGenerator]:
 def stream(
     spools: GroupSpools, *, setup: Setup, generation: GenerationConfig, sink: CandidateSink, num_gpus: float
 ) -> None:
-    """Run one stream of blocks for endpoints and one for local models, at the same time.
+    """Run one stream of blocks for endpoints, one for local models and one per batch API, at the same time.
 
     Args:
         num_gpus: what local models may have.
     """
+    is_ending = threading.Event()
     streams = [
         _http_answers(spools.http.spool, setup, generation),
         _local_answers(spools.local.spool, setup, generation, num_gpus),
+        *(
+            _batch_answers(config, spools.batches[config.name].spool, setup, is_ending)
+            for config in setup.configs
+            if isinstance(config, OpenAIBatchGenerator)
+        ),
     ]
     with ThreadPoolExecutor(max_workers=len(streams)) as pool:
-        for done in [pool.submit(sink.consume, blocks) for blocks in streams]:
-            done.result()
+        try:
+            for done in [pool.submit(sink.consume, blocks) for blocks in streams]:
+                done.result()
+        finally:
+            is_ending.set()  # after an error or Ctrl-C nobody waits a day for a batch
+
+
+def _batch_answers(config: OpenAIBatchGenerator, spool: Spool, setup: Setup, is_ending: threading.Event) -> Blocks:
+    """As many requests at a time as may be in open batches."""
+    if not spool.num_slices:
+        return
+    with contextlib.closing(Journal(setup.journal)) as journal:
+        budget = Budget(setup.max_usd, journal, elsewhere_usd=setup.elsewhere_usd)
+        access = EndpointAccess(budget=budget, key=setup.keys.get(config.name))
+        most_open = config.max_requests_per_batch * config.max_open_batches
+        yield from awaited_blocks(
+            lambda: build_generator(config, access=access, journal=journal),
+            windows(spool, most_open),
+            is_ending=is_ending,
+        )
 
 
 def _http_answers(spool: Spool, setup: Setup, generation: GenerationConfig) -> Blocks:

@@ -107,7 +107,7 @@ def read_choices(reply: HttpReply, *, most: int) -> ReadChoices:
     if 300 <= reply.status < 400:
         raise _redirect_error(reply)
     if reply.status != 200:
-        raise _status_error(reply.status, reply.content)
+        raise status_error(reply.status, reply.content)
     try:
         body = json.loads(reply.content)
     except (ValueError, RecursionError) as error:
@@ -282,7 +282,8 @@ def _redirect_error(reply: HttpReply) -> ReplyError:
     return ReplyError(message, status=reply.status)
 
 
-def _status_error(status: int, content: bytes, usage: TokenUsage = NO_USAGE) -> ReplyError:
+def status_error(status: int, content: bytes, usage: TokenUsage = NO_USAGE) -> ReplyError:
+    """What a reply of another status than 200 means."""
     text = " ".join(content.decode("utf-8", errors="replace").split())
     detail = _message_in(text)[:_EXCERPT_CHARS]
     return ReplyError(
@@ -309,4 +310,4 @@ def _error_in_body(error: object, usage: TokenUsage) -> ReplyError:
         status = int(code) if code is not None else 500
     except (TypeError, ValueError, OverflowError):
         status = 500
-    return _status_error(status, well_formed(str(message)).encode(), usage)
+    return status_error(status, well_formed(str(message)).encode(), usage)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from raydebm.config import GeneratorConfig, OpenAIGenerator
+from raydebm.config import EndpointGenerator, GeneratorConfig
 from raydebm.errors import UnknownNameError
 from raydebm.generators.logprobs import LogProbs
 from raydebm.identity import canonical_json, seed_for
@@ -206,7 +206,7 @@ def estimate_cost(
 def _estimate(config: GeneratorConfig, num_requests: int, prompt_tokens: int, max_completion: int) -> CostEstimate:
     low: float | None = 0.0
     high: float | None = 0.0
-    if isinstance(config, OpenAIGenerator):
+    if isinstance(config, EndpointGenerator):
         low = cost_of(config, prompt_tokens, 0)
         high = cost_of(config, prompt_tokens, max_completion)
     return CostEstimate(
@@ -223,7 +223,7 @@ def worst_cost(config: GeneratorConfig, request: GenerationRequest, *, samples: 
     """US dollars that one answer, or so many samples in one, cost at most: as if every byte of the chat were a token
     and each completion ran to its limit. 0 for models of our own and recorded ones; None when the recipe has no prices
     for the endpoint."""
-    if not isinstance(config, OpenAIGenerator):
+    if not isinstance(config, EndpointGenerator):
         return 0.0
     return cost_of(config, worst_prompt_tokens(request), samples * request.sampling.max_tokens)
 
@@ -252,7 +252,7 @@ def worst_prompt_tokens(request: GenerationRequest) -> int:
     return num_bytes + TEMPLATE_TOKENS * len(request.messages)
 
 
-def cost_of(config: OpenAIGenerator, prompt_tokens: int | None, completion_tokens: int | None) -> float | None:
+def cost_of(config: EndpointGenerator, prompt_tokens: int | None, completion_tokens: int | None) -> float | None:
     """US dollars by the recipe's prices; None when a price or a count is unknown."""
     prompt_price, completion_price = config.usd_per_million_prompt_tokens, config.usd_per_million_completion_tokens
     if prompt_price is None or completion_price is None or prompt_tokens is None or completion_tokens is None:

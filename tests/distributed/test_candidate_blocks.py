@@ -71,6 +71,19 @@ def test_samples_of_one_request_stay_in_one_block(tmp_path):
     assert first[:6] == [0, 12, 24, 1, 13, 25]
 
 
+def test_requests_to_each_batch_api_wait_apart(tmp_path):
+    apis = [{"kind": "openai_batch", "name": name, "model": "m"} for name in "bc"]
+    recipe = parse_recipe({"name": "test", "task": {"name": "toy"}, "generators": [HTTP[0], *apis]})
+    group = GroupSpools(recipe.generators, recipe.generation, lambda kind: Spool(Folder(str(tmp_path)), kind), total=5)
+    for number, generator in enumerate("gbcbg"):
+        group.add(asked(number, generator))
+    group.flush()
+
+    assert {name: positions(requests) for name, requests in group.batches.items()} == {"b": [[1, 3]], "c": [[2]]}
+    assert positions(group.http) == [[0, 4]]
+    assert group.num_requests == 5
+
+
 def test_local_blocks_hold_one_models_requests_by_length(group):
     """Eight requests of two processes: four at a time, and three decode together."""
     for number, (generator, length) in enumerate(zip("lllllmmm", (5, 1, 4, 2, 3, 9, 8, 7), strict=True)):

@@ -196,6 +196,23 @@ def test_vllm_that_is_not_installed_names_the_extra(local_ray, run):
         generate([ask("a: ok", generator="v")], recipe=recipe, run=run)
 
 
+def test_a_batch_api_and_an_endpoint_answer_one_run(local_ray, server, run):
+    path = SERVER.with_name("batch_server.py")
+    spec = importlib.util.spec_from_file_location("batch_server_of_generate", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    requests = [ask(f"p{i}: ok", generator="gb"[i % 2]) for i in range(6)]
+    with module.BatchServer() as provider:
+        batch = {"kind": "openai_batch", "name": "b", "model": "m", "base_url": provider.url, "api_key_env": None}
+        recipe = recipe_of(http(server.url), batch | {"poll_s": 0.01, "max_requests_per_batch": 2})
+        summary = generate(requests, recipe=recipe, run=run)
+        batches = provider.asked
+
+    assert (summary.num_ok, server.num_requests, batches) == (6, 3, [["p1", "p3"], ["p5"]])
+    assert [row.generator for row in table(run)] == ["g", "b"] * 3
+    assert run.exists("candidates", "journal", "batches")
+
+
 VLLM_PROGRAM = f"""\
 #!{sys.executable}
 import http.server, json, os, sys

@@ -4,11 +4,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from raydebm.config import OpenAIGenerator
+from raydebm.config import EndpointGenerator
 from raydebm.records import GenerationRequest
 
 
-def chat_body(config: OpenAIGenerator, requests: Sequence[GenerationRequest], *, logprobs: bool) -> dict[str, Any]:
+def chat_body(config: EndpointGenerator, requests: Sequence[GenerationRequest], *, logprobs: bool) -> dict[str, Any]:
     """What is sent for requests that differ in seed and sample number alone; several become ``n``.
 
     Args:

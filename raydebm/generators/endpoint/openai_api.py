@@ -19,9 +19,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from raydebm import tracing
-from raydebm.config import OpenAIGenerator
+from raydebm.config import EndpointGenerator, OpenAIGenerator
 from raydebm.errors import MissingKeyError, without_credentials
 from raydebm.generators.endpoint.chat_body import chat_body
+from raydebm.generators.endpoint.failure_texts import failure_text
 from raydebm.generators.endpoint.hedging import Hedging
 from raydebm.generators.endpoint.rate_limits import Backoff, Budget, RateLimit, retry_after_s
 from raydebm.generators.endpoint.refusals import Refusals
@@ -46,7 +47,7 @@ class Secret:
         return "Secret(***)"
 
 
-def key_of(config: OpenAIGenerator) -> Secret:
+def key_of(config: EndpointGenerator) -> Secret:
     """The endpoint's key, from the environment; ``Secret(None)`` for endpoints without one.
 
     Raises:
@@ -359,17 +360,4 @@ class OpenAIApiGenerator:
             self._refusals.note_doubtful(request, self._explain(error), now=time.monotonic())
 
     def _explain(self, error: ReplyError | CarrierError) -> str:
-        """The error row's text: endpoint, what happened, the remedy, and never the key."""
-        text = str(error)
-        status, failure = (error.status, error.failure) if isinstance(error, ReplyError) else (None, None)
-        if status in (401, 403):
-            variable = self._config.api_key_env
-            source = f"the key in environment variable {variable}" if variable else "a request without a key"
-            text += f" (the endpoint refused {source}; check the key, or set the generator's api_key_env)"
-        elif status == 404:
-            text += f" (is {self._config.model!r} a model of this endpoint, and does it take these parameters?)"
-        elif status == 402:
-            text += " (add credit at the provider or ask for fewer tokens, then repeat the command with --retry-failed)"
-        if self._key.value:
-            text = text.replace(self._key.value, "***")
-        return without_credentials(text if failure is not None else f"{self._config.base_url}: {text}")
+        return failure_text(error, self._config, key=self._key.value)
