@@ -45,6 +45,11 @@ class EndpointGenerator(GeneratorBase):
     """Price of prompt tokens, for estimates and budgets where the endpoint reports no cost."""
     usd_per_million_completion_tokens: float | None = Field(None, ge=0)
     """Price of completion tokens, likewise."""
+    usd_per_million_cached_prompt_tokens: float | None = Field(None, ge=0)
+    """Price of prompt tokens that the endpoint says it had in its cache; None: that of prompt tokens."""
+    prompt_cache: Literal["key", "control"] | None = None
+    """Hint that a prompt will come again. ``key``: OpenAI's ``prompt_cache_key``. ``control``: ``cache_control``, which
+    models of Anthropic need, on a system message and the last one. Jobs then send one sample of each prompt first."""
     headers: dict[str, str] = {}
     """Extra HTTP headers of every request."""
     extra_body: dict[str, Any] = {}

@@ -126,7 +126,10 @@ class GenerateBlocks:
                 self._generators[name] = build_generator(
                     self._configs[name],
                     access=EndpointAccess(
-                        budget=self._budget, key=self._setup.keys.get(name), shared_slots=self._slots
+                        budget=self._budget,
+                        key=self._setup.keys.get(name),
+                        shared_slots=self._slots,
+                        is_patient=True,
                     ),
                     journal=self._journal,
                     threads=self._setup.threads,
@@ -190,7 +193,9 @@ class GroupSpools:
         self._generation = generation
         self._batch_sizes = {config.name: config.batch_size for config in configs if _is_local(config)}
         self._group_sizes = {
-            config.name: config.samples_per_request for config in configs if isinstance(config, OpenAIGenerator)
+            config.name: WINDOW_REQUESTS if config.prompt_cache else config.samples_per_request
+            for config in configs
+            if isinstance(config, OpenAIGenerator)
         }
         self._total = total
         self.batches = {
@@ -222,7 +227,7 @@ class GroupSpools:
 
     def _http_blocks(self, placed: Sequence[Placed]) -> Iterator[Sequence[Placed]]:
         """Requests to different endpoints alternate, so that all endpoints are busy from the start. Samples that go out
-        as one request stay in one block."""
+        as one request, or whose prompt the endpoint is to keep, stay in one block."""
         by_generator: dict[str, list[Placed]] = {}
         for placed_request in placed:
             by_generator.setdefault(placed_request[1].generator, []).append(placed_request)

@@ -137,9 +137,10 @@ def _token_shares(usage: TokenUsage, choices: Sequence[Mapping[str, Any]]) -> li
     lengths = [1 + _written_chars(choice) for choice in choices]
     prompts = whole_shares(usage.prompt_tokens, [1] * len(choices))
     completions = whole_shares(usage.completion_tokens, lengths)
+    cached = whole_shares(usage.cached_tokens, [1] * len(choices))
     return [
-        TokenUsage(prompt_tokens=prompt, completion_tokens=completion)
-        for prompt, completion in zip(prompts, completions, strict=True)
+        TokenUsage(prompt_tokens=prompt, completion_tokens=completion, cached_tokens=hit)
+        for prompt, completion, hit in zip(prompts, completions, cached, strict=True)
     ]
 
 
@@ -257,9 +258,11 @@ def _usage(value: object) -> TokenUsage:
     if not isinstance(value, Mapping):
         return NO_USAGE
     cost: Any = value.get("cost")
+    details = value.get("prompt_tokens_details")
     return TokenUsage(
         prompt_tokens=_count(value.get("prompt_tokens")),
         completion_tokens=_count(value.get("completion_tokens")),
+        cached_tokens=_count(details.get("cached_tokens")) if isinstance(details, Mapping) else None,
         cost_usd=float(cost) if _is_number(cost) else None,
     )
 

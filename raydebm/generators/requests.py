@@ -27,6 +27,8 @@ class TokenUsage:
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    """Tokens of the prompt that the endpoint had in its cache."""
     cost_usd: float | None = None
     """US dollars, as the endpoint states them or by the recipe's prices."""
 
@@ -252,9 +254,32 @@ def worst_prompt_tokens(request: GenerationRequest) -> int:
     return num_bytes + TEMPLATE_TOKENS * len(request.messages)
 
 
-def cost_of(config: EndpointGenerator, prompt_tokens: int | None, completion_tokens: int | None) -> float | None:
-    """US dollars by the recipe's prices; None when a price or a count is unknown."""
+def cost_of(
+    config: EndpointGenerator,
+    prompt_tokens: int | None,
+    completion_tokens: int | None,
+    *,
+    cached_tokens: int | None = None,
+) -> float | None:
+    """US dollars by the recipe's prices; None when a price or a count is unknown.
+
+    Args:
+        config: has the prices.
+        prompt_tokens: with the cached ones.
+        completion_tokens: what was written.
+        cached_tokens: those of the prompt that count at their own price, where there is one; None: no one says.
+    """
     prompt_price, completion_price = config.usd_per_million_prompt_tokens, config.usd_per_million_completion_tokens
     if prompt_price is None or completion_price is None or prompt_tokens is None or completion_tokens is None:
         return None
-    return (prompt_tokens * prompt_price + completion_tokens * completion_price) / 1e6
+    cached_price = config.usd_per_million_cached_prompt_tokens
+    cached = 0 if cached_price is None else min(cached_tokens or 0, prompt_tokens)
+    fresh_cost = (prompt_tokens - cached) * prompt_price
+    return (fresh_cost + cached * (cached_price or 0.0) + completion_tokens * completion_price) / 1e6
+
+
+def usage_cost(config: EndpointGenerator, usage: TokenUsage) -> float | None:
+    """US dollars as the endpoint states them, else by the recipe's prices."""
+    if usage.cost_usd is not None:
+        return usage.cost_usd
+    return cost_of(config, usage.prompt_tokens, usage.completion_tokens, cached_tokens=usage.cached_tokens)

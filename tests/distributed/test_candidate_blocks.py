@@ -71,6 +71,19 @@ def test_samples_of_one_request_stay_in_one_block(tmp_path):
     assert first[:6] == [0, 12, 24, 1, 13, 25]
 
 
+def test_samples_of_a_prompt_that_is_to_be_kept_stay_in_one_block(tmp_path):
+    keeping = [HTTP[0] | {"prompt_cache": "key"}]
+    recipe = parse_recipe({"name": "test", "task": {"name": "toy"}, "generators": keeping})
+    group = GroupSpools(recipe.generators, recipe.generation, lambda kind: Spool(Folder(str(tmp_path)), kind), total=80)
+    for number in range(80):
+        position, request = asked(number, "g")
+        group.add((position, replace(request, problem_id=f"p{number % 2}")))
+    group.flush()
+
+    (block,) = positions(group.http)
+    assert block == [*range(0, 80, 2), *range(1, 80, 2)]
+
+
 def test_requests_to_each_batch_api_wait_apart(tmp_path):
     apis = [{"kind": "openai_batch", "name": name, "model": "m"} for name in "bc"]
     recipe = parse_recipe({"name": "test", "task": {"name": "toy"}, "generators": [HTTP[0], *apis]})

@@ -251,6 +251,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
         200, completion(None, message={"content": [{"type": "text", "text": "fo"}, {"type": "text", "text": "ur"}]})
     ),
     "error in body": _fixed(200, {"error": {"code": 502, "message": "provider is down"}}),
+    "cached": _fixed(200, completion("four", usage={"prompt_tokens_details": {"cached_tokens": 8}})),
     "priced": _fixed(200, completion("four", usage={"cost": 0.25})),
     "half a character": _fixed(200, completion("four \ud83d")),
     "half a character in reasoning": _fixed(200, completion("four", message={"reasoning": "two \ud83d"})),

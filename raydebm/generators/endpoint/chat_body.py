@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from raydebm.config import EndpointGenerator
+from raydebm.generators.endpoint.prompt_cache import hinted
 from raydebm.records import GenerationRequest
 
 
@@ -32,4 +33,4 @@ def chat_body(config: EndpointGenerator, requests: Sequence[GenerationRequest], 
         body["logprobs"] = True
     if request.response_format is not None:
         body["response_format"] = json.loads(request.response_format)
-    return body | config.extra_body
+    return hinted(body, config) | config.extra_body

@@ -24,13 +24,23 @@ from raydebm.errors import MissingKeyError, without_credentials
 from raydebm.generators.endpoint.chat_body import chat_body
 from raydebm.generators.endpoint.failure_texts import failure_text
 from raydebm.generators.endpoint.hedging import Hedging
+from raydebm.generators.endpoint.prompt_cache import FirstReplies
 from raydebm.generators.endpoint.rate_limits import Backoff, Budget, RateLimit, retry_after_s
 from raydebm.generators.endpoint.refusals import Refusals
 from raydebm.generators.endpoint.replicas import Replicas
 from raydebm.generators.endpoint.sample_groups import Group, GroupSize, amount_shares, grouped
 from raydebm.generators.endpoint.transports import AiohttpTransport, CarrierError, LateReplyError, Transport
 from raydebm.generators.replies import Completion, ReadChoices, ReplyError, read_choices, whole_shares
-from raydebm.generators.requests import NO_USAGE, TokenUsage, answered, candidate_facts, cost_of, unanswered, worst_cost
+from raydebm.generators.requests import (
+    NO_USAGE,
+    TokenUsage,
+    answered,
+    candidate_facts,
+    cost_of,
+    unanswered,
+    usage_cost,
+    worst_cost,
+)
 from raydebm.identity import seed_for
 from raydebm.records import Candidate, FailureKind, GenerationRequest
 
@@ -77,6 +87,8 @@ class EndpointAccess:
     """A semaphore over all endpoints of this process, entered after the endpoint's own."""
     hedging: Hedging | None = None
     """Sends slow requests a second time; None: never."""
+    is_patient: bool = False
+    """Whether samples of a prompt may wait for the first one, so that an endpoint with a ``prompt_cache`` has it."""
 
 
 def _over_servers(config: OpenAIGenerator, connect: Callable[[OpenAIGenerator], Transport]) -> Transport:
@@ -138,6 +150,7 @@ class OpenAIApiGenerator:
         self._hedging = access.hedging
         self._asks_logprobs = config.logprobs
         self._group_size = GroupSize(config.samples_per_request)
+        self._prompts_wait = access.is_patient and config.prompt_cache is not None
 
     async def stream(self, requests: Sequence[GenerationRequest], *, hedge: bool = True) -> AsyncIterator[Candidate]:
         """One candidate per request, in order of arrival; all requests are queued at once.
@@ -148,9 +161,15 @@ class OpenAIApiGenerator:
                 does so, and one whose reply did not come within ``timeout_s``. Free endpoints are asked again anyway.
         """
         groups = grouped(requests, self._group_size.now)
+        first_replies = FirstReplies() if self._prompts_wait else None
+
+        async def in_turn(group: Group) -> _Answered:
+            async with nullcontext() if first_replies is None else first_replies.turn(group[0]):
+                return await self._candidates(group, hedge=hedge)
+
         while groups:
             left: list[GenerationRequest] = []
-            tasks = [asyncio.create_task(self._candidates(group, hedge=hedge)) for group in groups]
+            tasks = [asyncio.create_task(in_turn(group)) for group in groups]
             try:
                 for next_done in asyncio.as_completed(tasks):
                     candidates, unanswered_samples = await next_done
@@ -254,7 +273,7 @@ class OpenAIApiGenerator:
 
     def _weight(self, usage: TokenUsage) -> float:
         """What a choice counts in the cost of its reply: by the recipe's prices, else by its tokens."""
-        priced = cost_of(self._config, usage.prompt_tokens, usage.completion_tokens)
+        priced = usage_cost(self._config, usage)
         return (usage.prompt_tokens or 0) + (usage.completion_tokens or 0) if priced is None else priced
 
     def _learn_from(self, group: Group, read: ReadChoices) -> None:
@@ -333,11 +352,7 @@ class OpenAIApiGenerator:
             raise ReplyError(reason, failure=FailureKind.NOT_SENT)
 
     def _bill(self, draw: _Draw, usage: TokenUsage) -> None:
-        """The cost as the endpoint states it, else by the recipe's prices."""
-        cost_usd = usage.cost_usd
-        if cost_usd is None:
-            cost_usd = cost_of(self._config, usage.prompt_tokens, usage.completion_tokens)
-        if cost_usd is not None:
+        if (cost_usd := usage_cost(self._config, usage)) is not None:
             draw.costs.append(cost_usd)
 
     def _refuses_logprobs(self, error: ReplyError) -> bool:

@@ -94,12 +94,14 @@ def _outcome(entry: Mapping[str, object]) -> Completion | ReplyError:
     response, error = entry.get("response"), entry.get("error")
     if isinstance(response, Mapping):
         status = response.get("status_code")
-        content = json.dumps(response.get("body")).encode()
-        reply = HttpReply(status=status if isinstance(status, int) else 200, headers={}, content=content)
         try:
+            content = json.dumps(response.get("body")).encode()
+            reply = HttpReply(status=status if isinstance(status, int) else 200, headers={}, content=content)
             read = read_choices(reply, most=1)
         except ReplyError as failure:
             return failure
+        except RecursionError:
+            return ReplyError("the result is nested too deeply")
         return next(choice for choice in read.choices if isinstance(choice, Completion))
     words = (error.get("message") or error.get("code")) if isinstance(error, Mapping) else error
     reason = well_formed(str(words)) if words else "the result is empty"

@@ -28,7 +28,7 @@ from raydebm.generators.endpoint.failure_texts import failure_text
 from raydebm.generators.endpoint.rate_limits import Backoff, Budget
 from raydebm.generators.endpoint.transports import CarrierError
 from raydebm.generators.replies import Completion, ReplyError
-from raydebm.generators.requests import NO_USAGE, TokenUsage, answered, cost_of, unanswered
+from raydebm.generators.requests import NO_USAGE, TokenUsage, answered, unanswered, usage_cost
 from raydebm.identity import seed_for
 from raydebm.records import Candidate, FailureKind, GenerationRequest
 
@@ -235,10 +235,7 @@ class OpenAIBatchesGenerator:
             attempt += 1
 
     def _candidate(self, request: GenerationRequest, result: Completion | ReplyError) -> Candidate:
-        usage = result.usage
-        if usage.cost_usd is None:
-            priced = cost_of(self._config, usage.prompt_tokens, usage.completion_tokens)
-            usage = replace(usage, cost_usd=priced)
+        usage = replace(result.usage, cost_usd=usage_cost(self._config, result.usage))
         if isinstance(result, ReplyError):
             self._budget.add_lost(usage.cost_usd)
             return self._rows([request], result, usage=usage)[0]
