@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,16 @@ def test_failed_requests_are_rows_and_asked_again_next_time(local_ray, server, r
     second = generate(requests, recipe=recipe, run=run, stage="one")
     assert (second.num_ok, second.num_reused, second.num_failed) == (2, 1, 1)
     assert server.num_requests == num_requests + 2
+
+
+def test_samples_share_requests_and_a_later_run_asks_for_what_lacks(local_ray, server, run):
+    recipe = recipe_of(http(server.url, samples_per_request=4))
+    requests = [replace(ask("p: all choices", seed=index), sample_index=index) for index in range(8)]
+    generate(requests[:5], recipe=recipe, run=run)
+    generate(requests, recipe=recipe, run=run)
+
+    assert [body.get("n", 1) for body in server.bodies] == [4, 1, 3]
+    assert [row.text for row in table(run)] == ["x", "xx", "xxx", "xxxx", "x", "x", "xx", "xxx"]
 
 
 def test_too_many_failures(local_ray, server, run):

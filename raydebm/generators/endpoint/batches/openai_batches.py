@@ -109,7 +109,7 @@ class OpenAIBatchesGenerator:
             if not mine:
                 continue
             try:
-                batch_id = state.batch_id or await self._found(state.digest)
+                batch_id = state.batch_id or await self._listed_id(state.digest)
             except (ReplyError, CarrierError) as error:
                 # Sent or not? Only the provider knows, and it is not asked to do it again before it says so.
                 failed += self._rows(mine.values(), error)
@@ -155,7 +155,7 @@ class OpenAIBatchesGenerator:
         attempt, may_exist = 0, False
         while True:
             try:
-                batch_id = await self._found(state.digest)
+                batch_id = await self._listed_id(state.digest)
                 if batch_id is None:
                     may_exist = False  # by the list
                     file_id = await self._api.upload(f"raydebm-{state.digest}.jsonl", chosen.content)
@@ -174,7 +174,7 @@ class OpenAIBatchesGenerator:
             await asyncio.sleep(self._backoff.wait_s(attempt, chance=self._jitter.random()))
             attempt += 1
 
-    async def _found(self, digest: str) -> str | None:
+    async def _listed_id(self, digest: str) -> str | None:
         """The provider's batch with this digest, unless its results were read before."""
         if self._listed is None:
             was_read = self._states.read_ids()
