@@ -74,7 +74,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
-    """One completion to draw. One request gives one candidate; ``n`` is never used."""
+    """One completion to draw. One request gives one candidate, whether or not it is sent together with others."""
 
     task: str
     problem_id: str

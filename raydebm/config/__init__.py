@@ -25,8 +25,10 @@ from raydebm.config.decision import CalibrationConfig, CostsConfig, DecisionConf
 from raydebm.config.generation import GenerationConfig
 from raydebm.config.generators import (
     OPENROUTER_URL,
+    EndpointGenerator,
     GeneratorBase,
     GeneratorConfig,
+    OpenAIBatchGenerator,
     OpenAIGenerator,
     RecordedGenerator,
     TransformersGenerator,
@@ -72,6 +74,7 @@ __all__ = [
     "CostsConfig",
     "DecisionConfig",
     "DistillationConfig",
+    "EndpointGenerator",
     "EormBaseline",
     "EvaluationConfig",
     "EvidenceBaseline",
@@ -82,6 +85,7 @@ __all__ = [
     "JudgeBaseline",
     "LocalModelBaseline",
     "Loss",
+    "OpenAIBatchGenerator",
     "OpenAIGenerator",
     "PairRankerBaseline",
     "PairsConfig",

@@ -62,6 +62,11 @@ class Journal:
         return len(self._index)
 
     @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        return self._folder
+
+    @property
     def read_usd(self) -> float:
         """What earlier runs and other processes spent: the known cost of their answers and of their failed requests."""
         return self._read_usd

@@ -1,13 +1,14 @@
 """Reading a chat completion: the answer apart from the reasoning, usage, cost, and what can be wrong with it.
 
 In:   status, headers and bytes of an HTTP reply.
-Out:  a ``Completion``, or a ``ReplyError`` that says whether asking again can help.
+Out:  a ``Completion`` per choice, or a ``ReplyError`` that says whether asking again can help.
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 from raydebm.generators.logprobs import LogProbs
@@ -77,29 +78,95 @@ class ReplyError(Exception):
         return self.status in _DOUBTFUL_STATUS
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadChoices:
+    """What one reply holds."""
+
+    choices: tuple[Completion | ReplyError, ...]
+    """At least one is a completion. Each has its share of the tokens; the reply's cost stands in ``usage`` alone."""
+    usage: TokenUsage
+    """What the whole reply was billed for."""
+
+
 def read_reply(reply: HttpReply) -> Completion:
-    """
+    """The first completion of a reply.
+
     Raises:
         ReplyError: the reply has no usable answer.
+    """
+    read = read_choices(reply, most=1)
+    return next(replace(choice, usage=read.usage) for choice in read.choices if isinstance(choice, Completion))
+
+
+def read_choices(reply: HttpReply, *, most: int) -> ReadChoices:
+    """The first ``most`` choices of a reply; there may be fewer.
+
+    Raises:
+        ReplyError: the reply has no usable answer; of several choices that all failed, why the first one did.
     """
     if 300 <= reply.status < 400:
         raise _redirect_error(reply)
     if reply.status != 200:
-        raise _status_error(reply.status, reply.content)
+        raise status_error(reply.status, reply.content)
     try:
         body = json.loads(reply.content)
     except (ValueError, RecursionError) as error:
         raise ReplyError(f"the reply is not JSON ({len(reply.content)} bytes): {error}", retry=True) from error
     if not isinstance(body, dict):
         raise ReplyError(f"the reply is a JSON {type(body).__name__}, not an object", retry=True)
+    usage = _usage(body.get("usage"))
     if body.get("error"):  # some gateways answer 200 and put the provider's error into the body
-        raise _error_in_body(body["error"], _usage(body.get("usage")))
-    choices, usage = body.get("choices"), _usage(body.get("usage"))
+        raise _error_in_body(body["error"], usage)
+    choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise ReplyError("the reply has no choices", usage=usage)
-    if choices[0].get("error"):
-        raise _error_in_body(choices[0]["error"], usage)
-    return _completion(choices[0], usage)
+    taken = [choice for choice in choices[:most] if isinstance(choice, dict)]
+    shares = _token_shares(usage, taken)
+    read = tuple(_choice(choice, share) for choice, share in zip(taken, shares, strict=True))
+    if isinstance(read[0], ReplyError) and not any(isinstance(choice, Completion) for choice in read):
+        read[0].usage = usage
+        raise read[0]
+    return ReadChoices(choices=read, usage=usage)
+
+
+def _token_shares(usage: TokenUsage, choices: Sequence[Mapping[str, Any]]) -> list[TokenUsage]:
+    """What each choice counts of a reply's tokens: of the prompt's an equal part, of the others by its length.
+
+    Endpoints state the sum over all choices only.
+    """
+    lengths = [1 + _written_chars(choice) for choice in choices]
+    prompts = whole_shares(usage.prompt_tokens, [1] * len(choices))
+    completions = whole_shares(usage.completion_tokens, lengths)
+    cached = whole_shares(usage.cached_tokens, [1] * len(choices))
+    return [
+        TokenUsage(prompt_tokens=prompt, completion_tokens=completion, cached_tokens=hit)
+        for prompt, completion, hit in zip(prompts, completions, cached, strict=True)
+    ]
+
+
+def _written_chars(choice: Mapping[str, Any]) -> int:
+    message = choice.get("message")
+    if not isinstance(message, Mapping):
+        return 0
+    reasoning = message.get("reasoning") or message.get("reasoning_content")
+    return len(_content_text(message.get("content"))) + (len(reasoning) if isinstance(reasoning, str) else 0)
+
+
+def whole_shares(total: int | None, weights: Sequence[int]) -> list[int | None]:
+    """A count in whole parts by positive weights, which add up to it again; None where it is unknown."""
+    if total is None:
+        return [None] * len(weights)
+    ends = [total * end // sum(weights) for end in accumulate(weights)]
+    return [end - start for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _choice(choice: Mapping[str, Any], usage: TokenUsage) -> Completion | ReplyError:
+    try:
+        if choice.get("error"):
+            raise _error_in_body(choice["error"], usage)
+        return _completion(choice, usage)
+    except ReplyError as error:
+        return error
 
 
 def _completion(choice: Mapping[str, Any], usage: TokenUsage) -> Completion:
@@ -191,9 +258,11 @@ def _usage(value: object) -> TokenUsage:
     if not isinstance(value, Mapping):
         return NO_USAGE
     cost: Any = value.get("cost")
+    details = value.get("prompt_tokens_details")
     return TokenUsage(
         prompt_tokens=_count(value.get("prompt_tokens")),
         completion_tokens=_count(value.get("completion_tokens")),
+        cached_tokens=_count(details.get("cached_tokens")) if isinstance(details, Mapping) else None,
         cost_usd=float(cost) if _is_number(cost) else None,
     )
 
@@ -216,7 +285,8 @@ def _redirect_error(reply: HttpReply) -> ReplyError:
     return ReplyError(message, status=reply.status)
 
 
-def _status_error(status: int, content: bytes, usage: TokenUsage = NO_USAGE) -> ReplyError:
+def status_error(status: int, content: bytes, usage: TokenUsage = NO_USAGE) -> ReplyError:
+    """What a reply of another status than 200 means."""
     text = " ".join(content.decode("utf-8", errors="replace").split())
     detail = _message_in(text)[:_EXCERPT_CHARS]
     return ReplyError(
@@ -243,4 +313,4 @@ def _error_in_body(error: object, usage: TokenUsage) -> ReplyError:
         status = int(code) if code is not None else 500
     except (TypeError, ValueError, OverflowError):
         status = 500
-    return _status_error(status, well_formed(str(message)).encode(), usage)
+    return status_error(status, well_formed(str(message)).encode(), usage)

@@ -16,6 +16,7 @@ from raydebm.constraints import expressions, schemas, templates
 from raydebm.constraints.patterns import compile_pattern, is_found
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import ConfigError, ConstraintError, TaskDataError
+from raydebm.generators.endpoint.batches.batch_lines import read_result
 from raydebm.generators.replies import HttpReply, ReplyError, read_reply, split_reasoning
 from raydebm.records import Candidate, Problem, well_formed
 from raydebm.run.json_lines import read_json_lines
@@ -133,6 +134,7 @@ def schema(text: str) -> None:
 def reply(text: str) -> None:
     answer, _ = split_reasoning(text)
     assert len(answer) <= len(text)
+    read_result(text.encode("utf-8", "surrogatepass"))
     for content in (text, json.dumps({"choices": [{"message": {"content": text}}]})):
         try:
             completion = read_reply(HttpReply(status=200, headers={}, content=content.encode("utf-8", "surrogatepass")))

@@ -96,7 +96,7 @@ class MisbehavingServer:
                 await asyncio.sleep(self.latency_s)
             content = body["messages"][-1]["content"]
             name, _, wanted = content.partition(":")
-            key = f"{content}#{body['seed']}"
+            key = f"{content}#{body.get('seed')}"
             behaviours = [word.strip() for word in wanted.split(",")] if wanted else ["ok"]
             attempt = min(self.attempts[key], len(behaviours) - 1)
             self.attempts[key] += 1
@@ -124,7 +124,42 @@ Behaviour = Callable[[web.Request, dict[str, Any], str], Awaitable[web.StreamRes
 
 
 async def _ok(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
-    return web.json_response(completion(f"answer to {name} with seed {body['seed']}"))
+    return web.json_response(completion(f"answer to {name} with seed {body.get('seed')}"))
+
+
+async def _all_choices(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
+    """As many choices as are asked for, of one letter, two letters ..."""
+    reply = completion("", usage={"completion_tokens": 10 * body.get("n", 1)})
+    reply["choices"] = [_letters(count) for count in range(1, body.get("n", 1) + 1)]
+    return web.json_response(reply)
+
+
+async def _two_choices(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
+    """Two at most."""
+    return await _all_choices(request, body | {"n": min(body.get("n", 1), 2)}, name)
+
+
+async def _broken_choice(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
+    """The second of several choices was broken off by the provider; the third one is empty."""
+    if "n" not in body:
+        return await _ok(request, body, name)
+    reply = completion("", usage={"cost": 0.5, "completion_tokens": 10})
+    broken = {"index": 1, "error": {"code": 502, "message": "provider is down"}}
+    reply["choices"] = [_letters(1), broken, _letters(0)]
+    return web.json_response(reply)
+
+
+def _letters(count: int) -> dict[str, Any]:
+    return {"message": {"role": "assistant", "content": "x" * count}, "finish_reason": "stop"}
+
+
+def _refuses_n(status: int) -> Behaviour:
+    async def behave(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
+        if "n" in body:
+            return web.json_response({"error": {"message": "unsupported parameter"}}, status=status)
+        return await _ok(request, body, name)
+
+    return behave
 
 
 async def _with_logprobs(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
@@ -183,6 +218,11 @@ async def _redirect(request: web.Request, body: dict[str, Any], name: str) -> we
 
 BEHAVIOURS: dict[str, Behaviour] = {
     "ok": _ok,
+    "all choices": _all_choices,
+    "two choices": _two_choices,
+    "broken choice": _broken_choice,
+    "refuses n": _refuses_n(400),
+    "404 to n": _refuses_n(404),
     "hang": _hang,
     "with logprobs": _with_logprobs,
     "refuses logprobs": _refuses_logprobs,
@@ -211,6 +251,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
         200, completion(None, message={"content": [{"type": "text", "text": "fo"}, {"type": "text", "text": "ur"}]})
     ),
     "error in body": _fixed(200, {"error": {"code": 502, "message": "provider is down"}}),
+    "cached": _fixed(200, completion("four", usage={"prompt_tokens_details": {"cached_tokens": 8}})),
     "priced": _fixed(200, completion("four", usage={"cost": 0.25})),
     "half a character": _fixed(200, completion("four \ud83d")),
     "half a character in reasoning": _fixed(200, completion("four", message={"reasoning": "two \ud83d"})),

@@ -11,8 +11,8 @@ from raydebm.records import Problem
 from raydebm.tasks import get_task
 
 
-def passes(*, task="gsm8k", names="ab", **generation):
-    generators = [{"kind": "openai", "name": name, "model": "m"} for name in names]
+def passes(*, task="gsm8k", names="ab", kind="openai", **generation):
+    generators = [{"kind": kind, "name": name, "model": "m"} for name in names]
     tree = {"name": "t", "task": {"name": task}, "generators": generators, "generation": generation}
     return PassRequests(recipe=parse_recipe(tree), task=get_task(task))
 
@@ -35,6 +35,11 @@ def test_answers_that_cannot_be_compared_are_sampled_at_once_and_it_is_said(task
 
 def test_a_first_wave_without_every_generator_is_remarked_on():
     assert "begin with 3 or more" in passes(names="abc", waves=[2, 8]).remarks_on_waves[0]
+
+
+def test_waves_of_batches_are_remarked_on():
+    (remark,) = passes(kind="openai_batch", waves=[2, 8]).remarks_on_waves
+    assert remark.startswith("each wave waits for batches of a, b, which may take a day")
 
 
 def test_generators_that_sample_nothing_do_not_count():

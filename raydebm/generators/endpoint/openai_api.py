@@ -1,4 +1,6 @@
-"""Candidates from any OpenAI-compatible endpoint: one request per candidate, retried, limited, counted.
+"""Candidates from any OpenAI-compatible endpoint: retried, limited, counted.
+
+One request per candidate, or per several samples of a prompt where the recipe says so (``sample_groups``).
 
 Failures of a request are rows with ``error``. Keys appear in the Authorization header and nowhere else.
 
@@ -6,7 +8,6 @@ Does not know: journals, tasks, Ray.
 """
 
 import asyncio
-import json
 import logging
 import math
 import os
@@ -18,15 +19,28 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from raydebm import tracing
-from raydebm.config import OpenAIGenerator
+from raydebm.config import EndpointGenerator, OpenAIGenerator
 from raydebm.errors import MissingKeyError, without_credentials
+from raydebm.generators.endpoint.chat_body import chat_body
+from raydebm.generators.endpoint.failure_texts import failure_text
 from raydebm.generators.endpoint.hedging import Hedging
+from raydebm.generators.endpoint.prompt_cache import FirstReplies
 from raydebm.generators.endpoint.rate_limits import Backoff, Budget, RateLimit, retry_after_s
 from raydebm.generators.endpoint.refusals import Refusals
 from raydebm.generators.endpoint.replicas import Replicas
+from raydebm.generators.endpoint.sample_groups import Group, GroupSize, amount_shares, grouped
 from raydebm.generators.endpoint.transports import AiohttpTransport, CarrierError, LateReplyError, Transport
-from raydebm.generators.replies import Completion, ReplyError, read_reply
-from raydebm.generators.requests import NO_USAGE, TokenUsage, answered, candidate_facts, cost_of, unanswered, worst_cost
+from raydebm.generators.replies import Completion, ReadChoices, ReplyError, read_choices, whole_shares
+from raydebm.generators.requests import (
+    NO_USAGE,
+    TokenUsage,
+    answered,
+    candidate_facts,
+    cost_of,
+    unanswered,
+    usage_cost,
+    worst_cost,
+)
 from raydebm.identity import seed_for
 from raydebm.records import Candidate, FailureKind, GenerationRequest
 
@@ -43,7 +57,7 @@ class Secret:
         return "Secret(***)"
 
 
-def key_of(config: OpenAIGenerator) -> Secret:
+def key_of(config: EndpointGenerator) -> Secret:
     """The endpoint's key, from the environment; ``Secret(None)`` for endpoints without one.
 
     Raises:
@@ -73,6 +87,8 @@ class EndpointAccess:
     """A semaphore over all endpoints of this process, entered after the endpoint's own."""
     hedging: Hedging | None = None
     """Sends slow requests a second time; None: never."""
+    is_patient: bool = False
+    """Whether samples of a prompt may wait for the first one, so that an endpoint with a ``prompt_cache`` has it."""
 
 
 def _over_servers(config: OpenAIGenerator, connect: Callable[[OpenAIGenerator], Transport]) -> Transport:
@@ -84,9 +100,9 @@ def _over_servers(config: OpenAIGenerator, connect: Callable[[OpenAIGenerator], 
 
 @dataclass(slots=True)
 class _Draw:
-    """One candidate's requests to the endpoint."""
+    """What is sent to the endpoint for one candidate, or for a group of them."""
 
-    request: GenerationRequest
+    requests: Group
     may_repeat: bool
     """Whether one that may be billed already may be followed by another. At most one is."""
     costs: list[float] = field(default_factory=list)
@@ -95,6 +111,14 @@ class _Draw:
     @property
     def cost_usd(self) -> float | None:
         return math.fsum(self.costs) if self.costs else None
+
+    def shares(self, weights: Sequence[float]) -> list[float] | list[None]:
+        """The cost in parts by weights; None where it is not known."""
+        return [None] * len(weights) if self.cost_usd is None else amount_shares(self.cost_usd, weights)
+
+
+_Answered = tuple[list[Candidate], Group]
+"""Candidates of a group, and those of its requests that are to be sent singly."""
 
 
 class OpenAIApiGenerator:
@@ -125,6 +149,8 @@ class OpenAIApiGenerator:
         self._is_free = cost_of(config, 1, 1) == 0.0
         self._hedging = access.hedging
         self._asks_logprobs = config.logprobs
+        self._group_size = GroupSize(config.samples_per_request)
+        self._prompts_wait = access.is_patient and config.prompt_cache is not None
 
     async def stream(self, requests: Sequence[GenerationRequest], *, hedge: bool = True) -> AsyncIterator[Candidate]:
         """One candidate per request, in order of arrival; all requests are queued at once.
@@ -134,59 +160,141 @@ class OpenAIApiGenerator:
             hedge: whether one that may be billed already may be sent a second time: a slow one, where this generator
                 does so, and one whose reply did not come within ``timeout_s``. Free endpoints are asked again anyway.
         """
-        tasks = [asyncio.create_task(self._candidate(request, hedge=hedge)) for request in requests]
-        try:
-            for next_done in asyncio.as_completed(tasks):
-                yield await next_done
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        groups = grouped(requests, self._group_size.now)
+        first_replies = FirstReplies() if self._prompts_wait else None
+
+        async def in_turn(group: Group) -> _Answered:
+            async with nullcontext() if first_replies is None else first_replies.turn(group[0]):
+                return await self._candidates(group, hedge=hedge)
+
+        while groups:
+            left: list[GenerationRequest] = []
+            tasks = [asyncio.create_task(in_turn(group)) for group in groups]
+            try:
+                for next_done in asyncio.as_completed(tasks):
+                    candidates, unanswered_samples = await next_done
+                    left += unanswered_samples
+                    for candidate in candidates:
+                        yield candidate
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+            groups = grouped(left, 1)
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._transport.aclose()
 
-    async def _candidate(self, request: GenerationRequest, *, hedge: bool) -> Candidate:
-        with tracing.span("candidate", {"gen_ai.request.model": self._config.model}, kind="client") as span:
-            candidate = await self._drawn(request, hedge=hedge)
+    async def _candidates(self, group: Group, *, hedge: bool) -> _Answered:
+        facts = {"gen_ai.request.model": self._config.model}
+        if len(group) > 1:
+            with tracing.span("candidates", facts | {"gen_ai.request.choice.count": len(group)}, kind="client"):
+                candidates, left = await self._drawn(group, hedge=hedge)
+                for candidate in candidates:
+                    failed = None if candidate.text is not None else "no_answer"
+                    seconds = candidate.latency_s or 0.0
+                    tracing.past_span("candidate", candidate_facts(candidate), seconds=seconds, failed=failed)
+            return candidates, left
+        with tracing.span("candidate", facts, kind="client") as span:
+            (candidate,), left = await self._drawn(group, hedge=hedge)
             span.set(candidate_facts(candidate))
             if candidate.text is None:
                 span.fail("no_answer")
-        return candidate
+        return [candidate], left
 
-    async def _drawn(self, request: GenerationRequest, *, hedge: bool) -> Candidate:
+    async def _drawn(self, group: Group, *, hedge: bool) -> _Answered:
         # Under a limit in US dollars nothing may be billed twice, for the limit reckons with one answer per request.
-        draw = _Draw(request, may_repeat=self._is_free or (hedge and not self._budget.is_limited))
+        draw = _Draw(group, may_repeat=self._is_free or (hedge and not self._budget.is_limited))
         async with self._slots, self._shared_slots:
+            if len(group) > self._group_size.now:  # the endpoint does not honour `n`, as was learned meanwhile
+                return [], group
             started = time.monotonic()
             try:
-                completion = await self._first_of(draw, hedge=hedge)
+                read = await self._first_of(draw, hedge=hedge)
             except (ReplyError, CarrierError) as error:
                 self._budget.add_lost(draw.cost_usd)
-                usage, failure = (error.usage, error.failure) if isinstance(error, ReplyError) else (NO_USAGE, None)
-                return unanswered(
-                    request, self._explain(error), usage=replace(usage, cost_usd=draw.cost_usd), failure=failure
-                )
-        self._budget.add(draw.cost_usd)
-        return answered(
-            request,
-            completion.text,
-            usage=replace(completion.usage, cost_usd=draw.cost_usd),
-            reasoning=completion.reasoning,
-            finish_reason=completion.finish_reason,
-            latency_s=time.monotonic() - started,
-            logprobs=completion.logprobs,
-        )
+                if self._group_size.may_be_to_blame(group, error):
+                    return [], group
+                return self._failed(draw, error), ()
+        self._learn_from(group, read)
+        return self._taken(draw, read, latency_s=time.monotonic() - started)
 
-    async def _first_of(self, draw: _Draw, *, hedge: bool) -> Completion:
-        """The completion that counts."""
+    def _failed(self, draw: _Draw, error: ReplyError | CarrierError) -> list[Candidate]:
+        """The rows of requests whose reply has no answer."""
+        usage, failure = (error.usage, error.failure) if isinstance(error, ReplyError) else (NO_USAGE, None)
+        text, equal = self._explain(error), [1] * len(draw.requests)
+        shares = zip(
+            draw.requests,
+            whole_shares(usage.prompt_tokens, equal),
+            whole_shares(usage.completion_tokens, equal),
+            draw.shares(equal),
+            strict=True,
+        )
+        return [
+            unanswered(
+                request,
+                text,
+                failure=failure,
+                usage=TokenUsage(prompt_tokens=prompt, completion_tokens=completion, cost_usd=cost),
+            )
+            for request, prompt, completion, cost in shares
+        ]
+
+    def _taken(self, draw: _Draw, read: ReadChoices, *, latency_s: float) -> _Answered:
+        """The candidates that a reply's choices make; what is missing, and what asking again may fix, is left."""
+        given = [
+            (request, choice)
+            for request, choice in zip(draw.requests, read.choices, strict=False)
+            if isinstance(choice, Completion) or not choice.retry
+        ]
+        costs = draw.shares([self._weight(choice.usage) for _, choice in given])
+        candidates: list[Candidate] = []
+        for (request, choice), cost_usd in zip(given, costs, strict=True):
+            usage = replace(choice.usage, cost_usd=cost_usd)
+            if isinstance(choice, ReplyError):
+                self._budget.add_lost(cost_usd)
+                candidates.append(unanswered(request, self._explain(choice), usage=usage))
+                continue
+            self._budget.add(cost_usd)
+            candidates.append(
+                answered(
+                    request,
+                    choice.text,
+                    usage=usage,
+                    reasoning=choice.reasoning,
+                    finish_reason=choice.finish_reason,
+                    latency_s=latency_s,
+                    logprobs=choice.logprobs,
+                )
+            )
+        done = {candidate.candidate_id for candidate in candidates}
+        return candidates, tuple(request for request in draw.requests if request.candidate_id not in done)
+
+    def _weight(self, usage: TokenUsage) -> float:
+        """What a choice counts in the cost of its reply: by the recipe's prices, else by its tokens."""
+        priced = usage_cost(self._config, usage)
+        return (usage.prompt_tokens or 0) + (usage.completion_tokens or 0) if priced is None else priced
+
+    def _learn_from(self, group: Group, read: ReadChoices) -> None:
+        """Note whether the endpoint honours ``n``."""
+        size = self._group_size
+        by_choices = size.note_choices(len(group), len(read.choices))
+        if by_choices or (len(group) == 1 and size.note_single_answer(group[0])):
+            _LOG.warning(
+                "%s does not honour `n`, so each sample of %s is asked for singly; leave samples_per_request out",
+                without_credentials(self._config.base_url),
+                self.name,
+            )
+
+    async def _first_of(self, draw: _Draw, *, hedge: bool) -> ReadChoices:
+        """The reply that counts."""
         if self._hedging is None or not hedge:
             return await self._complete(draw)
         # The first request has its place already.
         places: Iterator[AbstractAsyncContextManager[Any]] = iter((nullcontext(), self._slots))
 
-        async def send() -> Completion:
+        async def send() -> ReadChoices:
             place = next(places)
             if place is self._slots:  # the second request, after which there is no third
                 draw.may_repeat = False
@@ -195,28 +303,29 @@ class OpenAIApiGenerator:
 
         return await self._hedging.first_of(send, has_place=lambda: draw.may_repeat and not self._slots.locked())
 
-    async def _complete(self, draw: _Draw) -> Completion:
-        attempt = 0
+    async def _complete(self, draw: _Draw) -> ReadChoices:
+        request, attempt = draw.requests[0], 0
         while True:
-            await self._wait_for_turn(draw.request)
+            await self._wait_for_turn(request)
             wished_s: float | None = None
-            body = self._body(draw.request)
+            body = chat_body(self._config, draw.requests, logprobs=self._asks_logprobs)
             try:
                 reply = await self._transport.post(body)
                 wished_s = retry_after_s(reply.headers, now=time.time())
-                completion = read_reply(reply)
-                self._refusals.note_success(draw.request)
-                self._bill(draw, completion.usage)
-                return completion
+                read = read_choices(reply, most=len(draw.requests))
+                self._refusals.note_success(request)
+                self._bill(draw, read.usage)
+                return read
             except ReplyError as error:
                 self._bill(draw, error.usage)
                 if body.get("logprobs") and self._refuses_logprobs(error):
                     continue
-                self._note_refusal(error, draw.request)
+                if len(draw.requests) == 1 or error.fatal:  # else the refusal may mean `n`
+                    self._note_refusal(error, request)
                 if not error.retry or attempt >= self._config.max_retries:
                     raise
             except LateReplyError:
-                self._budget.add_lost(worst_cost(self._config, draw.request))
+                self._budget.add_lost(worst_cost(self._config, request, samples=len(draw.requests)))
                 if not draw.may_repeat or attempt >= self._config.max_retries:
                     raise
                 draw.may_repeat = False
@@ -243,11 +352,7 @@ class OpenAIApiGenerator:
             raise ReplyError(reason, failure=FailureKind.NOT_SENT)
 
     def _bill(self, draw: _Draw, usage: TokenUsage) -> None:
-        """The cost as the endpoint states it, else by the recipe's prices."""
-        cost_usd = usage.cost_usd
-        if cost_usd is None:
-            cost_usd = cost_of(self._config, usage.prompt_tokens, usage.completion_tokens)
-        if cost_usd is not None:
+        if (cost_usd := usage_cost(self._config, usage)) is not None:
             draw.costs.append(cost_usd)
 
     def _refuses_logprobs(self, error: ReplyError) -> bool:
@@ -269,36 +374,5 @@ class OpenAIApiGenerator:
         elif error.doubtful:
             self._refusals.note_doubtful(request, self._explain(error), now=time.monotonic())
 
-    def _body(self, request: GenerationRequest) -> dict[str, Any]:
-        sampling = request.sampling
-        body: dict[str, Any] = {
-            "model": self._config.model,
-            "messages": [dict(message) for message in request.messages],
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "max_tokens": sampling.max_tokens,
-            "seed": request.seed,
-        }
-        if sampling.stop:
-            body["stop"] = list(sampling.stop)
-        if self._asks_logprobs:
-            body["logprobs"] = True
-        if request.response_format is not None:
-            body["response_format"] = json.loads(request.response_format)
-        return body | self._config.extra_body
-
     def _explain(self, error: ReplyError | CarrierError) -> str:
-        """The error row's text: endpoint, what happened, the remedy, and never the key."""
-        text = str(error)
-        status, failure = (error.status, error.failure) if isinstance(error, ReplyError) else (None, None)
-        if status in (401, 403):
-            variable = self._config.api_key_env
-            source = f"the key in environment variable {variable}" if variable else "a request without a key"
-            text += f" (the endpoint refused {source}; check the key, or set the generator's api_key_env)"
-        elif status == 404:
-            text += f" (is {self._config.model!r} a model of this endpoint, and does it take these parameters?)"
-        elif status == 402:
-            text += " (add credit at the provider or ask for fewer tokens, then repeat the command with --retry-failed)"
-        if self._key.value:
-            text = text.replace(self._key.value, "***")
-        return without_credentials(text if failure is not None else f"{self._config.base_url}: {text}")
+        return failure_text(error, self._config, key=self._key.value)

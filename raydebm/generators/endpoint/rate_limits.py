@@ -1,6 +1,7 @@
 """How often, how patiently and for how much an endpoint may be asked. Pure: clocks and chances come in as arguments."""
 
 import email.utils
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -87,6 +88,15 @@ class Budget:
         journaled_usd = self._journal.read_usd if self._journal is not None else 0.0
         return self._elsewhere_usd + self._own_usd + journaled_usd
 
+    @property
+    def left_usd(self) -> float:
+        """Dollars that may still be spent; infinite without a limit."""
+        if self._max_usd is None:
+            return math.inf
+        if self._journal is not None:
+            self._journal.catch_up()
+        return self._max_usd - self.spent_usd
+
     def add(self, cost_usd: float | None) -> None:
         """Add the cost of an answer; None is a cost that the endpoint did not state."""
         self._own_usd += cost_usd or 0.0
@@ -105,11 +115,7 @@ class Budget:
 
     def refusal(self) -> str | None:
         """Reason why no more requests may be sent; None while the budget lasts."""
-        if self._max_usd is None:
-            return None
-        if self._journal is not None:
-            self._journal.catch_up()
-        if self.spent_usd < self._max_usd:
+        if self._max_usd is None or self.left_usd > 0:
             return None
         return (
             f"budget of ${self._max_usd:g} reached (spent ${self.spent_usd:.4f}); raise generation.max_usd and repeat "

@@ -234,13 +234,18 @@ def _records(run: RunDir, args: RecordsArgs | None) -> RecordsArgs | None:
 
 
 def _generators(recipe: Recipe, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
-    known = [config.name for config in recipe.generators]
-    if wanted is None:
-        return tuple(known)
-    for name in wanted:
-        if name not in known:
-            raise UnknownNameError("generator", name, known)
-    return tuple(name for name in known if name in wanted)
+    """Raises UnknownNameError for one that the recipe lacks, ConfigError for one that no client could wait for."""
+    kinds = {config.name: config.kind for config in recipe.generators}
+    for name in wanted or ():
+        if name not in kinds:
+            raise UnknownNameError("generator", name, kinds)
+    served = tuple(name for name in kinds if wanted is None or name in wanted)
+    if slow := [name for name in served if kinds[name] == "openai_batch"]:
+        raise ConfigError(
+            f"generator {slow[0]!r} is of kind openai_batch, which answers within a day; name others in the service's "
+            "`generators`"
+        )
+    return served
 
 
 def _passthrough(wanted: str | None, recipe: Recipe, generators: Sequence[str]) -> str | None:
