@@ -32,8 +32,8 @@ def stream():
 def abstention():
     message = ask(STRICT).choices[0].message
     same(message.content, None)
-    assert "sigma" in message.provider_specific_fields["refusal"]
-    return "`provider_specific_fields`"
+    assert "sigma" in message.refusal
+    return "`message.refusal`"
 
 
 def structured():

@@ -118,7 +118,8 @@ def test_the_raydebm_seed_goes_before_the_top_level_one(ask):
         ({"n": 17}, 400, "invalid_request", "n"),
         ({"num_samples": 4}, 400, "misplaced_parameter", "num_samples"),
         ({"lambda": 0.0}, 400, "misplaced_parameter", "lambda"),
-        ({"tools": [{"type": "function"}]}, 400, "unsupported_parameter", "tools"),
+        ({"tool_choice": "required"}, 400, "unsupported_parameter", "tool_choice"),
+        ({"function_call": {"name": "f"}}, 400, "unsupported_parameter", "function_call"),
         ({"response_format": {"type": "xml"}}, 400, "invalid_request", "response_format.type"),
         ({"response_format": {"type": "json_schema"}}, 400, "invalid_request", "response_format"),
         ({"messages": []}, 400, "invalid_request", "messages"),
@@ -136,6 +137,14 @@ def test_bad_requests_come_back_in_openais_error_form(ask, changes, status, code
 
 def test_harmless_fields_of_other_clients_are_tolerated(ask):
     assert ask(n=1, user="u", metadata={"a": "b"}, tools=[], response_format={"type": "text"}).status_code == 200
+
+
+@pytest.mark.parametrize("choice", [{}, {"tool_choice": "auto"}, {"tool_choice": "none"}])
+def test_tools_that_are_offered_are_not_called(ask, choice):
+    """Chat applications offer theirs with every question."""
+    clock = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}}}}
+    choices = ask(tools=[clock], **choice).json()["choices"]
+    assert [(each["finish_reason"], "tool_calls" in each["message"]) for each in choices] == [("stop", False)]
 
 
 def test_models_lists_tasks_and_auto(client):

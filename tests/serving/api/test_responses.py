@@ -116,7 +116,7 @@ def test_a_text_that_was_cut_is_incomplete(client, backend, puzzle):
 @pytest.mark.parametrize(
     ("change", "param"),
     [
-        ({"tools": [{"type": "web_search"}]}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"store": True}, "store"),
         ({"background": True}, "background"),
@@ -149,7 +149,7 @@ def test_what_is_no_text_is_refused(client, entry):
 
 def test_neutral_values_that_clients_send_are_taken(client, puzzle):
     neutral = {
-        "tools": [],
+        "tools": [{"type": "web_search"}],
         "tool_choice": "auto",
         "store": False,
         "truncation": "disabled",

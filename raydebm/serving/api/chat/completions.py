@@ -25,10 +25,12 @@ from raydebm.serving.core.request import AUTO, NO_PROBLEM, RequestContext, reque
 from raydebm.serving.settings.bundle import Bundle
 
 CHUNK_CHARS = 80
+FREE_TOOL_CHOICES = ("auto", "none")
+"""Values of ``tool_choice`` that leave a model free to answer in words."""
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "tools": ([],),
-    "functions": ([],),
+    "tool_choice": FREE_TOOL_CHOICES,
+    "function_call": FREE_TOOL_CHOICES,
     "logprobs": (False,),
     "top_logprobs": (0,),
     "modalities": (["text"],),
@@ -37,7 +39,8 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,),
     "presence_penalty": (0,),
 }
-"""Fields that would change the answer and cannot be honoured, with the values that change nothing."""
+"""Fields that would change the answer and cannot be honoured, with the values that change nothing. Tools may be
+offered: no candidate calls one, as any model may choose that is not forced to."""
 
 _OURS = frozenset(field.alias or name for name, field in ChatOverrides.model_fields.items())
 """Fields of the ``raydebm`` object. At the top level they would change nothing, and the client would not know."""
@@ -120,7 +123,7 @@ def _check_supported(request: ChatRequest) -> None:
             message = f"{name!r} belongs into the body's raydebm object: extra_body={{'raydebm': {{{name!r}: ...}}}}"
             raise ServiceError(message, 400, "misplaced_parameter", name)
         if name in _NEUTRAL and value is not None and value not in _NEUTRAL[name]:
-            message = f"{name!r} with value {value!r} is not supported; leave it out"
+            message = f"{name!r} with value {str(value)[:200]!r} is not supported; leave it out"
             raise ServiceError(message, 400, "unsupported_parameter", name)
 
 

@@ -5,7 +5,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from raydebm.errors import ServiceError
-from raydebm.serving.api.chat.completions import Reply, answering_model, decision_object, pieces_of, replies_of
+from raydebm.serving.api.chat.completions import (
+    FREE_TOOL_CHOICES,
+    Reply,
+    answering_model,
+    decision_object,
+    pieces_of,
+    replies_of,
+)
 from raydebm.serving.api.chat.json_form import json_form
 from raydebm.serving.api.schema.decision_bodies import TriageResponse
 from raydebm.serving.api.schema.request_bodies import ChatMessage, ChatRequest, ContentPart, ResponseFormat
@@ -23,8 +30,7 @@ TEXT_PARTS = ("text", "input_text", "output_text")
 """Kinds of parts that are text, in a user's turns and in the model's earlier ones."""
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "tools": ([],),
-    "tool_choice": ("auto", "none"),
+    "tool_choice": FREE_TOOL_CHOICES,
     "previous_response_id": (),
     "conversation": (),
     "prompt": (),
