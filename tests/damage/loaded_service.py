@@ -248,7 +248,7 @@ class Service:
             "device": "cpu",
             "dtype": "float32",
             "limits": limits,
-            "policies": self._policies,
+            "policies": dict(self._policies),
             "records": {"folder": str(self._folder / "records"), "flush_s": 0.5},
         }
         return tree

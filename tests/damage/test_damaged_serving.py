@@ -33,10 +33,10 @@ def test_answers_are_right_and_only_those_in_flight_are_lost(served, seed, victi
     assert damage.windows[-1].num_answered > 0
 
 
-@pytest.mark.parametrize("ceiling_usd", [0.5, 8.0])
-def test_64_clients_of_a_service_that_is_killed_spend_no_more_than_the_ceiling(tmp_path, ceiling_usd):
-    with service(tmp_path, ceiling_usd=ceiling_usd) as served:
-        damage = asyncio.run(damaged(served, seed=3, victims=[SERVICE], num_clients=64, window_s=3.0))
+def test_64_clients_of_a_service_that_is_killed_spend_no_more_than_the_ceiling(tmp_path):
+    """As much as 266 candidates cost, and the service is killed after a second or two of them."""
+    with service(tmp_path, ceiling_usd=8.0) as served:
+        damage = asyncio.run(damaged(served, seed=3, victims=[SERVICE], num_clients=64, window_s=1.0))
 
         assert damage.wrong == ()
-        assert 0 < served.sold_usd <= served.spent_usd() <= ceiling_usd
+        assert 0 < served.sold_usd <= served.spent_usd() <= 8.0
