@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "distributed"))  # for proces
 import httpx
 from hand_written_run import PUZZLE
 from processes import is_running
-from tiny_run import make_models, make_run
+from tiny_service_run import make_models, make_run
 from upstream import Upstream
 
 from raydebm.run.directory import RunDir

@@ -31,7 +31,7 @@ from hand_written_run import (  # noqa: F401 - the fixtures are this module's ow
     texts,
     write_run,
 )
-from tiny_run import make_models, make_run
+from tiny_service_run import make_models, make_run
 from two_runs import two_runs  # noqa: F401 - likewise
 
 
