@@ -22,7 +22,7 @@ from raydebm.serving.ray.shutdown import stop_serve
 from raydebm.serving.settings.app_args import AppArgs
 
 PROBLEM = "A shop sells 14 pens a day for 3 dollars each and pays 1 dollar for each. How much does it earn in 6 days?"
-LARGE, LONG, SHORT = 512, 250, 60
+LARGE, LONG, SHORT = 512, 100, 30
 """Candidates of the large request, and words of each; words of the small request's one."""
 IDLE_TRIES = 10
 PAUSE_S = 0.5
@@ -79,10 +79,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     port = free_port("127.0.0.1")
-    args = AppArgs(run_dir=str(Path(given.run).absolute()), threads=1, device="cpu", dtype="float32", records=None)
+    args = AppArgs(run_dir=str(Path(given.run).absolute()), device="cpu", records=None)
     url = start_local(args, port=port)
     try:
-        print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, one scorer thread")
+        print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}")
         asyncio.run(rounds(url, given.rounds))
     finally:
         stop_serve()
