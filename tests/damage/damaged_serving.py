@@ -3,17 +3,16 @@
     python tests/damage/damaged_serving.py --seeds 30
 
 ``serve_config.yaml`` over a tiny run, on a Ray of its own, with an endpoint that sells candidates and counts them, and
-a ceiling for the day. Clients ask all the time, as ``raydebm_client`` does: each request has an idempotency key, and
-what fails and may be repeated is repeated. Meanwhile replicas, proxy and controller are killed (``SIGKILL``), all
-replicas are replaced, and the whole service is killed and started again. Then must hold: every answer is right, only
-requests that were in flight in a killed ingress or proxy are without one, and neither the endpoint nor the ledger has
-seen more than the ceiling.
+with a ceiling for the day where one is given. Clients ask all the time, as ``raydebm_client`` does: each request has an
+idempotency key, and what fails and may be repeated is repeated. Meanwhile replicas, proxy and controller are killed
+(``SIGKILL``), all replicas are replaced, and the whole service is killed and started again. Then must hold: every
+answer is right, only requests that were in flight in what was killed may be without one, and neither the endpoint nor
+the ledger has seen more than the ceiling.
 """
 
 import argparse
 import asyncio
 import random
-import statistics
 import sys
 import tempfile
 import time
@@ -24,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the module beside this one
 
-from loaded_service import SERVICE, VICTIMS, Asked, Load, Service, service
+from loaded_service import SERVICE, VICTIMS, Asked, Load, Service, p50_p99, service
 
 UPDATE = "update"
 """All replicas are replaced, the old ones once the new ones run."""
@@ -111,9 +110,10 @@ async def _recovered(load: Load, clients: "asyncio.Task[None]", *, since: float)
 
 
 def _window(name: str, asked: Sequence[Asked], begin: float, end: float) -> Window:
-    times = [each.ended - each.begun for each in asked if each.came_to == "answered" and begin <= each.begun < end]
-    cuts = statistics.quantiles(times, n=100, method="inclusive") if len(times) > 1 else [float("nan")] * 99
-    return Window(name=name, num_answered=len(times), p50_s=cuts[49], p99_s=cuts[98])
+    within = [each for each in asked if begin <= each.begun < end]
+    p50_s, p99_s = p50_p99(within)
+    num_answered = sum(each.came_to == "answered" for each in within)
+    return Window(name=name, num_answered=num_answered, p50_s=p50_s, p99_s=p99_s)
 
 
 def _faults(asked: Sequence[Asked], victims: Sequence[str], num_clients: int, *, is_limited: bool) -> Iterator[str]:

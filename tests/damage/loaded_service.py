@@ -2,15 +2,16 @@
 
 import asyncio
 import json
+import math
 import os
 import signal
-import socket
+import statistics
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -25,6 +26,7 @@ from processes import is_running
 from tiny_service_run import make_models, make_run
 from upstream import Upstream
 
+from raydebm.generators.endpoint.vllm_process import free_port
 from raydebm.run.directory import RunDir
 from raydebm.serving.ray.launch import read_serve_config
 from raydebm.serving.spending.ledger import NANO, Ledger
@@ -61,6 +63,13 @@ class Asked:
     """``answered``, ``wrong``, ``lost`` (an error that says not to repeat it, or no answer in time), or ``spent`` (the
     day's ceiling is reached)."""
     detail: str = ""
+
+
+def p50_p99(asked: Iterable[Asked]) -> tuple[float, float]:
+    """Seconds that answers took, in the middle and at the end; NaN for fewer than two."""
+    times = [each.ended - each.begun for each in asked if each.came_to == "answered"]
+    cuts = statistics.quantiles(times, n=100, method="inclusive") if len(times) > 1 else [math.nan] * 99
+    return cuts[49], cuts[98]
 
 
 @dataclass(slots=True)
@@ -142,7 +151,7 @@ class Service:
             places: requests that run or wait, over both ingress replicas; others are answered 503.
             policies: named changes of the policy.
         """
-        self._folder, self._port, self._log = folder, _free_port(), folder / "service.log"
+        self._folder, self._port, self._log = folder, free_port("127.0.0.1"), folder / "service.log"
         self._places, self._policies = places, policies
         self._upstream, self._ledger, self.ceiling_usd = upstream, folder / "ledger.sqlite", ceiling_usd
         run = RunDir(make_run(folder, *make_models(folder / "models")))
@@ -178,8 +187,7 @@ class Service:
     def kill(self, victim: str) -> list[int]:
         """Kill one process of a kind, or all; returns the process ids."""
         pids = [*self._processes(), self._process.pid] if victim == SERVICE else self.found(victim)[:1]
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
+        _kill(pids)
         if victim == SERVICE:
             self._process.wait()
             self._process = self._start()
@@ -206,11 +214,7 @@ class Service:
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
     def close(self) -> None:
-        for pid in [*self._processes(), self._process.pid]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        _kill([*self._processes(), self._process.pid])
         self._process.wait()
 
     def _processes(self) -> dict[int, str]:
@@ -267,10 +271,11 @@ class Service:
         return process
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _kill(pids: Sequence[int]) -> None:
+    """Those that are there still: children end with their parents."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the module beside this one
 
-from loaded_service import Load, Service, service
+from loaded_service import Load, Service, p50_p99, service
 
 PLACES = 16
 """Requests that run or wait, over both ingress replicas."""
@@ -53,8 +53,7 @@ async def overloaded(served: Service, *, num_clients: int, seconds: float) -> Ov
     fifths = tuple(
         statistics.median(memory[len(memory) * part // 5 : len(memory) * (part + 1) // 5]) for part in range(5)
     )
-    times = [each.ended - each.begun for each in load.asked if each.came_to == "answered"]
-    cuts = statistics.quantiles(times, n=100, method="inclusive")
+    p50_s, p99_s = p50_p99(load.asked)
     came_to = Counter(each.came_to for each in load.asked)
     wrong = [f"{count} requests {word}" for word, count in came_to.items() if word != "answered"]
     if fifths[4] > fifths[1] * MOST_GROWTH:
@@ -62,8 +61,8 @@ async def overloaded(served: Service, *, num_clients: int, seconds: float) -> Ov
     return Overload(
         came_to=came_to,
         num_refused=load.num_refused,
-        p50_s=cuts[49],
-        p99_s=cuts[98],
+        p50_s=p50_s,
+        p99_s=p99_s,
         memory_mib=fifths,
         wrong=tuple(wrong),
     )

@@ -3,7 +3,6 @@
 import sys
 
 import ray
-import yaml
 from ray.serve.context import _get_global_client
 from ray.serve.schema import ServeDeploySchema
 
@@ -31,7 +30,7 @@ def _update(path: str, port: int, number: int) -> None:
     tree = read_serve_config(path)
     tree["http_options"] |= {"host": "127.0.0.1", "port": port}
     tree["applications"][0]["args"].setdefault("policies", {})[f"update-{number}"] = {"max_passes": 1}
-    config = ServeDeploySchema.model_validate(yaml.safe_load(yaml.safe_dump(tree)))
+    config = ServeDeploySchema.model_validate(tree)
     _get_global_client().deploy_apps(config, _blocking=False)
 
 

@@ -122,9 +122,22 @@ def _check_supported(request: ChatRequest) -> None:
         if name in _OURS:
             message = f"{name!r} belongs into the body's raydebm object: extra_body={{'raydebm': {{{name!r}: ...}}}}"
             raise ServiceError(message, 400, "misplaced_parameter", name)
-        if name in _NEUTRAL and value is not None and value not in _NEUTRAL[name]:
-            message = f"{name!r} with value {str(value)[:200]!r} is not supported; leave it out"
-            raise ServiceError(message, 400, "unsupported_parameter", name)
+        require_neutral(name, value, _NEUTRAL)
+
+
+def require_neutral(name: str, value: Any, neutral: Mapping[str, tuple[Any, ...]], *, instead: str = "") -> None:
+    """Refuse a field's value that would have to be ignored.
+
+    Args:
+        neutral: by field, the values that change nothing; other fields are not looked at.
+        instead: what to do then, appended to the advice to leave it out.
+
+    Raises:
+        ServiceError: 400.
+    """
+    if name in neutral and value is not None and value not in neutral[name]:
+        message = f"{name!r} with value {str(value)[:200]!r} is not supported; leave it out{instead}"
+        raise ServiceError(message, 400, "unsupported_parameter", name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

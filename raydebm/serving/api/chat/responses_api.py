@@ -12,6 +12,7 @@ from raydebm.serving.api.chat.completions import (
     decision_object,
     pieces_of,
     replies_of,
+    require_neutral,
 )
 from raydebm.serving.api.chat.json_form import json_form
 from raydebm.serving.api.schema.decision_bodies import TriageResponse
@@ -54,9 +55,7 @@ def chat_of(request: ResponseRequest) -> ChatRequest:
         ServiceError: 400 for a field or an item that cannot be honoured.
     """
     for name, value in (request.model_extra or {}).items():
-        if name in _NEUTRAL and value is not None and value not in _NEUTRAL[name]:
-            message = f"{name!r} with value {str(value)[:200]!r} is not supported; leave it out{_instead(name)}"
-            raise ServiceError(message, 400, "unsupported_parameter", name)
+        require_neutral(name, value, _NEUTRAL, instead=_instead(name))
     given = [InputMessage(role="user", content=request.input)] if isinstance(request.input, str) else request.input
     system = [] if request.instructions is None else [ChatMessage(role="system", content=request.instructions)]
     return ChatRequest(
