@@ -30,7 +30,7 @@ from raydebm.records import GenerationRequest, Sampling
 from raydebm.run.directory import RunDir
 
 IN_FLIGHT = 256
-SERVER = Path(__file__).resolve().parent.parent / "tests" / "generators" / "misbehaving_server.py"
+SERVER = Path(__file__).resolve().parent.parent / "tests" / "helpers" / "misbehaving_server.py"
 _RUNS = itertools.count()
 
 

@@ -1,10 +1,8 @@
 import asyncio
-import importlib.util
-import sys
-from pathlib import Path
 
 import pytest
 from aiohttp import web
+from misbehaving_server import BEHAVIOURS, MisbehavingServer, completion
 
 from raydebm.baselines import build_scorer, score_candidates
 from raydebm.baselines.judge import Judge, question, read_rating
@@ -14,21 +12,11 @@ from raydebm.generators import Budget, Journal
 from raydebm.records import Problem
 
 
-def _server_module():
-    path = Path(__file__).parent.parent / "generators" / "misbehaving_server.py"
-    spec = importlib.util.spec_from_file_location("misbehaving_server_for_judges", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
 def server():
     """An endpoint that does what the text to rate asks for: a number is the rating, a word is a misbehaviour."""
-    module = _server_module()
 
-    class JudgeServer(module.MisbehavingServer):
+    class JudgeServer(MisbehavingServer):
         async def _answer(self, request):
             body = await request.json()
             self.num_requests += 1
@@ -38,9 +26,9 @@ def server():
             behaviour = behaviours[min(self.attempts[text], len(behaviours) - 1)]
             self.attempts[text] += 1
             await asyncio.sleep(self.latency_s)
-            if behaviour in module.BEHAVIOURS:
-                return await module.BEHAVIOURS[behaviour](request, body, text)
-            reply = module.completion(f"I checked it.\nScore: {behaviour}", usage={"cost": 0.25})
+            if behaviour in BEHAVIOURS:
+                return await BEHAVIOURS[behaviour](request, body, text)
+            reply = completion(f"I checked it.\nScore: {behaviour}", usage={"cost": 0.25})
             return web.json_response(reply)
 
     with JudgeServer() as running:

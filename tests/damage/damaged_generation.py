@@ -31,7 +31,7 @@ from raydebm.records import Candidate, GenerationRequest, Sampling
 from raydebm.run.directory import RunDir
 
 HERE = Path(__file__).parent
-SERVER = HERE.parent / "generators" / "misbehaving_server.py"
+SERVER = HERE.parent / "helpers" / "misbehaving_server.py"
 
 BEHAVIOURS: dict[str, float] = {
     "ok": 0.70,

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "serving"))  # for a run and an endpoint
-sys.path.insert(0, str(Path(__file__).parents[1] / "distributed"))  # for processes
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
 import httpx
 from hand_written_run import PUZZLE

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "distributed"))  # for processes
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
 from processes import is_running
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from batch_server import BatchServer
+from misbehaving_server import MisbehavingServer
 from processes import is_running
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -28,19 +30,12 @@ from raydebm.run.directory import RunDir
 
 pytestmark = pytest.mark.ray
 
-SERVER = Path(__file__).parent.parent / "generators" / "misbehaving_server.py"
-
-
-def running_server():
-    spec = importlib.util.spec_from_file_location("misbehaving_server_of_generate", SERVER)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.MisbehavingServer(latency_s=0.02)
+SERVER = Path(__file__).parent.parent / "helpers" / "misbehaving_server.py"
 
 
 @pytest.fixture
 def server():
-    with running_server() as running:
+    with MisbehavingServer(latency_s=0.02) as running:
         yield running
 
 
@@ -208,12 +203,8 @@ def test_vllm_that_is_not_installed_names_the_extra(local_ray, run):
 
 
 def test_a_batch_api_and_an_endpoint_answer_one_run(local_ray, server, run):
-    path = SERVER.with_name("batch_server.py")
-    spec = importlib.util.spec_from_file_location("batch_server_of_generate", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     requests = [ask(f"p{i}: ok", generator="gb"[i % 2]) for i in range(6)]
-    with module.BatchServer() as provider:
+    with BatchServer() as provider:
         batch = {"kind": "openai_batch", "name": "b", "model": "m", "base_url": provider.url, "api_key_env": None}
         recipe = recipe_of(http(server.url), batch | {"poll_s": 0.01, "max_requests_per_batch": 2})
         summary = generate(requests, recipe=recipe, run=run)
@@ -325,7 +316,7 @@ def side_by_side(local_ray, tiny_model, tmp_path_factory):
     local = {"kind": "transformers", "name": "l", "model": tiny_model, "batch_size": 4, "device": "cpu"}
     missing = {"kind": "transformers", "name": "x", "model": str(Path(tiny_model) / "no model"), "device": "cpu"}
     requests = [ask(f"w{i}: ok", generator="gl"[i % 2], seed=i) for i in range(20)]
-    with running_server() as server:
+    with MisbehavingServer(latency_s=0.02) as server:
         recipe = recipe_of(http(server.url), local, missing)
         summary = generate([*requests, ask("a: ok", generator="x")], recipe=recipe, run=run)
     return summary, table(run)

@@ -1,10 +1,9 @@
 """Generation in waves, on a real Ray: who draws fewer, what a resumed run pays, budgets, recorded pools, failures."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
+from misbehaving_server import MisbehavingServer
 
 from raydebm.config import parse_recipe
 from raydebm.distributed.generate import generate, generate_in_waves
@@ -16,19 +15,10 @@ from raydebm.tasks import get_task
 
 pytestmark = pytest.mark.ray
 
-SERVER = Path(__file__).parent.parent / "generators" / "misbehaving_server.py"
-
-
-def running_server():
-    spec = importlib.util.spec_from_file_location("misbehaving_server_of_waves", SERVER)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.MisbehavingServer()
-
 
 @pytest.fixture
 def server():
-    with running_server() as running:
+    with MisbehavingServer() as running:
         yield running
 
 
@@ -94,7 +84,7 @@ ASKED = problems("easy: length", "hard: ok")
 def sampled(local_ray, tmp_path_factory):
     """(server, recipe, run, summary, progress) of one problem that is settled early and one that never is."""
     run, progress = RunDir(str(tmp_path_factory.mktemp("sampled"))), []
-    with running_server() as server:
+    with MisbehavingServer() as server:
         recipe = recipe_of(server.url)
         summary = sample(recipe, run, ASKED, on_progress=lambda done, total: progress.append((done, total)))
         yield server, recipe, run, summary, progress

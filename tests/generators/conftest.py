@@ -1,27 +1,12 @@
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
+from misbehaving_server import MisbehavingServer
 
 from raydebm.records import GenerationRequest, Sampling
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "distributed"))  # for processes
-
-
-def _load_server_module():
-    """The server is a program of its own, and tests are no package: load it by its path."""
-    path = Path(__file__).with_name("misbehaving_server.py")
-    spec = importlib.util.spec_from_file_location("misbehaving_server", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["misbehaving_server"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
 def server():
-    with _load_server_module().MisbehavingServer() as running:
+    with MisbehavingServer() as running:
         yield running
 
 

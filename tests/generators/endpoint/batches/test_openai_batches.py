@@ -1,14 +1,13 @@
 """Candidates from a batch API, against a real server: kills at every point, partial results, broken files."""
 
 import asyncio
-import importlib.util
 import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from batch_server import BatchServer
 
 from raydebm.config import OpenAIBatchGenerator
 from raydebm.errors import ConfigError
@@ -25,18 +24,9 @@ PRICES = {"usd_per_million_prompt_tokens": 1e6, "usd_per_million_completion_toke
 """A dollar and two per token."""
 
 
-def _server_module():
-    """The server is a program of its own, and tests are no package: load it by its path."""
-    path = Path(__file__).parents[2] / "batch_server.py"
-    spec = importlib.util.spec_from_file_location("batch_server", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
 def provider():
-    with _server_module().BatchServer() as running:
+    with BatchServer() as running:
         yield running
 
 

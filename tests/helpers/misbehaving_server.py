@@ -8,24 +8,22 @@ import argparse
 import asyncio
 import json
 import sys
-import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
+from threaded_server import ThreadedServer
 
 HANG_S = 30.0
 
 
-class MisbehavingServer:
-    """Use as a context manager: it serves from a thread of its own."""
-
+class MisbehavingServer(ThreadedServer):
     def __init__(self, *, latency_s: float = 0.0, port: int = 0) -> None:
+        super().__init__(port=port)
         self.latency_s = latency_s
         self.may_answer: Callable[[int], bool] = lambda number: True
         """Whether the request that came as the first, second ... may be answered now; until then it waits."""
-        self.port = port
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.attempts: Counter[str] = Counter()
@@ -36,34 +34,13 @@ class MisbehavingServer:
         self.num_paid = 0
         """Requests that were answered by ``ok``, whether or not somebody took the answer."""
         self.keep_bodies = True
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
-
-    async def start(self) -> None:
+    def app(self) -> web.Application:
         app = web.Application()
         app.router.add_post("/v1/chat/completions", self._answer)
         app.router.add_get("/count", self._count)
         app.router.add_get("/release", self._release)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port, backlog=1024)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
-
-    def __enter__(self) -> "MisbehavingServer":
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self.start(), self._loop).result(60)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(60)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(60)
-        self._loop.close()
+        return app
 
     async def _count(self, request: web.Request) -> web.Response:
         return web.json_response(

@@ -13,13 +13,12 @@ import time
 from typing import Any
 
 from aiohttp import web
+from threaded_server import ThreadedServer
 
 
-class BatchServer:
-    """Use as a context manager: it serves from a thread of its own."""
-
+class BatchServer(ThreadedServer):
     def __init__(self, *, port: int = 0) -> None:
-        self.port = port
+        super().__init__(port=port)
         self.ends_as = "completed"
         """What batches become, once they may end; None: they go on."""
         self.num_answered: int | None = None
@@ -34,41 +33,20 @@ class BatchServer:
         self.files: dict[str, bytes] = {}
         self.batches: dict[str, dict[str, Any]] = {}
         self.most_open = 0
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
 
     @property
     def asked(self) -> list[list[str]]:
         """The names of the requests of each batch."""
         return [[_name_of(entry)[0] for entry in self._entries(batch)] for batch in self.batches.values()]
 
-    async def start(self) -> None:
+    def app(self) -> web.Application:
         app = web.Application(client_max_size=2**30)
         app.router.add_post("/v1/files", self._upload)
         app.router.add_get("/v1/files/{id}/content", self._download)
         app.router.add_post("/v1/batches", self._create)
         app.router.add_get("/v1/batches", self._list)
         app.router.add_get("/v1/batches/{id}", self._retrieve)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
-
-    def __enter__(self) -> "BatchServer":
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self.start(), self._loop).result(60)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(60)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(60)
-        self._loop.close()
+        return app
 
     async def _upload(self, request: web.Request) -> web.Response:
         form = await request.post()
