@@ -1,16 +1,8 @@
 """Fitting the posterior on labelled problems, and predicting problems it was not fitted on.
 
-The weights maximise
-
-    sum over problems w_x log p(right | x) - sum over weights (theta_j - prior_j)^2 / (2 PRIOR_SD^2)
-
-where p(right | x) is the total probability of the clusters that are right, or of "none of them" when none is (a
-conditional logit, McFadden 1974). An unlabelled cluster may be the right one, so where no labelled one is right its
-probability counts as well. Where answers do not compete each cluster is an observation of a logistic regression,
-weighted so that every problem counts once; a violation score enters as the fractional outcome 1 - violation.
-
-Skills are shrunk towards the pooled share of right candidates by ``SKILL_PRIOR`` pseudo-candidates, and a problem's own
-candidates are left out of the skills by which its evidence is measured.
+The weights are those of the largest likelihood times prior (``likelihoods``). Skills are shrunk towards the pooled
+share of right candidates by ``SKILL_PRIOR`` pseudo-candidates, and a problem's own candidates are left out of the
+skills by which its evidence is measured.
 """
 
 import math
@@ -19,9 +11,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import minimize
 
 from raydebm.decision.evidence.groups import Floats, Ints, ratio
+from raydebm.decision.evidence.likelihoods import Design, exclusive, independent, maximum, quasi_maximum
 from raydebm.decision.evidence.measuring import POOL_SCORE, SCORE, default_terms, evidence_of
 from raydebm.decision.evidence.posterior import PRIOR, Bools, Competition, Outcome, Posterior, filled
 from raydebm.decision.evidence.reference import Author, Reference
@@ -30,7 +22,6 @@ from raydebm.errors import PoolError
 from raydebm.identity import content_id
 from raydebm.records import ScoredCandidate
 
-PRIOR_SD = 0.5
 SKILL_PRIOR = 10.0
 """Pseudo-candidates of the pooled share of right ones in every author's skill."""
 NUM_FOLDS = 10
@@ -184,25 +175,9 @@ def competition_of(labelled_table: LabelledTable, used: Bools) -> Competition:
     return "independent" if (right > 1).sum() > EXCLUSIVE_SHARE * max((right > 0).sum(), 1) else "exclusive"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Design:
-    """What the likelihood needs: R clusters of P problems, T terms, U context terms."""
-
-    features: Floats
-    """(R, T)"""
-    context: Floats
-    """(P, U)"""
-    owner: Ints
-    """(R,), the problem of each cluster."""
-    right: Floats
-    """(R,): worth of the cluster; NaN for unknown."""
-    weight: Floats
-    """(P,)"""
-
-
 def _design(
     labelled_table: LabelledTable, used: Bools, reference: Reference, terms: Sequence[str], names: Sequence[str]
-) -> _Design:
+) -> Design:
     """Clusters that are neither proven nor refuted, of problems in use in which none is proven and one is labelled;
     no cluster at all where every answer is proven or refuted, or none could be read."""
     table = labelled_table.table
@@ -216,60 +191,13 @@ def _design(
     kept_clusters = is_open & kept_pools[owner]
     features = np.column_stack([filled(evidence.term(name), owner, count) for name in terms])
     place = np.cumsum(kept_pools) - 1
-    return _Design(
+    return Design(
         features=features[kept_clusters],
         context=np.nan_to_num(np.column_stack([evidence.context_term(name)[kept_pools] for name in names])),
         owner=place[owner[kept_clusters]],
         right=labelled_table.cluster_worth[kept_clusters],
         weight=labelled_table.weight[kept_pools],
     )
-
-
-Objective = Callable[[Floats], tuple[float, Floats]]
-
-
-def _exclusive(design: _Design) -> Objective:
-    """Negative log-likelihood and gradient of the conditional logit."""
-    count = len(design.weight)
-    is_right = np.nan_to_num(design.right) > 0.5
-    solvable = np.bincount(design.owner, is_right, count) > 0
-    may_be_right = np.where(solvable[design.owner], is_right, np.isnan(design.right))
-    num_terms = design.features.shape[1]
-
-    def objective(theta: Floats) -> tuple[float, Floats]:
-        scores, none = design.features @ theta[:num_terms], design.context @ theta[num_terms:]
-        top = none.copy()
-        np.maximum.at(top, design.owner, scores)
-        mass, none_mass = np.exp(scores - top[design.owner]), np.exp(none - top)
-        total = np.bincount(design.owner, mass, count) + none_mass
-        good = np.bincount(design.owner, mass * may_be_right, count) + np.where(solvable, 0.0, none_mass)
-        good = np.maximum(good, 1e-300)
-        value = -(design.weight * np.log(good / total)).sum()
-        wanted = mass * may_be_right / good[design.owner]
-        rows = design.weight[design.owner] * (mass / total[design.owner] - wanted)
-        pools = design.weight * (none_mass / total - np.where(solvable, 0.0, none_mass / good))
-        return float(value), np.concatenate([rows @ design.features, pools @ design.context])
-
-    return objective
-
-
-def _independent(design: _Design) -> Objective:
-    """Negative log-likelihood and gradient of the logistic regression over clusters."""
-    known = ~np.isnan(design.right)
-    per_pool = np.bincount(design.owner, known, len(design.weight))
-    row_weight = np.where(known, (design.weight / np.maximum(per_pool, 1))[design.owner], 0.0)
-    outcome = np.nan_to_num(design.right)
-    num_terms = design.features.shape[1]
-
-    def objective(theta: Floats) -> tuple[float, Floats]:
-        scores = design.features @ theta[:num_terms] - (design.context @ theta[num_terms:])[design.owner]
-        value = (row_weight * (np.logaddexp(0, scores) - outcome * scores)).sum()
-        rows = row_weight * (1 / (1 + np.exp(-np.clip(scores, -700, 700))) - outcome)
-        return float(value), np.concatenate(
-            [rows @ design.features, -np.bincount(design.owner, rows, len(design.weight)) @ design.context]
-        )
-
-    return objective
 
 
 def _learned(labelled_table: LabelledTable, used: Bools | None) -> Bools:
@@ -323,14 +251,10 @@ def fit_posterior(
     competition = "independent" if outcome == "violation" else competition_of(labelled_table, learned)
     design = _design(labelled_table, learned, reference, terms, context)
     center = np.array([*start.weights.values(), *start.context_weights.values()])
-    likelihood = _exclusive(design) if competition == "exclusive" else _independent(design)
-
-    def objective(theta: Floats) -> tuple[float, Floats]:
-        value, gradient = likelihood(theta)
-        away = (theta - center) / PRIOR_SD
-        return value + float(away @ away) / 2, gradient + away / PRIOR_SD
-
-    theta = minimize(objective, center, jac=True, method="L-BFGS-B").x
+    if outcome == "violation":
+        theta = quasi_maximum(design, center)
+    else:
+        theta = maximum(exclusive(design) if competition == "exclusive" else independent(design), center)
     return replace(
         start,
         weights=dict(zip(terms, map(float, theta), strict=False)),
