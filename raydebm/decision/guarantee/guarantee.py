@@ -8,10 +8,10 @@ Given n, the wrong ones are binomial with the true risk, so
 
     p(tau) = P(Bin(n(tau), alpha) <= w(tau))
 
-is a p-value of "the risk at tau is above alpha". For losses in [0, 1], such as violation scores, the p-value is the
-smaller of Hoeffding's and Bentkus's (Hoeffding-Bentkus, arXiv 2110.01052, section 3). Several thresholds are tested
-without inflating the error by walking from strict to lenient, from ``STARTS`` different coverages, each at level
-delta / 4, and stopping at the first that does not pass. The thresholds are fixed by confidences alone, never by labels.
+is a p-value of "the risk at tau is above alpha". Losses in [0, 1], such as violation scores, are bet against
+(``risk_bounds.betting_p_value``), which counts how little they scatter. Several thresholds are tested without inflating
+the error by walking from strict to lenient, from ``STARTS`` different coverages, each at level delta / 4, and stopping
+at the first that does not pass. The thresholds are fixed by confidences alone, never by labels.
 
 The smallest error at a coverage (``certify_smallest``) fixes one threshold by confidences alone and walks over
 errors: "the risk at tau is above alpha" is tested for alpha = 0.999, 0.998, ... in this order, each at level delta,
@@ -26,12 +26,17 @@ wrong answers when every problem is answered (arXiv 2606.29054).
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from scipy.special import bdtr, betaincinv
 
-from raydebm.decision.evidence.groups import Floats
+from raydebm.decision.evidence.groups import Floats, Ints
+from raydebm.decision.guarantee.risk_bounds import (
+    betting_p_value,
+    betting_upper_bound,
+    risk_p_value,
+    risk_upper_bound,
+)
 from raydebm.errors import ConfigError
 
 STARTS = (0.10, 0.25, 0.40, 0.60)
@@ -101,43 +106,6 @@ class Guarantee:
         }
 
 
-def risk_p_value(losses_sum: float, count: int, alpha: float, *, binary: bool) -> float:
-    """p-value of "the mean loss is above alpha" after ``count`` losses in [0, 1] with this sum; 1 without any."""
-    if count == 0:
-        return 1.0
-    if binary:
-        return float(bdtr(_whole(losses_sum), count, alpha))
-    mean = losses_sum / count
-    bentkus = math.e * float(bdtr(_whole(losses_sum), count, alpha))
-    hoeffding = math.exp(-count * _kl(min(mean, alpha), alpha))
-    return min(bentkus, hoeffding, 1.0)
-
-
-def _whole(losses_sum: float) -> int:
-    """Losses rounded up, but for rounding errors of their sum: an answer that is half wrong counts as wrong."""
-    return math.ceil(round(losses_sum, 9))
-
-
-def _kl(first: float, second: float) -> float:
-    """Kullback-Leibler divergence of two coins; infinite where the second never shows a side that the first shows."""
-    terms = [(first, second), (1 - first, 1 - second)]
-    return math.fsum(p * math.log(p / q) if q > 0 else math.inf for p, q in terms if p > 0)
-
-
-def risk_upper_bound(losses_sum: float, count: int, level: float, *, binary: bool) -> float:
-    """The largest mean loss that is not rejected at this level (Clopper-Pearson for right and wrong)."""
-    if count == 0:
-        return 1.0
-    if binary:
-        wrong = _whole(losses_sum)
-        return 1.0 if wrong >= count else float(betaincinv(wrong + 1, count - wrong, 1 - level))
-    low, high = losses_sum / count, 1.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (middle, high) if risk_p_value(losses_sum, count, middle, binary=False) > level else (low, middle)
-    return high
-
-
 def check_promise(max_error: float, confidence: float) -> None:
     """Refuse a promise that means nothing.
 
@@ -173,9 +141,9 @@ def certify(
         ConfigError: the promise is not strictly between 0 and 1, no problem is given, or a value is NaN.
     """
     check_promise(max_error, confidence)
-    ranked, cumulated = _ranked(confidence_of, losses)
+    ranked = _Ranked.of(confidence_of, losses, binary=binary)
     walks, delta = _walks(confidence_of, floor), 1 - confidence
-    tested = _test(walks, ranked, cumulated, alpha=max_error, delta=delta, binary=binary)
+    tested = _test(walks, ranked, alpha=max_error, delta=delta)
     best = min((row for row in tested if row.certified), key=lambda row: row.tau, default=None)
     return _guarantee(
         best,
@@ -183,8 +151,8 @@ def certify(
         losses,
         max_error=max_error,
         confidence=confidence,
-        more_problems=None if best is not None else _more_problems(tested, len(losses), max_error, delta, binary),
-        smallest_error=_smallest_error(walks, ranked, cumulated, delta, binary),
+        more_problems=None if best is not None else _more_problems(tested, ranked, max_error, delta),
+        smallest_error=_smallest_error(walks, ranked, delta),
     )
 
 
@@ -216,15 +184,11 @@ def certify_smallest(
     check_promise(0.5, confidence)
     if not 0 < min_coverage <= 1:
         raise ConfigError(f"min_coverage must be above 0 and at most 1, got {min_coverage}")
-    ranked, cumulated = _ranked(confidence_of, losses)
-    tau = float(ranked[math.ceil(round(min_coverage * len(ranked), 9)) - 1])
+    ranked = _Ranked.of(confidence_of, losses, binary=binary)
+    tau = float(ranked.confidence[math.ceil(round(min_coverage * len(losses), 9)) - 1])
     is_testable = math.isfinite(tau) and tau >= floor
-    answered, wrong = _answered(tau, ranked, cumulated) if is_testable else (0, 0.0)
-    max_error = _smallest_alpha([(answered, wrong)], 1 - confidence, binary=binary)
-    if max_error is None:
-        tested = []
-    else:
-        tested = [_row(tau, ranked, cumulated, alpha=max_error, level=1 - confidence, binary=binary)]
+    max_error = _smallest_alpha(ranked, [ranked.answered(tau) if is_testable else 0], 1 - confidence)
+    tested = [] if max_error is None else [_row(tau, ranked, alpha=max_error, level=1 - confidence)]
     best = tested[0] if tested else None
     highest = (ERRORS - 1) / ERRORS
     return _guarantee(
@@ -268,14 +232,59 @@ def _guarantee(
     )
 
 
-def _ranked(confidence_of: Floats, losses: Floats) -> tuple[Floats, Floats]:
-    """(confidences from high to low, sums of the losses of the first 0, 1, ... of them)."""
-    if len(losses) == 0:
-        raise ConfigError("a promise needs labelled problems, got none; label some, or run without a promise")
-    if np.isnan(confidence_of).any() or np.isnan(losses).any():
-        raise ConfigError("a promise needs a confidence and a label for every problem; leave unlabelled problems out")
-    order = np.argsort(-confidence_of, kind="stable")
-    return confidence_of[order], np.concatenate([[0.0], np.cumsum(losses[order])])
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Ranked:
+    """P calibration problems, the most confident one first."""
+
+    confidence: Floats
+    losses: Floats
+    shuffled: Ints
+    """The place of each in a random order that follows from P alone."""
+    binary: bool
+
+    @classmethod
+    def of(cls, confidence_of: Floats, losses: Floats, *, binary: bool) -> Self:
+        """Raises ConfigError where there is no problem, or a value is NaN."""
+        if len(losses) == 0:
+            raise ConfigError("a promise needs labelled problems, got none; label some, or run without a promise")
+        if np.isnan(confidence_of).any() or np.isnan(losses).any():
+            raise ConfigError(
+                "a promise needs a confidence and a label for every problem; leave unlabelled problems out"
+            )
+        order = np.argsort(-confidence_of, kind="stable")
+        shuffled = np.random.default_rng(len(losses)).permutation(len(losses))
+        return cls(confidence=confidence_of[order], losses=losses[order], shuffled=shuffled[order], binary=binary)
+
+    def answered(self, tau: float) -> int:
+        """Number of problems with at least this confidence."""
+        return int(np.searchsorted(-self.confidence, -tau, side="right"))
+
+    def wrong(self, answered: int) -> float:
+        """Sum of the losses of the first problems."""
+        return math.fsum(self.losses[:answered])
+
+    def p_value(self, answered: int, alpha: float) -> float:
+        """p-value of "the risk is above alpha", from the first problems."""
+        if self.binary:
+            return risk_p_value(self.wrong(answered), answered, alpha)
+        return betting_p_value(self._in_random_order(answered), alpha)
+
+    def p_value_of_more(self, answered: int, factor: float, alpha: float) -> float:
+        """The same, had there been ``factor`` times as many problems with the same losses."""
+        more = round(factor * answered)
+        if self.binary:
+            return risk_p_value(self.wrong(answered) / answered * more, more, alpha)
+        return betting_p_value(np.resize(self._in_random_order(answered), more), alpha)
+
+    def upper_bound(self, answered: int, level: float) -> float:
+        """The largest risk that the first problems do not reject at this level."""
+        if self.binary:
+            return risk_upper_bound(self.wrong(answered), answered, level)
+        return betting_upper_bound(self._in_random_order(answered), level)
+
+    def _in_random_order(self, answered: int) -> Floats:
+        # By confidence the first losses would be the low ones, and a bet on them no fair one.
+        return self.losses[:answered][np.argsort(self.shuffled[:answered])]
 
 
 def _walks(confidence_of: Floats, floor: float) -> list[list[float]]:
@@ -291,71 +300,59 @@ def _walks(confidence_of: Floats, floor: float) -> list[list[float]]:
     return [walk for walk in walks if walk]
 
 
-def _test(
-    walks: Sequence[Sequence[float]], ranked: Floats, cumulated: Floats, *, alpha: float, delta: float, binary: bool
-) -> list[ThresholdTest]:
+def _test(walks: Sequence[Sequence[float]], ranked: _Ranked, *, alpha: float, delta: float) -> list[ThresholdTest]:
     """Walk from every start until the first threshold that does not pass; each threshold is listed once."""
     level, rows = delta / len(STARTS), dict[float, ThresholdTest]()
     for walk in walks:
         for tau in walk:
             if tau not in rows:
-                rows[tau] = _row(tau, ranked, cumulated, alpha=alpha, level=level, binary=binary)
+                rows[tau] = _row(tau, ranked, alpha=alpha, level=level)
             if not rows[tau].certified:
                 break
     return list(rows.values())
 
 
-def _row(tau: float, ranked: Floats, cumulated: Floats, *, alpha: float, level: float, binary: bool) -> ThresholdTest:
-    answered, wrong = _answered(tau, ranked, cumulated)
-    p_value = risk_p_value(wrong, answered, alpha, binary=binary)
+def _row(tau: float, ranked: _Ranked, *, alpha: float, level: float) -> ThresholdTest:
+    answered = ranked.answered(tau)
+    p_value = ranked.p_value(answered, alpha)
     return ThresholdTest(
         tau=tau,
         answered=answered,
-        wrong=wrong,
-        coverage=answered / len(ranked),
-        upper_bound=risk_upper_bound(wrong, answered, level, binary=binary),
+        wrong=ranked.wrong(answered),
+        coverage=answered / len(ranked.losses),
+        upper_bound=ranked.upper_bound(answered, level),
         p_value=p_value,
         certified=p_value <= level,
     )
 
 
-def _answered(tau: float, ranked: Floats, cumulated: Floats) -> tuple[int, float]:
-    """(number of problems with at least this confidence, sum of their losses)."""
-    answered = int(np.searchsorted(-ranked, -tau, side="right"))
-    return answered, float(cumulated[answered])
-
-
-def _more_problems(tested: Sequence[ThresholdTest], count: int, alpha: float, delta: float, binary: bool) -> int | None:
-    """How many more problems would certify the most promising threshold, if its error rate stayed as it is."""
-    level, needed = delta / len(STARTS), []
+def _more_problems(tested: Sequence[ThresholdTest], ranked: _Ranked, alpha: float, delta: float) -> int | None:
+    """How many more problems would certify the most promising threshold, if its losses stayed as they are."""
+    level, count, needed = delta / len(STARTS), len(ranked.losses), []
     for row in tested:
         if row.answered == 0 or row.wrong / row.answered >= alpha:
             continue
-        rate, factor = row.wrong / row.answered, 1.0
+        factor = 1.0
         while factor * count < MAX_PROBLEMS:
-            answered = round(factor * row.answered)
-            if risk_p_value(rate * answered, answered, alpha, binary=binary) <= level:
+            if ranked.p_value_of_more(row.answered, factor, alpha) <= level:
                 needed.append(math.ceil(factor * count) - count)
                 break
             factor *= 1.05
     return min(needed, default=None)
 
 
-def _smallest_error(
-    walks: Sequence[Sequence[float]], ranked: Floats, cumulated: Floats, delta: float, binary: bool
-) -> float | None:
+def _smallest_error(walks: Sequence[Sequence[float]], ranked: _Ranked, delta: float) -> float | None:
     """The smallest alpha, to 1 / ERRORS, that is certified at any threshold. A walk certifies something exactly where
     its first threshold passes."""
-    firsts = [_answered(walk[0], ranked, cumulated) for walk in walks]
-    return _smallest_alpha(firsts, delta / len(STARTS), binary=binary)
+    return _smallest_alpha(ranked, [ranked.answered(walk[0]) for walk in walks], delta / len(STARTS))
 
 
-def _smallest_alpha(tested: Sequence[tuple[int, float]], level: float, *, binary: bool) -> float | None:
-    """The smallest alpha of the grid that passes for any of these (answered, losses); None where none does. What passes
-    at alpha passes above it, so that the search may halve."""
+def _smallest_alpha(ranked: _Ranked, answered: Sequence[int], level: float) -> float | None:
+    """The smallest alpha of the grid that passes for any of these numbers of answered problems; None where none does.
+    What passes at alpha passes above it, so that the search may halve."""
 
     def passes(alpha: float) -> bool:
-        return any(risk_p_value(wrong, answered, alpha, binary=binary) <= level for answered, wrong in tested)
+        return any(ranked.p_value(count, alpha) <= level for count in answered)
 
     low, high = 0, ERRORS - 1
     if not passes(high / ERRORS):

@@ -31,7 +31,7 @@ def _promise_table(study: DecisionStudy) -> Table:
         title="What may be promised",
         caption=(
             "For each error: the lowest certified threshold of confidence (learn-then-test, exact binomial; "
-            "Hoeffding-Bentkus for violation scores), the share of the labelled problems that it answers, and what "
+            "betting for violation scores), the share of the labelled problems that it answers, and what "
             "happens on the test problems at this threshold."
         ),
         headers=(

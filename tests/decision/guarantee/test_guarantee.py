@@ -4,16 +4,11 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy.stats import binomtest
 
 from raydebm.decision.guarantee.guarantee import (
     certify,
     certify_smallest,
     check_promise,
-    risk_p_value,
-    risk_upper_bound,
 )
 from raydebm.errors import ConfigError
 
@@ -25,78 +20,6 @@ def binomial_cdf(count, total, chance):
 def right_answers(count):
     """So many problems of different confidence, all of them answered right."""
     return np.linspace(0.5, 0.99, count), np.zeros(count)
-
-
-def test_p_value_of_wrong_answers_is_binomial():
-    assert risk_p_value(1, 10, 0.2, binary=True) == pytest.approx(0.8**10 + 10 * 0.2 * 0.8**9)
-
-
-def test_p_value_of_losses_is_the_smaller_of_hoeffding_and_bentkus():
-    """Twenty losses that sum up to 2."""
-    bentkus = math.e * binomial_cdf(2, 20, 0.3)
-    hoeffding = math.exp(-20 * (0.1 * math.log(0.1 / 0.3) + 0.9 * math.log(0.9 / 0.7)))
-
-    assert risk_p_value(2.0, 20, 0.3, binary=False) == pytest.approx(min(bentkus, hoeffding))
-    assert bentkus < hoeffding
-
-
-def test_bentkus_rounds_the_losses_up():
-    assert risk_p_value(19.9, 100, 0.3, binary=False) == pytest.approx(math.e * binomial_cdf(20, 100, 0.3))
-
-
-def test_an_answer_that_is_half_wrong_counts_as_wrong():
-    assert risk_p_value(0.5, 10, 0.2, binary=True) == risk_p_value(1, 10, 0.2, binary=True)
-    assert risk_upper_bound(0.5, 10, 0.05, binary=True) == risk_upper_bound(1, 10, 0.05, binary=True)
-
-
-def test_a_rounding_error_of_a_sum_is_no_loss():
-    assert risk_p_value(3 + 1e-12, 10, 0.2, binary=True) == risk_p_value(3, 10, 0.2, binary=True)
-
-
-@pytest.mark.parametrize("binary", [True, False])
-def test_nothing_answered_proves_nothing(binary):
-    assert risk_p_value(0, 0, 0.5, binary=binary) == 1
-    assert risk_upper_bound(0, 0, 0.05, binary=binary) == 1
-
-
-def test_upper_bound_without_wrong_answers():
-    assert risk_upper_bound(0, 10, 0.05, binary=True) == pytest.approx(1 - 0.05 ** (1 / 10))
-
-
-def test_upper_bound_is_clopper_pearsons():
-    expected = binomtest(7, 50).proportion_ci(confidence_level=0.9, method="exact").high
-
-    assert risk_upper_bound(7, 50, 0.05, binary=True) == pytest.approx(expected)
-
-
-def test_upper_bound_when_all_are_wrong():
-    assert risk_upper_bound(10, 10, 0.05, binary=True) == 1
-
-
-@pytest.mark.parametrize(("total", "count"), [(1.0, 1), (0.99999, 1), (1 - 1e-12, 1), (19.99999, 20), (0.0, 1)])
-def test_upper_bound_of_losses_near_the_limits(total, count):
-    bound = risk_upper_bound(total, count, 0.05, binary=False)
-
-    assert total / count <= bound <= 1
-
-
-@given(count=st.integers(1, 60), data=st.data(), level=st.floats(0.001, 0.5), binary=st.booleans())
-def test_the_upper_bound_is_where_the_p_value_reaches_the_level(count, data, level, binary):
-    losses = data.draw(st.integers(0, count)) if binary else data.draw(st.floats(0, count))
-    bound = risk_upper_bound(losses, count, level, binary=binary)
-
-    if bound < 1 - 1e-6:
-        assert risk_p_value(losses, count, bound + 1e-6, binary=binary) <= level + 1e-9
-        assert risk_p_value(losses, count, bound - 1e-6, binary=binary) >= level - 1e-9
-
-
-@given(count=st.integers(1, 60), data=st.data(), alpha=st.floats(0.01, 0.98), binary=st.booleans())
-def test_a_larger_error_is_easier_to_promise(count, data, alpha, binary):
-    losses = data.draw(st.floats(0, count))
-
-    stricter = risk_p_value(losses, count, alpha, binary=binary)
-
-    assert risk_p_value(losses, count, alpha + 0.01, binary=binary) <= stricter + 1e-9
 
 
 def test_forty_right_answers_certify_a_tenth_and_the_walk_goes_on_to_all():
