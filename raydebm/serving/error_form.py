@@ -51,6 +51,9 @@ def error_response(error: ServiceError, *, headers: Mapping[str, str] | None = N
 def validation_error(error: RequestValidationError) -> ServiceError:
     """The first thing wrong with a body, with its path; FastAPI's own form is not OpenAI's."""
     errors = error.errors()
+    if isinstance(errors[0].get("input"), bytes):  # the body itself, which was not read
+        message = "the body was not sent as JSON; send it with the header Content-Type: application/json"
+        return ServiceError(message, 400, "invalid_json")
     # Of a value that may be a text or an object, each way in which it is neither is told: the deepest was meant.
     place = _place_of_kind(errors[0]["loc"])
     same = [other for other in errors if place and other["loc"][:place] == errors[0]["loc"][:place]] or errors[:1]
