@@ -33,12 +33,17 @@ def error_body(message: str, *, status: int, code: str, param: str | None = None
     }
 
 
+def should_retry(error: ServiceError) -> bool:
+    """Whether a client that sends the same request again may fare better at no further cost."""
+    return error.retry and error.status != 504
+
+
 def error_response(error: ServiceError, *, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """429 and 503 say when to come back; 504 that the same would take as long again, and a 503 after something was paid
     that it would cost as much again (OpenAI's clients then do not ask again by themselves); 401 says how to
     authenticate."""
     own: dict[str, str] = {}
-    if error.status == 504 or not error.retry:
+    if not should_retry(error):
         own = {"X-Should-Retry": "false"}
     elif error.status in (429, 503):
         own = {"Retry-After": str(error.retry_after_s if isinstance(error, TooManyError) else RETRY_AFTER_S)}

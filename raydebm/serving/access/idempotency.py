@@ -17,6 +17,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.types import Message, Scope, Send
 
@@ -35,7 +36,9 @@ REPLAYED = (b"idempotent-replayed", b"true")
 _NOT_STORED = frozenset({408, 409, 425, 429, 499})
 """Refusals that say nothing about the request itself: the same key may try again."""
 EVENT_STREAM = b"text/event-stream"
-_STREAM_FAILURE = b'data: {"error"'
+_DATA, _FAILURE = b"data: ", b'"should_retry": '
+"""How a line of an event with data begins, and what only events about failures hold: inside of a text, quotes are
+escaped."""
 _TABLES = """
 CREATE TABLE IF NOT EXISTS requests (
   owner TEXT, key TEXT, fingerprint TEXT, begun REAL, ends REAL, status INTEGER, headers TEXT, body BLOB,
@@ -257,13 +260,17 @@ class _Copy:
     def is_final(self) -> bool:
         """Whether a repetition would get the same. A failure is final where something was paid for."""
         headers = {name.lower(): value for name, value in self._headers}
-        is_paid = headers.get(b"x-should-retry") == b"false"
+        status, is_paid = self._status, headers.get(b"x-should-retry") == b"false"
         # The status of a stream is out before its work begins, so that a failure is one of its events.
-        has_failed = headers.get(b"content-type", b"").startswith(EVENT_STREAM) and any(
-            _STREAM_FAILURE in part for part in self._parts
-        )
-        is_whole = self._is_whole and not has_failed and self._status not in _NOT_STORED
-        return is_whole and (self._status < 500 or is_paid)
+        if headers.get(b"content-type", b"").startswith(EVENT_STREAM) and (failure := self._streamed_failure()):
+            status, is_paid = failure["status"], not failure["should_retry"]
+        return self._is_whole and status not in _NOT_STORED and (status < 500 or is_paid)
+
+    def _streamed_failure(self) -> dict[str, Any] | None:
+        """The event that ended a stream without an answer (``triage.event_stream.stream_error``)."""
+        lines = (line for part in self._parts if _FAILURE in part for line in part.split(b"\n"))
+        data = (line.removeprefix(_DATA) for line in lines if line.startswith(_DATA) and _FAILURE in line)
+        return next(map(json.loads, data), None)
 
     def answer(self) -> StoredAnswer:
         # The request's own id is put on again by whoever sends the answer.
