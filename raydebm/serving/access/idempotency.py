@@ -32,6 +32,8 @@ LEASE_S, RENEW_S = 30.0, 8.0
 """A request that was not renewed for so long has lost its replica, and how often replicas renew those that run. One
 that stands still for longer is taken for dead; the answer that it gives after all is kept."""
 MAX_ANSWER_BYTES = 1_000_000
+MAX_TOTAL_BYTES = 500_000_000
+"""Of all answers together; beyond it the older half goes, and its keys stay, so that nothing is paid for twice."""
 REPLAYED = (b"idempotent-replayed", b"true")
 _NOT_STORED = frozenset({408, 409, 425, 429, 499})
 """Refusals that say nothing about the request itself: the same key may try again."""
@@ -44,6 +46,13 @@ CREATE TABLE IF NOT EXISTS requests (
   owner TEXT, key TEXT, fingerprint TEXT, begun REAL, ends REAL, status INTEGER, headers TEXT, body BLOB,
   PRIMARY KEY (owner, key));
 CREATE INDEX IF NOT EXISTS requests_begun ON requests (begun);
+CREATE INDEX IF NOT EXISTS requests_sizes ON requests (begun, length(body));
+"""
+_TOTAL = "SELECT coalesce(sum(length(body)), 0) FROM requests INDEXED BY requests_sizes"
+_DROP_OLDEST = """
+UPDATE requests SET body = NULL WHERE rowid IN (
+  SELECT rowid FROM (
+    SELECT rowid, sum(length(body)) OVER (ORDER BY begun DESC, rowid DESC) AS total FROM requests) WHERE total > ?)
 """
 
 
@@ -54,7 +63,7 @@ class StoredAnswer:
     status: int
     headers: list[tuple[bytes, bytes]]
     body: bytes | None
-    """None: it was larger than ``MAX_ANSWER_BYTES`` and is not kept."""
+    """None: it was larger than ``MAX_ANSWER_BYTES``, or newer ones needed the room."""
 
 
 class IdempotencyStore:
@@ -120,6 +129,9 @@ class IdempotencyStore:
                 "UPDATE requests SET status = ?, headers = ?, body = ? WHERE owner = ? AND key = ?",
                 (answer.status, headers, answer.body, owner, key),
             )
+            (total,) = db.execute(_TOTAL).fetchone()
+            if total > MAX_TOTAL_BYTES:
+                db.execute(_DROP_OLDEST, (MAX_TOTAL_BYTES // 2,))
 
     def forget(self, owner: str, key: str) -> None:
         """Let the key be used again. Raises ResourceError."""
@@ -222,8 +234,8 @@ def _fingerprint(scope: Scope, body: bytes) -> str:
 async def _replay(answer: StoredAnswer, key: str, send: Send) -> None:
     if answer.body is None:
         raise ServiceError(
-            f"the request with Idempotency-Key {key!r} was answered, with more than the {MAX_ANSWER_BYTES} bytes that "
-            "are kept; send a new key to run it again",
+            f"the request with Idempotency-Key {key!r} was answered, and the answer is not kept: it has more than "
+            f"{MAX_ANSWER_BYTES} bytes, or newer ones needed the room; send a new key to run it again",
             409,
             "idempotency_answer_too_large",
             retry=False,

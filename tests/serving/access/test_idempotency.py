@@ -278,6 +278,20 @@ def test_an_answer_that_is_too_large_is_neither_kept_nor_repeated(store):
     assert code_of(answer, store, []) == (409, "idempotency_answer_too_large", False)
 
 
+def test_where_there_is_no_room_the_older_answers_go_and_their_keys_stay(store, clock, monkeypatch):
+    monkeypatch.setattr(idempotency, "MAX_TOTAL_BYTES", 100)
+    for name in "abc":
+        clock.now += 1
+        store.begin("ada", name, "f")
+        store.finish("ada", name, StoredAnswer(200, [], b"x" * 40))
+
+    assert [store.begin("ada", name, "f") for name in "abc"] == [
+        StoredAnswer(200, [], None),
+        StoredAnswer(200, [], None),
+        StoredAnswer(200, [], b"x" * 40),
+    ]
+
+
 @pytest.mark.parametrize(
     ("messages", "is_kept"),
     [
