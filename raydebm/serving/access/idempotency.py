@@ -33,7 +33,7 @@ LEASE_S, RENEW_S = 30.0, 8.0
 that stands still for longer is taken for dead; the answer that it gives after all is kept."""
 MAX_ANSWER_BYTES = 1_000_000
 MAX_TOTAL_BYTES = 500_000_000
-"""Of all answers together; beyond it the older half goes, and its keys stay, so that nothing is paid for twice."""
+"""Most bytes of all answers together. Beyond it the older half goes; its keys stay, and are not run again."""
 REPLAYED = (b"idempotent-replayed", b"true")
 _NOT_STORED = frozenset({408, 409, 425, 429, 499})
 """Refusals that say nothing about the request itself: the same key may try again."""
