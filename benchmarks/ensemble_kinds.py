@@ -70,6 +70,7 @@ class Texts:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run_dir")
+    parser.add_argument("--problems", type=int, help="so many of the test problems; all without it")
     given = parser.parse_args()
     recipe = parse_recipe({**RunDir(given.run_dir).read_json("recipe.json"), "run_dir": given.run_dir}, where="recipe")
     recipe = recipe.model_copy(update={"variants": tuple(variants_of(recipe))})
@@ -77,8 +78,9 @@ def main() -> None:
         family = make_variants(Pipeline(recipe=recipe))
         for _, child in family.variants:
             child.make("scorer")
-    kinds = dict(kinds_of(family.run, {variant.name: child for variant, child in family.variants}))
-    print("\n".join(tables(evaluated_pools(family.run, TEST), kinds, seed=recipe.seed)))
+    pools = evaluated_pools(family.run, TEST)[: given.problems]
+    kinds = dict(kinds_of(family.run, {variant.name: child for variant, child in family.variants}, pools))
+    print("\n".join(tables(pools, kinds, seed=recipe.seed)))
 
 
 def variants_of(recipe: Recipe) -> Iterator[VariantConfig]:
@@ -99,10 +101,13 @@ def _named(adapter: AdapterConfig, name: str) -> AdapterConfig:
     return adapter.model_copy(update={"name": name})
 
 
-def kinds_of(run: Pipeline, variants: Mapping[str, Pipeline]) -> Iterator[tuple[str, MemberEnergies]]:
+def kinds_of(
+    run: Pipeline, variants: Mapping[str, Pipeline], pools: Sequence[EvaluatedPool]
+) -> Iterator[tuple[str, MemberEnergies]]:
     """Each kind's name and energies; the first is one adapter alone, which the others are compared with."""
-    texts = _texts(run)
-    paper = _scored(run, texts)
+    texts = _texts(run, pools)
+    known = [scored.energies for pool in pools for scored in pool.candidates if scored.energies is not None]
+    paper = {energies.candidate_id: energies.members for energies in known}
     yield "one adapter", {candidate_id: members[:1] for candidate_id, members in paper.items()}
     yield "five different adapters", paper
     yield "five seeds of one adapter", _scored(variants["seeds"], texts)
@@ -113,18 +118,18 @@ def kinds_of(run: Pipeline, variants: Mapping[str, Pipeline]) -> Iterator[tuple[
     yield "one adapter, with dropout", with_dropout(run, texts)
 
 
-def _texts(run: Pipeline) -> Texts:
-    prompts, tested = run.problems(), frozenset(run.splits()[TEST])
+def _texts(run: Pipeline, pools: Sequence[EvaluatedPool]) -> Texts:
+    prompts, tested = run.problems(), {scored.candidate.candidate_id for pool in pools for scored in pool.candidates}
     scored = [candidate.as_scored(run.recipe.scorer.reasoning) for candidate in run.run.candidates()]
     with_text: list[Candidate] = [candidate for candidate in scored if candidate.text is not None]
     return Texts(
         by_id={each.candidate_id: (prompts[each.problem_id].prompt, each.text or "") for each in with_text},
-        tested=tuple(each.candidate_id for each in with_text if each.problem_id in tested),
+        tested=tuple(each.candidate_id for each in with_text if each.candidate_id in tested),
     )
 
 
 def _scored(run: Pipeline, texts: Texts) -> MemberEnergies:
-    scorer = EnsembleScorer.load(run.run.uri("scorer"), dtype="float32", micro_batch_tokens=MICRO_BATCH_TOKENS)
+    scorer = EnsembleScorer.load(run.run.uri("scorer"), micro_batch_tokens=MICRO_BATCH_TOKENS)
     scores = scorer.score(texts.of(texts.tested))
     return {candidate_id: score.members for candidate_id, score in zip(texts.tested, scores, strict=True)}
 

@@ -1,10 +1,15 @@
 """``raydebm serve``: a finished run as a service on this machine."""
 
+import os
 from typing import Annotated, Any
 
 import typer
 
 from raydebm.cli.parameters import options_from
+
+LINES_AS_THEY_ARE = {"RAY_DISABLE_WORKER_LOG_PREFIX": "1", "RAY_DEDUP_LOGS": "0"}
+"""Ray's settings under which it prints the log lines of replicas without their names in front, and all of them: it
+takes two requests of two replicas, which differ by numbers alone, for one line that is repeated."""
 
 
 def other_questions(
@@ -44,6 +49,9 @@ def serve(
 
     In production: `serve run serve_config.yaml`.
     """
+    for name, value in LINES_AS_THEY_ARE.items():
+        os.environ.setdefault(name, value)  # before Ray is imported, which reads them then
+
     from raydebm.run.addresses import resolved
     from raydebm.serving.ray.app import serve_until_interrupted
     from raydebm.serving.settings.app_args import AppArgs

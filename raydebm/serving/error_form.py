@@ -33,12 +33,17 @@ def error_body(message: str, *, status: int, code: str, param: str | None = None
     }
 
 
+def should_retry(error: ServiceError) -> bool:
+    """Whether a client that sends the same request again may fare better at no further cost."""
+    return error.retry and error.status != 504
+
+
 def error_response(error: ServiceError, *, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """429 and 503 say when to come back; 504 that the same would take as long again, and a 503 after something was paid
     that it would cost as much again (OpenAI's clients then do not ask again by themselves); 401 says how to
     authenticate."""
     own: dict[str, str] = {}
-    if error.status == 504 or not error.retry:
+    if not should_retry(error):
         own = {"X-Should-Retry": "false"}
     elif error.status in (429, 503):
         own = {"Retry-After": str(error.retry_after_s if isinstance(error, TooManyError) else RETRY_AFTER_S)}
@@ -51,6 +56,9 @@ def error_response(error: ServiceError, *, headers: Mapping[str, str] | None = N
 def validation_error(error: RequestValidationError) -> ServiceError:
     """The first thing wrong with a body, with its path; FastAPI's own form is not OpenAI's."""
     errors = error.errors()
+    if isinstance(errors[0].get("input"), bytes):  # the body itself, which was not read
+        message = "the body was not sent as JSON; send it with the header Content-Type: application/json"
+        return ServiceError(message, 400, "invalid_json")
     # Of a value that may be a text or an object, each way in which it is neither is told: the deepest was meant.
     place = _place_of_kind(errors[0]["loc"])
     same = [other for other in errors if place and other["loc"][:place] == errors[0]["loc"][:place]] or errors[:1]

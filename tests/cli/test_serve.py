@@ -1,5 +1,7 @@
 """What ``raydebm serve`` makes of its options."""
 
+import os
+
 import pytest
 import typer
 
@@ -25,6 +27,14 @@ def serve(monkeypatch):
 def test_further_runs_are_served_behind_the_same_address(serve):
     args = serve("--run-dir", "/runs/a", "--further-run", "/runs/b", "--further-run", "/runs/c")
     assert (args.run_dir, args.further_runs) == ("/runs/a", (RunArgs(run_dir="/runs/b"), RunArgs(run_dir="/runs/c")))
+
+
+def test_log_lines_of_replicas_are_printed_as_they_are_unless_the_user_says_otherwise(serve, monkeypatch):
+    monkeypatch.setenv("RAY_DEDUP_LOGS", "1")
+    monkeypatch.setenv("RAY_DISABLE_WORKER_LOG_PREFIX", "")  # so that it is put back after the test
+    monkeypatch.delenv("RAY_DISABLE_WORKER_LOG_PREFIX")
+    serve()
+    assert (os.environ["RAY_DISABLE_WORKER_LOG_PREFIX"], os.environ["RAY_DEDUP_LOGS"]) == ("1", "1")
 
 
 @pytest.mark.parametrize(("options", "general"), [([], None), (["--general"], GeneralArgs())])

@@ -2,7 +2,7 @@
 
 A call with hundreds of texts is not scored in one go. Each slice takes one text of every waiting key's next request
 after the other, as many as are scored in about ``slice_s``; so a call that comes later waits for one slice, not for
-everybody before it.
+everybody before it. A request that comes while a slice runs is served before those in it.
 Does not know: torch, Ray, ensembles.
 """
 
@@ -16,8 +16,9 @@ from typing import Generic, TypeVar
 SLICE_S = 0.05
 MAX_TEXTS = 256
 """Texts of one slice at most."""
-FIRST_CHARS = 8_000
-"""Characters of a slice before anything is known about the scorer's speed."""
+FIRST_CHARS = 1_000
+"""Characters of a slice before anything is known about the scorer's speed: few, because slices grow quickly, and a long
+one delays others."""
 GROWTH = 2.0
 
 W = TypeVar("W")
@@ -96,6 +97,8 @@ class FairQueue(Generic[W, R]):
                     if not call.done.done():
                         call.done.set_exception(error)
                 continue
+            finally:
+                self._let_newcomers_ahead([call for call, _ in slice_])
             self._learn(slice_, self._clock() - began)
             for (call, _), call_results in zip(slice_, results, strict=True):
                 call.results.extend(call_results)
@@ -134,6 +137,14 @@ class FairQueue(Generic[W, R]):
         if call.request in requests:
             requests[call.request] = requests.pop(call.request)
         self._waiting[call.caller] = requests
+
+    def _let_newcomers_ahead(self, served: Sequence[_Call[W, R]]) -> None:
+        """Send the callers and requests of a slice behind those that came while it ran, in their order."""
+        callers, requests = {call.caller for call in served}, {(call.caller, call.request) for call in served}
+        for caller in [caller for caller in self._waiting if caller in callers]:
+            of_caller = self._waiting.pop(caller)
+            served_last = sorted(of_caller, key=lambda request: (caller, request) in requests)
+            self._waiting[caller] = {request: of_caller[request] for request in served_last}
 
     def _drop(self, call: _Call[W, R]) -> None:
         """Forget a call without further items, and who then waits for nothing."""

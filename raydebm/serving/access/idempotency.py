@@ -17,6 +17,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.types import Message, Scope, Send
 
@@ -31,16 +32,27 @@ LEASE_S, RENEW_S = 30.0, 8.0
 """A request that was not renewed for so long has lost its replica, and how often replicas renew those that run. One
 that stands still for longer is taken for dead; the answer that it gives after all is kept."""
 MAX_ANSWER_BYTES = 1_000_000
+MAX_TOTAL_BYTES = 500_000_000
+"""Most bytes of all answers together. Beyond it the older half goes; its keys stay, and are not run again."""
 REPLAYED = (b"idempotent-replayed", b"true")
 _NOT_STORED = frozenset({408, 409, 425, 429, 499})
 """Refusals that say nothing about the request itself: the same key may try again."""
 EVENT_STREAM = b"text/event-stream"
-_STREAM_FAILURE = b'data: {"error"'
+_DATA, _FAILURE = b"data: ", b'"should_retry": '
+"""How a line of an event with data begins, and what only events about failures hold: inside of a text, quotes are
+escaped."""
 _TABLES = """
 CREATE TABLE IF NOT EXISTS requests (
   owner TEXT, key TEXT, fingerprint TEXT, begun REAL, ends REAL, status INTEGER, headers TEXT, body BLOB,
   PRIMARY KEY (owner, key));
 CREATE INDEX IF NOT EXISTS requests_begun ON requests (begun);
+CREATE INDEX IF NOT EXISTS requests_sizes ON requests (begun, length(body));
+"""
+_TOTAL = "SELECT coalesce(sum(length(body)), 0) FROM requests INDEXED BY requests_sizes"
+_DROP_OLDEST = """
+UPDATE requests SET body = NULL WHERE rowid IN (
+  SELECT rowid FROM (
+    SELECT rowid, sum(length(body)) OVER (ORDER BY begun DESC, rowid DESC) AS total FROM requests) WHERE total > ?)
 """
 
 
@@ -51,7 +63,7 @@ class StoredAnswer:
     status: int
     headers: list[tuple[bytes, bytes]]
     body: bytes | None
-    """None: it was larger than ``MAX_ANSWER_BYTES`` and is not kept."""
+    """None: it was larger than ``MAX_ANSWER_BYTES``, or newer ones needed the room."""
 
 
 class IdempotencyStore:
@@ -117,6 +129,9 @@ class IdempotencyStore:
                 "UPDATE requests SET status = ?, headers = ?, body = ? WHERE owner = ? AND key = ?",
                 (answer.status, headers, answer.body, owner, key),
             )
+            (total,) = db.execute(_TOTAL).fetchone()
+            if total > MAX_TOTAL_BYTES:
+                db.execute(_DROP_OLDEST, (MAX_TOTAL_BYTES // 2,))
 
     def forget(self, owner: str, key: str) -> None:
         """Let the key be used again. Raises ResourceError."""
@@ -219,8 +234,8 @@ def _fingerprint(scope: Scope, body: bytes) -> str:
 async def _replay(answer: StoredAnswer, key: str, send: Send) -> None:
     if answer.body is None:
         raise ServiceError(
-            f"the request with Idempotency-Key {key!r} was answered, with more than the {MAX_ANSWER_BYTES} bytes that "
-            "are kept; send a new key to run it again",
+            f"the request with Idempotency-Key {key!r} was answered, and the answer is not kept: it has more than "
+            f"{MAX_ANSWER_BYTES} bytes, or newer ones needed the room; send a new key to run it again",
             409,
             "idempotency_answer_too_large",
             retry=False,
@@ -257,13 +272,17 @@ class _Copy:
     def is_final(self) -> bool:
         """Whether a repetition would get the same. A failure is final where something was paid for."""
         headers = {name.lower(): value for name, value in self._headers}
-        is_paid = headers.get(b"x-should-retry") == b"false"
+        status, is_paid = self._status, headers.get(b"x-should-retry") == b"false"
         # The status of a stream is out before its work begins, so that a failure is one of its events.
-        has_failed = headers.get(b"content-type", b"").startswith(EVENT_STREAM) and any(
-            _STREAM_FAILURE in part for part in self._parts
-        )
-        is_whole = self._is_whole and not has_failed and self._status not in _NOT_STORED
-        return is_whole and (self._status < 500 or is_paid)
+        if headers.get(b"content-type", b"").startswith(EVENT_STREAM) and (failure := self._streamed_failure()):
+            status, is_paid = failure["status"], not failure["should_retry"]
+        return self._is_whole and status not in _NOT_STORED and (status < 500 or is_paid)
+
+    def _streamed_failure(self) -> dict[str, Any] | None:
+        """The event that ended a stream without an answer (``triage.event_stream.stream_error``)."""
+        lines = (line for part in self._parts if _FAILURE in part for line in part.split(b"\n"))
+        data = (line.removeprefix(_DATA) for line in lines if line.startswith(_DATA) and _FAILURE in line)
+        return next(map(json.loads, data), None)
 
     def answer(self) -> StoredAnswer:
         # The request's own id is put on again by whoever sends the answer.

@@ -68,6 +68,8 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         responses=ERRORS,
+        # A page of another site can make a browser send a body without this type, but not one with it.
+        strict_content_type=True,
         # FastAPI's own telemetry would send query strings and messages of exceptions (see access.request_spans).
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )

@@ -10,14 +10,15 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import ray
 from ray import serve
+from ray.exceptions import GetTimeoutError, RayActorError
 from ray.serve.config import HTTPOptions
-from ray.serve.schema import ApplicationStatus, DeploymentStatusOverview, LoggingConfig
+from ray.serve.schema import ApplicationStatus, DeploymentStatusOverview, LoggingConfig, ProxyStatus, ServeStatus
 
 from raydebm.config import BaselineConfig
 from raydebm.errors import ResourceError, last_line
@@ -42,6 +43,10 @@ log = logging.getLogger(__name__)
 APP_NAME = "raydebm"
 INGRESS = TriageIngress.__name__
 MAX_QUEUED = 256
+PROXY_TIMEOUT_S = 120.0
+"""How long Serve's HTTP proxy may take once the application runs: seconds, and more where it was replaced."""
+
+T = TypeVar("T")
 
 
 def build(args: AppArgs) -> serve.Application:
@@ -115,20 +120,45 @@ def start_local(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000, nam
             "Serve is already running on this Ray; end it with `serve shutdown`, or add the application with "
             "`serve deploy serve_config.yaml`"
         )
-    serve.start(
-        http_options=HTTPOptions(host=host, port=port, request_timeout_s=request_timeout_s(args.max_deadline_s)),
-        logging_config=LoggingConfig(enable_access_log=False),  # the ingress writes a line for each request
-    )
+    http = HTTPOptions(host=host, port=port, request_timeout_s=request_timeout_s(args.max_deadline_s))
+    plain = LoggingConfig(enable_access_log=False)  # the ingress writes a line for each request
     try:
-        serve.run(application, name=name, route_prefix="/", logging_config=LoggingConfig(enable_access_log=False))
-    except RuntimeError as error:
-        reason = _why(name) or str(error)
+        started(lambda: serve.start(http_options=http, logging_config=plain))
+        serve.run(application, name=name, route_prefix="/", logging_config=plain)
+        _wait_for_proxies()
+    except (RuntimeError, RayActorError, TimeoutError) as error:
+        reason = _why(name) or f"{last_line(str(error))}; where this machine is busy, try again"
         stop_serve()  # or the port would stay taken by a service without an application
         raise ResourceError(f"the service could not start: {reason}") from error
     except KeyboardInterrupt as stop:
         _finish(stop, args, name)  # the ingress answers before ``serve.run`` returns
         raise
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def started(start: Callable[[], T]) -> T:
+    """What the call that starts Serve returns; Serve's HTTP proxies may still be starting.
+
+    On a busy machine a proxy misses its time to report ready, Serve replaces it, and the call, which waits for the
+    first one, raises. The controller is there all the same, and a second call connects to it.
+    """
+    try:
+        return start()
+    except (RayActorError, GetTimeoutError):
+        return start()
+
+
+def is_listening(status: ServeStatus) -> bool:
+    """Whether every HTTP proxy takes requests."""
+    return bool(status.proxies) and all(proxy == ProxyStatus.HEALTHY for proxy in status.proxies.values())
+
+
+def _wait_for_proxies() -> None:
+    deadline = time.monotonic() + PROXY_TIMEOUT_S
+    while not is_listening(serve.status()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"Serve's HTTP proxy is not ready after {PROXY_TIMEOUT_S:g} s")
+        time.sleep(0.2)
 
 
 def _why(name: str) -> str:

@@ -9,12 +9,11 @@ from typing import Any
 
 import yaml
 from ray import serve
-from ray.exceptions import GetTimeoutError, RayActorError
 from ray.serve._private.api import serve_start
-from ray.serve.schema import ApplicationStatus, ProxyStatus, ServeDeploySchema
+from ray.serve.schema import ApplicationStatus, ServeDeploySchema
 
 from raydebm.errors import ConfigError, ResourceError, last_line
-from raydebm.serving.ray.app import failures
+from raydebm.serving.ray.app import failures, is_listening, started
 from raydebm.serving.ray.shutdown import stop_serve
 
 READY_TIMEOUT_S = 300.0
@@ -60,36 +59,26 @@ def deployed(
     deadline = time.monotonic() + timeout_s
     logging.getLogger("ray.serve").setLevel(logging.WARNING)  # it would tell that it was started
     try:
-        _start_serve(config).deploy_apps(config, _blocking=False)
+        controller: Any = started(
+            lambda: serve_start(
+                http_options=config.http_options.model_dump(),
+                proxy_location=config.proxy_location,
+                global_logging_config=None,
+            )
+        )
+        controller.deploy_apps(config, _blocking=False)
         _wait_until_running(application.get("name", "default"), deadline=deadline, timeout_s=timeout_s)
         yield f"http://{host}:{port}"
     finally:
         stop_serve()
 
 
-def _start_serve(config: ServeDeploySchema) -> Any:
-    """Serve's client; its HTTP proxies may still be starting.
-
-    On a busy machine a proxy misses its time to report ready, Serve replaces it, and ``serve_start``, which waits for
-    the first one, raises. The controller is there all the same, and the second call connects to it.
-    """
-    options: dict[str, Any] = {
-        "http_options": config.http_options.model_dump(),
-        "proxy_location": config.proxy_location,
-        "global_logging_config": None,
-    }
-    try:
-        return serve_start(**options)
-    except (RayActorError, GetTimeoutError):
-        return serve_start(**options)
-
-
 def _wait_until_running(name: str, *, deadline: float, timeout_s: float) -> None:
     while time.monotonic() < deadline:
         status = serve.status()
         application = status.applications.get(name)
-        listening = bool(status.proxies) and all(proxy == ProxyStatus.HEALTHY for proxy in status.proxies.values())
-        if application is not None and application.status == ApplicationStatus.RUNNING and listening:
+        is_running = application is not None and application.status == ApplicationStatus.RUNNING
+        if is_running and is_listening(status):
             return
         if application is not None and application.status == ApplicationStatus.DEPLOY_FAILED:
             reason = failures(application.deployments) or last_line(application.message)

@@ -74,6 +74,42 @@ def test_a_small_request_waits_for_one_slice_of_a_large_one():
     assert recorder.order[:3] == ["first", "big0", "small0"]
 
 
+@pytest.mark.parametrize("caller", ["k", "another key"])
+def test_a_request_that_comes_during_a_slice_is_served_before_those_in_it(caller):
+    recorder = Recorder(seconds_per_item=STEADY_S)
+    queue = queue_of(recorder, size=FIRST_CHARS)  # one item a slice
+
+    async def work():
+        recorder.go.clear()
+        big = asyncio.create_task(queue.submit(named("big", 3), caller="k", request="big"))
+        await asyncio.sleep(0.01)  # big0 is in work
+        small = asyncio.create_task(queue.submit(named("small", 2), caller=caller, request="small"))
+        await asyncio.sleep(0.01)
+        recorder.go.set()
+        await asyncio.gather(big, small)
+
+    asyncio.run(work())
+    assert recorder.order == ["big0", "small0", "big1", "small1", "big2"]
+
+
+def test_those_of_a_slice_keep_their_order_behind_who_came_meanwhile():
+    recorder = Recorder(seconds_per_item=STEADY_S)
+    queue = queue_of(recorder, size=FIRST_CHARS // 2)  # two items a slice
+
+    async def work():
+        recorder.go.clear()
+        calls = [queue.submit(named(name, 4), caller="k", request=name) for name in "abc"]
+        tasks = [asyncio.create_task(call) for call in calls]
+        await asyncio.sleep(0.01)  # a0 and b0 are in work
+        tasks.append(asyncio.create_task(queue.submit(["new"], caller="k", request="new")))
+        await asyncio.sleep(0.01)
+        recorder.go.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(work())
+    assert recorder.order[:6] == ["a0", "b0", "c0", "new", "a1", "b1"]
+
+
 def test_keys_share_alike_however_many_requests_they_send():
     recorder = Recorder(seconds_per_item=STEADY_S)
     queue = queue_of(recorder, size=FIRST_CHARS)
@@ -110,6 +146,13 @@ def test_slices_shrink_until_they_take_their_time(seconds_per_item, most):
     sizes = [len(parts[0]) for parts in recorder.slices]
     assert sizes[0] == 256
     assert max(sizes[-3:-1]) <= most
+
+
+def test_the_first_slice_of_a_large_request_holds_up_nobody():
+    """Nothing is known about the speed yet: on a slow scorer eight texts may take seconds."""
+    recorder = Recorder(seconds_per_item=0.2)
+    asyncio.run(queue_of(recorder, size=900).submit(named("a", 20), caller="k", request="r"))
+    assert {len(parts[0]) for parts in recorder.slices} == {1}
 
 
 def test_slices_grow_on_a_fast_scorer():

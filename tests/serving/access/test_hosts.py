@@ -1,6 +1,7 @@
 """Names under which a service without keys answers."""
 
 import hashlib
+import json
 import shutil
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -70,6 +71,20 @@ def test_without_keys_nothing_is_told_to_another_name(client, path):
 def test_without_keys_nothing_runs_for_another_name(client, backend, puzzle):
     assert client.post("/v1/triage", {"problem": puzzle}, headers=EVIL).status_code == 403
     assert backend.requests == []
+
+
+BODIES = ("/v1/triage", "/v1/triage/batch", "/v1/chat/completions", "/v1/responses", "/v1/decisions/x/outcome")
+
+
+@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+@pytest.mark.parametrize("path", BODIES)
+def test_a_page_of_another_site_has_nothing_run(client, backend, puzzle, path, kind):
+    """A browser sends these types, and a body of no type, to any address without asking the service first."""
+    chat = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}]}
+    content = json.dumps({"problem": puzzle, "input": puzzle, "outcome": "right", **chat})
+    reply = client.request("POST", path, content=content, headers={} if kind is None else {"Content-Type": kind})
+    assert (reply.status_code, reply.json()["error"]["code"], backend.requests) == (400, "invalid_json", [])
+    assert "Content-Type: application/json" in reply.json()["error"]["message"]
 
 
 def test_allowed_hosts_are_an_argument(write_run, backend, client):

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 
 import httpx
 import pytest
@@ -21,7 +22,14 @@ from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
 
 KEY = {"Idempotency-Key": "order-7"}
-FAILED_STREAM = b'event: raydebm.error\ndata: {"error": 1}\n\n'
+EVENTS = (b"content-type", b"text/event-stream")
+
+
+def failed_stream(status, *, should_retry):
+    data = json.dumps({"error": 1, "status": status, "should_retry": should_retry})
+    return response(200, f"event: raydebm.error\ndata: {data}\n\n".encode(), EVENTS)
+
+
 ANSWER = StoredAnswer(200, [(b"content-type", b"application/json")], b'{"a": 1}')
 
 
@@ -70,6 +78,42 @@ def test_a_repeated_stream_is_replayed(client, backend, puzzle):
     assert again.text == first.text
     assert again.headers["content-type"] == first.headers["content-type"]
     assert len(backend.requests) == num_sampled
+
+
+STREAMS = {
+    "/v1/triage": lambda puzzle: {"problem": puzzle},
+    "/v1/chat/completions": lambda puzzle: {
+        "model": "raydebm/auto",
+        "messages": [{"role": "user", "content": puzzle}],
+    },
+    "/v1/responses": lambda puzzle: {"model": "raydebm/auto", "input": puzzle},
+}
+
+
+@pytest.mark.parametrize("path", STREAMS)
+def test_a_stream_that_failed_at_no_cost_is_run_again(client, script, puzzle, texts, path):
+    body = {**STREAMS[path](puzzle), "stream": True}
+    script(write=lambda request: ServiceError("the generators are away", 503, "unavailable"))
+    failed = client.post(path, body, headers=KEY)
+    script(write=lambda request: texts["right"])
+
+    again = client.post(path, body, headers=KEY)
+
+    assert '"status": 503, "should_retry": true' in failed.text
+    assert "are away" not in again.text
+    assert "idempotent-replayed" not in again.headers
+
+
+@pytest.mark.parametrize("path", STREAMS)
+def test_a_stream_that_failed_after_it_was_paid_for_is_not_paid_for_again(client, script, puzzle, path):
+    body = {**STREAMS[path](puzzle), "stream": True}
+    backend = script(write=lambda request: "too long " * 1000)
+    failed, num_sampled = client.post(path, body, headers=KEY), len(backend.requests)
+
+    again = client.post(path, body, headers=KEY)
+
+    assert '"status": 503, "should_retry": false' in failed.text
+    assert (again.text, len(backend.requests)) == (failed.text, num_sampled)
 
 
 def test_without_a_key_every_request_is_a_new_one(client, backend, puzzle):
@@ -234,6 +278,20 @@ def test_an_answer_that_is_too_large_is_neither_kept_nor_repeated(store):
     assert code_of(answer, store, []) == (409, "idempotency_answer_too_large", False)
 
 
+def test_where_there_is_no_room_the_older_answers_go_and_their_keys_stay(store, clock, monkeypatch):
+    monkeypatch.setattr(idempotency, "MAX_TOTAL_BYTES", 100)
+    for name in "abc":
+        clock.now += 1
+        store.begin("ada", name, "f")
+        store.finish("ada", name, StoredAnswer(200, [], b"x" * 40))
+
+    assert [store.begin("ada", name, "f") for name in "abc"] == [
+        StoredAnswer(200, [], None),
+        StoredAnswer(200, [], None),
+        StoredAnswer(200, [], b"x" * 40),
+    ]
+
+
 @pytest.mark.parametrize(
     ("messages", "is_kept"),
     [
@@ -242,10 +300,10 @@ def test_an_answer_that_is_too_large_is_neither_kept_nor_repeated(store):
         (response(429, b"{}"), False),
         (response(503, b"{}"), False),
         (response(503, b"{}", (b"X-Should-Retry", b"false")), True),
-        (
-            response(200, b'event: raydebm.error\ndata: {"error": 1}\n\n', (b"content-type", b"text/event-stream")),
-            False,
-        ),
+        (failed_stream(503, should_retry=True), False),
+        (failed_stream(503, should_retry=False), True),
+        (failed_stream(429, should_retry=False), False),
+        (failed_stream(422, should_retry=True), True),
     ],
 )
 def test_which_answers_are_kept(store, messages, is_kept):

@@ -1,6 +1,7 @@
 """`raydebm serve` ended by a signal while requests run: none of them is lost."""
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -70,10 +71,11 @@ def ignore_interrupts():
 
 
 @contextlib.contextmanager
-def serving_command(run_dir, port):
+def serving_command(run_dir, port, log):
     command = [sys.executable, "-m", "raydebm", "serve", "--run-dir", run_dir, "--port", str(port)]
     environ = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    process = subprocess.Popen(command, env=environ, preexec_fn=ignore_interrupts)
+    with log.open("wb") as errors:
+        process = subprocess.Popen(command, env=environ, stderr=errors, preexec_fn=ignore_interrupts)
     try:
         yield process
     finally:
@@ -89,14 +91,15 @@ def is_ready(url):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_no_request_in_flight_is_lost(gated_run, upstream, puzzle, free_port, eventually, number):
+def test_no_request_in_flight_is_lost(gated_run, upstream, puzzle, free_port, eventually, tmp_path, number):
+    log = tmp_path / "log"
     url = f"http://127.0.0.1:{free_port}"
 
     def ask(seed):
         body = {"problem": puzzle, "num_samples": 1, "max_passes": 1, "seed": seed}
         return httpx.post(f"{url}/v1/triage", json=body, timeout=300).status_code
 
-    with serving_command(gated_run, free_port) as process, ThreadPoolExecutor(NUM_CLIENTS) as clients:
+    with serving_command(gated_run, free_port, log) as process, ThreadPoolExecutor(NUM_CLIENTS) as clients:
         assert eventually(lambda: process.poll() is not None or is_ready(url))
         assert process.poll() is None
         renamed = httpx.get(f"{url}/health", headers={"X-Request-ID": "<script>"}, timeout=60)
@@ -111,3 +114,5 @@ def test_no_request_in_flight_is_lost(gated_run, upstream, puzzle, free_port, ev
     assert re.fullmatch("[0-9a-f]{32}", renamed.headers["x-request-id"])  # Serve's own proxy would echo it
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "shutting_down")
     assert int(refused.headers["retry-after"]) >= 1
+    lines = [json.loads(line) for line in log.read_text().splitlines() if '"message": "request"' in line]
+    assert [line["status"] for line in lines if line["route"] == "/v1/triage"].count(200) == NUM_CLIENTS

@@ -56,7 +56,7 @@ async def response_events(
         return written(answer_events(response_body(answer, request, on_abstain=overrides.on_abstain)))
 
     def failed(body: dict[str, Any]) -> str:
-        return "".join(written(failure_events(request, context.request_id, body["error"])))
+        return "".join(written(failure_events(request, context.request_id, body)))
 
     for text in written(opening_events(request, context.request_id)):
         yield text

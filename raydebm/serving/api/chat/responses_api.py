@@ -184,14 +184,15 @@ def answer_events(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"type": f"response.{body['status']}", "response": body}
 
 
-def failure_events(request: ResponseRequest, request_id: str, error: dict[str, Any]) -> list[dict[str, Any]]:
+def failure_events(request: ResponseRequest, request_id: str, failure: dict[str, Any]) -> list[dict[str, Any]]:
     """The end of a stream without an answer.
 
     Args:
         request: what was asked.
         request_id: of the request.
-        error: as the route alone would answer it, in OpenAI's form.
+        failure: see ``triage.event_stream.stream_error``.
     """
-    facts = {"code": error["code"], "message": error["message"]}
+    facts = {"code": failure["error"]["code"], "message": failure["error"]["message"]}
     body = {**begun(request, request_id), "status": "failed", "error": facts}
-    return [{"type": "response.failed", "response": body}]
+    told = {name: failure[name] for name in ("status", "should_retry")}
+    return [{"type": "response.failed", "response": body, **told}]

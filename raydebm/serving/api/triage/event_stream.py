@@ -17,7 +17,7 @@ from raydebm.serving.api.triage.progress import progress_facts
 from raydebm.serving.core.request import RequestContext
 from raydebm.serving.core.result import TriageResult
 from raydebm.serving.core.service import TriageService
-from raydebm.serving.error_form import error_body
+from raydebm.serving.error_form import error_body, should_retry
 from raydebm.serving.failures import as_service_error
 
 log = logging.getLogger(__name__)
@@ -87,9 +87,9 @@ async def request_events(
 
 
 def stream_error(error: ServiceError) -> dict[str, Any]:
-    """The error's body with its status: that of HTTP has been sent."""
+    """The error's body with its status, and what ``X-Should-Retry`` would say: HTTP's own have been sent."""
     body = error_body(str(error), status=error.status, code=error.code, param=error.param)
-    return {**body, "status": error.status}
+    return {**body, "status": error.status, "should_retry": should_retry(error)}
 
 
 async def _ended(work: "asyncio.Task[TriageResult]") -> None:
