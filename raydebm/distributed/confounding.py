@@ -6,7 +6,7 @@ Probes, style ablation, style swap and the refitting of heads need torch, so the
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 
@@ -15,12 +15,14 @@ from raydebm.confounding.balance import RepairText
 from raydebm.confounding.repair_report import RepairData, RepairReport, repair
 from raydebm.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
 from raydebm.confounding.style_swaps import SwapInputs, style_swaps
-from raydebm.confounding.swap import SwapResult
 from raydebm.distributed.placement import cluster_nodes, share_of
 from raydebm.distributed.session import get_or_raise, is_own_cluster
 from raydebm.evaluation.pools.pool import EvaluatedPool, with_trained_labels
 from raydebm.run.addresses import local_copy
 from raydebm.run.directory import RunDir
+
+if TYPE_CHECKING:
+    from raydebm.confounding.features import FeatureExtractor
 
 MAX_CPUS = 8.0
 """CPUs of a task that scores without a GPU; a small encoder gains little from more."""
@@ -64,13 +66,11 @@ def repaired_heads(
 
 @ray.remote
 def _confounding(run: RunDir, settings: ConfoundingSettings, swap: SwapInputs, name: str) -> ConfoundingReport:
-    from raydebm.confounding.features import FeatureExtractor, KeptFeatures
-
     recipe = swap.recipe
     with local_copy(run.uri("scorer")) as folder:
-        features = KeptFeatures(FeatureExtractor.load(folder, device=recipe.scorer.device, dtype=recipe.scorer.dtype))
-        scorer = features.scorer(folder)
-        sources = Sources(scorer=scorer, features=features.joined, swaps=style_swaps(swap, scorer))
+        extractor = _extractor(folder, run, recipe)
+        scorer = extractor.scorer(folder)
+        sources = Sources(scorer=scorer, features=extractor.joined, swaps=style_swaps(swap, scorer))
         return confounding_report(
             _as_trained(swap.test, recipe),
             sources=sources,
@@ -94,30 +94,33 @@ def _repair(
     equalise: float,
 ) -> RepairReport:
     from raydebm.confounding.refit import RepairSettings
-    from raydebm.scorer.ensemble import EnsembleScorer
 
     folder, recipe, config = Path(run.root), swap.recipe, swap.recipe.confounding
-    device, dtype = recipe.scorer.device, recipe.scorer.dtype
-    swaps: tuple[SwapResult, ...] = ()
-    if config.swap:
-        swaps = style_swaps(swap, EnsembleScorer.load(folder / "scorer", device=device, dtype=dtype))
+    extractor = _extractor(folder / "scorer", run, recipe)
     return repair(
-        folder / "scorer",
+        extractor,
         folder / "repair" / "scorer",
         RepairData(
             train=texts["train"],
             validation=texts["validation"],
             test=_as_trained(swap.test, recipe),
             validation_pools=_as_trained(swap.validation, recipe),
-            swaps=swaps,
+            swaps=style_swaps(swap, extractor.scorer(extractor.folder)),
         ),
         repair_settings=RepairSettings(
             equalise=equalise, seed=recipe.seed, cap=config.repair_cap, min_cell=config.repair_min_cell
         ),
         settings=settings,
-        device=device,
-        dtype=dtype,
     )
+
+
+def _extractor(folder: Path, run: RunDir, recipe: Recipe) -> "FeatureExtractor":
+    """In the type of the run's energies, which are compared with those that are made here."""
+    from raydebm.confounding.features import FeatureExtractor
+
+    dtype = run.scoring_type(recipe.scorer.dtype)
+    tokens = recipe.scorer.micro_batch_tokens
+    return FeatureExtractor.load(folder, device=recipe.scorer.device, dtype=dtype, micro_batch_tokens=tokens)
 
 
 def on_the_scorers_node(recipe: Recipe, work: Any) -> Any:
