@@ -51,6 +51,7 @@ class FeatureExtractor:
             CheckpointError: an adapter was trained on another backbone.
         """
         self.folder = folder
+        self.dtype = backbones[0].dtype
         self.record = record
         self.adapters = tuple(adapters)
         self._of_groups = [
@@ -83,6 +84,10 @@ class FeatureExtractor:
         for features in self._of_groups:
             by_position |= zip(features.group.positions, features.of_texts(texts).unbind(1), strict=True)
         return [by_position[position] for position in range(len(self.adapters))]
+
+    def has(self, texts: Sequence[tuple[str, str]]) -> list[bool]:
+        """Whether the features of each text are kept, in order."""
+        return [all(known) for known in zip(*(features.has(texts) for features in self._of_groups), strict=True)]
 
     def joined(self, texts: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """All adapters' features side by side, shape (N, K * D): what the ensemble as a whole sees. Of several
@@ -118,18 +123,27 @@ class _GroupFeatures:
         heads = [head_of(adapters[place], hidden_size=group.backbone.hidden_size) for place in group.positions]
         return MemberReader(encoder=group.encoder, engine=_HeadsEngine(self, heads), positions=group.positions)
 
+    def has(self, texts: Sequence[tuple[str, str]]) -> list[bool]:
+        """Whether the features of each text are kept, in order."""
+        return [_key(text.ids) in self._known for text in self.group.encoder(texts)]
+
     def of_texts(self, texts: Sequence[tuple[str, str]]) -> Tensor:
         """Features, shape (N, K, D), float32, on the CPU, of N >= 1 texts in the order given."""
         return self.of_ids([text.ids for text in self.group.encoder(texts)])
 
     def of_ids(self, ids: Sequence[Sequence[int]]) -> Tensor:
         """Likewise of token ids."""
-        by_key = {array("i", text).tobytes(): text for text in ids}
+        by_key = {_key(text): text for text in ids}
         missing = {key: text for key, text in by_key.items() if key not in self._known}
         if missing:
             features_KND = self._engine.features(list(missing.values()), range(len(self.group.adapters)))
             self._known |= zip(missing, features_KND.unbind(1), strict=True)
-        return torch.stack([self._known[array("i", text).tobytes()] for text in ids])
+        return torch.stack([self._known[_key(text)] for text in ids])
+
+
+def _key(ids: Sequence[int]) -> bytes:
+    """Four bytes per token, where a tuple takes 36."""
+    return array("i", ids).tobytes()
 
 
 class _HeadsEngine:

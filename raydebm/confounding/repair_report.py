@@ -141,6 +141,7 @@ def repair_texts(
         correct = label.verdict is Verdict.CORRECT if limit is None or score is None else score <= limit
         texts.append(
             RepairText(
+                candidate_id=candidate.candidate_id,
                 problem_id=candidate.problem_id,
                 prompt=problems[candidate.problem_id].prompt,
                 text=candidate.text or "",

@@ -5,6 +5,7 @@ Probes, style ablation, style swap and the refitting of heads need torch, so the
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from raydebm.confounding.repair_report import RepairData, RepairReport, repair
 from raydebm.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
 from raydebm.confounding.style_swaps import SwapInputs, style_swaps
 from raydebm.distributed.placement import cluster_nodes, share_of
+from raydebm.distributed.score import KnownEnergies, score_texts
 from raydebm.distributed.session import get_or_raise, is_own_cluster
 from raydebm.evaluation.pools.pool import EvaluatedPool, with_trained_labels
 from raydebm.run.addresses import local_copy
@@ -49,8 +51,9 @@ def repaired_heads(
     swap: SwapInputs,
     *,
     equalise: float,
-) -> RepairReport:
-    """Refit the heads of the run's scorer; writes ``<run>/repair/scorer``.
+) -> tuple[RepairReport, KnownEnergies]:
+    """Refit the heads of the run's scorer; writes ``<run>/repair/scorer``. Returns the report, and what the repaired
+    scorer says about the candidates whose features were read for it.
 
     Args:
         texts: to learn from, by split: ``train`` and ``validation``.
@@ -60,8 +63,8 @@ def repaired_heads(
         PoolError: too few generators have answers of both labels.
     """
     work = on_the_scorers_node(swap.recipe, _repair)
-    report: RepairReport = get_or_raise(work.remote(run.absolute(), texts, settings, swap, equalise))
-    return report
+    report, known = get_or_raise(work.remote(run.absolute(), texts, settings, swap, equalise))
+    return report, known
 
 
 @ray.remote
@@ -92,25 +95,46 @@ def _repair(
     settings: ConfoundingSettings,
     swap: SwapInputs,
     equalise: float,
-) -> RepairReport:
+) -> tuple[RepairReport, KnownEnergies]:
     from raydebm.confounding.refit import RepairSettings
 
     folder, recipe, config = Path(run.root), swap.recipe, swap.recipe.confounding
     extractor = _extractor(folder / "scorer", run, recipe)
-    return repair(
+    data = RepairData(
+        train=texts["train"],
+        validation=texts["validation"],
+        test=_as_trained(swap.test, recipe),
+        validation_pools=_as_trained(swap.validation, recipe),
+        swaps=style_swaps(swap, extractor.scorer(extractor.folder)),
+    )
+    report = repair(
         extractor,
         folder / "repair" / "scorer",
-        RepairData(
-            train=texts["train"],
-            validation=texts["validation"],
-            test=_as_trained(swap.test, recipe),
-            validation_pools=_as_trained(swap.validation, recipe),
-            swaps=style_swaps(swap, extractor.scorer(extractor.folder)),
-        ),
+        data,
         repair_settings=RepairSettings(
             equalise=equalise, seed=recipe.seed, cap=config.repair_cap, min_cell=config.repair_min_cell
         ),
         settings=settings,
+    )
+    return report, _known_energies(extractor, report.result.folder, data)
+
+
+def _known_energies(extractor: "FeatureExtractor", repaired: Path, data: RepairData) -> KnownEnergies:
+    """Energies by the repaired heads of all candidates whose features are kept."""
+    texts = {text.candidate_id: (text.prompt, text.text) for text in (*data.train, *data.validation)}
+    texts |= {
+        scored.candidate.candidate_id: (pool.problem.prompt, scored.candidate.text)
+        for pool in (*data.test, *data.validation_pools)
+        for scored in pool.candidates
+        if scored.candidate.text is not None
+    }
+    kept = dict(
+        pair for pair, is_kept in zip(texts.items(), extractor.has(list(texts.values())), strict=True) if is_kept
+    )
+    rows = score_texts(extractor.scorer(repaired), list(kept.values()))
+    return KnownEnergies(
+        rows={name: replace(row, candidate_id=name) for name, row in zip(kept, rows, strict=True)},
+        dtype=extractor.dtype,
     )
 
 

@@ -99,6 +99,16 @@ class ScoreSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KnownEnergies:
+    """What the checkpoint is known to say about some candidates."""
+
+    rows: Mapping[str, EnergyRow]
+    """By candidate id, with the energies of all members."""
+    dtype: str
+    """Type of the encoder that read them; the other candidates are scored in it too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringInput:
     """Candidates that are to be scored."""
 
@@ -109,6 +119,8 @@ class ScoringInput:
     members: Mapping[str, Sequence[bool]] = field(default_factory=dict)
     """Which adapters score the candidates of a problem, by problem id; the others' energies are null. A problem that is
     not named has all."""
+    known: KnownEnergies | None = None
+    """Candidates that need not be scored."""
 
     def text_of(self, candidate: Candidate) -> Text:
         """What is scored for a candidate."""
@@ -142,7 +154,8 @@ def score(
         texts = _DistinctTexts(given, recipe.scorer.reasoning, rows)
         windows = iter(texts)
         if first := next(windows, None):
-            source = _read(resolved(checkpoint), recipe, run.scoring_type(recipe.scorer.dtype))
+            dtype = given.known.dtype if given.known else run.scoring_type(recipe.scorer.dtype)
+            source = _read(resolved(checkpoint), recipe, dtype)
             num_texts = len(first) if total <= WINDOW_ROWS else total
             for scored in _scored(chain([first], windows), source, recipe, spool_at=(run, stage), num_texts=num_texts):
                 rows.add(scored)
@@ -152,8 +165,8 @@ def score(
 
 
 class _DistinctTexts:
-    """The distinct texts of the candidates, window by window: columns of ``_INPUT``. Candidates without text are put
-    among the rows on the way."""
+    """The distinct texts of the candidates, window by window: columns of ``_INPUT``. Candidates without text and those
+    whose energies are known are put among the rows on the way."""
 
     def __init__(self, given: ScoringInput, reasoning: Reasoning, rows: PlacedRows) -> None:
         self.num_texts = 0
@@ -164,18 +177,30 @@ class _DistinctTexts:
         as_scored = (candidate.as_scored(self._reasoning) for candidate in self._given.candidates)
         for window in in_windows(enumerate(as_scored)):
             require_problems(self._given.problems, {candidate.problem_id for _, candidate in window})
-            if unscored := [_unscored(*placed) for placed in window if placed[1].text is None]:
-                self._rows.add(pa.Table.from_pylist(unscored, schema=_OUTPUT))
-            if texts := self._distinct(window):
+            rows = [self._given_row(*placed) for placed in window]
+            if given := [row for row in rows if row is not None]:
+                self._rows.add(pa.Table.from_pylist(given, schema=_OUTPUT))
+            if texts := self._distinct([placed for placed, row in zip(window, rows, strict=True) if row is None]):
                 self.num_texts += len(texts)
                 yield texts
+
+    def _given_row(self, position: int, candidate: Candidate) -> Row | None:
+        """The row of a candidate that need not be scored."""
+        if candidate.text is None:
+            return _unscored(position, candidate)
+        known = self._given.known
+        if known is None or (row := known.rows.get(candidate.candidate_id)) is None:
+            return None
+        members = row.members
+        if members is not None and (asked := self._given.text_of(candidate).members):
+            members = tuple(energy if is_asked else None for energy, is_asked in zip(members, asked, strict=True))
+        return ENERGIES.row(replace(row, members=members)) | {POSITION: position, DTYPE: known.dtype}
 
     def _distinct(self, window: Sequence["_PlacedCandidate"]) -> list[Row]:
         candidates: dict[Text, list[Row]] = {}
         for position, candidate in window:
-            if candidate.text is not None:
-                named = {POSITION: position, _ID: candidate.candidate_id}
-                candidates.setdefault(self._given.text_of(candidate), []).append(named)
+            named = {POSITION: position, _ID: candidate.candidate_id}
+            candidates.setdefault(self._given.text_of(candidate), []).append(named)
         ordered = sorted(
             candidates, key=lambda text: (sum(text.members), text.members, -len(text.prompt + text.text), text)
         )

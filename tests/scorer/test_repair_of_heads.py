@@ -37,8 +37,8 @@ from raydebm.scorer.training.settings import TrainingSettings
 
 def text_of(problem, generator, correct, *, text=None):
     return RepairText(
-        problem_id=problem, prompt="w1 w2", text=text or f"{problem} {generator} {correct}", generator=generator,
-        correct=correct,
+        candidate_id="", problem_id=problem, prompt="w1 w2", text=text or f"{problem} {generator} {correct}",
+        generator=generator, correct=correct,
     )  # fmt: skip
 
 
@@ -117,6 +117,7 @@ def labelled(first, count):
                 text = f"w{index % 60} w{(index * 3) % 60} {'right' if correct else 'wrong'}"
                 texts.append(
                     RepairText(
+                        candidate_id="",
                         problem_id=f"p{index}",
                         prompt=f"w{index % 50} w2",
                         text=text,

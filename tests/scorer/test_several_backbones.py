@@ -233,6 +233,7 @@ def test_kept_features_give_the_energies_and_stand_side_by_side(extractor, check
 def test_every_head_can_be_refitted(extractor, checkpoint, tmp_path):
     texts = [
         RepairText(
+            candidate_id="",
             problem_id=f"p{number}",
             prompt=f"w{number}",
             text=f"w{number} {'right' if correct else 'wrong'}",
