@@ -188,8 +188,11 @@ def _parts(rows: Ints) -> list[Ints]:
 
 
 def _drawn(problem_ids: Sequence[str], totals: Ints, size: int, seed: int) -> Ints:
-    """(p, NUM_DRAWS, size): columns of random subsets of pools of ``totals`` candidates, (p,). They depend on the pool's
-    problem alone."""
+    """(p, NUM_DRAWS, size): columns of random subsets of pools, drawn by seeds of their problems.
+
+    Args:
+        totals: (p,), candidates of each pool, more than ``size``.
+    """
     drawn = np.empty((len(totals), NUM_DRAWS, size), dtype=np.intp)
     for total in np.unique(totals).tolist():
         rows = np.flatnonzero(totals == total)
