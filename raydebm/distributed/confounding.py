@@ -17,11 +17,12 @@ from raydebm.confounding.repair_report import RepairData, RepairReport, repair
 from raydebm.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
 from raydebm.confounding.style_swaps import SwapInputs, style_swaps
 from raydebm.distributed.placement import cluster_nodes, share_of
-from raydebm.distributed.score import KnownEnergies, score_texts
 from raydebm.distributed.session import get_or_raise, is_own_cluster
 from raydebm.evaluation.pools.pool import EvaluatedPool, with_trained_labels
 from raydebm.run.addresses import local_copy
 from raydebm.run.directory import RunDir
+from raydebm.run.tables import KnownEnergies
+from raydebm.scorer.texts import score_texts
 
 if TYPE_CHECKING:
     from raydebm.confounding.features import FeatureExtractor

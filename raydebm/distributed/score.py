@@ -30,7 +30,7 @@ from raydebm.distributed.label import require_problems
 from raydebm.distributed.placement import WorkerShare, at_once, cluster_nodes, share_of, tasks_asked_for
 from raydebm.distributed.pooled import in_tables, map_in_tasks
 from raydebm.distributed.session import get_or_raise, is_own_cluster
-from raydebm.errors import CheckpointError, ScoringError, last_line
+from raydebm.errors import CheckpointError, last_line
 from raydebm.records import Candidate, Problem, Reasoning
 from raydebm.run.addresses import local_copy, resolved
 from raydebm.run.codec import Row
@@ -38,8 +38,8 @@ from raydebm.run.directory import RunDir
 from raydebm.run.placed_rows import POSITION, PlacedRows, with_position
 from raydebm.run.spool import Spool, read_slices, slice_rows
 from raydebm.run.stored_table import Many
-from raydebm.run.tables import ENERGIES, EnergyRow
-from raydebm.scorer.bisection import TextScorer, scores_or_errors
+from raydebm.run.tables import ENERGIES, EnergyRow, KnownEnergies
+from raydebm.scorer.texts import score_texts
 
 
 class Text(NamedTuple):
@@ -96,16 +96,6 @@ class ScoreSummary:
             "dtype": self.dtype,
             "errors": list(self.errors),
         }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownEnergies:
-    """What the checkpoint is known to say about some candidates."""
-
-    rows: Mapping[str, EnergyRow]
-    """By candidate id, with the energies of all members."""
-    dtype: str
-    """Type of the encoder that read them; the other candidates are scored in it too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,10 +181,8 @@ class _DistinctTexts:
         known = self._given.known
         if known is None or (row := known.rows.get(candidate.candidate_id)) is None:
             return None
-        members = row.members
-        if members is not None and (asked := self._given.text_of(candidate).members):
-            members = tuple(energy if is_asked else None for energy, is_asked in zip(members, asked, strict=True))
-        return ENERGIES.row(replace(row, members=members)) | {POSITION: position, DTYPE: known.dtype}
+        asked_only = row.of_members(self._given.text_of(candidate).members)
+        return ENERGIES.row(asked_only) | {POSITION: position, DTYPE: known.dtype}
 
     def _distinct(self, window: Sequence["_PlacedCandidate"]) -> list[Row]:
         candidates: dict[Text, list[Row]] = {}
@@ -388,7 +376,7 @@ class ScoreBatch:
         texts = [(row["prompt"], row["text"]) for row in rows]
         scorer = self._scorer.asking(members) if members else self._scorer
         for row, scored in zip(rows, score_texts(scorer, texts), strict=True):
-            made = ENERGIES.row(replace(scored, members=_spread(scored.members, members))) | {DTYPE: self._dtype}
+            made = ENERGIES.row(scored.spread_over(members)) | {DTYPE: self._dtype}
             yield from (made | named for named in row["candidates"])
 
     def close(self) -> None:
@@ -405,21 +393,3 @@ class ScoreSlices(ScoreBatch):
     def __call__(self, batch: pa.Table) -> pa.Table:
         batches = (part for table in read_slices(batch) for part in table.to_batches(max_chunksize=self._batch_size))
         return pa.concat_tables(super(ScoreSlices, self).__call__(pa.Table.from_batches([part])) for part in batches)
-
-
-def _spread(energies: tuple[float | None, ...] | None, members: Sequence[bool]) -> tuple[float | None, ...] | None:
-    """One entry per adapter, None for those that were not asked."""
-    if energies is None or not members:
-        return energies
-    remaining = iter(energies)
-    return tuple(next(remaining) if is_asked else None for is_asked in members)
-
-
-def score_texts(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[EnergyRow]:
-    """Rows without ids; a text that could not be scored has its error in its row."""
-    return [
-        EnergyRow(candidate_id="", members=None, error=str(one))
-        if isinstance(one, ScoringError)
-        else EnergyRow(candidate_id="", members=one.members, num_tokens=one.num_tokens, num_truncated=one.num_truncated)
-        for one in scores_or_errors(scorer, texts)
-    ]

@@ -5,11 +5,12 @@ import json
 import pytest
 from scorer_parts import recipe_for
 
-from raydebm.distributed.score import KnownEnergies, ScoringInput, in_windows, score, score_texts
+from raydebm.distributed.score import ScoringInput, in_windows, score
 from raydebm.errors import CheckpointError, ScoringError
 from raydebm.records import Candidate, Problem
 from raydebm.run.directory import RunDir
-from raydebm.run.tables import EnergyRow
+from raydebm.run.tables import EnergyRow, KnownEnergies
+from raydebm.scorer.texts import score_texts
 
 
 class FakeScore:

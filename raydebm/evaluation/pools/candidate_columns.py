@@ -125,7 +125,8 @@ def columns_of(pools: Sequence[EvaluatedPool], *, is_greedy: bool) -> CandidateC
 
     def joined(values: Iterable[Floats]) -> Floats:
         """One array per pool, of its candidates and then of its greedy samples."""
-        return np.concatenate([np.zeros(0), *values])[places]
+        of_pools: Floats = np.concatenate([np.zeros(0), *values])
+        return of_pools.take(places)
 
     def by_name(maps: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
         names = dict.fromkeys(name for values in maps for name in values)

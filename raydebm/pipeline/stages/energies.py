@@ -1,7 +1,6 @@
 """Energies of candidates."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from raydebm.errors import CheckpointError
 from raydebm.pairs import out_of_bag
@@ -9,12 +8,10 @@ from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, Facts, StageContex
 from raydebm.records import Candidate
 from raydebm.run.ensemble_file import holds_ensemble
 from raydebm.run.stored_table import Many, StoredTable
-
-if TYPE_CHECKING:
-    from raydebm.distributed.score import KnownEnergies
+from raydebm.run.tables import KnownEnergies
 
 
-def make_energies(context: StageContext, known: "KnownEnergies | None" = None) -> Facts:
+def make_energies(context: StageContext, known: KnownEnergies | None = None) -> Facts:
     """All validation and test candidates, and the training candidates that are learned from out of bag.
 
     Args:
@@ -53,7 +50,7 @@ def score_candidates(
     stage: str,
     *,
     members: Mapping[str, Sequence[bool]] | None = None,
-    known: "KnownEnergies | None" = None,
+    known: KnownEnergies | None = None,
 ) -> Facts:
     """Score candidates with the run's ensemble; the table goes to ``stage``.
 
