@@ -217,8 +217,8 @@ def _votes(stack: Stack, rows: Ints, drawn: Ints, weights: Floats | None, worth:
     places = (np.arange(len(rows)) * stack.answer.shape[1])[:, None, None] + drawn
 
     def at(values: NDArray[Any]) -> NDArray[Any]:
-        of_rows: NDArray[Any] = values[rows].reshape(-1)
-        return of_rows[places]  # one index is faster than two
+        at_places: NDArray[Any] = values[rows].reshape(-1).take(places)  # one index is faster than two
+        return at_places
 
     answers, known, worth = at(stack.answer), (~np.isnan(at(stack.correct))).any(axis=2), worth[rows]
     plain = _mean_of_draws(_vote(answers, np.ones(answers.shape), worth, known))
