@@ -19,13 +19,13 @@ import argparse
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from sigma_signals import margin_spread, strata, within
 from torch import Tensor
 
 from raydebm.config import AdapterConfig, Recipe, VariantConfig, parse_recipe
-from raydebm.confounding.features import FeatureExtractor
 from raydebm.confounding.screen import screen, with_energies
 from raydebm.distributed.session import ray_session
 from raydebm.evaluation.certainty.signals import SIGMA, signals
@@ -40,7 +40,9 @@ from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.studies.variants import make_variants
 from raydebm.records import Candidate, Energies
 from raydebm.run.directory import RunDir
-from raydebm.scorer.ensemble import EnsembleScorer, head_of
+from raydebm.scorer.checkpoint import StoredAdapter, read_ensemble
+from raydebm.scorer.ensemble import EnsembleScorer, MergedEngine, head_of
+from raydebm.scorer.member_groups import MemberGroup, group_members, load_backbones
 from raydebm.scorer.model.batching import micro_batches
 from raydebm.scorer.training.member import HEAD, LORA, EnsembleMember
 
@@ -140,14 +142,13 @@ def laplace(run: Pipeline, texts: Texts) -> MemberEnergies:
 
     d is the difference of the last layer's inputs of a pair, p the probability that the pair is in order.
     """
-    extractor = FeatureExtractor.load(run.run.uri("scorer"), dtype="float32", micro_batch_tokens=MICRO_BATCH_TOKENS)
-    adapter, group = extractor.adapters[0], extractor.groups[0]
+    adapter, group = _first_member(run)
     head = head_of(adapter, hidden_size=group.backbone.hidden_size)
     pairs = {split: [(pair.chosen, pair.rejected) for pair in run.run.pairs(split)] for split in (TRAIN, VALIDATION)}
     in_pairs = [candidate_id for split in pairs.values() for pair in split for candidate_id in pair]
     needed = list(dict.fromkeys([*texts.tested, *in_pairs]))
     ids = [text.ids for text in group.encoder(texts.of(needed))]
-    states = extractor.states(adapter, ids, backbone=group.backbone)
+    states = MergedEngine(group.backbone, [adapter], micro_batch_tokens=MICRO_BATCH_TOKENS).features(ids, [0])[0]
     inputs = torch.nn.functional.gelu(head.hidden(head.norm(states))).double()
     row = {candidate_id: place for place, candidate_id in enumerate(needed)}
 
@@ -181,8 +182,7 @@ def _likelihood(differences: Tensor, weights: Tensor, covariance: Tensor) -> flo
 @torch.no_grad()
 def with_dropout(run: Pipeline, texts: Texts) -> MemberEnergies:
     """Energies of the first adapter in forward passes with the dropout of its training."""
-    extractor = FeatureExtractor.load(run.run.uri("scorer"), dtype="float32")
-    stored, group = extractor.adapters[0], extractor.groups[0]
+    stored, group = _first_member(run)
     config, rate = run.recipe.scorer.adapters[0], run.recipe.scorer.head_dropout
     pooling = stored.record.pooling
     member = EnsembleMember(group.backbone, config, head_dropout=rate, autocast=None, pooling=pooling)
@@ -197,6 +197,13 @@ def with_dropout(run: Pipeline, texts: Texts) -> MemberEnergies:
         for batch in micro_batches(ids, max_tokens=MICRO_BATCH_TOKENS, pad_id=pad_id):
             energies[list(batch.positions), index] = member(batch)
     return _by_id(texts.tested, energies)
+
+
+def _first_member(run: Pipeline) -> tuple[StoredAdapter, MemberGroup]:
+    """The run's first adapter, and its backbone with the tokenizer."""
+    record, adapters = read_ensemble(Path(run.run.uri("scorer")))
+    (group, *_) = group_members(record, adapters, load_backbones(record, dtype="float32"))
+    return adapters[0], group
 
 
 def _by_id(ids: Sequence[str], energies: Tensor) -> MemberEnergies:

@@ -155,7 +155,7 @@ class Replayer:
             return [replay(self.under((int(window),)), rule) for window in family.settings]
         if family.setting == "budget":
             played = self.under(self.budgets)
-            drawn = np.array([state[1] for state in played.states], dtype=np.float64)
+            drawn = np.array([state.num_samples for state in played.states], dtype=np.float64)
             return [replay_threshold(played, drawn, size) for size in np.cumsum(self.budgets)]
         played = self.under(family.waves or self.pool.waves)
         leads = lead_probabilities(played, rule)

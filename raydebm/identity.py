@@ -7,6 +7,9 @@ anything that is stored or resumed.
 import hashlib
 import json
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+"""Made once: ``json.dumps`` makes one per call, which takes as long as the text."""
+
 
 def canonical_json(value: object) -> str:
     """One text per value: sorted keys, no spaces, no NaN.
@@ -15,7 +18,7 @@ def canonical_json(value: object) -> str:
         ValueError: for NaN or infinity, which have no portable JSON form.
         TypeError: for a value that is not JSON.
     """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _ENCODER.encode(value)
 
 
 def content_id(*parts: object, length: int = 20) -> str:

@@ -13,6 +13,7 @@ from raydebm.identity import seed_for
 class RepairText:
     """One labelled candidate."""
 
+    candidate_id: str
     problem_id: str
     prompt: str
     text: str

@@ -7,8 +7,8 @@ Does not know: labels, generators, Ray.
 Shapes: K adapters, N texts, D hidden size.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from array import array
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,28 +19,18 @@ from torch import Tensor
 from raydebm.errors import CheckpointError
 from raydebm.scorer.checkpoint import StoredAdapter, read_ensemble
 from raydebm.scorer.checkpoint_records import EnsembleRecord
-from raydebm.scorer.ensemble import EnsembleScorer, MemberReader, head_of
+from raydebm.scorer.ensemble import EnsembleScorer, MemberReader, MergedEngine, head_of
 from raydebm.scorer.member_groups import MemberGroup, group_members, load_backbones
 from raydebm.scorer.model.backbone import Backbone
-from raydebm.scorer.model.batching import micro_batches
 from raydebm.scorer.model.head import EnergyHead
-from raydebm.scorer.model.lora import low_rank_updates, merged_copy
-from raydebm.scorer.model.pooling import pooled
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AdapterFeatures:
-    """One adapter's view of N texts."""
-
-    adapter: str
-    states: Tensor
-    """Shape (N, D), float32, on the CPU."""
 
 
 class FeatureExtractor:
-    """Features of texts, as a head gets them, under each adapter of a checkpoint.
+    """Features of texts, as the heads of a checkpoint get them. Each distinct text is read once, by the engine that
+    scoring uses, and its features are kept: for heads that are trained again, for scorers whose heads alone differ, and
+    for probes.
 
-    One adapter's encoder is merged at a time.
+    Memory: 4 * K * D bytes per distinct text (20 KB with five adapters and 1,024 dimensions), and 4 bytes per token.
     """
 
     def __init__(
@@ -48,20 +38,26 @@ class FeatureExtractor:
         record: EnsembleRecord,
         adapters: Sequence[StoredAdapter],
         *,
+        folder: Path,
         backbones: Sequence[Backbone],
         micro_batch_tokens: int = 8192,
     ) -> None:
         """
         Args:
+            folder: where the checkpoint is.
             backbones: those of the adapters, in any order.
 
         Raises:
             CheckpointError: an adapter was trained on another backbone.
         """
+        self.folder = folder
+        self.dtype = backbones[0].dtype
         self.record = record
         self.adapters = tuple(adapters)
-        self.groups = tuple(group_members(record, adapters, backbones))
-        self._micro_batch_tokens = micro_batch_tokens
+        self._of_groups = [
+            _GroupFeatures(group, micro_batch_tokens=micro_batch_tokens)
+            for group in group_members(record, adapters, backbones)
+        ]
 
     @classmethod
     def load(
@@ -70,49 +66,36 @@ class FeatureExtractor:
         """Raises CheckpointError when parts are missing or torn, or were trained on another backbone."""
         record, adapters = read_ensemble(Path(folder))
         backbones = load_backbones(record, device=device, dtype=dtype)
-        return cls(record, adapters, backbones=backbones, micro_batch_tokens=micro_batch_tokens)
+        return cls(record, adapters, folder=Path(folder), backbones=backbones, micro_batch_tokens=micro_batch_tokens)
 
     @property
     def num_backbone_parameters(self) -> int:
         """Parameters of the encoders, without adapters and heads, each counted once per adapter."""
+        groups = [features.group for features in self._of_groups]
         return sum(
             len(group.adapters) * sum(parameter.numel() for parameter in group.backbone.encoder.parameters())
-            for group in self.groups
+            for group in groups
         )
 
-    def stream(self, texts: Sequence[tuple[str, str]]) -> Iterator[AdapterFeatures]:
-        """Adapter by adapter, in the checkpoint's order: the features of all texts."""
-        ids = [[text.ids for text in group.encoder(texts)] for group in self.groups]
-        for position, adapter in enumerate(self.adapters):
-            place = next(place for place, group in enumerate(self.groups) if position in group.positions)
-            states = self.states(adapter, ids[place], backbone=self.groups[place].backbone)
-            yield AdapterFeatures(adapter=adapter.record.adapter.name, states=states)
+    def states(self, texts: Sequence[tuple[str, str]]) -> list[Tensor]:
+        """What the head of each adapter reads, in the checkpoint's order: shape (N, D) each, float32, on the CPU, for
+        N >= 1 texts in the order given."""
+        by_position: dict[int, Tensor] = {}
+        for features in self._of_groups:
+            by_position |= zip(features.group.positions, features.of_texts(texts).unbind(1), strict=True)
+        return [by_position[position] for position in range(len(self.adapters))]
 
-    @torch.no_grad()
-    def states(self, adapter: StoredAdapter, ids: Sequence[Sequence[int]], *, backbone: Backbone) -> Tensor:
-        """Features of token ids under one adapter of a backbone, shape (N, D), float32, on the CPU."""
-        where = f"adapter {adapter.record.adapter.name!r}"
-        updates = low_rank_updates(adapter.lora, adapter.peft_config, where=where)
-        encoder = merged_copy(backbone.encoder, updates, where=where)
-        features_ND = torch.empty(len(ids), backbone.hidden_size)
-        pad_id = int(backbone.tokenizer.pad_token_id)
-        for batch in micro_batches(ids, max_tokens=self._micro_batch_tokens, pad_id=pad_id):
-            moved = batch.to(backbone.device)
-            states_BTD = encoder(input_ids=moved.ids, attention_mask=moved.mask).last_hidden_state
-            features_BD = pooled(states_BTD, moved.mask, pooling=adapter.record.pooling)
-            features_ND[list(batch.positions)] = features_BD.float().cpu()
-        return features_ND
+    def has(self, texts: Sequence[tuple[str, str]]) -> list[bool]:
+        """Whether the features of each text are kept, in order."""
+        return [all(known) for known in zip(*(features.has(texts) for features in self._of_groups), strict=True)]
 
-
-class KeptFeatures:
-    """Features of texts, each made once and kept: for scorers whose heads alone differ, and for probes.
-
-    Memory: 4 * K * D bytes a distinct text (20 KB with five adapters and 1,024 dimensions).
-    """
-
-    def __init__(self, extractor: FeatureExtractor) -> None:
-        self._extractor = extractor
-        self._of_groups = [_GroupFeatures(extractor, group) for group in extractor.groups]
+    def joined(self, texts: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        """All adapters' features side by side, shape (N, K * D): what the ensemble as a whole sees. Of several
+        backbones first those of the first one's adapters, each as wide as its backbone."""
+        joined: NDArray[np.float32] = torch.cat(
+            [features.of_texts(texts).flatten(1) for features in self._of_groups], dim=1
+        ).numpy()
+        return joined
 
     def scorer(self, folder: str | Path) -> EnsembleScorer:
         """The energies of a checkpoint that differs from the extractor's in its heads at most.
@@ -121,28 +104,18 @@ class KeptFeatures:
             CheckpointError: parts are missing or torn, or its adapters or backbone are others.
         """
         record, adapters = read_ensemble(Path(folder))
-        if _without_heads(record, adapters) != _without_heads(self._extractor.record, self._extractor.adapters):
+        if _without_heads(record, adapters) != _without_heads(self.record, self.adapters):
             raise CheckpointError(f"{folder}: its adapters are not those whose features are kept; score it by itself")
         return EnsembleScorer(record=record, readers=[features.reader(adapters) for features in self._of_groups])
-
-    def joined(self, texts: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """All adapters' features side by side, shape (N, K * D): what the ensemble as a whole sees. Of several
-        backbones first those of the first one's adapters, each as wide as its backbone."""
-        of_groups = [
-            features.states([text.ids for text in features.group.encoder(texts)]).flatten(1)
-            for features in self._of_groups
-        ]
-        joined: NDArray[np.float32] = torch.cat(of_groups, dim=1).numpy()
-        return joined
 
 
 class _GroupFeatures:
     """The features of one backbone's adapters."""
 
-    def __init__(self, extractor: FeatureExtractor, group: MemberGroup) -> None:
+    def __init__(self, group: MemberGroup, *, micro_batch_tokens: int) -> None:
         self.group = group
-        self._extractor = extractor
-        self._known: dict[tuple[int, ...], Tensor] = {}
+        self._engine = MergedEngine(group.backbone, group.adapters, micro_batch_tokens=micro_batch_tokens)
+        self._known: dict[bytes, Tensor] = {}
 
     def reader(self, adapters: Sequence[StoredAdapter]) -> MemberReader:
         """Energies by the heads of these adapters, which are all of the ensemble."""
@@ -150,15 +123,27 @@ class _GroupFeatures:
         heads = [head_of(adapters[place], hidden_size=group.backbone.hidden_size) for place in group.positions]
         return MemberReader(encoder=group.encoder, engine=_HeadsEngine(self, heads), positions=group.positions)
 
-    def states(self, ids: Sequence[Sequence[int]]) -> Tensor:
+    def has(self, texts: Sequence[tuple[str, str]]) -> list[bool]:
+        """Whether the features of each text are kept, in order."""
+        return [_key(text.ids) in self._known for text in self.group.encoder(texts)]
+
+    def of_texts(self, texts: Sequence[tuple[str, str]]) -> Tensor:
         """Features, shape (N, K, D), float32, on the CPU, of N >= 1 texts in the order given."""
-        keys = [tuple(text) for text in ids]
-        missing = [key for key in dict.fromkeys(keys) if key not in self._known]
+        return self.of_ids([text.ids for text in self.group.encoder(texts)])
+
+    def of_ids(self, ids: Sequence[Sequence[int]]) -> Tensor:
+        """Likewise of token ids."""
+        by_key = {_key(text): text for text in ids}
+        missing = {key: text for key, text in by_key.items() if key not in self._known}
         if missing:
-            extractor, group = self._extractor, self.group
-            of_adapters = [extractor.states(adapter, missing, backbone=group.backbone) for adapter in group.adapters]
-            self._known |= zip(missing, torch.stack(of_adapters, dim=1), strict=True)
-        return torch.stack([self._known[key] for key in keys])
+            features_KND = self._engine.features(list(missing.values()), range(len(self.group.adapters)))
+            self._known |= zip(missing, features_KND.unbind(1), strict=True)
+        return torch.stack([self._known[_key(text)] for text in ids])
+
+
+def _key(ids: Sequence[int]) -> bytes:
+    """Four bytes per token, where a tuple takes 36."""
+    return array("i", ids).tobytes()
 
 
 class _HeadsEngine:
@@ -169,7 +154,7 @@ class _HeadsEngine:
 
     @torch.inference_mode()
     def energies(self, ids: Sequence[Sequence[int]], members: Sequence[int]) -> Tensor:
-        of_adapters = self._features.states(ids).unbind(1)
+        of_adapters = self._features.of_ids(ids).unbind(1)
         return torch.stack([self._heads[index](of_adapters[index]) for index in members])
 
 

@@ -4,7 +4,7 @@ A scorer that has learned who writes well can often still see what is written we
 first. Where every (generator, label) group weighs the same, knowing the generator is worth nothing, and heads that are
 trained there use the rest.
 
-In:   a checkpoint folder; labelled texts with their generators, for training and for early stopping.
+In:   the features of a checkpoint; labelled texts with their generators, for training and for early stopping.
 Out:  a new checkpoint folder of the same form, with other heads, and a record of what was done.
 Does not know: Ray, tasks, pools, metrics.
 
@@ -116,30 +116,28 @@ class RepairResult:
 
 
 def repair_heads(
-    checkpoint: str | Path,
+    extractor: FeatureExtractor,
     out: Path,
     *,
     train: Sequence[RepairText],
     validation: Sequence[RepairText] = (),
     settings: RepairSettings,
-    device: str = "auto",
-    dtype: str = "auto",
 ) -> RepairResult:
     """Refit every head of a checkpoint and write the repaired checkpoint to ``out``.
 
     The same call gives the same heads (on one machine, with one number of threads).
 
     Args:
+        extractor: of the checkpoint.
         train: problems of ``validation`` and of the test must not be among them.
         validation: balanced in the same way, for early stopping; without any, all epochs run and the last is kept.
 
     Raises:
         PoolError: fewer than two generators have both labels, or nothing can be paired; problems are on both sides.
-        CheckpointError: the checkpoint is missing, torn, or of another backbone.
         ScoringError: a loss became NaN or infinite.
         ConfigError: ``out`` is the checkpoint itself.
     """
-    if Path(out).resolve() == Path(checkpoint).resolve():
+    if out.resolve() == extractor.folder.resolve():
         raise ConfigError(f"repair writes a new checkpoint; {str(out)!r} is the one that is to be repaired")
     check_split(train, validation)
     options = {"cap": settings.cap, "min_cell": settings.min_cell, "seed": settings.seed}
@@ -151,14 +149,13 @@ def repair_heads(
         )
     generators = {example.generator for example in fit}
     check = [example for example in validation if example.generator in generators]
-    extractor = FeatureExtractor.load(checkpoint, device=device, dtype=dtype)
-    features = extractor.stream([(example.prompt, example.text) for example in (*fit, *check)])
+    states = extractor.states([(example.prompt, example.text) for example in (*fit, *check)])
     heads: list[HeadResult] = []
     shutil.rmtree(out, ignore_errors=True)
-    for adapter, seen in zip(extractor.adapters, features, strict=True):
-        trainer = _HeadTrainer(adapter, seen.states, fit=fit, check=check, settings=settings)
+    for adapter, states_ND in zip(extractor.adapters, states, strict=True):
+        trainer = _HeadTrainer(adapter, states_ND, fit=fit, check=check, settings=settings)
         heads.append(trainer.run())
-        _write(out / seen.adapter, adapter, trainer.head, heads[-1], settings)
+        _write(out / heads[-1].adapter, adapter, trainer.head, heads[-1], settings)
     cells = {name: _cell_size(fit, name) for name in sorted(generators)}
     record = _gather(out, extractor, settings=settings, cells=cells, left_out=left_out, heads=heads)
     return RepairResult(

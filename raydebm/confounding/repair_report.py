@@ -29,6 +29,7 @@ from raydebm.records import Candidate, Label, Problem, Reasoning, Verdict
 
 if TYPE_CHECKING:
     from raydebm.confounding.balance import RepairText
+    from raydebm.confounding.features import FeatureExtractor
     from raydebm.confounding.refit import RepairResult, RepairSettings
 
 
@@ -140,6 +141,7 @@ def repair_texts(
         correct = label.verdict is Verdict.CORRECT if limit is None or score is None else score <= limit
         texts.append(
             RepairText(
+                candidate_id=candidate.candidate_id,
                 problem_id=candidate.problem_id,
                 prompt=problems[candidate.problem_id].prompt,
                 text=candidate.text or "",
@@ -188,44 +190,39 @@ class RepairData:
 
 
 def repair(
-    checkpoint: str | Path,
+    extractor: "FeatureExtractor",
     out: Path,
     data: RepairData,
     *,
     repair_settings: "RepairSettings",
     settings: ConfoundingSettings,
-    device: str = "auto",
-    dtype: str = "auto",
 ) -> RepairReport:
     """Refit the heads on group-balanced data, write ``out``, and measure both checkpoints on the test pools.
 
     Both are scored again with the same settings; energies that the pools hold are not used. The features, and with them
     the probes, are the same before and after, so each text is encoded once and the features are probed once.
 
+    Args:
+        extractor: of the checkpoint that is repaired.
+
     Raises:
         PoolError: too few generators have both labels.
-        CheckpointError: the checkpoint is missing, torn, or of another backbone.
     """
-    from raydebm.confounding.features import FeatureExtractor, KeptFeatures
     from raydebm.confounding.refit import repair_heads
 
-    result = repair_heads(
-        checkpoint, out, train=data.train, validation=data.validation, settings=repair_settings,
-        device=device, dtype=dtype,
-    )  # fmt: skip
-    features = KeptFeatures(FeatureExtractor.load(checkpoint, device=device, dtype=dtype))
+    result = repair_heads(extractor, out, train=data.train, validation=data.validation, settings=repair_settings)
 
     def measured(folder: str | Path, *, with_probes: bool) -> ConfoundingReport:
-        scorer = features.scorer(folder)
+        scorer = extractor.scorer(folder)
         swapped = tuple(rescored_swap(swap, data.test, scorer) for swap in data.swaps)
         return confounding_report(
             rescored(data.test, scorer),
-            sources=Sources(scorer=scorer, features=features.joined if with_probes else None, swaps=swapped),
+            sources=Sources(scorer=scorer, features=extractor.joined if with_probes else None, swaps=swapped),
             settings=settings,
             validation=data.validation_pools,
             scorer=str(folder),
         )
 
-    before = measured(checkpoint, with_probes=True)
+    before = measured(extractor.folder, with_probes=True)
     after = dataclasses.replace(measured(out, with_probes=False), probes=before.probes)
     return RepairReport(before=before, after=after, result=result)

@@ -29,7 +29,7 @@ from raydebm.identity import seed_for
 from raydebm.scorer.bisection import TextScorer
 
 Features = Callable[[Sequence[tuple[str, str]]], NDArray[np.float32]]
-"""(problem, candidate) texts to features, shape (R, F): ``KeptFeatures.joined``."""
+"""(problem, candidate) texts to features, shape (R, F): ``FeatureExtractor.joined``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,9 @@ Probes, style ablation, style swap and the refitting of heads need torch, so the
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 
@@ -15,12 +16,16 @@ from raydebm.confounding.balance import RepairText
 from raydebm.confounding.repair_report import RepairData, RepairReport, repair
 from raydebm.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
 from raydebm.confounding.style_swaps import SwapInputs, style_swaps
-from raydebm.confounding.swap import SwapResult
 from raydebm.distributed.placement import cluster_nodes, share_of
 from raydebm.distributed.session import get_or_raise, is_own_cluster
 from raydebm.evaluation.pools.pool import EvaluatedPool, with_trained_labels
 from raydebm.run.addresses import local_copy
 from raydebm.run.directory import RunDir
+from raydebm.run.tables import KnownEnergies
+from raydebm.scorer.texts import score_texts
+
+if TYPE_CHECKING:
+    from raydebm.confounding.features import FeatureExtractor
 
 MAX_CPUS = 8.0
 """CPUs of a task that scores without a GPU; a small encoder gains little from more."""
@@ -47,8 +52,9 @@ def repaired_heads(
     swap: SwapInputs,
     *,
     equalise: float,
-) -> RepairReport:
-    """Refit the heads of the run's scorer; writes ``<run>/repair/scorer``.
+) -> tuple[RepairReport, KnownEnergies]:
+    """Refit the heads of the run's scorer; writes ``<run>/repair/scorer``. Returns the report, and what the repaired
+    scorer says about the candidates whose features were read for it.
 
     Args:
         texts: to learn from, by split: ``train`` and ``validation``.
@@ -58,19 +64,17 @@ def repaired_heads(
         PoolError: too few generators have answers of both labels.
     """
     work = on_the_scorers_node(swap.recipe, _repair)
-    report: RepairReport = get_or_raise(work.remote(run.absolute(), texts, settings, swap, equalise))
-    return report
+    report, known = get_or_raise(work.remote(run.absolute(), texts, settings, swap, equalise))
+    return report, known
 
 
 @ray.remote
 def _confounding(run: RunDir, settings: ConfoundingSettings, swap: SwapInputs, name: str) -> ConfoundingReport:
-    from raydebm.confounding.features import FeatureExtractor, KeptFeatures
-
     recipe = swap.recipe
     with local_copy(run.uri("scorer")) as folder:
-        features = KeptFeatures(FeatureExtractor.load(folder, device=recipe.scorer.device, dtype=recipe.scorer.dtype))
-        scorer = features.scorer(folder)
-        sources = Sources(scorer=scorer, features=features.joined, swaps=style_swaps(swap, scorer))
+        extractor = _extractor(folder, run, recipe)
+        scorer = extractor.scorer(folder)
+        sources = Sources(scorer=scorer, features=extractor.joined, swaps=style_swaps(swap, scorer))
         return confounding_report(
             _as_trained(swap.test, recipe),
             sources=sources,
@@ -92,32 +96,56 @@ def _repair(
     settings: ConfoundingSettings,
     swap: SwapInputs,
     equalise: float,
-) -> RepairReport:
+) -> tuple[RepairReport, KnownEnergies]:
     from raydebm.confounding.refit import RepairSettings
-    from raydebm.scorer.ensemble import EnsembleScorer
 
     folder, recipe, config = Path(run.root), swap.recipe, swap.recipe.confounding
-    device, dtype = recipe.scorer.device, recipe.scorer.dtype
-    swaps: tuple[SwapResult, ...] = ()
-    if config.swap:
-        swaps = style_swaps(swap, EnsembleScorer.load(folder / "scorer", device=device, dtype=dtype))
-    return repair(
-        folder / "scorer",
+    extractor = _extractor(folder / "scorer", run, recipe)
+    data = RepairData(
+        train=texts["train"],
+        validation=texts["validation"],
+        test=_as_trained(swap.test, recipe),
+        validation_pools=_as_trained(swap.validation, recipe),
+        swaps=style_swaps(swap, extractor.scorer(extractor.folder)),
+    )
+    report = repair(
+        extractor,
         folder / "repair" / "scorer",
-        RepairData(
-            train=texts["train"],
-            validation=texts["validation"],
-            test=_as_trained(swap.test, recipe),
-            validation_pools=_as_trained(swap.validation, recipe),
-            swaps=swaps,
-        ),
+        data,
         repair_settings=RepairSettings(
             equalise=equalise, seed=recipe.seed, cap=config.repair_cap, min_cell=config.repair_min_cell
         ),
         settings=settings,
-        device=device,
-        dtype=dtype,
     )
+    return report, _known_energies(extractor, report.result.folder, data)
+
+
+def _known_energies(extractor: "FeatureExtractor", repaired: Path, data: RepairData) -> KnownEnergies:
+    """Energies by the repaired heads of all candidates whose features are kept."""
+    texts = {text.candidate_id: (text.prompt, text.text) for text in (*data.train, *data.validation)}
+    texts |= {
+        scored.candidate.candidate_id: (pool.problem.prompt, scored.candidate.text)
+        for pool in (*data.test, *data.validation_pools)
+        for scored in pool.candidates
+        if scored.candidate.text is not None
+    }
+    kept = dict(
+        pair for pair, is_kept in zip(texts.items(), extractor.has(list(texts.values())), strict=True) if is_kept
+    )
+    rows = score_texts(extractor.scorer(repaired), list(kept.values()))
+    return KnownEnergies(
+        rows={name: replace(row, candidate_id=name) for name, row in zip(kept, rows, strict=True)},
+        dtype=extractor.dtype,
+    )
+
+
+def _extractor(folder: Path, run: RunDir, recipe: Recipe) -> "FeatureExtractor":
+    """In the type of the run's energies, which are compared with those that are made here."""
+    from raydebm.confounding.features import FeatureExtractor
+
+    dtype = run.scoring_type(recipe.scorer.dtype)
+    tokens = recipe.scorer.micro_batch_tokens
+    return FeatureExtractor.load(folder, device=recipe.scorer.device, dtype=dtype, micro_batch_tokens=tokens)
 
 
 def on_the_scorers_node(recipe: Recipe, work: Any) -> Any:

@@ -30,7 +30,7 @@ from raydebm.distributed.label import require_problems
 from raydebm.distributed.placement import WorkerShare, at_once, cluster_nodes, share_of, tasks_asked_for
 from raydebm.distributed.pooled import in_tables, map_in_tasks
 from raydebm.distributed.session import get_or_raise, is_own_cluster
-from raydebm.errors import CheckpointError, ScoringError, last_line
+from raydebm.errors import CheckpointError, last_line
 from raydebm.records import Candidate, Problem, Reasoning
 from raydebm.run.addresses import local_copy, resolved
 from raydebm.run.codec import Row
@@ -38,8 +38,8 @@ from raydebm.run.directory import RunDir
 from raydebm.run.placed_rows import POSITION, PlacedRows, with_position
 from raydebm.run.spool import Spool, read_slices, slice_rows
 from raydebm.run.stored_table import Many
-from raydebm.run.tables import ENERGIES, EnergyRow
-from raydebm.scorer.bisection import TextScorer, scores_or_errors
+from raydebm.run.tables import ENERGIES, EnergyRow, KnownEnergies
+from raydebm.scorer.texts import score_texts
 
 
 class Text(NamedTuple):
@@ -109,6 +109,8 @@ class ScoringInput:
     members: Mapping[str, Sequence[bool]] = field(default_factory=dict)
     """Which adapters score the candidates of a problem, by problem id; the others' energies are null. A problem that is
     not named has all."""
+    known: KnownEnergies | None = None
+    """Candidates that need not be scored."""
 
     def text_of(self, candidate: Candidate) -> Text:
         """What is scored for a candidate."""
@@ -142,7 +144,8 @@ def score(
         texts = _DistinctTexts(given, recipe.scorer.reasoning, rows)
         windows = iter(texts)
         if first := next(windows, None):
-            source = _read(resolved(checkpoint), recipe, run.scoring_type(recipe.scorer.dtype))
+            dtype = given.known.dtype if given.known else run.scoring_type(recipe.scorer.dtype)
+            source = _read(resolved(checkpoint), recipe, dtype)
             num_texts = len(first) if total <= WINDOW_ROWS else total
             for scored in _scored(chain([first], windows), source, recipe, spool_at=(run, stage), num_texts=num_texts):
                 rows.add(scored)
@@ -152,8 +155,8 @@ def score(
 
 
 class _DistinctTexts:
-    """The distinct texts of the candidates, window by window: columns of ``_INPUT``. Candidates without text are put
-    among the rows on the way."""
+    """The distinct texts of the candidates, window by window: columns of ``_INPUT``. Candidates without text and those
+    whose energies are known are put among the rows on the way."""
 
     def __init__(self, given: ScoringInput, reasoning: Reasoning, rows: PlacedRows) -> None:
         self.num_texts = 0
@@ -164,18 +167,28 @@ class _DistinctTexts:
         as_scored = (candidate.as_scored(self._reasoning) for candidate in self._given.candidates)
         for window in in_windows(enumerate(as_scored)):
             require_problems(self._given.problems, {candidate.problem_id for _, candidate in window})
-            if unscored := [_unscored(*placed) for placed in window if placed[1].text is None]:
-                self._rows.add(pa.Table.from_pylist(unscored, schema=_OUTPUT))
-            if texts := self._distinct(window):
+            rows = [self._given_row(*placed) for placed in window]
+            if given := [row for row in rows if row is not None]:
+                self._rows.add(pa.Table.from_pylist(given, schema=_OUTPUT))
+            if texts := self._distinct([placed for placed, row in zip(window, rows, strict=True) if row is None]):
                 self.num_texts += len(texts)
                 yield texts
+
+    def _given_row(self, position: int, candidate: Candidate) -> Row | None:
+        """The row of a candidate that need not be scored."""
+        if candidate.text is None:
+            return _unscored(position, candidate)
+        known = self._given.known
+        if known is None or (row := known.rows.get(candidate.candidate_id)) is None:
+            return None
+        asked_only = row.of_members(self._given.text_of(candidate).members)
+        return ENERGIES.row(asked_only) | {POSITION: position, DTYPE: known.dtype}
 
     def _distinct(self, window: Sequence["_PlacedCandidate"]) -> list[Row]:
         candidates: dict[Text, list[Row]] = {}
         for position, candidate in window:
-            if candidate.text is not None:
-                named = {POSITION: position, _ID: candidate.candidate_id}
-                candidates.setdefault(self._given.text_of(candidate), []).append(named)
+            named = {POSITION: position, _ID: candidate.candidate_id}
+            candidates.setdefault(self._given.text_of(candidate), []).append(named)
         ordered = sorted(
             candidates, key=lambda text: (sum(text.members), text.members, -len(text.prompt + text.text), text)
         )
@@ -363,7 +376,7 @@ class ScoreBatch:
         texts = [(row["prompt"], row["text"]) for row in rows]
         scorer = self._scorer.asking(members) if members else self._scorer
         for row, scored in zip(rows, score_texts(scorer, texts), strict=True):
-            made = ENERGIES.row(replace(scored, members=_spread(scored.members, members))) | {DTYPE: self._dtype}
+            made = ENERGIES.row(scored.spread_over(members)) | {DTYPE: self._dtype}
             yield from (made | named for named in row["candidates"])
 
     def close(self) -> None:
@@ -380,21 +393,3 @@ class ScoreSlices(ScoreBatch):
     def __call__(self, batch: pa.Table) -> pa.Table:
         batches = (part for table in read_slices(batch) for part in table.to_batches(max_chunksize=self._batch_size))
         return pa.concat_tables(super(ScoreSlices, self).__call__(pa.Table.from_batches([part])) for part in batches)
-
-
-def _spread(energies: tuple[float | None, ...] | None, members: Sequence[bool]) -> tuple[float | None, ...] | None:
-    """One entry per adapter, None for those that were not asked."""
-    if energies is None or not members:
-        return energies
-    remaining = iter(energies)
-    return tuple(next(remaining) if is_asked else None for is_asked in members)
-
-
-def score_texts(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[EnergyRow]:
-    """Rows without ids; a text that could not be scored has its error in its row."""
-    return [
-        EnergyRow(candidate_id="", members=None, error=str(one))
-        if isinstance(one, ScoringError)
-        else EnergyRow(candidate_id="", members=one.members, num_tokens=one.num_tokens, num_truncated=one.num_truncated)
-        for one in scores_or_errors(scorer, texts)
-    ]

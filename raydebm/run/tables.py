@@ -1,7 +1,7 @@
 """The tables of a run directory: what a row of each is."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from raydebm.records import (
     Candidate,
@@ -36,6 +36,20 @@ class EnergyRow:
     num_truncated: int = 0
     error: str | None = None
 
+    def of_members(self, asked: Sequence[bool]) -> "EnergyRow":
+        """The same without the energies of members that are not ``asked``; () asks all."""
+        if self.members is None or not asked:
+            return self
+        members = (energy if is_asked else None for energy, is_asked in zip(self.members, asked, strict=True))
+        return replace(self, members=tuple(members))
+
+    def spread_over(self, asked: Sequence[bool]) -> "EnergyRow":
+        """Energies of the ``asked`` members alone, made one entry per member; () asked all."""
+        if self.members is None or not asked:
+            return self
+        remaining = iter(self.members)
+        return replace(self, members=tuple(next(remaining) if is_asked else None for is_asked in asked))
+
     @property
     def energies(self) -> Energies | None:
         """None without any; without adapters that were not asked."""
@@ -47,6 +61,16 @@ class EnergyRow:
             num_tokens=self.num_tokens,
             num_truncated=self.num_truncated,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownEnergies:
+    """What a scorer is known to say about some candidates."""
+
+    rows: Mapping[str, EnergyRow]
+    """By candidate id, with the energies of all members."""
+    dtype: str
+    """Type of the encoder that read them; the other candidates are scored in it too."""
 
 
 PROBLEM = Codec(Problem)

@@ -14,7 +14,7 @@ import copy
 import math
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -75,6 +75,7 @@ class MergedEngine:
         self._device = backbone.device
         self._pad_id = int(backbone.tokenizer.pad_token_id)
         self._micro_batch_tokens = micro_batch_tokens
+        self._hidden_size = backbone.hidden_size
         made: list[tuple[StoredAdapter, nn.Module]] = []
         self._members = [
             (
@@ -89,21 +90,40 @@ class MergedEngine:
 
     @torch.inference_mode()
     def energies(self, ids: Sequence[Sequence[int]], members: Sequence[int]) -> Tensor:
+        heads = [self._members[index][1] for index in members]
         energies_MN = torch.empty(len(members), len(ids))
-        for batch in micro_batches(ids, max_tokens=self._micro_batch_tokens, pad_id=self._pad_id):
-            energies_MN[:, list(batch.positions)] = self._batch_energies(batch.to(self._device), members)
+        for positions, features in self._batches(ids, members):
+            energies = [head(features_BD) for head, features_BD in zip(heads, features, strict=True)]
+            energies_MN[:, positions] = torch.stack(energies).float().cpu()
         return energies_MN
 
-    def _batch_energies(self, batch: MicroBatch, members: Sequence[int]) -> Tensor:
+    @torch.no_grad()  # and not inference mode, whose tensors no head can be trained on
+    def features(self, ids: Sequence[Sequence[int]], members: Sequence[int]) -> Tensor:
+        """What the heads of some members read: pooled states, shape (M, N, D), float32 on the CPU, for N >= 1 texts in
+        the order given."""
+        features_MND = torch.empty(len(members), len(ids), self._hidden_size)
+        for positions, features in self._batches(ids, members):
+            features_MND[:, positions] = torch.stack(features).float().cpu()
+        return features_MND
+
+    def _batches(
+        self, ids: Sequence[Sequence[int]], members: Sequence[int]
+    ) -> Iterator[tuple[list[int], list[Tensor]]]:
+        """Per micro-batch the positions of its texts, and what each member's head reads, (B, D), on the device."""
+        for batch in micro_batches(ids, max_tokens=self._micro_batch_tokens, pad_id=self._pad_id):
+            yield list(batch.positions), self._read(batch.to(self._device), members)
+
+    def _read(self, batch: MicroBatch, members: Sequence[int]) -> list[Tensor]:
         self._trunk.forget()
-        energies: list[Tensor] = []
+        features: list[Tensor] = []
         read_by: nn.Module | None = None
-        for encoder, head, pooling in (self._members[index] for index in members):
+        for encoder, _, pooling in (self._members[index] for index in members):
             if encoder is not read_by:
                 states_BTD = encoder(input_ids=batch.ids, attention_mask=batch.mask).last_hidden_state
                 read_by = encoder
-            energies.append(head(pooled(states_BTD, batch.mask, pooling=pooling)))
-        return torch.stack(energies).float().cpu()
+            # A copy: a view would keep the states of all tokens until the last member has read.
+            features.append(pooled(states_BTD, batch.mask, pooling=pooling).clone())
+        return features
 
 
 def _threads(wanted: int | None, device: torch.device) -> int | None:

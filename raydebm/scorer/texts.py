@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from raydebm.errors import ScoringError
 from raydebm.records import Energies
+from raydebm.run.tables import EnergyRow
 from raydebm.scorer.bisection import Scored, TextScorer, scores_or_errors
 
 log = logging.getLogger(__name__)
@@ -21,6 +22,16 @@ class TextToScore:
     candidate_id: str
     prompt: str
     text: str
+
+
+def score_texts(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[EnergyRow]:
+    """Rows without ids; a text that could not be scored has its error in its row."""
+    return [
+        EnergyRow(candidate_id="", members=None, error=str(one))
+        if isinstance(one, ScoringError)
+        else EnergyRow(candidate_id="", members=one.members, num_tokens=one.num_tokens, num_truncated=one.num_truncated)
+        for one in scores_or_errors(scorer, texts)
+    ]
 
 
 def energies_of_lists(ensemble: TextScorer, lists: Sequence[Sequence[TextToScore]]) -> list[list[Energies | None]]:

@@ -5,10 +5,12 @@ import json
 import pytest
 from scorer_parts import recipe_for
 
-from raydebm.distributed.score import ScoringInput, in_windows, score, score_texts
+from raydebm.distributed.score import ScoringInput, in_windows, score
 from raydebm.errors import CheckpointError, ScoringError
 from raydebm.records import Candidate, Problem
 from raydebm.run.directory import RunDir
+from raydebm.run.tables import EnergyRow, KnownEnergies
+from raydebm.scorer.texts import score_texts
 
 
 class FakeScore:
@@ -75,6 +77,28 @@ def test_a_window_ends_with_the_problem_in_which_it_is_full(monkeypatch):
 def stored(run, candidates):
     run.write_candidates(candidates)
     return run.stored_candidates()
+
+
+def test_known_energies_are_not_made_again(tmp_path):
+    """No scorer could be started here. p1's problem asks the second adapter alone."""
+    candidates = [candidate(0, "w1"), candidate(1, "w2"), candidate(2, None)]
+    rows = {f"c{number}": EnergyRow(candidate_id=f"c{number}", members=(1.0, 2.0 + number)) for number in range(2)}
+    run = RunDir(str(tmp_path))
+
+    summary = score(
+        ScoringInput(
+            problems=PROBLEMS,
+            candidates=candidates,
+            members={"p1": (False, True)},
+            known=KnownEnergies(rows=rows, dtype="bfloat16"),
+        ),
+        checkpoint=str(tmp_path / "nothing"),
+        recipe=recipe_for(tmp_path),
+        run=run,
+    )
+
+    assert [row.members for row in run.energies()] == [(1.0, 2.0), (None, 3.0), None]
+    assert (summary.num_candidates, summary.num_texts, summary.num_failed, summary.dtype) == (3, 0, 1, "bfloat16")
 
 
 @pytest.mark.ray

@@ -8,6 +8,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 import torch
+from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
 from raydebm.config import PAPER_ADAPTERS, PairsConfig
@@ -18,7 +19,7 @@ from raydebm.confounding.balance import (
     balanced_pairs,
     cell_weights,
 )
-from raydebm.confounding.features import FeatureExtractor, KeptFeatures
+from raydebm.confounding.features import FeatureExtractor
 from raydebm.confounding.pages import document, write_report
 from raydebm.confounding.refit import RepairSettings, repair_heads
 from raydebm.confounding.repair_report import RepairData
@@ -29,13 +30,15 @@ from raydebm.pairs import build_pairs, training_groups
 from raydebm.records import Candidate, ConstraintReport, Label, Problem, Sampling, Verdict
 from raydebm.run.directory import RunDir
 from raydebm.scorer.ensemble import EnsembleScorer, head_of, write_ensemble
+from raydebm.scorer.model.backbone import load_backbone
+from raydebm.scorer.model.batching import TextEncoder
 from raydebm.scorer.training.settings import TrainingSettings
 
 
 def text_of(problem, generator, correct, *, text=None):
     return RepairText(
-        problem_id=problem, prompt="w1 w2", text=text or f"{problem} {generator} {correct}", generator=generator,
-        correct=correct,
+        candidate_id="", problem_id=problem, prompt="w1 w2", text=text or f"{problem} {generator} {correct}",
+        generator=generator, correct=correct,
     )  # fmt: skip
 
 
@@ -114,6 +117,7 @@ def labelled(first, count):
                 text = f"w{index % 60} w{(index * 3) % 60} {'right' if correct else 'wrong'}"
                 texts.append(
                     RepairText(
+                        candidate_id="",
                         problem_id=f"p{index}",
                         prompt=f"w{index % 50} w2",
                         text=text,
@@ -129,61 +133,92 @@ SETTINGS = RepairSettings(max_epochs=20, learning_rate=3e-3, seed=2)
 
 
 @pytest.fixture(scope="module")
-def repaired(checkpoint, tmp_path_factory):
+def extractor(checkpoint):
+    return FeatureExtractor.load(checkpoint, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def repaired(extractor, tmp_path_factory):
     out = tmp_path_factory.mktemp("repaired") / "scorer"
-    return repair_heads(
-        checkpoint, out, train=labelled(0, 20), validation=labelled(100, 8), settings=SETTINGS, device="cpu"
-    )
+    return repair_heads(extractor, out, train=labelled(0, 20), validation=labelled(100, 8), settings=SETTINGS)
 
 
-def test_features_through_the_heads_are_the_ensembles_energies(checkpoint):
-    texts = [("w1 w2", "w3 right"), ("w1 w2", "w4 w5 w6 wrong"), ("w9", "w8")]
-    extractor = FeatureExtractor.load(checkpoint, device="cpu")
+TEXTS = [("w1 w2", "w3 right"), ("w1 w2", "w4 w5 w6 wrong"), ("w9", "w8")]
 
+
+def test_features_through_the_heads_are_the_ensembles_energies(extractor, checkpoint):
     with torch.no_grad():
         columns = [
-            head_of(adapter, hidden_size=32)(features.states).tolist()
-            for adapter, features in zip(extractor.adapters, extractor.stream(texts), strict=True)
+            head_of(adapter, hidden_size=32)(states).tolist()
+            for adapter, states in zip(extractor.adapters, extractor.states(TEXTS), strict=True)
         ]
 
-    expected = [list(scored.members) for scored in EnsembleScorer.load(checkpoint, device="cpu").score(texts)]
+    expected = [list(scored.members) for scored in EnsembleScorer.load(checkpoint, device="cpu").score(TEXTS)]
     assert pytest.approx(np.array(expected), abs=1e-5) == np.array(columns).T
 
 
-class Counting(FeatureExtractor):
-    """Counts the texts that go through the encoder, once for each adapter."""
+def test_features_are_those_of_peft_one_text_at_a_time(checkpoint, tiny_folders):
+    """Whatever the order of the texts and the size of the batches."""
+    texts = [*TEXTS, ("w40 w41 w42", "w43 w44 w45 w46 right"), TEXTS[0]]
+    extractor = FeatureExtractor.load(checkpoint, device="cpu", micro_batch_tokens=20)
+    backwards = FeatureExtractor.load(checkpoint, device="cpu").states(texts[::-1])
 
-    num_encoded = 0
-
-    def states(self, adapter, ids, *, backbone):
-        self.num_encoded += len(ids)
-        return super().states(adapter, ids, backbone=backbone)
+    for adapter, states, reversed_states in zip(extractor.adapters, extractor.states(texts), backwards, strict=True):
+        backbone = load_backbone(extractor.record.backbones[0], device="cpu")
+        model = PeftModel.from_pretrained(backbone.encoder, checkpoint / adapter.record.adapter.name).eval()
+        encoder = TextEncoder(backbone.tokenizer, max_length=extractor.record.members[0].max_length)
+        with torch.no_grad():
+            expected = torch.cat(
+                [model(input_ids=torch.tensor([text.ids])).last_hidden_state[:, 0] for text in encoder(texts)]
+            )
+        torch.testing.assert_close(states, expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(reversed_states.flip(0), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_repaired_checkpoint_is_scored_on_the_features_that_are_kept(checkpoint, repaired):
     """The two heads of five adapters, and the probes, on two texts: ten passes in all; the third text adds five."""
     texts = [("w1 w2", "w3 right"), ("w1 w2", "w4 w5 w6 wrong"), ("w1 w2", "w3 right")]
-    extractor = Counting.load(checkpoint, device="cpu")
-    features = KeptFeatures(extractor)
+    extractor = FeatureExtractor.load(checkpoint, device="cpu")
+    read = texts_read(extractor)
 
     for folder in (checkpoint, repaired.folder):
         expected = EnsembleScorer.load(folder, device="cpu").score(texts)
-        scored = features.scorer(folder).score(texts)
+        scored = extractor.scorer(folder).score(texts)
         assert [text.members for text in scored] == [pytest.approx(text.members, abs=1e-5) for text in expected]
-    assert features.joined(texts).shape == (3, 5 * 32)
-    assert extractor.num_encoded == 2 * 5
-    features.scorer(checkpoint).score([("w9", "w8"), *texts])
-    assert extractor.num_encoded == 3 * 5
+    assert extractor.joined(texts).shape == (3, 5 * 32)
+    assert sum(read) == 2 * 5
+    extractor.scorer(checkpoint).score([("w9", "w8"), *texts])
+    assert sum(read) == 3 * 5
 
 
-def test_kept_features_score_no_checkpoint_of_other_adapters(checkpoint, repaired, tmp_path):
+def texts_read(extractor):
+    """A list that gets the number of texts of every pass through one member's encoder."""
+    read = []
+    for features in extractor._of_groups:
+        for encoder, *_ in features._engine._members:
+            encoder.register_forward_pre_hook(
+                lambda module, args, options: read.append(len(options["input_ids"])), with_kwargs=True
+            )
+    return read
+
+
+def test_the_training_of_the_heads_reads_equal_texts_once(checkpoint, tmp_path):
+    """Both generators write the same 16 texts, to 8 problems, under five adapters."""
+    extractor = FeatureExtractor.load(checkpoint, device="cpu")
+    read = texts_read(extractor)
+
+    repair_heads(extractor, tmp_path / "out", train=labelled(0, 8), settings=RepairSettings(max_epochs=1))
+
+    assert sum(read) == 16 * 5
+
+
+def test_kept_features_score_no_checkpoint_of_other_adapters(extractor, repaired, tmp_path):
     other = shutil.copytree(repaired.folder, tmp_path / "other")
     weights = load_file(other / "a3" / "adapter_model.safetensors")
     save_file({key: tensor + 1 for key, tensor in weights.items()}, other / "a3" / "adapter_model.safetensors")
-    features = KeptFeatures(FeatureExtractor.load(checkpoint, device="cpu"))
 
     with pytest.raises(CheckpointError, match="adapters are not those"):
-        features.scorer(other)
+        extractor.scorer(other)
 
 
 def test_only_the_heads_are_new(checkpoint, repaired):
@@ -210,8 +245,8 @@ def test_the_repaired_checkpoint_loads_and_says_what_was_done(repaired):
 def test_the_same_call_gives_the_same_heads(checkpoint, repaired, tmp_path):
     torch.manual_seed(4321)
     again = repair_heads(
-        checkpoint, tmp_path / "again", train=labelled(0, 20)[::-1], validation=labelled(100, 8), settings=SETTINGS,
-        device="cpu",
+        FeatureExtractor.load(checkpoint, device="cpu"), tmp_path / "again", train=labelled(0, 20)[::-1],
+        validation=labelled(100, 8), settings=SETTINGS,
     )  # fmt: skip
 
     for name in ("a0", "a4"):
@@ -219,9 +254,9 @@ def test_the_same_call_gives_the_same_heads(checkpoint, repaired, tmp_path):
         assert (first / "head.safetensors").read_bytes() == (second / "head.safetensors").read_bytes()
 
 
-def test_trained_heads_can_be_the_start(checkpoint, tmp_path):
+def test_trained_heads_can_be_the_start(extractor, checkpoint, tmp_path):
     settings = RepairSettings(from_scratch=False, learning_rate=1e-9, max_epochs=1)
-    result = repair_heads(checkpoint, tmp_path / "warm", train=labelled(0, 8), settings=settings, device="cpu")
+    result = repair_heads(extractor, tmp_path / "warm", train=labelled(0, 8), settings=settings)
 
     texts = [("w1 w2", "w3 right"), ("w1 w2", "w4 wrong")]
     before, after = (EnsembleScorer.load(folder, device="cpu").score(texts) for folder in (checkpoint, result.folder))
@@ -229,17 +264,17 @@ def test_trained_heads_can_be_the_start(checkpoint, tmp_path):
         assert new.members == pytest.approx(old.members, abs=1e-4)
 
 
-def test_without_validation_all_epochs_run(checkpoint, tmp_path):
+def test_without_validation_all_epochs_run(extractor, tmp_path):
     settings = RepairSettings(max_epochs=3)
-    result = repair_heads(checkpoint, tmp_path / "blind", train=labelled(0, 8), settings=settings, device="cpu")
+    result = repair_heads(extractor, tmp_path / "blind", train=labelled(0, 8), settings=settings)
 
     assert {(head.num_epochs, head.best_epoch, head.validation_loss) for head in result.heads} == {(3, 3, None)}
 
 
-def test_what_cannot_be_repaired_is_refused(checkpoint, tmp_path):
+def test_what_cannot_be_repaired_is_refused(extractor, checkpoint, tmp_path):
     def run(train, out=tmp_path / "out", validation=(), **options):
         settings = RepairSettings(**options)
-        repair_heads(checkpoint, out, train=train, validation=validation, settings=settings, device="cpu")
+        repair_heads(extractor, out, train=train, validation=validation, settings=settings)
 
     with pytest.raises(ConfigError, match="writes a new checkpoint"):
         run(labelled(0, 8), out=checkpoint)
@@ -359,10 +394,11 @@ def shortcut_checkpoint(tiny, train_all, tmp_path_factory):
 @pytest.fixture(scope="module")
 def repair_planted(shortcut_checkpoint, tmp_path_factory):
     """Before and after on test pools; the heads learn from problems that no adapter has seen."""
+    extractor = FeatureExtractor.load(shortcut_checkpoint, device="cpu")
 
     def run(test, *, probes=False, **changes):
         return repair(
-            shortcut_checkpoint,
+            extractor,
             tmp_path_factory.mktemp("planted-repair") / "scorer",
             RepairData(
                 train=repair_texts(*planted(3000, 160)),
@@ -378,7 +414,6 @@ def repair_planted(shortcut_checkpoint, tmp_path_factory):
                 max_ablation_problems=2,
                 max_probe_texts=400 if probes else 0,
             ),
-            device="cpu",
         )
 
     return run

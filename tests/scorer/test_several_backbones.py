@@ -8,7 +8,7 @@ import torch
 
 from raydebm.config import AdapterConfig
 from raydebm.confounding.balance import RepairText
-from raydebm.confounding.features import FeatureExtractor, KeptFeatures
+from raydebm.confounding.features import FeatureExtractor
 from raydebm.confounding.refit import RepairSettings, repair_heads
 from raydebm.errors import CheckpointError
 from raydebm.run.ensemble_file import backbone_names, read_ensemble_file
@@ -208,30 +208,32 @@ def test_members_that_name_one_backbone_have_its_one_set_of_weights(members, tmp
     file.write_text(before)
 
 
-def test_features_through_the_heads_are_the_energies(checkpoint, scorer):
-    extractor = FeatureExtractor.load(checkpoint, device="cpu", dtype="float32")
-    energies = {}
+@pytest.fixture(scope="module")
+def extractor(checkpoint):
+    return FeatureExtractor.load(checkpoint, device="cpu", dtype="float32")
+
+
+def test_features_through_the_heads_are_the_energies(extractor, scorer):
     with torch.no_grad():
-        for adapter, features in zip(extractor.adapters, extractor.stream(TEXTS), strict=True):
-            head = head_of(adapter, hidden_size=features.states.shape[1])
-            energies[features.adapter] = head(features.states).tolist()
+        energies = [
+            head_of(adapter, hidden_size=states.shape[1])(states).tolist()
+            for adapter, states in zip(extractor.adapters, extractor.states(TEXTS), strict=True)
+        ]
 
-    assert tuple(energies) == ORDER
-    for place, name in enumerate(ORDER):
-        assert energies[name] == pytest.approx([text.members[place] for text in scorer.score(TEXTS)], abs=1e-5)
+    for place in range(len(ORDER)):
+        assert energies[place] == pytest.approx([text.members[place] for text in scorer.score(TEXTS)], abs=1e-5)
 
 
-def test_kept_features_give_the_energies_and_stand_side_by_side(checkpoint, scorer):
-    features = KeptFeatures(FeatureExtractor.load(checkpoint, device="cpu", dtype="float32"))
-
-    for energies, expected in zip(features.scorer(checkpoint).score(TEXTS), scorer.score(TEXTS), strict=True):
+def test_kept_features_give_the_energies_and_stand_side_by_side(extractor, checkpoint, scorer):
+    for energies, expected in zip(extractor.scorer(checkpoint).score(TEXTS), scorer.score(TEXTS), strict=True):
         assert energies.members == pytest.approx(expected.members, abs=1e-5)
-    assert features.joined(TEXTS).shape == (3, 3 * 32 + 128)
+    assert extractor.joined(TEXTS).shape == (3, 3 * 32 + 128)
 
 
-def test_every_head_can_be_refitted(checkpoint, tmp_path):
+def test_every_head_can_be_refitted(extractor, checkpoint, tmp_path):
     texts = [
         RepairText(
+            candidate_id="",
             problem_id=f"p{number}",
             prompt=f"w{number}",
             text=f"w{number} {'right' if correct else 'wrong'}",
@@ -242,9 +244,7 @@ def test_every_head_can_be_refitted(checkpoint, tmp_path):
         for generator in ("g", "h")
         for correct in (True, False)
     ]
-    result = repair_heads(
-        checkpoint, tmp_path / "repaired", train=texts, settings=RepairSettings(max_epochs=2), device="cpu"
-    )
+    result = repair_heads(extractor, tmp_path / "repaired", train=texts, settings=RepairSettings(max_epochs=2))
 
     assert [head.adapter for head in result.heads] == list(ORDER)
     assert result.record.backbones == read_ensemble(checkpoint)[0].backbones

@@ -136,23 +136,43 @@ def lead_probabilities(standing: Standing, *, remaining: int, alphas: tuple[floa
     alpha = np.array(alphas)
     circle = _circle(remaining)
     mass = standing.total + alpha
-    tilt = remaining / (remaining + mass) * 10 ** (-ALIASING_DIGITS / circle.length)
+    tilt = _tilt(standing.total, remaining, alphas)
     counts = np.arange(remaining + 1)
     final_scores = standing.rates[0] * (standing.votes[0] + counts) * (1 - _ROUNDING)
-    spectrum = circle.spectrum(_negative_binomial(standing.unanswered, tilt, remaining))[:, -1:]
+
+    def repeated(votes: float) -> Floats:
+        return _repetitions(votes, standing.total, remaining, alphas)
+
+    spectrum = np.ones((1, 1, 1), dtype=np.complex128)
+    if standing.unanswered:
+        spectrum = circle.spectrum(repeated(standing.unanswered))[:, -1:]
     rivals = Counter(zip(standing.votes[1:], standing.rates[1:], strict=True))
     for (votes, rate), number in rivals.items():
         allowed = np.searchsorted(rate * (votes + counts), final_scores)
-        spectrum = spectrum * circle.spectrum(_negative_binomial(votes, tilt, remaining))[:, allowed] ** number
+        spectrum = spectrum * circle.spectrum(repeated(votes))[:, allowed] ** number
     new_terms = alpha[:, None] * np.divide(
         tilt[:, None] ** counts, counts, where=counts > 0, out=np.zeros((len(alpha), remaining + 1))
     )
     allowed = np.searchsorted(standing.new_rate * counts, final_scores)
     new_answers = np.exp(circle.spectrum(new_terms)[:, allowed] + (alpha * np.log1p(-tilt))[:, None, None])
     others = np.einsum("aif,if->ai", spectrum * new_answers, circle.inverse).real
-    joint = (_negative_binomial(standing.votes[0], tilt, remaining) * others).sum(axis=1)
+    joint = (repeated(standing.votes[0]) * others).sum(axis=1)
     whole = _negative_binomial(mass, tilt, remaining)[:, remaining]
     return tuple(np.clip(joint / whole, 0.0, 1.0).tolist())
+
+
+def _tilt(total: float, remaining: int, alphas: tuple[float, ...]) -> Floats:
+    """(A,): the q of the generating functions, which keeps the aliasing small."""
+    mass = total + np.array(alphas)
+    q: Floats = remaining / (remaining + mass) * 10 ** (-ALIASING_DIGITS / _circle(remaining).length)
+    return q
+
+
+@lru_cache(maxsize=1024)
+def _repetitions(votes: float, total: float, remaining: int, alphas: tuple[float, ...]) -> Floats:
+    """(A, remaining + 1): how often an answer with these votes is repeated, Poissonised. Cached, because few numbers of
+    votes occur among many standings; not to be changed."""
+    return _negative_binomial(votes, _tilt(total, remaining, alphas), remaining)
 
 
 def _cannot_be_overtaken(standing: Standing, remaining: int) -> bool:

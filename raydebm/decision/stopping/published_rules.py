@@ -14,8 +14,10 @@ None of them looks at a posterior: they count votes.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import betainc, gammainc, gammaincinv
 
 from raydebm.decision.stopping.state import ROUNDING, AnswerPosterior, SamplingState, StopDecision, StopReason
@@ -79,10 +81,16 @@ def dirichlet_probability(votes: Sequence[float]) -> float:
     ``BetaRule``."""
     if not votes:
         return 0.0
-    rivals = np.array(votes[1:] or [0.0], dtype=np.float64) + 1
-    quantiles = gammaincinv(votes[0] + 1, (_NODES + 1) / 2)
-    below = gammainc(rivals[:, None], quantiles[None, :]).prod(axis=0)
+    below = np.stack([_below(rival, votes[0]) for rival in votes[1:] or [0.0]]).prod(axis=0)
     return float(below @ _WEIGHTS / 2)
+
+
+@lru_cache(maxsize=4096)
+def _below(rival: float, leader: float) -> NDArray[np.float64]:
+    """P(G_rival < G_leader) at each node of the integral over G_leader. Cached, because few numbers of votes occur; not
+    to be changed."""
+    chances: NDArray[np.float64] = gammainc(rival + 1, gammaincinv(leader + 1, (_NODES + 1) / 2))
+    return chances
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ Definitions (n problems with a label and a signal, sorted from the most certain;
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -191,8 +192,9 @@ def _lost_up_to(limit: Floats, weight: Floats, errors: Floats, reached: Floats, 
     return np.where(cut < weight.shape[1], wrong + of_cut, lost[:, -1])
 
 
+@lru_cache(maxsize=4)
 def _harmonic(largest: int) -> Floats:
-    """H(0), H(1), ..., H(largest)."""
+    """H(0), H(1), ..., H(largest), not to be changed. Cached: resamples have as many problems as the original."""
     return np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, largest + 1))])
 
 

@@ -113,19 +113,29 @@ def columns_of(pools: Sequence[EvaluatedPool], *, is_greedy: bool) -> CandidateC
     """
     num_members = _num_members(pools)
     parts = [pool.greedy if is_greedy else pool.candidates for pool in pools]
-    orders = [sorted(range(len(part)), key=lambda row: part[row].candidate.candidate_id) for part in parts]
+    ids = [[scored.candidate.candidate_id for scored in part] for part in parts]
+    orders = [sorted(range(len(own)), key=own.__getitem__) for own in ids]
     items = [part[row] for part, order in zip(parts, orders, strict=True) for row in order]
     rows = [np.array(order, dtype=np.intp) for order in orders]
     starts = [len(pool.candidates) if is_greedy else 0 for pool in pools]
+    before = np.cumsum([0, *(len(pool.correct) for pool in pools)])[:-1]
+    places = np.concatenate(
+        [np.zeros(0, dtype=np.intp), *(r + s + b for r, s, b in zip(rows, starts, before, strict=True))]
+    )
 
     def joined(values: Iterable[Floats]) -> Floats:
-        return np.concatenate([np.zeros(0), *(v[r + s] for v, r, s in zip(values, rows, starts, strict=True))])
+        """One array per pool, of its candidates and then of its greedy samples."""
+        of_pools: Floats = np.concatenate([np.zeros(0), *values])
+        return of_pools.take(places)
 
     def by_name(maps: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
         names = dict.fromkeys(name for values in maps for name in values)
-        empty = [np.full(len(pool.correct), math.nan) for pool in pools]
         return {
-            name: joined(values.get(name, none) for none, values in zip(empty, maps, strict=True)) for name in names
+            name: joined(
+                values[name] if name in values else np.full(len(pool.correct), math.nan)
+                for pool, values in zip(pools, maps, strict=True)
+            )
+            for name in names
         }
 
     generators = sorted({scored_candidate.candidate.generator for scored_candidate in items})

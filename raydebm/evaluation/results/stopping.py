@@ -80,7 +80,8 @@ class Trajectories:
 
     pools: tuple[RecordedAnswers, ...]
     num_replays: int
-    states: tuple[_State, ...]
+    states: tuple[SamplingState, ...]
+    """Made once for all rules; answers are named by their rank."""
     state_index: Ints
     """(T, S)"""
     value: Floats
@@ -144,7 +145,7 @@ def _joined(
     return Trajectories(
         pools=tuple(pools),
         num_replays=num_replays,
-        states=tuple(numbers),
+        states=tuple(_sampling_state(state) for state in numbers),
         state_index=column(0),
         value=column(1),
         tokens=column(2),
@@ -282,7 +283,7 @@ def lead_probabilities(played: Trajectories, rule: StoppingRule, *, posterior: P
 
 def replay_threshold(played: Trajectories, leads: Floats, threshold: float) -> ReplayedStopping:
     """Stop where the lead probability of a state is at least this: a sweep over thresholds judges each state once."""
-    spent = np.array([state[1] >= state[0] for state in played.states])
+    spent = np.array([state.remaining == 0 for state in played.states])
     accepted = np.nan_to_num(leads, nan=-1.0) >= threshold
     codes = np.where(spent, _code(StopReason.BUDGET), np.where(accepted, _code(StopReason.ACCEPT), -1))
     return _outcome(played, codes)
@@ -321,9 +322,9 @@ def _outcome(played: Trajectories, code_of_state: Ints) -> ReplayedStopping:
     )
 
 
-def _judge(state: _State, rule: StoppingRule, posterior: PosteriorOf | None) -> StopDecision:
+def _sampling_state(state: _State) -> SamplingState:
     budget, drawn, unanswered, unanimous, ranked = state
-    view = SamplingState(
+    return SamplingState(
         max_samples=budget,
         votes={str(rank): float(count) for rank, count in enumerate(ranked)},
         num_samples=drawn,
@@ -331,8 +332,11 @@ def _judge(state: _State, rule: StoppingRule, posterior: PosteriorOf | None) -> 
         last_wave=("0",) if unanimous else ("0", None),
         tokens=drawn,
     )
-    known = None if posterior is None else posterior(view)
-    return SamplingPlan(rule=rule, waves=(1,), max_samples=budget).decide(view, known)
+
+
+def _judge(state: SamplingState, rule: StoppingRule, posterior: PosteriorOf | None) -> StopDecision:
+    known = None if posterior is None else posterior(state)
+    return SamplingPlan(rule=rule, waves=(1,), max_samples=state.max_samples).decide(state, known)
 
 
 def joined(parts: Sequence[ReplayedStopping]) -> ReplayedStopping:

@@ -160,8 +160,8 @@ class Bootstrap:
         n = int(known.sum())
         if n == 0:
             return NOTHING
-        value = weighted_auroc(scores[known], positives[known], np.ones((1, n)))[0]
-        return self.interval(float(value), weighted_auroc(scores[known], positives[known], self.counts[:, known]), n)
+        value = weighted_auroc(scores, positives, np.ones((1, len(scores))))[0]
+        return self.interval(float(value), weighted_auroc(scores, positives, self.counts), n)
 
 
 def mean_of_known(values: Floats) -> Floats:
@@ -213,15 +213,15 @@ def weighted_auroc(scores: Floats, positives: Floats, weights: Weights) -> Float
     """AUROC of each weighting of the same n items.
 
     Args:
-        scores: shape (n,); higher should mean positive.
-        positives: shape (n,); 1 or 0.
+        scores: shape (n,); higher should mean positive. NaN leaves the item out.
+        positives: shape (n,); 1 or 0. NaN likewise.
         weights: shape (B, n), >= 0.
 
     Returns:
         Shape (B,); NaN where one class has no weight.
     """
     # Both classes by score: what is gathered then lies close together.
-    classes = (np.flatnonzero(positives == label) for label in (1, 0))
+    classes = (np.flatnonzero((positives == label) & ~np.isnan(scores)) for label in (1, 0))
     good, bad = (rows[np.argsort(scores[rows], kind="stable")] for rows in classes)
     below, up_to = (np.searchsorted(scores[bad], scores[good], side=side) for side in ("left", "right"))
     has_ties = bool((below != up_to).any())

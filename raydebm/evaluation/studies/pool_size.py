@@ -5,6 +5,7 @@ it is the mean over seeded random subsets. A pool that has fewer than n candidat
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -173,7 +174,7 @@ def of_votes(stack: Stack, weights: Floats | None, size: int, *, seed: int) -> t
         plain[rows], weighted[rows] = _votes(stack, rows, drawn, weights, worth)
 
     def of_subsets(rows: Ints) -> tuple[Floats, Floats]:
-        drawn = np.stack([_drawn(stack.problems[row].problem_id, int(sizes[row]), size, seed) for row in rows])
+        drawn = _drawn([stack.problems[row].problem_id for row in rows], sizes[rows], size, seed)
         return _votes(stack, rows, drawn, weights, worth)
 
     parts = _parts(np.flatnonzero(stack.labelled & (sizes > size)))
@@ -186,10 +187,20 @@ def _parts(rows: Ints) -> list[Ints]:
     return [rows[start : start + POOLS_AT_ONCE] for start in range(0, len(rows), POOLS_AT_ONCE)]
 
 
-def _drawn(problem_id: str, total: int, size: int, seed: int) -> Ints:
-    """(NUM_DRAWS, size): columns of random subsets, which depend on the problem alone."""
-    generator = np.random.default_rng(seed_for(seed, problem_id, size))
-    return np.argpartition(generator.random((NUM_DRAWS, total)), size, axis=1)[:, :size]
+def _drawn(problem_ids: Sequence[str], totals: Ints, size: int, seed: int) -> Ints:
+    """(p, NUM_DRAWS, size): columns of random subsets of pools, drawn by seeds of their problems.
+
+    Args:
+        totals: (p,), candidates of each pool, more than ``size``.
+    """
+    drawn = np.empty((len(totals), NUM_DRAWS, size), dtype=np.intp)
+    for total in np.unique(totals).tolist():
+        rows = np.flatnonzero(totals == total)
+        keys = np.empty((len(rows), NUM_DRAWS, total))
+        for own, row in zip(keys, rows.tolist(), strict=True):
+            np.random.default_rng(seed_for(seed, problem_ids[row], size)).random(out=own)
+        drawn[rows] = keys.argpartition(size, axis=2)[:, :, :size]
+    return drawn
 
 
 def _worth_of_answers(stack: Stack) -> Floats:
@@ -203,38 +214,39 @@ def _worth_of_answers(stack: Stack) -> Floats:
 
 def _votes(stack: Stack, rows: Ints, drawn: Ints, weights: Floats | None, worth: Floats) -> tuple[Floats, Floats]:
     """(p,) each: what the plain and the weighted vote of some pools are worth, over D draws of S columns, (p, D, S)."""
+    places = (np.arange(len(rows)) * stack.answer.shape[1])[:, None, None] + drawn
 
     def at(values: NDArray[Any]) -> NDArray[Any]:
-        return values[rows[:, None, None], drawn].reshape(-1, drawn.shape[2])
+        at_places: NDArray[Any] = values[rows].reshape(-1).take(places)  # one index is faster than two
+        return at_places
 
-    answers, known = at(stack.answer), (~np.isnan(at(stack.correct))).any(axis=1)
-    worth_of_draws = np.repeat(worth[rows], drawn.shape[1], axis=0)
-    shape = drawn.shape[:2]
-    plain = _vote(answers, np.ones(answers.shape), worth_of_draws, known).reshape(shape)
+    answers, known, worth = at(stack.answer), (~np.isnan(at(stack.correct))).any(axis=2), worth[rows]
+    plain = _mean_of_draws(_vote(answers, np.ones(answers.shape), worth, known))
     if weights is None:
-        return _mean_of_draws(plain), np.full(len(rows), math.nan)
-    return _mean_of_draws(plain), _mean_of_draws(_vote(answers, at(weights), worth_of_draws, known).reshape(shape))
+        return plain, np.full(len(rows), math.nan)
+    return plain, _mean_of_draws(_vote(answers, at(weights), worth, known))
 
 
 def _vote(answers: Ints, weights: Floats, worth: Floats, known: Bools) -> Floats:
-    """(D,): mean worth of the winners of each draw of S candidates; a draw without a vote answers nothing (0).
+    """(p, D): mean worth of the winners of each draw of S candidates; a draw without a vote answers nothing (0).
 
     Args:
-        answers: (D, S); -1 without one.
-        weights: (D, S).
-        worth: (D, C), of each answer.
-        known: (D,), draws that have a label; without one it is not known that nothing was right.
+        answers: (p, D, S); -1 without one.
+        weights: (p, D, S).
+        worth: (p, C), of each answer.
+        known: (p, D), draws that have a label; without one it is not known that nothing was right.
     """
-    totals = np.zeros(worth.shape)
-    by_answer = sum_by_answer(answers, weights)
-    totals[:, : by_answer.shape[1]] = by_answer
-    top = totals.max(axis=1, keepdims=True)
+    num_pools, num_draws, size = answers.shape
+    by_answer = sum_by_answer(answers.reshape(-1, size), weights.reshape(-1, size))
+    totals = np.zeros((num_pools, num_draws, worth.shape[1]))
+    totals[:, :, : by_answer.shape[1]] = by_answer.reshape(num_pools, num_draws, -1)
+    top = totals.max(axis=2, keepdims=True)
     winners = (totals >= top * (1 - 1e-12)) & (top > 0)
-    valued = winners & ~np.isnan(worth)
-    number = valued.sum(axis=1)
-    sums = np.where(valued, worth, 0.0).sum(axis=1)
-    values = np.divide(sums, number, where=number > 0, out=np.full(len(sums), math.nan))
-    return np.where(known, np.where(winners.any(axis=1), values, 0.0), math.nan)
+    valued = winners & ~np.isnan(worth)[:, None]
+    number = valued.sum(axis=2)
+    sums = np.where(valued, worth[:, None], 0.0).sum(axis=2)
+    values = np.divide(sums, number, where=number > 0, out=np.full(sums.shape, math.nan))
+    return np.where(known, np.where(winners.any(axis=2), values, 0.0), math.nan)
 
 
 def _mean_of_draws(values: Floats) -> Floats:

@@ -8,11 +8,17 @@ from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, Facts, StageContex
 from raydebm.records import Candidate
 from raydebm.run.ensemble_file import holds_ensemble
 from raydebm.run.stored_table import Many, StoredTable
+from raydebm.run.tables import KnownEnergies
 
 
-def make_energies(context: StageContext) -> Facts:
-    """All validation and test candidates, and the training candidates that are learned from out of bag."""
-    return score_candidates(context, pool_candidates(context), "energies", members=adapters_out_of_bag(context))
+def make_energies(context: StageContext, known: KnownEnergies | None = None) -> Facts:
+    """All validation and test candidates, and the training candidates that are learned from out of bag.
+
+    Args:
+        known: energies of candidates that are not scored again.
+    """
+    members = adapters_out_of_bag(context)
+    return score_candidates(context, pool_candidates(context), "energies", members=members, known=known)
 
 
 def adapters_out_of_bag(context: StageContext) -> dict[str, tuple[bool, ...]]:
@@ -44,11 +50,13 @@ def score_candidates(
     stage: str,
     *,
     members: Mapping[str, Sequence[bool]] | None = None,
+    known: KnownEnergies | None = None,
 ) -> Facts:
     """Score candidates with the run's ensemble; the table goes to ``stage``.
 
     Args:
         members: which adapters score the candidates of a problem, by problem id; a problem that is not named has all.
+        known: energies of candidates that are not scored again.
     """
     from raydebm.distributed.score import ScoringInput, score
 
@@ -56,7 +64,7 @@ def score_candidates(
     if not holds_ensemble(checkpoint):
         raise CheckpointError(f"{checkpoint} holds no ensemble; run `raydebm train` first")
     return score(
-        ScoringInput(problems=context.problems(), candidates=candidates, members=members or {}),
+        ScoringInput(problems=context.problems(), candidates=candidates, members=members or {}, known=known),
         checkpoint=checkpoint,
         recipe=context.recipe,
         run=context.run,

@@ -11,9 +11,11 @@ from raydebm.confounding.style_swaps import swap_keys
 from raydebm.errors import ConfigError
 from raydebm.pipeline.context import TRAIN, VALIDATION, StageContext
 from raydebm.pipeline.runner import Pipeline
+from raydebm.pipeline.stages.energies import make_energies
 from raydebm.pipeline.studies.changed_scorer import run_of_scorer
 from raydebm.pipeline.studies.confounding import settings_of, swap_inputs, written
 from raydebm.run.directory import RunDir
+from raydebm.run.fingerprints import new_manifest
 from raydebm.run.stages import REPAIRED
 
 if TYPE_CHECKING:
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
 def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairReport, str]:
     """Refit the heads on group-balanced data (DFR); writes ``<run>/repair/scorer`` and a before/after report.
 
-    ``<run>/repair`` is a run directory then, whose later stages have still to be made.
+    ``<run>/repair`` is a run directory then, with the energies of the repaired scorer. Those of texts whose features
+    the repair has read are made of these. The later stages have still to be made.
 
     Args:
         equalise: see ``confounding.refit.RepairSettings``; 0 is the paper's way.
@@ -42,9 +45,12 @@ def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairRepo
     texts = {split: _texts(pipeline, split) for split in (TRAIN, VALIDATION)}
     # First, so that a repair that dies leaves no folder that looks like a run with a scorer still to be trained.
     RunDir(pipeline.run.uri("repair")).write_json(_repair_marker(pipeline), REPAIRED.marker)
-    report = repaired_heads(pipeline.run, texts, settings_of(pipeline), swap, equalise=equalise)
-    run_of_scorer(pipeline, pipeline.recipe.model_copy(update={"run_dir": pipeline.run.uri("repair")}))
-    return report, written(report, pipeline, "repair")
+    report, known = repaired_heads(pipeline.run, texts, settings_of(pipeline), swap, equalise=equalise)
+    repaired = run_of_scorer(pipeline, pipeline.recipe.model_copy(update={"run_dir": pipeline.run.uri("repair")}))
+    address = written(report, pipeline, "repair")
+    facts = make_energies(repaired, known)
+    repaired.run.finish("energies", new_manifest("energies", repaired.recipe, repaired.run, facts=facts))
+    return report, address
 
 
 def _texts(context: StageContext, split: str) -> list["RepairText"]:

@@ -183,6 +183,26 @@ def repaired(finished):
     return pipeline
 
 
+def test_the_energies_of_a_repaired_run_are_those_of_its_scorer(repaired):
+    """Most are made of the features that the repair has read, and fewer than half of the texts are read again."""
+    from raydebm.scorer.ensemble import EnsembleScorer
+
+    run = RunDir(repaired.run.uri("repair"))
+    prompts = {row.problem.problem_id: row.problem.prompt for row in run.problems()}
+    candidates = {candidate.candidate_id: candidate for candidate in run.candidates()}
+    rows = [row for row in run.energies() if row.members is not None and None not in row.members]
+    facts = run.facts("energies")
+
+    chosen = [candidates[row.candidate_id] for row in rows]
+    scorer = EnsembleScorer.load(run.uri("scorer"), device="cpu", dtype=facts["dtype"])
+    expected = scorer.score([(prompts[candidate.problem_id], candidate.text) for candidate in chosen])
+
+    for row, one in zip(rows, expected, strict=True):
+        assert row.members == pytest.approx(one.members, rel=1e-5, abs=1e-5)
+        assert (row.num_tokens, row.num_truncated) == (one.num_tokens, one.num_truncated)
+    assert facts["texts"] < len(rows) / 2
+
+
 def test_the_repaired_scorer_is_a_run_that_can_be_evaluated(repaired):
     pipeline = repaired
     run = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"run_dir": pipeline.run.uri("repair")}))

@@ -75,8 +75,8 @@ def test_features_through_the_heads_are_the_energies(checkpoint):
     energies = torch.tensor([text.members for text in EnsembleScorer.load(checkpoint, device="cpu").score(TEXTS)])
     with torch.no_grad():
         columns = [
-            head_of(adapter, hidden_size=32)(features.states)
-            for adapter, features in zip(extractor.adapters, extractor.stream(TEXTS), strict=True)
+            head_of(adapter, hidden_size=32)(states)
+            for adapter, states in zip(extractor.adapters, extractor.states(TEXTS), strict=True)
         ]
     torch.testing.assert_close(torch.stack(columns, dim=1), energies, atol=1e-5, rtol=0)
 
