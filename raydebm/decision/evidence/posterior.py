@@ -41,9 +41,16 @@ Bools = NDArray[np.bool_]
 Competition = Literal["exclusive", "independent"]
 Outcome = Literal["correct", "violation"]
 
-PRIOR: Mapping[str, float] = {"votes": 1.0, "authors": 0.5, "skill": 0.5, "energy": 0.25, "none": -1.0}
+PRIOR: Mapping[str, float] = {
+    "votes": 1.0,
+    "authors": 0.5,
+    "skill": 0.5,
+    "energy": 0.25,
+    "penalty": 1.0,
+    "none": -1.0,
+}
 """Weights before any label was seen: votes as they are counted, authors at half of their log-odds because authors are
-not independent, energies a little. Absent terms have weight 0."""
+not independent, energies a little, E_constraint as the paper's lambda of 1 has it. Absent terms have weight 0."""
 LOWEST = 1e-6
 """Estimated probabilities are at least 1e-6, and so is what is left for the others; 0 and 1 are kept for what is
 proven."""

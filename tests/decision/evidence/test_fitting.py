@@ -361,4 +361,4 @@ def test_a_posterior_with_scores_decides_without_them():
     probabilities = [
         [belief.probability for belief in fit.beliefs(pools[0].candidates).beliefs] for fit in (posterior, without)
     ]
-    assert probabilities[0] == probabilities[1]
+    assert probabilities[0] == pytest.approx(probabilities[1])
