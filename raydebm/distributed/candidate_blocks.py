@@ -44,11 +44,11 @@ from raydebm.run.tables import CANDIDATES
 
 WINDOW_REQUESTS = 4096
 """Requests that are arranged into blocks together; so many are in the driver's memory."""
-
-_HTTP_BLOCK_ROWS = 64
-_HTTP_TASK_ROWS = 256
+HTTP_TASK_ROWS = 256
 """Requests per process up to which they are one task's: they return together, so that they should all be under way at
 once. A new actor for them takes longer to start than many endpoints to answer."""
+
+_HTTP_BLOCK_ROWS = 64
 _HTTP_CPUS = 0.25
 _REQUESTS = with_position(
     pa.schema(
@@ -324,7 +324,7 @@ def _http_answers(spool: Spool, setup: Setup, generation: GenerationConfig) -> B
     are in its hands as may be in flight.
     """
     num_processes = generation.num_processes
-    if spool.num_rows <= num_processes * min(_HTTP_TASK_ROWS, generation.num_in_flight):
+    if spool.num_rows <= num_processes * min(HTTP_TASK_ROWS, generation.num_in_flight):
         addresses = spool.addresses
         shares = (
             pa.concat_tables(addresses[first::num_processes]) for first in range(min(num_processes, len(addresses)))

@@ -47,7 +47,8 @@ def map_in_tasks(
 
     A table is taken when a task can begin, so that no more are held than tasks run at once. The worker is built for
     each table, so tables should be worth that. A task whose process is lost runs again. Tasks that still run when the
-    caller stops, or when one has failed, are cancelled.
+    caller stops, or when one has failed, are cancelled: a coroutine when its event loop next wakes up.
+    Where this process was started to ignore SIGINT, which Ray cancels with, they go on to their end.
 
     Raises:
         RaydebmError: what a worker raised.
