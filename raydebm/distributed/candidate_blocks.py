@@ -333,12 +333,7 @@ def _http_answers(spool: Spool, setup: Setup, generation: GenerationConfig) -> B
         return
     overlap = max(4, 2 * -(-generation.num_in_flight // _HTTP_BLOCK_ROWS))
     yield from _in_actors(
-        spool,
-        setup,
-        num_actors=num_processes,
-        max_concurrency=overlap,
-        num_cpus=_HTTP_CPUS,
-        num_gpus=0.0,
+        spool, setup, num_actors=num_processes, max_concurrency=overlap, num_cpus=_HTTP_CPUS, num_gpus=0.0
     )
 
 
