@@ -1,10 +1,12 @@
 """How fast candidates can be asked for: our generator against raw asyncio, both transports, and Ray Data on top.
 
 A mock endpoint in a process of its own answers after a fixed latency; at 0.5 s and 256 in flight no client can pass
-512 requests per second. Rates are taken between the 256th and the last answer, so start-up does not count.
+512 requests per second. Rates are taken between the 256th and the last answer, so start-up does not count. Small calls
+of the stage, as late waves and later passes make them, are the other way round: all of their time counts.
 
     python benchmarks/bench_generation.py                    # 4,000 requests per client
     python benchmarks/bench_generation.py --no-ray --num-requests 1000
+    python benchmarks/bench_generation.py --only-small
 """
 
 import argparse
@@ -12,6 +14,7 @@ import asyncio
 import itertools
 import logging
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from process_cpu import cpu_seconds
 
 from raydebm.config import OpenAIGenerator, Recipe, TaskConfig
 from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator, Secret
@@ -30,6 +34,8 @@ from raydebm.records import GenerationRequest, Sampling
 from raydebm.run.directory import RunDir
 
 IN_FLIGHT = 256
+SMALL, NUM_SMALL = 64, 5
+"""Requests of a small call of the stage, and number of such calls."""
 SERVER = Path(__file__).resolve().parent.parent / "tests" / "helpers" / "misbehaving_server.py"
 _RUNS = itertools.count()
 
@@ -126,6 +132,25 @@ def through_ray_data(url: str, requests: list[GenerationRequest]) -> Clock:
     return clock
 
 
+def report_small_calls(url: str) -> None:
+    """Calls one after the other, alternately in tasks, as they are made, and in new actors of Ray Data."""
+    from raydebm.distributed import candidate_blocks
+
+    task_rows = {"tasks": candidate_blocks.HTTP_TASK_ROWS, "new actors": 0}
+    seconds: dict[str, list[float]] = {name: [] for name in task_rows}
+    cpu_s: dict[str, list[float]] = {name: [] for name in task_rows}
+    for name in list(task_rows) * NUM_SMALL:
+        candidate_blocks.HTTP_TASK_ROWS = task_rows[name]
+        started, cpu = time.monotonic(), cpu_seconds()
+        through_ray_data(url, make_requests(SMALL))
+        seconds[name].append(time.monotonic() - started)
+        cpu_s[name].append(cpu_seconds() - cpu)
+    for name, taken in seconds.items():
+        middle, cpu = statistics.median(taken), statistics.median(cpu_s[name])
+        each = ", ".join(f"{one:.1f}" for one in taken)
+        print(f"{SMALL} requests in {name}: median {middle:.1f} s, {cpu:.1f} s CPU of all processes; each {each} s")
+
+
 def report(name: str, clock: Clock, raw_rate: float) -> None:
     rate = clock.rate()
     print(f"{name:34} {rate:8.0f}/s {100 * rate / raw_rate:6.1f} % {clock.cpu_s_per_1000():8.2f} s CPU per 1,000")
@@ -136,8 +161,13 @@ def main() -> None:
     parser.add_argument("--num-requests", type=int, default=4000)
     parser.add_argument("--latency-s", type=float, default=0.5)
     parser.add_argument("--no-ray", action="store_true")
+    parser.add_argument("--only-small", action="store_true", help="only small calls of the stage")
     options = parser.parse_args()
     with mock_endpoint(options.latency_s) as url:
+        if options.only_small:
+            with started_ray():
+                report_small_calls(url)
+            return
         raw = asyncio.run(raw_asyncio(url, make_requests(options.num_requests)))
         raw_rate = raw.rate()
         report("raw asyncio + aiohttp", raw, raw_rate)
@@ -145,15 +175,20 @@ def main() -> None:
             clock = asyncio.run(generator_with(transport)(url, make_requests(options.num_requests)))
             report(f"our generator, {name}", clock, raw_rate)
         if not options.no_ray:
-            os.environ.update(RAY_AUTH_MODE="disabled", RAY_USAGE_STATS_ENABLED="0", RAY_DATA_DISABLE_PROGRESS_BARS="1")
-            import ray
+            with started_ray():
+                through_ray_data(url, make_requests(IN_FLIGHT + 64))  # starts Ray Data's helpers
+                report("Ray Data stage", through_ray_data(url, make_requests(options.num_requests)), raw_rate)
+                report_small_calls(url)
 
-            ray.init(
-                address="local", num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
-            )
-            through_ray_data(url, make_requests(IN_FLIGHT + 64))  # starts Ray Data's helpers
-            report("Ray Data stage", through_ray_data(url, make_requests(options.num_requests)), raw_rate)
-            ray.shutdown()
+
+@contextmanager
+def started_ray() -> Iterator[None]:
+    os.environ.update(RAY_AUTH_MODE="disabled", RAY_USAGE_STATS_ENABLED="0", RAY_DATA_DISABLE_PROGRESS_BARS="1")
+    import ray
+
+    ray.init(address="local", num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    yield
+    ray.shutdown()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Requests through Ray Data: blocks of requests in, blocks of candidates out.
 
 Endpoints and local models run side by side, as one dataset each; batch APIs, which answer within a day, are asked from
-threads of the driver. One row per candidate; a failed request is a row with ``error``. Every answer is in the journal
+threads of the driver. Few requests, such as a late wave or a later pass has, go to tasks, which find a process that is
+there. One row per candidate; a failed request is a row with ``error``. Every answer is in the journal
 before it is in a block, so a killed run repeats nothing that was answered.
 Requests lie in spools of the run, and Ray Data carries their addresses: neither it nor the driver holds them.
 
@@ -43,8 +44,12 @@ from raydebm.run.tables import CANDIDATES
 
 WINDOW_REQUESTS = 4096
 """Requests that are arranged into blocks together; so many are in the driver's memory."""
+HTTP_TASK_ROWS = 256
+"""Requests per process up to which they are one task's: they return together, so that they should all be under way at
+once. A new actor for them takes longer to start than many endpoints to answer."""
 
 _HTTP_BLOCK_ROWS = 64
+_HTTP_CPUS = 0.25
 _REQUESTS = with_position(
     pa.schema(
         [
@@ -117,6 +122,12 @@ class GenerateBlocks:
     def close(self) -> None:
         self._journal.close()
 
+    async def aclose(self) -> None:
+        """Close the connections, on the event loop on which they were opened."""
+        for generator in self._generators.values():
+            if not isinstance(generator, RaydebmError):
+                await generator.aclose()
+
     def _generator(self, name: str) -> Generator | RaydebmError:
         """Built on first use, because semaphores and sessions belong to the running loop."""
         if self._slots is None:
@@ -144,6 +155,16 @@ class GenerateSlices(GenerateBlocks):
 
     async def __call__(self, block: pa.Table) -> pa.Table:
         return await super().__call__(pa.concat_tables(read_slices(block)))
+
+
+class GenerateShare(GenerateSlices):
+    """``GenerateSlices`` for a task, which ends and leaves its process to others."""
+
+    async def __call__(self, block: pa.Table) -> pa.Table:
+        try:
+            return await super().__call__(block)
+        finally:
+            await self.aclose()
 
 
 class RequestSpool:
@@ -297,16 +318,22 @@ def _batch_answers(config: OpenAIBatchGenerator, spool: Spool, setup: Setup, is_
 
 
 def _http_answers(spool: Spool, setup: Setup, generation: GenerationConfig) -> Blocks:
-    """An actor works on many blocks at once: with one at a time it would drain at every block's end. Twice as many rows
-    are in its hands as may be in flight."""
+    """Few requests go to tasks, a share of the slices each; many to actors.
+
+    An actor works on many blocks at once: with one at a time it would drain at every block's end. Twice as many rows
+    are in its hands as may be in flight.
+    """
+    num_processes = generation.num_processes
+    if spool.num_rows <= num_processes * min(HTTP_TASK_ROWS, generation.num_in_flight):
+        addresses = spool.addresses
+        shares = (
+            pa.concat_tables(addresses[first::num_processes]) for first in range(min(num_processes, len(addresses)))
+        )
+        yield from map_in_tasks(GenerateShare, {"setup": setup}, shares, num_cpus=_HTTP_CPUS, num_at_once=num_processes)
+        return
     overlap = max(4, 2 * -(-generation.num_in_flight // _HTTP_BLOCK_ROWS))
     yield from _in_actors(
-        spool,
-        setup,
-        num_actors=generation.num_processes,
-        max_concurrency=overlap,
-        num_cpus=0.25,
-        num_gpus=0.0,
+        spool, setup, num_actors=num_processes, max_concurrency=overlap, num_cpus=_HTTP_CPUS, num_gpus=0.0
     )
 
 

@@ -8,7 +8,6 @@ The driver reads candidates as tasks become free and holds a few tables of them,
 """
 
 import math
-import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -20,10 +19,9 @@ import pyarrow as pa
 import ray
 
 from raydebm.checker import DeadlineChecker
-from raydebm.config import RayConfig, Recipe, TaskConfig
-from raydebm.distributed.placement import WorkerShare, cluster_nodes, places, tasks_asked_for
+from raydebm.config import Recipe, TaskConfig
+from raydebm.distributed.placement import WorkerShare, workers_for
 from raydebm.distributed.pooled import in_tables, map_in_tasks
-from raydebm.distributed.session import is_own_cluster
 from raydebm.errors import PoolError
 from raydebm.records import Candidate, ConstraintReport, Gold, Problem, Verdict
 from raydebm.run.codec import Row
@@ -183,20 +181,11 @@ def _checked(
         return
     task = recipe.task
     defaults = task_of(task).defaults
-    num_workers = min(math.ceil(total / defaults.labels_per_worker), _most_at_once(recipe.ray))
+    num_workers = workers_for(total, per_worker=defaults.labels_per_worker, share=WORKER, config=recipe.ray)
     reference = ray.put((dict(problems), dict(golds)))
     setup = {"task": task, "deadline_s": defaults.label_deadline_s, "reference": [reference]}
     size = rows_per_task(total, per_worker=defaults.labels_per_worker, num_workers=num_workers)
     yield from map_in_tasks(CheckBatch, setup, _placed(tables(size)), num_cpus=WORKER.cpus, num_at_once=num_workers)
-
-
-def _most_at_once(config: RayConfig) -> int:
-    own = is_own_cluster()
-    if asked_for := tasks_asked_for(config, is_own_cluster=own):
-        return asked_for
-    most = places(WORKER, cluster_nodes())
-    # An own cluster may claim more logical CPUs than there are; checks compute, and some are timed.
-    return min(most, os.cpu_count() or 1) if own else most
 
 
 def rows_per_task(total: int, *, per_worker: int, num_workers: int) -> int:

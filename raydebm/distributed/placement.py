@@ -13,6 +13,7 @@ import ray
 
 from raydebm.config import RayConfig
 from raydebm.cpus import usable_cpus
+from raydebm.distributed.session import is_own_cluster
 from raydebm.errors import ResourceError
 
 DEFAULT_GPU_SHARE = 0.5
@@ -26,6 +27,8 @@ class WorkerShare:
 
     cpus: float
     gpus: float
+    threads: int = 1
+    """Threads that compute, of a worker without a GPU."""
 
     @property
     def resources(self) -> dict[str, float]:
@@ -44,7 +47,7 @@ def share_of(config: RayConfig, nodes: Sequence[Mapping[str, float]]) -> WorkerS
     gpus = config.gpus_per_adapter
     if gpus is None:
         gpus = DEFAULT_GPU_SHARE if any(node.get("GPU", 0) > 0 for node in nodes) else 0.0
-    return WorkerShare(cpus=config.cpus_per_adapter, gpus=gpus)
+    return WorkerShare(cpus=config.cpus_per_adapter, gpus=gpus, threads=config.threads_per_worker)
 
 
 def gpu_share(config: RayConfig) -> float:
@@ -73,9 +76,26 @@ def places(share: WorkerShare, nodes: Sequence[Mapping[str, float]]) -> int:
     return num_workers
 
 
-def at_once(
-    config: RayConfig, share: WorkerShare, nodes: Sequence[Mapping[str, float]], *, is_own_cluster: bool
-) -> int:
+def workers_for(num_rows: int, *, per_worker: int, share: WorkerShare, config: RayConfig) -> int:
+    """How many workers share so many rows: as many as there is room for, or as ``ray.max_workers`` asks for, and no
+    more than have something to do. Ray is initialised.
+
+    Actors hold their GPU to the end, so that ``ray.max_workers`` counts for workers without one alone.
+
+    Args:
+        num_rows: at least 1.
+        per_worker: rows that are worth a worker.
+
+    Raises:
+        ResourceError: none fits (see ``places``), and ``ray.max_workers`` does not ask for one.
+    """
+    own = is_own_cluster()
+    asked_for = tasks_asked_for(config, is_own_cluster=own) if share.gpus == 0 else None
+    most = asked_for or at_once(share, cluster_nodes(), is_own_cluster=own)
+    return min(math.ceil(num_rows / per_worker), most)
+
+
+def at_once(share: WorkerShare, nodes: Sequence[Mapping[str, float]], *, is_own_cluster: bool) -> int:
     """How many workers compute at once.
 
     On a machine of our own the logical CPUs are more than the cores, and a worker without a GPU fills as many cores as
@@ -86,7 +106,7 @@ def at_once(
     """
     most = places(share, nodes)
     if share.gpus == 0 and is_own_cluster:
-        return max(1, min(most, usable_cpus() // config.threads_per_worker))
+        return max(1, min(most, usable_cpus() // share.threads))
     return most
 
 

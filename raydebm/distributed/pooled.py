@@ -46,7 +46,9 @@ def map_in_tasks(
     """``make(**setup)(table)`` for each table, each in a task of its own; results as they come.
 
     A table is taken when a task can begin, so that no more are held than tasks run at once. The worker is built for
-    each table, so tables should be worth that. A task whose process is lost runs again.
+    each table, so tables should be worth that. A task whose process is lost runs again. Tasks that still run when the
+    caller stops, or when one has failed, are cancelled: a coroutine when its event loop next wakes up.
+    Where this process was started to ignore SIGINT, which Ray cancels with, they go on to their end.
 
     Raises:
         RaydebmError: what a worker raised.
@@ -56,11 +58,15 @@ def map_in_tasks(
     work = cast("Any", ray.remote(num_cpus=num_cpus)(_run))
     waiting = (work.remote(make, [shared], table) for table in tables)
     running = list(islice(waiting, num_at_once))
-    while running:
-        done, running = ray.wait(running)
-        running += islice(waiting, len(done))
-        for reference in done:
-            yield get_or_raise(reference)
+    try:
+        while running:
+            done, running = ray.wait(running)
+            running += islice(waiting, len(done))
+            for reference in done:
+                yield get_or_raise(reference)
+    finally:
+        for reference in running:
+            ray.cancel(reference)
 
 
 def _run(make: Callable[..., TableWorker], shared: list[Any], table: pa.Table) -> pa.Table:

@@ -25,11 +25,11 @@ import ray
 import ray.data
 from ray.exceptions import ActorDiedError
 
-from raydebm.config import RayConfig, Recipe
+from raydebm.config import Recipe
 from raydebm.distributed.label import require_problems
-from raydebm.distributed.placement import WorkerShare, at_once, cluster_nodes, share_of, tasks_asked_for
+from raydebm.distributed.placement import WorkerShare, cluster_nodes, share_of, workers_for
 from raydebm.distributed.pooled import in_tables, map_in_tasks
-from raydebm.distributed.session import get_or_raise, is_own_cluster
+from raydebm.distributed.session import get_or_raise
 from raydebm.errors import CheckpointError, last_line
 from raydebm.records import Candidate, Problem, Reasoning
 from raydebm.run.addresses import local_copy, resolved
@@ -283,7 +283,7 @@ def _scored(
         num_texts: about how many there are.
     """
     share = source.share
-    num_workers = min(math.ceil(num_texts / TEXTS_PER_WORKER), _most_at_once(recipe.ray, share))
+    num_workers = workers_for(num_texts, per_worker=TEXTS_PER_WORKER, share=share, config=recipe.ray)
     batch_size = min(BATCH_SIZE, math.ceil(num_texts / (num_workers * BATCHES_PER_WORKER)))
     # The reference in a list, so that nothing on the way resolves it.
     setup = {"source": replace(source, weights=[source.weights]), "recipe": recipe}
@@ -297,14 +297,6 @@ def _scored(
         for table in _tables(windows, size=slice_rows(num_texts, at_least=batch_size)):
             spool.add(table)
         yield from _on_gpus(spool, setup | {"batch_size": batch_size}, share, num_workers=num_workers)
-
-
-def _most_at_once(config: RayConfig, share: WorkerShare) -> int:
-    """Actors hold their GPU to the end, so that they are no more than there is room for."""
-    own = is_own_cluster()
-    if share.gpus == 0 and (asked_for := tasks_asked_for(config, is_own_cluster=own)):
-        return asked_for
-    return at_once(config, share, cluster_nodes(), is_own_cluster=own)
 
 
 def _tables(windows: Iterator[list[Row]], *, size: int) -> Iterator[pa.Table]:

@@ -112,7 +112,7 @@ def train_ensemble(
     nodes = cluster_nodes()
     share = share_of(recipe.ray, nodes)
     own = is_own_cluster()
-    num_slots = at_once(recipe.ray, share, nodes, is_own_cluster=own)
+    num_slots = at_once(share, nodes, is_own_cluster=own)
     memory = graph_gib(share, nodes, num_workers=min(num_slots, len(recipe.scorer.adapters)))
     jobs = _jobs(recipe, run.absolute(), stage, train=train, validation=validation, share=share, memory=memory)
     backbones = _read_backbones(recipe)

@@ -382,6 +382,52 @@ def num_journaled(run):
     return sum(file.read_bytes().count(b"\n") for file in Path(run.uri("candidates", "journal")).glob("*.jsonl"))
 
 
+def test_few_requests_go_to_tasks_that_start_no_actor(local_ray, server, run, monkeypatch):
+    """Two processes may have ten requests in flight each: twenty go to tasks, one more to actors."""
+    started = []
+    monkeypatch.setattr("raydebm.distributed.candidate_blocks._in_actors", lambda *of, **how: started.append(how) or ())
+    recipe = recipe_of(http(server.url), num_processes=2, num_in_flight=10)
+
+    summary = generate([ask(f"p{i}: ok") for i in range(20)], recipe=recipe, run=run)
+    assert (summary.num_ok, started) == (20, [])
+
+    with pytest.raises(PoolError):  # no actor, no answer
+        generate([ask(f"q{i}: ok") for i in range(21)], recipe=recipe_of(http(server.url), num_in_flight=20), run=run)
+    assert [how["num_actors"] for how in started] == [1]
+
+
+def test_tasks_share_few_requests_and_answer_all_at_once(local_ray, server, run):
+    """Nothing is answered before all 100 are there: 64 at one task, and 36 at the other."""
+    server.may_answer = lambda number: server.max_in_flight >= 100
+    generate([ask(f"p{i}: ok") for i in range(100)], recipe=recipe_of(http(server.url), num_processes=2), run=run)
+
+    assert server.num_requests == 100
+    assert len(journal_pids(run)) == 2
+
+
+def test_death_of_the_generating_task_repeats_only_what_was_in_flight(local_ray, server, run):
+    """From the 20th request on none is answered before the task's process is dead, and four are under way then."""
+    killed = []
+    server.may_answer = lambda number: number <= 20 or bool(killed)
+
+    def kill_once():
+        wait_until(lambda: server.num_requests == 24 and num_journaled(run) == 20)
+        (pid,) = journal_pids(run)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not is_running(pid))
+        killed.append(pid)
+
+    killer = threading.Thread(target=kill_once)
+    killer.start()
+    summary = generate(
+        [ask(f"p{i}: ok") for i in range(40)], recipe=recipe_of(http(server.url, max_in_flight=4)), run=run
+    )
+    killer.join()
+
+    assert (summary.num_ok, summary.num_failed, server.num_requests) == (40, 0, 24 + 20)
+    assert len(journal_pids(run) - set(killed)) == len(killed) == 1
+
+
 def test_callers_failure_halfway_loses_nothing(local_ray, server, run):
     """And nothing more is asked: from the 400th request on (see above) none is answered before the actor is gone."""
     requests = [ask(f"p{i}: ok") for i in range(640)]

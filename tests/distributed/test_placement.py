@@ -3,7 +3,16 @@
 import pytest
 
 from raydebm.config import RayConfig
-from raydebm.distributed.placement import WorkerShare, at_once, gpu_share, graph_gib, places, share_of, tasks_asked_for
+from raydebm.distributed.placement import (
+    WorkerShare,
+    at_once,
+    gpu_share,
+    graph_gib,
+    places,
+    share_of,
+    tasks_asked_for,
+    workers_for,
+)
 from raydebm.errors import ResourceError
 
 LAPTOP = [{"CPU": 8.0}]
@@ -57,9 +66,9 @@ def test_what_no_node_can_hold_is_refused_with_a_way_out(share, nodes):
 )
 def test_as_many_workers_compute_at_once_as_have_cores(monkeypatch, threads, gpus, own, expected):
     monkeypatch.setattr("raydebm.distributed.placement.usable_cpus", lambda: 2)
-    config = RayConfig(threads_per_worker=threads)
+    share = WorkerShare(cpus=1, gpus=gpus, threads=threads)
 
-    assert at_once(config, WorkerShare(cpus=1, gpus=gpus), THREE_GPUS, is_own_cluster=own) == expected
+    assert at_once(share, THREE_GPUS, is_own_cluster=own) == expected
 
 
 @pytest.mark.parametrize(
@@ -72,6 +81,27 @@ def test_as_many_workers_compute_at_once_as_have_cores(monkeypatch, threads, gpu
 )
 def test_tasks_that_an_autoscaler_shall_see_are_asked_for(max_workers, own, expected):
     assert tasks_asked_for(RayConfig(max_workers=max_workers), is_own_cluster=own) == expected
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "max_workers", "gpus", "own", "expected"),
+    [
+        pytest.param(1000, None, 0, False, 8, id="as many as there is room for"),
+        pytest.param(25, None, 0, False, 3, id="no more than have something to do"),
+        pytest.param(1, None, 0, False, 1, id="one row"),
+        pytest.param(1000, 48, 0, False, 48, id="as many as are asked for"),
+        pytest.param(25, 48, 0, False, 3, id="asked for, with little to do"),
+        pytest.param(1000, 48, 0.5, False, 6, id="no more actors on GPUs than fit"),
+        pytest.param(1000, 48, 0, True, 2, id="no node comes to a machine of our own"),
+    ],
+)
+def test_rows_are_shared_by_workers_that_are_worth_starting(monkeypatch, num_rows, max_workers, gpus, own, expected):
+    monkeypatch.setattr("raydebm.distributed.placement.usable_cpus", lambda: 2)
+    monkeypatch.setattr("raydebm.distributed.placement.is_own_cluster", lambda: own)
+    monkeypatch.setattr("raydebm.distributed.placement.cluster_nodes", lambda: THREE_GPUS)
+    share, config = WorkerShare(cpus=1, gpus=gpus), RayConfig(max_workers=max_workers)
+
+    assert workers_for(num_rows, per_worker=10, share=share, config=config) == expected
 
 
 @pytest.mark.parametrize(

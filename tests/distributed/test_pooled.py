@@ -1,7 +1,9 @@
 """Tables through Ray tasks."""
 
+import asyncio
 import os
 import signal
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -35,6 +37,16 @@ class LaterDoubler(Doubler):
 class Refuser(Doubler):
     def __call__(self, table):
         raise CheckpointError("adapter a1 is missing")
+
+
+class Waiter(Doubler):
+    """Says when it has begun, and waits far longer than a test."""
+
+    async def __call__(self, table):
+        (self._folder / f"begun-{table['x'][0].as_py()}").touch()
+        for _ in range(6000 * table["x"][0].as_py()):
+            await asyncio.sleep(0.1)  # the cancellation is seen when the loop wakes up
+        return super().__call__(table)
 
 
 class DiesOnce(Doubler):
@@ -87,6 +99,27 @@ def test_an_error_of_our_own_comes_out_as_itself_and_the_worker_is_closed(local_
     with pytest.raises(CheckpointError, match="adapter a1 is missing"):
         run(Refuser, tmp_path, num_tables=1)
     assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.skipif(
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN, reason="workers inherit that SIGINT is ignored, and Ray sends it"
+)
+def test_what_still_runs_when_the_caller_stops_is_cancelled_and_closed(local_ray, tmp_path):
+    tables = [pa.table({"x": [number]}) for number in range(2)]
+    done = map_in_tasks(Waiter, {"folder": str(tmp_path)}, tables, num_cpus=1, num_at_once=2)
+    next(done)
+    wait_for(tmp_path, "begun-1")
+
+    done.close()
+
+    wait_for(tmp_path, "closed-*", count=2)
+
+
+def wait_for(folder, pattern, *, count=1):
+    end = time.monotonic() + 240
+    while len(list(folder.glob(pattern))) < count:
+        assert time.monotonic() < end, f"{pattern} did not come"
+        time.sleep(0.05)
 
 
 def test_a_table_whose_process_is_killed_runs_again(local_ray, tmp_path):

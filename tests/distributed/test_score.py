@@ -162,7 +162,7 @@ def test_every_candidate_gets_the_energies_that_the_scorer_alone_gives(
 
     monkeypatch.setattr("raydebm.distributed.score.WINDOW_ROWS", window)
 
-    monkeypatch.setattr("raydebm.distributed.score.at_once", lambda *of, **how: 2)
+    monkeypatch.setattr("raydebm.distributed.placement.at_once", lambda *of, **how: 2)
     monkeypatch.setattr("raydebm.distributed.score.TEXTS_PER_WORKER", 8)
     checkpoint = five[1].checkpoint
     candidates = [candidate(number, f"w{number % 5} right") for number in range(90)]

@@ -1,0 +1,344 @@
+"""Candidates per second on one to eight nodes, up to the limit of the endpoint.
+
+The nodes are declared on this machine, each as Ray processes of its own with one CPU, next to a head that has none. The
+real stage of candidates runs on them, with a generating process per node that keeps ``--in-flight`` requests open. The
+endpoint is a process that takes ``--latency-s`` per request on average, half to one and a half times as long each; it
+works on ``--capacity`` requests at once and queues the rest. Everything waits and next to nothing computes, so that two
+cores are enough; the cores that were in use are printed.
+
+The endpoint answers nothing before all nodes have all their requests open: how long Ray takes to start the processes
+does not count. A rate is that of its answers from two latencies later up to the last moment at which all were open, so
+that the end, when there is nothing left to send, does not count either. A node count that cannot reach a capacity is
+not measured with it: the rate would be that without the limit.
+
+    python benchmarks/bench_nodes.py --nodes 1 2 4 8 --capacity 512 48 --figure docs/images/nodes.svg
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import random
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+from aiohttp import web
+from matplotlib.figure import Figure
+from process_cpu import cpu_seconds, parents_and_cpu
+
+from raydebm.config import GenerationConfig, OpenAIGenerator, Recipe, TaskConfig
+from raydebm.distributed.session import ENVIRONMENT
+from raydebm.evaluation.report.drawing import GREY, LINES, svg_of, tidy
+from raydebm.records import GenerationRequest, Sampling
+from raydebm.run.directory import RunDir
+
+Event = tuple[float, int]
+"""When a request came (+1) or was answered (-1), in seconds of the machine's clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One run of the stage."""
+
+    nodes: int
+    nodes_used: int
+    """Nodes on which a process sent requests."""
+    capacity: int
+    wanted_in_flight: int
+    """Requests that all nodes keep open together."""
+    candidates: int
+    per_s: float
+    """Answers per second while all nodes had all their requests open."""
+    expected_per_s: float
+    """By latency, open requests and capacity alone."""
+    in_flight: float
+    """Mean number of open requests in that time, queued ones included."""
+    window_s: float
+    start_s: float
+    """From the call of the stage to the first request."""
+    all_up_s: float
+    """From the first request to the moment at which all nodes had all their requests open."""
+    stage_s: float
+    cores: float
+    """Cores that driver, Ray and endpoint used during the stage."""
+
+
+class Endpoint:
+    """Answers completions slowly, and remembers when requests came and were answered."""
+
+    def __init__(self, latency_s: float) -> None:
+        self._latency_s = latency_s
+        self._events: list[Event] = []
+        self._jitter = random.Random(0)
+        self._places, self._is_full = asyncio.Semaphore(1), asyncio.Event()
+        self._open = self._until_open = 0
+
+    def app(self) -> web.Application:
+        """``/limit/CAPACITY/OPEN`` forgets all events and answers nothing before so many requests are open."""
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", self._answer)
+        app.router.add_get("/limit/{capacity}/{open}", self._limit)
+        app.router.add_get("/events", self._told)
+        return app
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        self._count(1)
+        try:
+            await request.read()
+            await self._is_full.wait()
+            async with self._places:
+                await asyncio.sleep(self._latency_s * self._jitter.uniform(0.5, 1.5))
+        finally:
+            self._count(-1)
+        message = {"role": "assistant", "content": "The answer is 4."}
+        usage = {"prompt_tokens": 10, "completion_tokens": 6}
+        return web.json_response({"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage})
+
+    def _count(self, change: int) -> None:
+        self._events.append((time.monotonic(), change))
+        self._open += change
+        if self._open == self._until_open:
+            self._is_full.set()
+
+    async def _limit(self, request: web.Request) -> web.Response:
+        self._places, self._is_full = asyncio.Semaphore(int(request.match_info["capacity"])), asyncio.Event()
+        self._until_open = int(request.match_info["open"])
+        self._events.clear()
+        return web.Response()
+
+    async def _told(self, request: web.Request) -> web.Response:
+        return web.json_response(self._events)
+
+
+async def serve(latency_s: float) -> None:
+    """Print the port, and answer until killed."""
+    runner = web.AppRunner(Endpoint(latency_s).app(), access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
+    print(runner.addresses[0][1], flush=True)
+    await asyncio.Event().wait()
+
+
+@contextlib.contextmanager
+def endpoint(latency_s: float) -> Iterator[str]:
+    """The address of an endpoint in a process of its own."""
+    command = [sys.executable, __file__, "--serve", "--latency-s", str(latency_s)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
+        finally:
+            process.kill()
+
+
+@contextlib.contextmanager
+def growing_cluster() -> Iterator[Any]:
+    """A Ray cluster of a head without CPUs, to which nodes are added; this process is its driver."""
+    # Workers yield to everything else by default, which on a busy machine means that they do not start.
+    own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_worker_niceness": "0"}
+    os.environ.update(own | ENVIRONMENT)
+    import ray
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": 200 * 2**20}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()  # type: ignore[no-untyped-call]
+
+
+def grow(cluster: Any, num_nodes: int) -> None:
+    """Add nodes until there are so many.
+
+    Raises:
+        SystemExit: a node did not come within three minutes.
+    """
+    from raydebm.distributed.placement import cluster_nodes
+
+    def present() -> int:
+        return sum(node.get("CPU", 0) > 0 for node in cluster_nodes())
+
+    while (before := present()) < num_nodes:
+        with contextlib.suppress(Exception):  # a plain one after 30 s, which a busy machine may not keep
+            cluster.add_node(num_cpus=1, object_store_memory=100 * 2**20, wait=False)
+        end = time.monotonic() + 180
+        while present() == before:
+            if time.monotonic() > end:
+                raise SystemExit("a node did not start; free this machine's CPUs")
+            time.sleep(0.5)
+
+
+def measure(options: argparse.Namespace, url: str, *, nodes: int, capacity: int) -> Row:
+    """Run the stage once.
+
+    Raises:
+        SystemExit: requests failed.
+    """
+    from raydebm.distributed.generate import generate
+
+    generator = OpenAIGenerator(
+        name="g", model="m", base_url=f"{url}/v1", api_key_env=None, max_in_flight=options.in_flight
+    )
+    settings = GenerationConfig(num_processes=nodes, num_in_flight=options.in_flight)
+    recipe = Recipe(name="nodes", task=TaskConfig(name="bench"), generators=(generator,), generation=settings)
+    requests = [request_of(number) for number in range(nodes * options.per_node)]
+    in_flight = nodes * options.in_flight
+    urlopen(f"{url}/limit/{capacity}/{in_flight}").read()
+    with tempfile.TemporaryDirectory() as folder:
+        run, used = RunDir(folder), set[int]()
+        started, cpu_s = time.monotonic(), cpu_seconds()
+        summary = generate(requests, recipe=recipe, run=run, on_progress=lambda done, total: used.update(raylets(run)))
+        stage_s, cpu_s = time.monotonic() - started, cpu_seconds() - cpu_s
+    if summary.num_failed:
+        raise SystemExit(f"{summary.num_failed} requests failed: {summary.errors}")
+    events: list[Event] = json.loads(urlopen(f"{url}/events").read())
+    all_up, last = full_moments(events, in_flight)
+    first = all_up + 2 * options.latency_s
+    return Row(
+        nodes=nodes,
+        nodes_used=len(used),
+        capacity=capacity,
+        wanted_in_flight=in_flight,
+        candidates=summary.num_ok,
+        per_s=sum(change < 0 for at, change in events if first < at <= last) / (last - first),
+        expected_per_s=min(in_flight, capacity) / options.latency_s,
+        in_flight=mean_in_flight(events, first, last),
+        window_s=last - first,
+        start_s=events[0][0] - started,
+        all_up_s=all_up - events[0][0],
+        stage_s=stage_s,
+        cores=cpu_s / stage_s,
+    )
+
+
+def request_of(number: int) -> GenerationRequest:
+    """One of many requests, each of a problem of its own."""
+    messages = ({"role": "user", "content": f"What is 2 + 2? ({number})"},)
+    return GenerationRequest(
+        task="bench", problem_id=f"{number}", generator="g", messages=messages, sampling=Sampling(), seed=number
+    )
+
+
+def full_moments(events: Sequence[Event], in_flight: int) -> tuple[float, float]:
+    """The first and the last moment at which so many requests were open."""
+    counts = accumulate(change for _, change in events)
+    full = [at for (at, _), count in zip(events, counts, strict=True) if count == in_flight]
+    return full[0], full[-1]
+
+
+def mean_in_flight(events: Sequence[Event], first: float, last: float) -> float:
+    """Open requests between two moments, on average."""
+    open_requests, area = 0, 0.0
+    for (at, change), (until, _) in pairwise([*events, (last, 0)]):
+        open_requests += change
+        area += open_requests * max(0.0, min(until, last) - max(at, first))
+    return area / (last - first)
+
+
+def raylets(run: RunDir) -> set[int]:
+    """The nodes, by their raylet's process id, of the processes that write the run's journal now."""
+    journals = Path(run.uri("candidates", "journal")).glob("*.jsonl")
+    processes = {int(journal.name.split("-")[1]) for journal in journals}
+    parents = parents_and_cpu()
+    return {parents[process][0] for process in processes - {os.getpid()} if process in parents}
+
+
+def table_of(rows: Sequence[Row]) -> str:
+    """Rows in Markdown."""
+    heads = (
+        "nodes (used)",
+        "endpoint's limit",
+        "candidates",
+        "per second",
+        "expected",
+        "open requests",
+        "measured for, s",
+        "cores in use",
+    )
+    lines = [f"| {' | '.join(heads)} |", f"|{'---:|' * len(heads)}"]
+    for row in rows:
+        cells = (
+            f"{row.nodes} ({row.nodes_used})",
+            f"{row.capacity}",
+            f"{row.candidates:,}",
+            f"{row.per_s:.1f}",
+            f"{row.expected_per_s:g}",
+            f"{row.in_flight:.1f} of {row.wanted_in_flight}",
+            f"{row.window_s:.0f}",
+            f"{row.cores:.2f}",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def figure_of(rows: Sequence[Row], *, latency_s: float) -> Figure:
+    """A line per capacity, and the rates that the capacities allow."""
+    figure = Figure(figsize=(6.0, 4.0), layout="constrained")
+    axes = figure.subplots()
+    tidy(axes)
+    most = max(row.per_s for row in rows)
+    for (colour, mark, style), capacity in zip(LINES, sorted({row.capacity for row in rows}), strict=False):
+        # A node count that cannot reach a capacity was measured with a larger one.
+        mine = [row for row in rows if row.capacity == capacity or row.wanted_in_flight <= capacity < row.capacity]
+        places, rates = [row.nodes for row in mine], [row.per_s for row in mine]
+        label = f"endpoint works on {capacity} at once"
+        axes.plot(places, rates, color=colour, marker=mark, linestyle=style, label=label)
+        if capacity / latency_s <= most:
+            axes.axhline(capacity / latency_s, color=GREY, linestyle=":", linewidth=1.0)
+    axes.set_xlabel("nodes")
+    axes.set_ylabel("candidates per second")
+    axes.set_xticks(sorted({row.nodes for row in rows}))
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, fontsize="small")
+    return figure
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2, 4, 8], help="in rising order")
+    parser.add_argument("--capacity", type=int, nargs="+", default=[512, 48], help="requests worked on at once")
+    parser.add_argument("--in-flight", type=int, default=16, help="open requests per node")
+    parser.add_argument(
+        "--per-node",
+        type=int,
+        default=384,
+        help="candidates per node; at least 320, which may be in one process's hands",
+    )
+    parser.add_argument("--latency-s", type=float, default=4.0)
+    parser.add_argument("--figure", type=Path, help="SVG file to write")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        asyncio.run(serve(options.latency_s))
+        return
+    rows: list[Row] = []
+    largest = max(options.capacity)
+    with endpoint(options.latency_s) as url, growing_cluster() as cluster:
+        for nodes in options.nodes:
+            grow(cluster, nodes)
+            for capacity in options.capacity:
+                if capacity == largest or capacity < nodes * options.in_flight:
+                    rows.append(measure(options, url, nodes=nodes, capacity=capacity))
+                    print(json.dumps(asdict(rows[-1])), flush=True)
+    print(table_of(rows))
+    if options.figure is not None:
+        options.figure.write_text(svg_of(figure_of(rows, latency_s=options.latency_s)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
