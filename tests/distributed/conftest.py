@@ -66,7 +66,7 @@ def install_plug_in() -> None:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: moody-task\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[raydebm.tasks]\nmoody = moody_task:Moody\n")
-    added = [str(folder), str(Path(__file__).parent)]  # the latter for scorer_parts
+    added = [str(folder), str(Path(__file__).parents[1] / "helpers")]  # the latter for scorer_parts
     sys.path[:0] = added
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*added, os.environ.get("PYTHONPATH", "")]))
 
