@@ -15,8 +15,6 @@ import itertools
 import logging
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -25,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from local_server import served
 from process_cpu import cpu_seconds
 
 from raydebm.config import OpenAIGenerator, Recipe, TaskConfig
@@ -42,11 +41,8 @@ _RUNS = itertools.count()
 
 @contextmanager
 def mock_endpoint(latency_s: float) -> Iterator[str]:
-    command = [sys.executable, str(SERVER), "--latency-s", str(latency_s)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield f"http://127.0.0.1:{process.stdout.readline().strip()}/v1"
-        process.kill()
+    with served(str(SERVER), ["--latency-s", str(latency_s)]) as address:
+        yield f"{address}/v1"
 
 
 def make_requests(count: int) -> list[GenerationRequest]:

@@ -22,8 +22,6 @@ import logging
 import os
 import random
 import secrets
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -34,6 +32,7 @@ from typing import Any
 from urllib.request import urlopen
 
 from aiohttp import web
+from local_server import served
 from matplotlib.figure import Figure
 from process_cpu import cpu_seconds, parents_and_cpu
 
@@ -128,18 +127,6 @@ async def serve(latency_s: float) -> None:
     await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
     print(runner.addresses[0][1], flush=True)
     await asyncio.Event().wait()
-
-
-@contextlib.contextmanager
-def endpoint(latency_s: float) -> Iterator[str]:
-    """The address of an endpoint in a process of its own."""
-    command = [sys.executable, __file__, "--serve", "--latency-s", str(latency_s)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
-        finally:
-            process.kill()
 
 
 @contextlib.contextmanager
@@ -328,7 +315,7 @@ def main() -> None:
         return
     rows: list[Row] = []
     largest = max(options.capacity)
-    with endpoint(options.latency_s) as url, growing_cluster() as cluster:
+    with served(__file__, ["--serve", "--latency-s", str(options.latency_s)]) as url, growing_cluster() as cluster:
         for nodes in options.nodes:
             grow(cluster, nodes)
             for capacity in options.capacity:

@@ -16,7 +16,7 @@ import argparse
 import asyncio
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -78,15 +78,13 @@ class Study:
     """Asks one generator of a recipe, and checks what it writes."""
 
     def __init__(self, recipe: Recipe, *, out: Path, num_first: int, num_later: int) -> None:
-        self._task, self._recipe = task_of(recipe.task), recipe
+        self._task = task_of(recipe.task)
         config = recipe.generators[0]
         self._generator = build_generator(config, journal=Journal(out / "journal"))
         self._passes = PassRequests(
             recipe=recipe, task=self._task, generators=(config.name,), num_samples=num_first, num_regenerate=num_later
         )
-        self._fresh = PassRequests(
-            recipe=recipe, task=self._task, generators=(config.name,), num_samples=num_first + num_later
-        )
+        self._fresh = replace(self._passes, num_samples=num_first + num_later)
         self._num_first = num_first
 
     async def rows(self, problems: Sequence[tuple[Problem, Gold]]) -> list[Row]:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from scorer_parts import WORDS, groups_of
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     AutoModel,
@@ -15,7 +16,6 @@ from transformers import (
 )
 
 from raydebm.config import PAPER_ADAPTERS
-from raydebm.pairs import TrainingGroup
 from raydebm.scorer.model.backbone import load_backbone, make_backbone
 from raydebm.scorer.training.adapter import train_adapter
 from raydebm.scorer.training.adapter_data import AdapterData
@@ -23,8 +23,6 @@ from raydebm.scorer.training.settings import TrainingSettings
 
 torch.set_num_threads(1)
 
-SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
-WORDS = [*SPECIAL, *(f"w{index}" for index in range(90)), "right", "wrong"]
 IDS = {"pad_token_id": 0, "cls_token_id": 1, "sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}
 SIZE = {
     "vocab_size": len(WORDS),
@@ -110,20 +108,10 @@ def deep():
     return make
 
 
-def make_groups(first, count):
-    """Problems whose good candidates say "right" and whose bad ones say "wrong"; three texts and two pairs each."""
-    groups = []
-    for index in range(first, first + count):
-        prompt = " ".join(f"w{(index * 7 + step) % 90}" for step in range(4 + index % 5))
-        texts = (f"w{index % 90} right", f"w{index % 90} wrong w3", f"w{(index + 1) % 90} w2 w1 wrong")
-        groups.append(TrainingGroup(problem_id=f"p{index}", prompt=prompt, texts=texts, pairs=((0, 1), (0, 2))))
-    return groups
-
-
 @pytest.fixture(scope="session")
 def groups():
     """(train, validation)."""
-    return make_groups(0, 16), make_groups(100, 6)
+    return groups_of(0, 16), groups_of(100, 6)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Means and minima of values per group, and quotients where there is a divisor."""
+"""Small functions of arrays: means and minima per group, quotients where there is a divisor, the logistic function."""
 
 import math
 from typing import Any
@@ -27,3 +27,9 @@ def ratio(top: NDArray[Any], bottom: NDArray[Any]) -> Floats:
     """Quotients of two vectors; NaN where the divisor is 0."""
     quotients: Floats = np.divide(top, bottom, out=np.full(len(top), math.nan), where=bottom > 0)
     return quotients
+
+
+def sigmoid(log_odds: Floats) -> Floats:
+    """Probabilities of log-odds, elementwise."""
+    probabilities: Floats = 1 / (1 + np.exp(-np.clip(log_odds, -700, 700)))
+    return probabilities

@@ -21,7 +21,7 @@ from functools import cached_property
 import numpy as np
 from scipy.optimize import minimize
 
-from raydebm.decision.evidence.groups import Floats, Ints
+from raydebm.decision.evidence.groups import Floats, Ints, sigmoid
 
 PRIOR_SD = 0.5
 NUM_DISPERSIONS = 10
@@ -93,7 +93,7 @@ def independent(design: Design, *, dispersion: float = 1.0) -> Objective:
     def objective(theta: Floats) -> tuple[float, Floats]:
         scores = design.log_odds(theta)
         value = (row_weight * (np.logaddexp(0, scores) - outcome * scores)).sum()
-        rows = row_weight * (1 / (1 + np.exp(-np.clip(scores, -700, 700))) - outcome)
+        rows = row_weight * (sigmoid(scores) - outcome)
         return float(value), np.concatenate(
             [rows @ design.features, -np.bincount(design.owner, rows, len(design.weight)) @ design.context]
         )
@@ -104,7 +104,7 @@ def independent(design: Design, *, dispersion: float = 1.0) -> Objective:
 def _dispersion(design: Design, theta: Floats) -> float:
     """Mean of (outcome - p)^2 / (p (1 - p)) over the labelled clusters, and over one more problem where it is 1, so
     that a few problems that happen to fit well are not taken for certain."""
-    expected = np.clip(1 / (1 + np.exp(-np.clip(design.log_odds(theta), -700, 700))), 1e-6, 1 - 1e-6)
+    expected = np.clip(sigmoid(design.log_odds(theta)), 1e-6, 1 - 1e-6)
     squares = np.nan_to_num(design.right - expected) ** 2 / (expected * (1 - expected))
     return float((design.row_weight @ squares + 1) / (design.row_weight.sum() + 1))
 

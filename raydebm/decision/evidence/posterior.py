@@ -29,7 +29,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from raydebm.decision.evidence.groups import Floats, Ints
+from raydebm.decision.evidence.groups import Floats, Ints, sigmoid
 from raydebm.decision.evidence.measuring import POOL_SCORE, SCORE, Evidence, evidence_of, terms_about
 from raydebm.decision.evidence.reference import PLAIN, Reference
 from raydebm.decision.evidence.terms import Cluster, PoolTable
@@ -196,7 +196,7 @@ class Posterior:
         if self.competition == "exclusive":
             shares, left = softmax(scores, none, owner)
         else:
-            shares, left = _sigmoid(scores - none[owner]), np.zeros(count)
+            shares, left = sigmoid(scores - none[owner]), np.zeros(count)
         is_open = np.isnan(proof)
         probability, left = self.recalibrate(*self._inside(shares, left, owner, is_open), owner)
         probability = np.where(is_open, probability, proof)
@@ -230,7 +230,7 @@ class Posterior:
         is_open = (probability > 0) & (probability < 1)
         with np.errstate(divide="ignore"):
             if self.competition == "independent":
-                estimates = _sigmoid(self.offset + self.slope * (np.log(probability) - np.log1p(-probability)))
+                estimates = sigmoid(self.offset + self.slope * (np.log(probability) - np.log1p(-probability)))
                 left = none
             else:
                 estimates, left = softmax(
@@ -325,8 +325,3 @@ def softmax(scores: Floats, none: Floats, owner: Ints) -> tuple[Floats, Floats]:
     mass, left = np.exp(scores - top[owner]), np.exp(none - top)
     total = np.bincount(owner, mass, len(none)) + left
     return mass / total[owner], left / total
-
-
-def _sigmoid(values: Floats) -> Floats:
-    probabilities: Floats = 1 / (1 + np.exp(-np.clip(values, -700, 700)))
-    return probabilities

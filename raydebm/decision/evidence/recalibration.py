@@ -22,7 +22,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from raydebm.decision.evidence.fitting import CrossFit, LabelledTable
-from raydebm.decision.evidence.groups import Floats, Ints
+from raydebm.decision.evidence.groups import Floats, Ints, sigmoid
 from raydebm.decision.evidence.posterior import Bools, Posterior, softmax
 
 PRIOR_SD = 0.5
@@ -73,7 +73,7 @@ def _independent(probability: Floats, worth: Floats) -> Likelihood:
 
     def likelihood(offset: float, slope: float) -> tuple[float, float, float]:
         scores = offset + slope * logits
-        error = 1 / (1 + np.exp(-np.clip(scores, -700, 700))) - worth
+        error = sigmoid(scores) - worth
         value = (np.logaddexp(0, scores) - worth * scores).sum()
         return float(value), float(error.sum()), float(error @ logits)
 
