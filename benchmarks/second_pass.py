@@ -5,9 +5,11 @@
         'generators=[{kind: openai, name: qwen, model: qwen, base_url: "http://127.0.0.1:8102/v1", api_key_env: null}]'
 
 The recipe's first generator writes some samples of every problem. The one of lowest penalty is selected, as the paper
-does with a large lambda, the first of equals. Where the checks, which know no reference answer, find something wrong
-with it, the model is asked twice more: for a reply to the feedback of the next pass (as the service sends it), and for
-as many samples that have seen nothing. Answers are kept in the folder, so a run that was killed goes on.
+does with a large lambda; of equals the most frequent answer, then the first. Where the checks, which know no reference
+answer, find something wrong with it, or at most ``--agreement`` of the samples give the same answer, the model is asked
+again in three ways: for replies to the feedback of the next pass (as the service sends it, which quotes the answer that
+was read), for replies to the same feedback behind the whole text of the selected candidate, and for as many samples
+that have seen nothing. Answers are kept in the folder, so a run that was killed goes on.
 
 Intervals: 95 %, percentile bootstrap over problems, 2,000 times, seed 0.
 """
@@ -16,7 +18,7 @@ import argparse
 import asyncio
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -59,25 +61,32 @@ class Row:
     """One problem."""
 
     first: tuple[Answer, ...]
-    replies: tuple[Answer, ...] = ()
-    """To the feedback; empty where nothing was found wrong."""
-    fresh: tuple[Answer, ...] = ()
-    """As many samples of the first prompt."""
+    later: dict[str, tuple[Answer, ...]] = field(default_factory=dict)
+    """By the way of asking again; empty where nothing was found wrong."""
 
     @property
     def selected(self) -> Answer:
         return selected(self.first)
 
 
+REPLY, REPLY_TO_TEXT, FRESH = "reply to the feedback", "reply, the whole text quoted", "sample without feedback"
+
+
+def votes_for(answer: Answer, answers: Sequence[Answer]) -> int:
+    """How many of the answers equal it."""
+    key = answer.scored.report.vote_key
+    return sum(each.scored.report.vote_key == key for each in answers) if key is not None else 0
+
+
 def selected(answers: Sequence[Answer]) -> Answer:
-    """The first of lowest penalty."""
-    return min(answers, key=lambda answer: answer.penalty)
+    """Lowest penalty, then most votes, then the first."""
+    return min(answers, key=lambda answer: (answer.penalty, -votes_for(answer, answers)))
 
 
 class Study:
     """Asks one generator of a recipe, and checks what it writes."""
 
-    def __init__(self, recipe: Recipe, *, out: Path, num_first: int, num_later: int) -> None:
+    def __init__(self, recipe: Recipe, *, out: Path, num_first: int, num_later: int, agreement: float) -> None:
         self._task = task_of(recipe.task)
         config = recipe.generators[0]
         self._generator = build_generator(config, journal=Journal(out / "journal"))
@@ -85,27 +94,37 @@ class Study:
             recipe=recipe, task=self._task, generators=(config.name,), num_samples=num_first, num_regenerate=num_later
         )
         self._fresh = replace(self._passes, num_samples=num_first + num_later)
-        self._num_first = num_first
+        self._num_first, self._agreement = num_first, agreement
 
     async def rows(self, problems: Sequence[tuple[Problem, Gold]]) -> list[Row]:
         """Both passes over all problems."""
         first = await self._answers([(*each, self._passes.first(each[0])) for each in problems])
-        doubted = [place for place, answers in enumerate(first) if selected(answers).penalty > 0]
-        replies = await self._answers(
-            [(*problems[place], self._later(problems[place][0], first[place])) for place in doubted]
-        )
-        fresh = await self._answers(
-            [(*problems[place], self._fresh.first(problems[place][0])[self._num_first :]) for place in doubted]
-        )
         rows = [Row(first=tuple(answers)) for answers in first]
-        for place, reply, others in zip(doubted, replies, fresh, strict=True):
-            rows[place] = Row(first=tuple(first[place]), replies=tuple(reply), fresh=tuple(others))
+        doubted = [place for place, answers in enumerate(first) if self._doubted(answers)]
+        for name, requests_of in (
+            (REPLY, self._replies),
+            (REPLY_TO_TEXT, self._replies_to_text),
+            (FRESH, lambda problem, _: self._fresh.first(problem)[self._num_first :]),
+        ):
+            asked = [(*problems[place], requests_of(problems[place][0], first[place])) for place in doubted]
+            for place, answers in zip(doubted, await self._answers(asked), strict=True):
+                rows[place].later[name] = tuple(answers)
         return rows
 
-    def _later(self, problem: Problem, answers: Sequence[Answer]) -> list[GenerationRequest]:
-        best = selected(answers).scored
-        shown = best if best.report.parsed else exemplar([answer.scored for answer in answers])
-        return self._passes.later(problem, 2, feedback_messages(self._task, problem, shown))
+    def _doubted(self, answers: Sequence[Answer]) -> bool:
+        best = selected(answers)
+        return best.penalty > 0 or votes_for(best, answers) <= self._agreement * len(answers)
+
+    def _replies(self, problem: Problem, answers: Sequence[Answer]) -> list[GenerationRequest]:
+        return self._passes.later(problem, 2, feedback_messages(self._task, problem, _commented(answers)))
+
+    def _replies_to_text(self, problem: Problem, answers: Sequence[Answer]) -> list[GenerationRequest]:
+        """Pass 3, so that these replies have an identity of their own."""
+        best = _commented(answers)
+        *before, shown, said = feedback_messages(self._task, problem, best)
+        assert best is not None
+        assert best.candidate.text is not None
+        return self._passes.later(problem, 3, (*before, {**shown, "content": best.candidate.text}, said))
 
     async def _answers(self, asked: Sequence[tuple[Problem, Gold, Sequence[GenerationRequest]]]) -> list[list[Answer]]:
         requests = [request for _, _, own in asked for request in own]
@@ -129,18 +148,25 @@ class Study:
         await self._generator.aclose()
 
 
+def _commented(answers: Sequence[Answer]) -> ScoredCandidate | None:
+    """What the service would comment on."""
+    best = selected(answers).scored
+    return best if best.report.parsed else exemplar([answer.scored for answer in answers])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", required=True, help="a recipe; its first generator is asked")
     parser.add_argument("--out", required=True, type=Path, help="folder of what was answered")
     parser.add_argument("--problems", type=int, help="so many of the recipe's problems; all without it")
     parser.add_argument("--first", type=int, default=2, help="samples of the first pass")
-    parser.add_argument("--later", type=int, default=1, help="replies, and samples next to them")
+    parser.add_argument("--later", type=int, default=1, help="replies of each kind, and samples next to them")
+    parser.add_argument("--agreement", type=float, default=0.0, help="doubt answers that at most this share gives")
     parser.add_argument("overrides", nargs="*", help="key=value, as `raydebm run` takes them")
     given = parser.parse_args()
     recipe = load_recipe(given.config, overrides=given.overrides)
     loaded = [(problem, gold) for _, problem, gold in load_problems(recipe)][: given.problems]
-    study = Study(recipe, out=given.out, num_first=given.first, num_later=given.later)
+    study = Study(recipe, out=given.out, num_first=given.first, num_later=given.later, agreement=given.agreement)
     rows = asyncio.run(_rows(study, loaded))
     print("\n".join(table(rows)))
 
@@ -154,31 +180,33 @@ async def _rows(study: Study, problems: Sequence[tuple[Problem, Gold]]) -> list[
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
     """What became of the problems whose selected answer failed a check, and of all."""
-    again = [row for row in rows if row.replies]
+    again = [row for row in rows if row.later]
     samples = [answer for row in rows for answer in row.first]
     yield (
         f"{len(rows)} problems, {len(samples)} samples, {np.mean([each.is_right for each in samples]):.1%} of them "
-        f"right. The checks find something wrong with {len(again)} of the selected answers, "
-        f"{sum(row.selected.is_right for row in again)} of which are right, and nothing with {len(rows) - len(again)}, "
-        f"{sum(row.selected.is_right for row in rows if not row.replies)} of which are right."
+        f"right. {len(again)} of the selected answers are doubted, "
+        f"{sum(row.selected.is_right for row in again)} of which are right, and {len(rows) - len(again)} are not, "
+        f"{sum(row.selected.is_right for row in rows if not row.later)} of which are right."
     )
     yield ""
     yield "| of these, asked again | right % | wrong turned right | right turned wrong | completion tokens |"
     yield "|---|---:|---:|---:|---:|"
-    for name, later in (("reply to the feedback", "replies"), ("sample without feedback", "fresh")):
-        answers: list[tuple[Answer, ...]] = [getattr(row, later) for row in again]
+    for name in (REPLY, REPLY_TO_TEXT, FRESH):
+        answers = [row.later[name] for row in again]
         share = _share([float(np.mean([each.is_right for each in own])) for own in answers])
         changes = " | ".join(_changed(again, answers, was_right=was_right) for was_right in (False, True))
         yield f"| {name} | {share} | {changes} | {sum(each.tokens for own in answers for each in own):,} |"
     yield ""
-    yield "| all problems, lowest penalty among | right % | minus the first pass, points |"
+    yield "| all problems, selected from | right % | minus the first pass, points |"
     yield "|---|---:|---:|"
     bootstrap = Bootstrap.of(len(rows), num_bootstrap=NUM_BOOTSTRAP, seed=0)
     first = _right(row.first for row in rows)
     for name, right in (
         ("the first pass", first),
-        ("the first pass and the replies", _right(row.first + row.replies for row in rows)),
-        ("the first pass and the samples", _right(row.first + row.fresh for row in rows)),
+        *(
+            (f"the first pass, and again: {name}", _right(row.first + row.later.get(name, ()) for row in rows))
+            for name in (REPLY, REPLY_TO_TEXT, FRESH)
+        ),
     ):
         yield f"| {name} | {with_interval(bootstrap.proportion(right))} | {points(bootstrap.mean(right - first))} |"
 

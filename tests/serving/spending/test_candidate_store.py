@@ -74,6 +74,24 @@ def test_the_oldest_go_where_there_is_no_room(store, clock):
     assert set(store.find("b", ["n"], max_age_s=3600)) == {"n"}
 
 
+def test_a_replaced_candidate_counts_once(store, clock):
+    room_for_two = ReuseLimits(max_age_s=3600.0, max_bytes=3500)
+    for key in "klllll":
+        store.keep("a", {key: candidate("x" * 1000)}, limits=room_for_two)
+        clock.now += 1
+
+    assert set(store.find("a", ["k", "l"], max_age_s=3600)) == {"k", "l"}
+
+
+def test_what_left_the_file_makes_room(store, clock):
+    store.keep("a", {"k": candidate("x" * 1000), "l": candidate("x" * 1000)}, limits=HOUR)
+    clock.now += 3600
+    room_for_two = ReuseLimits(max_age_s=3600.0, max_bytes=3500)
+    store.keep("a", {"m": candidate("x" * 1000), "n": candidate("x" * 1000)}, limits=room_for_two)
+
+    assert set(store.find("a", list("klmn"), max_age_s=3600)) == {"m", "n"}
+
+
 def test_what_is_too_old_leaves_the_file(store, clock):
     store.keep("a", {"k": candidate()}, limits=HOUR)
     clock.now += 3600
