@@ -58,6 +58,7 @@ class Overrides(TypedDict, total=False):
     max_passes: int
     num_samples: int
     num_regenerate: int
+    fresh_share: float
     waves: Sequence[int]
     epsilon: float
     eta: float

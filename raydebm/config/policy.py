@@ -38,6 +38,9 @@ class PolicySettings(Section):
     """Maximum number of passes; 1 never regenerates."""
     num_regenerate: Count = 8
     """Candidates per later pass (N2 in the paper)."""
+    fresh_share: Probability = 0.0
+    """Share of a later pass's candidates that answer the first prompt again and see no feedback (0 in the paper). Weak
+    models repeat what they are shown: half of each is the safer choice for them (docs/log/second_pass.md)."""
     waves: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
     """Sample each pass in waves of these sizes, the last one repeating, and end it when the rest of it could hardly
     change the answer or make it certain (docs/stopping.md); None: the whole pass at once."""

@@ -1,18 +1,18 @@
 """What the next pass is told about the best candidate so far.
 
-The chat of a later pass is: the first pass's messages, an assistant turn with the answer found so far, and a user turn
-with the feedback. Generators may be trained on these exact words, so they change only together with such models.
+The chat of a later pass is: the first pass's messages, an assistant turn with what was found so far, and a user turn
+with the feedback. Broken rules are about the answer, so it is quoted alone. A request to check each step quotes the
+whole text, because a model that is shown a bare answer replies with another one: of 40 right answers it changed 29, and
+5 with the steps before it (docs/log/second_pass.md). Generators may be trained on these exact words, so they change
+only together with such models.
 """
 
 import math
 from collections.abc import Sequence
 
 from raydebm.records import Message, Problem, ScoredCandidate
-from raydebm.tasks.base import Task
+from raydebm.tasks.base import RULES, Task
 
-CONSTRAINT_FEEDBACK = (
-    "Your answer breaks these rules:\n{rules}\nFind an answer that breaks none of them. Use the same output format."
-)
 QUALITY_FEEDBACK = (
     "Your answer may be wrong. Check each step again, then give your final answer in the same output format."
 )
@@ -20,6 +20,8 @@ UNPARSEABLE_FEEDBACK = "Your reply had no answer in the requested output format.
 
 TAIL_CHARS = 600
 """How much of a reply without an answer is quoted: its end, where the answer should have been."""
+STEPS_CHARS = 8000
+"""How much of a text is quoted whose steps are to be checked: its end, some 2,000 tokens of it."""
 
 
 def feedback_messages(
@@ -43,18 +45,18 @@ def feedback_messages(
     return (
         *base,
         {"role": "assistant", "content": _shown(best)},
-        {"role": "user", "content": feedback_text(best)},
+        {"role": "user", "content": feedback_text(task, best)},
     )
 
 
-def feedback_text(best: ScoredCandidate) -> str:
+def feedback_text(task: Task, best: ScoredCandidate) -> str:
     """The user turn: each violation in words, or a request to check again, or to answer in the right format."""
     report = best.report
     if not report.parsed:
         return UNPARSEABLE_FEEDBACK
     if report.penalty > 0:
         rules = "\n".join(f"- {violation.message}" for violation in report.violations)
-        return CONSTRAINT_FEEDBACK.format(rules=rules)
+        return task.defaults.feedback.replace(RULES, rules)
     return QUALITY_FEEDBACK
 
 
@@ -71,7 +73,7 @@ def _exemplar_key(scored: ScoredCandidate) -> tuple[bool, float, float, int, str
 
 
 def _shown(best: ScoredCandidate) -> str:
-    if best.report.answer is not None:
-        return best.report.answer
     text = best.candidate.text or ""
-    return text[-TAIL_CHARS:]
+    if best.report.answer is None:
+        return text[-TAIL_CHARS:]
+    return best.report.answer if best.report.penalty > 0 else text[-STEPS_CHARS:]

@@ -67,7 +67,8 @@ class Redecision:
     num_candidates: int
     """How many candidates were paid for; those that failed included."""
     exact: bool
-    """False: a pass that was used answers feedback about a candidate that the new policy would not have selected."""
+    """False: a pass that was used answers feedback about a candidate that the new policy would not have selected, or
+    another share of it answers feedback."""
     reason: str
     stop_reason: str | None = None
     """Why the last pass would have ended (``StopReason``); None under a policy without waves, and where more of it
@@ -177,6 +178,7 @@ def _walk(recorded: Recorded, policy: Policy, budget: int | None) -> Generator[A
             break
         selected = None if decided.best is None else decided.best.candidate.candidate_id
         exact = exact and selected == recorded.selections[pass_index - 1] and not (selected is None and cut)
+        exact = exact and policy.fresh_share == recorded.policy.fresh_share
     redecision = _redecision(recorded.record_id, decided, pool, policy=policy, num_passes=pass_index, exact=exact)
     return replace(redecision, stop_reason=part.stop_reason)
 

@@ -4,6 +4,7 @@ They must be made in one place, because a candidate's identity follows from its 
 service finds again.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -40,6 +41,8 @@ class PassRequests:
     num_samples: int | None = None
     """Per generator in the first pass; None: the recipe's."""
     num_regenerate: int | None = None
+    fresh_share: float | None = None
+    """Share of a later pass without feedback; None: the recipe's."""
     seed: int | None = None
     sampling_changes: dict[str, Any] = field(default_factory=dict)
     """Fields of Sampling. A client may ask for shorter candidates, never for longer (dearer) ones."""
@@ -105,10 +108,17 @@ class PassRequests:
         return [made for config in self.asked for made in self._make(problem, messages, config, num_samples=1)]
 
     def later(self, problem: Problem, pass_index: int, messages: Sequence[Message]) -> list[GenerationRequest]:
-        """A pass that answers feedback."""
-        own = self.recipe.triage.num_regenerate
-        num_samples = own if self.num_regenerate is None else self.num_regenerate
-        return self._make(problem, messages, self.regenerator, num_samples=num_samples, pass_index=pass_index)
+        """A pass that answers feedback; of it the policy's ``fresh_share`` answers the first prompt, spread evenly."""
+        triage = self.recipe.triage
+        num_samples = triage.num_regenerate if self.num_regenerate is None else self.num_regenerate
+        share = triage.fresh_share if self.fresh_share is None else self.fresh_share
+        replies, fresh = (
+            self._make(problem, chat, self.regenerator, num_samples=num_samples, pass_index=pass_index)
+            for chat in (messages, self.task.messages(problem))
+        )
+        # A smaller pass is the beginning of a larger one.
+        is_fresh = [math.floor((index + 1) * share) > math.floor(index * share) for index in range(num_samples)]
+        return [new if wanted else reply for wanted, new, reply in zip(is_fresh, fresh, replies, strict=True)]
 
     def _make(
         self,

@@ -16,6 +16,13 @@ Answer = Any
 """What ``parse`` found: a JSON value whose meaning only the task knows."""
 
 
+RULES = "{rules}"
+"""In a task's feedback: one line for each violation."""
+FEEDBACK = (
+    f"Your answer breaks these rules:\n{RULES}\nFind an answer that breaks none of them. Use the same output format."
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskDefaults:
     """The paper's settings for a task (its table of training configurations); a recipe may override each."""
@@ -36,6 +43,9 @@ class TaskDefaults:
     answers_compete: bool = True
     """Whether a vote for one answer counts against the others. Not where many different answers are right, as with
     programs and plans: ``generation.waves`` then samples everything."""
+    feedback: str = FEEDBACK
+    """What a later pass is told about an answer that violates constraints, with ``RULES`` in it. It should say what to
+    reply with: a small model takes "the expected result is True" for a request to answer True."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

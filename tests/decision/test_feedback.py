@@ -1,6 +1,6 @@
 import math
 
-from raydebm.decision.feedback import TAIL_CHARS, exemplar, feedback_messages
+from raydebm.decision.feedback import STEPS_CHARS, TAIL_CHARS, exemplar, feedback_messages
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.records import ConstraintReport, Energies, ScoredCandidate
 
@@ -33,6 +33,20 @@ def test_an_uncertain_answer_gets_quality_feedback(task, problem, make_candidate
     assert last["content"] == (
         "Your answer may be wrong. Check each step again, then give your final answer in the same output format."
     )
+
+
+def test_an_answer_to_check_again_is_quoted_with_its_steps(task, problem, make_candidate):
+    _, shown, _ = feedback_messages(task, problem, scored(task, problem, make_candidate("c", "41!0.0")))
+
+    assert shown == {"role": "assistant", "content": "41!0.0"}  # rendered it would be 41
+
+
+def test_of_long_steps_the_end_is_quoted(task, problem, make_candidate):
+    text = "41!" + "0" * STEPS_CHARS
+
+    _, shown, _ = feedback_messages(task, problem, scored(task, problem, make_candidate("c", text)))
+
+    assert shown["content"] == "0" * STEPS_CHARS
 
 
 def test_a_reply_without_answer_is_quoted_by_its_end(task, problem, make_candidate):

@@ -134,6 +134,16 @@ def test_fewer_candidates_of_a_later_pass(decided):
     assert (recorded.selected, again.selected) == ("c", "b")
 
 
+def test_a_later_pass_of_another_share_of_feedback_is_not_exact(decided):
+    recorded = decided([("a", "42!5", SURE)], [("b", "43!1", SURE), ("c", "43", SURE)])
+
+    assert not redecide(recorded, policy=POLICY.replaced(fresh_share=0.5)).exact
+
+
+def test_the_share_of_feedback_does_not_matter_without_a_later_pass(decided):
+    assert redecide(decided([("a", "42", SURE)]), policy=POLICY.replaced(fresh_share=0.5)).exact
+
+
 def test_feedback_about_a_candidate_that_was_left_out_is_not_exact(decided):
     """Nothing parses, so pass 3 quotes the most promising text of both passes; that may be one that was left out."""
     policy = POLICY.replaced(max_passes=3)

@@ -95,8 +95,7 @@ def test_a_wrong_guess_is_labelled_by_the_solution_where_it_first_leaves_it() ->
     assert labels == [names[0], words[0], names[1], words[1], names[2], None]
 
 
-def test_the_feedback_is_worded_as_triage_words_it() -> None:
-    assert conversations.CONSTRAINT_FEEDBACK == triage_feedback.CONSTRAINT_FEEDBACK
+def test_doubt_is_worded_as_triage_words_it() -> None:
     assert conversations.QUALITY_FEEDBACK == triage_feedback.QUALITY_FEEDBACK
 
 

@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydebm.constraints import Constraint, Finding, violations_of
+from raydebm.decision.feedback import feedback_messages
+from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import ConfigError, TaskDataError
 from raydebm.identity import canonical_json
 from raydebm.labels import label_candidate
-from raydebm.records import Candidate, Verdict
+from raydebm.records import Candidate, ScoredCandidate, Verdict
 from raydebm.run.tables import PROBLEM
 from raydebm.tasks.base import Task
 from raydebm.tasks.declared import DeclaredTask, declared_task
@@ -499,6 +501,7 @@ def test_any_answer_can_be_checked_and_counted(answer):
         ({"constraints": [{"name": "a", "rule": "holds", "that": "answer.x"}] * 2}, "'a' comes twice"),
         ({"constraints": [{"name": "schema", "rule": "holds", "that": "answer.x"}]}, "'schema' comes twice"),
         ({"constraints": [{"name": "a", "rule": "holds", "that": "problem.pad == `1`"}]}, "add it to data.fields"),
+        ({"feedback": "Try again."}, "feedback must contain {rules}"),
         ({"vote": "answr.x"}, "vote: expression 'answr.x' starts at 'answr'"),
         ({"gold": {"field": "e", "match": "fuzzy"}}, "gold.match: Input should be 'exact', 'number', 'set' or 'json'"),
         ({"gold": {"field": "e", "tolerance": 1.0}}, "gold: tolerance goes with match number"),
@@ -513,6 +516,17 @@ def test_mistakes_are_named_with_key_value_and_reason(changes, words):
         shop(**changes)
 
     assert words in str(caught.value)
+
+
+def test_the_feedback_is_the_tasks_own(problem):
+    task = shop(feedback="{rules}\nReply with {} as JSON.")
+    candidate = Candidate(candidate_id="c", task="shop", problem_id="p", generator="g", text='{"refund": 20}')
+    best = ScoredCandidate(candidate=candidate, report=check_candidate(task, problem, candidate), energies=None)
+
+    *_, last = feedback_messages(task, problem, best)
+
+    (violation,) = best.report.violations
+    assert last["content"] == f"- {violation.message}\nReply with {{}} as JSON."
 
 
 def test_every_mistake_is_listed_at_once():

@@ -7,7 +7,7 @@ import pytest
 
 import raydebm.sandbox
 from raydebm.constraints import violations_of
-from raydebm.decision.feedback import CONSTRAINT_FEEDBACK, feedback_text
+from raydebm.decision.feedback import feedback_text
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import ResourceError
 from raydebm.records import Candidate, ScoredCandidate
@@ -327,8 +327,11 @@ def test_the_feedback_of_a_pass_names_the_failed_test(sandbox, problem):
     candidate = candidate_of("print(4)", problem)
     report = check_candidate(Taco(), problem, candidate)
     rule = "- Public test 2 of 2: for the input '21\\n' the expected result is '42', but the program printed '4\\n'."
-    said = feedback_text(ScoredCandidate(candidate=candidate, report=report, energies=None))
-    assert said == CONSTRAINT_FEEDBACK.format(rules=rule)
+    said = feedback_text(Taco(), ScoredCandidate(candidate=candidate, report=report, energies=None))
+    assert said == (
+        f"Your program fails these tests:\n{rule}\nFind the mistake and correct it. Reply with the whole corrected "
+        "program in one fenced block that starts with ```python."
+    )
 
 
 def test_without_isolation_a_candidate_with_public_tests_cannot_be_checked(monkeypatch, problem):

@@ -17,18 +17,17 @@ from raydebm.embedded.build.puzzle_traces import (
     skipped,
 )
 from raydebm.embedded.build.tokenizer import token_id
+from raydebm.tasks.base import FEEDBACK, RULES
 from raydebm.tasks.knights_knaves import KnightsKnaves, problem_of
 from raydebm.tasks.knights_knaves.logic import Assignment
 from raydebm.tasks.knights_knaves.puzzles import Puzzle
 
 SECOND_PASS_SHARE = 0.22
-CONSTRAINT_FEEDBACK = (
-    "Your answer breaks these rules:\n{rules}\nFind an answer that breaks none of them. Use the same output format."
-)
 QUALITY_FEEDBACK = (
     "Your answer may be wrong. Check each step again, then give your final answer in the same output format."
 )
-"""What triage says to a first answer, word for word; triage stands above this package, so a test compares them."""
+"""What triage says to a first answer that breaks no rule, word for word; triage stands above this package, so a test
+compares them."""
 
 IGNORED = -100
 """The label of tokens that are not learned, as PyTorch's cross-entropy ignores it."""
@@ -69,7 +68,7 @@ def constraint_feedback(puzzle: Puzzle, answer: Assignment) -> str:
     """The second pass's message about a wrong answer, worded by the task."""
     roles = {name: "knight" if knight else "knave" for name, knight in zip(puzzle.names, answer, strict=True)}
     broken = violations_of(KnightsKnaves.constraints, problem_of(puzzle.quiz), roles)
-    return CONSTRAINT_FEEDBACK.format(rules="\n".join(f"- {violation.message}" for violation in broken))
+    return FEEDBACK.replace(RULES, "\n".join(f"- {violation.message}" for violation in broken))
 
 
 def encode(tokenizer: Tokenizer, pieces: Sequence[Piece]) -> Encoded:

@@ -106,6 +106,7 @@ class RequestContext:
             generators=self.generators,
             num_samples=self.num_samples,
             num_regenerate=self.policy.num_regenerate,
+            fresh_share=self.policy.fresh_share,
             seed=self.seed,
             sampling_changes=self.sampling.model_dump(exclude_none=True),
         )

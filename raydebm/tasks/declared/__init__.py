@@ -69,7 +69,9 @@ class DeclaredTask:
         """The definition's settings; answers do not compete where labels come from constraints."""
         # What breaks no constraint is right there, so that many different answers can be.
         competing = self.definition.labels != "constraints"
-        return replace(self.definition.defaults.as_record(), answers_compete=competing)
+        return replace(
+            self.definition.defaults.as_record(), answers_compete=competing, feedback=self.definition.feedback
+        )
 
     @property
     def constraints(self) -> Sequence[Constraint]:

@@ -14,7 +14,7 @@ from raydebm.constraints.rule import Expression, Strict
 from raydebm.constraints.rule_kinds import AnyRule, Schema
 from raydebm.constraints.templates import places_in
 from raydebm.errors import ConfigError, ConstraintError
-from raydebm.tasks.base import TaskDefaults
+from raydebm.tasks.base import FEEDBACK, RULES, TaskDefaults
 
 NAME = re.compile(r"[a-z][a-z0-9_]{1,59}")
 RESERVED = frozenset({"source_id"})
@@ -132,6 +132,9 @@ class TaskDefinition(Strict):
     """How the answer is found in what a model writes."""
     constraints: list[AnyRule] = Field(default_factory=list)
     """Checks without gold: one rule each (docs/constraints.md)."""
+    feedback: str = FEEDBACK
+    """What the next pass is told about an answer that violates constraints; ``{rules}`` stands for the messages of the
+    constraints, one a line. It should say what to reply with."""
     vote: Expression = "answer"
     """Answers with the same value here give the same answer."""
     gold: GoldRule | None = None
@@ -159,6 +162,8 @@ class TaskDefinition(Strict):
         return self
 
     def _complaints(self) -> Iterator[str]:
+        if RULES not in self.feedback:
+            yield f"feedback must contain {RULES}, where the broken rules are listed; got {self.feedback!r}"
         if not NAME.fullmatch(self.name):
             yield f"name {self.name!r} must be small letters, digits and _, such as support_reply"
         names = [rule.name for rule in self.constraints] + (["schema"] if self.output.json_schema is not None else [])

@@ -14,7 +14,7 @@ from raydebm.constraints import Constraint, Finding
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Message, Problem, Verdict
 from raydebm.sandbox import Limits, Sandbox
-from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed
+from raydebm.tasks.base import RULES, Answer, Judgement, TaskDefaults, instructed
 from raydebm.tasks.sources import check_split, distinct, split_rows
 from raydebm.tasks.taco.behaviour import Behaviour, Program, behaviour_of
 from raydebm.tasks.taco.extraction import fenced, find_program, normal_form
@@ -37,6 +37,12 @@ _INSTRUCTIONS = (
 )
 
 
+_FEEDBACK = (
+    f"Your program fails these tests:\n{RULES}\nFind the mistake and correct it. Reply with the whole corrected "
+    "program in one fenced block that starts with ```python."
+)
+
+
 class Taco:
     """The task. An answer is the source of a program."""
 
@@ -53,6 +59,7 @@ class Taco:
         labels_per_worker=32,
         answers_compete=False,
         label_deadline_s=600.0,
+        feedback=_FEEDBACK,
     )
     excluded_difficulties: ClassVar[frozenset[str]] = frozenset({"VERY_HARD"})
     """Not loaded, as in the paper, whose generators solve none of them. A subclass may say otherwise."""
