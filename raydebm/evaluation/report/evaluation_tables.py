@@ -155,13 +155,16 @@ def loop_table(evaluation: Evaluation) -> Table:
     loop = evaluation.loop
     rows: list[tuple[str, ...]] = []
     if loop is not None:
-        first = evaluation.row(OURS)
         last = evaluation.row(ALL_PASSES)
         rows = [
             ("answered, %", percent(loop.coverage), interval(loop.coverage)),
             ("correct among answered, %", percent(loop.answered), interval(loop.answered)),
-            ("correct after the first pass, no abstention, %", *_both(first)),
-            *([("correct after all passes, no abstention, %", *_both(last))] if last else []),
+            ("correct after the first pass, no abstention, %", percent(loop.first), interval(loop.first)),
+            *(
+                [("correct after all passes, no abstention, %", percent(last.pass_at_1), interval(last.pass_at_1))]
+                if last
+                else []
+            ),
             *_violation_of_answers(evaluation),
             ("a later pass was asked for, %", percent(loop.regenerated), interval(loop.regenerated)),
             ("problems whose last pass drew nothing", str(loop.num_failed_passes), ""),
@@ -174,11 +177,11 @@ def loop_table(evaluation: Evaluation) -> Table:
             *_wave_rows(loop.waves),
         ]
     policy = evaluation.policy
+    passes = "One pass" if policy["max_passes"] == 1 else f"Up to {policy['max_passes']} passes"
     return Table(
         title="Triage",
         caption=(
-            f"Up to {policy['max_passes']} passes over {0 if loop is None else loop.num_problems} problems, decided by "
-            f"{rule_in_words(policy)}."
+            f"{passes} over {0 if loop is None else loop.num_problems} problems, decided by {rule_in_words(policy)}."
         ),
         headers=("what", "value", "95 % interval"),
         rows=tuple(rows),
@@ -202,10 +205,6 @@ def _violation_of_answers(evaluation: Evaluation) -> list[tuple[str, ...]]:
         return []
     mean = answered.mean_violation
     return [("mean violation of the answers", f"{mean.value:.3f}", interval(mean, scale=1, digits=3))]
-
-
-def _both(row: SelectorRow | None) -> tuple[str, str]:
-    return ("-", "-") if row is None else (percent(row.pass_at_1), interval(row.pass_at_1))
 
 
 def _difficulty_table(evaluation: Evaluation) -> Table:

@@ -38,6 +38,8 @@ class LoopSummary:
     """Share of problems answered."""
     answered: Estimate
     """Share correct among answered, labelled problems."""
+    first: Estimate
+    """Share of selections after the first pass that are correct, also where the loop abstains or goes on."""
     regenerated: Estimate
     """Share of problems for which a later pass was asked for."""
     num_abstained: int
@@ -114,6 +116,7 @@ def summarise_loop(results: OutcomeValues, bootstrap: Bootstrap) -> LoopSummary:
         num_problems=len(accepted),
         coverage=bootstrap.proportion(accepted.astype(float)),
         answered=bootstrap.proportion(np.where(accepted, final, math.nan)),
+        first=bootstrap.proportion(first),
         regenerated=bootstrap.proportion(results.regenerated.astype(float)),
         num_abstained=int((~accepted).sum()),
         num_failed_passes=int(results.pass_failed.sum()),

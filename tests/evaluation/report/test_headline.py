@@ -147,11 +147,22 @@ def test_passes_without_waves_have_no_savings(outcome):
     assert wave_savings([outcome("a", tokens=10)]) is None
 
 
+def test_the_table_of_the_loop_has_the_loops_own_first_selection(evaluation):
+    """Not that of lowest energy, which is right on half of the problems."""
+    counts = {name: 0 for name in LoopSummary.__dataclass_fields__ if name.startswith("num_")}
+    own, others = evaluation.row("oracle").pass_at_1, evaluation.row("ours").pass_at_1
+    loop = LoopSummary(coverage=others, answered=others, first=own, regenerated=others, **counts)
+
+    rows = {row[0]: row[1] for row in loop_table(replace(evaluation, loop=loop)).rows}
+
+    assert rows["correct after the first pass, no abstention, %"] == "100.0"
+
+
 def test_the_table_of_the_loop_has_the_savings(evaluation, outcome):
     estimate = evaluation.row("ours").pass_at_1
     counts = {name: 0 for name in LoopSummary.__dataclass_fields__ if name.startswith("num_")}
     loop = LoopSummary(
-        coverage=estimate, answered=estimate, regenerated=estimate, **counts,
+        coverage=estimate, answered=estimate, first=estimate, regenerated=estimate, **counts,
         waves=wave_savings([outcome("a", stop("accept", 8, 2, 72), tokens=10)]),
     )  # fmt: skip
 
