@@ -47,7 +47,7 @@ class PolicySettings(Section):
     epsilon: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.05
     """With ``waves``: chance that is accepted of losing the answer that the whole pass would give."""
     eta: Probability = 0.05
-    """With ``waves``: a pass ends when the chance of ever reaching ``tau_accept`` is below this."""
+    """With ``waves``: a pass ends when the chance of reaching ``tau_accept`` at its end is below this."""
 
     @model_validator(mode="after")
     def _ordered(self) -> "PolicySettings":

@@ -7,7 +7,8 @@ Does not know: files, Ray, where labels come from.
 Every number that judges the policy comes from cross-fitted predictions: each problem is decided by a posterior that was
 fitted on other problems. Without a promise a problem is worth answering when its expected gain is above that of
 refusing: p - (1 - p) wrong >= -refusal, so tau_answer = (wrong - refusal) / (1 + wrong). tau_accept maximises the mean
-gain over the problems' passes. With a promise, tau_answer is the lowest certified threshold (``guarantee``).
+gain over the problems' passes. With a promise, tau_answer is the lowest certified threshold (``guarantee``), and
+tau_accept maximises the gain that the confidences expect: labels that chose it could not test it.
 """
 
 import math
@@ -36,8 +37,6 @@ from raydebm.errors import ConfigError, PoolError
 PROMISES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 """Errors of the table "what may be promised"."""
 NUM_ACCEPT_THRESHOLDS = 20
-MAX_WALKS = 6
-"""With waves, walks until ``tau_accept`` is settled; the last one has ``tau_accept`` 1, which nothing raises."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -157,11 +156,12 @@ def fit_policy(
     def walked(current: Policy) -> Walk:
         return _walked(table, crossed, chosen, own, policy=current, walk=walk)
 
-    steps = walked(policy)
-    policy, guarantee = _with_promise(_with_thresholds(policy, steps, config), steps, config, problems.outcome)
-    if policy.waves is not None:
-        policy, guarantee, steps = _in_waves(policy, walked, config, problems.outcome)
-    fitted = _fitted(policy, guarantee, choice, steps, level=config.confidence, promises=promises)
+    steps, started = walked(policy), policy.tau_accept
+    policy = _with_thresholds(policy, steps, config)
+    if policy.waves is not None and policy.tau_accept != started:
+        steps = walked(policy)
+    test = _PromiseTest.of(policy, steps, walked)
+    fitted = _fitted(policy, test, choice, config=config, promises=promises)
     return replace(fitted, num_problems=len(known))
 
 
@@ -192,31 +192,34 @@ def fit_thresholds(
         tests=(),
         num_problems=len(labelled),
     )
-    base = policy.replaced(rule="posterior", guarantee=None)
-    outcome = policy.posterior.outcome
-    fitted, guarantee = _with_promise(_with_thresholds(base, steps, config), steps, config, outcome)
-    return _fitted(fitted, guarantee, choice, steps, level=config.confidence, promises=promises)
+    base = _with_thresholds(policy.replaced(rule="posterior", guarantee=None), steps, config)
+    test = _PromiseTest.of(base, steps, walked=None)
+    return _fitted(base, test, choice, config=config, promises=promises)
 
 
 def _fitted(
-    policy: Policy,
-    guarantee: Guarantee | None,
-    choice: ProfileChoice,
-    steps: Walk,
-    *,
-    level: float,
-    promises: Sequence[float],
+    policy: Policy, test: "_PromiseTest", choice: ProfileChoice, *, config: DecisionConfig, promises: Sequence[float]
 ) -> PolicyFit:
-    """A policy with the walks of its labelled problems; ``level`` is the confidence of promises."""
+    """A policy with thresholds, the promise that was asked for, and what else may be promised."""
     assert policy.posterior is not None
-    final = _labelled_step(steps, policy.tau_accept)
+    binary, level = policy.posterior.outcome == "correct", config.confidence
+    guarantee: Guarantee | None = None
+    if config.max_error == "auto":
+        guarantee = test.smallest(min_coverage=config.min_coverage, confidence=level, binary=binary)
+    elif config.max_error is not None:
+        guarantee = test.certify(config.max_error, confidence=level, binary=binary)
+    if guarantee is not None:
+        tau = 1.0 if guarantee.tau is None else guarantee.tau
+        policy = promised(policy.replaced(tau_accept=test.tau_accept(tau)), guarantee)
+    confidence, worth = final_step(test.steps_at(policy.tau_accept), policy.tau_accept)
+    labelled = ~np.isnan(worth)
     return PolicyFit(
         policy=policy,
         choice=choice,
-        promises=tuple(_certified(final, error, level, policy.posterior.outcome) for error in promises),
+        promises=tuple(test.certify(error, confidence=level, binary=binary) for error in promises),
         guarantee=guarantee,
-        confidence=final.confidence[:, 0],
-        worth=final.worth[:, 0],
+        confidence=confidence[labelled],
+        worth=worth[labelled],
         num_problems=choice.num_problems,
     )
 
@@ -285,13 +288,6 @@ def final_step(steps: Walk, tau_accept: float) -> tuple[Floats, Floats]:
     return steps.confidence[rows, stops], steps.worth[rows, stops]
 
 
-def _labelled_step(steps: Walk, tau_accept: float) -> Walk:
-    """``final_step`` of the problems whose selection is labelled there, as walks of one pass."""
-    confidence, worth = final_step(steps, tau_accept)
-    labelled = ~np.isnan(worth)
-    return Walk(confidence=confidence[labelled, None], worth=worth[labelled, None], floor=steps.floor)
-
-
 def _stops(steps: Walk, tau_accept: float) -> Any:
     passed = steps.confidence >= tau_accept
     passed[:, -1] = True
@@ -313,70 +309,80 @@ def _with_thresholds(policy: Policy, steps: Walk, config: DecisionConfig) -> Pol
 
 
 def _gain(steps: Walk, tau_accept: float, tau_answer: float, config: DecisionConfig) -> float:
-    """Mean gain per labelled problem, in right answers."""
+    """Mean gain per labelled problem, in right answers; per problem as the confidences expect it where a promise is
+    asked for."""
     confidence, worth = final_step(steps, tau_accept)
+    if config.max_error is not None:
+        worth = np.where(np.isfinite(confidence), confidence, 0.0)
     costs = config.costs
     gain = np.where(confidence >= tau_answer, worth - costs.wrong * (1 - worth), -costs.refusal)
     return float(np.nanmean(gain - costs.pass_ * _stops(steps, tau_accept)))
 
 
-def _certified(final: Walk, error: float, level: float, outcome: Outcome) -> Guarantee:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _PromiseTest:
+    """Thresholds of answering, each tested on the walk of the policy that it implies.
+
+    ``tau_accept`` is at least ``tau_answer``, so a threshold above it changes where problems stop. In waves it also
+    changes what is sampled; then thresholds above it share the walk of the next value of a short list.
     """
-    Args:
-        final: walks of one pass, all labelled.
-        error: the promised one.
-        level: confidence of the promise.
-        outcome: what labels say.
-    """
-    confidence, losses, binary = final.confidence[:, 0], 1 - final.worth[:, 0], outcome == "correct"
-    return certify(confidence, losses, max_error=error, confidence=level, binary=binary, floor=final.floor)
 
+    steps: tuple[Walk, ...]
+    """One that serves every ``tau_accept``; in waves one for each of ``accept``."""
+    accept: tuple[float, ...]
+    """Values of ``tau_accept``, the policy's own first; fixed by confidences alone."""
+    is_free: bool
+    """Any ``tau_accept`` above the policy's own may be chosen, because it only says where a walk ends."""
 
-def _promised(final: Walk, config: DecisionConfig, outcome: Outcome) -> Guarantee | None:
-    if config.max_error is None:
-        return None
-    if config.max_error != "auto":
-        return _certified(final, config.max_error, config.confidence, outcome)
-    return certify_smallest(
-        final.confidence[:, 0],
-        1 - final.worth[:, 0],
-        min_coverage=config.min_coverage,
-        confidence=config.confidence,
-        binary=outcome == "correct",
-        floor=final.floor,
-    )
+    @classmethod
+    def of(cls, policy: Policy, steps: Walk, walked: Callable[[Policy], Walk] | None) -> "_PromiseTest":
+        """
+        Args:
+            steps: under the policy.
+            walked: walks the problems under another one; None where that is not possible.
+        """
+        own = policy.tau_accept
+        if policy.waves is None or walked is None:
+            return cls(steps=(steps,), accept=(own,), is_free=policy.waves is None)
+        above = steps.confidence[np.isfinite(steps.confidence) & (steps.confidence > own)]
+        accept = sorted({own, 1.0, *([float(np.median(above))] if len(above) else [])})
+        more = [walked(policy.replaced(tau_accept=tau)) for tau in accept[1:]]
+        return cls(steps=(steps, *more), accept=tuple(accept), is_free=False)
 
+    def tau_accept(self, tau: float) -> float:
+        """Where problems stop under the policy that answers from ``tau`` on."""
+        if self.is_free:
+            return max(self.accept[0], tau)
+        return next((value for value in self.accept if value >= tau), self.accept[-1])
 
-def _with_promise(
-    policy: Policy, steps: Walk, config: DecisionConfig, outcome: Outcome
-) -> tuple[Policy, Guarantee | None]:
-    """The policy with the certified threshold; where nothing is certified, only proven answers are given out.
+    def steps_at(self, tau_accept: float) -> Walk:
+        """The walk under this ``tau_accept``."""
+        return self.steps[0 if self.is_free else self.accept.index(tau_accept)]
 
-    ``tau_accept`` decides where a problem stops, and is at least ``tau_answer``. Where the certified threshold would
-    raise it, the promise is tested again with the raised one, so that what is promised is what will be done.
-    """
-    while True:
-        guarantee = _promised(_labelled_step(steps, policy.tau_accept), config, outcome)
-        if guarantee is None:
-            return policy, None
-        tested = promised(policy, guarantee)
-        if steps.confidence.shape[1] == 1 or tested.tau_accept == policy.tau_accept:
-            return tested, guarantee
-        policy = policy.replaced(tau_accept=tested.tau_accept)
+    def certify(self, error: float, *, confidence: float, binary: bool) -> Guarantee:
+        """The lowest threshold at which this error may be promised."""
+        first, losses = self._labelled()
+        return certify(
+            first, losses, max_error=error, confidence=confidence, binary=binary, floor=self.steps[0].floor, at=self._at
+        )
 
+    def smallest(self, *, min_coverage: float, confidence: float, binary: bool) -> Guarantee:
+        """The smallest error that may be promised at this coverage."""
+        first, losses = self._labelled()
+        return certify_smallest(
+            first, losses, min_coverage=min_coverage, confidence=confidence, binary=binary, floor=self.steps[0].floor,
+            at=self._at,
+        )  # fmt: skip
 
-def _in_waves(
-    policy: Policy, walked: Callable[[Policy], Walk], config: DecisionConfig, outcome: Outcome
-) -> tuple[Policy, Guarantee | None, Walk]:
-    """The policy with the promise that holds for its own stopping rule, the promise, and the walk it was tested on."""
-    num_walks = 0
-    while True:
-        steps = walked(policy)
-        num_walks += 1
-        tested, guarantee = _with_promise(policy, steps, config, outcome)
-        if tested.tau_accept == policy.tau_accept:
-            return tested, guarantee, steps
-        policy = tested if num_walks < MAX_WALKS - 1 else tested.replaced(tau_accept=1.0)
+    def _labelled(self) -> tuple[Floats, Floats]:
+        confidence, losses = self._at(self.accept[0])
+        labelled = ~np.isnan(losses)
+        return confidence[labelled], losses[labelled]
+
+    def _at(self, tau: float) -> tuple[Floats, Floats]:
+        tau_accept = self.tau_accept(tau)
+        confidence, worth = final_step(self.steps_at(tau_accept), tau_accept)
+        return confidence, 1 - worth
 
 
 def reliability_table(confidence: Floats, worth: Floats, num_bins: int = 10) -> list[dict[str, float]]:

@@ -11,7 +11,8 @@ Given n, the wrong ones are binomial with the true risk, so
 is a p-value of "the risk at tau is above alpha". Losses in [0, 1], such as violation scores, are bet against
 (``risk_bounds.betting_p_value``), which counts how little they scatter. Several thresholds are tested without inflating
 the error by walking from strict to lenient, from ``STARTS`` different coverages, each at level delta / 4, and stopping
-at the first that does not pass. The thresholds are fixed by confidences alone, never by labels.
+at the first that does not pass. The thresholds are fixed by confidences alone, never by labels. Where a threshold also
+changes what is sampled, each is tested on what its own policy would have sampled.
 
 The smallest error at a coverage (``certify_smallest``) fixes one threshold by confidences alone and walks over
 errors: "the risk at tau is above alpha" is tested for alpha = 0.999, 0.998, ... in this order, each at level delta,
@@ -24,13 +25,13 @@ wrong answers when every problem is answered (arXiv 2606.29054).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from raydebm.decision.evidence.groups import Floats, Ints
+from raydebm.decision.evidence.groups import Floats
 from raydebm.decision.guarantee.risk_bounds import (
     betting_p_value,
     betting_upper_bound,
@@ -46,6 +47,10 @@ STEP = 0.01
 MAX_PROBLEMS = 100_000
 ERRORS = 1000
 """The smallest error is found to 1 / ERRORS."""
+
+
+AtThreshold = Callable[[float], tuple[Floats, Floats]]
+"""(P,) confidences and (P,) losses of the final answers under the policy of a threshold; NaN for unlabelled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +130,7 @@ def certify(
     confidence: float,
     binary: bool = True,
     floor: float = -math.inf,
+    at: AtThreshold | None = None,
 ) -> Guarantee:
     """Find the lowest threshold at which the promise holds.
 
@@ -136,14 +142,16 @@ def certify(
         binary: losses are 0 or 1.
         floor: thresholds below it are not tested, because nothing is known about the answers there; it may depend on
             confidences and never on labels.
+        at: confidences and losses by threshold, where the threshold changes what is sampled; the first two arguments
+            then only say which thresholds are tested, and what happens when every problem is answered.
 
     Raises:
         ConfigError: the promise is not strictly between 0 and 1, no problem is given, or a value is NaN.
     """
     check_promise(max_error, confidence)
-    ranked = _Ranked.of(confidence_of, losses, binary=binary)
+    problems = _Problems(confidence_of, losses, binary=binary, at=at)
     walks, delta = _walks(confidence_of, floor), 1 - confidence
-    tested = _test(walks, ranked, alpha=max_error, delta=delta)
+    tested = _test(walks, problems, alpha=max_error, delta=delta)
     best = min((row for row in tested if row.certified), key=lambda row: row.tau, default=None)
     return _guarantee(
         best,
@@ -151,8 +159,8 @@ def certify(
         losses,
         max_error=max_error,
         confidence=confidence,
-        more_problems=None if best is not None else _more_problems(tested, ranked, max_error, delta),
-        smallest_error=_smallest_error(walks, ranked, delta),
+        more_problems=None if best is not None else _more_problems(tested, problems, max_error, delta, len(losses)),
+        smallest_error=_smallest_error(walks, problems, delta),
     )
 
 
@@ -164,6 +172,7 @@ def certify_smallest(
     confidence: float,
     binary: bool = True,
     floor: float = -math.inf,
+    at: AtThreshold | None = None,
 ) -> Guarantee:
     """Find the smallest error that can be promised while at least a share of the problems is answered.
 
@@ -177,6 +186,7 @@ def certify_smallest(
         confidence: 1 - delta.
         binary: losses are 0 or 1.
         floor: as for ``certify``.
+        at: as for ``certify``.
 
     Raises:
         ConfigError: as for ``certify``, or ``min_coverage`` is not in (0, 1].
@@ -184,11 +194,11 @@ def certify_smallest(
     check_promise(0.5, confidence)
     if not 0 < min_coverage <= 1:
         raise ConfigError(f"min_coverage must be above 0 and at most 1, got {min_coverage}")
-    ranked = _Ranked.of(confidence_of, losses, binary=binary)
-    tau = float(ranked.confidence[math.ceil(round(min_coverage * len(losses), 9)) - 1])
+    problems = _Problems(confidence_of, losses, binary=binary, at=at)
+    tau = float(np.sort(confidence_of)[::-1][math.ceil(round(min_coverage * len(losses), 9)) - 1])
     is_testable = math.isfinite(tau) and tau >= floor
-    max_error = _smallest_alpha(ranked, [ranked.answered(tau) if is_testable else 0], 1 - confidence)
-    tested = [] if max_error is None else [_row(tau, ranked, alpha=max_error, level=1 - confidence)]
+    max_error = _smallest_alpha(problems, [tau] if is_testable else [], 1 - confidence)
+    tested = [] if max_error is None else [_row(tau, problems, alpha=max_error, level=1 - confidence)]
     best = tested[0] if tested else None
     highest = (ERRORS - 1) / ERRORS
     return _guarantee(
@@ -232,18 +242,10 @@ def _guarantee(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Ranked:
-    """P calibration problems, the most confident one first."""
+class _Problems:
+    """P calibration problems, by threshold."""
 
-    confidence: Floats
-    losses: Floats
-    shuffled: Ints
-    """The place of each in a random order that follows from P alone."""
-    binary: bool
-
-    @classmethod
-    def of(cls, confidence_of: Floats, losses: Floats, *, binary: bool) -> Self:
+    def __init__(self, confidence_of: Floats, losses: Floats, *, binary: bool, at: AtThreshold | None) -> None:
         """Raises ConfigError where there is no problem, or a value is NaN."""
         if len(losses) == 0:
             raise ConfigError("a promise needs labelled problems, got none; label some, or run without a promise")
@@ -251,40 +253,41 @@ class _Ranked:
             raise ConfigError(
                 "a promise needs a confidence and a label for every problem; leave unlabelled problems out"
             )
-        order = np.argsort(-confidence_of, kind="stable")
-        shuffled = np.random.default_rng(len(losses)).permutation(len(losses))
-        return cls(confidence=confidence_of[order], losses=losses[order], shuffled=shuffled[order], binary=binary)
+        self._at = (lambda _: (confidence_of, losses)) if at is None else at
+        self._binary = binary
+        self._losses: dict[float, Floats] = {}
+        self._num_labelled: dict[float, int] = {}
 
-    def answered(self, tau: float) -> int:
-        """Number of problems with at least this confidence."""
-        return int(np.searchsorted(-self.confidence, -tau, side="right"))
+    def losses(self, tau: float) -> Floats:
+        """Losses of the problems that are answered at a threshold, in a random order that follows from P alone: by
+        confidence the first losses would be the low ones, and a bet on them no fair one."""
+        if tau not in self._losses:
+            confidence_of, losses = self._at(tau)
+            order = np.argsort(np.random.default_rng(len(losses)).permutation(len(losses)))
+            labelled = ~np.isnan(losses)
+            self._num_labelled[tau] = int(labelled.sum())
+            self._losses[tau] = losses[order][(labelled & (confidence_of >= tau))[order]]
+        return self._losses[tau]
 
-    def wrong(self, answered: int) -> float:
-        """Sum of the losses of the first problems."""
-        return math.fsum(self.losses[:answered])
+    def coverage(self, tau: float) -> float:
+        """Share of the labelled problems that is answered."""
+        answered = len(self.losses(tau))
+        return answered / self._num_labelled[tau] if answered else 0.0
 
-    def p_value(self, answered: int, alpha: float) -> float:
-        """p-value of "the risk is above alpha", from the first problems."""
-        if self.binary:
-            return risk_p_value(self.wrong(answered), answered, alpha)
-        return betting_p_value(self._in_random_order(answered), alpha)
+    def p_value(self, tau: float, alpha: float, *, factor: float = 1.0) -> float:
+        """p-value of "the risk is above alpha", had there been ``factor`` times as many problems of the same losses."""
+        losses = self.losses(tau)
+        more = round(factor * len(losses))
+        if not self._binary:
+            return betting_p_value(np.resize(losses, more), alpha)
+        return risk_p_value(math.fsum(losses) * (more / len(losses) if len(losses) else 1.0), more, alpha)
 
-    def p_value_of_more(self, answered: int, factor: float, alpha: float) -> float:
-        """The same, had there been ``factor`` times as many problems with the same losses."""
-        more = round(factor * answered)
-        if self.binary:
-            return risk_p_value(self.wrong(answered) / answered * more, more, alpha)
-        return betting_p_value(np.resize(self._in_random_order(answered), more), alpha)
-
-    def upper_bound(self, answered: int, level: float) -> float:
-        """The largest risk that the first problems do not reject at this level."""
-        if self.binary:
-            return risk_upper_bound(self.wrong(answered), answered, level)
-        return betting_upper_bound(self._in_random_order(answered), level)
-
-    def _in_random_order(self, answered: int) -> Floats:
-        # By confidence the first losses would be the low ones, and a bet on them no fair one.
-        return self.losses[:answered][np.argsort(self.shuffled[:answered])]
+    def upper_bound(self, tau: float, level: float) -> float:
+        """The largest risk that the answered problems do not reject at this level."""
+        losses = self.losses(tau)
+        if self._binary:
+            return risk_upper_bound(math.fsum(losses), len(losses), level)
+        return betting_upper_bound(losses, level)
 
 
 def _walks(confidence_of: Floats, floor: float) -> list[list[float]]:
@@ -300,59 +303,60 @@ def _walks(confidence_of: Floats, floor: float) -> list[list[float]]:
     return [walk for walk in walks if walk]
 
 
-def _test(walks: Sequence[Sequence[float]], ranked: _Ranked, *, alpha: float, delta: float) -> list[ThresholdTest]:
+def _test(walks: Sequence[Sequence[float]], problems: _Problems, *, alpha: float, delta: float) -> list[ThresholdTest]:
     """Walk from every start until the first threshold that does not pass; each threshold is listed once."""
     level, rows = delta / len(STARTS), dict[float, ThresholdTest]()
     for walk in walks:
         for tau in walk:
             if tau not in rows:
-                rows[tau] = _row(tau, ranked, alpha=alpha, level=level)
+                rows[tau] = _row(tau, problems, alpha=alpha, level=level)
             if not rows[tau].certified:
                 break
     return list(rows.values())
 
 
-def _row(tau: float, ranked: _Ranked, *, alpha: float, level: float) -> ThresholdTest:
-    answered = ranked.answered(tau)
-    p_value = ranked.p_value(answered, alpha)
+def _row(tau: float, problems: _Problems, *, alpha: float, level: float) -> ThresholdTest:
+    losses, p_value = problems.losses(tau), problems.p_value(tau, alpha)
     return ThresholdTest(
         tau=tau,
-        answered=answered,
-        wrong=ranked.wrong(answered),
-        coverage=answered / len(ranked.losses),
-        upper_bound=ranked.upper_bound(answered, level),
+        answered=len(losses),
+        wrong=math.fsum(losses),
+        coverage=problems.coverage(tau),
+        upper_bound=problems.upper_bound(tau, level),
         p_value=p_value,
         certified=p_value <= level,
     )
 
 
-def _more_problems(tested: Sequence[ThresholdTest], ranked: _Ranked, alpha: float, delta: float) -> int | None:
+def _more_problems(
+    tested: Sequence[ThresholdTest], problems: _Problems, alpha: float, delta: float, count: int
+) -> int | None:
     """How many more problems would certify the most promising threshold, if its losses stayed as they are."""
-    level, count, needed = delta / len(STARTS), len(ranked.losses), []
+    level, needed = delta / len(STARTS), []
     for row in tested:
         if row.answered == 0 or row.wrong / row.answered >= alpha:
             continue
         factor = 1.0
         while factor * count < MAX_PROBLEMS:
-            if ranked.p_value_of_more(row.answered, factor, alpha) <= level:
+            if problems.p_value(row.tau, alpha, factor=factor) <= level:
                 needed.append(math.ceil(factor * count) - count)
                 break
             factor *= 1.05
     return min(needed, default=None)
 
 
-def _smallest_error(walks: Sequence[Sequence[float]], ranked: _Ranked, delta: float) -> float | None:
+def _smallest_error(walks: Sequence[Sequence[float]], problems: _Problems, delta: float) -> float | None:
     """The smallest alpha, to 1 / ERRORS, that is certified at any threshold. A walk certifies something exactly where
     its first threshold passes."""
-    return _smallest_alpha(ranked, [ranked.answered(walk[0]) for walk in walks], delta / len(STARTS))
+    return _smallest_alpha(problems, [walk[0] for walk in walks], delta / len(STARTS))
 
 
-def _smallest_alpha(ranked: _Ranked, answered: Sequence[int], level: float) -> float | None:
-    """The smallest alpha of the grid that passes for any of these numbers of answered problems; None where none does.
-    What passes at alpha passes above it, so that the search may halve."""
+def _smallest_alpha(problems: _Problems, taus: Sequence[float], level: float) -> float | None:
+    """The smallest alpha of the grid that passes at any of these thresholds; None where none does. What passes at alpha
+    passes above it, so that the search may halve."""
 
     def passes(alpha: float) -> bool:
-        return any(ranked.p_value(count, alpha) <= level for count in answered)
+        return any(problems.p_value(tau, alpha) <= level for tau in taus)
 
     low, high = 0, ERRORS - 1
     if not passes(high / ERRORS):

@@ -26,7 +26,7 @@ class SettledRule:
     Three tests after each wave, in this order:
 
     1. accept: P(the leader stays the leader up to the budget) >= 1 - epsilon, and its confidence >= tau_accept;
-    2. abstain: P(some answer's confidence ever reaches tau_accept) < eta;
+    2. abstain: P(some answer's confidence is at least tau_accept when the budget is spent) < eta;
     3. cost: for every number of further waves, expected gain in confidence * value < price * expected tokens.
 
     Both probabilities are predictive: over the answers still to come, as a Chinese restaurant process continues the
@@ -44,7 +44,7 @@ class SettledRule:
     tau_accept: float = 0.0
     """In [0, 1]: least confidence with which an answer is accepted; 0: every settled answer."""
     eta: float = 0.05
-    """In [0, 1]: below this chance of ever reaching ``tau_accept`` sampling is hopeless; 0: never give up."""
+    """In [0, 1]: below this chance of reaching ``tau_accept`` by the end of the budget sampling is hopeless; 0: never give up."""
     value: float = 1.0
     """Worth of a right answer, >= 0, in the unit of ``price``."""
     price: float = 0.0

@@ -155,7 +155,7 @@ class StopDecision:
     confidence: float | None = None
     """Probability of the leader being right; without a posterior, that the next sample repeats it."""
     reach_probability: float | None = None
-    """That the confidence of some answer ever reaches the one required."""
+    """That the confidence of some answer is the one required, or more, when the budget is spent."""
     expected_gain: float | None = None
     """Upper bound on what the next samples add to the confidence (or to the best reward), on average."""
 

@@ -26,6 +26,7 @@ from raydebm.records import (
     Verdict,
     Violation,
 )
+from raydebm.tasks.base import TaskDefaults
 
 DEFAULT = Policy(lambda_=1.0, theta_sigma=0.8, theta_abstain=1.5, num_regenerate=2)
 
@@ -34,6 +35,7 @@ class PlainTask:
     """Only what the loop asks of a task when checks are recorded."""
 
     name = "toy"
+    defaults = TaskDefaults(max_length=64, batch_size=1, patience=1)
 
     def messages(self, problem):
         return ({"role": "user", "content": problem.prompt},)

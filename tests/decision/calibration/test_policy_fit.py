@@ -12,10 +12,12 @@ from raydebm.decision.calibration.policy_fit import (
     Walk,
     final_step,
     fit_policy,
+    fit_thresholds,
     promise_rows,
     reliability_table,
 )
 from raydebm.decision.evidence.fitting import LabelledPool
+from raydebm.decision.evidence.posterior import special_case
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import decide_pool
 from raydebm.decision.sampling.waves import cut_pass
@@ -331,33 +333,50 @@ def test_thresholds_and_promise_rest_on_what_waves_would_have_sampled():
     assert not np.array_equal(fitted.confidence, whole.confidence)
 
 
-def test_the_promise_is_tested_under_the_threshold_that_it_raised():
-    """Walked again by hand with the stopping rule of the final tau_accept: the same confidences."""
-    seen = []
+def walk_of_two(seen):
+    """Stopping later makes every selection surer."""
 
     def walk(policies):
         seen.append((policies[0].tau_accept, policies[0].tau_settled))
-        high = 0.9 if policies[0].tau_settled >= 0.8 else 0.8
-        confidence = np.full((60, 1), high)
-        return Walk(confidence=confidence, worth=np.ones((60, 1)))
+        return Walk(confidence=np.full((60, 1), 0.9 if policies[0].tau_settled >= 0.8 else 0.8), worth=np.ones((60, 1)))
 
-    fitted = fit(base=WAVES, walk=walk, max_error=0.2, confidence=0.9)
+    return walk
 
-    # tau_accept 0.6 is raised to 0.8, then to 0.9; the walk with 0.9 gives 0.9 again.
-    assert seen == [(1.0, 0.6), (1.0, 0.8), (1.0, 0.9)]
-    assert (fitted.policy.tau_accept, fitted.policy.tau_answer) == (0.9, 0.9)
+
+def test_a_threshold_above_tau_accept_is_tested_on_the_walk_that_it_implies():
+    """With tau_accept 0.6 all are at 0.8; the threshold 0.8 needs tau_accept 0.8, with which all are at 0.9."""
+    seen = []
+    fitted = fit(base=WAVES, walk=walk_of_two(seen), max_error=0.2, confidence=0.9)
+
+    assert (fitted.policy.tau_accept, fitted.policy.tau_answer) == (0.8, 0.8)
     assert fitted.confidence.tolist() == [0.9] * 60
     assert fitted.policy.tau_settled is None
 
 
-def test_a_threshold_that_every_walk_raises_ends_at_1():
-    def walk(policies):
-        confidence = np.full((60, 1), min(policies[0].tau_settled + 0.01, 1.0))
-        return Walk(confidence=confidence, worth=np.ones((60, 1)))
+def test_the_walks_in_waves_are_at_the_policys_tau_accept_the_median_above_it_and_1():
+    seen = []
+    fit(base=WAVES, walk=walk_of_two(seen), max_error=0.2, confidence=0.9)
 
-    fitted = fit(base=WAVES, walk=walk, max_error=0.2, confidence=0.9)
+    assert seen == [(1.0, 0.6), (1.0, 0.8), (1.0, 1.0)]
 
-    assert (fitted.policy.tau_accept, fitted.guarantee.certified) == (1.0, True)
+
+def two_passes(worth):
+    """Ten sure of the first pass at 0.9, the others at 0.4 and then at 0.7."""
+    first = np.repeat([0.9, 0.4], [10, 50])
+    return Walk(confidence=np.stack([first, np.full(60, 0.7)], axis=1), worth=np.stack([worth, worth], axis=1))
+
+
+@pytest.mark.parametrize("max_error", [None, 0.9])
+def test_labels_choose_where_problems_stop_only_where_nothing_is_promised(max_error):
+    """A second pass is worth its cost by the labels in the second case alone: it turns wrong into right."""
+    policy = Policy(rule="posterior", posterior=special_case("votes"), max_passes=2, tau_accept=0.5)
+    steps = two_passes(np.ones(60))
+    better = Walk(confidence=steps.confidence, worth=np.stack([np.zeros(60), np.ones(60)], axis=1))
+    config = DecisionConfig(max_error=max_error, costs={"pass": 0.05})
+
+    same = {fit_thresholds(policy, each, config=config).policy.tau_accept for each in (steps, better)}
+
+    assert (len(same) == 1) == (max_error is not None)
 
 
 def test_without_waves_problems_are_walked_once():
