@@ -18,6 +18,7 @@ from raydebm.config.policy import Profile
 from raydebm.decision.calibration.policy_fit import LabelledProblems, PolicyFit, fit_policy
 from raydebm.decision.evidence.fitting import LabelledTable
 from raydebm.decision.evidence.groups import Floats
+from raydebm.decision.evidence.posterior import Outcome
 from raydebm.decision.evidence.profiles import PROFILES, winners
 from raydebm.decision.guarantee.guarantee import certify_smallest
 from raydebm.evaluation.certainty.confidence_calibration import confidence_calibration
@@ -49,26 +50,32 @@ def main() -> None:
         print("\n".join(section(run_dir, validation_only=given.validation_only)), flush=True)
 
 
-def section(run_dir: str, *, validation_only: bool) -> list[str]:
-    """Markdown about one run."""
+def fit_on_run(
+    run_dir: str, *, validation_only: bool = False
+) -> tuple[PolicyFit, list[EvaluatedPool], list[EvaluatedPool]]:
+    """The policy fitted on a run's labelled problems; its validation and test pools."""
     recipe = parse_recipe({**RunDir(run_dir).read_json("recipe.json"), "run_dir": run_dir}, where=run_dir)
     pipeline = Pipeline(recipe=recipe)
     validation, test = (evaluated_pools(pipeline, split) for split in (VALIDATION, TEST))
     labelled = labelled_pools(validation) + ([] if validation_only else out_of_bag(pipeline))
-    base = calibrated_policy(pipeline)
+    outcome: Outcome = "violation" if has_violations(validation) else "correct"
     fitted = fit_policy(
-        LabelledProblems(
-            pools=labelled,
-            task=recipe.task.name,
-            outcome="violation" if has_violations(validation) else "correct",
-        ),
-        base=base,
+        LabelledProblems(pools=labelled, task=recipe.task.name, outcome=outcome),
+        base=calibrated_policy(pipeline),
         config=DecisionConfig(),
         promises=PROMISES,
     )
+    return fitted, list(validation), list(test)
+
+
+def section(run_dir: str, *, validation_only: bool) -> list[str]:
+    """Markdown about one run."""
+    recipe = parse_recipe({**RunDir(run_dir).read_json("recipe.json"), "run_dir": run_dir}, where=run_dir)
+    fitted, validation, test = fit_on_run(run_dir, validation_only=validation_only)
+    lambda_ = fitted.policy.lambda_
     posterior = fitted.policy.posterior
     assert posterior is not None
-    test_table = LabelledTable.of([pool for pool in labelled_pools(test) if pool.is_labelled], base.lambda_)
+    test_table = LabelledTable.of([pool for pool in labelled_pools(test) if pool.is_labelled], lambda_)
     bootstrap = Bootstrap.of(len(test_table.pools), num_bootstrap=2000, seed=recipe.seed)
     estimates = posterior.estimates(test_table.table)
     chosen = {profile: winners(profile, test_table.table, estimates, posterior) for profile in PROFILES}
@@ -77,7 +84,7 @@ def section(run_dir: str, *, validation_only: bool) -> list[str]:
     weights = {**posterior.weights, **posterior.context_weights}
     return [
         f"## {recipe.name}\n",
-        f"{len(labelled)} labelled problems, {len(test_table.pools)} test problems. Chosen profile: "
+        f"{fitted.num_problems} labelled problems, {len(test_table.pools)} test problems. Chosen profile: "
         f"**{fitted.policy.profile}**; answers are {posterior.competition}.\n",
         "Weights: " + ", ".join(f"{name} {value:.2f}" for name, value in weights.items()) + "\n",
         *(
@@ -89,7 +96,7 @@ def section(run_dir: str, *, validation_only: bool) -> list[str]:
         "| selection | worth % | minus vote | minus best author | minus argmin E | AUROC | ECE | 80 % most certain % |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
         *(_row(profile, confidence[profile], worth, bootstrap) for profile in PROFILES),
-        *_learned(test, validation, base.lambda_, seed=recipe.seed),
+        *_learned(test, validation, lambda_, seed=recipe.seed),
         "",
         *_promises(fitted, confidence[fitted.policy.profile], worth[fitted.policy.profile], bootstrap),
     ]

@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 
 from raydebm.config import DecisionConfig
-from raydebm.decision.calibration.policy_fit import LabelledProblems, PolicyFit, Walk, fit_policy, fit_thresholds
+from raydebm.decision.calibration.policy_fit import LabelledProblems, PolicyFit, fit_policy, fit_thresholds
+from raydebm.decision.calibration.walks import Walk
 from raydebm.decision.evidence.fitting import LabelledPool
 from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import Recorded, recorded_outcome, redecide

@@ -12,7 +12,7 @@ tau_accept maximises the gain that the confidences expect: labels that chose it 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -21,13 +21,15 @@ import numpy as np
 from raydebm.config import DecisionConfig
 from raydebm.config.policy import Profile
 from raydebm.decision.calibration.costs import answer_threshold
+from raydebm.decision.calibration.walks import PromiseTest, Walk, WalkOf, final_step, stops
 from raydebm.decision.evidence.fitting import CrossFit, LabelledPool, LabelledTable, cross_fit, fit_posterior
 from raydebm.decision.evidence.groups import Floats, Ints
+from raydebm.decision.evidence.pool_sizes import PoolParts
 from raydebm.decision.evidence.posterior import Estimates, Outcome, Posterior
 from raydebm.decision.evidence.profile_choice import ProfileChoice, choose_profile
 from raydebm.decision.evidence.profiles import PROFILES, winners
 from raydebm.decision.evidence.recalibration import recalibrated
-from raydebm.decision.guarantee.guarantee import Guarantee, certify, certify_smallest
+from raydebm.decision.guarantee.guarantee import Guarantee
 from raydebm.decision.guarantee.promise import promised
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import decide_pool
@@ -37,23 +39,6 @@ from raydebm.errors import ConfigError, PoolError
 PROMISES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 """Errors of the table "what may be promised"."""
 NUM_ACCEPT_THRESHOLDS = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Walk:
-    """Labelled problems walked through every pass; P problems, S passes."""
-
-    confidence: Floats
-    """(P, S): of the selection after each pass; -inf where nothing can be selected. A walk that ended early repeats its
-    last pass."""
-    worth: Floats
-    """(P, S): worth of the selection, 0 without one; NaN for unlabelled."""
-    floor: float = -math.inf
-    """Nothing is promised by thresholds below it (``guarantee.certify``)."""
-
-
-WalkOf = Callable[[Sequence[Policy]], Walk]
-"""Walks the pools' problems through all passes, each under its own policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -145,23 +130,20 @@ def fit_policy(
     choice = choose_profile(by_profile, delta=config.delta)
     if profile is not None:
         choice = replace(choice, profile=profile, tests=())
-    chosen = _selected(choice.profile, table, crossed)
-    posterior = recalibrated(fit(), table, crossed, chosen)
-    policy = base.replaced(rule="posterior", profile=choice.profile, posterior=posterior, guarantee=None)
-    own = [
-        recalibrated(other, table, crossed, chosen, used=crossed.fold != fold)
-        for fold, other in enumerate(crossed.posteriors)
-    ]
+    predictions = _Predictions.of(choice.profile, table, crossed, lambda_=base.lambda_)
+    policy = base.replaced(
+        rule="posterior", profile=choice.profile, posterior=predictions.calibrated(fit()), guarantee=None
+    )
+    own = [predictions.calibrated(other, fold) for fold, other in enumerate(crossed.posteriors)]
 
     def walked(current: Policy) -> Walk:
-        return _walked(table, crossed, chosen, own, policy=current, walk=walk)
+        return predictions.walked(own, policy=current, walk=walk)
 
     steps, started = walked(policy), policy.tau_accept
     policy = _with_thresholds(policy, steps, config)
     if policy.waves is not None and policy.tau_accept != started:
         steps = walked(policy)
-    test = _PromiseTest.of(policy, steps, walked)
-    fitted = _fitted(policy, test, choice, config=config, promises=promises)
+    fitted = _fitted(policy, PromiseTest.of(policy, steps, walked), choice, config=config, promises=promises)
     return replace(fitted, num_problems=len(known))
 
 
@@ -193,12 +175,12 @@ def fit_thresholds(
         num_problems=len(labelled),
     )
     base = _with_thresholds(policy.replaced(rule="posterior", guarantee=None), steps, config)
-    test = _PromiseTest.of(base, steps, walked=None)
+    test = PromiseTest.of(base, steps, walked=None)
     return _fitted(base, test, choice, config=config, promises=promises)
 
 
 def _fitted(
-    policy: Policy, test: "_PromiseTest", choice: ProfileChoice, *, config: DecisionConfig, promises: Sequence[float]
+    policy: Policy, test: PromiseTest, choice: ProfileChoice, *, config: DecisionConfig, promises: Sequence[float]
 ) -> PolicyFit:
     """A policy with thresholds, the promise that was asked for, and what else may be promised."""
     assert policy.posterior is not None
@@ -244,27 +226,54 @@ def _at(values: Floats, places: Any) -> Floats:
     return np.where(places >= 0, values[places], 0.0) if len(values) else np.zeros(len(places))
 
 
-def _walked(
-    labelled_table: LabelledTable,
-    crossed: CrossFit,
-    chosen: Ints,
-    own: Sequence[Posterior],
-    *,
-    policy: Policy,
-    walk: WalkOf | None,
-) -> Walk:
-    """Every problem under the posterior that was fitted and recalibrated on the other folds; ``own`` has it by fold."""
-    if walk is not None or policy.waves is not None:
-        policies = [policy.without_accepting().replaced(posterior=own[fold]) for fold in crossed.fold]
-        return _first_pass_in_waves(labelled_table.pools, policies) if walk is None else walk(policies)
-    owner = labelled_table.table.pool_of_cluster
-    confidence = np.full(len(chosen), -math.inf)
-    for fold, posterior in enumerate(own):
-        probability, _ = posterior.recalibrate(crossed.probability, crossed.none, owner)
-        inside = (crossed.fold == fold) & (chosen >= 0)
-        confidence[inside] = probability[chosen[inside]]
-    worth = np.where(chosen >= 0, _at(labelled_table.given_worth, chosen), 0.0)
-    return Walk(confidence=confidence[:, None], worth=worth[:, None])
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Predictions:
+    """What posteriors of other folds predict of P labelled pools, and of parts of them."""
+
+    table: LabelledTable
+    crossed: CrossFit
+    selected: Ints
+    """(P,): the profile's cluster of each pool."""
+    parts: PoolParts | None
+    selected_of_parts: Ints | None
+
+    @classmethod
+    def of(cls, profile: Profile, table: LabelledTable, crossed: CrossFit, *, lambda_: float) -> "_Predictions":
+        parts = PoolParts.of(table, crossed, lambda_=lambda_)
+        return cls(
+            table=table,
+            crossed=crossed,
+            selected=_selected(profile, table, crossed),
+            parts=parts,
+            selected_of_parts=None if parts is None else _selected(profile, parts.labelled, parts.crossed),
+        )
+
+    def calibrated(self, posterior: Posterior, fold: int | None = None) -> Posterior:
+        """Recalibrated, and corrected for small pools, on the other folds; None: on all."""
+        used = None if fold is None else self.crossed.fold != fold
+        whole = recalibrated(posterior, self.table, self.crossed, self.selected, used=used)
+        if self.parts is None or self.selected_of_parts is None:
+            return whole
+        used = None if fold is None else self.parts.crossed.fold != fold
+        return self.parts.corrected(whole, self.selected_of_parts, used=used)
+
+    def walked(self, own: Sequence[Posterior], *, policy: Policy, walk: WalkOf | None) -> Walk:
+        """Every problem under the posterior that was fitted and recalibrated on the other folds; ``own`` has it by
+        fold."""
+        crossed, selected = self.crossed, self.selected
+        if walk is not None or policy.waves is not None:
+            policies = [policy.without_accepting().replaced(posterior=own[fold]) for fold in crossed.fold]
+            return _first_pass_in_waves(self.table.pools, policies) if walk is None else walk(policies)
+        table = self.table.table
+        confidence = np.full(len(selected), -math.inf)
+        for fold, posterior in enumerate(own):
+            probability, _ = posterior.recalibrate(
+                crossed.probability, crossed.none, table.pool_of_cluster, table.written
+            )
+            inside = (crossed.fold == fold) & (selected >= 0)
+            confidence[inside] = probability[selected[inside]]
+        worth = np.where(selected >= 0, _at(self.table.given_worth, selected), 0.0)
+        return Walk(confidence=confidence[:, None], worth=worth[:, None])
 
 
 def _first_pass_in_waves(pools: Sequence[LabelledPool], policies: Sequence[Policy]) -> Walk:
@@ -278,20 +287,6 @@ def _first_pass_in_waves(pools: Sequence[LabelledPool], policies: Sequence[Polic
         confidence[place] = decided.confidence
         worth[place] = pool.worth[ids.index(decided.best.candidate.candidate_id)]
     return Walk(confidence=confidence, worth=worth)
-
-
-def final_step(steps: Walk, tau_accept: float) -> tuple[Floats, Floats]:
-    """(confidence, worth) of each problem where it stops: at the first pass that reaches ``tau_accept``, else the
-    last."""
-    stops = _stops(steps, tau_accept)
-    rows = np.arange(len(stops))
-    return steps.confidence[rows, stops], steps.worth[rows, stops]
-
-
-def _stops(steps: Walk, tau_accept: float) -> Any:
-    passed = steps.confidence >= tau_accept
-    passed[:, -1] = True
-    return passed.argmax(axis=1)
 
 
 def _with_thresholds(policy: Policy, steps: Walk, config: DecisionConfig) -> Policy:
@@ -316,73 +311,7 @@ def _gain(steps: Walk, tau_accept: float, tau_answer: float, config: DecisionCon
         worth = np.where(np.isfinite(confidence), confidence, 0.0)
     costs = config.costs
     gain = np.where(confidence >= tau_answer, worth - costs.wrong * (1 - worth), -costs.refusal)
-    return float(np.nanmean(gain - costs.pass_ * _stops(steps, tau_accept)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _PromiseTest:
-    """Thresholds of answering, each tested on the walk of the policy that it implies.
-
-    ``tau_accept`` is at least ``tau_answer``, so a threshold above it changes where problems stop. In waves it also
-    changes what is sampled; then thresholds above it share the walk of the next value of a short list.
-    """
-
-    steps: tuple[Walk, ...]
-    """One that serves every ``tau_accept``; in waves one for each of ``accept``."""
-    accept: tuple[float, ...]
-    """Values of ``tau_accept``, the policy's own first; fixed by confidences alone."""
-    is_free: bool
-    """Any ``tau_accept`` above the policy's own may be chosen, because it only says where a walk ends."""
-
-    @classmethod
-    def of(cls, policy: Policy, steps: Walk, walked: Callable[[Policy], Walk] | None) -> "_PromiseTest":
-        """
-        Args:
-            steps: under the policy.
-            walked: walks the problems under another one; None where that is not possible.
-        """
-        own = policy.tau_accept
-        if policy.waves is None or walked is None:
-            return cls(steps=(steps,), accept=(own,), is_free=policy.waves is None)
-        above = steps.confidence[np.isfinite(steps.confidence) & (steps.confidence > own)]
-        accept = sorted({own, 1.0, *([float(np.median(above))] if len(above) else [])})
-        more = [walked(policy.replaced(tau_accept=tau)) for tau in accept[1:]]
-        return cls(steps=(steps, *more), accept=tuple(accept), is_free=False)
-
-    def tau_accept(self, tau: float) -> float:
-        """Where problems stop under the policy that answers from ``tau`` on."""
-        if self.is_free:
-            return max(self.accept[0], tau)
-        return next((value for value in self.accept if value >= tau), self.accept[-1])
-
-    def steps_at(self, tau_accept: float) -> Walk:
-        """The walk under this ``tau_accept``."""
-        return self.steps[0 if self.is_free else self.accept.index(tau_accept)]
-
-    def certify(self, error: float, *, confidence: float, binary: bool) -> Guarantee:
-        """The lowest threshold at which this error may be promised."""
-        first, losses = self._labelled()
-        return certify(
-            first, losses, max_error=error, confidence=confidence, binary=binary, floor=self.steps[0].floor, at=self._at
-        )
-
-    def smallest(self, *, min_coverage: float, confidence: float, binary: bool) -> Guarantee:
-        """The smallest error that may be promised at this coverage."""
-        first, losses = self._labelled()
-        return certify_smallest(
-            first, losses, min_coverage=min_coverage, confidence=confidence, binary=binary, floor=self.steps[0].floor,
-            at=self._at,
-        )  # fmt: skip
-
-    def _labelled(self) -> tuple[Floats, Floats]:
-        confidence, losses = self._at(self.accept[0])
-        labelled = ~np.isnan(losses)
-        return confidence[labelled], losses[labelled]
-
-    def _at(self, tau: float) -> tuple[Floats, Floats]:
-        tau_accept = self.tau_accept(tau)
-        confidence, worth = final_step(self.steps_at(tau_accept), tau_accept)
-        return confidence, 1 - worth
+    return float(np.nanmean(gain - costs.pass_ * stops(steps, tau_accept)))
 
 
 def reliability_table(confidence: Floats, worth: Floats, num_bins: int = 10) -> list[dict[str, float]]:

@@ -15,7 +15,8 @@ Probabilities are recalibrated within the same family, by a temperature and a bi
     p'(a) = softmax(slope log p(a) + offset),  with p'(none) = softmax(slope log p(none)) as one more outcome
 
 so that they still add up to 1 over clusters and "none", and the order of the clusters stays. Where clusters do not
-compete, p'(a) = sigmoid(offset + slope logit p(a)).
+compete, p'(a) = sigmoid(offset + slope logit p(a)). A pool with fewer candidates than the labelled ones has a slope and
+an offset of its own, because one answer alone is unanimous (``pool_sizes``).
 
 The weights are the maximum of the likelihood of labelled problems with a normal prior around ``PRIOR``; with few labels
 the prior stays, with none it is what decides. See ``fitting`` for how.
@@ -115,6 +116,12 @@ class Posterior:
     """Inverse temperature of the recalibration, fitted on cross-fitted predictions."""
     offset: float = 0.0
     """Bias of every answer against "none", of the recalibration."""
+    full_size: int = 0
+    """Written candidates from which on a pool counts as large as those it was fitted on."""
+    size_offset: float = 0.0
+    """What each halving below ``full_size`` takes from the offset."""
+    size_slope: float = 0.0
+    """What each halving below ``full_size`` takes from the logarithm of the slope."""
     num_problems: int = 0
     """Labelled problems that it was fitted on."""
     task: str = ""
@@ -135,7 +142,8 @@ class Posterior:
         for name, known in (("competition", get_args(Competition)), ("outcome", get_args(Outcome))):
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name} of the posterior is {getattr(self, name)!r}; known: {', '.join(known)}")
-        numbers = {**self.weights, **self.context_weights, "slope": self.slope, "offset": self.offset}
+        own = ("slope", "offset", "full_size", "size_offset", "size_slope")
+        numbers = {**self.weights, **self.context_weights, **{name: getattr(self, name) for name in own}}
         for name, value in numbers.items():
             if isinstance(value, str) or not math.isfinite(value):
                 raise ConfigError(f"{name} of the posterior must be a finite number, got {value!r}; calibrate again")
@@ -198,7 +206,7 @@ class Posterior:
         else:
             shares, left = sigmoid(scores - none[owner]), np.zeros(count)
         is_open = np.isnan(proof)
-        probability, left = self.recalibrate(*self._inside(shares, left, owner, is_open), owner)
+        probability, left = self.recalibrate(*self._inside(shares, left, owner, is_open), owner, table.written)
         probability = np.where(is_open, probability, proof)
         if self.competition == "exclusive":
             is_proven = np.bincount(owner, proof == 1, count) > 0
@@ -215,7 +223,12 @@ class Posterior:
             probability=probability, none=left, terms=terms, relative=added - (means / sizes[:, None])[owner]
         )
 
-    def recalibrate(self, probability: Floats, none: Floats, owner: Ints) -> tuple[Floats, Floats]:
+    def halvings(self, written: Ints) -> Floats:
+        """(P,): how often ``full_size`` must be halved to get a pool's number of written candidates; 0 from it on."""
+        full: Floats = np.log2(np.maximum(self.full_size, 1) / np.clip(written, 1, max(self.full_size, 1)))
+        return full
+
+    def recalibrate(self, probability: Floats, none: Floats, owner: Ints, written: Ints) -> tuple[Floats, Floats]:
         """Recalibrated probabilities of clusters and of "none", shapes (C,) and (P,).
 
         0 and 1 stay. Where clusters compete, those of a pool add up to 1 together with "none" as before.
@@ -224,18 +237,20 @@ class Posterior:
             probability: (C,), of each cluster.
             none: (P,), that no answer of the pool is right; not used where clusters do not compete.
             owner: (C,), the pool of each cluster.
+            written: (P,), written candidates.
         """
-        if self.offset == 0 and self.slope == 1:
+        halvings = self.halvings(written)
+        offset = (self.offset - self.size_offset * halvings)[owner]
+        slope = self.slope * np.exp(-self.size_slope * halvings)
+        if not offset.any() and (slope == 1).all():
             return probability, none
         is_open = (probability > 0) & (probability < 1)
         with np.errstate(divide="ignore"):
             if self.competition == "independent":
-                estimates = sigmoid(self.offset + self.slope * (np.log(probability) - np.log1p(-probability)))
+                estimates = sigmoid(offset + slope[owner] * (np.log(probability) - np.log1p(-probability)))
                 left = none
             else:
-                estimates, left = softmax(
-                    self.slope * np.log(probability) + self.offset, self.slope * np.log(none), owner
-                )
+                estimates, left = softmax(slope[owner] * np.log(probability) + offset, slope * np.log(none), owner)
         estimates, left = self._inside(estimates, left, owner, is_open)
         is_proven = np.bincount(owner, probability >= 1, len(none)) > 0
         return np.where(is_open, estimates, probability), np.where(is_proven, none, left)
@@ -276,6 +291,9 @@ class Posterior:
             "outcome": self.outcome,
             "slope": self.slope,
             "offset": self.offset,
+            "full_size": self.full_size,
+            "size_offset": self.size_offset,
+            "size_slope": self.size_slope,
             "num_problems": self.num_problems,
             "task": self.task,
         }

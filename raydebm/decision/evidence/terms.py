@@ -103,6 +103,8 @@ class PoolTable:
     """(R,): log(1 + number of characters)."""
     unparsed: Floats
     """(P,): share of written candidates that are in no cluster; 0 where none was written."""
+    written: Ints
+    """(P,): written candidates."""
     candidates: tuple[ScoredCandidate, ...]
     """R: the candidate of each row."""
     scores: Mapping[str, Floats] = field(default_factory=dict)
@@ -144,6 +146,7 @@ class PoolTable:
             penalty=np.array([scored_candidate.report.penalty for scored_candidate in scored], dtype=np.float64),
             length=np.log1p([len(scored_candidate.candidate.text or "") for scored_candidate in scored]),
             unparsed=np.array([_unparsed(pool, of_pool) for pool, of_pool in zip(pools, clusters, strict=True)]),
+            written=np.array([_num_written(pool) for pool in pools], dtype=np.intp),
             candidates=tuple(scored),
             scores={
                 name: np.array([values.get(name, math.nan) for values in scores], dtype=np.float64)
@@ -189,8 +192,12 @@ class PoolTable:
         return votes
 
 
+def _num_written(pool: Sequence[ScoredCandidate]) -> int:
+    return sum(scored.candidate.text is not None for scored in pool)
+
+
 def _unparsed(pool: Sequence[ScoredCandidate], clusters: Sequence[Cluster]) -> float:
-    written = sum(scored.candidate.text is not None for scored in pool)
+    written = _num_written(pool)
     return 1 - sum(len(cluster.rows) for cluster in clusters) / written if written else 0.0
 
 

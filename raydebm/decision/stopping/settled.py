@@ -44,7 +44,7 @@ class SettledRule:
     tau_accept: float = 0.0
     """In [0, 1]: least confidence with which an answer is accepted; 0: every settled answer."""
     eta: float = 0.05
-    """In [0, 1]: below this chance of reaching ``tau_accept`` by the end of the budget sampling is hopeless; 0: never give up."""
+    """In [0, 1]: below this chance of reaching ``tau_accept`` with the whole budget sampling ends; 0: never."""
     value: float = 1.0
     """Worth of a right answer, >= 0, in the unit of ``price``."""
     price: float = 0.0

@@ -9,13 +9,12 @@ from decision_pools import labelled, scored, synthetic_problems
 from raydebm.config import DecisionConfig
 from raydebm.decision.calibration.policy_fit import (
     LabelledProblems,
-    Walk,
-    final_step,
     fit_policy,
     fit_thresholds,
     promise_rows,
     reliability_table,
 )
+from raydebm.decision.calibration.walks import Walk, final_step
 from raydebm.decision.evidence.fitting import LabelledPool
 from raydebm.decision.evidence.posterior import special_case
 from raydebm.decision.policy import Policy
@@ -322,7 +321,7 @@ WAVES = ONE_PASS.replaced(waves=(2,), tau_accept=0.6)
 
 def test_thresholds_and_promise_rest_on_what_waves_would_have_sampled():
     """The final selections are those of the cut pools, under the very threshold that the policy has."""
-    fitted = fit(base=WAVES, max_error=0.45, confidence=0.6)
+    fitted = fit(base=WAVES.replaced(waves=(4, 2), tau_accept=0.5), max_error=0.45, confidence=0.6)
     policy = fitted.policy
 
     cut = [cut_pass(pool.candidates, policy) for pool in PROBLEMS]

@@ -14,6 +14,8 @@ from raydebm.decision.evidence.terms import PoolTable
 VOTES = special_case("votes")
 INDEPENDENT = Posterior(weights={"votes": 1.0}, context_weights={}, competition="independent")
 
+ONE = np.array([1])
+
 
 def fit(pools, probability, none, *, posterior=VOTES, selected=None, used=None):
     """Offset and slope from given predictions; the first cluster of each pool is selected."""
@@ -49,7 +51,7 @@ def test_overconfident_winners_get_a_slope_below_one(posterior):
     fitted = fit(one_answer(200, wrong=100), [0.95] * 200, [0.05] * 200, posterior=posterior)
 
     assert fitted.slope < 1
-    assert fitted.recalibrate(np.array([0.95]), np.array([0.05]), np.array([0]))[0][0] < 0.7
+    assert fitted.recalibrate(np.array([0.95]), np.array([0.05]), np.array([0]), ONE)[0][0] < 0.7
 
 
 def test_of_two_answers_the_other_one_takes_what_the_winner_loses():
@@ -58,7 +60,7 @@ def test_of_two_answers_the_other_one_takes_what_the_winner_loses():
 
     fitted = fit(pools, [0.9, 0.09] * 50, [0.01] * 50)
 
-    (winner, other), none = fitted.recalibrate(np.array([0.9, 0.09]), np.array([0.01]), np.array([0, 0]))
+    (winner, other), none = fitted.recalibrate(np.array([0.9, 0.09]), np.array([0.01]), np.array([0, 0]), ONE)
     assert winner < 0.8
     assert other > 0.09
     assert winner + other + none[0] == pytest.approx(1)
@@ -79,7 +81,7 @@ def test_nothing_to_learn_from_recalibrates_nothing(pools, probability, none, op
 
 
 def test_no_change_is_exactly_no_change():
-    probability, none = VOTES.recalibrate(np.array([0.3, 0.2]), np.array([0.5]), np.array([0, 0]))
+    probability, none = VOTES.recalibrate(np.array([0.3, 0.2]), np.array([0.5]), np.array([0, 0]), ONE)
 
     assert (probability.tolist(), none.tolist()) == ([0.3, 0.2], [0.5])
 
@@ -88,7 +90,7 @@ def test_recalibrated_probabilities_by_hand():
     """Slope 2, offset log 3: 3 * 0.25, 3 * 0.04 and 0.09, over their sum 0.96."""
     posterior = Posterior(weights={}, context_weights={}, slope=2.0, offset=math.log(3))
 
-    probability, none = posterior.recalibrate(np.array([0.5, 0.2]), np.array([0.3]), np.array([0, 0]))
+    probability, none = posterior.recalibrate(np.array([0.5, 0.2]), np.array([0.3]), np.array([0, 0]), ONE)
 
     assert [*probability, *none] == pytest.approx([0.75 / 0.96, 0.12 / 0.96, 0.09 / 0.96], abs=1e-5)
 
@@ -105,7 +107,7 @@ def test_probabilities_of_a_pool_add_up_to_one_in_their_order(pools, offset, slo
     owner = np.repeat(np.arange(len(pools)), [len(pool) - 1 + refuted for pool in normal])
 
     probabilities, left = Posterior(weights={}, context_weights={}, offset=offset, slope=slope).recalibrate(
-        probability, none, owner
+        probability, none, owner, np.full(len(pools), 5)
     )
 
     assert np.bincount(owner, probabilities, len(pools)) + left == pytest.approx(np.ones(len(pools)))

@@ -1,0 +1,114 @@
+"""Labelled problems walked through their passes, and promises tested on these walks.
+
+A walk says how sure a policy is of each problem's selection after each pass, and what the selection is worth; where
+``tau_accept`` ends it follows from the confidences. Does not know: posteriors, costs, files.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from raydebm.decision.evidence.groups import Floats
+from raydebm.decision.guarantee.guarantee import Guarantee, certify, certify_smallest
+from raydebm.decision.policy import Policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Walk:
+    """Labelled problems walked through every pass; P problems, S passes."""
+
+    confidence: Floats
+    """(P, S): of the selection after each pass; -inf where nothing can be selected. A walk that ended early repeats its
+    last pass."""
+    worth: Floats
+    """(P, S): worth of the selection, 0 without one; NaN for unlabelled."""
+    floor: float = -math.inf
+    """Nothing is promised by thresholds below it (``guarantee.certify``)."""
+
+
+WalkOf = Callable[[Sequence[Policy]], Walk]
+"""Walks the pools' problems through all passes, each under its own policy."""
+
+
+def final_step(steps: Walk, tau_accept: float) -> tuple[Floats, Floats]:
+    """(confidence, worth) of each problem where it stops: at the first pass that reaches ``tau_accept``, else the
+    last."""
+    last = stops(steps, tau_accept)
+    rows = np.arange(len(last))
+    return steps.confidence[rows, last], steps.worth[rows, last]
+
+
+def stops(steps: Walk, tau_accept: float) -> Any:
+    """(P,): the pass after which each problem stops."""
+    passed = steps.confidence >= tau_accept
+    passed[:, -1] = True
+    return passed.argmax(axis=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PromiseTest:
+    """Thresholds of answering, each tested on the walk of the policy that it implies.
+
+    ``tau_accept`` is at least ``tau_answer``, so a threshold above it changes where problems stop. In waves it also
+    changes what is sampled; then thresholds above it share the walk of the next value of a short list.
+    """
+
+    steps: tuple[Walk, ...]
+    """One that serves every ``tau_accept``; in waves one for each of ``accept``."""
+    accept: tuple[float, ...]
+    """Values of ``tau_accept``, the policy's own first; fixed by confidences alone."""
+    is_free: bool
+    """Any ``tau_accept`` above the policy's own may be chosen, because it only says where a walk ends."""
+
+    @classmethod
+    def of(cls, policy: Policy, steps: Walk, walked: Callable[[Policy], Walk] | None) -> "PromiseTest":
+        """
+        Args:
+            steps: under the policy.
+            walked: walks the problems under another one; None where that is not possible.
+        """
+        own = policy.tau_accept
+        if policy.waves is None or walked is None:
+            return cls(steps=(steps,), accept=(own,), is_free=policy.waves is None)
+        above = steps.confidence[np.isfinite(steps.confidence) & (steps.confidence > own)]
+        accept = sorted({own, 1.0, *([float(np.median(above))] if len(above) else [])})
+        more = [walked(policy.replaced(tau_accept=tau)) for tau in accept[1:]]
+        return cls(steps=(steps, *more), accept=tuple(accept), is_free=False)
+
+    def tau_accept(self, tau: float) -> float:
+        """Where problems stop under the policy that answers from ``tau`` on."""
+        if self.is_free:
+            return max(self.accept[0], tau)
+        return next((value for value in self.accept if value >= tau), self.accept[-1])
+
+    def steps_at(self, tau_accept: float) -> Walk:
+        """The walk under this ``tau_accept``."""
+        return self.steps[0 if self.is_free else self.accept.index(tau_accept)]
+
+    def certify(self, error: float, *, confidence: float, binary: bool) -> Guarantee:
+        """The lowest threshold at which this error may be promised."""
+        first, losses = self._labelled()
+        return certify(
+            first, losses, max_error=error, confidence=confidence, binary=binary, floor=self.steps[0].floor, at=self._at
+        )
+
+    def smallest(self, *, min_coverage: float, confidence: float, binary: bool) -> Guarantee:
+        """The smallest error that may be promised at this coverage."""
+        first, losses = self._labelled()
+        return certify_smallest(
+            first, losses, min_coverage=min_coverage, confidence=confidence, binary=binary, floor=self.steps[0].floor,
+            at=self._at,
+        )  # fmt: skip
+
+    def _labelled(self) -> tuple[Floats, Floats]:
+        confidence, losses = self._at(self.accept[0])
+        labelled = ~np.isnan(losses)
+        return confidence[labelled], losses[labelled]
+
+    def _at(self, tau: float) -> tuple[Floats, Floats]:
+        tau_accept = self.tau_accept(tau)
+        confidence, worth = final_step(self.steps_at(tau_accept), tau_accept)
+        return confidence, 1 - worth
