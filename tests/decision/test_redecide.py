@@ -16,6 +16,7 @@ from raydebm.decision.sampling.checks import check_candidate
 from raydebm.decision.sampling.one_pass import Parts
 from raydebm.errors import ConfigError, GenerationError, LimitReachedError
 from raydebm.records import Candidate, Decision, Energies, Problem, Sampling
+from raydebm.tasks.base import TaskDefaults
 
 POLICY = Policy(lambda_=1.0, theta_sigma=0.8, theta_abstain=1.5, num_regenerate=2)
 SURE, UNSURE, HOPELESS = (-2.0, -2.0), (-3.0, -1.0), (-6.0, 0.0)
@@ -280,6 +281,7 @@ class _Toy:
     """As in conftest, for a session: hypothesis must not share a function's fixture between examples."""
 
     name = "toy"
+    defaults = TaskDefaults(max_length=64, batch_size=1, patience=1)
     constraints = (
         Constraint(
             name="limit",
