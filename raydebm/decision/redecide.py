@@ -9,8 +9,10 @@ again, but about another candidate, the recorded pass stands in for the one that
 says so (``exact`` is False). Where the new policy would sample a pass that was never sampled, or more of a pass than
 was sampled, the result is REGENERATE.
 
-Under a policy with waves a recorded pass is cut to what its rule would have sampled (``waves.cut_pass``), at the ends
-of waves; live, a wave may also end before its last candidates have come.
+Under another policy with waves, or with other energies, a recorded pass is cut to what its rule would have sampled
+(``waves.cut_pass``), at the ends of waves; live, a wave may also end before its last candidates have come. Where a
+judge of equality made one answer of several after the pass, the cut judges by these. Where nothing changed, every pass
+ends where it ended.
 """
 
 import math
@@ -43,6 +45,8 @@ class Recorded:
     """All passes, in the order in which they were asked for."""
     stops: tuple[PassStop | None, ...] = ()
     """Why each pass ended, None where it was not sampled in waves; empty where none was."""
+    is_rescored: bool = False
+    """The energies are others than those by which its passes ended."""
 
     def stop(self, pass_index: int) -> PassStop | None:
         """Why a pass ended; None where it was sampled at once."""
@@ -99,7 +103,7 @@ def recorded_outcome(outcome: Outcome, *, record_id: str, policy: Policy) -> Rec
 def with_energies(recorded: Recorded, energies: Mapping[str, Energies | None]) -> Recorded:
     """The same pool under another ensemble: energies by candidate id; None or absent: it could not be scored."""
     pool = [replace(scored, energies=energies.get(scored.candidate.candidate_id)) for scored in recorded.pool]
-    return replace(recorded, pool=pool)
+    return replace(recorded, pool=pool, is_rescored=True)
 
 
 def redecide(recorded: Recorded, *, policy: Policy | None = None, budget: int | None = None) -> Redecision:
@@ -234,6 +238,8 @@ def _sampled(
 ) -> _Part:
     """The candidates of a pass that the policy would have sampled."""
     left, stop = _left(budget, pool), recorded.stop(pass_index)
+    if stop is not None and not recorded.is_rescored and (policy, budget) == (recorded.policy, recorded.policy.budget):
+        return _Part(drawn, stop_reason=stop.reason)
     candidates = _kept(drawn, pass_index, recorded=recorded, policy=policy, left=left)
     num_planned = (
         len(candidates) if stop is None else _planned(stop, pass_index, policy, left, at_least=len(candidates))

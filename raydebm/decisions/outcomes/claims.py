@@ -3,6 +3,10 @@
 In:   the log of outcomes, and what is promised by policy id.
 Out:  ``ClaimMonitor.suspension``, which requests ask and which never waits.
 Does not know: Ray, HTTP.
+
+Each promise has one small JSON file in ``claims`` next to the outcomes, so that bets and alarms outlive outcomes that
+are removed and processes that end. Replicas replace each other's file as a whole: it says what its writer had seen, and
+what came later is bet on again from the outcomes.
 """
 
 import logging
@@ -16,10 +20,16 @@ import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field
 
 from raydebm.decision.guarantee.watch import ErrorWatch, Suspension, suspension_of
+from raydebm.decisions.outcomes.bets import Bet, ClaimBets
 from raydebm.decisions.outcomes.log import OutcomeLog
+from raydebm.errors import ConfigError
+from raydebm.identity import content_id
+from raydebm.run.folder import Folder
 
 log = logging.getLogger(__name__)
 
+FOLDER = "claims"
+"""Below the folder of the outcomes."""
 REFRESH_S = 30.0
 """Outcomes that other replicas received count after so many seconds."""
 
@@ -73,7 +83,7 @@ class ClaimMonitor:
         """
         self.outcomes, self._clock, self._on_change = outcomes, clock, on_change
         self.claims = dict(claims)
-        self._errors: dict[str, list[bool]] = {name: [] for name in self.claims}
+        self._bets: dict[str, ClaimBets] = {}
         self._watches = {name: self._new_watch(name) for name in self.claims}
         self._suspensions: dict[str, Suspension] = {}
         self._looked_at: float | None = None
@@ -116,7 +126,7 @@ class ClaimMonitor:
                 return
             lines = self.outcomes.lines()
             for policy, claim in self.claims.items():
-                self._advance(policy, errors_of(lines, policy, by=claim.by))
+                self._advance(policy, bets_of(lines, policy, by=claim.by))
 
     def look(self) -> None:
         """``refresh``, where outcomes that cannot be read leave what was known, with a line in the log."""
@@ -125,22 +135,45 @@ class ClaimMonitor:
         except (OSError, pa.ArrowException) as error:
             log.warning("outcomes cannot be read, so that claims stay as they were: %s", error)
 
-    def _advance(self, policy: str, errors: list[bool]) -> None:
-        """Resume where the last look ended; after a correction of an earlier report, bet on everything again."""
-        known = self._errors[policy]
-        resumes = errors[: len(known)] == known
-        watch = self._watches[policy] if resumes else self._new_watch(policy)
-        watch = watch.after_all(errors[len(known) :] if resumes else errors)
+    def _advance(self, policy: str, kept: list[Bet]) -> None:
+        """Resume where the last look ended; outcomes of which a report was replaced are bet on again."""
+        known = self._bets[policy] if policy in self._bets else self._stored(policy, kept)
+        bets = known.after(kept)
         before = self._suspensions.get(policy, Suspension())
-        self._errors[policy], self._watches[policy] = errors, watch
-        self._suspensions[policy] = suspension = suspension_of(watch)
+        self._bets[policy], self._watches[policy] = bets, bets.watch
+        self._suspensions[policy] = suspension = suspension_of(bets.watch)
         if suspension.suspended and not before.suspended:
             log.warning("claim suspended", extra={"facts": {"policy": policy, "reason": suspension.reason}})
-        self._on_change(policy, watch)
+        if bets.to_json() != known.to_json():
+            self._store(policy, bets)
+        self._on_change(policy, bets.watch)
+
+    def _stored(self, policy: str, kept: list[Bet]) -> ClaimBets:
+        """The bets of an earlier process, or of another replica; new ones where there are none for this promise."""
+        folder, name = Folder(self.outcomes.root), self._file_of(policy)
+        begun = ClaimBets.begun(self._new_watch(policy))
+        if not folder.exists(FOLDER, name):
+            return begun
+        try:
+            return ClaimBets.resumed(folder.read_json(FOLDER, name), kept)
+        except (ConfigError, ValueError) as error:
+            log.warning("%s is left out, and bets begin with the outcomes that are kept: %s", name, error)
+            return begun
+
+    def _store(self, policy: str, bets: ClaimBets) -> None:
+        try:
+            Folder(self.outcomes.root).write_json(bets.to_json(), FOLDER, self._file_of(policy))
+        except OSError as error:
+            log.warning("the bets on policy %s cannot be written, and a restart may forget them: %s", policy, error)
+
+    def _file_of(self, policy: str) -> str:
+        """Another promise about a policy is another bet, and has a file of its own."""
+        claim = self.claims[policy]
+        return f"{content_id(policy, claim.max_error, claim.delta, claim.by)}.json"
 
 
-def errors_of(lines: pa.Table, policy: str, *, by: tuple[str, ...] | None = None) -> list[bool]:
-    """Whether each answered request of a policy was wrong, in the order of its first report; its last report counts.
+def bets_of(lines: pa.Table, policy: str, *, by: tuple[str, ...] | None = None) -> list[Bet]:
+    """Each answered request of a policy that was reported on, in the order of its first report; its last one counts.
 
     Args:
         lines: ``log.LINES`` in the order of arrival.
@@ -150,5 +183,7 @@ def errors_of(lines: pa.Table, policy: str, *, by: tuple[str, ...] | None = None
     wanted = pc.and_(pc.equal(lines["policy_id"], policy), pc.equal(lines["decision"], "accept"))
     if by is not None:
         wanted = pc.and_(wanted, pc.is_in(lines["by"], pa.array(list(by), pa.string())))
-    counted = lines.filter(wanted).group_by("record_id", use_threads=False).aggregate([("correct", "last")])
-    return [not correct for correct in counted["correct_last"].to_pylist()]
+    reports = lines.filter(wanted).group_by("record_id", use_threads=False)
+    counted = reports.aggregate([("correct", "last"), ("outcome_id", "first")]).sort_by("outcome_id_first")
+    columns = (counted[name].to_pylist() for name in ("outcome_id_first", "record_id", "correct_last"))
+    return [Bet(first, record_id, not correct) for first, record_id, correct in zip(*columns, strict=True)]

@@ -208,7 +208,8 @@ class OutcomeLog:
 
 
 def verdicts_of(lines: pa.Table | tuple[()]) -> pa.Table:
-    """The last report of each decision counts; ``disputed`` where the current reports of several people differ.
+    """The last report of each decision counts; ``disputed`` where the current reports of several people differ. Rows
+    are sorted by ``record_id``.
 
     Args:
         lines: columns of ``LINES``, in the order of arrival; () for none.
@@ -219,7 +220,8 @@ def verdicts_of(lines: pa.Table | tuple[()]) -> pa.Table:
         [("correct_last", "min"), ("correct_last", "max")]
     )
     last = table.group_by("record_id", use_threads=False).aggregate([("correct", "last")])
-    # Both keep the order in which decisions first appear, so that their rows belong together.
+    # Groups come in an order of their own, so that rows belong together only when both are sorted.
+    people, last = people.sort_by("record_id"), last.sort_by("record_id")
     return pa.table(
         {
             "record_id": last["record_id"],

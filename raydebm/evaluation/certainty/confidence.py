@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from raydebm.config.policy import Profile
+from raydebm.decision.calibration.profile_choice import ProfileTest
 from raydebm.decision.evidence.measuring import POOL_SCORE, SCORE
 from raydebm.decision.evidence.posterior import Belief, Posterior
-from raydebm.decision.evidence.profile_choice import ProfileTest
 from raydebm.decision.evidence.profiles import ranked
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.certainty.reliability import Reliability, reliability

@@ -440,6 +440,25 @@ def test_outcomes_of_decisions_that_are_no_longer_stored_count(tmp_path, write_r
     ]
 
 
+def test_accuracy_of_many_decisions_of_two_policies(tmp_path, write_run, backend, client):
+    """Ids do not come in their order, and every third answer is wrong: all of them by policy p."""
+    log = OutcomeLog(str(tmp_path))
+    drafts = [
+        ReportedOutcome(
+            outcome_id=f"{number:06d}", record_id=f"r{number * 37 % 200:03d}", correct=number % 3 != 0, by="ada",
+            content="c", task="t", policy_id="q" if number % 3 else "p", decision="accept", time=START,
+        )
+        for number in range(200)
+    ]  # fmt: skip
+    log.append(drafts)
+    bundle = load_bundle(AppArgs(run_dir=write_run(), records={"folder": str(tmp_path)}))
+    summary = type(client)(create_app(TriageService(bundle, backend))).get("/v1/outcomes").json()
+    assert {each["policy_id"]: (each["right"], each["wrong"]) for each in summary["policies"]} == {
+        "p": (0, 67),
+        "q": (133, 0),
+    }
+
+
 @pytest.mark.parametrize(
     ("successes", "trials", "low", "high"),
     [(0, 10, 0.0, 1 - 0.025**0.1), (10, 10, 0.025**0.1, 1.0), (8, 10, 0.4439, 0.9748)],

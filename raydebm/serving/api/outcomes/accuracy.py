@@ -61,7 +61,7 @@ def outcome_figures(
 def _counts(lines: pa.Table, verdicts: pa.Table) -> dict[str | None, dict[tuple[str, str], int]]:
     """Policy -> (decision, outcome) -> decisions."""
     firsts = lines.group_by("record_id", use_threads=False).aggregate([("policy_id", "first"), ("decision", "first")])
-    joined = firsts.append_column("outcome", verdicts["outcome"])  # both in the order of first appearance
+    joined = firsts.sort_by("record_id").append_column("outcome", verdicts["outcome"])  # which are sorted as well
     counts: dict[str | None, dict[tuple[str, str], int]] = {}
     keys = ["policy_id_first", "decision_first", "outcome"]
     for row in joined.group_by(keys).aggregate([("record_id", "count")]).to_pylist():

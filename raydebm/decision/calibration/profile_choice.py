@@ -1,10 +1,16 @@
 """The test by which a richer profile replaces a simpler one.
 
 The first incumbent is the better of the two simplest profiles, vote and best author, on the held-out problems; the vote
-where they are equal. A challenger replaces the incumbent where, among held-out problems on which they differ in worth,
-it wins so often that P(Bin(b + c, 1/2) >= b) is at most its level: the exact one-sided McNemar test. Half of delta is
-the posterior's level, because it has the others as special cases; the other challengers share the rest. So the chance
-that a richer profile replaces a simpler one that is better is at most delta.
+where they are equal. A challenger replaces the incumbent where the p-value of "it is worth no more on average" is at
+most its level:
+
+- right and wrong: among held-out problems on which they differ it wins b and loses c, and p = P(Bin(b + c, 1/2) >= b),
+  the exact one-sided McNemar test;
+- violation scores: who wins more often may lose more each time, so the mean difference in worth is bet on
+  (``risk_bounds.betting_p_value``), over all held-out problems.
+
+Half of delta is the posterior's level, because it has the others as special cases; the other challengers share the
+rest. So the chance that a richer profile replaces a simpler one that is better is at most delta.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +23,13 @@ from scipy.stats import binom
 from raydebm.config.policy import Profile
 from raydebm.decision.evidence.groups import Floats
 from raydebm.decision.evidence.profiles import PROFILES
+from raydebm.decision.guarantee.risk_bounds import betting_p_value
 
 SIMPLE: tuple[Profile, ...] = ("vote", "best_author")
 """Profiles that need no scorer and no fit beyond the authors' skills."""
+LARGEST_BET = 1.5
+"""On violation scores: three quarters of the largest admissible bet, so that one problem costs three quarters of the
+capital at most. Differences in violation are small, and what is bet on each has to be large to show them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +42,7 @@ class ProfileTest:
     """Problems on which only the challenger is right (or has the lower violation)."""
     losses: int
     p_value: float
+    """Evidence against "the challenger is worth no more on average"; the smaller the more."""
     replaced: bool
 
 
@@ -65,7 +76,8 @@ def choose_profile(worth: Mapping[Profile, Floats], *, delta: float) -> ProfileC
         known = ~(np.isnan(worth[challenger]) | np.isnan(worth[incumbent]))
         difference = (worth[challenger] - worth[incumbent])[known]
         wins, losses = int((difference > 1e-12).sum()), int((difference < -1e-12).sum())
-        p_value = float(binom.sf(wins - 1, wins + losses, 0.5))
+        is_binary = bool(np.isin([worth[challenger][known], worth[incumbent][known]], (0, 1)).all())
+        p_value = float(binom.sf(wins - 1, wins + losses, 0.5)) if is_binary else _mean_p_value(difference)
         replaced = p_value <= _level(challenger, delta)
         tests.append(
             ProfileTest(
@@ -86,6 +98,12 @@ def choose_profile(worth: Mapping[Profile, Floats], *, delta: float) -> ProfileC
         tests=tuple(tests),
         num_problems=int((~np.isnan(worth[PROFILES[0]])).sum()),
     )
+
+
+def _mean_p_value(difference: Floats) -> float:
+    """p-value of "the mean difference in worth is at most 0", for differences between -1 and 1."""
+    shuffled = np.random.default_rng(len(difference)).permutation(difference)  # problems may be sorted by difficulty
+    return betting_p_value(np.clip((1 - shuffled) / 2, 0, 1), 0.5, largest_bet=LARGEST_BET)
 
 
 def _level(challenger: Profile, delta: float) -> float:
