@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from raydebm import tasks
 from raydebm.config import (
     PAPER_ADAPTERS,
     RecordedGenerator,
@@ -16,8 +17,8 @@ from raydebm.config import (
 )
 from raydebm.config.recipe_reference import render as recipe_page
 from raydebm.decision.policy import policy_of
-from raydebm.errors import ConfigError
-from raydebm.tasks import get_task
+from raydebm.errors import ConfigError, UnknownNameError
+from raydebm.tasks import get_task, task_table
 from raydebm.tasks.declared.task_file_reference import render as task_page
 
 MINIMAL = {
@@ -280,6 +281,32 @@ def test_an_override_comes_before_what_the_recipe_says_of_the_task():
 def test_wrong_settings_of_a_task_are_refused(by_task, match):
     with pytest.raises(ConfigError, match=match):
         parse_recipe({**MINIMAL, "by_task": by_task})
+
+
+def test_a_misspelt_task_of_settings_is_refused():
+    tree = {**MINIMAL, "by_task": {"gsm8kk": {"training": {"patience": 3}}}}
+
+    with pytest.raises(UnknownNameError, match=r"unknown task in by_task 'gsm8kk' \(did you mean 'gsm8k'\?\)"):
+        parse_recipe(tree, known_tasks=task_table)
+
+
+def test_settings_may_be_of_a_users_own_task(tmp_path, monkeypatch):
+    file = tmp_path / "reply.yaml"
+    file.write_text("name: reply")
+    monkeypatch.setattr(tasks, "_ADDED", {"mine": object})
+    changes = {"training": {"patience": 3}}
+
+    for name in (str(file), "mine", "musr"):
+        parse_recipe({**MINIMAL, "by_task": {name: changes}}, known_tasks=task_table)
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["generation.temperature=.inf", "training.learning_rate=.inf", "evaluation.prices.usd_per_score={a: .nan}"],
+)
+def test_numbers_that_json_lacks_are_refused(override):
+    with pytest.raises(ConfigError, match="should be a finite number"):
+        parse_recipe(MINIMAL, overrides=[override])
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,8 @@ class Overrides(TypedDict, total=False):
     generators: Sequence[str]
     seed: int
     return_candidates: bool
+    n: int
+    fresh: bool
     policy: str
 
 
@@ -219,11 +221,13 @@ def stream_body(
     if (problem is None) == (messages is None):
         raise ValueError("give exactly one of problem and messages")
     chat = messages if problem is None else [{"role": "user", "content": problem}]
+    named = _named(overrides, Overrides)
     return {
         "model": f"raydebm/{task or 'auto'}",
         "messages": list(chat or ()),
         "stream": True,
-        "raydebm": {**_named(overrides, Overrides), "progress": "events"},
+        **{name: named.pop(name) for name in ("n",) if name in named},  # OpenAI's own field of a chat
+        "raydebm": {**named, "progress": "events"},
     }
 
 
@@ -377,6 +381,8 @@ class StreamReader:
             error = body["error"]
             raise ServiceError(error["message"], body.get("status", 503), error["code"], error.get("param"))
         for choice in body.get("choices", ()):
+            if choice.get("index", 0) > 0:  # the further answers of ``n``
+                continue
             self._content.append(choice["delta"].get("content") or "")
         self._decision = body.get("raydebm", self._decision)
         return None

@@ -101,6 +101,8 @@ class TriageResult:
     """The energy minimiser, also after an abstention. A stream has it only with ``return_candidates``."""
     candidates: list[CandidateResult] | None = None
     """All of them, when ``return_candidates`` was set."""
+    choices: list[dict[str, Any]] | None = None
+    """With ``n``: the best distinct answers, the selected one first, also after an abstention. A stream has none."""
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -217,7 +219,8 @@ def streamed_result(body: Mapping[str, Any], *, content: str | None) -> TriageRe
     finite = [candidate for candidate in pool if candidate.get("energy") is not None]
     last = body["passes"][-1].get("selected") if body.get("passes") else None
     best = next((candidate for candidate in finite if candidate["candidate_id"] == last), None)
-    return triage_result({**body, "text": content if body.get("decision") == "accept" else None, "candidate": best})
+    text = content if body.get("decision") == "accept" else None
+    return triage_result({**body, "text": text, "candidate": best, "choices": None})  # a stream's are a mere count
 
 
 def score_result(body: Mapping[str, Any]) -> ScoreResult:

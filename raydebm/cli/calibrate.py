@@ -137,15 +137,13 @@ def _calibrate_from_decisions(recipe: "Recipe", reported: ReportedOutcomes) -> N
     from raydebm.decision_import.recertify import recertified
     from raydebm.decision_import.sample import outcome_sample
     from raydebm.decisions.reader import DecisionReader
-    from raydebm.run.fingerprints import current_manifest
+    from raydebm.run.fingerprints import why_not_current
 
     run, origin = _run_of(recipe), _origin(recipe, reported)
     policy = read_policy(run, recipe, origin.task)
-    if current_manifest("energies", recipe, run) is None:
-        raise ConfigError(
-            f"{run.root} was made with other settings than this recipe's, or is not complete; give the recipe that it "
-            f"was made with ({run.uri('recipe.json')})"
-        )
+    reason = why_not_current("energies", recipe, run)
+    if reason is not None:
+        raise ConfigError(f"{run.root}: {reason}")
     sample = outcome_sample(DecisionReader(reported.records), origin)
     fit = recertified(sample, policy, recipe.decision, refit=reported.refit)
     _write(recipe, run, sample, fit)

@@ -79,7 +79,7 @@ def _recipe_next_to(records: str) -> Path:
 def import_pool(
     pool: Annotated[Path, typer.Argument(help="JSON lines with problem_id, model, text; or raydebm Parquet.")],
     config: ConfigOption,
-    out: Annotated[Path, typer.Option("--out", help="Parquet file to write.")],
+    out: Annotated[Path, typer.Option("--out", help="Parquet file to write, named *.parquet.")],
     task: TaskOption = None,
     model: Annotated[list[str] | None, typer.Option("--model", help="Keep only this model; repeatable.")] = None,
     text_field: Annotated[
@@ -91,12 +91,14 @@ def import_pool(
 
     The file that is written is a pool for `recorded` generators.
     """
-    from raydebm.generators.recorded import TEXT_FIELDS
+    from raydebm.generators.recorded import PARQUET, TEXT_FIELDS
     from raydebm.generators.recorded import import_pool as read_pool
     from raydebm.run.folder import Folder
     from raydebm.run.tables import CANDIDATES
     from raydebm.tasks import task_of
 
+    if out.suffix != PARQUET:
+        raise ConfigError(f"--out must end in {PARQUET}, by which a pool's reader knows it, got {str(out)!r}")
     recipe = read_recipe(config, task, None, overrides)
     plugin = task_of(recipe.task)
     problems = [

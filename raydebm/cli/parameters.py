@@ -143,13 +143,14 @@ def read_recipe(
 ) -> "Recipe":
     """The recipe of a command line: the file, then the flags, then the dotted overrides."""
     from raydebm.config import load_recipe, with_recorded_answers
+    from raydebm.tasks import task_table
 
     settings = list(overrides or [])
     if task is not None:
         settings.insert(0, f"task.name={task}")
     if run_dir is not None:
         settings.append(f"run_dir={run_dir}")
-    recipe = load_recipe(config, overrides=settings)
+    recipe = load_recipe(config, overrides=settings, known_tasks=task_table)
     return recipe if recorded is None else with_recorded_answers(recipe, recorded)
 
 
@@ -194,5 +195,6 @@ def _time(text: str | None, option_name: str) -> datetime | None:
     except ValueError as error:
         raise ConfigError(f"{option_name} must be a time such as 2026-01-31T12:00Z, got {text!r}") from error
     if time.tzinfo is None:
-        raise ConfigError(f"{option_name} needs a time zone, such as {text}Z")
+        example = time.isoformat(timespec="auto" if time.second or time.microsecond else "minutes")
+        raise ConfigError(f"{option_name} needs a time zone, such as {example}Z")
     return time

@@ -86,6 +86,10 @@ def validate(
         rows, faults = _read_rows(task, data or [])
         for line in _describe_rows(task, rows):
             console.print(line, markup=False, soft_wrap=True)
+        if answers is not None and not rows and not faults:
+            raise ConfigError(
+                f"--answers needs problems, and task {task.name!r} brings none; give their file by --data"
+            )
         if answers is not None and rows:
             _show_answers(task, _config_of(file), rows, answers)
     except RaydebmError as error:

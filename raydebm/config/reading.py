@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,14 @@ from pydantic import ValidationError
 
 from raydebm.config.recipe import Recipe
 from raydebm.config.section import problems_in
-from raydebm.config.task_file import with_definition
+from raydebm.config.task_file import ENDINGS, with_definition
 from raydebm.config.variants import merged
-from raydebm.errors import ConfigError
+from raydebm.errors import ConfigError, UnknownNameError
 
 BY_TASK = "by_task"
 """The key under which a recipe for several tasks has the settings that differ from task to task."""
+KnownTasks = Callable[[], Iterable[str]]
+"""Looks up the names of the known tasks, the user's own too: what this module does not know."""
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 
@@ -84,11 +86,12 @@ def _index(node: list[Any], key: str, override: str) -> int:
     return int(key)
 
 
-def _settled(tree: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+def _settled(tree: Mapping[str, Any], overrides: Sequence[str], known: KnownTasks | None) -> dict[str, Any]:
     """The tree with what its ``by_task`` says for its task, then with the overrides; ``by_task`` itself is gone.
 
     Raises:
-        ConfigError: a wrong override; ``by_task`` is no mapping of tasks to sections, or changes the task's name.
+        ConfigError: a wrong override; ``by_task`` is no mapping of tasks to sections, names an unknown task, or changes
+            the task's name.
     """
     overridden = apply_overrides(dict(tree), overrides)
     sections, task = overridden.get(BY_TASK, {}), overridden.get("task")
@@ -98,6 +101,7 @@ def _settled(tree: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any
             f"{sections!r}"
         )
     name = str(task.get("name")) if isinstance(task, dict) else ""
+    _check_tasks([str(key) for key in sections if str(key) != name], known)
     changes = sections.get(name, {})
     if "name" in (changes.get("task") or {}):
         raise ConfigError(f"{BY_TASK}.{name}.task.name: the name chooses these settings and cannot be one of them")
@@ -106,27 +110,50 @@ def _settled(tree: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any
     return settled
 
 
+def _check_tasks(names: Iterable[str], known: KnownTasks | None) -> None:
+    """Raises UnknownNameError for a name that is neither a known task nor a task file."""
+    others = [name for name in names if not (name.endswith(ENDINGS) and Path(name).is_file())]
+    if known is None or not others:
+        return
+    tasks = tuple(known())
+    for name in others:
+        if name not in tasks:
+            raise UnknownNameError(f"task in {BY_TASK}", name, tasks)
+
+
 def _explain(error: ValidationError, where: str) -> str:
     lines = [f"  {line}" for line in problems_in(error, root="recipe")]
     return f"{where} is not a valid recipe:\n" + "\n".join(lines)
 
 
-def parse_recipe(tree: Mapping[str, Any], *, overrides: Iterable[str] = (), where: str = "recipe") -> Recipe:
+def parse_recipe(
+    tree: Mapping[str, Any],
+    *,
+    overrides: Iterable[str] = (),
+    where: str = "recipe",
+    known_tasks: KnownTasks | None = None,
+) -> Recipe:
     """Check a recipe given as a tree of YAML values.
 
     What ``by_task`` says for the recipe's task takes the place of what its sections say, and overrides of both.
+
+    Args:
+        tree: the values.
+        overrides: see ``apply_overrides``.
+        where: what messages call the recipe.
+        known_tasks: to check the names in ``by_task``; None: they are believed.
 
     Raises:
         ConfigError: unknown key, wrong type or value; every problem is listed with its path.
     """
     try:
-        return Recipe.model_validate(with_definition(_expand(_settled(tree, [*overrides]), "")))
+        return Recipe.model_validate(with_definition(_expand(_settled(tree, [*overrides], known_tasks), "")))
     except ValidationError as error:
         raise ConfigError(_explain(error, where)) from error
 
 
-def load_recipe(path: str | Path, *, overrides: Iterable[str] = ()) -> Recipe:
-    """Read and check a recipe file.
+def load_recipe(path: str | Path, *, overrides: Iterable[str] = (), known_tasks: KnownTasks | None = None) -> Recipe:
+    """Read and check a recipe file. The arguments are those of ``parse_recipe``.
 
     Raises:
         ConfigError: the file is missing, is not YAML, or is not a valid recipe.
@@ -140,7 +167,7 @@ def load_recipe(path: str | Path, *, overrides: Iterable[str] = ()) -> Recipe:
         raise ConfigError(f"recipe {str(path)!r} is not YAML: {error}") from error
     if not isinstance(tree, dict):
         raise ConfigError(f"recipe {str(path)!r} must be a mapping of sections, got {type(tree).__name__}")
-    return parse_recipe(tree, overrides=overrides, where=f"recipe {str(path)!r}")
+    return parse_recipe(tree, overrides=overrides, where=f"recipe {str(path)!r}", known_tasks=known_tasks)
 
 
 def with_recorded_answers(recipe: Recipe, pool: str) -> Recipe:

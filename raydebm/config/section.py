@@ -6,9 +6,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 
 class Section(BaseModel):
-    """Base class of recipe sections: frozen, and strict about unknown keys."""
+    """Base class of recipe sections: frozen, and strict about unknown keys and infinite numbers, which JSON lacks."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
 
 def problems_in(error: ValidationError, *, root: str) -> Iterator[str]:

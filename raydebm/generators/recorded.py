@@ -38,6 +38,8 @@ _Draw = tuple[str, int, str]
 """Orders the draws of a model: run, sample, and the sample as written where it is no integer."""
 
 TEXT_FIELDS = ("text",)
+PARQUET = ".parquet"
+"""How the name of a pool of our own candidates ends; everything else is read as JSON lines."""
 
 _UNNUMBERED = -1
 """The sample of a line that has neither ``sample`` nor ``run``."""
@@ -243,7 +245,7 @@ def _read(name: str | Path, task: str, text_fields: Sequence[str]) -> _Entries:
     path = local_path(str(name))
     if path.is_dir():
         path /= "candidates.parquet"
-    entries = _read_parquet(path) if path.suffix == ".parquet" else _read_json_lines(path, task, text_fields)
+    entries = _read_parquet(path) if path.suffix == PARQUET else _read_json_lines(path, task, text_fields)
     return [(source_id, model, rank, _apart_from_thinking(candidate)) for source_id, model, rank, candidate in entries]
 
 

@@ -26,6 +26,8 @@ _PLACEMENT = frozenset(
     }
 )  # fmt: skip
 """Settings that say where and how fast, not what: they must not invalidate results."""
+_PAGES = frozenset({"README", "LICENSE", "LICENCE", "COPYING", "NOTICE"})
+"""Names of files about a folder, for its readers."""
 
 
 def stage_fingerprint(stage: StageName, recipe: Recipe) -> str:
@@ -46,7 +48,8 @@ def _stage_contents(stage: StageName, recipe: Recipe) -> dict[str, str]:
 
     They are the sources of problems, recorded pools, models in folders or embedded in the package, and from the
     calibration on a user's modules (``raydebm.extensions``), whose terms and selectors are used there. What a hub or a
-    URL holds counts by its name alone, and so does the code of a task: no answer is paid for again because of it.
+    URL holds counts by its name alone, and so does the code of a task: no answer is paid for again because of it. In a
+    folder only data counts: pages (``*.md``, README, LICENSE, NOTICE), hidden files and bytecode do not.
     """
     sections = stage_named(stage).settings
     content_ids = _contents(_names(recipe, sections))
@@ -72,8 +75,13 @@ def is_unchanged(made: Mapping[str, Any], contents: Mapping[str, str]) -> bool:
 
     A file that is not on this machine cannot have been changed on it, so that what was made of it is believed.
     """
+    return not _changed(made, contents)
+
+
+def _changed(made: Mapping[str, Any], contents: Mapping[str, str]) -> list[str]:
+    """Names of the contents that are others than those that a stage was made from."""
     made_from: Mapping[str, str] = made.get("contents", {})
-    return all(made_from.get(name) == content for name, content in contents.items())
+    return [name for name, content in contents.items() if made_from.get(name) != content]
 
 
 def _contents(names: Iterable[str]) -> dict[str, str]:
@@ -100,14 +108,32 @@ def current_manifest(stage: StageName, recipe: Recipe, run: RunDir) -> dict[str,
     That is so when it was made with the same settings, from files with the same contents, and after the stage before it
     was last made.
     """
+    return run.manifest(stage) if why_not_current(stage, recipe, run) is None else None
+
+
+def why_not_current(stage: StageName, recipe: Recipe, run: RunDir) -> str | None:
+    """What keeps a stage from being current for this recipe, with the remedy; None: it is."""
     manifest = run.manifest(stage)
-    if manifest is None or manifest.get("fingerprint") != stage_fingerprint(stage, recipe):
-        return None
-    if not is_unchanged(manifest, _stage_contents(stage, recipe)):
-        return None
+    if manifest is None:
+        return f"stage {stage!r} is not complete; run `raydebm evaluate` with this recipe"
+    again = "make it again by `raydebm evaluate` with this recipe"
+    if manifest.get("fingerprint") != stage_fingerprint(stage, recipe):
+        if manifest.get("version") != __version__:
+            return f"stage {stage!r} was made by raydebm {manifest.get('version')}, and this is {__version__}; {again}"
+        recipe_file = run.uri("recipe.json")
+        return (
+            f"stage {stage!r} was made with other settings than this recipe's; give the recipe that it was made with "
+            f"({recipe_file})"
+        )
+    changed = _changed(manifest, _stage_contents(stage, recipe))
+    if changed:
+        names = ", ".join(map(repr, changed))
+        return f"what {names} holds has changed since stage {stage!r} was made; put it back as it was, or {again}"
     upstream = stage_named(stage).upstream
     before = None if upstream is None else run.manifest(upstream.name)
-    return None if before is not None and manifest.get("upstream") != before.get("making") else manifest
+    if upstream is not None and before is not None and manifest.get("upstream") != before.get("making"):
+        return f"stage {upstream.name!r} was made again after stage {stage!r}; {again}"
+    return None
 
 
 def build_id(stage: StageName, run: RunDir) -> str | None:
@@ -145,7 +171,7 @@ def _content(name: str) -> str | None:
     """None where the name is no file or folder of this machine."""
     path = local_path(name)
     try:
-        files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _counts(file))
+        files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _is_data(file, path))
     except OSError:  # a name that no path can have, such as one too long
         return None
     if not files:
@@ -158,8 +184,13 @@ def _content(name: str) -> str | None:
     return digest.hexdigest()
 
 
-def _counts(file: Path) -> bool:
-    return file.is_file() and file.parent.name != "__pycache__"
+def _is_data(file: Path, folder: Path) -> bool:
+    """Whether what is made from the folder depends on the file: not on pages about it, hidden files and bytecode."""
+    parts = file.relative_to(folder).parts
+    if any(part.startswith(".") or part == "__pycache__" for part in parts) or not file.is_file():
+        return False
+    is_page = file.suffix == ".md" or (file.stem.upper() in _PAGES and file.suffix in {"", ".txt", ".rst"})
+    return not is_page
 
 
 def _without_placement(section: Any) -> Any:

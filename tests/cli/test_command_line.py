@@ -182,3 +182,10 @@ def test_a_pool_is_imported_from_the_fields_that_the_command_names(command, reci
     assert done.returncode == 0, done.stderr
     rows = Folder(str(tmp_path)).read_records(CANDIDATES, "out.parquet")
     assert [row.text for row in rows] == ["from answer", "from reasoning"]
+
+
+def test_a_pool_is_written_only_where_it_can_be_read_again(command, recipe, tmp_path):
+    done = command("import-pool", "pool.jsonl", "--config", recipe(), "--out", str(tmp_path / "out.txt"))
+
+    assert_one_clear_error(done, r"--out must end in \.parquet.*out\.txt")
+    assert not (tmp_path / "out.txt").exists()

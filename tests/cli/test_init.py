@@ -1,5 +1,7 @@
 """``raydebm init`` writes files that run, and never overwrites without being told to."""
 
+import re
+
 import pytest
 import yaml
 
@@ -57,3 +59,13 @@ def test_serve_config_serves_the_run_of_the_recipe():
     assert (
         AppArgs.model_validate(tree["applications"][0]["args"]).run_dir == load_recipe(starter.RECIPE).resolved_run_dir
     )
+
+
+def test_suggestions_of_serve_config_name_generators_of_the_recipe():
+    names = {generator.name for generator in load_recipe(starter.RECIPE).generators}
+    text = starter.SERVE_CONFIG.read_text()
+
+    suggested = re.findall(r"# (?:generators: \[|passthrough: )([\w-]+)", text)
+
+    assert len(suggested) == 2
+    assert set(suggested) <= names

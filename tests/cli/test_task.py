@@ -127,6 +127,7 @@ def test_a_copy_of_the_reference_answer_is_warned_about(raydebm, tmp_path):
         (["reply/task.yaml", "--answers", "nowhere.jsonl"], "'nowhere.jsonl' does not exist"),
         (["reply/task.yaml", "--answers", "reply/train.jsonl"], "no usable line"),
         (["replly"], "unknown task 'replly'"),
+        (["gsm8k", "--answers", "reply/answers.jsonl"], "task 'gsm8k' brings none; give their file by --data"),
     ],
 )
 def test_what_is_missing_is_named(raydebm, starter, arguments, words):

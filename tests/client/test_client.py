@@ -98,6 +98,16 @@ def test_triage_sends_what_was_given_and_reads_what_it_knows(connect):
     assert triage.raw["brand_new_field"] == 1
 
 
+def test_triage_may_ask_for_fresh_candidates_and_several_answers(connect):
+    choice = {"answer": "42", "text": "It is 42."}
+    service = Service(ok({**ACCEPTED, "choices": [choice]}))
+
+    triage = connect(service)("triage", "6 x 7?", fresh=True, n=2)
+
+    assert service.bodies == [{"problem": "6 x 7?", "fresh": True, "n": 2}]
+    assert triage.choices == [choice]
+
+
 def test_a_misspelt_argument_is_refused_before_anything_is_sent(connect):
     service = Service(ok(ACCEPTED))
     with pytest.raises(ValueError, match=r"unknown argument\(s\) num_sample; known: lambda_, theta_sigma"):
@@ -339,6 +349,20 @@ def test_a_stream_gives_progress_and_then_the_result(connect):
     assert (last.answer, last.text) == ("42", "It is 42.")
     assert service.bodies[0]["model"] == "raydebm/t"
     assert service.bodies[0]["raydebm"] == {"max_passes": 1, "progress": "events"}
+
+
+def test_a_stream_of_several_answers_has_the_text_of_the_first(connect):
+    other = {"choices": [{"index": 1, "delta": {"content": "It is 41."}}]}
+    counted = {**DECISION, "choices": {"asked": 2, "given": 2, "reason": None}}
+    service = Service(
+        stream_of(chunk({"content": "It is 42."}), "data: " + json.dumps({**other, "raydebm": counted}), "data: [DONE]")
+    )
+
+    [result] = connect(service)("stream", "6 x 7?", n=2, fresh=True)
+
+    assert (result.text, result.choices) == ("It is 42.", None)
+    assert service.bodies[0]["n"] == 2
+    assert service.bodies[0]["raydebm"] == {"fresh": True, "progress": "events"}
 
 
 def test_an_error_in_a_stream_has_the_status_that_a_plain_request_would_have(connect):

@@ -8,7 +8,7 @@ import pytest
 from raydebm.config import parse_recipe
 from raydebm.run import fingerprints
 from raydebm.run.directory import RunDir
-from raydebm.run.fingerprints import current_manifest, new_manifest, stage_fingerprint
+from raydebm.run.fingerprints import current_manifest, new_manifest, stage_fingerprint, why_not_current
 
 TASK = {
     "name": "routing",
@@ -206,3 +206,73 @@ def test_where_a_vllm_server_runs_repeats_nothing(changed):
     vllm = {"kind": "vllm", "name": "ada", "model": "m"}
 
     assert fingerprint("candidates", generators=[vllm | changed]) == fingerprint("candidates", generators=[vllm])
+
+
+# ---- folders, and reasons ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def in_folders(tmp_path):
+    """(a recipe whose pool is a folder, the folder, a run directory)"""
+    pool = tmp_path / ".hidden" / "pool"
+    pool.mkdir(parents=True)
+    (pool / "candidates.parquet").write_text("answers")
+    (pool / "README.md").write_text("About these answers.")
+    generator = {"kind": "recorded", "name": "ada", "model": "m", "pool": str(pool)}
+    return parse_recipe(TREE | {"generators": [generator]}), pool, RunDir(str(tmp_path / "run"))
+
+
+@pytest.mark.parametrize(
+    ("file", "is_data"),
+    [
+        ("README.md", False),
+        ("LICENSE", False),
+        ("NOTICE.txt", False),
+        (".gitattributes", False),
+        (".cache/lock", False),
+        ("candidates.parquet", True),
+        ("vocabulary.txt", True),
+        ("notice.jsonl", True),
+    ],
+)
+def test_of_a_folder_its_data_counts_and_no_page_about_it(in_folders, file, is_data):
+    recipe, pool, run = in_folders
+    in_another_process()
+    made(recipe, run, "problems", "candidates")
+
+    (pool / file).parent.mkdir(exist_ok=True)
+    (pool / file).write_text("Something else.")
+    in_another_process()
+
+    assert (current_manifest("candidates", recipe, run) is None) is is_data
+
+
+def test_a_stage_that_is_not_current_says_why(sourced):
+    recipe, _, pool, run = sourced
+    assert "stage 'candidates' is not complete" in why_not_current("candidates", recipe, run)
+
+    made(recipe, run, "problems", "candidates")
+    assert why_not_current("candidates", recipe, run) is None
+
+    pool.write_text("other answers\n")
+    in_another_process()
+    assert f"what {str(pool)!r} holds has changed since stage 'candidates' was made" in (
+        why_not_current("candidates", recipe, run)
+    )
+
+    made(recipe, run, "candidates")
+    made(recipe, run, "problems")
+    assert "stage 'problems' was made again after stage 'candidates'" in why_not_current("candidates", recipe, run)
+
+    other = parse_recipe({**recipe.model_dump(mode="json", by_alias=True), "seed": 5})
+    assert "was made with other settings than this recipe's; give the recipe" in (
+        why_not_current("candidates", other, run)
+    )
+
+
+def test_a_stage_of_another_version_says_so(sourced):
+    recipe, _, _, run = sourced
+    manifest = new_manifest("problems", recipe, run, facts={})
+    run.finish("problems", {**manifest, "fingerprint": "other", "version": "0.0.1"})
+
+    assert "stage 'problems' was made by raydebm 0.0.1" in why_not_current("problems", recipe, run)
