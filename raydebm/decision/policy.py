@@ -148,6 +148,12 @@ class Policy(PolicySettings):
         settled = self.tau_accept if self.tau_settled is None else self.tau_settled
         return self.replaced(tau_accept=1.0, tau_settled=settled)
 
+    def without_promise(self, reason: str) -> "Policy":
+        """The same, with what it promises no longer certified. A promise that is void already keeps its reason."""
+        if self.guarantee is None or not self.guarantee["certified"]:
+            return self
+        return self.replaced(guarantee={**self.guarantee, "certified": False, "reason": reason})
+
     def settings(self) -> dict[str, Any]:
         """The keys of a recipe's ``triage`` section, so that the numbers can be pasted there, and the limits that are
         set; without what was fitted (``FITTED``)."""
@@ -176,10 +182,9 @@ class Policy(PolicySettings):
         other = Policy.from_json({**self.to_json(), **changes})
         compared = Policy.model_fields.keys() - {"guarantee", "tau_settled"}
         changed = {name for name in compared if getattr(self, name) != getattr(other, name)} - _harmless(self, other)
-        if other.guarantee is None or not changed:
+        if not changed:
             return other
-        reason = f"the request changed {', '.join(sorted(changed)).replace('lambda_', 'lambda')}"
-        return other.replaced(guarantee={**other.guarantee, "certified": False, "reason": reason})
+        return other.without_promise(f"the request changed {', '.join(sorted(changed)).replace('lambda_', 'lambda')}")
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Policy":
