@@ -46,6 +46,8 @@ Given = str | tuple[str, str] | Candidate
 run's recipe, so that what the run learned about its skill counts. Texts without one count as one unknown author's."""
 
 UNKNOWN_AUTHOR = "client"
+GIVEN = "the candidates were given, not sampled as those of the calibration problems"
+"""Why nothing is promised about a choice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,8 @@ class Choice:
     answers: tuple[Answer, ...]
     """The selected one first, the others by probability; empty without a fitted posterior."""
     guarantee: Mapping[str, Any] | None
-    """What is promised about accepted answers; None: nothing."""
+    """What calibration promises about answers of the run's own generators; never ``certified`` here, because
+    how the candidates were sampled is not known (``reason``). None: nothing was promised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +308,7 @@ def _choice(decided: PoolDecision, pool: Sequence[ScoredCandidate], policy: Poli
         confidence=decided.confidence,
         reason=decided.reason,
         answers=tuple(_answer(belief) for belief in decided.beliefs),
-        guarantee=policy.guarantee,
+        guarantee=policy.without_promise(GIVEN).guarantee,
     )
 
 

@@ -153,10 +153,16 @@ def test_no_candidate_with_an_answer(chooser):
     assert (choice.decision, choice.selected, choice.confidence, choice.answers) == (Decision.ABSTAIN, None, None, ())
 
 
-def test_a_promise_travels_along(chooser):
+def test_nothing_is_promised_about_given_candidates(chooser):
     promise = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500}
 
-    assert replace(chooser, policy=POLICY.replaced(guarantee=promise)).best_of(PROBLEM, [SEVEN]).guarantee == promise
+    choice = replace(chooser, policy=POLICY.replaced(guarantee=promise)).best_of(PROBLEM, [SEVEN])
+
+    assert choice.guarantee == {
+        **promise,
+        "certified": False,
+        "reason": "the candidates were given, not sampled as those of the calibration problems",
+    }
 
 
 def test_energies_count_and_equal_texts_are_scored_once(chooser):

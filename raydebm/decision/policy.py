@@ -106,7 +106,7 @@ class Policy(PolicySettings):
     """US dollars per million completion tokens by generator, where they are known. With ``waves``, generators are asked
     in the order of their skill per price."""
     guarantee: Mapping[str, Any] | None = None
-    """What is promised about answers (``guarantee.Guarantee.summary``); None: nothing."""
+    """What is promised about answers (``guarantee.promise.promised``); None: nothing."""
     tau_settled: Probability | None = Field(None, exclude=True)
     """What the stopping rule takes for ``tau_accept``; None: ``tau_accept``. Only calibration sets it, which walks
     problems through all passes with the stopping rule of one threshold."""
@@ -148,6 +148,12 @@ class Policy(PolicySettings):
         settled = self.tau_accept if self.tau_settled is None else self.tau_settled
         return self.replaced(tau_accept=1.0, tau_settled=settled)
 
+    def without_promise(self, reason: str) -> "Policy":
+        """The same, with what it promises no longer certified. A promise that is void already keeps its reason."""
+        if self.guarantee is None or not self.guarantee["certified"]:
+            return self
+        return self.replaced(guarantee={**self.guarantee, "certified": False, "reason": reason})
+
     def settings(self) -> dict[str, Any]:
         """The keys of a recipe's ``triage`` section, so that the numbers can be pasted there, and the limits that are
         set; without what was fitted (``FITTED``)."""
@@ -161,8 +167,9 @@ class Policy(PolicySettings):
     def changed(self, changes: Mapping[str, Any]) -> "Policy":
         """The policy with some settings changed, by their names in JSON.
 
-        A promise does not survive a change that it was not certified for: anything but a stricter ``tau_answer``, with
-        the ``tau_accept`` that it implies.
+        A promise does not survive a change that it was not certified for. A threshold above the certified one is such
+        a change: the answers above it may be wrong more often. Only thresholds that the same certificate lists
+        (``thresholds`` of ``guarantee``) keep it.
 
         Raises:
             ConfigError: unknown key, wrong type, or a value out of range.
@@ -175,10 +182,9 @@ class Policy(PolicySettings):
         other = Policy.from_json({**self.to_json(), **changes})
         compared = Policy.model_fields.keys() - {"guarantee", "tau_settled"}
         changed = {name for name in compared if getattr(self, name) != getattr(other, name)} - _harmless(self, other)
-        if other.guarantee is None or not changed:
+        if not changed:
             return other
-        reason = f"the request changed {', '.join(sorted(changed)).replace('lambda_', 'lambda')}"
-        return other.replaced(guarantee={**other.guarantee, "certified": False, "reason": reason})
+        return other.without_promise(f"the request changed {', '.join(sorted(changed)).replace('lambda_', 'lambda')}")
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Policy":
@@ -205,15 +211,14 @@ def _problems(error: ValidationError) -> Sequence[str]:
 
 
 def _harmless(before: Policy, after: Policy) -> set[str]:
-    """Settings that may differ without voiding a promise: answering less; without waves, the stopping rule's, and what
-    ends the sampling where there is one pass or it only follows a stricter ``tau_answer``."""
-    is_stricter = after.tau_answer >= before.tau_answer
-    harmless = {"tau_answer"} if is_stricter else set()
-    if before.waves is not None or after.waves is not None:
-        return harmless
-    is_one_pass = before.max_passes == after.max_passes == 1
-    is_implied = is_stricter and before.tau_accept <= after.tau_accept == after.tau_answer
-    return harmless | {"epsilon", "eta"} | ({"tau_accept"} if is_one_pass or is_implied else set())
+    """Settings that may differ without voiding a promise: ``tau_answer`` at another threshold that was certified with
+    it; without waves, the stopping rule's, and where there is one pass ``tau_accept``, which then decides nothing."""
+    has_no_waves = before.waves is None and after.waves is None
+    is_one_pass = has_no_waves and before.max_passes == after.max_passes == 1
+    is_certified = before.guarantee is not None and after.tau_answer in before.guarantee.get("thresholds", ())
+    stops_alike = is_one_pass or before.tau_accept == after.tau_accept
+    harmless = {"tau_answer"} if is_certified and stops_alike else set()
+    return harmless | ({"epsilon", "eta"} if has_no_waves else set()) | ({"tau_accept"} if is_one_pass else set())
 
 
 def policy_of(config: TriageConfig, task_defaults: TaskDefaults, generators: Sequence[GeneratorConfig] = ()) -> Policy:

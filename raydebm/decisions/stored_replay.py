@@ -44,14 +44,18 @@ class Changes:
     itself (``decision.costs``)."""
 
     def policy_for(self, recorded: Policy) -> Policy:
-        """Raises ConfigError when the changed values contradict each other or are out of range."""
+        """Raises ConfigError when the changed values contradict each other or are out of range.
+
+        A budget voids its promise, as one of the policy's own would.
+        """
         base = recorded if self.policy is None else self.policy
         values = dict(self.values)
         if self.costs is not None:
             tau_answer = answer_threshold(self.costs)
             tau_accept = max(min(base.tau_accept, accept_limit(self.costs)), tau_answer)
             values = {"tau_answer": tau_answer, "tau_accept": tau_accept, **values}
-        return base.changed(values) if values else base
+        changed = base.changed(values) if values else base
+        return changed if self.budget is None else changed.without_promise("the replay changed budget")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +66,8 @@ class Replayed:
     """As recorded; with new energies when it was scored again."""
     again: Redecision
     promised: bool
-    """Whether the policy under which it was made again has a promise that was certified for it as it is."""
+    """Whether the policy under which it was made again has a promise that was certified for it as it is, with the
+    energies that were recorded and no other budget."""
 
     @property
     def same_answer(self) -> bool:
@@ -111,9 +116,9 @@ def replay_stored(
             again.update(zip(places, decided, strict=True))
         for place, decision in enumerate(group):
             promise = policies[decision.recorded.policy].guarantee
-            yield Replayed(
-                stored=decision, again=again[place], promised=promise is not None and bool(promise["certified"])
-            )
+            is_certified = promise is not None and bool(promise["certified"])
+            # Confidences of another ensemble are none that the promise was certified on.
+            yield Replayed(stored=decision, again=again[place], promised=is_certified and scorer is None)
 
 
 def _rescored(stored: Iterable[Stored], scorer: TextScorer) -> Iterator[Stored]:

@@ -257,7 +257,14 @@ def test_a_limit_below_its_least_value_is_refused(limits):
 
 # ---- the posterior's rule -------------------------------------------------------------------------------------------
 
-PROMISE = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500, "tau": 0.6}
+PROMISE = {
+    "max_error": 0.1,
+    "confidence": 0.9,
+    "certified": True,
+    "problems": 500,
+    "tau": 0.3,
+    "thresholds": [0.8, 0.5, 0.3],
+}
 VOTES = special_case("votes")
 BY_VOTES = Policy(rule="posterior", posterior=VOTES, tau_accept=0.6, tau_answer=0.3, max_passes=2)
 PROMISED = BY_VOTES.replaced(guarantee=PROMISE)
@@ -389,12 +396,13 @@ def test_a_policy_with_posterior_and_promise_survives_json():
     [
         (PROMISED, {}),
         (PROMISED, {"tau_answer": 0.5}),
-        (PROMISED, {"tau_answer": 0.8}),
+        (PROMISED.replaced(max_passes=1), {"tau_answer": 0.8}),
         (PROMISED.replaced(max_passes=1), {"tau_accept": 0.9}),
+        (PROMISED, {"epsilon": 0.2, "eta": 0.3}),
     ],
-    ids=["nothing", "stricter", "stricter-than-tau-accept", "one-pass-ignores-tau-accept"],
+    ids=["nothing", "certified", "certified-above-tau-accept", "one-pass-ignores-tau-accept", "no-waves-no-stopping"],
 )
-def test_a_promise_survives_what_only_answers_less(policy, changes):
+def test_a_promise_survives_thresholds_that_it_was_certified_for(policy, changes):
     assert policy.changed(changes).guarantee == PROMISE
 
 
@@ -402,6 +410,9 @@ def test_a_promise_survives_what_only_answers_less(policy, changes):
     "changes",
     [
         {"tau_answer": 0.2},
+        {"tau_answer": 0.4},
+        {"tau_answer": 0.55},
+        {"tau_answer": 0.8},
         {"tau_accept": 0.4},
         {"tau_accept": 0.9},
         {"tau_accept": 0.3},
@@ -423,6 +434,21 @@ def test_any_other_change_voids_the_promise_and_says_so(changes):
     assert guarantee["certified"] is False
     assert next(iter(changes)) in guarantee["reason"]
     assert guarantee["max_error"] == 0.1
+
+
+def test_a_higher_threshold_voids_a_promise_that_lists_no_thresholds():
+    """Policies of earlier versions know the one threshold alone."""
+    old = BY_VOTES.replaced(guarantee={name: PROMISE[name] for name in PROMISE if name != "thresholds"})
+
+    assert old.changed({"tau_answer": 0.5}).guarantee["certified"] is False
+    assert old.changed({"tau_answer": 0.3}).guarantee["certified"] is True
+
+
+def test_with_waves_a_certified_threshold_must_leave_tau_accept_alone():
+    waved = PROMISED.replaced(waves=(4,), max_passes=1)
+
+    assert waved.changed({"tau_answer": 0.5}).guarantee["certified"] is True
+    assert waved.changed({"tau_answer": 0.8}).guarantee["certified"] is False
 
 
 def test_a_stricter_tau_answer_takes_tau_accept_along():

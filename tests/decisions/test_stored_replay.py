@@ -200,7 +200,7 @@ def test_mistakes_are_one_clear_line(replayed, arguments, reason):
     assert reason in error
 
 
-def test_another_ensemble_scores_the_stored_texts(folder):
+def test_another_ensemble_scores_the_stored_texts(folder, policy_file):
     """A scorer that prefers the later letters; it gets the problem as the first one did, and every text once."""
 
     class Letters:
@@ -223,6 +223,11 @@ def test_another_ensemble_scores_the_stored_texts(folder):
     selected = [decision.again.selected for decision in replay_stored(stored, Changes(), scorer=letters)]
     assert selected == ["a", "c", "e"]
     assert letters.texts == [("6 x 7?", f"text of {name}") for name in "abcde"]
+
+    # The promise was certified with the recorded energies.
+    changes = Changes(policy=Policy.from_json(json.loads(policy_file.read_text())))
+    stored = stored_decisions(DecisionReader(folder), texts=True)
+    assert [decision.promised for decision in replay_stored(stored, changes, scorer=letters)] == [False] * 3
 
 
 def test_the_tally_bounds_coverage():
@@ -277,6 +282,10 @@ def test_a_change_that_was_not_certified_voids_the_promise(replayed, policy_file
 
     assert pq.read_table(tmp_path / "again.parquet")["promised"].to_pylist() == [False] * 3
     assert "promise: none; what is different here was not certified" in printed
+
+
+def test_another_budget_voids_the_promise(replayed, policy_file):
+    assert "promise: none; what is different" in replayed("--policy", policy_file, "--budget", "1")
 
 
 @pytest.mark.parametrize(

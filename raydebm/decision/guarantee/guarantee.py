@@ -97,6 +97,12 @@ class Guarantee:
     """Smallest error that these problems certify at any coverage of at least 10 %."""
     table: tuple[ThresholdTest, ...]
 
+    @property
+    def certified_thresholds(self) -> list[float]:
+        """Every threshold at which the promise holds, strict to lenient; with probability ``confidence`` all at once.
+        Nothing is known of thresholds between them."""
+        return [row.tau for row in self.table if row.certified]
+
     def to_json(self) -> dict[str, Any]:
         """The guarantee with its table, as it stands in a policy file."""
         return {**asdict(self), "table": [asdict(row) for row in self.table]}

@@ -52,11 +52,12 @@ def with_promise(
 def promised(policy: Policy, promise: Guarantee) -> Policy:
     """The policy that answers from the promise's threshold on; where nothing is certified, only what is proven.
 
-    ``tau_accept`` is at least ``tau_answer``, so the threshold may raise it.
+    ``tau_accept`` is at least ``tau_answer``, so the threshold may raise it. The guarantee lists all thresholds that
+    were certified, for a request may answer from another one of them on.
     """
     tau = 1.0 if promise.tau is None else promise.tau
     return policy.replaced(
         tau_answer=tau,
         tau_accept=max(policy.tau_accept, tau),
-        guarantee={**promise.summary(), "tau": tau},
+        guarantee={**promise.summary(), "tau": tau, "thresholds": promise.certified_thresholds},
     )

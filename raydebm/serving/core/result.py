@@ -16,8 +16,8 @@ from raydebm.decisions.record import DecisionRecord, new_record_id
 from raydebm.records import Decision, Outcome, PassRecord, PassStop, ScoredCandidate, Violation
 from raydebm.serving.core.activity import Activity, EqualityUse
 from raydebm.serving.core.request import RequestContext
+from raydebm.serving.core.sampling_conditions import asked_otherwise, decided_under
 from raydebm.serving.logs import redact
-from raydebm.serving.settings.overrides import SamplingOverrides
 from raydebm.serving.spending.affordability import worst_of
 from raydebm.serving.spending.candidate_store import ReusedCandidate
 
@@ -34,7 +34,7 @@ def decision_record(
         time=now,
         request_id=context.request_id,
         outcome=outcome,
-        policy=context.policy,
+        policy=decided_under(context, outcome, activity),
         seed=context.seed,
         scored_prompt=None if context.scored_prompt == context.problem.prompt else context.scored_prompt,
         request=_request(context, activity),
@@ -122,12 +122,10 @@ class TriageResult:
         candidate sampled for this request."""
         context, activity = self.context, self.activity
         served = context.bundle.policies.get(context.problem.task)
-        if served is None or context.passthrough or context.earlier_turns or context.response_format is not None:
+        if served is None or context.passthrough or asked_otherwise(context) is not None:
             return False
-        is_own_sampling = context.sampling == SamplingOverrides() and context.num_samples is None
-        is_whole = not (activity.reused or activity.over_budget) and context.generators == context.bundle.generators
-        policy = context.policy
-        return is_own_sampling and is_whole and (policy.waves, policy.budget) == (served.waves, served.budget)
+        is_whole, policy = not (activity.reused or activity.over_budget), context.policy
+        return is_whole and (policy.waves, policy.budget) == (served.waves, served.budget)
 
     @property
     def best(self) -> ScoredCandidate | None:

@@ -14,7 +14,7 @@ from raydebm import tracing
 from raydebm.decision.evidence.equality import VerdictCache
 from raydebm.decision.guarantee.drift_monitor import DriftMonitor
 from raydebm.decision.loop import solve
-from raydebm.decision.policy import policy_id
+from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.sampling.deadline import Deadline, is_late
 from raydebm.decision.sampling.one_pass import Parts
 from raydebm.decision.shadow import Shadow, shadow_of
@@ -118,7 +118,7 @@ class TriageService:
             record=record,
             activity=activity,
             is_stored=self.records is not None and self.records.put(record),
-            suspended=self._suspension(context),
+            suspended=self._suspension(record.policy),
         )
         self.meter.decided(result)
         if result.task in self.drift and result.is_sampled_as_calibrated:
@@ -143,12 +143,12 @@ class TriageService:
             log.exception("shadow failed", extra={"facts": {"policy": assignment.other_version, "reason": repr(error)}})
             return None
 
-    def _suspension(self, context: RequestContext) -> str | None:
-        """Why the promise of the request's policy is not claimed at present; None where it is, or where nothing is
+    def _suspension(self, policy: Policy) -> str | None:
+        """Why the promise of the policy that decided is not claimed at present; None where it is, or where nothing is
         promised."""
-        if self.claims is None or context.policy.guarantee is None:
+        if self.claims is None or policy.guarantee is None:
             return None
-        suspension = self.claims.suspension(policy_id(context.policy))
+        suspension = self.claims.suspension(policy_id(policy))
         return suspension.reason if suspension.suspended else None
 
     def _source(

@@ -88,8 +88,11 @@ def within_ceilings(asked: Policy, *, operators: Policy, ceilings: RequestCeilin
     """
     most_regenerate = ceilings.num_regenerate or operators.num_regenerate
     check_count("num_regenerate", asked.num_regenerate, most_regenerate)
+    most_passes = ceilings.max_passes or operators.max_passes
+    if most_passes < asked.max_passes:
+        asked = asked.without_promise("a ceiling of the service changed max_passes")
     return asked.replaced(
-        max_passes=min(asked.max_passes, ceilings.max_passes or operators.max_passes),
+        max_passes=min(asked.max_passes, most_passes),
         budget=_lower(asked.budget, operators.budget if ceilings.budget is None else ceilings.budget),
         max_usd=_lower(asked.max_usd, operators.max_usd if ceilings.max_usd is None else ceilings.max_usd),
     )

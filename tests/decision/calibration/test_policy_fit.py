@@ -175,6 +175,7 @@ def test_a_certified_threshold_is_the_policys():
         "certified": True,
         "problems": 60,
         "tau": policy_fit.guarantee.tau,
+        "thresholds": [row.tau for row in policy_fit.guarantee.table if row.certified],
     }
     assert policy_fit.guarantee.answered == (policy_fit.confidence >= policy_fit.policy.tau_answer).sum()
 

@@ -18,13 +18,35 @@ def test_the_certified_threshold_is_answered_from():
     policy = promised()
 
     assert (policy.tau_answer, policy.tau_accept) == (0.9, 0.9)
-    assert policy.guarantee == {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 40, "tau": 0.9}
+    assert policy.guarantee == {
+        "max_error": 0.1,
+        "confidence": 0.9,
+        "certified": True,
+        "problems": 40,
+        "tau": 0.9,
+        "thresholds": [0.9],
+    }
+
+
+def test_a_higher_threshold_is_promised_only_where_the_walk_certified_it():
+    """The most confident of 100 answers is wrong: 0.9^60 + 6 x 0.9^59 = 0.0138 < 0.025 certifies the 60 most confident
+    answers and, further on, all; 0.9^40 + 4 x 0.9^39 = 0.0805 certifies nothing of fewer. Of the 2 most confident ones
+    half are wrong."""
+    confidence_of = [(990 - 4 * place) / 1000 for place in range(100)]
+    policy = promised(confidence_of=confidence_of, worth=[0.0, *[1.0] * 99])
+
+    thresholds = policy.guarantee["thresholds"]
+    assert (policy.tau_answer, thresholds[0], thresholds[-1]) == (0.594, confidence_of[59], confidence_of[99])
+    assert policy.changed({"tau_answer": confidence_of[59]}).guarantee["certified"] is True
+    assert policy.changed({"tau_answer": confidence_of[59] - 0.001}).guarantee["certified"] is False
+    assert policy.changed({"tau_answer": confidence_of[1]}).guarantee["certified"] is False
 
 
 def test_where_nothing_is_certified_only_proven_answers_are_given_out():
     policy = promised(max_error=0.01)
 
     assert (policy.tau_answer, policy.tau_accept, policy.guarantee["certified"]) == (1.0, 1.0, False)
+    assert policy.guarantee["thresholds"] == []
 
 
 def test_a_problem_without_a_selection_is_never_answered():

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
+from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import recorded_outcome, redecide
 from raydebm.decisions.record import record_of, record_row
 from raydebm.errors import ConfigError, ScoringError, ServiceError
@@ -215,6 +216,27 @@ def test_a_second_pass_that_cannot_end_in_time_is_not_begun(triage, slow, texts)
     assert ended_s == 1.2
     assert "pass 2 was not begun (800 ms of the deadline of 2000 ms are left" in answer.reason
     assert len(slow.asked) == 4
+
+
+@pytest.fixture
+def promising(write_run):
+    """A promise, served with a deadline of two seconds."""
+    promise = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500}
+    policy = Policy(max_passes=2, num_regenerate=2, guarantee=promise)
+    return load_bundle(AppArgs(run_dir=write_run(policy=policy), max_deadline_s=2))
+
+
+def test_the_services_deadline_voids_a_promise_where_it_binds(triage, slow, promising, texts):
+    slow.seconds = lambda request: 0.1
+    assert triage(promising)[0].guarantee.certified is True
+
+    slow.seconds = lambda request: 60.0 if request.generator == "bo" else 0.1
+    guarantee = triage(promising)[0].guarantee
+    assert (guarantee.certified, guarantee.reason) == (False, "the deadline left candidates out")
+
+    slow.inner.write, slow.seconds = lambda request: texts["wrong"], lambda request: 1.2
+    guarantee = triage(promising)[0].guarantee
+    assert (guarantee.certified, guarantee.reason) == (False, "a limit kept a further pass from being sampled")
 
 
 # ---- money -----------------------------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ class GuaranteeBody(BaseModel):
     confidence: float
     """Probability, over calibration problems, with which that holds."""
     certified: bool
-    """False: nothing could be promised, or the request changed the policy (``reason``)."""
+    """False: nothing could be promised, or this decision was not made as the promise was certified (``reason``)."""
     problems: int
     """Labelled problems that it rests on."""
     suspended: bool = False

@@ -45,7 +45,7 @@ def triage_body(result: TriageResult) -> TriageResponse:
         reason=result.reason,
         confidence=outcome.confidence,
         answers=[answer_body(belief) for belief in beliefs_about(outcome.pool, policy, best)[:MAX_ANSWERS]],
-        guarantee=guarantee_body(policy, result.suspended),
+        guarantee=guarantee_body(result.record.policy, result.suspended),
         answer=result.answer,
         text=result.text,
         candidate=body,

@@ -1,0 +1,64 @@
+"""Whether candidates of one decision were sampled as those of the calibration problems, and what is promised if not.
+
+A promise is about decisions that are made as the labelled ones were. Another seed is no difference: any seed samples
+from the same distribution.
+
+Does not know: Ray, HTTP.
+"""
+
+from raydebm.decision.policy import Policy
+from raydebm.decision.sampling.deadline import is_late
+from raydebm.records import Outcome
+from raydebm.serving.core.activity import Activity
+from raydebm.serving.core.request import RequestContext
+
+
+def asked_otherwise(context: RequestContext) -> str | None:
+    """What the request changes about how pass 1 is sampled; None where it changes nothing."""
+    if context.earlier_turns:
+        return "the generators saw earlier turns of the chat"
+    changed = [
+        *(["generators"] if context.generators != context.bundle.generators else []),
+        *(["num_samples"] if context.num_samples is not None else []),
+        *(["response_format"] if context.response_format is not None else []),
+        *sorted(context.sampling.model_dump(exclude_none=True)),
+    ]
+    return f"the request changed {', '.join(changed)}" if changed else None
+
+
+def decided_under(context: RequestContext, outcome: Outcome, activity: Activity) -> Policy:
+    """The request's policy as it decided: with its promise void where that was not certified for this decision."""
+    policy = context.policy
+    if policy.guarantee is None or not policy.guarantee["certified"]:
+        return policy
+    reason = asked_otherwise(context) or _served_otherwise(context) or _limited(outcome, activity)
+    return policy if reason is None else policy.without_promise(reason)
+
+
+def _served_otherwise(context: RequestContext) -> str | None:
+    """What the operator set that calibration did not have; None where there is nothing."""
+    calibrated = [config.name for config in context.bundle.recipe.generators]
+    if absent := [name for name in calibrated if name not in context.generators]:
+        return f"the service does not ask {', '.join(absent)}, which calibration did"
+    policy, second = context.policy, context.bundle.second
+    is_canary = context.assignment is not None and context.assignment.role == "canary" and second is not None
+    served = second.policy if is_canary and second is not None else context.bundle.policies[context.problem.task]
+    if policy.budget is None or policy.budget == served.budget:
+        return None
+    most = len(context.requests(1, None)) + (policy.max_passes - 1) * policy.num_regenerate
+    if policy.budget >= most:
+        return None
+    return f"a ceiling of the service allows {policy.budget} candidates, and all passes may sample {most}"
+
+
+def _limited(outcome: Outcome, activity: Activity) -> str | None:
+    """What a limit kept from this decision; None where none did."""
+    if activity.reused:
+        return "candidates of an earlier request were reused"
+    if activity.over_budget:
+        return "a limit of money left candidates out"
+    if any(is_late(scored.candidate) for scored in outcome.pool):
+        return "the deadline left candidates out"
+    if any(record.pass_index > 1 and record.num_requested == 0 for record in outcome.passes):
+        return "a limit kept a further pass from being sampled"
+    return None

@@ -1,0 +1,133 @@
+"""A promise is claimed for decisions that are made as the labelled ones were, and the answer says why for no other."""
+
+import asyncio
+
+import pytest
+
+from raydebm.decision.policy import Policy, policy_id
+from raydebm.serving.api.application import create_app
+from raydebm.serving.api.decisions.stored_views import stored_decision
+from raydebm.serving.api.triage.bodies import triage_body
+from raydebm.serving.core.request import request_context
+from raydebm.serving.core.service import TriageService
+from raydebm.serving.settings.app_args import AppArgs
+from raydebm.serving.settings.bundle import load_bundle
+from raydebm.serving.settings.overrides import Overrides
+from raydebm.serving.spending.candidate_store import CandidateStore
+
+PROMISE = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500}
+PROMISING = Policy(max_passes=2, num_regenerate=2, guarantee=PROMISE)
+"""Pass 1 has two candidates of each of the two generators, so both passes have six at most."""
+
+
+@pytest.fixture
+def served(write_run):
+    return lambda **args: load_bundle(AppArgs(run_dir=write_run(policy=PROMISING), **args))
+
+
+@pytest.fixture
+def ask(served, backend, puzzle, client_of):
+    """Asks a service with these arguments; returns whether the promise is claimed, and why not."""
+
+    def post(body=None, *, path="/v1/triage", app=None, **args):
+        client = client_of(app or create_app(TriageService(served(**args), backend)))
+        reply = client.post(path, {"problem": puzzle, **(body or {})} if path == "/v1/triage" else body)
+        assert reply.status_code == 200, reply.text
+        answer = reply.json()
+        guarantee = answer.get("raydebm", answer)["guarantee"]
+        assert (guarantee["max_error"], guarantee["suspended"]) == (0.1, False)
+        return guarantee["certified"], guarantee["reason"]
+
+    return post
+
+
+@pytest.mark.parametrize("body", [{}, {"seed": 7}, {"return_candidates": True}, {"generators": ["ada", "bo"]}], ids=str)
+def test_a_request_that_samples_as_calibration_did_has_the_promise(ask, body):
+    assert ask(body) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "changed"),
+    [
+        ({"num_samples": 1}, "num_samples"),
+        ({"generators": ["ada"]}, "generators"),
+        ({"num_samples": 1, "generators": ["bo"], "seed": 7}, "generators, num_samples"),
+    ],
+    ids=str,
+)
+def test_a_request_for_other_candidates_loses_it(ask, body, changed):
+    assert ask(body) == (False, f"the request changed {changed}")
+
+
+@pytest.mark.parametrize(
+    ("settings", "changed"),
+    [
+        ({"temperature": 0.1}, "temperature"),
+        ({"max_tokens": 20, "top_p": 0.5}, "max_tokens, top_p"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+    ],
+    ids=str,
+)
+def test_a_chat_that_is_sampled_otherwise_loses_it(ask, puzzle, settings, changed):
+    body = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}], **settings}
+
+    assert ask(body, path="/v1/chat/completions") == (False, f"the request changed {changed}")
+
+
+def test_a_chat_with_earlier_turns_loses_it(ask, puzzle):
+    turns = [
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "Hello."},
+        {"role": "user", "content": puzzle},
+    ]
+    body = {"model": "raydebm/knights_knaves", "messages": turns}
+
+    assert ask(body, path="/v1/chat/completions") == (False, "the generators saw earlier turns of the chat")
+    assert ask({**body, "messages": turns[-1:]}, path="/v1/chat/completions") == (True, None)
+
+
+def test_a_service_of_some_of_the_generators_does_not_claim_it(ask):
+    assert ask(generators=("ada",)) == (False, "the service does not ask bo, which calibration did")
+
+
+def test_a_ceiling_below_the_certified_passes_voids_it(ask):
+    assert ask(limits={"request": {"max_passes": 1}}) == (False, "a ceiling of the service changed max_passes")
+    assert ask(limits={"request": {"max_passes": 2}}) == (True, None)
+    assert ask(limits={"request": {"max_passes": 8}}) == (True, None)
+
+
+def test_a_ceiling_of_candidates_voids_it_where_it_can_bind(ask):
+    reason = "a ceiling of the service allows 5 candidates, and all passes may sample 6"
+
+    assert ask(limits={"request": {"budget": 5}}) == (False, reason)
+    assert ask(limits={"request": {"budget": 6}}) == (True, None)
+
+
+def test_a_request_keeps_its_own_reason_below_a_ceiling(ask):
+    assert ask({"lambda": 3.0, "num_samples": 1}, limits={"request": {"max_passes": 1}}) == (
+        False,
+        "the request changed lambda",
+    )
+
+
+def test_reused_candidates_have_no_promise(ask, served, backend):
+    app = create_app(TriageService(served(reuse_s=60), backend, candidate_store=CandidateStore(":memory:")))
+
+    assert ask(app=app) == (True, None)
+    assert ask(app=app) == (False, "candidates of an earlier request were reused")
+    assert ask({"fresh": True}, app=app) == (True, None)
+
+
+def test_the_stored_decision_says_the_same_and_is_none_of_the_promised_policys(served, backend, puzzle):
+    bundle = served()
+
+    def decided(**overrides):
+        asked = request_context(bundle, Overrides(**overrides), request_id="r", task_name=None, problem=puzzle)
+        return asyncio.run(TriageService(bundle, backend).triage(asked))
+
+    plain, other = decided(), decided(num_samples=1)
+
+    for result in (plain, other):
+        assert stored_decision(result.record).guarantee == triage_body(result).guarantee
+    assert policy_id(plain.record.policy) in bundle.answering
+    assert policy_id(other.record.policy) not in bundle.answering
