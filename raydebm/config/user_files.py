@@ -1,0 +1,62 @@
+"""Files that a user names, for reading and writing: whatever is wrong with one is a ConfigError that names it."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from raydebm.errors import ConfigError
+
+
+def text_of(path: str | Path, *, what: str, missing: str) -> str:
+    """The text of a file.
+
+    Args:
+        path: the file.
+        what: the kind of file in the words of the message, such as ``recipe``.
+        missing: what to do about a file that is not there.
+
+    Raises:
+        ConfigError: there is no such file, or it is no text: a folder, another user's, in another encoding.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ConfigError(f"{what} {str(path)!r} does not exist{missing}") from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{what} {str(path)!r} cannot be read as UTF-8 text: {error}") from error
+
+
+def yaml_value(text: str, *, where: str, hint: str = "") -> Any:
+    """The value of a YAML text.
+
+    Args:
+        text: the YAML.
+        where: the text in the words of the message, such as ``recipe 'gsm8k.yaml'``.
+        hint: what may help.
+
+    Raises:
+        ConfigError: it is not YAML, has a date that does not exist, is too deep, or holds itself by an alias.
+    """
+    try:
+        value = yaml.safe_load(text)
+        json.dumps(value, default=str, skipkeys=True)  # what holds itself would end in a RecursionError later
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{where} is not YAML{hint}: {error}") from error
+    return value
+
+
+@contextmanager
+def writing(path: str | Path, *, option: str = "--out") -> Iterator[None]:
+    """A block that writes to the path of an option.
+
+    Raises:
+        ConfigError: nothing can be written there; the message names the option.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{option} {str(path)!r} cannot be written: {error}; give another path") from error
