@@ -91,12 +91,15 @@ def import_pool(
 
     The file that is written is a pool for `recorded` generators.
     """
+    from raydebm.config.user_files import writing
     from raydebm.generators.recorded import TEXT_FIELDS
     from raydebm.generators.recorded import import_pool as read_pool
     from raydebm.run.folder import Folder
     from raydebm.run.tables import CANDIDATES
     from raydebm.tasks import task_of
 
+    if out.is_dir():
+        raise ConfigError(f"--out {str(out)!r} is a folder; give a file in it, such as {str(out / 'pool.parquet')!r}")
     recipe = read_recipe(config, task, None, overrides)
     plugin = task_of(recipe.task)
     problems = [
@@ -107,6 +110,7 @@ def import_pool(
     candidates = read_pool(
         str(pool), task=recipe.task.name, problems=problems, models=model, text_fields=text_field or TEXT_FIELDS
     )
-    Folder(str(out.parent)).write_records(CANDIDATES, candidates, out.name)
+    with writing(out):
+        Folder(str(out.parent)).write_records(CANDIDATES, candidates, out.name)
     failed = sum(candidate.error is not None for candidate in candidates)
     console.print(f"{len(candidates)} candidates ({failed} with an error) written to {out}")
