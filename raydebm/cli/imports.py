@@ -91,12 +91,12 @@ def import_pool(
 
     The file that is written is a pool for `recorded` generators.
     """
-    from raydebm.config.user_files import writing
     from raydebm.generators.recorded import TEXT_FIELDS
     from raydebm.generators.recorded import import_pool as read_pool
     from raydebm.run.folder import Folder
     from raydebm.run.tables import CANDIDATES
     from raydebm.tasks import task_of
+    from raydebm.user_files import writing
 
     if out.is_dir():
         raise ConfigError(f"--out {str(out)!r} is a folder; give a file in it, such as {str(out / 'pool.parquet')!r}")

@@ -12,9 +12,9 @@ from rich.table import Table
 from raydebm.cli.console import console
 from raydebm.cli.parameters import decision_filter, options_from, options_of
 from raydebm.config import CostsConfig
-from raydebm.config.user_files import writing
 from raydebm.errors import ConfigError, PoolError
 from raydebm.serving.settings.overrides import PolicyChanges
+from raydebm.user_files import writing
 
 if TYPE_CHECKING:
     from raydebm.decisions.outcomes.log import ReportedOutcome

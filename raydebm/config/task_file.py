@@ -9,9 +9,9 @@ Does not know: what may stand in a task (``raydebm.tasks.declared`` does).
 from pathlib import Path
 from typing import Any
 
-from raydebm.config.user_files import text_of, yaml_value
 from raydebm.errors import ConfigError
 from raydebm.identity import canonical_json
+from raydebm.user_files import text_of, yaml_value
 
 ENDINGS = (".yaml", ".yml")
 

@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 from raydebm.config import Recipe
-from raydebm.config.user_files import text_of
 from raydebm.decision.evidence.measuring import POOL_SCORE, SCORE
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy, policy_of
@@ -12,6 +11,7 @@ from raydebm.errors import ConfigError
 from raydebm.records import OWN_LOGPROB, OWN_WORST_LOGPROB
 from raydebm.run.directory import RunDir
 from raydebm.tasks.base import Task
+from raydebm.user_files import text_of
 
 
 def read_policy(run: RunDir, recipe: Recipe, task: Task, wanted: str | None = None) -> Policy:

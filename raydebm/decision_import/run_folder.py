@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from raydebm.config import Recipe, apply_overrides, parse_recipe
-from raydebm.config.user_files import writing
 from raydebm.decision_import.labelled import LabelledDecision
 from raydebm.errors import ConfigError, PoolError
 from raydebm.identity import content_id
@@ -20,6 +19,7 @@ from raydebm.run.directory import RECIPE, RunDir
 from raydebm.run.fingerprints import new_manifest
 from raydebm.run.stages import IMPORTED, StageName
 from raydebm.run.tables import SplitProblem
+from raydebm.user_files import writing
 
 CONTRADICTION = "outcomes of several decisions contradict each other about this answer"
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import yaml
 
-from raydebm.config.user_files import writing
 from raydebm.errors import ConfigError
+from raydebm.user_files import writing
 
 
 def fresh_folder(folder: Path) -> Path:

@@ -57,7 +57,7 @@ def test_a_judge_of_general_answers_alone_is_a_mistake(serve):
 @pytest.mark.parametrize("verb", ["serve", "demo"])
 @pytest.mark.parametrize("port", ["99999", "-1"])
 def test_a_port_that_cannot_be_is_refused(verb, port):
-    with pytest.raises(typer.BadParameter, match="0<=x<=65535"):
+    with pytest.raises(typer.BadParameter, match=r"65535|equal to 0"):
         command_of(verb).main(["--port", port], standalone_mode=False)
 
 

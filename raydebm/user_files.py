@@ -35,7 +35,7 @@ def yaml_value(text: str, *, where: str, hint: str = "") -> Any:
 
     Args:
         text: the YAML.
-        where: the text in the words of the message, such as ``recipe 'gsm8k.yaml'``.
+        where: the text in the words of the message, such as ``recipe 'demo.yaml'``.
         hint: what may help.
 
     Raises:
