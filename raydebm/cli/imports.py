@@ -96,7 +96,7 @@ def import_pool(
     from raydebm.run.folder import Folder
     from raydebm.run.tables import CANDIDATES
     from raydebm.tasks import task_of
-    from raydebm.user_files import writing
+    from raydebm.user_files.writing import writing
 
     if out.is_dir():
         raise ConfigError(f"--out {str(out)!r} is a folder; give a file in it, such as {str(out / 'pool.parquet')!r}")

@@ -14,7 +14,7 @@ from raydebm.cli.parameters import decision_filter, options_from, options_of
 from raydebm.config import CostsConfig
 from raydebm.errors import ConfigError, PoolError
 from raydebm.serving.settings.overrides import PolicyChanges
-from raydebm.user_files import writing
+from raydebm.user_files.writing import writing
 
 if TYPE_CHECKING:
     from raydebm.decisions.outcomes.log import ReportedOutcome

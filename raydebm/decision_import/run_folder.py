@@ -19,7 +19,7 @@ from raydebm.run.directory import RECIPE, RunDir
 from raydebm.run.fingerprints import new_manifest
 from raydebm.run.stages import IMPORTED, StageName
 from raydebm.run.tables import SplitProblem
-from raydebm.user_files import writing
+from raydebm.user_files.writing import writing
 
 CONTRADICTION = "outcomes of several decisions contradict each other about this answer"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import yaml
 
 from raydebm.errors import ConfigError
-from raydebm.user_files import writing
+from raydebm.user_files.writing import writing
 
 
 def fresh_folder(folder: Path) -> Path:
