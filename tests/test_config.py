@@ -116,10 +116,17 @@ def test_overrides_reach_into_sections_and_lists():
     assert (recipe.triage.lambda_, recipe.generators[0].model, recipe.pairs.max_pairs) == (2.0, "n", None)
 
 
-@pytest.mark.parametrize("override", ["seed", "=3", "name.x=1", "generators.7.model=n"])
+@pytest.mark.parametrize("override", ["seed", "=3", "name.x=1", "generators.7.model=n", "generators.\u00b2.model=n"])
 def test_a_wrong_override_is_refused(override):
     with pytest.raises(ConfigError, match="override"):
         apply_overrides(MINIMAL, [override])
+
+
+@pytest.mark.parametrize("value", ["[1", "{", "@x", "a: b: c", "%x", "2024-13-45", "&a [*a]", "[" * 5000])
+@pytest.mark.parametrize("key", ["seed", "generators.0"])
+def test_an_override_that_is_not_yaml_is_refused(key, value):
+    with pytest.raises(ConfigError, match=r"override '.*': the value is not YAML; put it in quotes"):
+        apply_overrides(MINIMAL, [f"{key}={value}"])
 
 
 def test_overrides_leave_the_tree_alone():
@@ -159,6 +166,24 @@ def test_a_file_that_is_not_yaml_is_named(tmp_path):
 
     with pytest.raises(ConfigError, match=r"bad\.yaml.*not YAML"):
         load_recipe(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("", "cannot be read as UTF-8 text: .*directory"),
+        ("latin.yaml", "cannot be read as UTF-8 text"),
+        ("latin.yaml/x", "cannot be read as UTF-8 text: .*[Nn]ot a directory"),
+        ("alias.yaml", "is not YAML: Circular"),
+        ("date.yaml", "is not YAML: month must be in 1..12"),
+    ],
+)
+def test_a_file_that_is_no_recipe_is_named(tmp_path, name, words):
+    (tmp_path / "latin.yaml").write_bytes("name: caf\u00e9".encode("latin-1"))
+    (tmp_path / "alias.yaml").write_text("name: &a [*a]")
+    (tmp_path / "date.yaml").write_text("name: 2024-13-45")
+    with pytest.raises(ConfigError, match=f"recipe '{tmp_path / name}' {words}"):
+        load_recipe(tmp_path / name)
 
 
 def test_a_recipe_survives_being_stored(tmp_path):
@@ -274,9 +299,11 @@ def test_an_override_comes_before_what_the_recipe_says_of_the_task():
         ([1], r"by_task must map names of tasks to sections, such as .*got \[1\]"),
         ({"gsm8k": 0.5}, r"by_task must map .*got \{'gsm8k': 0\.5\}"),
         ({"gsm8k": {"triage": {"theta": 0.5}}}, r"triage\.theta"),
+        ({"gsm8k": {"task": 5}}, r"task: .*\(got 5\)"),
+        ({"gsm8k": {"task": "name"}}, r"task: .*\(got 'name'\)"),
         ({"gsm8k": {"task": {"name": "musr"}}}, r"by_task\.gsm8k\.task\.name: .*cannot be one of them"),
     ],
-    ids=["list", "number", "unknown key", "name"],
+    ids=["list", "number", "unknown key", "number as task", "text as task", "name"],
 )
 def test_wrong_settings_of_a_task_are_refused(by_task, match):
     with pytest.raises(ConfigError, match=match):

@@ -74,7 +74,7 @@ def test_data_lies_beside_the_task_file_wherever_that_is(folder):
     ("content", "words"),
     [
         (None, "task file 'reply.yaml' does not exist .*raydebm task new"),
-        ("a: [", "cannot be read as YAML"),
+        ("a: [", "is not YAML"),
         ("- a", "must be a mapping with a name"),
         ("description: x", "must be a mapping with a name"),
         ("name: reply\nday: 2026-01-01", "put dates and the like in quotes"),

@@ -9,20 +9,26 @@ import os
 import sys
 from collections.abc import Sequence
 
-from raydebm.errors import RaydebmError
+from raydebm.errors import ConfigError, RaydebmError
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line. A user's mistake is one clear line and exit code 2, not a traceback."""
     from raydebm.cli.commands import app
 
-    logging.basicConfig(
-        level=os.environ.get("RAYDEBM_LOG_LEVEL", "WARNING").upper(), format="%(levelname)s %(name)s: %(message)s"
-    )
     try:
+        logging.basicConfig(level=_log_level(), format="%(levelname)s %(name)s: %(message)s")
         app(args=None if arguments is None else list(arguments))
     except RaydebmError as error:
         from raydebm.cli.console import show_error
 
         show_error(error)
         sys.exit(2)
+
+
+def _log_level() -> str:
+    """The level of log lines. Raises ConfigError where the environment names none."""
+    level = os.environ.get("RAYDEBM_LOG_LEVEL") or "WARNING"
+    if level.upper() not in logging.getLevelNamesMapping():
+        raise ConfigError(f"RAYDEBM_LOG_LEVEL {level!r} is not a level; use DEBUG, INFO, WARNING, ERROR or CRITICAL")
+    return level.upper()

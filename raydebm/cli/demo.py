@@ -16,6 +16,7 @@ import typer
 
 from raydebm.cli import starter
 from raydebm.cli.console import console, show_evaluation
+from raydebm.cli.parameters import MAX_PORT
 from raydebm.cli.pipeline import pipeline_for
 from raydebm.errors import ConfigError
 
@@ -44,7 +45,7 @@ class Example:
 
 def demo(
     run_dir: Annotated[str, typer.Option("--run-dir", help="Folder of the demo's files.")] = "runs/demo",
-    port: Annotated[int, typer.Option(help="Port of the service; 0 picks a free one.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=MAX_PORT, help="Port of the service; 0 picks a free one.")] = 0,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write what the service decided as JSON.")
     ] = None,
@@ -57,8 +58,9 @@ def demo(
     from raydebm.generators.endpoint.vllm_process import free_port
     from raydebm.serving.ray.app import check_port
 
-    if json_file is not None and not json_file.absolute().parent.is_dir():
-        raise ConfigError(f"--json {str(json_file)!r}: the folder does not exist; create it first")
+    if json_file is not None and (json_file.is_dir() or not json_file.absolute().parent.is_dir()):
+        what = "is a folder; give a file in it" if json_file.is_dir() else "the folder does not exist; create it first"
+        raise ConfigError(f"--json {str(json_file)!r}: {what}")
     port = port or free_port("127.0.0.1")
     check_port("127.0.0.1", port)
     started = time.monotonic()

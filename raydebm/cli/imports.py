@@ -96,7 +96,10 @@ def import_pool(
     from raydebm.run.folder import Folder
     from raydebm.run.tables import CANDIDATES
     from raydebm.tasks import task_of
+    from raydebm.user_files.writing import writing
 
+    if out.is_dir():
+        raise ConfigError(f"--out {str(out)!r} is a folder; give a file in it, such as {str(out / 'pool.parquet')!r}")
     if out.suffix != PARQUET:
         raise ConfigError(f"--out must end in {PARQUET}, by which a pool's reader knows it, got {str(out)!r}")
     recipe = read_recipe(config, task, None, overrides)
@@ -109,6 +112,7 @@ def import_pool(
     candidates = read_pool(
         str(pool), task=recipe.task.name, problems=problems, models=model, text_fields=text_field or TEXT_FIELDS
     )
-    Folder(str(out.parent)).write_records(CANDIDATES, candidates, out.name)
+    with writing(out):
+        Folder(str(out.parent)).write_records(CANDIDATES, candidates, out.name)
     failed = sum(candidate.error is not None for candidate in candidates)
     console.print(f"{len(candidates)} candidates ({failed} with an error) written to {out}")

@@ -134,6 +134,9 @@ RetryOption = Annotated[
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done and cost; do nothing.")]
 
 
+MAX_PORT = 65_535
+
+
 def read_recipe(
     config: ConfigOption,
     task: TaskOption = None,

@@ -14,6 +14,7 @@ from raydebm.cli.parameters import decision_filter, options_from, options_of
 from raydebm.config import CostsConfig
 from raydebm.errors import ConfigError, PoolError
 from raydebm.serving.settings.overrides import PolicyChanges
+from raydebm.user_files.writing import writing
 
 if TYPE_CHECKING:
     from raydebm.decisions.outcomes.log import ReportedOutcome
@@ -182,11 +183,9 @@ def _write_replayed(decisions: Iterator["Replayed"], out: Path) -> int:
     kinds = {".parquet": parquet_rows, ".jsonl": text_lines}
     if out.suffix not in kinds:
         raise ConfigError(f"--out must end in .parquet or .jsonl, got {out.name!r}")
-    try:
+    with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         return kinds[out.suffix](decisions, out)
-    except OSError as error:
-        raise ConfigError(f"--out {str(out)!r} cannot be written: {error}") from error
 
 
 def _show_tally(tally: "ReplayTally", changes: "Changes", *, with_labels: bool) -> None:

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from raydebm.cli.parameters import options_from
+from raydebm.cli.parameters import MAX_PORT, options_from
+from raydebm.errors import ConfigError
 
 LINES_AS_THEY_ARE = {"RAY_DISABLE_WORKER_LOG_PREFIX": "1", "RAY_DEDUP_LOGS": "0"}
 """Ray's settings under which it prints the log lines of replicas without their names in front, and all of them: it
@@ -33,7 +34,7 @@ def serve(
     others: dict[str, Any],
     run_dir: Annotated[str, typer.Option("--run-dir", help="A finished run; a folder or a URL.")] = "runs/demo",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=MAX_PORT, help="Port to listen on.")] = 8000,
     allowed_host: Annotated[
         list[str] | None, typer.Option(help="A name under which a service without keys answers; repeatable.")
     ] = None,
@@ -52,18 +53,24 @@ def serve(
     for name, value in LINES_AS_THEY_ARE.items():
         os.environ.setdefault(name, value)  # before Ray is imported, which reads them then
 
+    from pydantic import ValidationError
+
+    from raydebm.config.section import problems_in
     from raydebm.run.addresses import resolved
     from raydebm.serving.ray.app import serve_until_interrupted
     from raydebm.serving.settings.app_args import AppArgs
 
-    args = AppArgs.model_validate(
-        {
-            "run_dir": resolved(run_dir),
-            "further_runs": [{"run_dir": resolved(folder)} for folder in further_run or ()],
-            "reuse_s": reuse,
-            "allowed_hosts": (host, *(allowed_host or ())),
-            "policies": {"text": {"on_abstain": "text"}},
-            **others,
-        }
-    )
+    given = {
+        "run_dir": resolved(run_dir),
+        "further_runs": [{"run_dir": resolved(folder)} for folder in further_run or ()],
+        "reuse_s": reuse,
+        "allowed_hosts": (host, *(allowed_host or ())),
+        "policies": {"text": {"on_abstain": "text"}},
+        **others,
+    }
+    try:
+        args = AppArgs.model_validate(given)
+    except ValidationError as error:
+        problems = "; ".join(problems_in(error, root="options"))
+        raise ConfigError(f"the options make no service: {problems}") from error
     serve_until_interrupted(args, host=host, port=port)

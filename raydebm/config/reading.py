@@ -14,6 +14,7 @@ from raydebm.config.section import problems_in
 from raydebm.config.task_file import ENDINGS, with_definition
 from raydebm.config.variants import merged
 from raydebm.errors import ConfigError, UnknownNameError
+from raydebm.user_files.reading import text_of, yaml_value
 
 BY_TASK = "by_task"
 """The key under which a recipe for several tasks has the settings that differ from task to task."""
@@ -50,7 +51,8 @@ def apply_overrides(tree: dict[str, Any], overrides: Iterable[str]) -> dict[str,
     """Set dotted keys (``triage.theta_sigma=0.5``, ``generators.0.model=x``) in a copy of the tree; values are YAML.
 
     Raises:
-        ConfigError: an override is not ``key=value``, or its path leads through something that is not a mapping.
+        ConfigError: an override is not ``key=value``, its value is not YAML, or its path leads through something that
+            is not a mapping.
     """
     result: dict[str, Any] = yaml.safe_load(yaml.safe_dump(tree))
     for override in overrides:
@@ -61,10 +63,11 @@ def apply_overrides(tree: dict[str, Any], overrides: Iterable[str]) -> dict[str,
         *parents, last = path.split(".")
         for parent in parents:
             node = _step(node, parent, override)
+        value = yaml_value(text, where=f"override {override!r}: the value", hint="; put it in quotes")
         if isinstance(node, list):
-            node[_index(node, last, override)] = yaml.safe_load(text)
+            node[_index(node, last, override)] = value
         elif isinstance(node, dict):
-            node[last] = yaml.safe_load(text)
+            node[last] = value
         else:
             raise ConfigError(f"override {override!r}: {'.'.join(parents)} is not a section")
     return result
@@ -81,9 +84,10 @@ def _step(node: Any, key: str, override: str) -> Any:
 
 
 def _index(node: list[Any], key: str, override: str) -> int:
-    if not key.isdigit() or int(key) >= len(node):
+    positions = [str(position) for position in range(len(node))]
+    if key not in positions:
         raise ConfigError(f"override {override!r}: {key!r} is not a position in a list of {len(node)}")
-    return int(key)
+    return positions.index(key)
 
 
 def _settled(tree: Mapping[str, Any], overrides: Sequence[str], known: KnownTasks | None) -> dict[str, Any]:
@@ -103,7 +107,7 @@ def _settled(tree: Mapping[str, Any], overrides: Sequence[str], known: KnownTask
     name = str(task.get("name")) if isinstance(task, dict) else ""
     _check_tasks([str(key) for key in sections if str(key) != name], known)
     changes = sections.get(name, {})
-    if "name" in (changes.get("task") or {}):
+    if isinstance(changes.get("task"), dict) and "name" in changes["task"]:
         raise ConfigError(f"{BY_TASK}.{name}.task.name: the name chooses these settings and cannot be one of them")
     settled = apply_overrides(merged(overridden, changes), overrides)
     settled.pop(BY_TASK, None)
@@ -158,16 +162,11 @@ def load_recipe(path: str | Path, *, overrides: Iterable[str] = (), known_tasks:
     Raises:
         ConfigError: the file is missing, is not YAML, or is not a valid recipe.
     """
-    file = Path(path)
-    try:
-        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(f"recipe {str(path)!r} does not exist; shipped recipes are in configs/") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"recipe {str(path)!r} is not YAML: {error}") from error
+    where = f"recipe {str(path)!r}"
+    tree = yaml_value(text_of(path, what="recipe", missing="; shipped recipes are in configs/"), where=where)
     if not isinstance(tree, dict):
-        raise ConfigError(f"recipe {str(path)!r} must be a mapping of sections, got {type(tree).__name__}")
-    return parse_recipe(tree, overrides=overrides, where=f"recipe {str(path)!r}", known_tasks=known_tasks)
+        raise ConfigError(f"{where} must be a mapping of sections, got {type(tree).__name__}")
+    return parse_recipe(tree, overrides=overrides, where=where, known_tasks=known_tasks)
 
 
 def with_recorded_answers(recipe: Recipe, pool: str) -> Recipe:

@@ -9,10 +9,9 @@ Does not know: what may stand in a task (``raydebm.tasks.declared`` does).
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from raydebm.errors import ConfigError
 from raydebm.identity import canonical_json
+from raydebm.user_files.reading import text_of, yaml_value
 
 ENDINGS = (".yaml", ".yml")
 
@@ -23,23 +22,15 @@ def read_task_file(path: str | Path) -> dict[str, Any]:
     Raises:
         ConfigError: the file is missing, is not YAML, has no name, or holds what JSON does not have (dates).
     """
-    file = Path(path)
-    try:
-        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(
-            f"task file {str(path)!r} does not exist (looked up from {str(Path.cwd())!r}); "
-            "`raydebm task new NAME` writes one"
-        ) from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(f"task file {str(path)!r} cannot be read as YAML: {error}") from error
+    missing = f" (looked up from {str(Path.cwd())!r}); `raydebm task new NAME` writes one"
+    tree = yaml_value(text_of(path, what="task file", missing=missing), where=f"task file {str(path)!r}")
     if not isinstance(tree, dict) or not isinstance(tree.get("name"), str):
         raise ConfigError(f"task file {str(path)!r} must be a mapping with a name, got {tree!r:.80}")
     try:
         canonical_json(tree)
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"task file {str(path)!r}: {error}; put dates and the like in quotes") from error
-    return {"folder": str(file.parent), **tree}
+    return {"folder": str(Path(path).parent), **tree}
 
 
 def with_definition(tree: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The policy to decide by: a run's calibrated one, its recipe's own, or that of a file; and whether it fits a run."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 from raydebm.config import Recipe
@@ -12,6 +11,7 @@ from raydebm.errors import ConfigError
 from raydebm.records import OWN_LOGPROB, OWN_WORST_LOGPROB
 from raydebm.run.directory import RunDir
 from raydebm.tasks.base import Task
+from raydebm.user_files.reading import text_of
 
 
 def read_policy(run: RunDir, recipe: Recipe, task: Task, wanted: str | None = None) -> Policy:
@@ -92,22 +92,16 @@ def _policy(value: Any, where: str) -> Policy:
 
 
 def _calibrated(run: RunDir) -> Any:
-    where = run.uri("calibration", "policy.json")
-    try:
-        return run.read_json("calibration", "policy.json")
-    except FileNotFoundError as error:
-        remedy = "run `raydebm calibrate`, or set `policy: recipe` to use the recipe's own thresholds"
-        raise ConfigError(f"{where} does not exist; {remedy}") from error
-    except ValueError as error:
-        raise ConfigError(f"{where} is not JSON: {error}") from error
+    remedy = "run `raydebm calibrate`, or set `policy: recipe` to use the recipe's own thresholds"
+    value = run.read_object("calibration", "policy.json", remedy=remedy)
+    if value is None:
+        raise ConfigError(f"{run.uri('calibration', 'policy.json')} does not exist; {remedy}")
+    return value
 
 
 def _json_file(path: str) -> Any:
+    text = text_of(path, what="policy file", missing="; give a file, `recipe`, or leave `policy` out")
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(
-            f"policy file {path!r} does not exist; give a file, `recipe`, or leave `policy` out"
-        ) from error
-    except ValueError as error:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"policy file {path!r} is not JSON: {error}") from error

@@ -138,16 +138,7 @@ class PolicyHistory:
             raise ConfigError(f"{where} is not a change of a policy: {error!r}; {remedy}") from error
 
     def _read(self, name: str, *, remedy: str) -> Mapping[str, Any] | None:
-        where = self._run.uri(FOLDER, name)
-        try:
-            value = self._run.read_json(FOLDER, name)
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            raise ConfigError(f"{where} is not JSON, so it is torn: {error}; {remedy}") from error
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"{where} must hold an object, got {type(value).__name__}; {remedy}")
-        return value
+        return self._run.read_object(FOLDER, name, remedy=remedy)
 
     # ---- changing ----------------------------------------------------------------------------------------------
 

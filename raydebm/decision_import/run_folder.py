@@ -19,6 +19,7 @@ from raydebm.run.directory import RECIPE, RunDir
 from raydebm.run.fingerprints import new_manifest
 from raydebm.run.stages import IMPORTED, StageName
 from raydebm.run.tables import SplitProblem
+from raydebm.user_files.writing import writing
 
 CONTRADICTION = "outcomes of several decisions contradict each other about this answer"
 
@@ -117,7 +118,7 @@ def write_run(
         seed: of the split into training and testing.
 
     Raises:
-        ConfigError: ``out`` holds a run, or ``test_frac`` is not between 0 and 1.
+        ConfigError: ``out`` holds a run or cannot be written, or ``test_frac`` is not between 0 and 1.
         PoolError: fewer than three problems can be used.
     """
     if not 0 < test_frac < 1:
@@ -134,7 +135,8 @@ def write_run(
             "least 3 (to train, to validate, to test): report more outcomes"
         )
     train, test = split_problems(tables.problems, validation_frac=test_frac, seed=seed)
-    write_tables(tables, run, recipe_of_import(recipe, out, name="decisions"), test=frozenset(test))
+    with writing(out):
+        write_tables(tables, run, recipe_of_import(recipe, out, name="decisions"), test=frozenset(test))
     verdicts = Counter(str(label.verdict) for label in tables.labels.values())
     return ImportSummary(
         decisions=tables.decisions,

@@ -5,17 +5,19 @@ from pathlib import Path
 import yaml
 
 from raydebm.errors import ConfigError
+from raydebm.user_files.writing import writing
 
 
 def fresh_folder(folder: Path) -> Path:
     """Make the folder.
 
     Raises:
-        ConfigError: something is there already; an export never mixes with other files.
+        ConfigError: something is there already (an export never mixes with other files), or nothing can be there.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{str(folder)!r} exists and is not empty; choose another --out, or remove it first")
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ConfigError(f"{str(folder)!r} exists and is not empty; choose another --out, or remove it first")
+        folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 

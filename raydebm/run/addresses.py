@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 from pyarrow import fs
+
+from raydebm.errors import ConfigError, without_credentials
+
+SCHEMES = ("s3", "gs", "abfs", "hdfs", "file")
+"""Schemes of URLs that a filesystem is known for."""
 
 
 def is_url(address: str) -> bool:
@@ -20,11 +26,27 @@ def resolved(address: str) -> str:
 
 
 def filesystem_of(address: str) -> tuple[fs.FileSystem, str]:
-    """The filesystem, and the path there."""
-    if is_url(address):
+    """The filesystem, and the path there.
+
+    Raises:
+        ConfigError: a URL of an unknown scheme, or one that names no place.
+    """
+    if not is_url(address):
+        return fs.LocalFileSystem(), address
+    try:
         filesystem, path = fs.FileSystem.from_uri(address)
-        return filesystem, path
-    return fs.LocalFileSystem(), address
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise _no_address(address, str(error)) from error
+    if not path:
+        raise _no_address(address, "it names no bucket")
+    return filesystem, path
+
+
+def _no_address(address: str, reason: str) -> ConfigError:
+    schemes = ", ".join(f"{scheme}://" for scheme in SCHEMES)
+    return ConfigError(
+        without_credentials(f"{address!r} is no address: {reason}; give a path, or a URL that starts with {schemes}")
+    )
 
 
 @contextmanager

@@ -147,25 +147,23 @@ class RunDir(Folder):
             ConfigError: recipe.json is missing or is not a recipe.
         """
         where = self.uri(RECIPE)
-        try:
-            tree = self.read_json(RECIPE)
-        except FileNotFoundError as error:
+        tree = self.read_object(RECIPE, remedy="run the recipe again")
+        if tree is None:
             remedy = "make a run first (`raydebm run` or `make demo`), or give the directory of one"
-            raise ConfigError(f"{where} does not exist; {remedy}") from error
-        except ValueError as error:
-            raise ConfigError(f"{where} is not JSON: {error}; run the recipe again") from error
-        if not isinstance(tree, dict):
-            raise ConfigError(f"{where} must hold a recipe, got {type(tree).__name__}")
+            raise ConfigError(f"{where} does not exist; {remedy}")
         return parse_recipe(tree, where=where)
 
     # ---- manifests -----------------------------------------------------------------------------------------------
 
     def manifest(self, stage: str) -> dict[str, Any] | None:
-        """The stage's manifest, or None while the stage is not complete."""
-        if not self.exists(stage, MANIFEST):
-            return None
-        manifest: dict[str, Any] = self.read_json(stage, MANIFEST)
-        return manifest
+        """The stage's manifest, or None while the stage is not complete.
+
+        Raises:
+            ConfigError: the file is torn.
+        """
+        return self.read_object(
+            stage, MANIFEST, remedy="remove it and run the recipe again, which makes this stage again"
+        )
 
     def facts(self, stage: str) -> dict[str, Any]:
         """What the stage's manifest says about the result; empty while the stage is not complete."""

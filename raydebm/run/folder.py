@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from raydebm.errors import PoolError
+from raydebm.errors import ConfigError, PoolError
 from raydebm.run.addresses import filesystem_of, is_url
 from raydebm.run.codec import Codec
 from raydebm.run.table_writer import TableWriter
@@ -45,11 +45,22 @@ class Folder:
         filesystem, path = self._at(*parts)
         return bool(filesystem.get_file_info(path).type != fs.FileType.NotFound)
 
-    def names(self, *parts: str) -> list[str]:
-        """Names of the files in a folder, sorted; none where there is no such folder."""
+    def files(self, *parts: str) -> list[fs.FileInfo]:
+        """The files in a folder; none where there is no such folder.
+
+        Raises:
+            PoolError: a file stands in its place.
+        """
         filesystem, path = self._at(*parts)
-        infos = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
-        return sorted(info.base_name for info in infos if info.type == fs.FileType.File)
+        try:
+            infos = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        except NotADirectoryError as error:
+            raise PoolError(f"{self.uri(*parts)} is a file; give the folder") from error
+        return [info for info in infos if info.type == fs.FileType.File]
+
+    def names(self, *parts: str) -> list[str]:
+        """Names of the files in a folder, sorted. Raises as ``files``."""
+        return sorted(info.base_name for info in self.files(*parts))
 
     def remove(self, *parts: str) -> None:
         """Remove a file or folder if it is there."""
@@ -79,6 +90,36 @@ class Folder:
     def read_json(self, *parts: str) -> Any:
         """The value in a JSON file."""
         return json.loads(self.read_bytes(*parts))
+
+    def read_object(self, *parts: str, remedy: str) -> dict[str, Any] | None:
+        """The object in a JSON file that is needed; None where there is no such file.
+
+        Args:
+            parts: the file.
+            remedy: what to do about one that is torn.
+
+        Raises:
+            ConfigError: it is not JSON or no object, it is a folder, or a file stands in the place of its folder.
+            OSError: the filesystem does not answer, and may do so later.
+        """
+        where = self.uri(*parts)
+        try:
+            value = self.read_json(*parts)
+        except FileNotFoundError:
+            return None
+        except NotADirectoryError as error:
+            raise ConfigError(
+                f"{where} cannot be read: a file stands where its folder should; give a folder"
+            ) from error
+        except OSError as error:
+            if not self._is_folder(*parts):
+                raise
+            raise ConfigError(f"{where} is a folder, and must be a file; {remedy}") from error
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"{where} is not JSON, so it is torn: {error}; {remedy}") from error
+        if not isinstance(value, dict):
+            raise ConfigError(f"{where} must hold an object, got {type(value).__name__}; {remedy}")
+        return value
 
     @contextlib.contextmanager
     def open_table(self, codec: Codec[Any], *parts: str) -> Iterator[TableWriter]:
@@ -162,17 +203,16 @@ class Folder:
         try:
             with filesystem.open_output_stream(path + ".tmp") as stream:
                 yield stream
+            filesystem.move(path + ".tmp", path)
         except BaseException:
             self.remove(*parts[:-1], parts[-1] + ".tmp")
             raise
-        filesystem.move(path + ".tmp", path)
         if path.endswith(".parquet"):
             _records.cache_clear()  # the clock of a filesystem may be too coarse to tell two versions apart
 
     def _table_files(self, *parts: str) -> list[tuple[str, ...]]:
         """The file of a table, or its part files."""
-        filesystem, path = self._at(*parts)
-        if filesystem.get_file_info(path).type != fs.FileType.Directory:
+        if not self._is_folder(*parts):
             return [parts]
         return [(*parts, name) for name in self.names(*parts) if name.endswith(".parquet")]
 
@@ -202,6 +242,10 @@ class Folder:
     def _remedy(self, *parts: str) -> str:
         """What to do about a table that lacks columns."""
         return "give one that this version has written"
+
+    def _is_folder(self, *parts: str) -> bool:
+        filesystem, path = self._at(*parts)
+        return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
 
     def _at(self, *parts: str) -> tuple[fs.FileSystem, str]:
         filesystem, path = filesystem_of(self.root)

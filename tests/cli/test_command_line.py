@@ -189,3 +189,57 @@ def test_a_pool_is_written_only_where_it_can_be_read_again(command, recipe, tmp_
 
     assert_one_clear_error(done, r"--out must end in \.parquet.*out\.txt")
     assert not (tmp_path / "out.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "pattern"),
+    [
+        (
+            ("run", "--config", "{recipe}", "--dry-run", "seed=[1"),
+            "override 'seed=.1': the value is not YAML; put it in",
+        ),
+        (("validate", "--config", "{folder}"), "recipe '.*' cannot be read as UTF-8 text"),
+        (("run", "--config", "{recipe}", "--dry-run", "--run-dir", "nope://x"), "'nope://x' is no address"),
+        (("policies", "list", "--run-dir", "{recipe}"), "recipe.yaml/.* cannot be read: a file stands where"),
+        (("policies", "compare", "--run-dir", "{recipe}"), "recipe.yaml/.* cannot be read: a file stands where"),
+        (("policies", "list", "--run-dir", "nope://x"), "'nope://x' is no address"),
+        (("improve", "--run-dir", "{recipe}"), "recipe.yaml/.* cannot be read: a file stands where"),
+        (("export", "--out", "{folder}/out", "--run-dir", "{recipe}"), "recipe.yaml/.* cannot be read: a file stands"),
+        (("export", "--out", "{folder}/out", "--run-dir", "nope://x"), "'nope://x' is no address"),
+        (("replay", "{recipe}"), "recipe.yaml is a file; give the folder"),
+        (("replay", "nope://x"), "'nope://x' is no address"),
+        (("replay", "s3://"), "'s3://' is no address: it names no bucket"),
+        (
+            ("import-decisions", "{recipe}", "--config", "{recipe}", "--out", "{folder}/out"),
+            "is a file; give the folder",
+        ),
+        (("import-pool", "{pool}", "--config", "{recipe}", "--out", "{folder}"), "--out '.*' is a folder; give a file"),
+        (
+            ("import-pool", "{pool}", "--config", "{recipe}", "--out", "{recipe}/x.parquet"),
+            "--out '.*/x.parquet' cannot be written",
+        ),
+    ],
+)
+def test_a_path_of_the_wrong_kind_is_one_clear_error(command, recipe, tmp_path, arguments, pattern):
+    [problem] = [problem.problem_id for problem, _ in islice(KnightsKnaves().load("train", source="generate:2-3"), 1)]
+    pool = tmp_path / "pool.jsonl"
+    pool.write_text(json.dumps({"problem_id": problem, "model": "m", "sample": 0, "text": "x"}))
+    names = {"recipe": recipe(), "folder": str(tmp_path), "pool": str(pool)}
+
+    done = command(*(argument.format(**names) for argument in arguments))
+
+    assert_one_clear_error(done, pattern)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pool.jsonl", "recipe.yaml"]
+
+
+@pytest.mark.parametrize("level", ["foo", "5"])
+def test_a_level_of_logs_that_is_none_is_refused_with_the_known_ones(command, monkeypatch, level):
+    monkeypatch.setenv("RAYDEBM_LOG_LEVEL", level)
+
+    assert_one_clear_error(command("--help"), f"RAYDEBM_LOG_LEVEL '{level}' is not a level; use DEBUG, INFO")
+
+
+def test_a_level_of_logs_that_is_empty_is_the_default(command, monkeypatch):
+    monkeypatch.setenv("RAYDEBM_LOG_LEVEL", "")
+
+    assert command("--help").returncode == 0

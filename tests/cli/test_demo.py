@@ -69,6 +69,11 @@ def test_facts_say_whether_the_service_decided_as_the_replay(decision, passes, a
     }
 
 
+def test_a_folder_in_place_of_the_json_file_costs_no_training(tmp_path):
+    with pytest.raises(ConfigError, match="is a folder; give a file in it"):
+        demo(run_dir=str(tmp_path / "run"), port=0, json_file=tmp_path)
+
+
 def test_a_folder_for_the_json_file_that_does_not_exist_costs_no_training(tmp_path):
     with pytest.raises(ConfigError, match=r"--json .*the folder does not exist"):
         demo(run_dir=str(tmp_path), port=0, json_file=tmp_path / "absent" / "demo.json")

@@ -102,6 +102,8 @@ def test_the_list_has_both_policies_and_every_change(policies, policy_file):
         (("rollback",), "no promotion is left to roll back"),
         (("drop",), "no policy is on trial"),
         (("try", "missing.json"), "policy file 'missing.json' does not exist"),
+        (("try", "."), "policy file '.' cannot be read"),
+        (("compare", "--records", __file__), "test_policies.py is a file; give the folder"),
         (("compare",), "starts that"),
         (("compare", "--margin", "0"), "--margin must be between 0 and 1"),
         (("compare", "--first", "a"), "give both --first and --second"),

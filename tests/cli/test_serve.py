@@ -1,11 +1,14 @@
 """What ``raydebm serve`` makes of its options."""
 
 import os
+import re
 
 import pytest
 import typer
 
 from raydebm.cli.commands import command_of
+from raydebm.errors import ConfigError, ResourceError
+from raydebm.serving.ray.app import check_port
 from raydebm.serving.settings.app_args import EqualityArgs, GeneralArgs, RunArgs
 
 
@@ -49,6 +52,24 @@ def test_a_generator_compares_answers_where_the_user_names_one(serve):
 def test_a_judge_of_general_answers_alone_is_a_mistake(serve):
     with pytest.raises(typer.BadParameter, match="--general"):
         serve("--equality-judge", "ada")
+
+
+@pytest.mark.parametrize("verb", ["serve", "demo"])
+@pytest.mark.parametrize("port", ["99999", "-1"])
+def test_a_port_that_cannot_be_is_refused(verb, port):
+    with pytest.raises(typer.BadParameter, match=r"65535|equal to 0"):
+        command_of(verb).main(["--port", port], standalone_mode=False)
+
+
+@pytest.mark.parametrize("host", ["nope.invalid", "a..b", "192.0.2.1"])
+def test_a_host_that_is_not_of_this_machine_is_named_with_its_option(host):
+    with pytest.raises(ResourceError, match=rf"{re.escape(host)}:8000 cannot be used .*\(`--host`\)"):
+        check_port(host, 8000)
+
+
+def test_time_without_end_is_refused(serve):
+    with pytest.raises(ConfigError, match=r"reuse_s: .*finite"):
+        serve("--reuse", "inf")
 
 
 @pytest.mark.parametrize(("options", "seconds"), [([], None), (["--reuse", "600"], 600.0)])

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import pytest
 
 from raydebm.config import parse_recipe
+from raydebm.decision.policy_file import policy_in_force
+from raydebm.decision.policy_history import PolicyHistory
 from raydebm.errors import CheckpointError, ConfigError, PoolError
 from raydebm.records import Pair
-from raydebm.run.addresses import is_url, local_copy, resolved
+from raydebm.run.addresses import filesystem_of, is_url, local_copy, resolved
 from raydebm.run.codec import Codec
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import backbone_names, fingerprint_of, holds_ensemble, read_ensemble_file
@@ -171,7 +173,12 @@ def test_the_recipe_comes_back(run):
 
 @pytest.mark.parametrize(
     ("content", "match"),
-    [(None, "does not exist; make a run first"), (b"{", "is not JSON"), (b"[]", "must hold a recipe, got list")],
+    [
+        (None, "does not exist; make a run first"),
+        (b"{", "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
+        (b"[]", "must hold an object, got list"),
+    ],
 )
 def test_a_recipe_that_cannot_be_read_is_named(run, content, match):
     if content is not None:
@@ -179,6 +186,57 @@ def test_a_recipe_that_cannot_be_read_is_named(run, content, match):
 
     with pytest.raises(ConfigError, match=rf"recipe\.json {match}"):
         run.recipe()
+
+
+def test_a_folder_in_place_of_the_recipe_is_named(run, tmp_path):
+    (tmp_path / "run" / "recipe.json").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"recipe\.json is a folder, and must be a file"):
+        run.recipe()
+
+
+def test_a_file_in_place_of_the_run_is_named(tmp_path):
+    (tmp_path / "good.yaml").write_text("name: r")
+    run = RunDir(str(tmp_path / "good.yaml"))
+    for read in (run.recipe, lambda: run.manifest("labels"), lambda: policy_in_force(run), PolicyHistory(run).second):
+        with pytest.raises(ConfigError, match=r"good\.yaml/.*: a file stands where its folder should"):
+            read()
+    with pytest.raises(PoolError, match=r"good\.yaml is a file; give the folder"):
+        run.names()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]"], ids=["empty", "half", "list"])
+def test_a_torn_manifest_is_named_with_its_remedy(run, content):
+    run.write_bytes(content, "labels", "manifest.json")
+    with pytest.raises(ConfigError, match=r"labels/manifest\.json .*remove it and run the recipe again"):
+        run.manifest("labels")
+
+
+def test_a_filesystem_that_does_not_answer_is_no_mistake_of_the_user(run, monkeypatch):
+    monkeypatch.setattr(RunDir, "read_bytes", lambda *_: (_ for _ in ()).throw(OSError("timeout")))
+    with pytest.raises(OSError, match="timeout"):
+        run.manifest("labels")
+
+
+def test_a_file_that_cannot_take_its_place_leaves_nothing_behind(run, tmp_path):
+    (tmp_path / "run" / "table.parquet").mkdir(parents=True)
+    with pytest.raises(OSError, match=r"table\.parquet"):
+        run.write_bytes(b"x", "table.parquet")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["table.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [("nope://x", "Unrecognized filesystem"), ("s3://", "it names no bucket"), ("file://x", "relative")],
+)
+def test_an_address_that_is_none_is_refused_with_the_known_schemes(address, reason):
+    with pytest.raises(ConfigError, match=f"'{address}' is no address: .*{reason}.*s3://, gs://"):
+        filesystem_of(address)
+
+
+def test_no_message_about_an_address_tells_a_password():
+    with pytest.raises(ConfigError) as error:
+        filesystem_of("nope://user:secret@host/x")
+    assert "secret" not in str(error.value)
 
 
 def test_a_folder_is_published_with_its_last_file_last(run, tmp_path):

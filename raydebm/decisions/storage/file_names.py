@@ -11,9 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pyarrow import fs
-
-from raydebm.run.addresses import filesystem_of
+from raydebm.run.folder import Folder
 
 REPLACES = b"raydebm.replaces"
 DECISION_FILES, OUTCOME_FILES = "decisions", "outcomes"
@@ -41,10 +39,12 @@ def file_name(
 
 
 def record_files(root: str, *, kind: str = DECISION_FILES) -> list[RecordFile]:
-    """The folder's files of one kind, oldest first; [] when the folder does not exist."""
-    filesystem, path = filesystem_of(root)
-    infos = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
-    named = [_record_file(kind, info.base_name, info.size) for info in infos if info.type == fs.FileType.File]
+    """The folder's files of one kind, oldest first; [] when the folder does not exist.
+
+    Raises:
+        PoolError: it is a file.
+    """
+    named = [_record_file(kind, info.base_name, info.size) for info in Folder(root).files()]
     return sorted((file for file in named if file is not None), key=lambda file: (file.last_us, file.name))
 
 

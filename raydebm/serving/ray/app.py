@@ -99,11 +99,17 @@ def check_port(host: str, port: int) -> None:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError as error:
-            what = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
-            raise ResourceError(
-                f"{host}:{port} {what}; choose another port (`--port`), or end the program that listens there"
-            ) from error
+        except (OSError, UnicodeError) as error:
+            raise ResourceError(_why_no_port(host, port, error)) from error
+
+
+def _why_no_port(host: str, port: int, error: OSError | UnicodeError) -> str:
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        return f"{host}:{port} is in use; choose another port (`--port`), or end the program that listens there"
+    why = (error.strerror if isinstance(error, OSError) else None) or error
+    is_host = isinstance(error, socket.gaierror | UnicodeError) or error.errno == errno.EADDRNOTAVAIL
+    remedy = "give an address of this machine (`--host`)" if is_host else "choose another port (`--port`)"
+    return f"{host}:{port} cannot be used ({why}); {remedy}"
 
 
 def start_local(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000, name: str = APP_NAME) -> str:
