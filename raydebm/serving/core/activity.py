@@ -6,8 +6,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from raydebm import tracing
-from raydebm.records import Candidate, GenerationRequest, ScoredCandidate
-from raydebm.serving.core.events import Event, Progress
+from raydebm.decision.sampling.waves import Wave
+from raydebm.records import Candidate, GenerationRequest, PassRecord, ScoredCandidate
+from raydebm.serving.core.events import CandidateScored, Event, PassDecided, Progress, Started, WaveEnded
+from raydebm.serving.core.request import RequestContext
 from raydebm.serving.spending.candidate_store import ReusedCandidate
 from raydebm.serving.spending.ceilings import CeilingStatus
 
@@ -89,3 +91,29 @@ class Activity:
         finally:
             elapsed = 1000 * (time.perf_counter() - started)
             self.stages_ms[stage] = round(self.stages_ms.get(stage, 0.0) + elapsed, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressObserver:
+    """Reports to a request's watchers what the triage loop does (``decision.sampling.one_pass.Observer``); passes and
+    arrivals are reported by ``source.Source``."""
+
+    context: RequestContext
+    activity: Activity
+
+    def begun(self) -> None:
+        """Work on the request begins."""
+        self.activity.report(Started(self.context))
+
+    def scored(self, scored: ScoredCandidate) -> None:
+        """A candidate was checked and scored."""
+        self.activity.judged.append(scored)
+        self.activity.report(CandidateScored(self.context, scored))
+
+    def waved(self, wave: Wave) -> None:
+        """A wave ended."""
+        self.activity.report(WaveEnded(wave))
+
+    def decided(self, record: PassRecord, reason: str) -> None:
+        """A pass led to a decision, for this reason."""
+        self.activity.report(PassDecided(record, reason))

@@ -23,13 +23,12 @@ from raydebm.decisions.record import RecordSink
 from raydebm.errors import CeilingReachedError, LimitReachedError, RaydebmError, ServiceError
 from raydebm.records import Outcome
 from raydebm.serving.core import passthrough
-from raydebm.serving.core.activity import Activity
+from raydebm.serving.core.activity import Activity, ProgressObserver
 from raydebm.serving.core.backend import Backend
 from raydebm.serving.core.evaluators import BackendChecker, Baselines, JudgedEquality, Scorer
 from raydebm.serving.core.events import Progress
 from raydebm.serving.core.faults import fault_of
 from raydebm.serving.core.meter import Meter, NoMeter
-from raydebm.serving.core.observer import ProgressObserver
 from raydebm.serving.core.request import RequestContext
 from raydebm.serving.core.result import TriageResult, decision_attributes, decision_facts, decision_record
 from raydebm.serving.core.source import Source
