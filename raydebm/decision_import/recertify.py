@@ -19,14 +19,15 @@ tell from the reports; a random audit makes it so.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from raydebm.config import DecisionConfig
-from raydebm.decision.calibration.policy_fit import LabelledProblems, PolicyFit, Walk, fit_policy, fit_thresholds
+from raydebm.decision.calibration.policy_fit import LabelledProblems, PolicyFit, fit_policy, fit_thresholds
+from raydebm.decision.calibration.walks import Walk
 from raydebm.decision.evidence.fitting import LabelledPool
 from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import Recorded, recorded_outcome, redecide
@@ -61,24 +62,35 @@ def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig, *
             f"{sample.origin.task.name!r}"
         )
     if refit:
-        pairs = [(each, _pool_of(each)) for each in sample.decisions]
-        learned = [(each, pool) for each, pool in pairs if pool.is_labelled]
-        fit = fit_policy(
-            LabelledProblems(
-                pools=[pool for _, pool in learned], task=policy.posterior.task, outcome=policy.posterior.outcome
-            ),
-            base=policy,
-            config=config,
-            profile=policy.profile,
-            walk=_walk_of([each for each, _ in learned], sample.abstained),
-        )
+        fit = _refitted(sample, policy, config)
     else:
-        steps = _walk_of(sample.decisions, sample.abstained)([policy] * len(sample.decisions))
+        steps = _walk(sample.decisions, [policy] * len(sample.decisions), sample.abstained)
         fit = fit_thresholds(policy, steps, config=config)
     if fit.policy.guarantee is None:
         return fit
     promised = {**fit.policy.guarantee, "outcomes": source_of(sample)}
     return replace(fit, policy=fit.policy.replaced(guarantee=promised))
+
+
+def _refitted(sample: OutcomeSample, policy: Policy, config: DecisionConfig) -> PolicyFit:
+    """The policy with a posterior of these decisions, certified on all of them.
+
+    Nothing can be learned from a decision that has no label in its first pass. It counts for the promise, because
+    wrong answers lack such a label more often than right ones, and took no part in fitting what walks it.
+    """
+    assert policy.posterior is not None
+    pools = [_pool_of(each) for each in sample.decisions]
+    pairs = list(zip(sample.decisions, pools, strict=True))
+    learned = [each for each, pool in pairs if pool.is_labelled]
+    others = [each for each, pool in pairs if not pool.is_labelled]
+    return fit_policy(
+        LabelledProblems(pools=pools, task=policy.posterior.task, outcome=policy.posterior.outcome),
+        base=policy,
+        config=config,
+        profile=policy.profile,
+        walk=lambda policies: _walk(learned, policies, sample.abstained),
+        unlearned=lambda served: _walk(others, [served] * len(others), sample.abstained),
+    )
 
 
 def source_of(sample: OutcomeSample) -> dict[str, Any]:
@@ -108,31 +120,20 @@ def _worth(labels: Mapping[str, Label], scored: ScoredCandidate) -> float:
     return {Verdict.CORRECT: 1.0, Verdict.INCORRECT: 0.0}.get(label.verdict, math.nan)
 
 
-def _walk_of(
-    decisions: Sequence[LabelledDecision], abstained: Sequence[Recorded]
-) -> Callable[[Sequence[Policy]], Walk]:
-    """Walks every decision through the passes of a policy; policies are given by decision, in their order."""
-    recorded = [
-        recorded_outcome(decision.record.outcome, record_id=decision.record.record_id, policy=decision.record.policy)
-        for decision in decisions
-    ]
-
-    def walk(policies: Sequence[Policy]) -> Walk:
-        steps = [
-            _steps(each, decision.labels, policy)
-            for each, decision, policy in zip(recorded, decisions, policies, strict=True)
-        ]
-        return Walk(
-            confidence=np.array([[confidence for confidence, _ in row] for row in steps]),
-            worth=np.array([[worth for _, worth in row] for row in steps]),
-            floor=_floor(abstained, policies),
-        )
-
-    return walk
+def _walk(decisions: Sequence[LabelledDecision], policies: Sequence[Policy], abstained: Sequence[Recorded]) -> Walk:
+    """Every decision through the passes of its policy; there is one for each, in their order."""
+    steps = [_steps(each, policy) for each, policy in zip(decisions, policies, strict=True)]
+    return Walk(
+        confidence=np.array([[confidence for confidence, _ in row] for row in steps]),
+        worth=np.array([[worth for _, worth in row] for row in steps]),
+        floor=_floor(abstained, policies),
+    )
 
 
-def _steps(recorded: Recorded, labels: Mapping[str, Label], policy: Policy) -> list[tuple[float, float]]:
+def _steps(decision: LabelledDecision, policy: Policy) -> list[tuple[float, float]]:
     """(confidence, worth) of the selection after each pass; (1, 0) after one that was not drawn."""
+    record = decision.record
+    recorded = recorded_outcome(record.outcome, record_id=record.record_id, policy=record.policy)
     steps: list[tuple[float, float]] = []
     for num_passes in range(1, policy.max_passes + 1):
         again = redecide(recorded, policy=policy.without_accepting().replaced(max_passes=num_passes))
@@ -141,7 +142,7 @@ def _steps(recorded: Recorded, labels: Mapping[str, Label], policy: Policy) -> l
         elif again.best is None or again.confidence is None:
             steps.append((-math.inf, 0.0))
         else:
-            worth = _worth(labels, again.best)
+            worth = _worth(decision.labels, again.best)
             steps.append((again.confidence, 0.0 if math.isnan(worth) else worth))
     return steps
 

@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from reported_decisions import BY_SHARE, POLICY, RIGHT, WRONG, record
+from reported_decisions import BY_SHARE, POLICY, RIGHT, WRONG, record, two_passes
 
 from raydebm.cli import main
 from raydebm.config import DecisionConfig, parse_recipe
@@ -22,6 +22,8 @@ from raydebm.run.ensemble_file import fingerprint_of
 from raydebm.run.fingerprints import current_manifest, new_manifest
 from raydebm.serving.api.triage.bodies import guarantee_body
 from raydebm.tasks import get_task
+
+TWICE = POLICY.replaced(max_passes=2, tau_accept=0.95)
 
 
 def origin(**options):
@@ -270,6 +272,22 @@ def test_refit_with_outcomes_of_one_kind_keeps_close_to_the_prior(reader):
 def test_one_outcome_is_too_few_to_fit(reader):
     with pytest.raises(PoolError, match="at least 2 labelled problems, got 1 of 1"):
         fit(reader(unanimous(1)), refit=True)
+
+
+def test_refit_counts_wrong_answers_that_only_a_later_pass_gave(reader):
+    """The first pass of 16 decisions had no answer. 4, which the second gave, was right 4 times, which labels the first
+    pass too, and wrong 12 times, which does not: nothing is learned from these, and they count as 12 of 56 wrong."""
+    drawn = [(two_passes(index, [2] * 10, [2] * 10, policy=TWICE, selected=2), RIGHT) for index in range(40)]
+    late = [
+        (two_passes(index, [None] * 10, [4] * 10, policy=TWICE, selected=4), RIGHT if index < 104 else WRONG)
+        for index in range(100, 116)
+    ]
+
+    fitted = fit(reader(drawn + late), policy=TWICE, refit=True)
+
+    assert fitted.policy.posterior.num_problems == 44
+    assert (fitted.guarantee.problems, fitted.guarantee.base_error) == (56, 12 / 56)
+    assert (len(fitted.worth), fitted.worth.sum()) == (56, 44)
 
 
 # ---- the command ---------------------------------------------------------------------------------------------------

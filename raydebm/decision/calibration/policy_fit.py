@@ -20,6 +20,7 @@ import numpy as np
 from raydebm.config import DecisionConfig
 from raydebm.config.policy import Profile
 from raydebm.decision.calibration.costs import answer_threshold
+from raydebm.decision.calibration.walks import Walk, WalkOf, joined
 from raydebm.decision.evidence.fitting import CrossFit, LabelledPool, LabelledTable, cross_fit, fit_posterior
 from raydebm.decision.evidence.groups import Floats, Ints
 from raydebm.decision.evidence.posterior import Estimates, Outcome, Posterior
@@ -38,23 +39,6 @@ PROMISES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 NUM_ACCEPT_THRESHOLDS = 20
 MAX_WALKS = 6
 """With waves, walks until ``tau_accept`` is settled; the last one has ``tau_accept`` 1, which nothing raises."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Walk:
-    """Labelled problems walked through every pass; P problems, S passes."""
-
-    confidence: Floats
-    """(P, S): of the selection after each pass; -inf where nothing can be selected. A walk that ended early repeats its
-    last pass."""
-    worth: Floats
-    """(P, S): worth of the selection, 0 without one; NaN for unlabelled."""
-    floor: float = -math.inf
-    """Nothing is promised by thresholds below it (``guarantee.certify``)."""
-
-
-WalkOf = Callable[[Sequence[Policy]], Walk]
-"""Walks the pools' problems through all passes, each under its own policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -117,6 +101,7 @@ def fit_policy(
     config: DecisionConfig,
     profile: Profile | None = None,
     walk: WalkOf | None = None,
+    unlearned: Callable[[Policy], Walk] | None = None,
     promises: Sequence[float] = PROMISES,
 ) -> PolicyFit:
     """Fit posterior, profile and thresholds.
@@ -126,6 +111,8 @@ def fit_policy(
         config: costs, and the promise.
         profile: None: chosen by tests.
         walk: for policies of several passes; None: one pass.
+        unlearned: walks, under the policy with the posterior of all pools, problems that nothing is learned from and
+            that the thresholds and the promise count all the same; None: there are none.
         promises: errors of the table "what may be promised".
 
     Raises:
@@ -155,7 +142,8 @@ def fit_policy(
     ]
 
     def walked(current: Policy) -> Walk:
-        return _walked(table, crossed, chosen, own, policy=current, walk=walk)
+        steps = _walked(table, crossed, chosen, own, policy=current, walk=walk)
+        return steps if unlearned is None else joined(steps, unlearned(current.without_accepting()))
 
     steps = walked(policy)
     policy, guarantee = _with_promise(_with_thresholds(policy, steps, config), steps, config, problems.outcome)

@@ -9,13 +9,12 @@ import numpy as np
 
 from raydebm.decision.calibration.policy_fit import (
     LabelledProblems,
-    Walk,
-    WalkOf,
     fit_policy,
     promise_rows,
     reliability_table,
 )
 from raydebm.decision.calibration.policy_traces import trace
+from raydebm.decision.calibration.walks import Walk, WalkOf
 from raydebm.decision.evidence.fitting import LabelledPool
 from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
