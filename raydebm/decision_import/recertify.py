@@ -11,7 +11,8 @@ Every decision is made again under the policy, from its stored candidates. What 
   whatever these are.
 - an abstention without an outcome has no label. Unless a random share of all decisions was judged, reports about
   abstentions are rarer or more frequent than those about answers, so they do not count, and no threshold is tested that
-  would answer one of the stored abstentions (``Walk.floor``). It depends on confidences alone, so the test is valid.
+  would answer one of the stored abstentions after any of its passes (``Walk.floor``). It depends on confidences alone,
+  so the test is valid.
 - several decisions about one problem are not independent, so the newest counts.
 
 The promise holds for decisions like those that somebody reported on. Whether these are like all decisions no test can
@@ -30,7 +31,7 @@ from raydebm.decision.calibration.policy_fit import LabelledProblems, PolicyFit,
 from raydebm.decision.calibration.walks import Walk
 from raydebm.decision.evidence.fitting import LabelledPool
 from raydebm.decision.policy import Policy
-from raydebm.decision.redecide import Recorded, recorded_outcome, redecide
+from raydebm.decision.redecide import Recorded, recorded_outcome, redecide, redecide_all
 from raydebm.decision_import.labelled import LabelledDecision
 from raydebm.decision_import.sample import OutcomeSample
 from raydebm.errors import ConfigError
@@ -64,7 +65,7 @@ def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig, *
     if refit:
         fit = _refitted(sample, policy, config)
     else:
-        steps = _walk(sample.decisions, [policy] * len(sample.decisions), sample.abstained)
+        steps = _walk(sample.decisions, [policy] * len(sample.decisions), floor=_floor(sample.abstained, [policy]))
         fit = fit_thresholds(policy, steps, config=config)
     if fit.policy.guarantee is None:
         return fit
@@ -88,8 +89,8 @@ def _refitted(sample: OutcomeSample, policy: Policy, config: DecisionConfig) -> 
         base=policy,
         config=config,
         profile=policy.profile,
-        walk=lambda policies: _walk(learned, policies, sample.abstained),
-        unlearned=lambda served: _walk(others, [served] * len(others), sample.abstained),
+        walk=lambda policies: _walk(learned, policies, floor=_floor(sample.abstained, policies)),
+        unlearned=lambda served: _walk(others, [served] * len(others), floor=_floor(sample.abstained, [served])),
     )
 
 
@@ -120,13 +121,13 @@ def _worth(labels: Mapping[str, Label], scored: ScoredCandidate) -> float:
     return {Verdict.CORRECT: 1.0, Verdict.INCORRECT: 0.0}.get(label.verdict, math.nan)
 
 
-def _walk(decisions: Sequence[LabelledDecision], policies: Sequence[Policy], abstained: Sequence[Recorded]) -> Walk:
+def _walk(decisions: Sequence[LabelledDecision], policies: Sequence[Policy], *, floor: float) -> Walk:
     """Every decision through the passes of its policy; there is one for each, in their order."""
     steps = [_steps(each, policy) for each, policy in zip(decisions, policies, strict=True)]
     return Walk(
         confidence=np.array([[confidence for confidence, _ in row] for row in steps]),
         worth=np.array([[worth for _, worth in row] for row in steps]),
-        floor=_floor(abstained, policies),
+        floor=floor,
     )
 
 
@@ -148,14 +149,18 @@ def _steps(decision: LabelledDecision, policy: Policy) -> list[tuple[float, floa
 
 
 def _floor(abstained: Sequence[Recorded], policies: Sequence[Policy]) -> float:
-    """The lowest confidence that is above those of all abstentions, under every one of these policies. Answers that are
-    proven need no outcome, so abstentions that held one back do not count."""
+    """The lowest confidence that is above those of all abstentions, after each pass, because any may be answered from,
+    and under every one of these policies. Answers that are proven need no outcome, so abstentions that held one back
+    do not count."""
     different: list[Policy] = []
     for policy in policies:
         if policy not in different:
             different.append(policy)
     confidences = [
-        redecide(each, policy=policy.without_accepting()).confidence for policy in different for each in abstained
+        again.confidence
+        for policy in different
+        for num_passes in range(1, policy.max_passes + 1)
+        for again in redecide_all(abstained, policy=policy.without_accepting().replaced(max_passes=num_passes))
     ]
     known = [value for value in confidences if value is not None and value < 1]
     return float(np.nextafter(max(known), math.inf)) if known else -math.inf

@@ -57,6 +57,8 @@ class PolicyFit:
     """(P,)"""
     num_problems: int
     """Labelled problems."""
+    floor: float = -math.inf
+    """Nothing is promised by thresholds below it (``Walk.floor``)."""
 
     def to_json(self) -> dict[str, Any]:
         """The contents of ``calibration/decision.json``."""
@@ -206,6 +208,7 @@ def _fitted(
         confidence=final.confidence[:, 0],
         worth=final.worth[:, 0],
         num_problems=choice.num_problems,
+        floor=steps.floor,
     )
 
 
