@@ -168,6 +168,14 @@ def test_no_threshold_answers_what_was_refused_after_another_pass(reader):
     assert redecided(refused, fitted.policy).decision is Decision.ABSTAIN
 
 
+def test_the_calibration_keeps_the_confidence_below_which_nothing_is_promised(reader):
+    """The refused request has a share of 0.8; without one there is no floor."""
+    refused = record(500, 8, accepted=False)
+
+    assert fit(reader(unanimous(60))).to_json()["floor"] is None
+    assert fit(reader([(refused, None)])).to_json()["floor"] == pytest.approx(0.8, abs=1e-5)
+
+
 def test_a_refit_promises_nothing_that_the_served_posterior_gives_what_was_refused(reader):
     """Each fold learns from nine tenths of these right answers, so that all of them together are more confident. The
     refused one has the same votes as the rest."""

@@ -69,6 +69,7 @@ class PolicyFit:
             "confidence": [None if math.isinf(value) else value for value in self.confidence.tolist()],
             "worth": self.worth.tolist(),
             "num_problems": self.num_problems,
+            "floor": None if math.isinf(self.floor) else self.floor,
         }
 
     def facts(self) -> dict[str, Any]:
