@@ -135,7 +135,21 @@ def _promising(path: Path | None, policy: Any, max_error: float, confidence: flo
     if path is None:
         raise ConfigError("--max-error needs --policy, such as runs/demo/calibration/policy.json")
     fitted = _object(path.with_name("decision.json"), "the policy's calibration")
-    return with_promise(policy, fitted["confidence"], fitted["worth"], max_error=max_error, confidence=confidence)
+    outcomes = fitted.get("outcomes")
+    if outcomes is not None and "floor" not in fitted:
+        raise ConfigError(
+            f"the calibration next to {str(path)!r} does not say below which confidence nothing is known; run "
+            "`raydebm calibrate --from-decisions` again"
+        )
+    return with_promise(
+        policy,
+        fitted["confidence"],
+        fitted["worth"],
+        max_error=max_error,
+        confidence=confidence,
+        floor=fitted.get("floor"),
+        outcomes=outcomes,
+    )
 
 
 def _object(path: Path, what: str) -> dict[str, Any]:

@@ -11,7 +11,8 @@ Every decision is made again under the policy, from its stored candidates. What 
   whatever these are.
 - an abstention without an outcome has no label. Unless a random share of all decisions was judged, reports about
   abstentions are rarer or more frequent than those about answers, so they do not count, and no threshold is tested that
-  would answer one of the stored abstentions (``Walk.floor``). It depends on confidences alone, so the test is valid.
+  would answer one of the stored abstentions after any of its passes (``Walk.floor``). It depends on confidences alone,
+  so the test is valid.
 - several decisions about one problem are not independent, so the newest counts.
 
 The promise holds for decisions like those that somebody reported on. Whether these are like all decisions no test can
@@ -19,7 +20,7 @@ tell from the reports; a random audit makes it so.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +31,7 @@ from raydebm.decision.calibration.policy_fit import LabelledProblems, PolicyFit,
 from raydebm.decision.calibration.walks import Walk
 from raydebm.decision.evidence.fitting import LabelledPool
 from raydebm.decision.policy import Policy
-from raydebm.decision.redecide import Recorded, recorded_outcome, redecide
+from raydebm.decision.redecide import Recorded, recorded_outcome, redecide, redecide_all
 from raydebm.decision_import.labelled import LabelledDecision
 from raydebm.decision_import.sample import OutcomeSample
 from raydebm.errors import ConfigError
@@ -62,24 +63,35 @@ def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig, *
             f"{sample.origin.task.name!r}"
         )
     if refit:
-        pairs = [(each, _pool_of(each)) for each in sample.decisions]
-        learned = [(each, pool) for each, pool in pairs if pool.is_labelled]
-        fit = fit_policy(
-            LabelledProblems(
-                pools=[pool for _, pool in learned], task=policy.posterior.task, outcome=policy.posterior.outcome
-            ),
-            base=policy,
-            config=config,
-            profile=policy.profile,
-            walk=_walk_of([each for each, _ in learned], sample.abstained),
-        )
+        fit = _refitted(sample, policy, config)
     else:
-        steps = _walk_of(sample.decisions, sample.abstained)([policy] * len(sample.decisions))
+        steps = _walk(sample.decisions, [policy] * len(sample.decisions), floor=_floor(sample.abstained, [policy]))
         fit = fit_thresholds(policy, steps, config=config)
     if fit.policy.guarantee is None:
         return fit
     promised = {**fit.policy.guarantee, "outcomes": source_of(sample)}
     return replace(fit, policy=fit.policy.replaced(guarantee=promised))
+
+
+def _refitted(sample: OutcomeSample, policy: Policy, config: DecisionConfig) -> PolicyFit:
+    """The policy with a posterior of these decisions, certified on all of them.
+
+    Nothing can be learned from a decision that has no label in its first pass. It counts for the promise, because
+    wrong answers lack such a label more often than right ones, and took no part in fitting what walks it.
+    """
+    assert policy.posterior is not None
+    pools = [_pool_of(each) for each in sample.decisions]
+    pairs = list(zip(sample.decisions, pools, strict=True))
+    learned = [each for each, pool in pairs if pool.is_labelled]
+    others = [each for each, pool in pairs if not pool.is_labelled]
+    return fit_policy(
+        LabelledProblems(pools=pools, task=policy.posterior.task, outcome=policy.posterior.outcome),
+        base=policy,
+        config=config,
+        profile=policy.profile,
+        walk=lambda policies: _walk(learned, policies, floor=_floor(sample.abstained, policies)),
+        unlearned=lambda served: _walk(others, [served] * len(others), floor=_floor(sample.abstained, [served])),
+    )
 
 
 def source_of(sample: OutcomeSample) -> dict[str, Any]:
@@ -109,31 +121,20 @@ def _worth(labels: Mapping[str, Label], scored: ScoredCandidate) -> float:
     return {Verdict.CORRECT: 1.0, Verdict.INCORRECT: 0.0}.get(label.verdict, math.nan)
 
 
-def _walk_of(
-    decisions: Sequence[LabelledDecision], abstained: Sequence[Recorded]
-) -> Callable[[Sequence[Policy]], Walk]:
-    """Walks every decision through the passes of a policy; policies are given by decision, in their order."""
-    recorded = [
-        recorded_outcome(decision.record.outcome, record_id=decision.record.record_id, policy=decision.record.policy)
-        for decision in decisions
-    ]
-
-    def walk(policies: Sequence[Policy]) -> Walk:
-        steps = [
-            _steps(each, decision.labels, policy)
-            for each, decision, policy in zip(recorded, decisions, policies, strict=True)
-        ]
-        return Walk(
-            confidence=np.array([[confidence for confidence, _ in row] for row in steps]),
-            worth=np.array([[worth for _, worth in row] for row in steps]),
-            floor=_floor(abstained, policies),
-        )
-
-    return walk
+def _walk(decisions: Sequence[LabelledDecision], policies: Sequence[Policy], *, floor: float) -> Walk:
+    """Every decision through the passes of its policy; there is one for each, in their order."""
+    steps = [_steps(each, policy) for each, policy in zip(decisions, policies, strict=True)]
+    return Walk(
+        confidence=np.array([[confidence for confidence, _ in row] for row in steps]),
+        worth=np.array([[worth for _, worth in row] for row in steps]),
+        floor=floor,
+    )
 
 
-def _steps(recorded: Recorded, labels: Mapping[str, Label], policy: Policy) -> list[tuple[float, float]]:
+def _steps(decision: LabelledDecision, policy: Policy) -> list[tuple[float, float]]:
     """(confidence, worth) of the selection after each pass; (1, 0) after one that was not drawn."""
+    record = decision.record
+    recorded = recorded_outcome(record.outcome, record_id=record.record_id, policy=record.policy)
     steps: list[tuple[float, float]] = []
     for num_passes in range(1, policy.max_passes + 1):
         again = redecide(recorded, policy=policy.without_accepting().replaced(max_passes=num_passes))
@@ -142,20 +143,24 @@ def _steps(recorded: Recorded, labels: Mapping[str, Label], policy: Policy) -> l
         elif again.best is None or again.confidence is None:
             steps.append((-math.inf, 0.0))
         else:
-            worth = _worth(labels, again.best)
+            worth = _worth(decision.labels, again.best)
             steps.append((again.confidence, 0.0 if math.isnan(worth) else worth))
     return steps
 
 
 def _floor(abstained: Sequence[Recorded], policies: Sequence[Policy]) -> float:
-    """The lowest confidence that is above those of all abstentions, under every one of these policies. Answers that are
-    proven need no outcome, so abstentions that held one back do not count."""
+    """The lowest confidence that is above those of all abstentions, after each pass, because any may be answered from,
+    and under every one of these policies. Answers that are proven need no outcome, so abstentions that held one back
+    do not count."""
     different: list[Policy] = []
     for policy in policies:
         if policy not in different:
             different.append(policy)
     confidences = [
-        redecide(each, policy=policy.without_accepting()).confidence for policy in different for each in abstained
+        again.confidence
+        for policy in different
+        for num_passes in range(1, policy.max_passes + 1)
+        for again in redecide_all(abstained, policy=policy.without_accepting().replaced(max_passes=num_passes))
     ]
     known = [value for value in confidences if value is not None and value < 1]
     return float(np.nextafter(max(known), math.inf)) if known else -math.inf

@@ -26,34 +26,62 @@ RIGHT, WRONG = "right", "wrong"
 def record(index, share=10, *, policy=POLICY, problem=None, checkpoint="own", selected=2, task="gsm8k", accepted=None):
     """``share`` of ten candidates answer 2, the others 3; the answer given out is ``selected``."""
     problem = problem or Problem(task=task, problem_id=f"p{index}", prompt=f"What is {index}?")
-    pool = []
-    for place in range(10):
+    pool = tuple(_candidates(index, problem, 1, [2] * share + [3] * (10 - share)))
+    best = _first_with(pool, selected)
+    accepted = share / 10 >= policy.tau_answer if accepted is None else accepted
+    decision = Decision.ACCEPT if accepted else Decision.ABSTAIN
+    passes = (_pass(1, best, decision),)
+    outcome = Outcome(problem=problem, decision=decision, best=best, passes=passes, pool=pool, reason=".")
+    return _stored(index, outcome, policy, checkpoint)
+
+
+def two_passes(index, first, second, *, policy, selected, accepted=True):
+    """The answers of both passes, None where a text has none; the answer given out is ``selected``."""
+    problem = Problem(task="gsm8k", problem_id=f"p{index}", prompt=f"What is {index}?")
+    pool = (*_candidates(index, problem, 1, first), *_candidates(index, problem, 2, second))
+    keys = [scored.report.vote_key for scored in pool[: len(first)] if scored.report.vote_key]
+    most = _first_with(pool, max(keys, key=keys.count)) if keys else None
+    best = _first_with(pool, selected)
+    decision = Decision.ACCEPT if accepted else Decision.ABSTAIN
+    passes = (_pass(1, most, Decision.REGENERATE), _pass(2, best, decision))
+    outcome = Outcome(problem=problem, decision=decision, best=best, passes=passes, pool=pool, reason=".")
+    return _stored(index, outcome, policy, "own")
+
+
+def _candidates(index, problem, pass_index, answers):
+    for place, answer in enumerate(answers):
         candidate = Candidate(
-            candidate_id=f"c{index}-{place}",
+            candidate_id=f"c{index}-{place}" if pass_index == 1 else f"c{index}-{pass_index}-{place}",
             task=problem.task,
             problem_id=problem.problem_id,
             generator="ada" if place % 2 else "bob",
-            text=f"#### {2 if place < share else 3}",
+            text="No idea." if answer is None else f"#### {answer}",
             sample_index=place,
+            pass_index=pass_index,
         )
         report = check_candidate(get_task("gsm8k"), problem, candidate)
         energies = Energies(candidate_id=candidate.candidate_id, members=(float(place), float(place)))
-        pool.append(ScoredCandidate(candidate=candidate, report=report, energies=energies))
-    best = next(scored for scored in pool if scored.report.vote_key == str(selected))
-    accepted = share / 10 >= policy.tau_answer if accepted is None else accepted
-    decision = Decision.ACCEPT if accepted else Decision.ABSTAIN
-    passes = (
-        PassRecord(
-            pass_index=1, num_requested=10, num_failed=0, selected=best.candidate.candidate_id, sigma=0.0, penalty=0.0,
-            decision=decision,
-        ),
-    )  # fmt: skip
+        yield ScoredCandidate(candidate=candidate, report=report, energies=energies)
+
+
+def _first_with(pool, answer):
+    return next(scored for scored in pool if scored.report.vote_key == str(answer))
+
+
+def _pass(index, best, decision):
+    selected = None if best is None else best.candidate.candidate_id
+    return PassRecord(
+        pass_index=index, num_requested=10, num_failed=0, selected=selected, sigma=0.0, penalty=0.0, decision=decision
+    )
+
+
+def _stored(index, outcome, policy, checkpoint):
     moment = START + timedelta(hours=index)
     return DecisionRecord(
         record_id=new_record_id(moment),
         time=moment,
         request_id=f"r{index}",
-        outcome=Outcome(problem=problem, decision=decision, best=best, passes=passes, pool=tuple(pool), reason="."),
+        outcome=outcome,
         policy=policy,
         seed=0,
         versions={"checkpoint": checkpoint},

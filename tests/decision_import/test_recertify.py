@@ -7,21 +7,24 @@ import json
 from dataclasses import replace
 
 import pytest
-from reported_decisions import BY_SHARE, POLICY, RIGHT, WRONG, record
+from reported_decisions import BY_SHARE, POLICY, RIGHT, WRONG, record, two_passes
 
 from raydebm.cli import main
 from raydebm.config import DecisionConfig, parse_recipe
 from raydebm.decision.policy import Policy, policy_id
+from raydebm.decision.redecide import recorded_outcome, redecide
 from raydebm.decision_import.recertify import recertified
 from raydebm.decision_import.sample import Origin, outcome_sample
 from raydebm.decisions.reader import Filter
 from raydebm.errors import ConfigError, PoolError
-from raydebm.records import Problem
+from raydebm.records import Decision, Problem
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import fingerprint_of
 from raydebm.run.fingerprints import current_manifest, new_manifest
 from raydebm.serving.api.triage.bodies import guarantee_body
 from raydebm.tasks import get_task
+
+TWICE = POLICY.replaced(max_passes=2, tau_accept=0.95)
 
 
 def origin(**options):
@@ -32,6 +35,11 @@ def fit(reader, *, policy=POLICY, refit=False, audited=None, by=None, **decision
     sample = outcome_sample(reader, origin(audited=audited, by=by))
     config = DecisionConfig.model_validate({"max_error": 0.1, **decision})
     return recertified(sample, policy, config, refit=refit)
+
+
+def redecided(decision, policy):
+    recorded = recorded_outcome(decision.outcome, record_id=decision.record_id, policy=decision.policy)
+    return redecide(recorded, policy=policy)
 
 
 def unanimous(count, *, wrong=(), start=0):
@@ -143,6 +151,41 @@ def test_no_threshold_answers_what_was_refused(reader):
 
     assert fit(reader(pairs)).policy.tau_answer == pytest.approx(0.7, abs=1e-5)
     assert fit(reader([refused])).policy.tau_answer == pytest.approx(1.0, abs=1e-5)
+
+
+def test_no_threshold_answers_what_was_refused_after_another_pass(reader):
+    """2 has a share of 0.9 after the first pass of all, and of 0.95 after both passes of 60 decisions that were right.
+    The refused ones ended at 11 of 20."""
+    nine = [2] * 9 + [3]
+    right = [(two_passes(index, nine, [2] * 10, policy=TWICE, selected=2), RIGHT) for index in range(60)]
+    refused = two_passes(500, nine, [2] * 2 + [3] * 8, policy=TWICE, selected=2, accepted=False)
+
+    alone = fit(reader(right), policy=TWICE)
+    fitted = fit(reader([(refused, None)]), policy=TWICE)
+
+    assert (alone.policy.tau_answer, alone.policy.tau_accept) == pytest.approx((0.9, 0.9), abs=1e-5)
+    assert (fitted.policy.tau_answer, fitted.guarantee.certified) == (pytest.approx(0.95, abs=1e-5), True)
+    assert redecided(refused, fitted.policy).decision is Decision.ABSTAIN
+
+
+def test_the_calibration_keeps_the_confidence_below_which_nothing_is_promised(reader):
+    """The refused request has a share of 0.8; without one there is no floor."""
+    refused = record(500, 8, accepted=False)
+
+    assert fit(reader(unanimous(60))).to_json()["floor"] is None
+    assert fit(reader([(refused, None)])).to_json()["floor"] == pytest.approx(0.8, abs=1e-5)
+
+
+def test_a_refit_promises_nothing_that_the_served_posterior_gives_what_was_refused(reader):
+    """Each fold learns from nine tenths of these right answers, so that all of them together are more confident. The
+    refused one has the same votes as the rest."""
+    refused = record(500, accepted=False)
+
+    fitted = fit(reader([*unanimous(60), (refused, None)]), refit=True)
+
+    served = redecided(refused, fitted.policy).confidence
+    assert fitted.confidence.max() < served < fitted.floor
+    assert not fitted.guarantee.certified
 
 
 def test_reviewed_abstentions_count_in_a_random_audit_alone(reader):
@@ -270,6 +313,22 @@ def test_refit_with_outcomes_of_one_kind_keeps_close_to_the_prior(reader):
 def test_one_outcome_is_too_few_to_fit(reader):
     with pytest.raises(PoolError, match="at least 2 labelled problems, got 1 of 1"):
         fit(reader(unanimous(1)), refit=True)
+
+
+def test_refit_counts_wrong_answers_that_only_a_later_pass_gave(reader):
+    """The first pass of 16 decisions had no answer. 4, which the second gave, was right 4 times, which labels the first
+    pass too, and wrong 12 times, which does not: nothing is learned from these, and they count as 12 of 56 wrong."""
+    drawn = [(two_passes(index, [2] * 10, [2] * 10, policy=TWICE, selected=2), RIGHT) for index in range(40)]
+    late = [
+        (two_passes(index, [None] * 10, [4] * 10, policy=TWICE, selected=4), RIGHT if index < 104 else WRONG)
+        for index in range(100, 116)
+    ]
+
+    fitted = fit(reader(drawn + late), policy=TWICE, refit=True)
+
+    assert fitted.policy.posterior.num_problems == 44
+    assert (fitted.guarantee.problems, fitted.guarantee.base_error) == (56, 12 / 56)
+    assert (len(fitted.worth), fitted.worth.sum()) == (56, 44)
 
 
 # ---- the command ---------------------------------------------------------------------------------------------------

@@ -369,6 +369,26 @@ def test_another_promise_is_certified_on_the_calibration_next_to_the_policy(
     assert sum(row["decision"] == "accept" for row in rows_of(tmp_path / "again.jsonl")) == accepted
 
 
+@pytest.mark.parametrize(("floor", "accepted"), [(None, 3), (0.5, 1)])
+def test_another_promise_stays_above_the_floor_of_the_calibration(replayed, policy_file, tmp_path, floor, accepted):
+    """The threshold 0.4, which the 80 problems of the test above certify at an error of 0.45, is below 0.5."""
+    calibration = {"confidence": [0.9] * 40 + [0.4] * 40, "worth": [1.0] * 40 + [1.0, 0.0] * 20, "floor": floor}
+    policy_file.with_name("decision.json").write_text(json.dumps(calibration))
+
+    replayed("--policy", policy_file, "--max-error", "0.45", "--out", tmp_path / "again.jsonl")
+
+    assert sum(row["decision"] == "accept" for row in rows_of(tmp_path / "again.jsonl")) == accepted
+
+
+def test_another_promise_on_outcomes_needs_the_floor_that_earlier_versions_did_not_write(replayed, policy_file):
+    calibration = {"confidence": [0.9] * 40, "worth": [1.0] * 40, "outcomes": {"decisions": 40}}
+    policy_file.with_name("decision.json").write_text(json.dumps(calibration))
+
+    code, message = replayed("--policy", policy_file, "--max-error", "0.1")
+
+    assert (code, "calibrate --from-decisions` again" in message) == (2, True)
+
+
 def test_another_promise_needs_a_policy(replayed):
     code, message = replayed("--max-error", "0.1")
 

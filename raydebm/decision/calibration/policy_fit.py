@@ -12,7 +12,7 @@ tau_accept maximises the gain that the confidences expect: labels that chose it 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from raydebm.config import DecisionConfig
 from raydebm.config.policy import Profile
 from raydebm.decision.calibration.costs import answer_threshold
 from raydebm.decision.calibration.profile_choice import ProfileChoice, choose_profile
-from raydebm.decision.calibration.walks import PromiseTest, Walk, WalkOf, final_step, stops
+from raydebm.decision.calibration.walks import PromiseTest, Walk, WalkOf, final_step, joined, stops
 from raydebm.decision.evidence.fitting import CrossFit, LabelledPool, LabelledTable, cross_fit, fit_posterior
 from raydebm.decision.evidence.groups import Floats, Ints
 from raydebm.decision.evidence.pool_sizes import PoolParts
@@ -57,6 +57,8 @@ class PolicyFit:
     """(P,)"""
     num_problems: int
     """Labelled problems."""
+    floor: float = -math.inf
+    """Nothing is promised by thresholds below it (``Walk.floor``)."""
 
     def to_json(self) -> dict[str, Any]:
         """The contents of ``calibration/decision.json``."""
@@ -67,6 +69,7 @@ class PolicyFit:
             "confidence": [None if math.isinf(value) else value for value in self.confidence.tolist()],
             "worth": self.worth.tolist(),
             "num_problems": self.num_problems,
+            "floor": None if math.isinf(self.floor) else self.floor,
         }
 
     def facts(self) -> dict[str, Any]:
@@ -101,6 +104,7 @@ def fit_policy(
     config: DecisionConfig,
     profile: Profile | None = None,
     walk: WalkOf | None = None,
+    unlearned: Callable[[Policy], Walk] | None = None,
     promises: Sequence[float] = PROMISES,
 ) -> PolicyFit:
     """Fit posterior, profile and thresholds.
@@ -110,6 +114,8 @@ def fit_policy(
         config: costs, and the promise.
         profile: None: chosen by tests.
         walk: for policies of several passes; None: one pass.
+        unlearned: walks, under the policy with the posterior of all pools, problems that nothing is learned from and
+            that the thresholds and the promise count all the same; None: there are none.
         promises: errors of the table "what may be promised".
 
     Raises:
@@ -137,7 +143,8 @@ def fit_policy(
     own = [predictions.calibrated(other, fold) for fold, other in enumerate(crossed.posteriors)]
 
     def walked(current: Policy) -> Walk:
-        return predictions.walked(own, policy=current, walk=walk)
+        steps = predictions.walked(own, policy=current, walk=walk)
+        return steps if unlearned is None else joined(steps, unlearned(current.without_accepting()))
 
     steps, started = walked(policy), policy.tau_accept
     policy = _with_thresholds(policy, steps, config)
@@ -203,6 +210,7 @@ def _fitted(
         confidence=confidence[labelled],
         worth=worth[labelled],
         num_problems=choice.num_problems,
+        floor=test.steps[0].floor,
     )
 
 

@@ -33,6 +33,16 @@ WalkOf = Callable[[Sequence[Policy]], Walk]
 """Walks the pools' problems through all passes, each under its own policy."""
 
 
+def joined(first: Walk, second: Walk) -> Walk:
+    """The problems of both walks, above the higher floor. A second one without problems has no passes."""
+    shape = (len(second.worth), first.worth.shape[1])
+    return Walk(
+        confidence=np.concatenate([first.confidence, second.confidence.reshape(shape)]),
+        worth=np.concatenate([first.worth, second.worth.reshape(shape)]),
+        floor=max(first.floor, second.floor),
+    )
+
+
 def final_step(steps: Walk, tau_accept: float) -> tuple[Floats, Floats]:
     """(confidence, worth) of each problem where it stops: at the first pass that reaches ``tau_accept``, else the
     last."""

@@ -1,7 +1,8 @@
 """A fitted policy under another promise, certified on the labelled problems that it was fitted on."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,8 @@ def with_promise(
     *,
     max_error: float,
     confidence: float,
+    floor: float | None = None,
+    outcomes: Mapping[str, Any] | None = None,
 ) -> Policy:
     """Certify another error, and answer from its threshold on; where nothing is certified, only what is proven.
 
@@ -27,6 +30,8 @@ def with_promise(
         worth: of these selections, in [0, 1].
         max_error: largest mean loss of what is answered.
         confidence: with which the promise holds.
+        floor: nothing is promised by thresholds below it, as ``calibration/decision.json`` has it; None: any may be.
+        outcomes: where the problems come from, if users reported on them.
 
     Raises:
         ConfigError: the policy has no posterior, there is no labelled problem, or the threshold would change where
@@ -38,8 +43,17 @@ def with_promise(
         raise ConfigError("--max-error needs labelled problems, and the calibration has none; run `raydebm calibrate`")
     known = np.array([-math.inf if value is None else value for value in confidence_of])
     binary = policy.posterior.outcome == "correct"
-    promise = certify(known, 1 - np.array(worth), max_error=max_error, confidence=confidence, binary=binary)
+    promise = certify(
+        known,
+        1 - np.array(worth),
+        max_error=max_error,
+        confidence=confidence,
+        binary=binary,
+        floor=-math.inf if floor is None else floor,
+    )
     promising = promised(policy.replaced(rule="posterior"), promise)
+    if outcomes is not None:
+        promising = promising.replaced(guarantee={**(promising.guarantee or {}), "outcomes": dict(outcomes)})
     if promising.tau_accept > policy.tau_accept and (policy.max_passes > 1 or policy.waves is not None):
         raise ConfigError(
             f"an error of {max_error:g} needs a threshold of {promising.tau_answer:.4g}, above the policy's tau_accept "

@@ -10,8 +10,8 @@ RIGHT = [0.9] * 40
 """40 right answers of 40 certify an error of a tenth: 0.9^40 = 0.0148 < 0.1 / 4."""
 
 
-def promised(policy=POLICY, confidence_of=RIGHT, worth=(1.0,) * 40, max_error=0.1):
-    return with_promise(policy, confidence_of, worth, max_error=max_error, confidence=0.9)
+def promised(policy=POLICY, confidence_of=RIGHT, worth=(1.0,) * 40, max_error=0.1, **options):
+    return with_promise(policy, confidence_of, worth, max_error=max_error, confidence=0.9, **options)
 
 
 def test_the_certified_threshold_is_answered_from():
@@ -47,6 +47,18 @@ def test_where_nothing_is_certified_only_proven_answers_are_given_out():
 
     assert (policy.tau_answer, policy.tau_accept, policy.guarantee["certified"]) == (1.0, 1.0, False)
     assert policy.guarantee["thresholds"] == []
+
+
+def test_nothing_is_promised_below_the_floor():
+    """80 right answers certify 0.7, half of them 0.9, and none is above 0.95."""
+    both = {"confidence_of": RIGHT + [0.7] * 40, "worth": [1.0] * 80}
+
+    assert [promised(**both, floor=floor).tau_answer for floor in (None, 0.7, 0.8, 0.95)] == [0.7, 0.7, 0.9, 1.0]
+
+
+def test_the_promise_says_which_outcomes_it_rests_on():
+    assert promised(outcomes={"decisions": 40}).guarantee["outcomes"] == {"decisions": 40}
+    assert "outcomes" not in promised().guarantee
 
 
 def test_a_problem_without_a_selection_is_never_answered():
