@@ -155,13 +155,13 @@ def test_no_threshold_answers_what_was_refused(reader):
 
 def test_no_threshold_answers_what_was_refused_after_another_pass(reader):
     """2 has a share of 0.9 after the first pass of all, and of 0.95 after both passes of 60 decisions that were right.
-    The refused ones ended at 11 of 20."""
+    The refused ones ended at 11 of 20. A second pass costs more than it brings."""
     nine = [2] * 9 + [3]
     right = [(two_passes(index, nine, [2] * 10, policy=TWICE, selected=2), RIGHT) for index in range(60)]
     refused = two_passes(500, nine, [2] * 2 + [3] * 8, policy=TWICE, selected=2, accepted=False)
 
-    alone = fit(reader(right), policy=TWICE)
-    fitted = fit(reader([(refused, None)]), policy=TWICE)
+    alone = fit(reader(right), policy=TWICE, costs={"pass": 0.2})
+    fitted = fit(reader([(refused, None)]), policy=TWICE, costs={"pass": 0.2})
 
     assert (alone.policy.tau_answer, alone.policy.tau_accept) == pytest.approx((0.9, 0.9), abs=1e-5)
     assert (fitted.policy.tau_answer, fitted.guarantee.certified) == (pytest.approx(0.95, abs=1e-5), True)

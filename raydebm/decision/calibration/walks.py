@@ -102,7 +102,14 @@ class PromiseTest:
         """The lowest threshold at which this error may be promised."""
         first, losses = self._labelled()
         return certify(
-            first, losses, max_error=error, confidence=confidence, binary=binary, floor=self.steps[0].floor, at=self._at
+            first,
+            losses,
+            max_error=error,
+            confidence=confidence,
+            binary=binary,
+            floor=self.steps[0].floor,
+            at=self._at,
+            thresholds=self._thresholds(first),
         )
 
     def smallest(self, *, min_coverage: float, confidence: float, binary: bool) -> Guarantee:
@@ -114,9 +121,14 @@ class PromiseTest:
         )  # fmt: skip
 
     def _labelled(self) -> tuple[Floats, Floats]:
+        """(confidence, loss) of the labelled problems where the policy's own ``tau_accept`` ends them."""
         confidence, losses = self._at(self.accept[0])
         labelled = ~np.isnan(losses)
         return confidence[labelled], losses[labelled]
+
+    def _thresholds(self, own: Floats) -> Floats:
+        """What thresholds are drawn from: the confidences under the policy, and the highest that later passes reach."""
+        return np.concatenate([own, self.steps[0].confidence.max(axis=1)]) if self.is_free else own
 
     def _at(self, tau: float) -> tuple[Floats, Floats]:
         tau_accept = self.tau_accept(tau)

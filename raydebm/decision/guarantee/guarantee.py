@@ -137,6 +137,7 @@ def certify(
     binary: bool = True,
     floor: float = -math.inf,
     at: AtThreshold | None = None,
+    thresholds: Floats | None = None,
 ) -> Guarantee:
     """Find the lowest threshold at which the promise holds.
 
@@ -149,14 +150,16 @@ def certify(
         floor: thresholds below it are not tested, because nothing is known about the answers there; it may depend on
             confidences and never on labels.
         at: confidences and losses by threshold, where the threshold changes what is sampled; the first two arguments
-            then only say which thresholds are tested, and what happens when every problem is answered.
+            then only say what happens when every problem is answered.
+        thresholds: what the tested thresholds are quantiles of, which may depend on confidences and never on labels;
+            None: the first argument.
 
     Raises:
         ConfigError: the promise is not strictly between 0 and 1, no problem is given, or a value is NaN.
     """
     check_promise(max_error, confidence)
     problems = _Problems(confidence_of, losses, binary=binary, at=at)
-    walks, delta = _walks(confidence_of, floor), 1 - confidence
+    walks, delta = _walks(confidence_of if thresholds is None else thresholds, floor), 1 - confidence
     tested = _test(walks, problems, alpha=max_error, delta=delta)
     best = min((row for row in tested if row.certified), key=lambda row: row.tau, default=None)
     return _guarantee(
