@@ -153,6 +153,20 @@ def test_what_the_service_says_will_not_help_is_not_asked_again(connect):
     assert len(service.requests) == 1
 
 
+def refusal(code):
+    return failed(409, {"error": {**BUSY["error"], "code": code}})
+
+
+def test_a_conflict_is_asked_again_only_while_the_first_try_runs(connect):
+    service = Service(refusal("idempotency_key_in_use"), ok(ACCEPTED))
+    assert connect(service)("triage", "?").accepted
+
+    service = Service(refusal("policies_unusable"), ok(ACCEPTED))
+    with pytest.raises(ServiceError, match="409"):
+        connect(service)("triage", "?")
+    assert len(service.requests) == 1
+
+
 def test_without_advice_pauses_double(connect, pauses):
     service = Service(failed(503))
     with pytest.raises(ServiceError, match="too many requests"):
