@@ -302,8 +302,13 @@ def _batch_item(entry: Mapping[str, Any]) -> TriageResult | ServiceError:
 
 def content(call: Call[Any]) -> dict[str, Any]:
     """What httpx sends. A request that may cost something has a key, so that all its tries are one to the service."""
-    headers = {} if call.body is None else {"Idempotency-Key": uuid.uuid4().hex}
+    headers = {} if call.body is None else new_key()
     return {"json": call.body, "params": dict(call.query), "headers": headers}
+
+
+def new_key() -> dict[str, str]:
+    """The header of one request, the same for all of its tries."""
+    return {"Idempotency-Key": uuid.uuid4().hex}
 
 
 def may_retry(failure: ServiceError, headers: Mapping[str, str]) -> bool:

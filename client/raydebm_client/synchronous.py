@@ -166,7 +166,8 @@ class Raydebm:
         """Progress while candidates arrive; the last item is the result. Leaving the loop cancels the work upstream."""
         reader = calls.StreamReader()
         body = calls.stream_body(problem, messages, task, overrides)
-        response = self._send("POST", "/v1/chat/completions", stream=True, json=body)
+        headers = calls.new_key()
+        response = self._send("POST", "/v1/chat/completions", stream=True, json=body, headers=headers)
         try:
             for line in response.iter_lines():
                 progress = reader.feed(line)

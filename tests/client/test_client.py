@@ -387,6 +387,14 @@ def test_a_stream_that_is_refused_is_tried_again(connect, pauses):
     assert pauses == [1.0]
 
 
+def test_all_tries_of_a_stream_have_one_key(connect):
+    service = Service(httpx.ReadError("reset"), stream_of(chunk({}, raydebm=DECISION)))
+    connect(service)("stream", "6 x 7?")
+    connect(service)("stream", "6 x 7?")
+    first, again, other = (request.headers["idempotency-key"] for request in service.requests)
+    assert first == again != other
+
+
 def test_a_stream_needs_a_problem_or_messages(connect):
     with pytest.raises(ValueError, match="exactly one of problem and messages"):
         connect(Service(ok({})))("stream")

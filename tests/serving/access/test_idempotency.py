@@ -116,6 +116,25 @@ def test_a_stream_that_failed_after_it_was_paid_for_is_not_paid_for_again(client
     assert (again.text, len(backend.requests)) == (failed.text, num_sampled)
 
 
+@pytest.mark.parametrize("failure", [ServiceError("the scorer is away", 503, "unavailable"), RuntimeError("a bug")])
+@pytest.mark.parametrize("stream", [False, True])
+def test_whatever_fails_after_candidates_were_paid_for_pays_nothing_again(
+    app, backend, puzzle, client_of, failure, stream
+):
+    async def down(texts):
+        raise failure
+
+    backend.score, body = down, {"problem": puzzle, "stream": stream}
+    client = client_of(app)
+    failed, num_sampled = client.post("/v1/triage", body, headers=KEY), len(backend.requests)
+
+    again = client.post("/v1/triage", body, headers=KEY)
+
+    assert (again.text, len(backend.requests), num_sampled) == (failed.text, num_sampled, 4)
+    told = '"should_retry": false' in failed.text if stream else failed.headers["x-should-retry"] == "false"
+    assert (told, "a bug" in failed.text) == (True, False)
+
+
 def test_without_a_key_every_request_is_a_new_one(client, backend, puzzle):
     for _ in range(2):
         assert "idempotent-replayed" not in client.post("/v1/triage", {"problem": puzzle}).headers
