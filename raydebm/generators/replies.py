@@ -20,6 +20,9 @@ _FATAL_STATUS = frozenset({401})
 _DOUBTFUL_STATUS = frozenset({402, 404})
 """May mean the account or the model, or one request: OpenRouter answers 402 to one whose ``max_tokens`` the credit does
 not cover, and 404 to one whose parameters no provider of the model takes."""
+_UNBILLED_STATUS = frozenset({401, 402, 403, 404, 429})
+"""Refusals before anything is written."""
+_UNBILLED = TokenUsage(prompt_tokens=0, completion_tokens=0, cost_usd=0.0)
 _EXCERPT_CHARS = 300
 _END_OF_THINKING = "</think>"
 _MAX_AMOUNT = 2**53
@@ -107,7 +110,8 @@ def read_choices(reply: HttpReply, *, most: int) -> ReadChoices:
     if 300 <= reply.status < 400:
         raise _redirect_error(reply)
     if reply.status != 200:
-        raise status_error(reply.status, reply.content)
+        usage = _UNBILLED if reply.status in _UNBILLED_STATUS else NO_USAGE
+        raise status_error(reply.status, reply.content, usage)
     try:
         body = json.loads(reply.content)
     except (ValueError, RecursionError) as error:

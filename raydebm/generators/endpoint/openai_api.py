@@ -223,12 +223,12 @@ class OpenAIApiGenerator:
     def _failed(self, draw: _Draw, error: ReplyError | CarrierError) -> list[Candidate]:
         """The rows of requests whose reply has no answer."""
         usage, failure = (error.usage, error.failure) if isinstance(error, ReplyError) else (NO_USAGE, None)
-        text, equal = self._explain(error), [1] * len(draw.requests)
+        text, equal, cost_usd = self._explain(error), [1] * len(draw.requests), self._cost_of_failed(draw, error)
         shares = zip(
             draw.requests,
             whole_shares(usage.prompt_tokens, equal),
             whole_shares(usage.completion_tokens, equal),
-            draw.shares(equal),
+            [None] * len(equal) if cost_usd is None else amount_shares(cost_usd, equal),
             strict=True,
         )
         return [
@@ -240,6 +240,17 @@ class OpenAIApiGenerator:
             )
             for request, prompt, completion, cost in shares
         ]
+
+    def _cost_of_failed(self, draw: _Draw, error: ReplyError | CarrierError) -> float | None:
+        """What all tries cost at most; None where nothing is known. A last try that says nothing of its cost may be
+        billed, also after others that were refused for nothing."""
+        says = isinstance(error, ReplyError) and (error.failure, usage_cost(self._config, error.usage)) != (None, None)
+        if says:  # of its cost, or that nothing was sent
+            return draw.cost_usd
+        if not draw.cost_usd:
+            return None
+        worst = worst_cost(self._config, draw.requests[0], samples=len(draw.requests))
+        return None if worst is None else draw.cost_usd + worst
 
     def _taken(self, draw: _Draw, read: ReadChoices, *, latency_s: float) -> _Answered:
         """The candidates that a reply's choices make; what is missing, and what asking again may fix, is left."""

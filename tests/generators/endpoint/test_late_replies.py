@@ -110,6 +110,25 @@ def test_the_cost_of_a_late_reply_is_not_the_answers(played):
     assert budget.spent_usd > 0.25
 
 
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 429])
+def test_a_refusal_costs_nothing(played, status):
+    refused = HttpReply(status=status, headers={}, content=b"")
+    candidate, _ = played(refused, max_retries=1, **PRICES)
+    assert (candidate.cost_usd, candidate.prompt_tokens, candidate.completion_tokens) == (0.0, 0, 0)
+
+
+@pytest.mark.parametrize("last", [LATE, HttpReply(status=400, headers={}, content=b"")], ids=["late", "400"])
+def test_a_refusal_says_nothing_of_a_later_try(played, last):
+    assert played(BUSY, last, hedge=False, **PRICES)[0].cost_usd is None
+
+
+def test_a_later_try_that_may_be_billed_adds_its_worst_cost(played, ask):
+    billed = HttpReply(status=500, headers={}, content=b"{}")
+    stated = HttpReply(status=200, headers={}, content=b'{"error": {"code": 503}, "usage": {"cost": 0.25}}')
+    worst_usd = worst_cost(OpenAIGenerator(name="g", model="m", **PRICES), ask())
+    assert played(stated, billed, max_retries=1, **PRICES)[0].cost_usd == 0.25 + worst_usd
+
+
 @pytest.fixture
 def full_port():
     """A port whose queue of connections is full, so that a further one is neither taken nor refused."""
