@@ -29,7 +29,13 @@ from raydebm.generators.endpoint.rate_limits import Backoff, Budget, RateLimit, 
 from raydebm.generators.endpoint.refusals import Refusals
 from raydebm.generators.endpoint.replicas import Replicas
 from raydebm.generators.endpoint.sample_groups import Group, GroupSize, amount_shares, grouped
-from raydebm.generators.endpoint.transports import AiohttpTransport, CarrierError, LateReplyError, Transport
+from raydebm.generators.endpoint.transports import (
+    AiohttpTransport,
+    CarrierError,
+    LateReplyError,
+    LostReplyError,
+    Transport,
+)
 from raydebm.generators.replies import Completion, ReadChoices, ReplyError, read_choices, whole_shares
 from raydebm.generators.requests import (
     NO_USAGE,
@@ -104,7 +110,7 @@ class _Draw:
 
     requests: Group
     may_repeat: bool
-    """Whether one that may be billed already may be followed by another. At most one is."""
+    """Whether one that may be billed already may be followed by another. At most one late one is."""
     costs: list[float] = field(default_factory=list)
     """Costs of every reply, as far as they are known."""
 
@@ -158,7 +164,8 @@ class OpenAIApiGenerator:
         Args:
             requests: what to draw.
             hedge: whether one that may be billed already may be sent a second time: a slow one, where this generator
-                does so, and one whose reply did not come within ``timeout_s``. Free endpoints are asked again anyway.
+                does so, and one whose reply did not come within ``timeout_s``, broke off or cannot be read. Free
+                endpoints are asked again anyway.
         """
         groups = grouped(requests, self._group_size.now)
         first_replies = FirstReplies() if self._prompts_wait else None
@@ -249,8 +256,11 @@ class OpenAIApiGenerator:
             return draw.cost_usd
         if not draw.cost_usd:
             return None
-        worst = worst_cost(self._config, draw.requests[0], samples=len(draw.requests))
+        worst = self._worst_cost(draw)
         return None if worst is None else draw.cost_usd + worst
+
+    def _worst_cost(self, draw: _Draw) -> float | None:
+        return worst_cost(self._config, draw.requests[0], samples=len(draw.requests))
 
     def _taken(self, draw: _Draw, read: ReadChoices, *, latency_s: float) -> _Answered:
         """The candidates that a reply's choices make; what is missing, and what asking again may fix, is left."""
@@ -333,13 +343,17 @@ class OpenAIApiGenerator:
                     continue
                 if len(draw.requests) == 1 or error.fatal:  # else the refusal may mean `n`
                     self._note_refusal(error, request)
-                if not error.retry or attempt >= self._config.max_retries:
+                is_lost = error.is_lost and usage_cost(self._config, error.usage) is None
+                if is_lost:
+                    self._budget.add_lost(self._worst_cost(draw))
+                if not error.retry or (is_lost and not draw.may_repeat) or attempt >= self._config.max_retries:
                     raise
-            except LateReplyError:
-                self._budget.add_lost(worst_cost(self._config, request, samples=len(draw.requests)))
+            except LostReplyError as error:
+                self._budget.add_lost(self._worst_cost(draw))
                 if not draw.may_repeat or attempt >= self._config.max_retries:
                     raise
-                draw.may_repeat = False
+                if isinstance(error, LateReplyError):
+                    draw.may_repeat = False
             except CarrierError:
                 if attempt >= self._config.max_retries:
                     raise
