@@ -20,8 +20,8 @@ class AsyncRaydebm:
     """As ``Raydebm``, for asyncio: many requests may run at once. Close it, or use it in ``async with``.
 
     Every method raises ServiceError when the service refuses or cannot answer; ``status``, ``code`` and ``param`` are
-    the service's. Answers 409, 429, 502, 503 and 504, and connections that fail, are tried again as ``Retry-After``
-    says; all tries have one ``Idempotency-Key``, so that no answer is paid for twice.
+    the service's. Answers 429, 502, 503 and 504, 409 while the first try still runs, and connections that fail, are
+    tried again as ``Retry-After`` says; all tries have one ``Idempotency-Key``, so that no answer is paid for twice.
     """
 
     def __init__(
@@ -166,7 +166,8 @@ class AsyncRaydebm:
         """Progress while candidates arrive; the last item is the result. Leaving the loop cancels the work upstream."""
         reader = calls.StreamReader()
         body = calls.stream_body(problem, messages, task, overrides)
-        response = await self._send("POST", "/v1/chat/completions", stream=True, json=body)
+        headers = calls.new_key()
+        response = await self._send("POST", "/v1/chat/completions", stream=True, json=body, headers=headers)
         try:
             async for line in response.aiter_lines():
                 progress = reader.feed(line)
@@ -204,7 +205,7 @@ class AsyncRaydebm:
                 await response.aread()
                 await response.aclose()
                 failure = calls.error_of(response.status_code, response.content, response.headers)
-                if not calls.may_retry(response.status_code, response.headers):
+                if not calls.may_retry(failure, response.headers):
                     raise failure
                 retry_after = response.headers.get("retry-after")
             except httpx.TransportError as error:

@@ -35,8 +35,9 @@ Problem = str | Mapping[str, Any]
 DEFAULT_URL = "http://127.0.0.1:8000"
 BATCH_SIZE = 32
 """Problems of one HTTP request; more are sent one request after the other."""
-RETRIED = frozenset({409, 429, 502, 503, 504})
-"""409: the service still works on the first try of this request."""
+RETRIED = frozenset({429, 502, 503, 504})
+STILL_RUNS = "idempotency_key_in_use"
+"""Code of the one conflict (409) that ends by itself: the service still works on the first try of this request."""
 LONGEST_PAUSE_S = 60.0
 """A service that wants to be left alone for longer is not waited for."""
 FIRST_PAUSE_S = 0.5
@@ -305,13 +306,19 @@ def _batch_item(entry: Mapping[str, Any]) -> TriageResult | ServiceError:
 
 def content(call: Call[Any]) -> dict[str, Any]:
     """What httpx sends. A request that may cost something has a key, so that all its tries are one to the service."""
-    headers = {} if call.body is None else {"Idempotency-Key": uuid.uuid4().hex}
+    headers = {} if call.body is None else new_key()
     return {"json": call.body, "params": dict(call.query), "headers": headers}
 
 
-def may_retry(status: int, headers: Mapping[str, str]) -> bool:
+def new_key() -> dict[str, str]:
+    """The header of one request, the same for all of its tries."""
+    return {"Idempotency-Key": uuid.uuid4().hex}
+
+
+def may_retry(failure: ServiceError, headers: Mapping[str, str]) -> bool:
     """Whether the same request may do better in a moment; the service says where it would not."""
-    return status in RETRIED and headers.get("x-should-retry", "").lower() != "false"
+    is_retried = failure.status in RETRIED or (failure.status, failure.code) == (409, STILL_RUNS)
+    return is_retried and headers.get("x-should-retry", "").lower() != "false"
 
 
 def pause_before_retry(attempt: int, *, max_retries: int, retry_after: str | None) -> float | None:

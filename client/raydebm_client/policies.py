@@ -64,6 +64,8 @@ class Trial:
     second: ServedPolicy | None
     applied: bool
     """Whether the replica that answered decides so from now on; the others follow within seconds."""
+    not_applied: str | None = None
+    """Why the replica that answered could not take what is written; None where it did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,8 @@ class AppliedChange:
 
     change: PolicyChange
     applied: bool
+    not_applied: str | None = None
+    """See ``Trial``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

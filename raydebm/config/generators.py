@@ -79,7 +79,8 @@ class OpenAIGenerator(EndpointGenerator):
     """Timeout of one attempt. An attempt that times out may be billed anyway, so it is retried at most once, and not at
     all under a limit in US dollars."""
     max_retries: int = Field(6, ge=0)
-    """Retries after the first attempt, with growing pauses; permanent errors are not retried."""
+    """Retries after the first attempt, with growing pauses; permanent errors are not retried. Nor is, under a limit in
+    US dollars, a reply that may be billed and did not come through: one that broke off, is no JSON, is 502 or 504."""
 
 
 class OpenAIBatchGenerator(EndpointGenerator):

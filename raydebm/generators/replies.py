@@ -20,6 +20,11 @@ _FATAL_STATUS = frozenset({401})
 _DOUBTFUL_STATUS = frozenset({402, 404})
 """May mean the account or the model, or one request: OpenRouter answers 402 to one whose ``max_tokens`` the credit does
 not cover, and 404 to one whose parameters no provider of the model takes."""
+_UNBILLED_STATUS = frozenset({401, 402, 403, 404, 429})
+"""Refusals before anything is written."""
+_LOST_STATUS = frozenset({502, 504})
+"""A gateway's word that the reply of the server behind it broke off, or did not come in time."""
+_UNBILLED = TokenUsage(prompt_tokens=0, completion_tokens=0, cost_usd=0.0)
 _EXCERPT_CHARS = 300
 _END_OF_THINKING = "</think>"
 _MAX_AMOUNT = 2**53
@@ -57,6 +62,7 @@ class ReplyError(Exception):
         status: int | None = None,
         usage: TokenUsage = NO_USAGE,
         failure: FailureKind | None = None,
+        is_lost: bool = False,
     ) -> None:
         super().__init__(well_formed(message))
         self.failure = failure
@@ -64,6 +70,8 @@ class ReplyError(Exception):
         self.retry = retry
         """Asking again may help."""
         self.status = status
+        self.is_lost = is_lost
+        """A text may have been written and billed, and did not come through."""
         self.usage = usage
         """What the failed request was billed for, where the endpoint says so."""
 
@@ -107,13 +115,15 @@ def read_choices(reply: HttpReply, *, most: int) -> ReadChoices:
     if 300 <= reply.status < 400:
         raise _redirect_error(reply)
     if reply.status != 200:
-        raise status_error(reply.status, reply.content)
+        usage = _UNBILLED if reply.status in _UNBILLED_STATUS else NO_USAGE
+        raise status_error(reply.status, reply.content, usage, is_lost=reply.status in _LOST_STATUS)
     try:
         body = json.loads(reply.content)
     except (ValueError, RecursionError) as error:
-        raise ReplyError(f"the reply is not JSON ({len(reply.content)} bytes): {error}", retry=True) from error
+        message = f"the reply is not JSON ({len(reply.content)} bytes): {error}"
+        raise ReplyError(message, retry=True, is_lost=True) from error
     if not isinstance(body, dict):
-        raise ReplyError(f"the reply is a JSON {type(body).__name__}, not an object", retry=True)
+        raise ReplyError(f"the reply is a JSON {type(body).__name__}, not an object", retry=True, is_lost=True)
     usage = _usage(body.get("usage"))
     if body.get("error"):  # some gateways answer 200 and put the provider's error into the body
         raise _error_in_body(body["error"], usage)
@@ -285,7 +295,7 @@ def _redirect_error(reply: HttpReply) -> ReplyError:
     return ReplyError(message, status=reply.status)
 
 
-def status_error(status: int, content: bytes, usage: TokenUsage = NO_USAGE) -> ReplyError:
+def status_error(status: int, content: bytes, usage: TokenUsage = NO_USAGE, *, is_lost: bool = False) -> ReplyError:
     """What a reply of another status than 200 means."""
     text = " ".join(content.decode("utf-8", errors="replace").split())
     detail = _message_in(text)[:_EXCERPT_CHARS]
@@ -294,6 +304,7 @@ def status_error(status: int, content: bytes, usage: TokenUsage = NO_USAGE) -> R
         retry=status in _RETRY_STATUS or status >= 500,
         status=status,
         usage=usage,
+        is_lost=is_lost,
     )
 
 

@@ -163,6 +163,20 @@ def test_what_the_service_says_will_not_help_is_not_asked_again(connect):
     assert len(service.requests) == 1
 
 
+def refusal(code):
+    return failed(409, {"error": {**BUSY["error"], "code": code}})
+
+
+def test_a_conflict_is_asked_again_only_while_the_first_try_runs(connect):
+    service = Service(refusal("idempotency_key_in_use"), ok(ACCEPTED))
+    assert connect(service)("triage", "?").accepted
+
+    service = Service(refusal("policies_unusable"), ok(ACCEPTED))
+    with pytest.raises(ServiceError, match="409"):
+        connect(service)("triage", "?")
+    assert len(service.requests) == 1
+
+
 def test_without_advice_pauses_double(connect, pauses):
     service = Service(failed(503))
     with pytest.raises(ServiceError, match="too many requests"):
@@ -395,6 +409,14 @@ def test_a_stream_that_is_refused_is_tried_again(connect, pauses):
     service = Service(failed(503, **{"retry-after": "1"}), stream_of(chunk({}, raydebm=DECISION)))
     assert connect(service)("stream", "6 x 7?")[-1].accepted
     assert pauses == [1.0]
+
+
+def test_all_tries_of_a_stream_have_one_key(connect):
+    service = Service(httpx.ReadError("reset"), stream_of(chunk({}, raydebm=DECISION)))
+    connect(service)("stream", "6 x 7?")
+    connect(service)("stream", "6 x 7?")
+    first, again, other = (request.headers["idempotency-key"] for request in service.requests)
+    assert first == again != other
 
 
 def test_a_stream_needs_a_problem_or_messages(connect):

@@ -29,7 +29,13 @@ from raydebm.generators.endpoint.rate_limits import Backoff, Budget, RateLimit, 
 from raydebm.generators.endpoint.refusals import Refusals
 from raydebm.generators.endpoint.replicas import Replicas
 from raydebm.generators.endpoint.sample_groups import Group, GroupSize, amount_shares, grouped
-from raydebm.generators.endpoint.transports import AiohttpTransport, CarrierError, LateReplyError, Transport
+from raydebm.generators.endpoint.transports import (
+    AiohttpTransport,
+    CarrierError,
+    LateReplyError,
+    LostReplyError,
+    Transport,
+)
 from raydebm.generators.replies import Completion, ReadChoices, ReplyError, read_choices, whole_shares
 from raydebm.generators.requests import (
     NO_USAGE,
@@ -104,7 +110,7 @@ class _Draw:
 
     requests: Group
     may_repeat: bool
-    """Whether one that may be billed already may be followed by another. At most one is."""
+    """Whether one that may be billed already may be followed by another. At most one late one is."""
     costs: list[float] = field(default_factory=list)
     """Costs of every reply, as far as they are known."""
 
@@ -158,7 +164,8 @@ class OpenAIApiGenerator:
         Args:
             requests: what to draw.
             hedge: whether one that may be billed already may be sent a second time: a slow one, where this generator
-                does so, and one whose reply did not come within ``timeout_s``. Free endpoints are asked again anyway.
+                does so, and one whose reply did not come within ``timeout_s``, broke off or cannot be read. Free
+                endpoints are asked again anyway.
         """
         groups = grouped(requests, self._group_size.now)
         first_replies = FirstReplies() if self._prompts_wait else None
@@ -223,12 +230,12 @@ class OpenAIApiGenerator:
     def _failed(self, draw: _Draw, error: ReplyError | CarrierError) -> list[Candidate]:
         """The rows of requests whose reply has no answer."""
         usage, failure = (error.usage, error.failure) if isinstance(error, ReplyError) else (NO_USAGE, None)
-        text, equal = self._explain(error), [1] * len(draw.requests)
+        text, equal, cost_usd = self._explain(error), [1] * len(draw.requests), self._cost_of_failed(draw, error)
         shares = zip(
             draw.requests,
             whole_shares(usage.prompt_tokens, equal),
             whole_shares(usage.completion_tokens, equal),
-            draw.shares(equal),
+            [None] * len(equal) if cost_usd is None else amount_shares(cost_usd, equal),
             strict=True,
         )
         return [
@@ -240,6 +247,20 @@ class OpenAIApiGenerator:
             )
             for request, prompt, completion, cost in shares
         ]
+
+    def _cost_of_failed(self, draw: _Draw, error: ReplyError | CarrierError) -> float | None:
+        """What all tries cost at most; None where nothing is known. A last try that says nothing of its cost may be
+        billed, also after others that were refused for nothing."""
+        says = isinstance(error, ReplyError) and (error.failure, usage_cost(self._config, error.usage)) != (None, None)
+        if says:  # of its cost, or that nothing was sent
+            return draw.cost_usd
+        if not draw.cost_usd:
+            return None
+        worst = self._worst_cost(draw)
+        return None if worst is None else draw.cost_usd + worst
+
+    def _worst_cost(self, draw: _Draw) -> float | None:
+        return worst_cost(self._config, draw.requests[0], samples=len(draw.requests))
 
     def _taken(self, draw: _Draw, read: ReadChoices, *, latency_s: float) -> _Answered:
         """The candidates that a reply's choices make; what is missing, and what asking again may fix, is left."""
@@ -322,13 +343,17 @@ class OpenAIApiGenerator:
                     continue
                 if len(draw.requests) == 1 or error.fatal:  # else the refusal may mean `n`
                     self._note_refusal(error, request)
-                if not error.retry or attempt >= self._config.max_retries:
+                is_lost = error.is_lost and usage_cost(self._config, error.usage) is None
+                if is_lost:
+                    self._budget.add_lost(self._worst_cost(draw))
+                if not error.retry or (is_lost and not draw.may_repeat) or attempt >= self._config.max_retries:
                     raise
-            except LateReplyError:
-                self._budget.add_lost(worst_cost(self._config, request, samples=len(draw.requests)))
+            except LostReplyError as error:
+                self._budget.add_lost(self._worst_cost(draw))
                 if not draw.may_repeat or attempt >= self._config.max_retries:
                     raise
-                draw.may_repeat = False
+                if isinstance(error, LateReplyError):
+                    draw.may_repeat = False
             except CarrierError:
                 if attempt >= self._config.max_retries:
                     raise

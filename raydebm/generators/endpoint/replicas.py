@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from raydebm.generators.endpoint.transports import Body, CarrierError, LateReplyError, Transport
+from raydebm.generators.endpoint.transports import Body, CarrierError, LostReplyError, Transport
 from raydebm.generators.replies import HttpReply
 
 REST_S = 30.0
@@ -48,7 +48,7 @@ class Replicas:
         """Ask the servers one after another until one takes the request.
 
         Raises:
-            LateReplyError: a server took the request, and its reply did not come in time.
+            LostReplyError: a server took the request, and its reply did not come in time, or broke off.
             CarrierError: none could be reached.
         """
         left = list(self._replicas)
@@ -57,7 +57,7 @@ class Replicas:
             left.remove(replica)
             try:
                 reply = await self._ask(replica, body)
-            except LateReplyError:
+            except LostReplyError:
                 raise
             except CarrierError as error:
                 if not left:

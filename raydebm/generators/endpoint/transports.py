@@ -25,11 +25,15 @@ class CarrierError(Exception):
     """No complete reply came back (refused, reset, cut off, too late). Asking again may help."""
 
 
-class LateReplyError(CarrierError):
-    """The request was sent and its reply did not come in time.
+class LostReplyError(CarrierError):
+    """The request was sent, and its connection was lost before the reply was whole.
 
     Most providers write on for a client that has left, and bill it: asking again may pay twice.
     """
+
+
+class LateReplyError(LostReplyError):
+    """The request was sent and its reply did not come in time."""
 
 
 class Transport(Protocol):
@@ -38,6 +42,7 @@ class Transport(Protocol):
 
         Raises:
             LateReplyError: the request was sent, and no complete reply came back in time.
+            LostReplyError: the request was sent, and its connection broke off.
             CarrierError: no complete reply came back for another reason.
         """
         ...
@@ -94,7 +99,8 @@ class AiohttpTransport:
         except TimeoutError as error:
             raise LateReplyError(f"no reply within {self._timeout.total:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise CarrierError(f"connection failed: {type(error).__name__}: {error}") from error
+            kind = CarrierError if isinstance(error, _unsent_errors()) else LostReplyError
+            raise kind(f"connection failed: {type(error).__name__}: {error}") from error
         headers = {name.lower(): value for name, value in response.headers.items()}
         return HttpReply(status=response.status, headers=headers, content=content)
 
@@ -138,7 +144,8 @@ class OpenAIClientTransport:
             if not isinstance(error, self._status_error):
                 if _is_late(error):
                     raise LateReplyError(f"no reply within {self._timeout_s:g} s") from error
-                raise CarrierError(f"connection failed: {error} ({error.__cause__!r})") from error
+                kind = CarrierError if _has_cause(error, _unsent_errors()) else LostReplyError
+                raise kind(f"connection failed: {error} ({error.__cause__!r})") from error
             response = error.response
         headers = {name.lower(): value for name, value in response.headers.items()}
         return HttpReply(status=response.status_code, headers=headers, content=response.content)
@@ -154,7 +161,18 @@ def _is_late(error: BaseException) -> bool:
     """
     import aiohttp
 
+    return _has_cause(error, (aiohttp.SocketTimeoutError,))
+
+
+def _unsent_errors() -> tuple[type[BaseException], ...]:
+    """What says that there was no connection to send a request over."""
+    import aiohttp
+
+    return aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL
+
+
+def _has_cause(error: BaseException, kinds: tuple[type[BaseException], ...]) -> bool:
     cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, aiohttp.SocketTimeoutError):
+    while cause is not None and not isinstance(cause, kinds):
         cause = cause.__cause__
     return cause is not None

@@ -23,6 +23,7 @@ from starlette.types import Message, Scope, Send
 
 from raydebm.errors import ResourceError, ServiceError
 from raydebm.serving.spending.sqlite_file import SqliteFile
+from raydebm.serving.spending.undoable import done_or_undone
 
 HEADER = b"idempotency-key"
 KEY_PATTERN = re.compile(r"[\x21-\x7e]{1,255}")
@@ -203,7 +204,12 @@ async def answer_once(
     if key is None:
         await work(send)
         return
-    answer = await asyncio.to_thread(store.begin, owner, key, _fingerprint(scope, body))
+
+    def give_back(answer: StoredAnswer | None) -> None:
+        if answer is None:  # the key was taken, for a request that has not begun
+            store.forget(owner, key)
+
+    answer = await done_or_undone(lambda: store.begin(owner, key, _fingerprint(scope, body)), give_back)
     if answer is not None:
         await _replay(answer, key, send)
         return

@@ -47,6 +47,7 @@ def create_app(
     live: LiveMeter | None = None,
     intake: Intake | None = None,
     ledger: Ledger | None = None,
+    idempotency: IdempotencyStore | None = None,
     take_policies: TakePolicies | None = None,
 ) -> FastAPI:
     """The ASGI application over one service.
@@ -58,6 +59,7 @@ def create_app(
         live: what ``/v1/live`` shows; the service's meter, where that remembers.
         intake: see ``GuardStores``.
         ledger: counts the days' spending; None: one of the bundle's file.
+        idempotency: see ``GuardStores``; None: the store of the bundle's file, or a new one in memory.
         take_policies: has this replica read the run's policies again; None: it cannot.
     """
     app = FastAPI(
@@ -85,7 +87,7 @@ def create_app(
             echo_request_id=echo_request_id,
         ),
         stores=GuardStores(
-            idempotency=idempotency_of(bundle),
+            idempotency=idempotency or idempotency_of(bundle),
             keyring=keyring,
             meter=service.meter,
             intake=intake or Intake(),

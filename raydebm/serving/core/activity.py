@@ -76,6 +76,11 @@ class Activity:
         """Everything that came back and may have cost something, replies of the judge of equality among them."""
         return self.drawn if self.equality is None else [*self.drawn, *self.equality.replies]
 
+    @property
+    def is_paid(self) -> bool:
+        """Whether anything that came back says that it was billed."""
+        return any(reply.cost_usd or reply.prompt_tokens or reply.completion_tokens for reply in self.paid)
+
     def report(self, event: Event) -> None:
         """Send an event to the one who watches the request; nothing happens where no one does."""
         if self.on_progress is not None:

@@ -73,13 +73,17 @@ class TriageService:
             ServiceError: there is nothing to trust or mistrust: 503 when no generator wrote anything, or nothing that
                 was written could be checked and scored; 504 when nothing was drawn, checked and scored within the
                 deadline; 400 when ``max_usd`` pays for no candidate, 429 when the day's ceilings do not.
-            RaydebmError: a part does not work (see ``decision.loop.solve``).
+            RaydebmError: a part does not work (see ``decision.loop.solve``). After something was paid, every failure is
+                a ServiceError without ``retry``.
         """
+        activity = Activity(on_progress)
         with tracing.span("triage", {"raydebm.task": context.problem.task}) as span:
             try:
-                result = await self._triage(context, on_progress)
+                result = await self._triage(context, activity)
             except Exception as error:
                 self._note_failure(context, error)
+                if activity.is_paid:
+                    raise _paid_failure(error, context) from error
                 raise
             span.set(decision_attributes(result))
         return result
@@ -98,9 +102,8 @@ class TriageService:
         }
         log.log(logging.WARNING if service_error.status >= 500 else logging.INFO, "no decision", extra={"facts": facts})
 
-    async def _triage(self, context: RequestContext, on_progress: Progress | None) -> TriageResult:
+    async def _triage(self, context: RequestContext, activity: Activity) -> TriageResult:
         started = time.perf_counter()
-        activity = Activity(on_progress)
         try:
             outcome = await self._solve(context, activity, waited_s=started - (context.received or started))
         finally:
@@ -192,6 +195,16 @@ class TriageService:
             ) from error
         except LimitReachedError as error:
             raise ServiceError(f"no candidate can be paid for: {error}", 400, "over_budget", "max_usd") from error
+
+
+def _paid_failure(error: Exception, context: RequestContext) -> ServiceError:
+    """The failure of a request that has paid for candidates: the same request would pay for them again."""
+    if isinstance(error, RaydebmError):
+        known = as_service_error(error)
+        return ServiceError(str(known), known.status, known.code, known.param, retry=False)
+    log.error("request %s failed", context.request_id, exc_info=error)
+    message = f"internal error; the log has it under request id {context.request_id}"
+    return ServiceError(message, 500, "internal", retry=False)
 
 
 def _check_judged(outcome: Outcome) -> None:

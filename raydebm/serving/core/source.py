@@ -61,9 +61,9 @@ class Source:
         plan, hold = await self._reserved(self._plan(wanted, known), known)
         self.activity.over_budget.extend(plan.over_budget)
         feedback = None if messages is None else messages[-1]["content"]
-        self.activity.report(PassPlanned(pass_index=pass_index, feedback=feedback, plan=plan))
         drawing = _Drawing(self, plan, known, arrived)
         try:
+            self.activity.report(PassPlanned(pass_index=pass_index, feedback=feedback, plan=plan))
             await (drawing.draw(plan.asked) if waves is None else waves.run(plan.asked, drawing.draw))
         except (RaydebmError, OSError) as error:
             if not drawing.candidates:

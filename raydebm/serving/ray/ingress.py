@@ -16,7 +16,7 @@ from raydebm.serving.access.guard import PUBLIC_PATHS
 from raydebm.serving.access.keys import WatchedKeyring, load_keyring
 from raydebm.serving.access.request_limits import Intake
 from raydebm.serving.access.request_spans import Traced
-from raydebm.serving.api.application import candidates_of, create_app
+from raydebm.serving.api.application import candidates_of, create_app, idempotency_of
 from raydebm.serving.api.operations.live import LiveMeter
 from raydebm.serving.api.outcomes.assembly import claim_monitor, drift_monitors
 from raydebm.serving.core.service import TriageService
@@ -55,7 +55,7 @@ class TriageIngress:
         tracing.start_tracing("ingress")
         self._args, self._meter = args, RayMeter()
         self._live, self._intake = LiveMeter(self._meter), Intake()
-        self._records = writer_of(bundle.records)
+        self._records, self._idempotency = writer_of(bundle.records), idempotency_of(bundle)
         self._backend = HandleBackend(generator, scorer, constraint, baselines, bundle)
         self._keyring = load_keyring(bundle.limits.keys_file)
         claims = claim_monitor(bundle, self._live)
@@ -148,6 +148,8 @@ class TriageIngress:
         self._service = replace(self._service, bundle=bundle, backend=backend, claims=claims, drift=drift)
         if self._watch is not None:
             await asyncio.to_thread(self._watch.look_at, _folders(bundle))
+        if _shared_file(bundle) != _shared_file(running):
+            self._idempotency = idempotency_of(bundle)
         self._keyring = keyring
         self._show()
 
@@ -159,6 +161,7 @@ class TriageIngress:
             echo_request_id=False,
             live=self._live,
             intake=self._intake,
+            idempotency=self._idempotency,
             take_policies=self._take_policies,
         )
         if self._app is None:
@@ -183,6 +186,11 @@ class TriageIngress:
         if records is not None:
             records.close()
         tracing.flush_tracing()
+
+
+def _shared_file(bundle: Bundle) -> tuple[str | None, bool]:
+    """Next to which file the answers of idempotency keys are kept, and how it is shared."""
+    return bundle.ledger_file, bundle.limits.ledger_across_nodes
 
 
 def _folders(bundle: Bundle) -> list[str]:

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from raydebm.config import EndpointGenerator, GeneratorConfig
 from raydebm.errors import CeilingReachedError
 from raydebm.generators.requests import worst_cost, worst_prompt_tokens
-from raydebm.records import Candidate, GenerationRequest
+from raydebm.records import Candidate, FailureKind, GenerationRequest
 from raydebm.serving.spending.ceilings import Account
 from raydebm.serving.spending.ledger import Amount, Hold
 
 WorstCost = Callable[[GenerationRequest], float]
+_UNSENT = frozenset({FailureKind.NOT_SENT, FailureKind.BUDGET})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,13 +98,16 @@ async def reserved(plan: Affordable, account: Account, worst: WorstCost) -> tupl
 def spent_amount(
     asked: Iterable[GenerationRequest], drawn: Iterable[Candidate], account: Account, worst: WorstCost
 ) -> Amount:
-    """What a pass took at most: what each candidate states, and the worst of what it does not."""
+    """What a pass took at most: what each candidate states, and the worst of what it does not. One that was never sent
+    took nothing."""
     stated = {candidate.candidate_id: candidate for candidate in drawn}
     amounts = (_at_most(request, stated.get(request.candidate_id), account.known(worst)) for request in asked)
     return sum(amounts, Amount())
 
 
 def _at_most(request: GenerationRequest, candidate: Candidate | None, worst: WorstCost) -> Amount:
+    if _is_unsent(candidate):
+        return Amount()
     cost, prompt, completion = None, None, None
     if candidate is not None:
         cost, prompt, completion = candidate.cost_usd, candidate.prompt_tokens, candidate.completion_tokens
@@ -113,10 +117,21 @@ def _at_most(request: GenerationRequest, candidate: Candidate | None, worst: Wor
 
 
 def spent_usd(asked: Iterable[GenerationRequest], drawn: Iterable[Candidate], worst: WorstCost) -> float:
-    """What was spent at most: the stated cost of each candidate, and the worst cost of one without."""
-    costs: Mapping[str, float | None] = {candidate.candidate_id: candidate.cost_usd for candidate in drawn}
-    stated = ((request, costs.get(request.candidate_id)) for request in asked)
-    return math.fsum(worst(request) if cost is None else cost for request, cost in stated)
+    """What was spent at most: the stated cost of each candidate, and the worst cost of one without. One that was never
+    sent cost nothing."""
+    by_id: Mapping[str, Candidate] = {candidate.candidate_id: candidate for candidate in drawn}
+    costs = []
+    for request in asked:
+        candidate = by_id.get(request.candidate_id)
+        if not _is_unsent(candidate):
+            cost = None if candidate is None else candidate.cost_usd
+            costs.append(worst(request) if cost is None else cost)
+    return math.fsum(costs)
+
+
+def _is_unsent(candidate: Candidate | None) -> bool:
+    """Whether no try of a candidate's request left this process; one that did states what it may have cost."""
+    return candidate is not None and candidate.failure in _UNSENT and candidate.cost_usd is None
 
 
 def unpriced(configs: Iterable[GeneratorConfig]) -> list[str]:

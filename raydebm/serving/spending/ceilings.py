@@ -16,6 +16,7 @@ from raydebm.decision.policy import Policy
 from raydebm.errors import ServiceError
 from raydebm.records import GenerationRequest
 from raydebm.serving.spending.ledger import NANO, Amount, Ceiling, Hold, Ledger
+from raydebm.serving.spending.undoable import done_or_undone
 
 N = TypeVar("N", int, float)
 SERVICE = "service"
@@ -129,9 +130,11 @@ class Account:
         return lambda request: cost if math.isfinite(cost := worst(request)) else 0.0
 
     async def reserve(self, wanted: Sequence[Amount]) -> Hold:
-        """See ``Ledger.reserve``."""
+        """See ``Ledger.reserve``; what is held for a caller that is cancelled meanwhile is put back."""
         accounts = {name: ceilings.as_ceiling() for name, ceilings in self.ceilings.items()}
-        return await asyncio.to_thread(self.ledger.reserve, accounts, list(wanted))
+        return await done_or_undone(
+            lambda: self.ledger.reserve(accounts, list(wanted)), lambda hold: self.ledger.settle(hold, Amount())
+        )
 
     async def settle(self, hold: Hold, actual: Amount) -> None:
         """See ``Ledger.settle``; goes on when the caller is cancelled."""

@@ -41,10 +41,10 @@ class SqliteFile:
                 db.execute("BEGIN IMMEDIATE")
                 try:
                     yield db
+                    db.execute("COMMIT")  # may find the file busy too: another process reads it
                 except BaseException:
-                    db.execute("ROLLBACK")
+                    self._take_back(db)
                     raise
-                db.execute("COMMIT")
             except (sqlite3.Error, OSError) as error:
                 raise ResourceError(f"the {self._name} {self._path!r} cannot be used: {error}") from error
 
@@ -54,6 +54,15 @@ class SqliteFile:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
+
+    def _take_back(self, db: sqlite3.Connection) -> None:
+        """Leave no transaction open, which the next one could not begin in."""
+        try:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+        except sqlite3.Error:
+            self._connection = None
+            db.close()
 
     def _open(self) -> sqlite3.Connection:
         Path(self._path).parent.mkdir(parents=True, exist_ok=True)

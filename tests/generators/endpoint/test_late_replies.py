@@ -9,7 +9,13 @@ from raydebm.config import OpenAIGenerator
 from raydebm.generators import EndpointAccess
 from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator, Secret
 from raydebm.generators.endpoint.rate_limits import Budget
-from raydebm.generators.endpoint.transports import AiohttpTransport, CarrierError, LateReplyError, OpenAIClientTransport
+from raydebm.generators.endpoint.transports import (
+    AiohttpTransport,
+    CarrierError,
+    LateReplyError,
+    LostReplyError,
+    OpenAIClientTransport,
+)
 from raydebm.generators.journal import Journal
 from raydebm.generators.replies import HttpReply
 from raydebm.generators.requests import worst_cost
@@ -86,6 +92,53 @@ def test_under_a_limit_in_dollars_a_late_reply_is_not_asked_for_again(played, li
     assert played(LOST, ANSWER, **limit)[1] == 2
 
 
+BROKEN = {
+    "cut": LostReplyError("connection failed: ServerDisconnectedError"),
+    "torn": HttpReply(status=200, headers={}, content=b'{"choices": [{"mess'),
+    "list": HttpReply(status=200, headers={}, content=b"[]"),
+    "502": HttpReply(status=502, headers={}, content=b"bad gateway"),
+    "504": HttpReply(status=504, headers={}, content=b"upstream timed out"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("limit", [{"budget": Budget(1e9)}, {"hedge": False}], ids=["of the run", "of the request"])
+def test_under_a_limit_in_dollars_no_reply_that_may_be_billed_is_asked_for_again(played, limit, name):
+    candidate, num_posted = played(BROKEN[name], ANSWER, **limit, **PRICES)
+    assert (candidate.text, candidate.cost_usd, num_posted) == (None, None, 1)
+    assert played(BROKEN[name], BROKEN[name], ANSWER)[1] == 3
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_every_reply_that_may_be_billed_counts_its_worst_cost(played, ask, name):
+    budget = Budget(None)
+    worst_usd = worst_cost(OpenAIGenerator(name="g", model="m", **PRICES), ask())
+    played(BROKEN[name], BROKEN[name], ANSWER, budget=budget, **PRICES)
+    assert budget.spent_usd == 2 * worst_usd
+
+
+@pytest.mark.parametrize("transport", [AiohttpTransport, OpenAIClientTransport])
+def test_transports_tell_a_reply_that_broke_off_from_a_refused_connection(transport, refusing_port):
+    async def cut(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+        await writer.drain()
+        writer.close()
+
+    async def failure_at(port):
+        carrier = transport(f"http://127.0.0.1:{port}/v1", api_key=None, headers={}, timeout_s=60.0)
+        with pytest.raises(CarrierError) as caught:
+            await carrier.post({"model": "m", "messages": [{"role": "user", "content": "?"}]})
+        await carrier.aclose()
+        return type(caught.value)
+
+    async def work():
+        async with await asyncio.start_server(cut, "127.0.0.1", 0) as server:
+            return await failure_at(server.sockets[0].getsockname()[1]), await failure_at(refusing_port)
+
+    assert asyncio.run(work()) == (LostReplyError, CarrierError)
+
+
 def test_what_costs_nothing_is_asked_for_again_under_any_limit(played):
     free = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 0.0}
     assert played(LATE, ANSWER, budget=Budget(100.0), hedge=False, **free)[0].text == "four"
@@ -108,6 +161,25 @@ def test_the_cost_of_a_late_reply_is_not_the_answers(played):
     candidate, _ = played(LATE, HttpReply(status=200, headers={}, content=usage), budget=budget, **PRICES)
     assert candidate.cost_usd == 0.25
     assert budget.spent_usd > 0.25
+
+
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 429])
+def test_a_refusal_costs_nothing(played, status):
+    refused = HttpReply(status=status, headers={}, content=b"")
+    candidate, _ = played(refused, max_retries=1, **PRICES)
+    assert (candidate.cost_usd, candidate.prompt_tokens, candidate.completion_tokens) == (0.0, 0, 0)
+
+
+@pytest.mark.parametrize("last", [LATE, HttpReply(status=400, headers={}, content=b"")], ids=["late", "400"])
+def test_a_refusal_says_nothing_of_a_later_try(played, last):
+    assert played(BUSY, last, hedge=False, **PRICES)[0].cost_usd is None
+
+
+def test_a_later_try_that_may_be_billed_adds_its_worst_cost(played, ask):
+    billed = HttpReply(status=500, headers={}, content=b"{}")
+    stated = HttpReply(status=200, headers={}, content=b'{"error": {"code": 503}, "usage": {"cost": 0.25}}')
+    worst_usd = worst_cost(OpenAIGenerator(name="g", model="m", **PRICES), ask())
+    assert played(stated, billed, max_retries=1, **PRICES)[0].cost_usd == 0.25 + worst_usd
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import threading
 
 import httpx
 import pytest
@@ -114,6 +115,25 @@ def test_a_stream_that_failed_after_it_was_paid_for_is_not_paid_for_again(client
 
     assert '"status": 503, "should_retry": false' in failed.text
     assert (again.text, len(backend.requests)) == (failed.text, num_sampled)
+
+
+@pytest.mark.parametrize("failure", [ServiceError("the scorer is away", 503, "unavailable"), RuntimeError("a bug")])
+@pytest.mark.parametrize("stream", [False, True])
+def test_whatever_fails_after_candidates_were_paid_for_pays_nothing_again(
+    app, backend, puzzle, client_of, failure, stream
+):
+    async def down(texts):
+        raise failure
+
+    backend.score, body = down, {"problem": puzzle, "stream": stream}
+    client = client_of(app)
+    failed, num_sampled = client.post("/v1/triage", body, headers=KEY), len(backend.requests)
+
+    again = client.post("/v1/triage", body, headers=KEY)
+
+    assert (again.text, len(backend.requests), num_sampled) == (failed.text, num_sampled, 4)
+    told = '"should_retry": false' in failed.text if stream else failed.headers["x-should-retry"] == "false"
+    assert (told, "a bug" in failed.text) == (True, False)
 
 
 def test_without_a_key_every_request_is_a_new_one(client, backend, puzzle):
@@ -270,6 +290,43 @@ def response(status, body, *headers, more=False):
         {"type": "http.response.start", "status": status, "headers": list(headers)},
         {"type": "http.response.body", "body": body, "more_body": more},
     ]
+
+
+def test_a_request_that_is_cancelled_while_its_key_is_taken_gives_it_back(tmp_path):
+    """Nothing began, so the next try may begin."""
+    began, let, taken = threading.Event(), threading.Event(), threading.Event()
+
+    class SlowStore(IdempotencyStore):
+        def begin(self, owner, key, fingerprint):
+            began.set()
+            assert let.wait(60)
+            answer = super().begin(owner, key, fingerprint)
+            taken.set()
+            return answer
+
+    store, worked = SlowStore(str(tmp_path / "keys.sqlite")), []
+    scope = {"method": "POST", "path": "/x", "headers": [(b"idempotency-key", b"k")]}
+
+    async def work(send):
+        worked.append(True)
+        for message in response(200, b"new"):
+            await send(message)
+
+    async def cancelled_then_again():
+        first = asyncio.create_task(answer_once(store, scope, b"", None, work, owner=""))
+        await asyncio.to_thread(began.wait)
+        first.cancel()
+        await asyncio.wait({first})
+        let.set()
+        await asyncio.to_thread(taken.wait)
+        while True:
+            try:
+                return await answer_once(store, scope, b"", asyncio.Queue().put, work, owner="")
+            except ServiceError:  # the key is not given back yet
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(cancelled_then_again(), 20))
+    assert worked == [True]
 
 
 def test_an_answer_that_is_too_large_is_neither_kept_nor_repeated(store):

@@ -1,19 +1,25 @@
 """The policies of a service over HTTP: shown, compared, promoted and rolled back by an admin."""
 
+import asyncio
 import hashlib
+import threading
+import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.policy_history import PolicyHistory
 from raydebm.decisions.writer import DecisionWriter
+from raydebm.errors import ConfigError
 from raydebm.run.directory import RunDir
 from raydebm.serving.access.keys import ApiKey, Keyring
 from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import load_bundle
+from raydebm_client import Raydebm
 
 FIRST, SECOND = Policy(theta_sigma=0.8, max_passes=1), Policy(theta_sigma=10.0, theta_abstain=20.0, max_passes=1)
 SHARE = {"first": policy_id(FIRST), "second": policy_id(SECOND)}
@@ -47,7 +53,8 @@ class Serving:
         self.writer = DecisionWriter(self.bundle.records.folder)
         service = TriageService(self.bundle, self._backend, records=self.writer)
         options = {"keyring": self.keyring, "take_policies": self.take, **options}
-        self.client = self._client_of(create_app(service, **options))
+        self.app = create_app(service, **options)
+        self.client = self._client_of(self.app)
 
     async def take(self):
         self.taken += 1
@@ -134,6 +141,88 @@ def test_a_service_that_cannot_read_again_takes_it_at_its_next_change(serving, h
     assert history.first() == SECOND
 
 
+def promoted_twice(history):
+    """Policies of which each replaced the one before it."""
+    policies = [FIRST, SECOND, SECOND.replaced(theta_sigma=11.0)]
+    for policy in policies[1:]:
+        history.try_policy(policy, percent=5.0)
+        history.promote()
+    return policies
+
+
+def test_one_call_of_the_client_undoes_one_promotion_though_no_replica_takes_it(serving, history, free_port, listening):
+    policies, service = promoted_twice(history), serving()
+
+    async def refused():
+        raise ConfigError("keys.yaml is not YAML: secret-free words")
+
+    service.show(take_policies=refused)
+    with listening(service.app, free_port) as url, Raydebm(url, api_key="admin-key") as client:
+        done = client.policies.roll_back(reason="refuses too much")
+
+    assert (done.applied, done.not_applied) == (False, "keys.yaml is not YAML: secret-free words")
+    assert [change.action for change in history.changes()] == ["promote", "promote", "rollback"]
+    assert history.first() == policies[1]
+
+
+def test_what_fails_for_no_known_reason_after_it_was_written_is_an_answer_too(serving, history):
+    async def broken():
+        raise OSError("/mnt/secret is away")
+
+    service = serving()
+    service.show(take_policies=broken)
+    body = {"policy": SECOND.to_json()}
+    reply = service.client.post("/v1/policies/try", body, headers=ADMIN)
+    assert (reply.status_code, reply.json()["applied"], reply.json()["not_applied"]) == (200, False, "OSError")
+    assert history.second().policy == SECOND
+
+
+def test_a_change_that_may_have_been_made_is_not_repeated(serving, history, monkeypatch):
+    promoted_twice(history)
+    roll_back, headers = PolicyHistory.roll_back, {**ADMIN, "Idempotency-Key": "k"}
+
+    def torn(self, **facts):
+        roll_back(self, **facts)
+        raise OSError("no space left")
+
+    monkeypatch.setattr(PolicyHistory, "roll_back", torn)
+    client = serving().client
+    replies = [client.post("/v1/policies/rollback", {}, headers=headers) for _ in range(2)]
+
+    assert [reply.status_code for reply in replies] == [503, 503]
+    assert (replies[0].headers["x-should-retry"], len(history.changes())) == ("false", 3)
+
+
+def test_a_cancelled_change_is_made_whole_and_once(serving, history, monkeypatch):
+    """As Serve cancels a request whose client went away; the client sends it again."""
+    policies, service = promoted_twice(history), serving()
+    began, roll_back = threading.Event(), PolicyHistory.roll_back
+
+    def slow(self, **facts):
+        began.set()
+        time.sleep(0.1)
+        return roll_back(self, **facts)
+
+    monkeypatch.setattr(PolicyHistory, "roll_back", slow)
+    headers = {**ADMIN, "Idempotency-Key": "k"}
+
+    async def cancelled():
+        transport = httpx.ASGITransport(app=service.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+            request = asyncio.create_task(client.post("/v1/policies/rollback", json={}))
+            while not began.is_set():
+                await asyncio.sleep(0.001)
+            request.cancel()
+            await asyncio.wait({request})
+
+    asyncio.run(cancelled())
+    again = service.client.post("/v1/policies/rollback", {}, headers=headers)
+
+    assert (again.status_code, again.json()["applied"], service.taken, history.applied()) == (200, True, 1, 1)
+    assert again.headers["idempotent-replayed"] == "true"
+    assert (len(history.changes()), history.first()) == (3, policies[1])
+
+
 @pytest.mark.parametrize(
     ("action", "words"), [("promote", "no policy is on trial"), ("rollback", "no promotion is left to roll back")]
 )
@@ -175,7 +264,8 @@ def test_a_trial_begins_and_ends_at_once(serving, history):
     assert (begun["second"]["version"], begun["second"]["percent"], begun["applied"]) == (policy_id(SECOND), 5.0, True)
     assert service.bundle.second.policy == history.second().policy == SECOND
     ended = service.client.post("/v1/policies/drop", {}, headers=ADMIN).json()
-    assert (ended, service.bundle.second, history.second()) == ({"second": None, "applied": True}, None, None)
+    assert (ended["second"], service.bundle.second, history.second()) == (None, None, None)
+    assert (ended["applied"], ended["not_applied"]) == (True, None)
 
 
 @pytest.mark.parametrize("body", [{"policy": FIRST.to_json()}, {"policy": {"theta_sigme": 1}}], ids=["same", "typo"])

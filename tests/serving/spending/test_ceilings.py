@@ -2,7 +2,10 @@
 
 import asyncio
 import hashlib
+import http.client
+import json
 import random
+import threading
 
 import httpx
 import pytest
@@ -12,14 +15,24 @@ from hypothesis import strategies as st
 from raydebm.config import parse_recipe
 from raydebm.decision.policy import Policy
 from raydebm.errors import ConfigError, ServiceError
-from raydebm.generators.requests import TokenUsage, answered, unanswered, worst_cost, worst_prompt_tokens
+from raydebm.generators.requests import (
+    TokenUsage,
+    answered,
+    requests_for,
+    unanswered,
+    worst_cost,
+    worst_prompt_tokens,
+)
+from raydebm.records import FailureKind, Sampling
 from raydebm.serving.access.keys import ApiKey, Keyring, load_keyring
 from raydebm.serving.api.application import create_app
+from raydebm.serving.core.meter import NoMeter
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import load_bundle
-from raydebm.serving.spending.ceilings import DayCeilings
-from raydebm.serving.spending.ledger import NANO, Ledger
+from raydebm.serving.spending.affordability import spent_usd
+from raydebm.serving.spending.ceilings import Account, DayCeilings
+from raydebm.serving.spending.ledger import NANO, Amount, Ledger
 
 KEYS = {name: name * 32 for name in "ab"}
 PRICES = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 15_625.0}
@@ -44,6 +57,21 @@ def priced_app(write_run, priced_recipe, backend, tmp_path):
             ]
         )
         return create_app(TriageService(bundle, backend), keyring=ring, ledger=Ledger(str(tmp_path / "ledger.sqlite")))
+
+    return make
+
+
+@pytest.fixture
+def ask_for(bundle, puzzle):
+    """Makes the request of one sample."""
+
+    def make(generator, sample_index):
+        problem = bundle.task("knights_knaves").problem_from_text(puzzle)
+        messages, samples = ({"role": "user", "content": puzzle},), range(sample_index, sample_index + 1)
+        (request,) = requests_for(
+            problem, messages, generator=generator, sampling=Sampling(max_tokens=64), samples=samples, run_seed=1
+        )
+        return request
 
     return make
 
@@ -230,6 +258,36 @@ def test_what_fails_without_a_bill_counts_its_worst(priced_app, script, puzzle):
     assert ceilings_of(reply) == {("service", "usd"): (10, 10 - 2 * 0.5 - 2 * 1.0)}
 
 
+@pytest.mark.parametrize("failure", [FailureKind.NOT_SENT, FailureKind.BUDGET])
+def test_what_was_never_sent_counts_nothing(priced_app, backend, puzzle, failure):
+    """As after a provider's key was revoked: its requests must not spend the day of the others."""
+    generate = backend.generate
+
+    async def partly(requests, on_candidate, *, hedge):
+        sent = await generate(
+            [request for request in requests if request.generator == "ada"], on_candidate, hedge=hedge
+        )
+        unsent = [unanswered(request, "not sent", failure=failure) for request in requests if request.generator == "bo"]
+        for candidate in unsent:
+            on_candidate(candidate)
+        return [*sent, *unsent]
+
+    backend.generate = partly
+    app = priced_app(limits={"per_day": {"usd": 10, "candidates": 10}})
+    (reply,) = post(app, {"problem": puzzle, "max_usd": 9})
+    assert ceilings_of(reply) == {("service", "usd"): (10, 9), ("service", "candidates"): (10, 8)}
+
+
+def test_what_was_never_sent_leaves_max_usd_to_the_next_pass(ask_for):
+    requests = [ask_for("ada", index) for index in range(3)]
+    drawn = [
+        unanswered(requests[0], "not sent", failure=FailureKind.NOT_SENT),
+        unanswered(requests[1], "HTTP 500"),
+        unanswered(requests[2], "cut, then not sent", failure=FailureKind.NOT_SENT, usage=TokenUsage(cost_usd=0.25)),
+    ]
+    assert spent_usd(requests, drawn, lambda request: 1.0) == 1.25
+
+
 def test_a_request_that_is_cancelled_counts_its_worst(priced_app, backend, puzzle):
     app = priced_app(limits={"per_day": {"usd": 10}})
 
@@ -246,6 +304,66 @@ def test_a_request_that_is_cancelled_counts_its_worst(priced_app, backend, puzzl
 
     (body,) = asyncio.run(send())
     assert body["left"] == 6
+
+
+class SlowLedger(Ledger):
+    """Holds amounts only when it is let."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.asked, self.let, self.held = threading.Event(), threading.Event(), threading.Event()
+
+    def reserve(self, accounts, wanted):
+        self.asked.set()
+        assert self.let.wait(60)
+        hold = super().reserve(accounts, wanted)
+        self.held.set()
+        return hold
+
+
+class Answers(NoMeter):
+    """Statuses of the answered requests."""
+
+    def __init__(self):
+        self.statuses = []
+
+    def answered(self, *, route, status, seconds):
+        self.statuses.append(status)
+
+
+def test_a_client_that_leaves_while_its_money_is_held_spends_nothing(
+    write_run, priced_recipe, backend, puzzle, tmp_path, free_port, listening, eventually
+):
+    bundle = load_bundle(AppArgs(run_dir=write_run(priced_recipe), limits={"per_day": {"usd": 10}}))
+    ledger, meter = SlowLedger(str(tmp_path / "ledger.sqlite")), Answers()
+    app = create_app(TriageService(bundle, backend, meter=meter), ledger=ledger)
+    with listening(app, free_port):
+        client = http.client.HTTPConnection("127.0.0.1", free_port, timeout=60)
+        client.request("POST", "/v1/triage", json.dumps({"problem": puzzle}), {"Content-Type": "application/json"})
+        assert ledger.asked.wait(60)
+        client.close()
+        assert eventually(lambda: meter.statuses == [499])
+        ledger.let.set()
+        assert ledger.held.wait(60)
+        assert eventually(lambda: ledger.spent("service") == Amount())
+    assert backend.requests == []
+
+
+def test_money_is_held_until_no_one_waits_for_it(tmp_path):
+    ledger = SlowLedger(str(tmp_path / "ledger.sqlite"))
+    account = Account(ledger, {"service": DayCeilings(candidates=4)})
+
+    async def cancelled():
+        held = asyncio.create_task(account.reserve([Amount(candidates=3)]))
+        await asyncio.to_thread(ledger.asked.wait)
+        held.cancel()
+        await asyncio.wait({held})
+        ledger.let.set()
+        while (await account.reserve([Amount(candidates=2)])).granted != (0,):
+            await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(cancelled(), 60))
+    assert ledger.spent("service") == Amount(candidates=2)
 
 
 def test_where_money_is_limited_no_request_is_sent_twice(priced_app, backend, puzzle):

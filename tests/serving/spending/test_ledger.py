@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydebm.errors import ResourceError
+from raydebm.serving.spending import sqlite_file
 from raydebm.serving.spending.ledger import NANO, Amount, Ceiling, Ledger
 
 CEILING = {"service": Ceiling(nano_usd=100)}
@@ -29,6 +30,24 @@ class Clock:
 @pytest.fixture
 def clock():
     return Clock()
+
+
+def test_a_reader_that_keeps_a_transaction_from_its_end_keeps_no_later_one(tmp_path, monkeypatch):
+    """Without WAL a commit waits for those who read: a backup, a dashboard, SQLite's own shell."""
+    monkeypatch.setattr(sqlite_file, "BUSY_S", 0.1)
+    ledger, path = Ledger(str(tmp_path / "ledger.sqlite"), across_nodes=True), tmp_path / "ledger.sqlite"
+    ledger.reserve(CEILING, [Amount(40)])
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM spent").fetchall()
+    with pytest.raises(ResourceError, match="locked"):
+        ledger.reserve(CEILING, [Amount(50)])
+    reader.execute("COMMIT")
+    reader.close()
+
+    assert ledger.reserve(CEILING, [Amount(60)]).granted == (0,)
+    assert ledger.spent("service") == Amount(100)
+    ledger.close()
 
 
 @pytest.fixture

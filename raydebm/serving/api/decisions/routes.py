@@ -1,7 +1,6 @@
 """``/v1/decisions`` and ``/v1/live``: stored decisions and live figures over HTTP. Records hold what users wrote, so
 these routes ask for a key where the service does, and for one that may see them."""
 
-import json
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -27,7 +26,7 @@ from raydebm.serving.api.schema.stored_bodies import (
     StoredDecision,
     Where,
 )
-from raydebm.serving.error_form import error_body
+from raydebm.serving.api.triage.event_stream import event_text, stream_error
 from raydebm.serving.failures import as_service_error
 
 log = logging.getLogger(__name__)
@@ -113,14 +112,8 @@ async def _events(figures: AsyncGenerator[ReplayFigures, None], state: State) ->
                 name = "result" if isinstance(step, ReplayResult) else "progress"
                 yield f"event: {name}\ndata: {step.model_dump_json()}\n\n"
     except RaydebmError as error:
-        known = as_service_error(error)
-        yield _error_event(str(known), status=known.status, code=known.code, param=known.param)
+        yield event_text(stream_error(as_service_error(error)), "error")
     except Exception:
         log.exception("request %s failed", state.request_id)
         message = f"internal error; the log has it under request id {state.request_id}"
-        yield _error_event(message, status=500, code="internal")
-
-
-def _error_event(message: str, *, status: int, code: str, param: str | None = None) -> str:
-    body = error_body(message, status=status, code=code, param=param)
-    return f"event: error\ndata: {json.dumps(body, ensure_ascii=False)}\n\n"
+        yield event_text(stream_error(ServiceError(message, 500, "internal")), "error")

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 import pyarrow as pa
 
@@ -32,6 +32,7 @@ from raydebm.serving.api.schema.policy_bodies import (
 )
 from raydebm.serving.core.request import check_prices
 from raydebm.serving.failures import BUSY_RETRY_S, TooManyError
+from raydebm.serving.logs import redact
 from raydebm.serving.settings.bundle import Bundle
 from raydebm.tasks.base import Task
 
@@ -40,6 +41,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 TakePolicies = Callable[[], Awaitable[None]]
 MAX_WAITING = 8
+
+
+class _Taken(TypedDict):
+    """What became of a change in this replica, as ``ChangeBody`` says it."""
+
+    applied: bool
+    not_applied: str | None
 
 
 class PolicyDesk:
@@ -127,15 +135,15 @@ class PolicyDesk:
             return history.try_policy(policy, percent=wanted.percent, reason=wanted.reason)
 
         history = self._changeable()
-        second = await self._in_thread(lambda: put(history))
+        second = await self._written(lambda: put(history))
         log.info("policy on trial", extra={"facts": {"policy": second.version, "percent": second.percent}})
-        return TrialBody(second=second_body(self._bundle, second), applied=await self._taken(history))
+        return TrialBody(second=second_body(self._bundle, second), **await self._taken(history))
 
     async def drop(self) -> TrialBody:
         """End the trial, now. Raises ServiceError 409 where no policy is on trial, 503 where it cannot be written."""
         history = self._changeable()
-        await self._in_thread(history.drop)
-        return TrialBody(second=None, applied=await self._taken(history))
+        await self._written(history.drop)
+        return TrialBody(second=None, **await self._taken(history))
 
     def _changeable(self) -> PolicyHistory:
         """The history of a run whose changes count here. Raises ServiceError 409."""
@@ -161,24 +169,35 @@ class PolicyDesk:
 
     async def _changed(self, change: Callable[[PolicyHistory], PolicyChange]) -> ChangeBody:
         history = self._changeable()
-        done = await self._in_thread(lambda: change(history))
+        done = await self._written(lambda: change(history))
         log.info("policy changed", extra={"facts": {"action": done.action, "policy": done.version, "key": done.by}})
-        return ChangeBody(change=change_body(done), applied=await self._taken(history))
+        return ChangeBody(change=change_body(done), **await self._taken(history))
 
-    async def _taken(self, history: PolicyHistory) -> bool:
-        """Whether this replica decides by the changed policy; the others are told too."""
-        if self._take is None:
-            return False
-        await self._in_thread(history.apply)
+    async def _written(self, change: Callable[[], T]) -> T:
+        """What a change of the files returns. One that broke off may have been made: no client may repeat it by itself,
+        for a second roll-back undoes another promotion."""
         try:
+            return await self._in_thread(change)
+        except ServiceError as error:
+            if error.code != "policies_unavailable":
+                raise
+            message = f"{error}; GET /v1/policies shows whether the change was made"
+            raise ServiceError(message, error.status, error.code, retry=False) from error
+
+    async def _taken(self, history: PolicyHistory) -> _Taken:
+        """Whether this replica decides by what was written; the others are told too. Raises nothing: what is written
+        stays written, so that a client which took it for a failure would change it again."""
+        if self._take is None:
+            return {"applied": False, "not_applied": None}
+        try:
+            await self._in_thread(history.apply)
             await self._take()
-        except RaydebmError as error:
-            raise ServiceError(
-                f"the policy was changed in the run directory, and this service could not take it: {error}",
-                409,
-                "policies_unusable",
-            ) from error
-        return True
+        except Exception as error:
+            is_ours = isinstance(error, RaydebmError)
+            words = str(error) if is_ours else type(error).__name__
+            log.error("change of policies not taken", exc_info=not is_ours, extra={"facts": {"reason": words}})
+            return {"applied": False, "not_applied": redact(words)}
+        return {"applied": True, "not_applied": None}
 
     def _of_run(self) -> PolicyHistory:
         if self._history is None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 
 from raydebm.errors import ServiceError
-from raydebm.serving.api.connection import while_connected
+from raydebm.serving.api.connection import to_its_end, while_connected
 from raydebm.serving.api.example_requests import named_examples
 from raydebm.serving.api.policies.policy_desk import PolicyDesk
 from raydebm.serving.api.record_access import NOT_ALLOWED, may_see_decisions
@@ -98,7 +98,7 @@ def _changes(desks: Desks) -> APIRouter:
     async def try_policy(body: TrialRequest) -> TrialBody:
         """Have a policy decide every request as a shadow from now on, or answer a share of the problems as a canary. It
         takes the place of the one that was on trial."""
-        return await desk_of(desks, body.task).try_policy(body)
+        return await to_its_end(desk_of(desks, body.task).try_policy(body))
 
     @router.post(
         "/drop",
@@ -108,7 +108,7 @@ def _changes(desks: Desks) -> APIRouter:
     )
     async def drop(body: PolicyQuery) -> TrialBody:
         """Take the policy off that is on trial, from now on."""
-        return await desk_of(desks, body.task).drop()
+        return await to_its_end(desk_of(desks, body.task).drop())
 
     @router.post(
         "/promote",
@@ -118,7 +118,8 @@ def _changes(desks: Desks) -> APIRouter:
     )
     async def promote(body: ChangeRequest, request: Request) -> ChangeBody:
         """Make the second policy the first one, from now on. The replaced one is kept."""
-        return await desk_of(desks, body.task).promote(reason=body.reason, key=getattr(request.state, "key", None))
+        desk, key = desk_of(desks, body.task), getattr(request.state, "key", None)
+        return await to_its_end(desk.promote(reason=body.reason, key=key))
 
     @router.post(
         "/rollback",
@@ -128,6 +129,7 @@ def _changes(desks: Desks) -> APIRouter:
     )
     async def rollback(body: ChangeRequest, request: Request) -> ChangeBody:
         """Bring back the policy that the newest promotion replaced, from now on."""
-        return await desk_of(desks, body.task).roll_back(reason=body.reason, key=getattr(request.state, "key", None))
+        desk, key = desk_of(desks, body.task), getattr(request.state, "key", None)
+        return await to_its_end(desk.roll_back(reason=body.reason, key=key))
 
     return router

@@ -88,6 +88,8 @@ class TrialBody(_Read):
     """Null after it was ended."""
     applied: bool
     """See `ChangeBody`."""
+    not_applied: str | None = None
+    """Likewise."""
 
 
 class ChangeBody(_Read):
@@ -95,6 +97,8 @@ class ChangeBody(_Read):
     applied: bool
     """Whether the replica that answers decides by it from now on; the others follow within seconds. False: this service
     takes it at its next change."""
+    not_applied: str | None = None
+    """Why the replica could not take it, though it is written; null where it did."""
 
 
 class ComparisonQuery(PolicyQuery):
