@@ -27,7 +27,8 @@ from local_server import served
 from process_cpu import cpu_seconds
 
 from raydebm.config import OpenAIGenerator, Recipe, TaskConfig
-from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator, Secret
+from raydebm.generators.endpoint.api_keys import Secret
+from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator
 from raydebm.generators.endpoint.transports import AiohttpTransport, OpenAIClientTransport
 from raydebm.records import GenerationRequest, Sampling
 from raydebm.run.directory import RunDir

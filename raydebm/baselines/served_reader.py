@@ -23,7 +23,7 @@ from raydebm.baselines.readings import Reading
 from raydebm.baselines.text_pooling import flattened, regrouped
 from raydebm.config import ServedReaderBaseline, VllmGenerator
 from raydebm.errors import without_credentials
-from raydebm.generators.endpoint.openai_api import Secret, key_of
+from raydebm.generators.endpoint.api_keys import Secret, key_of
 from raydebm.generators.endpoint.vllm_server import endpoint_of
 
 BETWEEN = "\n"

@@ -15,9 +15,10 @@ from raydebm.config import (
     VllmGenerator,
 )
 from raydebm.errors import ConfigError
+from raydebm.generators.endpoint.api_keys import Secret, key_of
 from raydebm.generators.endpoint.batches.batch_states import BatchStates
 from raydebm.generators.endpoint.hedging import Hedging
-from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator, Secret, key_of
+from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator
 from raydebm.generators.endpoint.rate_limits import Budget
 from raydebm.generators.endpoint.vllm_server import endpoint_of
 from raydebm.generators.journal import Journal, JournaledGenerator

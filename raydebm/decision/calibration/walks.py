@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from raydebm.decision.evidence.groups import Floats
-from raydebm.decision.guarantee.guarantee import Guarantee, certify, certify_smallest
+from raydebm.decision.guarantee.guarantee import ByThreshold, Guarantee, certify, certify_smallest
 from raydebm.decision.policy import Policy
 
 
@@ -108,8 +108,7 @@ class PromiseTest:
             confidence=confidence,
             binary=binary,
             floor=self.steps[0].floor,
-            at=self._at,
-            thresholds=self._thresholds(first),
+            by_threshold=self._by_threshold(first),
         )
 
     def smallest(self, *, min_coverage: float, confidence: float, binary: bool) -> Guarantee:
@@ -117,7 +116,7 @@ class PromiseTest:
         first, losses = self._labelled()
         return certify_smallest(
             first, losses, min_coverage=min_coverage, confidence=confidence, binary=binary, floor=self.steps[0].floor,
-            at=self._at,
+            by_threshold=self._by_threshold(first),
         )  # fmt: skip
 
     def _labelled(self) -> tuple[Floats, Floats]:
@@ -126,9 +125,10 @@ class PromiseTest:
         labelled = ~np.isnan(losses)
         return confidence[labelled], losses[labelled]
 
-    def _thresholds(self, own: Floats) -> Floats:
-        """What thresholds are drawn from: the confidences under the policy, and the highest that later passes reach."""
-        return np.concatenate([own, self.steps[0].confidence.max(axis=1)]) if self.is_free else own
+    def _by_threshold(self, own: Floats) -> ByThreshold:
+        """Thresholds are drawn from the confidences under the policy, and from the highest that later passes reach."""
+        thresholds = np.concatenate([own, self.steps[0].confidence.max(axis=1)]) if self.is_free else own
+        return ByThreshold(at=self._at, thresholds=thresholds)
 
     def _at(self, tau: float) -> tuple[Floats, Floats]:
         tau_accept = self.tau_accept(tau)

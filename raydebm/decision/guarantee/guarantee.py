@@ -53,6 +53,15 @@ AtThreshold = Callable[[float], tuple[Floats, Floats]]
 """(P,) confidences and (P,) losses of the final answers under the policy of a threshold; NaN for unlabelled."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ByThreshold:
+    """Problems whose sampling depends on the threshold."""
+
+    at: AtThreshold
+    thresholds: Floats
+    """What the tested thresholds are quantiles of; may depend on confidences and never on labels."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdTest:
     """One threshold, tested."""
@@ -136,8 +145,7 @@ def certify(
     confidence: float,
     binary: bool = True,
     floor: float = -math.inf,
-    at: AtThreshold | None = None,
-    thresholds: Floats | None = None,
+    by_threshold: ByThreshold | None = None,
 ) -> Guarantee:
     """Find the lowest threshold at which the promise holds.
 
@@ -149,17 +157,15 @@ def certify(
         binary: losses are 0 or 1.
         floor: thresholds below it are not tested, because nothing is known about the answers there; it may depend on
             confidences and never on labels.
-        at: confidences and losses by threshold, where the threshold changes what is sampled; the first two arguments
-            then only say what happens when every problem is answered.
-        thresholds: what the tested thresholds are quantiles of, which may depend on confidences and never on labels;
-            None: the first argument.
+        by_threshold: where the threshold changes what is sampled; the first two arguments then only say what happens
+            when every problem is answered.
 
     Raises:
         ConfigError: the promise is not strictly between 0 and 1, no problem is given, or a value is NaN.
     """
     check_promise(max_error, confidence)
-    problems = _Problems(confidence_of, losses, binary=binary, at=at)
-    walks, delta = _walks(confidence_of if thresholds is None else thresholds, floor), 1 - confidence
+    problems = _Problems(confidence_of, losses, binary=binary, by_threshold=by_threshold)
+    walks, delta = _walks(confidence_of if by_threshold is None else by_threshold.thresholds, floor), 1 - confidence
     tested = _test(walks, problems, alpha=max_error, delta=delta)
     best = min((row for row in tested if row.certified), key=lambda row: row.tau, default=None)
     return _guarantee(
@@ -181,7 +187,7 @@ def certify_smallest(
     confidence: float,
     binary: bool = True,
     floor: float = -math.inf,
-    at: AtThreshold | None = None,
+    by_threshold: ByThreshold | None = None,
 ) -> Guarantee:
     """Find the smallest error that can be promised while at least a share of the problems is answered.
 
@@ -195,7 +201,7 @@ def certify_smallest(
         confidence: 1 - delta.
         binary: losses are 0 or 1.
         floor: as for ``certify``.
-        at: as for ``certify``.
+        by_threshold: as for ``certify``.
 
     Raises:
         ConfigError: as for ``certify``, or ``min_coverage`` is not in (0, 1].
@@ -203,7 +209,7 @@ def certify_smallest(
     check_promise(0.5, confidence)
     if not 0 < min_coverage <= 1:
         raise ConfigError(f"min_coverage must be above 0 and at most 1, got {min_coverage}")
-    problems = _Problems(confidence_of, losses, binary=binary, at=at)
+    problems = _Problems(confidence_of, losses, binary=binary, by_threshold=by_threshold)
     tau = float(np.sort(confidence_of)[::-1][math.ceil(round(min_coverage * len(losses), 9)) - 1])
     is_testable = math.isfinite(tau) and tau >= floor
     max_error = _smallest_alpha(problems, [tau] if is_testable else [], 1 - confidence)
@@ -254,7 +260,9 @@ def _guarantee(
 class _Problems:
     """P calibration problems, by threshold."""
 
-    def __init__(self, confidence_of: Floats, losses: Floats, *, binary: bool, at: AtThreshold | None) -> None:
+    def __init__(
+        self, confidence_of: Floats, losses: Floats, *, binary: bool, by_threshold: ByThreshold | None
+    ) -> None:
         """Raises ConfigError where there is no problem, or a value is NaN."""
         if len(losses) == 0:
             raise ConfigError("a promise needs labelled problems, got none; label some, or run without a promise")
@@ -262,7 +270,7 @@ class _Problems:
             raise ConfigError(
                 "a promise needs a confidence and a label for every problem; leave unlabelled problems out"
             )
-        self._at = (lambda _: (confidence_of, losses)) if at is None else at
+        self._at = (lambda _: (confidence_of, losses)) if by_threshold is None else by_threshold.at
         self._binary = binary
         self._losses: dict[float, Floats] = {}
         self._num_labelled: dict[float, int] = {}

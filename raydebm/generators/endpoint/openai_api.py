@@ -19,8 +19,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from raydebm import tracing
-from raydebm.config import EndpointGenerator, OpenAIGenerator
-from raydebm.errors import MissingKeyError, without_credentials
+from raydebm.config import OpenAIGenerator
+from raydebm.errors import without_credentials
+from raydebm.generators.endpoint.api_keys import Secret, key_of
 from raydebm.generators.endpoint.chat_body import chat_body
 from raydebm.generators.endpoint.failure_texts import failure_text
 from raydebm.generators.endpoint.hedging import Hedging
@@ -51,30 +52,6 @@ from raydebm.identity import seed_for
 from raydebm.records import Candidate, FailureKind, GenerationRequest
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Secret:
-    """An API key on its way to another process. Shows itself only when asked."""
-
-    value: str | None
-
-    def __repr__(self) -> str:
-        return "Secret(***)"
-
-
-def key_of(config: EndpointGenerator) -> Secret:
-    """The endpoint's key, from the environment; ``Secret(None)`` for endpoints without one.
-
-    Raises:
-        MissingKeyError: the environment variable is not set.
-    """
-    if config.api_key_env is None:
-        return Secret(None)
-    value = os.environ.get(config.api_key_env)
-    if not value:
-        raise MissingKeyError(config.name, config.api_key_env)
-    return Secret(value)
 
 
 def _aiohttp_transport(config: OpenAIGenerator, key: Secret) -> Transport:

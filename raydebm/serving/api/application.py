@@ -1,6 +1,7 @@
 """The ASGI application: all routes over one service, the guard around them, and failures in OpenAI's form."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from fastapi import APIRouter, FastAPI, Request
@@ -39,15 +40,29 @@ from raydebm.serving.spending.ledger import Ledger
 from raydebm.tasks import GENERAL
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What outlives an application: a reload makes a new one."""
+
+    intake: Intake
+    """See ``GuardStores``."""
+    idempotency: IdempotencyStore
+    """See ``GuardStores``."""
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> "Kept":
+        """A new intake, and the store of the bundle's file, or one in memory."""
+        return cls(intake=Intake(), idempotency=idempotency_of(bundle))
+
+
 def create_app(
     service: TriageService,
     *,
     keyring: Keyring | None = None,
     echo_request_id: bool = True,
     live: LiveMeter | None = None,
-    intake: Intake | None = None,
+    kept: Kept | None = None,
     ledger: Ledger | None = None,
-    idempotency: IdempotencyStore | None = None,
     take_policies: TakePolicies | None = None,
 ) -> FastAPI:
     """The ASGI application over one service.
@@ -57,9 +72,8 @@ def create_app(
         keyring: who may call; None: anyone.
         echo_request_id: see ``GuardSettings``.
         live: what ``/v1/live`` shows; the service's meter, where that remembers.
-        intake: see ``GuardStores``.
+        kept: of the application before; None: new.
         ledger: counts the days' spending; None: one of the bundle's file.
-        idempotency: see ``GuardStores``; None: the store of the bundle's file, or a new one in memory.
         take_policies: has this replica read the run's policies again; None: it cannot.
     """
     app = FastAPI(
@@ -75,8 +89,8 @@ def create_app(
         # FastAPI's own telemetry would send query strings and messages of exceptions (see access.request_spans).
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    routers = _routers(service, live, take_policies)
-    bundle = service.bundle
+    routers, bundle = _routers(service, live, take_policies), service.bundle
+    kept = kept or Kept.of(bundle)
     app.add_middleware(
         Guard,
         settings=GuardSettings(
@@ -87,10 +101,10 @@ def create_app(
             echo_request_id=echo_request_id,
         ),
         stores=GuardStores(
-            idempotency=idempotency or idempotency_of(bundle),
+            idempotency=kept.idempotency,
             keyring=keyring,
             meter=service.meter,
-            intake=intake or Intake(),
+            intake=kept.intake,
             ledger=ledger or ledger_of(bundle),
         ),
         routes=[route for router in routers for route in router.routes],

@@ -16,7 +16,7 @@ from raydebm.serving.access.guard import PUBLIC_PATHS
 from raydebm.serving.access.keys import WatchedKeyring, load_keyring
 from raydebm.serving.access.request_limits import Intake
 from raydebm.serving.access.request_spans import Traced
-from raydebm.serving.api.application import candidates_of, create_app, idempotency_of
+from raydebm.serving.api.application import Kept, candidates_of, create_app, idempotency_of
 from raydebm.serving.api.operations.live import LiveMeter
 from raydebm.serving.api.outcomes.assembly import claim_monitor, drift_monitors
 from raydebm.serving.core.service import TriageService
@@ -160,8 +160,7 @@ class TriageIngress:
             keyring=self._keyring,
             echo_request_id=False,
             live=self._live,
-            intake=self._intake,
-            idempotency=self._idempotency,
+            kept=Kept(intake=self._intake, idempotency=self._idempotency),
             take_policies=self._take_policies,
         )
         if self._app is None:

@@ -6,7 +6,8 @@ import pytest
 
 from raydebm.config import OpenAIGenerator
 from raydebm.generators import EndpointAccess, Hedging
-from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator, Secret
+from raydebm.generators.endpoint.api_keys import Secret
+from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
 from raydebm.generators.endpoint.transports import LateReplyError
 from raydebm.generators.protocol import collect
 from raydebm.generators.replies import HttpReply

@@ -7,7 +7,8 @@ import pytest
 
 from raydebm.config import OpenAIGenerator
 from raydebm.generators import EndpointAccess
-from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator, Secret
+from raydebm.generators.endpoint.api_keys import Secret
+from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
 from raydebm.generators.endpoint.rate_limits import Budget
 from raydebm.generators.endpoint.transports import (
     AiohttpTransport,

@@ -9,7 +9,8 @@ import pytest
 from raydebm.config import OpenAIGenerator
 from raydebm.errors import MissingKeyError
 from raydebm.generators import EndpointAccess
-from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator, Secret, key_of
+from raydebm.generators.endpoint.api_keys import Secret, key_of
+from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
 from raydebm.generators.endpoint.rate_limits import Backoff, Budget
 from raydebm.generators.endpoint.transports import AiohttpTransport, OpenAIClientTransport, environment_proxy
 from raydebm.generators.journal import Journal

@@ -6,8 +6,9 @@ import pytest
 
 from raydebm.config import OpenAIGenerator
 from raydebm.generators import EndpointAccess
+from raydebm.generators.endpoint.api_keys import Secret
 from raydebm.generators.endpoint.chat_body import chat_body
-from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator, Secret
+from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
 from raydebm.generators.endpoint.rate_limits import Backoff
 from raydebm.generators.protocol import collect
 from raydebm.generators.requests import cost_of

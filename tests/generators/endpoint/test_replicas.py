@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from raydebm.config import OpenAIGenerator
-from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator, Secret
+from raydebm.generators.endpoint.api_keys import Secret
+from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator
 from raydebm.generators.endpoint.rate_limits import Backoff
 from raydebm.generators.endpoint.replicas import Replicas
 from raydebm.generators.endpoint.transports import CarrierError, LateReplyError

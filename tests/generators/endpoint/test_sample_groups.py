@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from raydebm.config import OpenAIGenerator
 from raydebm.generators import EndpointAccess, build_generator
-from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator, Secret
+from raydebm.generators.endpoint.api_keys import Secret
+from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
 from raydebm.generators.endpoint.rate_limits import Backoff, Budget
 from raydebm.generators.endpoint.sample_groups import amount_shares, grouped
 from raydebm.generators.journal import Journal

@@ -12,8 +12,8 @@ from batch_server import BatchServer
 from raydebm.config import OpenAIBatchGenerator
 from raydebm.errors import ConfigError
 from raydebm.generators import EndpointAccess, build_generator
+from raydebm.generators.endpoint.api_keys import Secret
 from raydebm.generators.endpoint.batches.batch_lines import next_input, read_result
-from raydebm.generators.endpoint.openai_api import Secret
 from raydebm.generators.endpoint.rate_limits import Budget
 from raydebm.generators.journal import Journal
 from raydebm.generators.protocol import collect
