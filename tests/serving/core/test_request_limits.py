@@ -434,7 +434,8 @@ def test_a_pass_that_was_lost_while_it_was_drawn_costs_what_had_come(billed, slo
 def test_what_was_drawn_before_the_scorer_broke_is_counted(billed, slow):
     scorer_that_breaks(slow, after=0)
     bill, error = billed()
-    assert (error.status, error.code, error.retry) == (503, "scoring_failed", False)  # another try would pay again
+    assert (error.status, error.code, error.retry) == (503, "scoring_failed", False)  # they would be paid for again
+    assert isinstance(error.__cause__, ScoringError)
     assert (bill.cost_usd, bill.decisions) == (1.0, 0)
 
 
