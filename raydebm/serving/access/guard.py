@@ -165,7 +165,8 @@ class Guard:
             raise ServiceError(words, 401, "invalid_api_key")
         scope["state"]["key"] = key.name
         CALLER.set(key.name)
-        scope["state"].update(may_see_decisions=key.decisions, is_admin=key.admin)
+        scope["state"].update(may_see_decisions=key.decisions, is_admin=key.admin, reports_as=key.reports_as)
+        scope["state"]["reserved_names"] = self._stores.keyring.reserved_names
         return key
 
     def _tell(self, scope: Scope, status: int, seconds: float) -> None:

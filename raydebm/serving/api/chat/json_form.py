@@ -19,9 +19,9 @@ from raydebm.tasks.base import Task
 PARAM = "response_format"
 ANSWER = "answer"
 MAX_SCHEMA_CHARS = 64_000
-"""Of a client's schema, as JSON."""
+"""Length of a client's schema, as JSON."""
 MAX_FORM_STEPS = 5_000
-"""Of all checks of one request by its client's schema, over all choices and all shapes of each."""
+"""Steps that the checks of one request by its client's schema take, over all choices and all shapes of each."""
 
 T = TypeVar("T")
 
