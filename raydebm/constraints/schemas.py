@@ -1,15 +1,15 @@
 """JSON Schema (draft 2020-12) that cannot be made slow, and reaches no network.
 
 Differences from the standard, all refused or replaced when a schema is read: ``$ref`` must stay inside the schema;
-patterns are RE2; ``patternProperties`` and dynamic references are not known; a check ends after a fixed number of
-steps.
+patterns are RE2; ``patternProperties`` and dynamic references are not known; another draft is not switched to
+(``$schema``); a check ends after a fixed number of steps.
 """
 
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
 from typing import Any
 
@@ -22,8 +22,11 @@ MAX_STEPS = 100_000
 MAX_FOUND = 20
 """Violations listed of one answer."""
 MAX_DEPTH = 64
+MAX_TYPES = 16
+"""Names in one ``type``; there are seven."""
+_ENTRIES_PER_STEP = 100
+"""Entries of a keyword's list or object that cost one step more."""
 
-_steps_left: ContextVar[list[int]] = ContextVar("steps left of the schema check that runs")
 _REFUSED = ("patternProperties", "$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems")
 
 
@@ -36,13 +39,30 @@ class SchemaFault:
     reason: str
 
 
+@dataclass(slots=True)
+class Steps:
+    """How much work may be left to do, for one check or several."""
+
+    most: int = MAX_STEPS
+    taken: int = 0
+
+    def take(self, num: int) -> None:
+        """Raises EvaluationError when that many are not left."""
+        self.taken += num
+        if self.taken > self.most:
+            raise EvaluationError(f"the schema check takes more than {self.most} steps; the answer is too large")
+
+
+_steps: ContextVar[Steps] = ContextVar("steps of the schema check that runs")
+
+
 def check_schema(schema: Any) -> None:
     """Raises ConstraintError when it is not a schema of the kind described above; the message names the place."""
     from jsonschema import Draft202012Validator, exceptions
 
     try:
-        Draft202012Validator.check_schema(schema)
         _check_keywords(schema, "schema", 0)
+        Draft202012Validator.check_schema(schema)
     except exceptions.SchemaError as error:
         raise ConstraintError(f"{_path(error.absolute_path) or 'schema'}: {error.message:.200}") from error
     except RecursionError as error:
@@ -50,21 +70,32 @@ def check_schema(schema: Any) -> None:
 
 
 def schema_faults(schema_text: str, value: Any) -> list[SchemaFault]:
-    """What the schema does not allow in a value, at most ``MAX_FOUND`` faults.
+    """What a task's schema does not allow in a value (see ``faults_of``). What was read of the text is kept.
 
     Args:
         schema_text: a checked schema, as JSON.
         value: any JSON value.
+    """
+    return faults_of(_kept_validator(schema_text), value, Steps())
+
+
+def faults_of(validator: Any, value: Any, steps: Steps) -> list[SchemaFault]:
+    """What the schema does not allow in a value, at most ``MAX_FOUND`` faults.
+
+    Args:
+        validator: see ``validator_of``.
+        value: any JSON value.
+        steps: what the check may take, which it takes off.
 
     Raises:
         EvaluationError: the value is too large or nested too deeply, or the schema refers to a place that is not there.
     """
     from referencing.exceptions import Unresolvable
 
-    token = _steps_left.set([MAX_STEPS])
+    token = _steps.set(steps)
     try:
         _check_depth(value)
-        errors = islice(_validator(schema_text).iter_errors(value), MAX_FOUND)
+        errors = islice(validator.iter_errors(value), MAX_FOUND)
         return [SchemaFault(_path(error.absolute_path), error.message[:200]) for error in errors]
     except (RecursionError, ArithmeticError) as error:
         raise EvaluationError(
@@ -73,26 +104,36 @@ def schema_faults(schema_text: str, value: Any) -> list[SchemaFault]:
     except Unresolvable as error:
         raise EvaluationError(f"the schema refers to {str(error)[:100]}, which is not in it") from error
     finally:
-        _steps_left.reset(token)
+        _steps.reset(token)
+
+
+def validator_of(schema: Any) -> Any:
+    """A checked schema, read for ``faults_of``."""
+    from referencing import Registry
+
+    if isinstance(schema, Mapping):  # where "$ref": "#" comes back to it, its draft's own validator would take over
+        schema = {name: value for name, value in schema.items() if name != "$schema"}
+    return _bounded()(schema, registry=Registry())
 
 
 @lru_cache(maxsize=256)
-def _validator(schema_text: str) -> Any:
+def _kept_validator(schema_text: str) -> Any:
+    """Tasks' schemas only: what a client sends would stay in memory."""
+    return validator_of(json.loads(schema_text))
+
+
+@cache
+def _bounded() -> Any:
     from jsonschema import Draft202012Validator, validators
-    from referencing import Registry
 
     keywords = {**Draft202012Validator.VALIDATORS, "pattern": _pattern, "uniqueItems": _unique_items}
     extend: Any = validators.extend  # untyped
-    bounded = extend(Draft202012Validator, {name: _counted(rule) for name, rule in keywords.items()})
-    return bounded(json.loads(schema_text), registry=Registry())
+    return extend(Draft202012Validator, {name: _counted(rule) for name, rule in keywords.items()})
 
 
 def _counted(rule: Callable[..., Any]) -> Callable[..., Any]:
     def counting(validator: Any, keyword: Any, instance: Any, schema: Any) -> Iterator[Any]:
-        left = _steps_left.get()
-        left[0] -= 1
-        if left[0] < 0:
-            raise EvaluationError(f"the schema check takes more than {MAX_STEPS} steps; the answer is too large")
+        _steps.get().take(1 + (len(keyword) // _ENTRIES_PER_STEP if isinstance(keyword, list | dict) else 0))
         yield from rule(validator, keyword, instance, schema) or ()
 
     return counting
@@ -137,6 +178,10 @@ def _check_keywords(schema: Any, where: str, depth: int) -> None:
             raise ConstraintError(f"{here} is not supported here; write the allowed properties out")
         if name == "$ref" and isinstance(value, str) and not value.startswith("#"):
             raise ConstraintError(f"{here} = {value!r} leads outside the schema; use #/$defs/...")
+        if name == "$schema" and isinstance(value, str) and depth > 0:
+            raise ConstraintError(f"{here} is not supported here; only the whole schema may name its draft")
+        if name == "type" and isinstance(value, list) and len(value) > MAX_TYPES:
+            raise ConstraintError(f"{here} has {len(value)} names; at most {MAX_TYPES} are allowed")
         if name == "pattern" and isinstance(value, str):
             compile_pattern(value)
         _check_keywords(value, here, depth + 1)

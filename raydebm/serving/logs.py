@@ -25,7 +25,12 @@ CALLER: ContextVar[str] = ContextVar("raydebm_caller", default="")
 
 _SECRETS = (
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=*-]{6,}"), r"\1 ***"),
-    (re.compile(r"(?i)\b((?:api[-_]?)?key|token|secret|password)(\"?'?\s*[=:]\s*\"?'?)[^\s\"'&,;]{6,}"), r"\1\2***"),
+    (
+        re.compile(
+            r"(?i)(?<![A-Za-z0-9])((?:api[-_]?)?key|token|secret|password)(\"?'?\s*[=:]\s*\"?'?)[^\s\"'&,;]{6,}"
+        ),
+        r"\1\2***",
+    ),
     (re.compile(r"\b(?:sk|pk|hf|gsk|xai|ghp|AIza)[-_]?[A-Za-z0-9_*-]{16,}"), "***"),
 )
 

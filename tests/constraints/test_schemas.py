@@ -9,7 +9,7 @@ from raydebm.constraints import violations_of
 from raydebm.constraints.expressions import EvaluationError
 from raydebm.constraints.rule import compile_rule
 from raydebm.constraints.rule_kinds import read_rule
-from raydebm.constraints.schemas import check_schema, schema_faults
+from raydebm.constraints.schemas import Steps, check_schema, faults_of, schema_faults, validator_of
 from raydebm.errors import ConstraintError
 from raydebm.records import Problem
 
@@ -54,6 +54,8 @@ def test_each_fault_more_costs_more():
         ({"patternProperties": {"(a+)+$": {}}}, "not supported"),
         ({"type": "string", "pattern": "(?=x)"}, "lookaround"),
         ({"type": 5}, "type"),
+        ({"type": ["string"] * 17}, "at most 16"),
+        ({"$defs": {"a": {"$schema": "https://json-schema.org/draft/2020-12/schema"}}}, "may name its draft"),
         ({"properties": {"a": {"minimum": "one"}}}, "properties.a.minimum"),
     ],
 )
@@ -83,6 +85,35 @@ def test_branching_without_end_is_stopped_after_a_number_of_steps():
         faults(schema, value)
 
     assert time.process_time() - started < 10
+
+
+def doubling(levels):
+    """A schema of few lines whose check visits its last part 2^levels times."""
+    twice = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(levels)}
+    return {"$defs": {**twice, f"a{levels}": {"type": "object"}}, "$ref": "#/$defs/a0"}
+
+
+def test_several_checks_share_their_steps():
+    """One check takes $ref, allOf, twice $ref, twice type: six steps."""
+    steps = Steps(most=12)
+    validator = validator_of(doubling(1))
+    assert [faults_of(validator, {}, steps), faults_of(validator, {}, steps), steps.taken] == [[], [], 12]
+    with pytest.raises(EvaluationError, match="more than 12 steps"):
+        faults_of(validator, {}, steps)
+
+
+def test_a_long_list_costs_more_steps():
+    steps = Steps()
+    assert faults_of(validator_of({"enum": list(range(1000))}), 999, steps) == []
+    assert steps.taken == 11  # one, and one for each hundred
+
+
+def test_the_name_of_a_draft_does_not_lift_the_bound():
+    """``$ref: #`` comes back to the whole schema, whose draft's own validator knows no steps."""
+    named = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    schema = {**named, "properties": {"x": {"$ref": "#"}}, **doubling(20)}
+    with pytest.raises(EvaluationError, match="steps"):
+        faults(schema, {"x": {}})
 
 
 def test_unique_items_take_one_look_at_each():

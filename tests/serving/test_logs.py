@@ -35,6 +35,7 @@ def lines():
         (f"Incorrect API key provided: {SECRET}.", "Incorrect API key provided: ***."),
         ('{"api_key": "abcdef123456"}', '{"api_key": "***"}'),
         ("password=hunter22&x=1", "password=***&x=1"),
+        ("s3://bucket/records?secret_key=abcdef123456", "s3://bucket/records?secret_key=***"),
         ("max_tokens: 4096, the answer is 42", "max_tokens: 4096, the answer is 42"),
         ("policy key 'lambda' must be like 1.0", "policy key 'lambda' must be like 1.0"),
     ],

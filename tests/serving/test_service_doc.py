@@ -29,7 +29,7 @@ def test_the_arguments_are_accepted(blocks):
 def test_the_keys_file_is_accepted(blocks, tmp_path):
     path = tmp_path / "keys.yaml"
     path.write_text(yaml.safe_dump(next(block for block in blocks if "keys" in block)))
-    assert len(load_keyring(str(path))) == 2
+    assert len(load_keyring(str(path))) == 3
 
 
 def test_every_route_is_listed(text, app):

@@ -105,6 +105,19 @@ class ClaimMonitor:
             threading.Thread(target=self.look, name="raydebm-claims", daemon=True).start()
         return self._suspensions.get(policy, Suspension())
 
+    def take_over(self, earlier: "ClaimMonitor | None") -> None:
+        """Begin with what an earlier monitor knows of equal claims, so that a suspended one stays suspended though the
+        outcomes cannot be read now. Blocks while that one looks at them."""
+        if earlier is None or earlier.outcomes.root != self.outcomes.root:
+            return
+        with earlier._refreshing:
+            for policy in [name for name, claim in self.claims.items() if earlier.claims.get(name) == claim]:
+                self._watches[policy] = earlier._watches[policy]
+                if policy in earlier._bets:
+                    self._bets[policy] = earlier._bets[policy]
+                if policy in earlier._suspensions:
+                    self._suspensions[policy] = earlier._suspensions[policy]
+
     def watches(self) -> dict[str, tuple[Claim, ErrorWatch]]:
         """Promise and bet by policy id, as of the last look."""
         return {name: (claim, self._watches[name]) for name, claim in self.claims.items()}

@@ -136,7 +136,7 @@ class Guard:
     async def _guarded(self, scope: Scope, receive: Receive, answer: _TrackedAnswer) -> None:
         if self._stores.keyring is None:
             check_host(scope["headers"], self._allowed_hosts)
-        if scope["path"] in self._settings.public_paths:
+        if route_path(scope) in self._settings.public_paths:
             await self._app(scope, receive, answer.send)
             return
         key = self._caller(scope)
@@ -165,7 +165,8 @@ class Guard:
             raise ServiceError(words, 401, "invalid_api_key")
         scope["state"]["key"] = key.name
         CALLER.set(key.name)
-        scope["state"].update(may_see_decisions=key.decisions, is_admin=key.admin)
+        scope["state"].update(may_see_decisions=key.decisions, is_admin=key.admin, reports_as=key.reports_as)
+        scope["state"]["reserved_names"] = self._stores.keyring.reserved_names
         return key
 
     def _tell(self, scope: Scope, status: int, seconds: float) -> None:
@@ -196,6 +197,12 @@ class Guard:
 async def _last_resort(response: JSONResponse, scope: Scope, receive: Receive, answer: _TrackedAnswer) -> None:
     if not answer.started:
         await response(scope, receive, answer.send)
+
+
+def route_path(scope: Scope) -> str:
+    """The path below the route prefix, which Serve and proxies leave in ``path`` and name in ``root_path``."""
+    path, prefix = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
+    return (path.removeprefix(prefix) or "/") if f"{path}/".startswith(f"{prefix}/") else path
 
 
 def _request_id(scope: Scope) -> str:

@@ -5,7 +5,7 @@ A keys file (YAML or JSON) looks like this; ``printf %s "$KEY" | sha256sum`` giv
 
     keys:
       - {name: team-a, sha256: 9f86d0..., requests_per_minute: 600, max_concurrent: 16,
-         per_day: {usd: 5.0}}
+         per_day: {usd: 5.0}, reports_as: [audit]}
 
 Without a file, RAYDEBM_API_KEYS holds the keys themselves: ``team-a=KEY1,team-b=KEY2``.
 A file is read again when it changes (``WatchedKeyring``).
@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -50,6 +51,9 @@ class ApiKey:
     """Whether it may see stored decisions: everybody's problems and answers."""
     admin: bool = False
     """Whether it may change the policy of the running service."""
+    reports_as: tuple[str, ...] | None = ()
+    """Names that outcomes are reported by under this key, and under no other that does not list them too; None: it may
+    use every name."""
 
 
 class Keyring:
@@ -60,6 +64,11 @@ class Keyring:
 
     def __len__(self) -> int:
         return len(self._keys)
+
+    @property
+    def reserved_names(self) -> frozenset[str]:
+        """Names that outcomes are reported by under some keys only."""
+        return frozenset(name for key in self._keys for name in key.reports_as or ())
 
     def owner(self, authorization: str | None) -> ApiKey | None:
         """The key that an ``Authorization: Bearer ...`` header holds, or None.
@@ -135,6 +144,7 @@ class _Entry(BaseModel):
     per_day: DayCeilings | None = None
     decisions: bool = True
     admin: bool = False
+    reports_as: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] = ()
 
 
 class _File(BaseModel):
@@ -189,5 +199,6 @@ def _from_environment(text: str) -> list[ApiKey]:
                 f"{ENVIRONMENT}: key number {index + 1} is shorter than {MIN_KEY_CHARS} characters; "
                 "make one with `openssl rand -hex 32`"
             )
-        keys.append(ApiKey(name=name, sha256=hashlib.sha256(key.encode()).hexdigest()))
+        # Nothing could be reserved for one of them, so a watch by name would have no reporter.
+        keys.append(ApiKey(name=name, sha256=hashlib.sha256(key.encode()).hexdigest(), reports_as=None))
     return keys

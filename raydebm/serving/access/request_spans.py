@@ -9,7 +9,7 @@ from collections.abc import Collection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from raydebm import tracing
-from raydebm.serving.access.guard import PUBLIC_PATHS
+from raydebm.serving.access.guard import PUBLIC_PATHS, route_path
 
 _HEADERS = ("traceparent", "tracestate")
 
@@ -26,7 +26,7 @@ class Traced:
         self._app, self._untraced = app, frozenset(untraced)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not tracing.is_tracing() or scope["path"] in self._untraced:
+        if scope["type"] != "http" or not tracing.is_tracing() or route_path(scope) in self._untraced:
             await self._app(scope, receive, send)
             return
         method = scope["method"]

@@ -131,7 +131,7 @@ def _routers(service: TriageService, live: LiveMeter | None, take_policies: Take
         health_route(service, writer),
         ceiling_route(),
         decision_routes(stored),
-        outcome_routes(desk),
+        outcome_routes(desk, watched=service.bundle.watch.by or ()),
         policy_routes(_policy_desks(service.bundle, reader, take_policies)),
         live_route(live, writer, service.drift),
         sample_routes(service.bundle),

@@ -32,6 +32,8 @@ class EnergyCache:
         """
         self._max_texts = max_texts
         self._entries: OrderedDict[tuple[str, bytes], Energies] = OrderedDict()
+        self._held: frozenset[str] | None = None
+        """Checkpoints of the ensembles that are held; None: not said yet."""
         self._lock = threading.Lock()
         self._hits = self._misses = 0
 
@@ -56,16 +58,21 @@ class EnergyCache:
         return replace(energies, candidate_id=text.candidate_id)
 
     def keep(self, checkpoint: str, text: TextToScore, energies: Energies) -> None:
-        """Remember the energies of a text, and evict the oldest ones beyond the bound."""
+        """Remember the energies of a text, and evict the oldest ones beyond the bound. Those of a checkpoint that went
+        while they were computed are not kept."""
         with self._lock:
-            if self._max_texts:
+            if self._max_texts and (self._held is None or checkpoint in self._held):
                 self._entries[checkpoint, _digest(text)] = energies
             while len(self._entries) > self._max_texts:
                 self._entries.popitem(last=False)
 
     def evict_all_but(self, checkpoints: Collection[str]) -> None:
-        """Forget what belongs to ensembles that are no longer held."""
+        """Forget what belongs to ensembles that are no longer held. Costs nothing while they are the same."""
+        held = frozenset(checkpoints)
         with self._lock:
+            if held == self._held:
+                return
+            self._held = held
             for key in [key for key in self._entries if key[0] not in checkpoints]:
                 del self._entries[key]
 

@@ -74,7 +74,11 @@ class TriageIngress:
         self._refusal: str | None = None
         self._reloading: asyncio.Task[None] | None = None
         self._app: Exchangeable | None = None
-        self._user_config: Mapping[str, Any] | None = None
+        self._changing = asyncio.Lock()
+        self._wanted: Mapping[str, Any] | None = None
+        """The newest ``user_config``; None: Serve has not said yet."""
+        self._in_force: Mapping[str, Any] = {}
+        """The newest one that could be used."""
         self._watch = None if bundle.run_dir is None else PolicyWatch(_folders(bundle))
         self._following: asyncio.Task[None] | None = None
 
@@ -92,32 +96,39 @@ class TriageIngress:
             RaydebmError: at the start only.
         """
         wanted = dict(user_config or {})
-        if self._user_config is None:
+        before, self._wanted = self._wanted, wanted
+        if before is None:
             # The bundle is as old as the deployment: a policy may have been promoted since.
             for run in self._service.bundle.others.values():
                 await self._backend.load(run)  # what cannot be loaded keeps the service from starting
             if wanted or (self._watch is not None and await asyncio.to_thread(self._watch.is_new)):
-                await self._change(wanted)
+                await self._change()
             if self._watch is not None:
                 self._following = asyncio.create_task(self._watch.follow(self._try_again))
-        elif wanted != self._user_config:  # Serve also calls when a replica's rank changes
+        elif wanted != before:  # Serve also calls when a replica's rank changes
             if self._reloading is not None:
                 self._reloading.cancel()  # the newer one counts
-            self._reloading = asyncio.create_task(self._try_change(wanted))
-        self._user_config = wanted
+            self._reloading = asyncio.create_task(self._try_change())
 
     async def _try_again(self) -> None:
-        """Try what is wanted once more, for the files behind it have changed."""
-        await self._try_change(self._user_config or {})
+        """Try what is wanted once more, for the files behind it have changed. While it is refused, what is in force is
+        taken with its files as they are now: a roll-back must not wait for a better ``user_config``."""
+        await self._try_change()
+        if self._in_force == self._wanted:
+            return
+        try:
+            await self._take_policies()
+        except Exception as error:  # noqa: BLE001 - the refusal of what is wanted is told already
+            log.error("policies refused", extra={"facts": {"reason": str(error)}})
 
     async def _take_policies(self) -> None:
         """Read the run's policies again. Raises RaydebmError where they cannot be used; everything then stays."""
-        await self._change(self._user_config or {})
+        await self._change(to_wanted=False)
         self._meter.reloaded("applied")
 
-    async def _try_change(self, user_config: Mapping[str, Any]) -> None:
+    async def _try_change(self) -> None:
         try:
-            await self._change(user_config)
+            await self._change()
         except Exception as error:
             # Whatever is wrong with what is new, what runs must go on.
             is_ours = isinstance(error, RaydebmError)
@@ -130,7 +141,15 @@ class TriageIngress:
             self._meter.reloaded("applied")
             log.info("changed", extra={"facts": {"versions": dict(self._service.bundle.versions)}})
 
-    async def _change(self, user_config: Mapping[str, Any]) -> None:
+    async def _change(self, *, to_wanted: bool = True) -> None:
+        """Take what is wanted, or what is in force as its files are now. One change at a time, from its first look at
+        the files on: one that read them before a roll-back would else end after it, and undo it."""
+        async with self._changing:
+            user_config = self._in_force if self._wanted is None or not to_wanted else self._wanted
+            await self._exchange(user_config)
+            self._in_force = user_config
+
+    async def _exchange(self, user_config: Mapping[str, Any]) -> None:
         """Read, check and load everything, then exchange it at once."""
         running = self._service.bundle
         bundle = await asyncio.to_thread(load_gateway, changed_args(self._args, user_config))
@@ -143,11 +162,12 @@ class TriageIngress:
         backend = self._backend.serving(bundle)
         claims = claim_monitor(bundle, self._live)
         if claims is not None:
+            await asyncio.to_thread(claims.take_over, self._service.claims)
             await asyncio.to_thread(claims.look)
-        drift = drift_monitors(bundle, self._live, running=self._service.drift)
-        self._service = replace(self._service, bundle=bundle, backend=backend, claims=claims, drift=drift)
         if self._watch is not None:
             await asyncio.to_thread(self._watch.look_at, _folders(bundle))
+        drift = drift_monitors(bundle, self._live, running=self._service.drift)
+        self._service = replace(self._service, bundle=bundle, backend=backend, claims=claims, drift=drift)
         if _shared_file(bundle) != _shared_file(running):
             self._idempotency = idempotency_of(bundle)
         self._keyring = keyring

@@ -4,6 +4,7 @@ import hashlib
 import logging
 import pickle
 
+import httpx
 import pytest
 import yaml
 
@@ -53,6 +54,15 @@ def test_anything_else_is_401_in_openais_form(client, wrong):
 
 def test_health_needs_no_key(client):
     assert client.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/p/health", 200), ("/p/", 200), ("/p", 307), ("/p/v1/models", 401), ("/p/p/health", 401), ("/phealth", 401)],
+)
+def test_below_a_route_prefix_the_same_needs_no_key(client, app, path, status):
+    client.transport = httpx.ASGITransport(app=app, root_path="/p")
+    assert client.get(path).status_code == status
 
 
 def test_a_stranger_is_refused_before_its_body_is_read(client):

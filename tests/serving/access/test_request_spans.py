@@ -56,6 +56,12 @@ def test_the_decision_is_told_and_the_problem_is_not(traced, puzzle, spans, text
     assert "Zoey" not in told
 
 
+def test_probes_below_a_route_prefix_leave_no_span(traced, app, spans):
+    traced.transport = httpx.ASGITransport(app=Traced(app), root_path="/p")
+    assert traced.get("/p/health").status_code == 200
+    assert spans() == {}
+
+
 def test_a_stream_is_traced_to_its_end(traced, puzzle, spans):
     body = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}], "stream": True}
     assert traced.post("/v1/chat/completions", body, headers=HEADERS).status_code == 200

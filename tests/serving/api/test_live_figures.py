@@ -195,6 +195,17 @@ def test_the_route_tells_what_the_service_did(watched, puzzle):
     assert figures["window_s"] == 900
 
 
+def test_storages_last_error_shows_no_credentials(bundle, backend, client, tmp_path):
+    meter, writer = LiveMeter(), DecisionWriter(str(tmp_path / "kept"), RecordsArgs(flush_s=3600))
+    writer.last_error = "Access denied to s3://AKIAEXAMPLE:wJalrXUtnFEMI@bucket/records?secret_key=abcdef123456"
+    shown = type(client)(create_app(TriageService(bundle, backend, meter=meter, records=writer), live=meter))
+    words = shown.get("/v1/live").json()["writer"]["last_error"]
+    writer.close()
+    assert words.startswith("Access denied to s3://")
+    assert "wJalrXUtnFEMI" not in words
+    assert "abcdef123456" not in words
+
+
 @pytest.mark.parametrize("window", ["0", "59", "3601", "x", "1e9"])
 def test_a_window_is_a_minute_to_an_hour(watched, window):
     assert watched.get(f"/v1/live?window_s={window}").status_code == 400

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 
 import httpx
 import openai
@@ -10,6 +11,7 @@ import pytest
 
 from raydebm.errors import ServiceError
 from raydebm.serving.api.application import create_app
+from raydebm.serving.api.chat import json_form as forms
 from raydebm.serving.api.chat.json_form import JsonForm, format_for_endpoints, json_form
 from raydebm.serving.api.schema.request_bodies import ResponseFormat
 from raydebm.serving.core.service import TriageService
@@ -70,6 +72,55 @@ def test_a_schema_that_cannot_be_used_costs_nothing(client, backend, puzzle, wan
     reply = client.post("/v1/chat/completions", chat(puzzle, response_format=wanted))
     assert (reply.status_code, reply.json()["error"]["code"]) == (400, "unsupported_response_format")
     assert backend.requests == []
+
+
+def steps_without_end():
+    """A short schema whose check takes more steps than anybody has."""
+    twice = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(40)}
+    return {"$defs": {**twice, "a40": {"type": "object"}}, "$ref": "#/$defs/a0"}
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+def test_a_long_schema_is_refused_at_no_cost(client, backend, write_run, puzzle, path):
+    schema = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(3000)}}
+    size = len(json.dumps(schema))
+    body = chat(puzzle, response_format=schema_format(schema))
+    if path == "/v1/responses":
+        wanted = {"type": "json_schema", "name": "answer", "schema": schema}
+        body = {"model": "raydebm/auto", "input": puzzle, "text": {"format": wanted}}
+    roomy = type(client)(create_app(TriageService(load_bundle(AppArgs(run_dir=write_run())), backend)))
+    reply = roomy.post(path, body)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "unsupported_response_format")
+    assert f"has {size} characters; at most 64000" in reply.json()["error"]["message"]
+    assert backend.requests == []
+
+
+def test_the_choices_of_a_request_share_the_steps_of_its_schema():
+    form = JsonForm(NUMBER)
+    assert json.loads(form.content("18")) == {"total": 18}
+    form.steps.take(form.steps.most - form.steps.taken)
+    with pytest.raises(ServiceError, match="more than 5000 steps"):
+        form.content("18")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_schema_is_read_and_checked_off_the_event_loop(client, puzzle, monkeypatch, stream):
+    threads = []
+
+    def noting(work):
+        def noted(*args):
+            threads.append(threading.current_thread() is threading.main_thread())
+            return work(*args)
+
+        return noted
+
+    monkeypatch.setattr(forms, "check_schema", noting(forms.check_schema))
+    monkeypatch.setattr(forms, "faults_of", noting(forms.faults_of))
+    body = chat(puzzle, response_format=schema_format(steps_without_end()), stream=stream)
+    reply = client.post("/v1/chat/completions", body)
+    assert "more than 5000 steps" in reply.text
+    assert len(threads) > 1
+    assert not any(threads)
 
 
 @pytest.mark.parametrize("form", [{"type": "json_object"}, schema_format(ROLES)])

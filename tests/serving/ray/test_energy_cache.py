@@ -1,5 +1,7 @@
 """Equal texts are scored once per replica."""
 
+import time
+
 import pytest
 
 from raydebm.records import Energies
@@ -68,3 +70,25 @@ def test_entries_go_with_their_ensemble():
 
     assert cache.find("one", text("a")) is None
     assert cache.find("two", text("a")) is not None
+
+
+def test_a_full_cache_is_not_looked_through_while_the_ensembles_are_the_same():
+    cache = EnergyCache(100_000)
+    for index in range(100_000):
+        cache.keep("one", text(str(index)), energies())
+    cache.evict_all_but(["one"])
+    started = time.process_time()
+    for _ in range(200):
+        cache.evict_all_but(["one"])
+
+    assert time.process_time() - started < 0.2
+    assert len(cache) == 100_000
+
+
+def test_energies_that_come_after_their_checkpoint_went_are_not_kept():
+    cache = EnergyCache(10)
+    cache.evict_all_but(["two"])
+    cache.keep("one", text("a"), energies())
+    cache.keep("two", text("a"), energies())
+
+    assert len(cache) == 1

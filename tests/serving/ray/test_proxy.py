@@ -32,7 +32,14 @@ DIED = PlainTextResponse("Internal Server Error", 500, headers={"X-Request-ID": 
 
 
 @pytest.mark.parametrize(
-    ("path", "retry"), [("/v1/triage", "false"), ("/v1/chat/completions", "false"), ("/v1/score", None)]
+    ("path", "retry"),
+    [
+        ("/v1/triage", "false"),
+        ("/v1/chat/completions", "false"),
+        ("/v1/score", None),
+        ("/prefix/v1/triage", "false"),
+        ("/prefix/v1/score", None),
+    ],
 )
 def test_a_dead_replica_is_json_and_is_not_repeated_where_it_was_paid(path, retry):
     reply, _ = ask(DIED, path=path)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from raydebm.errors import ServiceError
-from raydebm.serving.api.chat.json_form import JsonForm, format_for_endpoints, json_form
+from raydebm.serving.api.chat.json_form import JsonForm, format_for_endpoints
 from raydebm.serving.api.headers import merged_overrides
 from raydebm.serving.api.messages import read_conversation
 from raydebm.serving.api.model_ids import AUTO_ID, MODEL_PREFIX, parse_model
@@ -66,7 +66,8 @@ def chat_context(
         message = f"model {request.model!r} and raydebm.task {overrides.task!r} contradict each other; give one of them"
         raise ServiceError(message, 400, "bad_override", "raydebm.task")
     conversation = read_conversation(request.messages)
-    if json_form(request.response_format) is not None and overrides.on_abstain == "text":
+    wanted = request.response_format
+    if wanted is not None and wanted.type != "text" and overrides.on_abstain == "text":
         message = "on_abstain 'text' answers in words, which response_format rules out; use 'refuse', 'best' or 'error'"
         raise ServiceError(message, 400, "bad_override", "on_abstain")
     try:

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any
 
 from raydebm.serving.api.chat.completions import completion_chunks
-from raydebm.serving.api.chat.json_form import json_form
+from raydebm.serving.api.chat.json_form import JsonForm, written_in
 from raydebm.serving.api.chat.responses_api import answer_events, failure_events, opening_events, response_body
 from raydebm.serving.api.schema.decision_bodies import TriageResponse
 from raydebm.serving.api.schema.request_bodies import ChatOverrides, ChatRequest
@@ -22,21 +22,29 @@ from raydebm.serving.core.service import TriageService
 
 
 def chat_events(
-    service: TriageService, context: RequestContext, request: ChatRequest, overrides: ChatOverrides
+    service: TriageService,
+    context: RequestContext,
+    request: ChatRequest,
+    overrides: ChatOverrides,
+    *,
+    form: JsonForm | None = None,
 ) -> AsyncGenerator[str, None]:
     """Progress as the overrides say, then the answer in OpenAI's chunks."""
 
-    def answered(answer: TriageResponse) -> list[str]:
+    def written(answer: TriageResponse) -> list[str]:
         include_usage = request.stream_options is not None and request.stream_options.include_usage
         chunks = completion_chunks(
             answer,
             model=request.model,
             on_abstain=overrides.on_abstain,
             include_usage=include_usage,
-            form=json_form(request.response_format),
+            form=form,
             n=request.n,
         )
         return [event_text(chunk) for chunk in chunks]
+
+    async def answered(answer: TriageResponse) -> list[str]:
+        return await written_in(form, lambda: written(answer))
 
     return ended_by_done(
         request_events(service, context, told=_progress_form(overrides), answered=answered, failed=event_text)
@@ -44,7 +52,12 @@ def chat_events(
 
 
 async def response_events(
-    service: TriageService, context: RequestContext, request: ResponseRequest, overrides: ChatOverrides
+    service: TriageService,
+    context: RequestContext,
+    request: ResponseRequest,
+    overrides: ChatOverrides,
+    *,
+    form: JsonForm | None = None,
 ) -> AsyncGenerator[str, None]:
     """The events of the Responses API, numbered, with progress between the opening and the answer."""
     numbers = count()
@@ -52,8 +65,11 @@ async def response_events(
     def written(events: Iterable[dict[str, Any]]) -> list[str]:
         return [event_text({**event, "sequence_number": next(numbers)}, event["type"]) for event in events]
 
-    def answered(answer: TriageResponse) -> list[str]:
-        return written(answer_events(response_body(answer, request, on_abstain=overrides.on_abstain)))
+    async def answered(answer: TriageResponse) -> list[str]:
+        body = await written_in(
+            form, lambda: response_body(answer, request, on_abstain=overrides.on_abstain, form=form)
+        )
+        return written(answer_events(body))
 
     def failed(body: dict[str, Any]) -> str:
         return "".join(written(failure_events(request, context.request_id, body)))

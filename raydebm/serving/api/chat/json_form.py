@@ -4,27 +4,41 @@ An answer that is no object stands in one where the client needs an object: unde
 ``answer``.
 """
 
+import asyncio
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from raydebm.constraints.expressions import EvaluationError
-from raydebm.constraints.schemas import check_schema, schema_faults
+from raydebm.constraints.schemas import Steps, check_schema, faults_of, validator_of
 from raydebm.errors import ConstraintError, ServiceError
 from raydebm.serving.api.schema.request_bodies import ResponseFormat
 from raydebm.tasks.base import Task
 
 PARAM = "response_format"
 ANSWER = "answer"
+MAX_SCHEMA_CHARS = 64_000
+"""Length of a client's schema, as JSON."""
+MAX_FORM_STEPS = 5_000
+"""Steps that the checks of one request by its client's schema take, over all choices and all shapes of each."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class JsonForm:
-    """The JSON that a client wants to read."""
+    """The JSON that a client wants to read. Made once for each request."""
 
     schema: Mapping[str, Any] | None
     """None: any object."""
+    steps: Steps = field(default_factory=lambda: Steps(MAX_FORM_STEPS))
+    """What checks of this request may still take."""
+    validator: Any = field(init=False, repr=False, compare=False, default=None)
+
+    def __post_init__(self) -> None:
+        if self.schema is not None:
+            object.__setattr__(self, "validator", validator_of(self.schema))
 
     def content(self, answer: str) -> str:
         """The canonical answer as JSON in this form.
@@ -67,17 +81,17 @@ class JsonForm:
         if self.schema is None:
             return None if isinstance(value, dict) else "it is no object"
         try:
-            faults = schema_faults(json.dumps(self.schema, sort_keys=True), value)
+            faults = faults_of(self.validator, value, self.steps)
         except EvaluationError as error:
             return str(error)
         return f"{faults[0].path}: {faults[0].reason}".lstrip(": ") if faults else None
 
 
 def json_form(wanted: ResponseFormat | None) -> JsonForm | None:
-    """The form that a request asks for; None: plain text.
+    """The form that a request asks for; None: plain text. A schema takes its time: see ``read_form``.
 
     Raises:
-        ServiceError: 400, its schema is missing or is no JSON Schema.
+        ServiceError: 400, its schema is missing, too long, or no JSON Schema.
     """
     if wanted is None or wanted.type == "text":
         return None
@@ -87,12 +101,28 @@ def json_form(wanted: ResponseFormat | None) -> JsonForm | None:
     if not isinstance(schema, dict):
         message = "response_format.json_schema needs the field 'schema', a JSON Schema"
         raise ServiceError(message, 400, "unsupported_response_format", PARAM)
+    num_chars = len(json.dumps(schema))
+    if num_chars > MAX_SCHEMA_CHARS:
+        message = f"response_format.json_schema.schema has {num_chars} characters; at most {MAX_SCHEMA_CHARS} are read"
+        raise ServiceError(message, 400, "unsupported_response_format", PARAM)
     try:
         check_schema(schema)
     except ConstraintError as error:
         message = f"response_format.json_schema.schema cannot be used: {error}"
         raise ServiceError(message, 400, "unsupported_response_format", PARAM) from error
     return JsonForm(schema)
+
+
+async def read_form(wanted: ResponseFormat | None) -> JsonForm | None:
+    """``json_form``, in a thread where there is a schema, so that other requests go on meanwhile."""
+    if wanted is None or wanted.type != "json_schema":
+        return json_form(wanted)
+    return await asyncio.to_thread(json_form, wanted)
+
+
+async def written_in(form: JsonForm | None, write: Callable[[], T]) -> T:
+    """What ``write`` makes of an answer, in a thread where a client's schema is checked by it."""
+    return write() if form is None or form.schema is None else await asyncio.to_thread(write)
 
 
 def format_for_endpoints(wanted: ResponseFormat | None, task: Task) -> dict[str, Any] | None:

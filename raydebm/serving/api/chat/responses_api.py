@@ -14,7 +14,7 @@ from raydebm.serving.api.chat.completions import (
     replies_of,
     require_neutral,
 )
-from raydebm.serving.api.chat.json_form import json_form
+from raydebm.serving.api.chat.json_form import JsonForm
 from raydebm.serving.api.schema.decision_bodies import TriageResponse
 from raydebm.serving.api.schema.request_bodies import ChatMessage, ChatRequest, ContentPart, ResponseFormat
 from raydebm.serving.api.schema.response_bodies import (
@@ -112,9 +112,11 @@ def _format(wanted: TextFormat) -> ResponseFormat:
     return ResponseFormat(type="json_schema", json_schema={**named, **strict})
 
 
-def response_body(answer: TriageResponse, request: ResponseRequest, *, on_abstain: str) -> dict[str, Any]:
+def response_body(
+    answer: TriageResponse, request: ResponseRequest, *, on_abstain: str, form: JsonForm | None = None
+) -> dict[str, Any]:
     """The whole response. Raises ServiceError (see ``chat.replies_of``)."""
-    (reply,) = replies_of(answer, on_abstain, json_form(chat_of(request).response_format))
+    (reply,) = replies_of(answer, on_abstain, form)
     usage = ResponseUsage(
         input_tokens=answer.usage.prompt_tokens,
         output_tokens=answer.usage.completion_tokens,

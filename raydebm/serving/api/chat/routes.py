@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse, Response
 
 from raydebm.serving.api.chat.completions import chat_context, completion_body
 from raydebm.serving.api.chat.event_streams import chat_events, response_events
-from raydebm.serving.api.chat.json_form import json_form
+from raydebm.serving.api.chat.json_form import read_form, written_in
 from raydebm.serving.api.chat.responses_api import chat_of, response_body
 from raydebm.serving.api.connection import EventStream, while_connected
 from raydebm.serving.api.example_requests import examples_of
@@ -53,23 +53,19 @@ def chat_routes(service: TriageService) -> APIRouter:
 
         An abstention is a refusal: status 200, `content` null, `refusal` set. The top-level `raydebm` object says why.
         With `stream` come progress, then the answer's chunks, then `[DONE]`."""
-        state = request.state
+        state, form = request.state, await read_form(body.response_format)
         context, overrides = chat_context(
             service.bundle, body, request_id=state.request_id, headers=request.headers, received=state.received
         )
         context = charged_to(context, state.key_use.account, owner=state.key_use.owner)
         if body.stream:
-            return EventStream(chat_events(service, context, body, overrides))
+            return EventStream(chat_events(service, context, body, overrides, form=form))
         answer = triage_body(await while_connected(request, service.triage(context)))
-        return JSONResponse(
-            completion_body(
-                answer,
-                model=body.model,
-                on_abstain=overrides.on_abstain,
-                form=json_form(body.response_format),
-                n=body.n,
-            )
-        )
+
+        def completion() -> dict[str, Any]:
+            return completion_body(answer, model=body.model, on_abstain=overrides.on_abstain, form=form, n=body.n)
+
+        return JSONResponse(await written_in(form, completion))
 
     return router
 
@@ -91,18 +87,23 @@ def response_routes(service: TriageService) -> APIRouter:
 
         An abstention is a message with a `refusal`. With `stream` come OpenAI's events, the last one with the whole
         response."""
-        state = request.state
+        state, asked = request.state, chat_of(body)
+        form = await read_form(asked.response_format)
         context, overrides = chat_context(
             service.bundle,
-            chat_of(body),
+            asked,
             request_id=state.request_id,
             headers=request.headers,
             received=state.received,
         )
         context = charged_to(context, state.key_use.account, owner=state.key_use.owner)
         if body.stream:
-            return EventStream(response_events(service, context, body, overrides))
+            return EventStream(response_events(service, context, body, overrides, form=form))
         answer = triage_body(await while_connected(request, service.triage(context)))
-        return JSONResponse(response_body(answer, body, on_abstain=overrides.on_abstain))
+
+        def written() -> dict[str, Any]:
+            return response_body(answer, body, on_abstain=overrides.on_abstain, form=form)
+
+        return JSONResponse(await written_in(form, written))
 
     return router

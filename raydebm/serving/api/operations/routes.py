@@ -60,7 +60,8 @@ def _writer_figures(writer: DecisionWriter) -> WriterFigures:
         written=writer.num_written,
         dropped=writer.num_dropped,
         waiting=writer.num_waiting,
-        last_error=writer.last_error,
+        # Words about storage may hold its address with the credentials in it.
+        last_error=None if writer.last_error is None else redact(writer.last_error),
     )
 
 

@@ -6,7 +6,7 @@ All events of a triage request have names; ``chat.event_streams`` has the forms 
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -34,10 +34,14 @@ def triage_events(service: TriageService, context: RequestContext) -> AsyncGener
         service,
         context,
         told=lambda facts: progress_event(facts, named=True),
-        answered=lambda answer: [event_text(answer.model_dump(mode="json"), RESULT_EVENT)],
+        answered=_result_event,
         failed=lambda body: event_text(body, ERROR_EVENT),
     )
     return ended_by_done(events)
+
+
+async def _result_event(answer: TriageResponse) -> list[str]:
+    return [event_text(answer.model_dump(mode="json"), RESULT_EVENT)]
 
 
 async def ended_by_done(events: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
@@ -53,7 +57,7 @@ async def request_events(
     context: RequestContext,
     *,
     told: Callable[[dict[str, Any]], str | None],
-    answered: Callable[[TriageResponse], list[str]],
+    answered: Callable[[TriageResponse], Awaitable[list[str]]],
     failed: Callable[[dict[str, Any]], str],
 ) -> AsyncGenerator[str, None]:
     """Run one request and yield its events. When the generator is closed, the work upstream is cancelled.
@@ -72,7 +76,7 @@ async def request_events(
             text = told(facts)
             if text is not None:
                 yield text
-        for text in answered(triage_body(await work)):
+        for text in await answered(triage_body(await work)):
             yield text
     except RaydebmError as error:
         service_error = as_service_error(error)
