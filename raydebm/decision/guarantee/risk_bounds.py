@@ -25,18 +25,17 @@ def _whole(wrong: float) -> int:
     return math.ceil(round(wrong, 9))
 
 
-def betting_p_value(losses: Floats, alpha: float, *, largest_bet: float = 1.0) -> float:
+def betting_p_value(losses: Floats, alpha: float) -> float:
     """p-value of "the mean loss is above alpha"; 1 without any loss.
 
     A capital of 1 is put on losses below alpha: each loss multiplies it by 1 + share * (alpha - loss). Where the mean
     is above alpha no share is expected to gain, so the capital ever reaches 1 / p with probability p at most (Ville's
     inequality). The share follows from the losses before: sqrt(2 log(1 / BETTING_LEVEL) / (n * their variance)), at
-    most ``largest_bet`` (Waudby-Smith and Ramdas, arXiv 2010.09686).
+    most 1 (Waudby-Smith and Ramdas, arXiv 2010.09686).
 
     Args:
         losses: (n,) in [0, 1], in an order that says nothing about them.
         alpha: in (0, 1).
-        largest_bet: above 0 and below 1 / (1 - alpha), where a loss of 1 would cost the whole capital.
     """
     if len(losses) == 0:
         return 1.0
@@ -44,7 +43,7 @@ def betting_p_value(losses: Floats, alpha: float, *, largest_bet: float = 1.0) -
     means = (0.5 + np.cumsum(losses)) / (count + 1)
     variances = (0.25 + np.cumsum((losses - means) ** 2)) / (count + 1)
     before = np.concatenate([[0.25], variances[:-1]])
-    share = np.minimum(np.sqrt(2 * math.log(1 / BETTING_LEVEL) / (len(losses) * before)), largest_bet)
+    share = np.minimum(np.sqrt(2 * math.log(1 / BETTING_LEVEL) / (len(losses) * before)), 1.0)
     capital = np.cumsum(np.log1p(share * (alpha - losses)))
     return float(min(np.exp(-capital.max()), 1.0))
 

@@ -70,14 +70,6 @@ def test_the_share_shrinks_with_the_number_of_losses():
     assert betting_p_value(losses, 0.3) == pytest.approx(1 / (1 + 0.3 * share))
 
 
-def test_the_largest_bet_may_be_above_one():
-    """Two losses of 0 against a mean of 1/2, bet on with sqrt(2 log 20 / (2 / 4)) = 3.46 but for the limit."""
-    losses = np.zeros(2)
-
-    assert betting_p_value(losses, 0.5) == pytest.approx(1.5**-2)
-    assert betting_p_value(losses, 0.5, largest_bet=1.8) == pytest.approx(1.9**-2)
-
-
 def test_losses_above_alpha_prove_nothing():
     assert betting_p_value(np.full(50, 0.4), 0.3) == 1
 
