@@ -31,6 +31,8 @@ PRIOR_SD = 1.0
 """Standard deviation of the prior on both figures."""
 FULL_SHARE = 0.1
 """At most this share of the labelled pools is smaller than ``full_size``."""
+MAX_POOLS = 2000
+"""Parts are drawn of so many labelled pools at most, by their hashed ids: two figures need no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,11 +49,13 @@ class PoolParts:
         written = labelled_table.table.written
         full_size = int(np.sort(written)[int(FULL_SHARE * len(written))])
         sizes = [2**power for power in range(full_size.bit_length()) if 2**power < full_size]
+        pools = labelled_table.pools
+        drawn = sorted(range(len(pools)), key=lambda place: seed_for("parts", pools[place].problem_id))[:MAX_POOLS]
         parts = [
-            (fold, _part(pool, size))
-            for pool, fold, count in zip(labelled_table.pools, crossed.fold, written, strict=True)
+            (crossed.fold[place], _part(pools[place], size))
+            for place in sorted(drawn)
             for size in sizes
-            if size < count
+            if size < written[place]
         ]
         if not parts:
             return None

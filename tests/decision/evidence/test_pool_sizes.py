@@ -10,6 +10,7 @@ from decision_pools import labelled, scored
 
 from raydebm.config import DecisionConfig
 from raydebm.decision.calibration.policy_fit import LabelledProblems, fit_policy
+from raydebm.decision.evidence import pool_sizes
 from raydebm.decision.evidence.fitting import LabelledTable, cross_fit, fit_posterior
 from raydebm.decision.evidence.pool_sizes import PoolParts
 from raydebm.decision.evidence.posterior import Posterior
@@ -95,6 +96,12 @@ def test_at_most_a_tenth_of_the_pools_is_smaller_than_a_whole_one():
 
     assert parts.full_size == 4
     assert sorted(parts.labelled.table.written) == [1] * 10 + [2] * 9
+
+
+def test_parts_are_drawn_of_so_many_pools_at_most(monkeypatch):
+    monkeypatch.setattr(pool_sizes, "MAX_POOLS", 3)
+
+    assert len({pool.problem_id for pool in parts_of(problems(10, size=4)).labelled.pools}) == 3
 
 
 def test_pools_of_one_candidate_have_no_parts():
