@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP = $(BIN)/pip install --quiet --disable-pip-version-check --no-input
+# Building the two packages warns of folders that are called like them; there is none.
+PIP = PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-input
 PYTEST_ARGS ?=
 
 .PHONY: demo demo-real check-demo test test-clients damage check format fuzz audit sbom clean
