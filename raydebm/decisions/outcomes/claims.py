@@ -22,7 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from raydebm.decision.guarantee.watch import ErrorWatch, Suspension, suspension_of
 from raydebm.decisions.outcomes.bets import Bet, ClaimBets
 from raydebm.decisions.outcomes.log import OutcomeLog
-from raydebm.errors import ConfigError, PoolError
+from raydebm.decisions.storage.damage import UNREADABLE
+from raydebm.errors import ConfigError
 from raydebm.identity import content_id
 from raydebm.run.folder import Folder
 
@@ -145,7 +146,7 @@ class ClaimMonitor:
         """``refresh``, where outcomes that cannot be read leave what was known, with a line in the log."""
         try:
             self.refresh()
-        except (OSError, PoolError, pa.ArrowException) as error:
+        except UNREADABLE as error:
             log.warning("outcomes cannot be read, so that claims stay as they were: %s", error)
 
     def _advance(self, policy: str, kept: list[Bet]) -> None:

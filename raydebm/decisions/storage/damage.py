@@ -9,6 +9,10 @@ from contextlib import contextmanager
 import pyarrow as pa
 from pyarrow import fs
 
+from raydebm.errors import PoolError
+
+UNREADABLE = (OSError, PoolError, pa.ArrowException)
+"""What a folder raises that cannot be listed, read or written, also where a file stands in its place."""
 DECODING_ERRORS = (pa.ArrowException, OSError, ValueError, KeyError, TypeError)
 """What reading damaged content raises; ``OSError`` also stands for a disk that fails."""
 _CHUNK = 2**20

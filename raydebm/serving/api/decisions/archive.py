@@ -17,7 +17,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TypeVar
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydebm.decision.policy import Policy, policy_id
@@ -25,6 +24,7 @@ from raydebm.decision.redecide import recorded_outcome
 from raydebm.decisions.outcomes.claims import ClaimMonitor
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import DecisionRecord, check_decided
+from raydebm.decisions.storage.damage import UNREADABLE
 from raydebm.decisions.stored_decisions import Stored, stored_decisions
 from raydebm.decisions.stored_replay import Changes, Replayed, ReplayTally, groups, replay_stored
 from raydebm.errors import ServiceError
@@ -176,7 +176,7 @@ class DecisionArchive:
 def _readable(root: str) -> Iterator[None]:
     try:
         yield
-    except (OSError, pa.ArrowException) as error:
+    except UNREADABLE as error:
         log.warning("the stored decisions in %s cannot be read: %s", root, error)
         message = "the stored decisions cannot be read now; the service's log says why"
         raise ServiceError(message, 503, "records_unreadable") from error

@@ -21,6 +21,7 @@ from raydebm.decisions.outcomes.claims import ClaimMonitor
 from raydebm.decisions.outcomes.log import OutcomeLog, ReportedOutcome, content_of
 from raydebm.decisions.reader import DecisionReader
 from raydebm.decisions.record import DecisionRecord, check_decided, time_of_id
+from raydebm.decisions.storage.damage import UNREADABLE
 from raydebm.errors import ServiceError
 from raydebm.records import Candidate, ConstraintReport, Problem
 from raydebm.run.codec import Row
@@ -208,13 +209,13 @@ class OutcomeDesk:
         try:
             self._log.tidy()
             self._monitor.refresh()
-        except (OSError, pa.ArrowException) as error:
+        except UNREADABLE as error:
             log.warning("outcomes in %s cannot be merged or looked at: %s", self._log.root, error)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-        except (OSError, pa.ArrowException) as error:
+        except UNREADABLE as error:
             log.warning("outcomes in %s cannot be read or written: %s", self._log.root, error)
             message = "outcomes cannot be read or written now; try again. The service's log says why"
             raise ServiceError(message, 503, "outcomes_unavailable") from error

@@ -11,13 +11,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypedDict, TypeVar
 
-import pyarrow as pa
-
 from raydebm.decision.policy import Policy
 from raydebm.decision.policy_file import check_fits
 from raydebm.decision.policy_history import PolicyChange, PolicyHistory, SecondPolicy
 from raydebm.decisions.paired import paired_decisions
 from raydebm.decisions.reader import DecisionReader, Filter
+from raydebm.decisions.storage.damage import UNREADABLE
 from raydebm.errors import ConfigError, PoolError, RaydebmError, ServiceError
 from raydebm.evaluation.studies.policy_pairs import compare_policies
 from raydebm.run.directory import RunDir
@@ -212,7 +211,7 @@ class PolicyDesk:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except ConfigError as error:
             raise ServiceError(str(error), 409, "policies_unusable") from error
-        except (OSError, pa.ArrowException) as error:
+        except UNREADABLE as error:
             log.warning("policies or decisions cannot be read or written: %s", error)
             message = "policies or stored decisions cannot be read or written now; the service's log says why"
             raise ServiceError(message, 503, "policies_unavailable") from error
