@@ -16,6 +16,7 @@ from decision_on_run import fit_on_run
 
 from raydebm.config.policy import Profile
 from raydebm.decision.evidence.fitting import LabelledPool, LabelledTable
+from raydebm.decision.evidence.pool_sizes import part_of
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.profiles import winners
 from raydebm.evaluation.certainty.confidence_calibration import confidence_calibration
@@ -56,12 +57,10 @@ def section(run_dir: str) -> Iterator[str]:
 
 def _parts(pools: Sequence[LabelledPool], size: int, rng: np.random.Generator) -> Iterator[LabelledPool]:
     for pool in pools:
-        written = [place for place, scored in enumerate(pool.candidates) if scored.candidate.text is not None]
-        if len(written) < size:
+        if sum(scored.candidate.text is not None for scored in pool.candidates) < size:
             continue
         for _ in range(PARTS_PER_POOL):
-            places = sorted(rng.choice(written, size, replace=False).tolist())
-            part = replace(pool, candidates=[pool.candidates[at] for at in places], worth=pool.worth[places])
+            part = part_of(pool, size, rng)
             if part.is_labelled:
                 yield part
 

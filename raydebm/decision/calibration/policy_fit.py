@@ -198,8 +198,8 @@ def _fitted(
     elif config.max_error is not None:
         guarantee = test.certify(config.max_error, confidence=level, binary=binary)
     if guarantee is not None:
-        tau = 1.0 if guarantee.tau is None else guarantee.tau
-        policy = promised(policy.replaced(tau_accept=test.tau_accept(tau)), guarantee)
+        policy = promised(policy, guarantee)
+        policy = policy.replaced(tau_accept=test.tau_accept(policy.tau_answer))
     confidence, worth = final_step(test.steps_at(policy.tau_accept), policy.tau_accept)
     labelled = ~np.isnan(worth)
     return PolicyFit(

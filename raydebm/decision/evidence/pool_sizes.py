@@ -100,9 +100,13 @@ class PoolParts:
         )
 
 
-def _part(pool: LabelledPool, size: int) -> LabelledPool:
-    """So many of a pool's written candidates, the same ones at each call."""
+def part_of(pool: LabelledPool, size: int, generator: np.random.Generator) -> LabelledPool:
+    """So many of a pool's written candidates, at random. Raises ValueError where it has fewer."""
     written = [place for place, scored in enumerate(pool.candidates) if scored.candidate.text is not None]
-    drawn = np.random.default_rng(seed_for(size, pool.problem_id, "part", 1, 0)).choice(written, size, replace=False)
-    places = sorted(drawn.tolist())
+    places = sorted(generator.choice(written, size, replace=False).tolist())
     return replace(pool, candidates=[pool.candidates[place] for place in places], worth=pool.worth[places])
+
+
+def _part(pool: LabelledPool, size: int) -> LabelledPool:
+    """The same part at each call."""
+    return part_of(pool, size, np.random.default_rng(seed_for(size, pool.problem_id, "part", 1, 0)))

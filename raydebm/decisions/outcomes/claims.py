@@ -164,13 +164,11 @@ class ClaimMonitor:
 
     def _stored(self, policy: str, kept: list[Bet]) -> ClaimBets:
         """The bets of an earlier process, or of another replica; new ones where there are none for this promise."""
-        folder, name = Folder(self.outcomes.root), self._file_of(policy)
-        begun = ClaimBets.begun(self._new_watch(policy))
-        if not folder.exists(FOLDER, name):
-            return begun
+        name, begun = self._file_of(policy), ClaimBets.begun(self._new_watch(policy))
         try:
-            return ClaimBets.resumed(folder.read_json(FOLDER, name), kept)
-        except (ConfigError, ValueError) as error:
+            value = Folder(self.outcomes.root).read_object(FOLDER, name, remedy="remove it")
+            return begun if value is None else ClaimBets.resumed(value, kept)
+        except ConfigError as error:
             log.warning("%s is left out, and bets begin with the outcomes that are kept: %s", name, error)
             return begun
 

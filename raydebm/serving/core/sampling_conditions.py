@@ -49,7 +49,7 @@ def _served_otherwise(context: RequestContext) -> str | None:
     if absent := [name for name in calibrated if name not in context.generators]:
         return f"the service does not ask {', '.join(absent)}, which calibration did"
     policy, second = context.policy, context.bundle.second
-    is_canary = context.assignment is not None and context.assignment.role == "canary" and second is not None
+    is_canary = context.assignment is not None and context.assignment.role == "canary"
     served = second.policy if is_canary and second is not None else context.bundle.policies[context.problem.task]
     if policy.budget is None or policy.budget == served.budget:
         return None
