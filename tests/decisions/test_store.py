@@ -24,7 +24,8 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import recorded_outcome, redecide
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import DECISIONS, SUMMARY, new_record_id, record_of, record_row, time_of_id
-from raydebm.decisions.storage.file_names import file_name, record_files
+from raydebm.decisions.storage import parquet_folder
+from raydebm.decisions.storage.file_names import DECISION_FILES, file_name, record_files
 from raydebm.decisions.storage.parquet_folder import MERGE_FILES
 from raydebm.decisions.stored_decisions import stored_decisions
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs, writer_of
@@ -328,6 +329,40 @@ def test_reading_goes_on_while_files_are_merged(make_record, folder):
     assert counts[-1] == (40, 40, 40)
     assert all(least <= count and least <= rows for least, count, rows in counts)
     assert DecisionReader(folder).count() == 40
+
+
+def reader_that_lists(monkeypatch, folder, listings):
+    """A reader to whom the folder looks like each of these in turn."""
+    reader = DecisionReader(folder)
+    monkeypatch.setattr(
+        parquet_folder,
+        "record_files",
+        lambda root, kind: listings.pop(0) if kind == DECISION_FILES else [],
+    )
+    return reader
+
+
+def test_a_listing_that_a_merge_overtakes_is_made_again(make_record, folder, monkeypatch):
+    """It passes the merged file by before it is written, and comes to the others after they are removed."""
+    writer = DecisionWriter(folder, SLOW, clock=START.timestamp)
+    for index in range(MERGE_FILES):
+        writer.put(make_record(index))
+        writer.flush()
+    reader = reader_that_lists(monkeypatch, folder, [[], record_files(folder), record_files(folder)])
+
+    assert reader.count() == MERGE_FILES
+
+
+def test_a_listing_that_lost_a_file_since_the_last_one_is_made_again(make_record, folder, monkeypatch):
+    writer = DecisionWriter(folder, SLOW, clock=START.timestamp)
+    monkeypatch.setattr(writer._folder, "merge", lambda: None)
+    for index in range(2):
+        writer.put(make_record(index))
+        writer.flush()
+    both = record_files(folder)
+    reader = reader_that_lists(monkeypatch, folder, [both, both[:1], both, both])
+
+    assert reader.count() == 2
 
 
 def test_decisions_are_written_by_themselves_after_a_while(make_record, folder):

@@ -154,12 +154,23 @@ class FolderReader:
 
     def files(self) -> list[RecordFile]:
         """Oldest first, without those that a merged file stands for. Raises FileNotFoundError (see ``retried``)."""
-        files = record_files(self.root, kind=self._kind)
+        files = self._listed()
         replaced = {file.name: self._replaced_by(file) for file in files if file.level}
         # One assignment, because threads may share a reader.
         self._replaced = {name: names for name, names in replaced.items() if names is not None}
         gone = frozenset().union(*self._replaced.values())
         return [file for file in files if file.name not in gone]
+
+    def _listed(self) -> list[RecordFile]:
+        """Every row's file. A listing is not atomic: one that a merge overtakes can hold neither the new file, which it
+        has passed by, nor the old ones, which are removed before it comes to them. The next one then holds the new
+        file, so two in a row without a loss between them are enough."""
+        files = record_files(self.root, kind=self._kind)
+        for _ in range(NUM_TRIES):
+            before, files = files, record_files(self.root, kind=self._kind)
+            if {file.name for file in before} <= {file.name for file in files}:
+                break
+        return files
 
     def path_of(self, file: RecordFile) -> str:
         """For ``filesystem``."""
