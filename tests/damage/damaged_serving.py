@@ -4,10 +4,10 @@
 
 ``serve_config.yaml`` over a tiny run, on a Ray of its own, with an endpoint that sells candidates and counts them, and
 with a ceiling for the day where one is given. Clients ask all the time, as ``raydebm_client`` does: each request has an
-idempotency key, and what fails and may be repeated is repeated. Meanwhile replicas, proxy and controller are killed
-(``SIGKILL``), all replicas are replaced, and the whole service is killed and started again. Then must hold: every
-answer is right, only requests that were in flight in what was killed may be without one, and neither the endpoint nor
-the ledger has seen more than the ceiling.
+idempotency key, and what fails and may be repeated is repeated. Meanwhile replicas, proxy, controller and a whole node
+are killed (``SIGKILL``), all replicas are replaced, and the whole service is killed and started again. Then must hold:
+every answer is right, only requests that were in flight in what was killed may be without one, and neither the endpoint
+nor the ledger has seen more than the ceiling.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the module beside this one
 
-from loaded_service import SERVICE, VICTIMS, Asked, Load, Service, p50_p99, service
+from loaded_service import NODE, SERVICE, VICTIMS, Asked, Load, Service, p50_p99, service
 
 UPDATE = "update"
 """All replicas are replaced, the old ones once the new ones run."""
@@ -123,7 +123,7 @@ def _faults(asked: Sequence[Asked], victims: Sequence[str], num_clients: int, *,
         yield f"{counts['wrong']} wrong answers: {details}"
     # Answers in the memory of an ingress or on their way through the proxy can be lost. So can candidates in a
     # generator, where money is limited, because they are not asked for twice then. Clients are told.
-    holders = {"ingress", "proxy", SERVICE} | ({"generator"} if is_limited else set())
+    holders = {"ingress", "proxy", NODE, SERVICE} | ({"generator"} if is_limited else set())
     allowed = sum(num_clients for victim in victims if victim in holders)
     if counts["lost"] > allowed:
         yield f"{counts['lost']} requests lost, and at most {allowed} were in flight in what was killed: {details}"

@@ -33,6 +33,8 @@ from raydebm.serving.spending.ledger import NANO, Ledger
 
 HERE = Path(__file__).parent
 CONFIG = HERE.parents[1] / "serve_config.yaml"
+NODE = "node"
+"""A raylet and all that runs below it, as when a machine loses its power; another node comes in its place."""
 VICTIMS = {
     "scorer": "ServeReplica:raydebm:ScorerDeployment",
     "generator": "ServeReplica:raydebm:GeneratorDeployment",
@@ -40,6 +42,7 @@ VICTIMS = {
     "ingress": "ServeReplica:raydebm:TriageIngress",
     "controller": "ServeController",
     "proxy": "ProxyActor",
+    NODE: "/raylet/raylet ",
 }
 """What stands in the command line of each process that can be killed."""
 SERVICE = "service"
@@ -187,21 +190,29 @@ class Service:
     def kill(self, victim: str) -> list[int]:
         """Kill one process of a kind, or all; returns the process ids."""
         pids = [*self._processes(), self._process.pid] if victim == SERVICE else self.found(victim)[:1]
-        _kill(pids)
+        _kill([*pids, *_below(pids[0])] if victim == NODE else pids)
         if victim == SERVICE:
             self._process.wait()
             self._process = self._start()
+        if victim == NODE:
+            self._tell("node")
         return pids
 
     def update(self) -> None:
         """Replace all replicas, the old ones once the new ones run."""
+        self._tell("update")
+
+    def _tell(self, line: str) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(b"update\n")
+        self._process.stdin.write(f"{line}\n".encode())
         self._process.stdin.flush()
 
     def found(self, victim: str) -> list[int]:
-        """Processes of a kind that run."""
-        return [pid for pid, command in self._processes().items() if VICTIMS[victim] in command]
+        """Processes of a kind that run, those with most replicas below them first. The head's raylet does not count,
+        because the controller ends with it."""
+        commands = self._processes().items()
+        pids = [pid for pid, command in commands if VICTIMS[victim] in command and " --head" not in command]
+        return sorted(pids, key=lambda pid: -sum("ServeReplica" in command for command in _below(pid).values()))
 
     def memory_mib(self) -> float:
         """What all of its processes hold, shared pages counted once per process."""
@@ -218,24 +229,7 @@ class Service:
         self._process.wait()
 
     def _processes(self) -> dict[int, str]:
-        """Command lines of the processes below the service's own."""
-        parents, commands = {}, {}
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            try:
-                stat = (entry / "stat").read_text().rpartition(")")[2].split()
-                commands[int(entry.name)] = (
-                    (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                )
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            parents[int(entry.name)] = int(stat[1])
-        below, found = {self._process.pid}, {}
-        while more := {pid for pid, parent in parents.items() if parent in below} - below:
-            below |= more
-            found.update({pid: commands[pid] for pid in more if is_running(pid)})
-        return found
+        return _below(self._process.pid)
 
     def _tree(self, run_dir: str) -> dict[str, Any]:
         tree = read_serve_config(CONFIG)
@@ -269,6 +263,25 @@ class Service:
         if process.stdout.readline() != b"ready\n":
             raise AssertionError(f"the service did not start: {self._log.read_text()[-3000:]}")
         return process
+
+
+def _below(root: int) -> dict[int, str]:
+    """Command lines of the processes below one."""
+    parents, commands = {}, {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = (entry / "stat").read_text().rpartition(")")[2].split()
+            commands[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        parents[int(entry.name)] = int(stat[1])
+    below, found = {root}, {}
+    while more := {pid for pid, parent in parents.items() if parent in below} - below:
+        below |= more
+        found.update({pid: commands[pid] for pid in more if is_running(pid)})
+    return found
 
 
 def _kill(pids: Sequence[int]) -> None:

@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # for the module beside this one
 
 from damaged_serving import UPDATE, damaged
-from loaded_service import SERVICE, service
+from loaded_service import NODE, SERVICE, service
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -23,7 +23,7 @@ def served(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("seed", "victims"),
-    [(0, ["scorer", "controller"]), (1, ["ingress", "generator"]), (2, ["checker", "proxy", UPDATE])],
+    [(0, ["scorer", "controller"]), (1, ["ingress", "generator", NODE]), (2, ["checker", "proxy", UPDATE])],
 )
 def test_answers_are_right_and_only_those_in_flight_are_lost(served, seed, victims):
     random.Random(seed).shuffle(victims)
