@@ -1,7 +1,7 @@
 """Stopping rules replayed on recorded answers, as a Markdown page and a figure.
 
 ``python benchmarks/stopping_replay.py`` reads ``$RAYDEBM_DATA`` (or ``--data``) and writes stopping.md and
-stopping.svg to docs/results; about four minutes on one core. What a rule is fitted or tuned on are one half of the
+stopping.svg to docs/results; about ten minutes on one core. What a rule is fitted or tuned on are one half of the
 problems of a pool, and it is judged on the other half, both ways.
 """
 
