@@ -109,6 +109,29 @@ def test_code_without_fences_starts_at_its_first_line_of_code():
     assert find_program(text) == "import sys\nprint(sys.stdin.read())"
 
 
+HEAD = 'def f(x):\n    """Double it."""\n'
+
+
+@pytest.mark.parametrize("text", ["    y = 2 * x\n    return y", "\n\n    y = 2 * x\n    return y\n\n"])
+def test_text_that_goes_on_with_the_head_counts_whole(text):
+    assert find_program(text, function="f", head=HEAD) == "    y = 2 * x\n    return y"
+
+
+def test_a_helper_below_the_rest_of_the_function_is_no_program_by_itself():
+    text = "    return g(x)\n\ndef g(x):\n    return 2 * x"
+    assert find_program(text, function="f", head=HEAD) == text
+
+
+def test_a_whole_function_below_an_indented_remark_is_the_program():
+    text = "    y = 1\ndef f(x):\n    return 2 * x"
+    assert find_program(text, function="f", head=HEAD) == "def f(x):\n    return 2 * x"
+
+
+@pytest.mark.parametrize("text", ["    return 2 * x", "    Double it, then return it."])
+def test_indented_text_that_no_head_makes_a_program_is_none(text):
+    assert find_program(text, function="f", head="" if "*" in text else HEAD) is None
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "  \n", "yes", "I cannot do this.", "a, b", "42", "```python\n\n```", "def is missing here", "x" * 10**6],

@@ -55,7 +55,7 @@ def test_verdicts_are_the_recorded_ones(sandbox, shared_data, name):
     differing, chosen = [], drawn(rows)
     for row in chosen:
         problem, gold = known[row["problem_id"]]
-        judgement = task.judge(problem, gold, task.render(problem, row["code"]))
+        judgement = task.judge(problem, gold, row["code"])
         if (judgement.verdict is Verdict.CORRECT) != row["correct"]:
             differing.append((row["problem_id"], judgement.reason))
     assert len(differing) <= len(chosen) // 80, differing

@@ -118,7 +118,7 @@ class Taco:
 
     def parse(self, problem: Problem, text: str) -> str | None:
         """The program that the text hands in, or None."""
-        return find_program(text, function=problem.data.get("function"))
+        return find_program(text, function=problem.data.get("function"), head=problem.data.get("head") or "")
 
     def render(self, problem: Problem, answer: Answer) -> str:
         """The program in a fenced block."""

@@ -28,13 +28,19 @@ class _Block:
     is_closed: bool
 
 
-def find_program(text: str, *, function: str | None = None) -> str | None:
+def find_program(text: str, *, function: str | None = None, head: str = "") -> str | None:
     """The program that a completion hands in, or None.
 
     The last complete fenced block of Python counts, or the last one that defines ``function``; without a block that
     says Python, the last one that says nothing. A block that the end of the text cuts off counts when there is no
-    other. Text without fences counts from its first line of code on, when it compiles. Text that compiles as a whole
-    has its fences in strings and comments, and counts whole.
+    other. Text without fences counts whole where it goes on with ``head`` at the head's indentation, as completion
+    models write, else from its first line of code on, when it compiles. Text that compiles as a whole has its fences in
+    strings and comments, and counts whole.
+
+    Args:
+        text: what the model wrote.
+        function: the name of the function that is asked for.
+        head: the program's beginning that the model was shown, up to the function's body.
     """
     text = text.rpartition(_THINKING_END)[2]
     begins_with_fence = _FENCE.match(text.lstrip().partition("\n")[0])  # "~~~python" is also Python
@@ -46,7 +52,20 @@ def find_program(text: str, *, function: str | None = None) -> str | None:
             fitting = [block for block in blocks if block.is_closed is is_closed and block.language in languages]
             if fitting:
                 return _clean(_chosen(fitting, function).code)
-    return None if blocks else _bare_program(text)
+    return None if blocks else _continuation(text, head, function) or _bare_program(text)
+
+
+def _continuation(text: str, head: str, function: str | None) -> str | None:
+    """The text without its first empty lines, when it is indented and compiles below the head."""
+    code = _clean("\n".join(text.splitlines()))
+    if not head or not code[:1].isspace() or (function and defines(code, function)):
+        return None
+    return code if _parsed(head + code) is not None else None
+
+
+def defines(code: str, function: str) -> bool:
+    """Whether the program defines the function by itself, so that it does not go on with a head."""
+    return re.search(rf"^def {re.escape(function)}\b", code, re.MULTILINE) is not None
 
 
 def _chosen(blocks: list[_Block], function: str | None) -> _Block:

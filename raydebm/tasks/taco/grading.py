@@ -1,6 +1,5 @@
 """Run a program against hidden tests and say how it ended (paper appendix, "TACO": all tests, 4 s each)."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,6 +7,7 @@ from typing import Any
 
 from raydebm.sandbox import Limits, RunResult, Sandbox, Session, Status
 from raydebm.tasks.taco.comparison import same_output, same_value
+from raydebm.tasks.taco.extraction import defines
 
 PRELUDE = {
     **{
@@ -141,7 +141,7 @@ def _arguments(values: Sequence[Any]) -> list[Any]:
 
 def completed(code: str, head: str, function: str) -> str:
     """A program that defines the function gets the head's imports; anything else is the rest of the head's text."""
-    if re.search(rf"^def {re.escape(function)}\b", code, re.MULTILINE) is None:
+    if not defines(code, function):
         return head + code
     return "\n".join([line for line in head.split("\n") if line.startswith(("import ", "from "))] + [code])
 
