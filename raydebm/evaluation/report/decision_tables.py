@@ -4,7 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from raydebm.evaluation.certainty.confidence import DecisionStudy, Promise
-from raydebm.evaluation.report.table_cells import Table, number, percent, with_interval
+from raydebm.evaluation.report.table_cells import (
+    ECE_HEADERS,
+    ECE_IN_WORDS,
+    Table,
+    ece_cells,
+    number,
+    percent,
+    with_interval,
+)
 from raydebm.evaluation.results.evaluation import Evaluation
 
 
@@ -91,12 +99,13 @@ def _confidence_table(study: DecisionStudy) -> Table:
     row = study.confidence
     return Table(
         title="Confidence",
-        caption="The posterior's probability that its selection is right, and what happened on the test problems.",
-        headers=("AUROC", "ECE", "Brier", "80 % most certain, correct %", "n"),
+        caption="The posterior's probability that its selection is right, and what happened on the test problems. ECE: "
+        f"{ECE_IN_WORDS}.",
+        headers=("AUROC", *ECE_HEADERS, "Brier", "80 % most certain, correct %", "n"),
         rows=(
             (
                 number(row.auroc),
-                number(study.reliability.ece),
+                *ece_cells(study.reliability.ece),
                 number(study.reliability.brier),
                 with_interval(row.accuracy_at_80),
                 str(row.auroc.n),

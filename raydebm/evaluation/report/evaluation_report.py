@@ -160,8 +160,8 @@ def _confidence(evaluation: Evaluation) -> Plate | None:
     if evaluation.decision is None or not evaluation.decision.reliability.bins:
         return None
     caption = (
-        "Confidence of the posterior's selection against what happened, in ten bins; the darker a bar, the more "
-        "problems; on the dashed diagonal the confidence can be taken at its word."
+        "Confidence of the posterior's selection against what happened, in ten bins of equal mass; the darker a "
+        "bar, the more problems; on the dashed diagonal the confidence can be taken at its word."
     )
     return plate_of(study_figures.reliability_figure([evaluation.decision.reliability], ()), "Confidence", caption)
 
@@ -193,9 +193,9 @@ def _trust_plates(trust: Trust) -> list[Plate]:
         "Below 10 % nothing is drawn, because there a single selection decides."
     )
     diagrams = (
-        "Observed against predicted, in ten bins; the darker a bar, the more problems; points on the dashed diagonal "
-        "mean that the probability can be taken at its word. Last panel: accuracy by tenths of sigma; if sigma told, "
-        "it would fall from left to right."
+        "Observed against predicted, in ten bins of equal mass; the darker a bar, the more problems; points on the "
+        "dashed diagonal mean that the probability can be taken at its word. Last panel: accuracy by tenths of sigma; "
+        "if sigma told, it would fall from left to right."
     )
     plates = [plate_of(study_figures.risk_coverage_figure(trust.signals), "Risk and coverage", risk)]
     rows = [row for row in trust.reliabilities if row.bins]

@@ -2,7 +2,16 @@
 
 from raydebm.evaluation.certainty.reliability import Reliability
 from raydebm.evaluation.certainty.uncertainty import FRACTIONS
-from raydebm.evaluation.report.table_cells import Table, interval, number, percent, points
+from raydebm.evaluation.report.table_cells import (
+    ECE_HEADERS,
+    ECE_IN_WORDS,
+    Table,
+    ece_cells,
+    interval,
+    number,
+    percent,
+    points,
+)
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.stats.significance import Comparison, p_text
 
@@ -90,18 +99,18 @@ def _calibration_table(evaluation: Evaluation) -> Table:
     return Table(
         title="Calibration",
         caption=(
-            "Of which probability, and how far it can be taken at its word: ECE over ten equally wide bins, Brier "
-            "score (lower is better), and the Brier score of always saying the mean, which a useful probability beats."
+            f"Of which probability, and how far it can be taken at its word: {ECE_IN_WORDS}; Brier score (lower is "
+            "better), and the Brier score of always saying the mean, which a useful probability beats."
         ),
-        headers=("probability", "that", "ECE", "Brier", "Brier of the mean", "n"),
+        headers=("probability", "that", *ECE_HEADERS, "Brier", "Brier of the mean", "n"),
         rows=tuple((row.name, row.event, *reliability_cells(row)) for row in rows),
     )
 
 
-def reliability_cells(row: Reliability) -> tuple[str, str, str, str]:
-    """ECE, Brier score, Brier score of always saying the mean, and the number of problems."""
+def reliability_cells(row: Reliability) -> tuple[str, str, str, str, str]:
+    """ECE, that of a perfect probability, Brier score, Brier score of always saying the mean, number of problems."""
     base = "-" if row.base_brier is None else f"{row.base_brier:.3f}"
-    return number(row.ece), number(row.brier), base, str(row.ece.n)
+    return *ece_cells(row.ece), number(row.brier), base, str(row.ece.n)
 
 
 def trust_tables(evaluation: Evaluation) -> list[Table]:

@@ -7,7 +7,15 @@ from raydebm.evaluation.certainty.reliability import Reliability
 from raydebm.evaluation.certainty.uncertainty import SignalRow
 from raydebm.evaluation.report.document import Plate, ReportDocument, plate_of
 from raydebm.evaluation.report.study_figures import reliability_figure
-from raydebm.evaluation.report.table_cells import Table, number, points, with_interval
+from raydebm.evaluation.report.table_cells import (
+    ECE_HEADERS,
+    ECE_IN_WORDS,
+    Table,
+    ece_in_words,
+    number,
+    points,
+    with_interval,
+)
 from raydebm.evaluation.report.trust_tables import comparison_table, reliability_cells
 from raydebm.evaluation.trainings.folds import FoldSignal, FoldSummary, FoldTraining
 from raydebm.evaluation.trainings.seed_signals import best_signal, signal_sentence
@@ -57,7 +65,7 @@ def summary(fold_summary: FoldSummary) -> str:
         f"{fold_summary.num_folds} folds, by {trainings} on the other folds.",
         *selector_sentences([row.overall for row in fold_summary.rows]),
         signal_sentence([row.overall for row in fold_summary.signals], continuous=fold_summary.is_continuous),
-        *(f"ECE of {row.name}: {number(row.ece)} (n={row.ece.n})." for row in fold_summary.confidence),
+        *(f"ECE of {row.name}: {ece_in_words(row.ece)}." for row in fold_summary.confidence),
     ]
     return " ".join(filter(None, text))
 
@@ -240,11 +248,11 @@ def _calibration(rows: Sequence[Reliability]) -> Table:
     return Table(
         title="Calibration of confidence",
         caption=(
-            "Probability that the selection is correct, over the problems of all folds: expected calibration error in "
-            "ten bins of equal mass, Brier score (lower is better), and the Brier score of always saying the mean "
-            "accuracy, which a useful probability beats."
+            f"Probability that the selection is correct, over the problems of all folds: {ECE_IN_WORDS}; Brier score "
+            "(lower is better), and the Brier score of always saying the mean accuracy, which a useful probability "
+            "beats."
         ),
-        headers=("probability", "ECE", "Brier", "Brier of the mean", "n"),
+        headers=("probability", *ECE_HEADERS, "Brier", "Brier of the mean", "n"),
         rows=tuple((row.name, *reliability_cells(row)) for row in rows),
     )
 
