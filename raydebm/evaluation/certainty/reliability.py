@@ -63,7 +63,7 @@ class Reliability:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SigmaBin:
-    """Accuracy of the picks within one tenth of the problems by sigma."""
+    """Accuracy of the picks, or 1 - their violation, within one tenth of the problems by sigma."""
 
     low: float
     high: float
@@ -97,15 +97,15 @@ def _bin(rows: NDArray[np.intp], predicted: Floats, happened: Floats, bootstrap:
     )
 
 
-def sigma_bins(sigma: Floats, correct: Floats, bootstrap: Bootstrap) -> tuple[SigmaBin, ...]:
-    """Accuracy in bins of equally many problems, from the lowest sigma to the highest (paper, calibration figure)."""
-    known = np.flatnonzero(~(np.isnan(sigma) | np.isnan(correct)))
+def sigma_bins(sigma: Floats, worth: Floats, bootstrap: Bootstrap) -> tuple[SigmaBin, ...]:
+    """Mean worth in bins of equally many problems, from the lowest sigma to the highest (paper, calibration figure)."""
+    known = np.flatnonzero(~(np.isnan(sigma) | np.isnan(worth)))
     groups = np.array_split(known[np.argsort(sigma[known], kind="stable")], NUM_BINS)
     bins = []
     for group in groups:
         if len(group):
             values = np.full(len(sigma), math.nan)
-            values[group] = correct[group]
+            values[group] = worth[group]
             low, high = float(sigma[group].min()), float(sigma[group].max())
             bins.append(SigmaBin(low=low, high=high, accuracy=bootstrap.proportion(values)))
     return tuple(bins)

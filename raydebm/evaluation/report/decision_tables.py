@@ -97,11 +97,12 @@ def _profile_table(study: DecisionStudy) -> Table:
 def _confidence_table(study: DecisionStudy) -> Table:
     """What the posterior's confidence is worth on the test problems."""
     row = study.confidence
+    what = "1 - violation" if study.reliability.event.startswith("1 - violation") else "correct"
     return Table(
         title="Confidence",
-        caption="The posterior's probability that its selection is right, and what happened on the test problems. ECE: "
-        f"{ECE_IN_WORDS}.",
-        headers=("AUROC", *ECE_HEADERS, "Brier", "80 % most certain, correct %", "n"),
+        caption=f"The posterior's confidence, of {study.reliability.event!r}, and what happened on the test problems. "
+        f"ECE: {ECE_IN_WORDS}.",
+        headers=("AUROC", *ECE_HEADERS, "Brier", f"80 % most certain, {what} %", "n"),
         rows=(
             (
                 number(row.auroc),

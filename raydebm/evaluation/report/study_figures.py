@@ -264,7 +264,7 @@ def _sigma_panel(axes: Axes, bins: Sequence[SigmaBin]) -> None:
     axes.set_xticks(list(shown), [f"{bins[place].low:.2g}" for place in shown])
     axes.set_ylim(0, 104)
     axes.set_xlabel("sigma of the pick, by tenths")
-    axes.set_ylabel("correct, %")
+    axes.set_ylabel("correct, or 1 - violation, %")
     axes.set_title("accuracy by sigma\n(flat: sigma does not tell)", fontsize=8)
 
 
@@ -280,7 +280,7 @@ def _wrapped(text: str, width: int = 34) -> str:
 
 def risk_coverage_figure(rows: Sequence[SignalRow], *, most: int = 6) -> Figure:
     """Error among the answered by the share answered, for sigma and the signals of lowest AURC."""
-    figure, axes = axes_of("answered, % (most certain first)", "wrong among the answered, %")
+    figure, axes = axes_of("answered, % (most certain first)", "wrong (or violation) among the answered, %")
     known = [row for row in rows if row.aurc.value is not None and row.risk_coverage]
     ranked = sorted(known, key=lambda row: (row.name != "sigma", row.aurc.value))[:most]
     for row, (colour, mark, style) in zip(ranked, LINES, strict=False):

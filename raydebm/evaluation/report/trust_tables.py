@@ -54,16 +54,17 @@ def _signal_table(evaluation: Evaluation) -> Table:
     trust = evaluation.trust
     rows = () if trust is None else trust.signals
     best = None if trust is None else trust.best
+    what, error = ("1 - violation", "violation") if evaluation.is_continuous else ("accuracy", "error")
     return Table(
         title="Signals of certainty",
         caption=(
             "Each signal's worth for the selections by energy: AUROC for a correct one (50 % is chance), AURC (mean "
-            "error over all shares answered, lower is better), PRR (0: no better than chance, 1: perfect), and "
-            "accuracy when the least certain fifth is not answered, with the gain over answering everything; a gain "
+            f"{error} over all shares answered, lower is better), PRR (0: no better than chance, 1: perfect), and "
+            f"{what} when the least certain fifth is not answered, with the gain over answering everything; a gain "
             "whose interval is above 0 is what abstaining by this signal brings. Set apart: the best one here, found "
             "in hindsight. " + (f"Learned certainty is fitted on {trust.fitted_on}." if trust else "")
         ),
-        headers=("signal", "AUROC %", "95 % interval", "AURC", "PRR", "accuracy at 80 %", "gain", "n"),
+        headers=("signal", "AUROC %", "95 % interval", "AURC", "PRR", f"{what} % at 80 %", "gain", "n"),
         rows=tuple(
             (
                 row.name,
@@ -83,9 +84,10 @@ def _signal_table(evaluation: Evaluation) -> Table:
 
 def _selective_table(evaluation: Evaluation) -> Table:
     rows = () if evaluation.trust is None else evaluation.trust.signals
+    what = "1 - violation" if evaluation.is_continuous else "Accuracy"
     return Table(
         title="Selective prediction",
-        caption="Accuracy in % (95 % interval) among the answered when this share, the least certain first, is not.",
+        caption=f"{what} in % (95 % interval) among the answered when this share, the least certain first, is not.",
         headers=("signal", *(f"{100 * fraction:.0f} % left out" for fraction in FRACTIONS)),
         rows=tuple(
             (row.name, *(f"{percent(estimate)} {interval(estimate)}" for estimate in row.selective)) for row in rows

@@ -56,10 +56,7 @@ def seed_signals(
     return tuple(
         _row(
             name,
-            [
-                _of_training(name, certainty, own, values.continuous)
-                for certainty, own in zip(known, resamples, strict=True)
-            ],
+            [_of_training(name, certainty, own) for certainty, own in zip(known, resamples, strict=True)],
             bootstrap,
             values.continuous,
         )
@@ -77,9 +74,9 @@ class _OneTraining:
     auroc: Floats
 
 
-def _of_training(name: str, certainty: Certainty, counts: Floats, continuous: bool) -> _OneTraining:
+def _of_training(name: str, certainty: Certainty, counts: Floats) -> _OneTraining:
     values = next(signal.values for signal in certainty.signals if signal.name == name)
-    right = 1 - certainty.violation if continuous else certainty.correct
+    right = certainty.worth
     weights = np.vstack([np.ones((1, len(values))), counts])
     known = ~(np.isnan(values) | np.isnan(right))
     n = int(known.sum())

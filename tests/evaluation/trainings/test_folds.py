@@ -212,6 +212,45 @@ def test_the_calibration_of_a_confidence_is_over_the_problems_of_all_folds(name)
     assert row.ece.value == pytest.approx((0.1 + 0.2 + 0.4 + 0.4) / 4)
 
 
+def graded(correct, violation, **signals):
+    return replace(certainty(correct, **signals), violation=np.array(violation, dtype=float))
+
+
+def test_a_confidence_in_graded_answers_is_about_one_minus_the_violation():
+    """No plan is without violations, and the confidence says by how much: off by 0, 0.1, 0 and 0.1."""
+    about = [
+        part(0, "pq", [0, 0], about=graded([0, 0], [0.1, 0.3], confidence=[0.9, 0.8])),
+        part(1, "st", [0, 0], about=graded([0, 0], [0.5, 0.7], confidence=[0.5, 0.4])),
+    ]
+
+    (row,) = summarise(*about).confidence
+    assert row.event == "1 - violation of the selection"
+    assert row.ece.value == pytest.approx(0.05)
+
+
+def test_learned_certainty_in_graded_answers_is_about_what_it_was_fitted_on():
+    name = "learned certainty"
+    (row,) = summarise(
+        part(0, "pq", [1, 0], about=graded([1, 0], [0.1, 0.3], **{name: [0.9, 0.8]})),
+        part(1, "st", [0, 0], about=graded([0, 0], [0.5, 0.7], **{name: [0.5, 0.4]})),
+    ).confidence
+
+    assert row.event == "the selection is correct"
+    assert row.ece.value == pytest.approx((0.1 + 0.8 + 0.5 + 0.4) / 4)
+
+
+def test_the_most_certain_of_graded_decisions_are_worth_one_minus_their_violation():
+    """Of five, the four most certain violate 0.1, 0.2, 0.3 and 0.4."""
+    parts = [
+        part(0, "pq", [0, 0], about=graded([0, 0], [0.1, 0.2], confidence=[0.9, 0.8])),
+        part(1, "stu", [0, 0, 0], about=graded([0, 0, 0], [0.3, 0.4, 1.0], confidence=[0.7, 0.6, 0.1])),
+    ]
+    decided = [replace(part, training=replace(part.training, decision=part.training.certainty)) for part in parts]
+
+    (row,) = summarise(*decided).decision
+    assert row.accuracy_at_80.value == pytest.approx(0.75)
+
+
 def test_a_signal_that_is_no_probability_has_no_calibration():
     parts = [part(fold, ids, [1, 0], about=certainty([1, 0], margin=[2, 1])) for fold, ids in ((0, "pq"), (1, "st"))]
 
