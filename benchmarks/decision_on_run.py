@@ -132,7 +132,7 @@ def _promises(fitted: PolicyFit, confidence: Floats, worth: Floats, bootstrap: B
     for promise in (*fitted.promises, smallest):
         tau = np.inf if promise.tau is None else promise.tau
         answered = confidence >= tau
-        loss = bootstrap.ratio(answered * (1 - worth), answered.astype(np.float64))
+        loss = bootstrap.proportion(np.where(answered, 1 - worth, np.nan))
         cells = (
             f"{promise.max_error:g}{' (smallest)' if promise is smallest else ''}",
             "yes" if promise.certified else f"no; {promise.more_problems or 'many'} more problems",

@@ -23,15 +23,13 @@ from raydebm.evaluation.certainty.calibration_error import (
 from raydebm.evaluation.certainty.signals import SIGMA, Signal
 from raydebm.evaluation.pools.pool import Floats, Ints
 from raydebm.evaluation.pools.stack import Stack
-from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
+from raydebm.evaluation.stats.intervals import MIN_PER_CLASS, Bootstrap, Estimate, fewest_of_a_class
 from raydebm.evaluation.stats.logistic import standardized_logistic
 from raydebm.identity import seed_for
 
 NUM_FOLDS = 5
 POOLS_AT_ONCE = 1024
 """Pools whose pairs are compared together, which bounds the memory."""
-MIN_PER_CLASS = 5
-"""Fewer correct or incorrect picks than this say nothing about a probability."""
 FitAndPredict = Callable[[Floats, Floats, Floats], Floats]
 """(features (n, F), correct (n,), features to predict (m, F)) -> probabilities (m,)."""
 
@@ -164,7 +162,8 @@ def fitted(
 
 
 def _both_classes(correct: Floats) -> bool:
-    return min(int((correct == 1).sum()), int((correct == 0).sum())) >= MIN_PER_CLASS
+    """Fewer correct or incorrect picks say nothing about a probability."""
+    return fewest_of_a_class(correct) >= MIN_PER_CLASS
 
 
 def _columns(signals: Sequence[Signal], names: Sequence[str]) -> Floats:

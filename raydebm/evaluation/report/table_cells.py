@@ -31,21 +31,25 @@ def interval(estimate: Estimate, *, scale: float = 100, digits: int = 1) -> str:
     return f"[{scale * estimate.low:.{digits}f}, {scale * estimate.high:.{digits}f}]"
 
 
+def _in_brackets(estimate: Estimate, *, scale: float = 100, digits: int = 1) -> str:
+    return "[n/a]" if estimate.low is None else interval(estimate, scale=scale, digits=digits)
+
+
 def with_interval(estimate: Estimate) -> str:
-    """A share in percent with its interval."""
-    return "-" if estimate.value is None else f"{percent(estimate)} {interval(estimate)}"
+    """A share in percent with its interval, or with ``[n/a]`` where it has none."""
+    return "-" if estimate.value is None else f"{percent(estimate)} {_in_brackets(estimate)}"
 
 
 def number(estimate: Estimate, *, digits: int = 3, signed: bool = False) -> str:
     """A number that is not a share, with its interval; a difference also with its sign."""
     if estimate.value is None:
         return "-"
-    return f"{estimate.value:{'+' if signed else ''}.{digits}f} {interval(estimate, scale=1, digits=digits)}"
+    return f"{estimate.value:{'+' if signed else ''}.{digits}f} {_in_brackets(estimate, scale=1, digits=digits)}"
 
 
 def points(estimate: Estimate) -> str:
     """A difference of shares in percentage points, with its sign and interval."""
-    return "-" if estimate.value is None else f"{100 * estimate.value:+.1f} {interval(estimate)}"
+    return "-" if estimate.value is None else f"{100 * estimate.value:+.1f} {_in_brackets(estimate)}"
 
 
 ECE_HEADERS = ("ECE", "if perfect")

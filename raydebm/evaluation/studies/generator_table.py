@@ -122,7 +122,7 @@ def generator_rows(
                     np.where((writer >= 0) & solved, (writer == index).astype(float), math.nan)
                 ),
                 mu_correct=bootstrap.ratio(np.where(good, mu, 0.0).sum(axis=1), good.sum(axis=1).astype(float)),
-                pair_accuracy=bootstrap.mean(pair_accuracies(np.where(within, mu, math.nan), trained.correct)),
+                pair_accuracy=bootstrap.proportion(pair_accuracies(np.where(within, mu, math.nan), trained.correct)),
             )
         )
     return tuple(rows)

@@ -8,6 +8,7 @@ from scipy.stats import kendalltau
 
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.pools.standings import pair_accuracies
+from raydebm.evaluation.results.energy_measures import energy_measures
 from raydebm.evaluation.results.selector_metrics import (
     EnergyPicks,
     energy_gaps,
@@ -181,3 +182,13 @@ def test_what_energy_picks_is_worth_one_minus_its_violation(make_pool):
     pool = make_pool((0, {"members": (1.0, 1.0)}), (0, {"members": (2.0, 2.0)}), violations=[0.25, 0.5])
 
     assert picks(Stack.of([pool]), 0.0).worth.tolist() == [0.75]
+
+
+def test_a_pair_accuracy_without_a_miss_has_an_exact_lower_limit(make_pool):
+    """Two problems, no miss: Clopper-Pearson has 1 - 0.025 ** (1 / 2) to miss, however the problems are resampled."""
+    pools = [make_pool((1, {"members": (0.0,)}), (0, {"members": (1.0,)}), problem_id=name) for name in "pq"]
+    stack = Stack.of(pools)
+    measured = energy_measures(stack, stack, ["a"], lambda_=0.0, bootstrap=bootstrap(2), tolerance=0.0)
+
+    accuracy = next(row for row in measured.rows if row.name == "mu").pair_accuracy
+    assert (accuracy.value, accuracy.low, accuracy.high) == (1.0, pytest.approx(0.025**0.5), 1.0)

@@ -212,6 +212,16 @@ def test_the_calibration_of_a_confidence_is_over_the_problems_of_all_folds(name)
     assert row.ece.value == pytest.approx((0.1 + 0.2 + 0.4 + 0.4) / 4)
 
 
+def test_a_signal_has_an_auroc_but_no_interval_with_few_wrong_selections():
+    """Over both folds the correct ones have 2 and 4, the others 1 and 3: three of four pairs are in order."""
+    (row,) = summarise(
+        part(0, "pq", [1, 0], about=certainty([1, 0], margin=[2, 1])),
+        part(1, "st", [1, 0], about=certainty([1, 0], margin=[4, 3])),
+    ).signals
+
+    assert (row.overall.auroc.value, row.overall.auroc.low) == (0.75, None)
+
+
 def graded(correct, violation, **signals):
     return replace(certainty(correct, **signals), violation=np.array(violation, dtype=float))
 
