@@ -23,7 +23,7 @@ from raydebm.evaluation.certainty.uncertainty import SignalRow
 from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, VOTE, SelectorEntry
 from raydebm.evaluation.stats.intervals import Bootstrap, Floats, mean_of_known
 from raydebm.evaluation.stats.json_results import JsonResults
-from raydebm.evaluation.stats.significance import Comparison, compare
+from raydebm.evaluation.stats.significance import Comparison, compare, distinct
 from raydebm.evaluation.trainings.seed_signals import SeedSignal, seed_signals, signal_auroc
 from raydebm.evaluation.trainings.seeds import SeedRow, mean_or_none, sample_deviation, seed_rows, standard_pairs
 from raydebm.evaluation.trainings.training_values import SelectorValues, Training
@@ -262,7 +262,7 @@ def fold_pairs(groups: Mapping[str, str]) -> list[tuple[str, str]]:
         if group in ("ours", "decision") and name not in (OURS, ALL_PASSES, ANSWERED)
     ]
     pairs = [(name, other) for name in further for other in (VOTE, BEST_GENERATOR, OURS) if other in groups]
-    return [*standard_pairs(groups), *pairs]
+    return distinct([*standard_pairs(groups), *pairs])
 
 
 def _auroc(name: str, parts: Sequence[FoldTraining], fold: int) -> float | None:

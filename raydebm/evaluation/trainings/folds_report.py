@@ -63,7 +63,7 @@ def summary(fold_summary: FoldSummary) -> str:
     text = [
         f"{fold_summary.num_problems} problems of task {fold_summary.task}, each tested once in "
         f"{fold_summary.num_folds} folds, by {trainings} on the other folds.",
-        *selector_sentences([row.overall for row in fold_summary.rows]),
+        *selector_sentences([row.overall for row in fold_summary.rows], fold_summary.comparisons),
         signal_sentence([row.overall for row in fold_summary.signals], continuous=fold_summary.is_continuous),
         *(f"ECE of {row.name}: {ece_in_words(row.ece)}." for row in fold_summary.confidence),
     ]

@@ -292,6 +292,12 @@ def test_a_further_rule_of_ours_is_compared_with_the_vote_the_best_author_and_th
     ]
 
 
+def test_the_decision_is_compared_with_ours_once():
+    groups = {"ours": "ours", "posterior": "decision"}
+
+    assert fold_pairs(groups) == [("ours", "posterior")]
+
+
 # ---- documents -------------------------------------------------------------------------------------------------------
 
 
