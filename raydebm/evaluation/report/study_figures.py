@@ -280,7 +280,7 @@ def _wrapped(text: str, width: int = 34) -> str:
 
 def risk_coverage_figure(rows: Sequence[SignalRow], *, most: int = 6) -> Figure:
     """Error among the answered by the share answered, for sigma and the signals of lowest AURC."""
-    figure, axes = axes_of("answered, % (most certain first)", "wrong (or violation) among the answered, %")
+    figure, axes = axes_of("answered, % (most certain first)", "error among the answered, %")
     known = [row for row in rows if row.aurc.value is not None and row.risk_coverage]
     ranked = sorted(known, key=lambda row: (row.name != "sigma", row.aurc.value))[:most]
     for row, (colour, mark, style) in zip(ranked, LINES, strict=False):
