@@ -20,7 +20,7 @@ from raydebm.decision.evidence.pool_sizes import part_of
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.profiles import winners
 from raydebm.evaluation.certainty.confidence_calibration import confidence_calibration
-from raydebm.evaluation.report.table_cells import number
+from raydebm.evaluation.report.table_cells import ece_cells
 from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.pipeline.stages.posterior import labelled_pools
 
@@ -77,7 +77,7 @@ def _judged(parts: Sequence[LabelledPool], posterior: Posterior, profile: Profil
     ece = confidence_calibration(
         "confidence", "right", confidence, worth, Bootstrap.of(len(worth), num_bootstrap=200, seed=0)
     ).ece
-    return 100 * float(worth.mean()), 100 * float(confidence.mean()), number(ece)
+    return 100 * float(worth.mean()), 100 * float(confidence.mean()), ece_cells(ece)[0]
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from raydebm.evaluation.certainty.trust import LEARNED, trust
 from raydebm.evaluation.certainty.uncertainty import signal_rows
 from raydebm.evaluation.pools.pool import EvaluatedPool
 from raydebm.evaluation.pools.stack import Stack
-from raydebm.evaluation.report.table_cells import number, points, with_interval
+from raydebm.evaluation.report.table_cells import ECE_HEADERS, ece_cells, number, points, with_interval
 from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.pipeline.context import TEST, VALIDATION
 from raydebm.pipeline.policies import calibrated_policy
@@ -93,8 +93,9 @@ def section(run_dir: str, *, validation_only: bool) -> list[str]:
             for test in fitted.choice.tests
         ),
         "",
-        "| selection | worth % | minus vote | minus best author | minus argmin E | AUROC | ECE | 80 % most certain % |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| selection | worth % | minus vote | minus best author | minus argmin E | AUROC | "
+        f"{' | '.join(ECE_HEADERS)} | 80 % most certain % |",
+        "|---|---:|---:|---:|---:|---:|---:|---|---:|",
         *(_row(profile, confidence[profile], worth, bootstrap) for profile in PROFILES),
         *_learned(test, validation, lambda_, seed=recipe.seed),
         "",
@@ -111,7 +112,7 @@ def _learned(
     row = None if earlier is None else earlier.signal(LEARNED)
     if row is None:
         return []
-    return [f"| energy, by learned certainty | | | | | {number(row.auroc)} | | {with_interval(row.accuracy_at_80)} |"]
+    return [f"| energy, by learned certainty | | | | | {number(row.auroc)} | | | {with_interval(row.accuracy_at_80)} |"]
 
 
 def _promises(fitted: PolicyFit, confidence: Floats, worth: Floats, bootstrap: Bootstrap) -> list[str]:
@@ -131,7 +132,7 @@ def _promises(fitted: PolicyFit, confidence: Floats, worth: Floats, bootstrap: B
     for promise in (*fitted.promises, smallest):
         tau = np.inf if promise.tau is None else promise.tau
         answered = confidence >= tau
-        loss = bootstrap.ratio(answered * (1 - worth), answered.astype(np.float64))
+        loss = bootstrap.proportion(np.where(answered, 1 - worth, np.nan))
         cells = (
             f"{promise.max_error:g}{' (smallest)' if promise is smallest else ''}",
             "yes" if promise.certified else f"no; {promise.more_problems or 'many'} more problems",
@@ -154,7 +155,7 @@ def _row(profile: Profile, confidence: Floats, worth: Mapping[Profile, Floats], 
         with_interval(bootstrap.proportion(own)),
         *differences,
         number(signal.auroc),
-        number(calibration.ece),
+        *ece_cells(calibration.ece),
         with_interval(signal.accuracy_at_80),
     )
     return f"| {profile} | {' | '.join(cells)} |"

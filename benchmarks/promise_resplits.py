@@ -19,6 +19,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -51,7 +52,9 @@ class Row:
     certified: float
     """Share of the resplits in which anything was certified."""
     broken: float
-    """Share of the resplits in which the promise was broken on the test part."""
+    """Share of the resplits in which the promise was broken on the test part; nothing certified is nothing broken."""
+    broken_of_certified: float | None
+    """The same share of those in which anything was certified; None without any."""
     coverage: float
     """Mean over the resplits; 0 where nothing was certified."""
     naive_broken: float
@@ -178,7 +181,9 @@ def resplits(
     for error, results in by_error.items():
         means = np.array(results, dtype=np.float64).mean(axis=0)
         names = ("certified", "broken", "coverage", "naive_broken", "naive_coverage", "hindsight_coverage")
-        values = dict(zip(names, (round(float(value), 4) for value in means), strict=True))
+        values: dict[str, Any] = dict(zip(names, (round(float(value), 4) for value in means), strict=True))
+        of_certified = [broken for certified, broken, *_ in results if certified]
+        values["broken_of_certified"] = round(float(np.mean(of_certified)), 4) if of_certified else None
         rows.append(Row(max_error=error, problems=size, resplits=len(results), **values))
     return rows
 

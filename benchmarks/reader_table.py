@@ -21,7 +21,7 @@ from raydebm.decision.evidence.profiles import winners
 from raydebm.evaluation.certainty.confidence_calibration import confidence_calibration
 from raydebm.evaluation.certainty.signals import Signal
 from raydebm.evaluation.certainty.uncertainty import signal_rows
-from raydebm.evaluation.report.table_cells import number, points, with_interval
+from raydebm.evaluation.report.table_cells import ECE_HEADERS, ece_cells, number, points, with_interval
 from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.pairs import TrainingGroup
 
@@ -181,8 +181,9 @@ def as_evidence(pools: Sequence[LabelledPool], scores: Sequence[str], bootstrap:
     vote = _selected(labelled_table, "vote", ())[0]
     plain = _selected(labelled_table, "posterior", ())[0]
     lines = [
-        "| selection | right, % | minus vote | minus posterior without | AUROC | ECE | 80 % most certain, % |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        f"| selection | right, % | minus vote | minus posterior without | AUROC | {' | '.join(ECE_HEADERS)} "
+        "| 80 % most certain, % |",
+        "|---|---:|---:|---:|---:|---:|---|---:|",
     ]
     variants: list[tuple[str, str, tuple[str, ...]]] = [("vote", "vote", ()), ("posterior without", "posterior", ())]
     variants += [(f"posterior with {name}", "posterior", (name,)) for name in scores]
@@ -198,7 +199,7 @@ def as_evidence(pools: Sequence[LabelledPool], scores: Sequence[str], bootstrap:
             points(bootstrap.mean(worth - vote)),
             points(bootstrap.mean(worth - plain)),
             number(signal.auroc),
-            number(calibration.ece),
+            *ece_cells(calibration.ece),
             with_interval(signal.accuracy_at_80),
         )
         lines.append(f"| {name} | {' | '.join(cells)} |")

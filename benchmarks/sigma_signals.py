@@ -25,7 +25,7 @@ from raydebm.evaluation.certainty.signals import SIGMA, signals
 from raydebm.evaluation.pools.pool import Bools, Floats, Ints
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.report.table_cells import number
-from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, weighted_auroc
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, fewest_of_a_class, weighted_auroc
 from raydebm.pipeline.context import TEST, VALIDATION
 from raydebm.pipeline.policies import calibrated_policy
 from raydebm.pipeline.pools import evaluated_pools
@@ -144,7 +144,9 @@ def within(values: Floats, correct: Floats, groups: Ints, bootstrap: Bootstrap) 
         wins += np.where(count > 0, np.nan_to_num(area) * count, 0.0)
         pairs += count
     area = np.divide(wins, pairs, out=np.full(len(wins), math.nan), where=pairs > 0)
-    return bootstrap.interval(float(area[0]), area[1:], int(known.sum()))
+    return bootstrap.auroc_interval(
+        float(area[0]), area[1:], int(known.sum()), fewest=fewest_of_a_class(correct[known])
+    )
 
 
 if __name__ == "__main__":

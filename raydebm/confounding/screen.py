@@ -20,7 +20,15 @@ from raydebm.evaluation.pools.pool import EvaluatedPool
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.selectors.selector import Selector, values_of
 from raydebm.evaluation.selectors.standard import best_generator_of, standard_selectors
-from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, Floats, Weights, weighted_auroc, weighted_sums
+from raydebm.evaluation.stats.intervals import (
+    Bootstrap,
+    Estimate,
+    Floats,
+    Weights,
+    fewest_of_a_class,
+    weighted_auroc,
+    weighted_sums,
+)
 from raydebm.evaluation.studies.author_energies import (
     CandidateTable,
     Statistic,
@@ -238,7 +246,9 @@ def _row(
         energy_correct=mean_energy(own & right, table.mu),
         energy_incorrect=mean_energy(own & ~right, table.mu),
         offset=mean_energy(own & right, table.offset),
-        within_auroc=bootstrap.interval(*within, int((num_own > 0).sum())),
+        within_auroc=bootstrap.auroc_interval(
+            *within, int((num_own > 0).sum()), fewest=fewest_of_a_class(table.correct[own])
+        ),
     )
 
 

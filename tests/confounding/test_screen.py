@@ -85,6 +85,23 @@ def test_an_energy_that_knows_only_the_writer_ranks_nobody_within(make_pool):
     assert rows_of(screened(hard + easy))["b"].within_auroc.value == pytest.approx(0.5)
 
 
+def test_an_author_with_few_wrong_answers_has_an_auroc_without_an_interval(make_pool):
+    """a is right six times and wrong once: what one wrong answer ranks says nothing of the next."""
+    screening = screened(
+        [
+            make_pool(
+                (right, {"generator": "a", "members": (1.0 - right,)}),
+                (1, {"generator": "b", "members": (0.5,)}),
+                problem_id=f"p{index}",
+            )
+            for index, right in enumerate([1, 1, 1, 1, 1, 1, 0])
+        ]
+    )
+
+    auroc = rows_of(screening)["a"].within_auroc
+    assert (auroc.value, auroc.low, auroc.high) == (1.0, None, None)
+
+
 def test_what_could_not_be_tested_is_said(make_pool):
     """One answer by each of two generators, without energies."""
     screening = screened([make_pool((1, {"generator": "a"}), (0, {"generator": "b"}))])

@@ -12,6 +12,7 @@ from raydebm.distributed.session import ENVIRONMENT, OWN_CLUSTER_ENVIRONMENT
 for name, value in (ENVIRONMENT | OWN_CLUSTER_ENVIRONMENT).items():
     os.environ.setdefault(name, value)
 sys.path.insert(0, str(Path(__file__).parent))  # for tiny_run and chat_endpoint
+sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation"))  # for hand_made
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from raydebm.decision.policy import Policy
 from raydebm.evaluation.certainty.reliability import Reliability, reliability
 from raydebm.evaluation.certainty.signals import Signal
 from raydebm.evaluation.certainty.trust import CONFIDENCE, Certainty
-from raydebm.evaluation.certainty.uncertainty import SignalRow, signal_rows
+from raydebm.evaluation.certainty.uncertainty import SignalRow
 from raydebm.evaluation.pools.pool import EvaluatedPool, Floats, Ints
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.selectors.selector import Selector, one_hot
@@ -182,16 +182,14 @@ def decision_study(decided: Decided, stack: Stack, *, fit: Mapping[str, Any], bo
     posterior = decided.policy.posterior
     certainty = decided.certainty(stack)
     confidence = certainty.signals[0].values
-    is_violation = posterior is not None and posterior.outcome == "violation"
-    worth = 1 - certainty.violation if is_violation else certainty.correct
-    (row,) = signal_rows(certainty.signals, certainty.correct, bootstrap)
-    event = "1 - violation of the selection" if is_violation else "the selection is correct"
+    worth = certainty.worth
+    (row,) = certainty.rows(bootstrap)
     return DecisionStudy(
         profile=decided.policy.profile,
         tests=tuple(ProfileTest(**test) for test in fit["profile"]["tests"]),
         num_labelled=fit["num_problems"],
         confidence=row,
-        reliability=reliability(CONFIDENCE, event, confidence, worth, bootstrap),
+        reliability=reliability(CONFIDENCE, certainty.event, confidence, worth, bootstrap),
         promises=tuple(_promise(promise, confidence, worth, bootstrap) for promise in fit["promises"]),
         weights={} if posterior is None else {**posterior.weights, **posterior.context_weights},
     )

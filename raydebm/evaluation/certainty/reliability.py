@@ -10,24 +10,26 @@ candidate is the correct one of the two": sigmoid of the energy difference, whic
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from raydebm.evaluation.certainty.calibration_error import (
+    NUM_BINS,
+    CalibrationError,
+    calibration_error,
+    equal_mass_bins,
+)
 from raydebm.evaluation.certainty.signals import SIGMA, Signal
-from raydebm.evaluation.pools.pool import Floats
+from raydebm.evaluation.pools.pool import Floats, Ints
 from raydebm.evaluation.pools.stack import Stack
-from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, Weights, weighted_sums
+from raydebm.evaluation.stats.intervals import MIN_PER_CLASS, Bootstrap, Estimate, fewest_of_a_class
 from raydebm.evaluation.stats.logistic import standardized_logistic
 from raydebm.identity import seed_for
 
-NUM_BINS = 10
 NUM_FOLDS = 5
 POOLS_AT_ONCE = 1024
 """Pools whose pairs are compared together, which bounds the memory."""
-MIN_PER_CLASS = 5
-"""Fewer correct or incorrect picks than this say nothing about a probability."""
 FitAndPredict = Callable[[Floats, Floats, Floats], Floats]
 """(features (n, F), correct (n,), features to predict (m, F)) -> probabilities (m,)."""
 
@@ -48,9 +50,8 @@ class Reliability:
     name: str
     event: str
     """What it is the probability of."""
-    ece: Estimate
-    """Expected calibration error: mean over the bins of |accuracy - mean probability|, by their weight. Bins are ten of
-    equal width, or of equal mass where they come from ``confidence_calibration``."""
+    ece: CalibrationError
+    """Expected calibration error, in ten bins of equal mass."""
     brier: Estimate
     """Mean squared error; lower is better."""
     base_brier: float | None
@@ -60,90 +61,49 @@ class Reliability:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SigmaBin:
-    """Accuracy of the picks within one tenth of the problems by sigma."""
+    """Accuracy of the picks, or 1 - their violation, within one tenth of the problems by sigma."""
 
     low: float
     high: float
     accuracy: Estimate
 
 
-class Binning(NamedTuple):
-    """How predictions are put into at most ten bins."""
-
-    place: Callable[[Floats], NDArray[np.intp]]
-    """The bin of each prediction, shape (n,)."""
-    edges: Callable[[int, Floats], tuple[float, float]]
-    """Lowest and highest value of a bin, from its number and its predictions."""
-
-
-EQUAL_WIDTH = Binning(
-    place=lambda predicted: np.minimum((predicted * NUM_BINS).astype(np.intp), NUM_BINS - 1),
-    edges=lambda index, predicted: (index / NUM_BINS, (index + 1) / NUM_BINS),
-)
-"""Ten equally wide bins of [0, 1]."""
-
-
-def reliability(
-    name: str, event: str, predicted: Floats, happened: Floats, bootstrap: Bootstrap, binning: Binning = EQUAL_WIDTH
-) -> Reliability:
-    """Compare probabilities with what happened. NaN in either leaves a problem out."""
+def reliability(name: str, event: str, predicted: Floats, happened: Floats, bootstrap: Bootstrap) -> Reliability:
+    """Compare probabilities with what happened, in ten bins of equal mass. NaN in either leaves a problem out."""
     known = np.flatnonzero(~(np.isnan(predicted) | np.isnan(happened)))
-    p, y, counts = predicted[known], happened[known], bootstrap.counts[:, known]
-    n = len(known)
-    place = binning.place(p)
-    member = place[:, None] == np.arange(NUM_BINS)
-    value = float(calibration_error(np.ones((1, n)), p - y, member)[0]) if n else math.nan
+    p, y = predicted[known], happened[known]
+    place = equal_mass_bins(p)
     return Reliability(
         name=name,
         event=event,
-        ece=bootstrap.interval(value, calibration_error(counts, p - y, member) if n else np.zeros(0), n),
+        ece=calibration_error(p, y, place),
         brier=bootstrap.mean((predicted - happened) ** 2),
-        base_brier=float(y.mean() * (1 - y.mean())) if n else None,
-        bins=tuple(
-            _bin(binning.edges(int(index), p[place == index]), known[place == index], predicted, happened, bootstrap)
-            for index in np.unique(place)
-        ),
+        base_brier=float(((y - y.mean()) ** 2).mean()) if len(known) else None,
+        bins=tuple(_bin(known[place == index], predicted, happened, bootstrap) for index in np.unique(place)),
     )
 
 
-def calibration_error(weights: Weights, gaps: Floats, member: NDArray[np.bool_]) -> Floats:
-    """Expected calibration error of each weighting of the same n predictions, shape (B,).
-
-    Args:
-        weights: shape (B, n), >= 0.
-        gaps: predicted minus happened, shape (n,).
-        member: the bin of each prediction, one-hot, shape (n, bins).
-    """
-    total = weights.sum(axis=1)
-    missed = np.abs(weighted_sums(weights, gaps[:, None] * member)).sum(axis=1)
-    errors: Floats = np.divide(missed, total, where=total > 0, out=np.full(len(total), math.nan))
-    return errors
-
-
-def _bin(
-    edges: tuple[float, float], rows: NDArray[np.intp], predicted: Floats, happened: Floats, bootstrap: Bootstrap
-) -> Bin:
+def _bin(rows: NDArray[np.intp], predicted: Floats, happened: Floats, bootstrap: Bootstrap) -> Bin:
     inside = np.full(len(happened), math.nan)
     inside[rows] = happened[rows]
-    low, high = edges
     return Bin(
-        low=low,
-        high=high,
+        low=float(predicted[rows].min()),
+        high=float(predicted[rows].max()),
         n=len(rows),
         mean_predicted=float(predicted[rows].mean()),
         accuracy=bootstrap.proportion(inside),
     )
 
 
-def sigma_bins(sigma: Floats, correct: Floats, bootstrap: Bootstrap) -> tuple[SigmaBin, ...]:
-    """Accuracy in bins of equally many problems, from the lowest sigma to the highest (paper, calibration figure)."""
-    known = np.flatnonzero(~(np.isnan(sigma) | np.isnan(correct)))
+def sigma_bins(sigma: Floats, worth: Floats, bootstrap: Bootstrap) -> tuple[SigmaBin, ...]:
+    """Mean worth in bins of equally many problems, from the lowest sigma to the highest (paper, calibration figure)."""
+    known = np.flatnonzero(~(np.isnan(sigma) | np.isnan(worth)))
     groups = np.array_split(known[np.argsort(sigma[known], kind="stable")], NUM_BINS)
     bins = []
     for group in groups:
         if len(group):
             values = np.full(len(sigma), math.nan)
-            values[group] = correct[group]
+            values[group] = worth[group]
             low, high = float(sigma[group].min()), float(sigma[group].max())
             bins.append(SigmaBin(low=low, high=high, accuracy=bootstrap.proportion(values)))
     return tuple(bins)
@@ -202,7 +162,8 @@ def fitted(
 
 
 def _both_classes(correct: Floats) -> bool:
-    return min(int((correct == 1).sum()), int((correct == 0).sum())) >= MIN_PER_CLASS
+    """Fewer correct or incorrect picks say nothing about a probability."""
+    return fewest_of_a_class(correct) >= MIN_PER_CLASS
 
 
 def _columns(signals: Sequence[Signal], names: Sequence[str]) -> Floats:
@@ -252,56 +213,74 @@ def pair_reliability(stack: Stack, bootstrap: Bootstrap) -> Reliability | None:
     """Reliability of "this one of a pair is the correct one", sigmoid(E_other - E_this), as trained.
 
     Both readings of each pair count (p and 1 - p), so the accuracy in the bins is symmetric about one half; each
-    problem weighs the same.
+    problem weighs the same. Pairs of one problem share candidates, so what chance alone brings is not stated.
     """
     if stack.num_members == 0:
         return None
-    sums, squares = _of_pairs(stack.mu(), stack.correct)
-    known = ~np.isnan(squares)
-    if not known.any():
+    pairs = _Pairs.of(stack.mu(), stack.correct)
+    if not len(pairs.row):
         return None
-    n = int(known.sum())
-    total = sums.sum(axis=0)
-    gaps = sums[:, :, 1] - sums[:, :, 2]
-    weight, missed = bootstrap.sums(known.astype(np.float64)), np.abs(bootstrap.sums(gaps)).sum(axis=1)
-    sampled = np.divide(missed, weight, where=weight > 0, out=np.full(len(weight), math.nan))
+    sums, edges = pairs.by_bin(len(stack.problems))
+    total, known = sums.sum(axis=0), np.any(sums[:, :, 0] > 0, axis=1)
+    squares = np.bincount(pairs.row, weights=2 * pairs.weight * (1 - pairs.p) ** 2, minlength=len(stack.problems))
+    missed = float(np.abs(total[:, 1] - total[:, 2]).sum() / total[:, 0].sum())
     return Reliability(
         name="sigmoid of the difference of mu (as trained)",
         event="this one of a correct and an incorrect candidate of a problem is the correct one",
-        ece=bootstrap.interval(float(np.abs(gaps.sum(axis=0)).sum() / total[:, 0].sum()), sampled, n),
-        brier=bootstrap.mean(squares),
+        ece=CalibrationError(value=missed, n=int(known.sum())),
+        brier=bootstrap.mean(np.where(known, squares, math.nan)),
         base_brier=0.25,
         bins=tuple(
             Bin(
-                low=index / NUM_BINS,
-                high=(index + 1) / NUM_BINS,
+                low=edges[index][0],
+                high=edges[index][1],
                 n=int((sums[:, index, 0] > 0).sum()),
                 mean_predicted=float(total[index, 1] / total[index, 0]),
                 accuracy=bootstrap.ratio(sums[:, index, 2], sums[:, index, 0]),
             )
-            for index in range(NUM_BINS)
-            if total[index, 0] > 0
+            for index in sorted(edges)
         ),
     )
 
 
-def _of_pairs(mu: Floats, correct: Floats) -> tuple[Floats, Floats]:
-    """Bins of each problem's pairs in both readings, by weight, mean prediction and outcome, (P, NUM_BINS, 3); and
-    the mean squared error, (P,), NaN without a pair."""
-    count = len(mu) * NUM_BINS
-    totals, squares, pairs = np.zeros((3, count)), np.zeros(len(mu)), np.zeros(len(mu))
-    scored = ~np.isnan(mu)
-    good, bad = scored & (correct == 1), scored & (correct == 0)
-    for start in range(0, len(mu), POOLS_AT_ONCE):
-        part = slice(start, start + POOLS_AT_ONCE)
-        row, one, other = np.nonzero(good[part][:, :, None] & bad[part][:, None, :])
-        row += start
-        p = 0.5 * (1 + np.tanh(0.5 * (mu[row, other] - mu[row, one])))
-        squares += np.bincount(row, weights=(1 - p) ** 2, minlength=len(mu))
-        pairs += np.bincount(row, minlength=len(mu))
-        for predicted, happened in ((p, 1.0), (1 - p, 0.0)):
-            place = row * NUM_BINS + np.minimum((predicted * NUM_BINS).astype(int), NUM_BINS - 1)
-            number = np.bincount(place, minlength=count)
-            totals += np.stack([number, np.bincount(place, weights=predicted, minlength=count), happened * number])
-    shares = (totals / np.repeat(2 * np.maximum(pairs, 1), NUM_BINS)).T.reshape(len(mu), NUM_BINS, 3)
-    return shares, np.divide(squares, pairs, where=pairs > 0, out=np.full(len(mu), math.nan))
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pairs:
+    """All pairs of a correct and an incorrect candidate of one problem."""
+
+    row: Ints
+    """The problem."""
+    p: Floats
+    """That the correct one is the correct one."""
+    weight: Floats
+    """What one reading weighs; the two readings of all pairs of a problem weigh 1."""
+
+    @classmethod
+    def of(cls, mu: Floats, correct: Floats) -> "_Pairs":
+        """Pairs of scored candidates."""
+        scored = ~np.isnan(mu)
+        good, bad = scored & (correct == 1), scored & (correct == 0)
+        rows, probabilities = [np.zeros(0, dtype=np.intp)], [np.zeros(0)]
+        for start in range(0, len(mu), POOLS_AT_ONCE):
+            part = slice(start, start + POOLS_AT_ONCE)
+            row, one, other = np.nonzero(good[part][:, :, None] & bad[part][:, None, :])
+            rows.append(row + start)
+            probabilities.append(0.5 * (1 + np.tanh(0.5 * (mu[row + start, other] - mu[row + start, one]))))
+        row = np.concatenate(rows)
+        return cls(row, np.concatenate(probabilities), 1 / (2 * np.bincount(row, minlength=len(mu))[row]))
+
+    def by_bin(self, num_problems: int) -> tuple[Floats, dict[int, tuple[float, float]]]:
+        """Each problem's readings by bin, as weight, mean prediction and outcome, (num_problems, NUM_BINS, 3); and the
+        lowest and highest prediction of each bin that has one."""
+        weight, predicted = np.tile(self.weight, 2), np.concatenate([self.p, 1 - self.p])
+        place = equal_mass_bins(predicted, weight)
+        happened = np.repeat([1.0, 0.0], len(self.p))
+        cell = np.tile(self.row, 2) * NUM_BINS + place
+        sums = [
+            np.bincount(cell, weights=weight * values, minlength=num_problems * NUM_BINS)
+            for values in (np.ones(len(predicted)), predicted, happened)
+        ]
+        edges = {
+            int(index): (float(predicted[place == index].min()), float(predicted[place == index].max()))
+            for index in np.unique(place)
+        }
+        return np.stack(sums, axis=1, dtype=np.float64).reshape((num_problems, NUM_BINS, 3)), edges

@@ -13,6 +13,7 @@ from raydebm.evaluation.certainty.reliability import (
 )
 from raydebm.evaluation.certainty.signals import SIGMA, Signal, signals
 from raydebm.evaluation.certainty.uncertainty import SignalRow, signal_rows
+from raydebm.evaluation.certainty.worth import event_of, worth_of
 from raydebm.evaluation.pools.pool import Floats
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import Bootstrap
@@ -29,7 +30,7 @@ class Trust:
     signals: tuple[SignalRow, ...]
     reliabilities: tuple[Reliability, ...]
     sigma_bins: tuple[SigmaBin, ...]
-    """Accuracy per tenth of the problems by sigma; empty with one adapter."""
+    """Accuracy, or 1 - violation, per tenth of the problems by sigma; empty with one adapter."""
     fitted_on: str
     """Where fitted probabilities come from."""
 
@@ -39,7 +40,7 @@ class Trust:
 
     @property
     def best(self) -> SignalRow | None:
-        """The signal with the highest accuracy at 80 % coverage; chosen in hindsight."""
+        """The signal whose selections are worth most at 80 % coverage; chosen in hindsight."""
         known = [row for row in self.signals if row.accuracy_at_80.value is not None]
         return max(known, key=lambda row: (row.accuracy_at_80.value or 0.0, row.auroc.value or 0.0), default=None)
 
@@ -53,6 +54,20 @@ class Certainty:
     violation: Floats
     """In [0, 1]; NaN everywhere where the task has none."""
     reliabilities: tuple[Reliability, ...]
+
+    @property
+    def worth(self) -> Floats:
+        """What the selections are worth: 1 - violation, or correct where the task has no violation scores."""
+        return worth_of(self.correct, self.violation)
+
+    @property
+    def event(self) -> str:
+        """The worth in words."""
+        return event_of(self.violation)
+
+    def rows(self, bootstrap: Bootstrap) -> tuple[SignalRow, ...]:
+        """What each signal is worth. ``bootstrap``: resamples of the same problems."""
+        return signal_rows(self.signals, self.worth, bootstrap, correct=self.correct)
 
 
 def certainty(
@@ -101,9 +116,9 @@ def trust(stack: Stack, validation: Stack, *, lambda_: float, bootstrap: Bootstr
     pairs = pair_reliability(stack, bootstrap)
     sigma = next((signal.values for signal in pick_certainty.signals if signal.name == SIGMA), None)
     return Trust(
-        signals=signal_rows(pick_certainty.signals, pick_certainty.correct, bootstrap),
+        signals=pick_certainty.rows(bootstrap),
         reliabilities=(*pick_certainty.reliabilities, *([pairs] if pairs is not None else [])),
-        sigma_bins=() if sigma is None else sigma_bins(np.negative(sigma), pick_certainty.correct, bootstrap),
+        sigma_bins=() if sigma is None else sigma_bins(np.negative(sigma), pick_certainty.worth, bootstrap),
         fitted_on=_fitted_on(stack, validation),
     )
 

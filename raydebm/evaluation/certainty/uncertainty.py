@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from raydebm.evaluation.certainty.signals import Signal
 from raydebm.evaluation.pools.pool import Floats
-from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, Weights, over_blocks, weighted_auroc
+from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, Weights, over_blocks
 
 FRACTIONS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 LEFT_OUT = 0.2
@@ -31,7 +31,10 @@ NUM_POINTS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalRow:
-    """How well one signal predicts which of a selector's selections are correct."""
+    """How well one signal predicts which of a selector's selections are right.
+
+    Accuracy is mean worth, and an error is 1 - worth: share correct and share wrong, or 1 - violation and violation.
+    """
 
     name: str
     description: str
@@ -41,7 +44,7 @@ class SignalRow:
     """Lower is better."""
     prr: Estimate
     accuracy_at_80: Estimate
-    """Share correct among the 80 % most certain."""
+    """Mean worth of the 80 % most certain."""
     gain_at_80: Estimate
     """accuracy_at_80 minus the accuracy on all problems; an interval above 0: abstaining by this signal helps."""
     selective: tuple[Estimate, ...]
@@ -50,14 +53,21 @@ class SignalRow:
     """(coverage, risk) points of the curve."""
 
 
-def signal_rows(signals: Sequence[Signal], correct: Floats, bootstrap: Bootstrap) -> tuple[SignalRow, ...]:
-    """Evaluate each signal. ``correct``: (P,), 1, 0 or NaN, of the selection that the signals are about."""
+def signal_rows(
+    signals: Sequence[Signal], worth: Floats, bootstrap: Bootstrap, *, correct: Floats | None = None
+) -> tuple[SignalRow, ...]:
+    """Evaluate each signal.
+
+    Args:
+        worth: (P,), in [0, 1] or NaN, of the selection that the signals are about.
+        correct: (P,), 1, 0 or NaN, whether it is correct, for the AUROC; None: the worth says so.
+    """
     fewer = Bootstrap(bootstrap.counts[:NUM_RESAMPLES])
-    return tuple(_row(signal, correct, fewer) for signal in signals)
+    return tuple(_row(signal, worth, worth if correct is None else correct, fewer) for signal in signals)
 
 
-def _row(signal: Signal, correct: Floats, bootstrap: Bootstrap) -> SignalRow:
-    known = ~(np.isnan(signal.values) | np.isnan(correct))
+def _row(signal: Signal, worth: Floats, correct: Floats, bootstrap: Bootstrap) -> SignalRow:
+    known = ~(np.isnan(signal.values) | np.isnan(worth))
     n = int(known.sum())
     if n == 0:
         return SignalRow(
@@ -65,11 +75,11 @@ def _row(signal: Signal, correct: Floats, bootstrap: Bootstrap) -> SignalRow:
             accuracy_at_80=NOTHING, gain_at_80=NOTHING, selective=(NOTHING,) * len(FRACTIONS),
             risk_coverage=(),
         )  # fmt: skip
-    certainty, right = signal.values[known], correct[known]
+    certainty, right = signal.values[known], worth[known]
     # The first row is the sample itself, the others are its resamples.
     weights = np.vstack([np.ones((1, n), dtype=np.uint8), bootstrap.counts[:, known]])
     curves = Ranking.of(certainty, right).curves(weights, (*FRACTIONS, LEFT_OUT))
-    base, best, auroc = curves.risk, perfect_aurc(1 - right, weights), weighted_auroc(certainty, right, weights)
+    base, best = curves.risk, perfect_aurc(1 - right, weights)
     *selective, at_80 = curves.accuracy.T
 
     def interval(values: Floats) -> Estimate:
@@ -78,7 +88,7 @@ def _row(signal: Signal, correct: Floats, bootstrap: Bootstrap) -> SignalRow:
     return SignalRow(
         name=signal.name,
         description=signal.description,
-        auroc=interval(auroc),
+        auroc=bootstrap.auroc(signal.values, correct),
         aurc=interval(curves.aurc),
         prr=interval(_ratio(base - curves.aurc, base - best)),
         accuracy_at_80=bootstrap.share(float(at_80[0]), at_80[1:], num_answered(LEFT_OUT, n)),

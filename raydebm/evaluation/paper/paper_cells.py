@@ -143,7 +143,7 @@ _WITHOUT = {
     "greedy": "the pool has no separate sample at temperature 0",
     ALL_PASSES: "no second pass was drawn",
     "best generator": "the pool is of one generator",
-    GENERATOR_VOTE: "needs several generators and labelled validation problems",
+    GENERATOR_VOTE: "needs several generators and labelled problems outside the test",
     **dict.fromkeys((OURS, "mu only", WEIGHTED_VOTE), "no candidate has energies"),
     **dict.fromkeys((CONTROLLED, TEMPERED, LEARNED_VOTE, LEARNED), "needs energies and labelled validation problems"),
 }

@@ -230,7 +230,9 @@ def screen(context: Context, row: str, column: str) -> Answer:
         return found_or(study.energy_spread, reason, plain=True)
     generator = next((each for each in study.generators if _plain_group(column) in _plain_group(each.name)), None)
     return (
-        Absent("this generator is not in the pool") if generator is None else found_or(generator.picked, "no energies")
+        Absent("this generator is not in the pool")
+        if generator is None
+        else found_or(generator.picked_of_all, "no energies")
     )
 
 

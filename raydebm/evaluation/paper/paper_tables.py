@@ -6,6 +6,7 @@ the paper has no value either. Measured values come from ``StudyResults`` and ``
 
 from collections.abc import Sequence
 
+from raydebm.evaluation.certainty.reliability import Reliability
 from raydebm.evaluation.paper.paper_cells import (
     REPAIRED_COLUMNS,
     Absent,
@@ -37,9 +38,10 @@ from raydebm.evaluation.paper.paper_measures import (
 from raydebm.evaluation.paper.paper_pools import cross_pool, single_multi
 from raydebm.evaluation.paper.published import PublishedTable, paper, share_of
 from raydebm.evaluation.report.decision_tables import rule_in_words
-from raydebm.evaluation.report.table_cells import points
+from raydebm.evaluation.report.table_cells import ece_in_words, points
 from raydebm.evaluation.results.entries import ALL_PASSES, OURS, SelectorRow
 from raydebm.evaluation.selectors.selector import SINGLE_SHOT
+from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.evaluation.studies.pool_size import MU_ONLY
 from raydebm.evaluation.studies.study import StudyResults
 from raydebm.evaluation.studies.transfer import Transfer
@@ -254,7 +256,7 @@ def _energies(context: Context, row: str, column: str) -> Answer:
         return (
             Absent("a probability needs selections of both outcomes to be fitted on")
             if chosen is None
-            else found_or(chosen.ece, "no label", plain=True, remark=chosen.name)
+            else _calibration(chosen)
         )
     estimate, remark, reason = {
         "E(correct)": (mu_row.mean_correct, "mu", "no correct candidate has energies"),
@@ -263,6 +265,13 @@ def _energies(context: Context, row: str, column: str) -> Answer:
         "Kendall tau": (mu_row.kendall_tau_b, "tau-b, mean over problems", "no problem has labels that differ"),
     }[row]
     return found_or(estimate, reason, plain=True, remark=remark)
+
+
+def _calibration(row: Reliability) -> Answer:
+    if row.ece.value is None:
+        return Absent("no label")
+    estimate = Estimate(value=row.ece.value, low=None, high=None, n=row.ece.n)
+    return Measured(ece_in_words(row.ece), estimate, f"{row.name}; ten bins of equal mass")
 
 
 def _selective(context: Context, row: str, column: str) -> Answer:

@@ -9,6 +9,7 @@ from raydebm.evaluation.paper.reproduction import Reproduction
 from raydebm.evaluation.report.table_cells import Table, number, points, with_interval
 from raydebm.evaluation.results.entries import OURS, SelectorRow
 from raydebm.evaluation.stats.intervals import Estimate
+from raydebm.evaluation.stats.significance import ALPHA, Comparison
 from raydebm.evaluation.studies.study import StudyResults
 
 MIN_PROBLEMS = 10
@@ -25,16 +26,15 @@ def headline(results: StudyResults) -> Table:
         alone = comparison.other in wanted or comparison.other.startswith(("adapter ", "best generator"))
         if (comparison.one == OURS and alone) or comparison.other == "majority vote":
             claim = f"{comparison.one} beats {comparison.other}"
-            rows.append(
-                (claim, points(comparison.difference), str(comparison.difference.n), _shown(comparison.difference))
-            )
+            rows.append((claim, points(comparison.difference), str(comparison.difference.n), _tested(comparison)))
     signals = () if evaluation.trust is None else evaluation.trust.signals
     best = None if evaluation.trust is None else evaluation.trust.best
+    raised = "1 - violation" if evaluation.is_continuous else "accuracy"
     for signal in signals:
         # Sigma is the paper's signal and the learned one was fitted on validation: these two were not chosen here.
         named_before = signal.name in (SIGMA, LEARNED)
         if named_before or (best is not None and signal.name == best.name):
-            claim = f"leaving the least certain fifth unanswered by {signal.name} raises accuracy"
+            claim = f"leaving the least certain fifth unanswered by {signal.name} raises {raised}"
             verdict = _shown(signal.gain_at_80)
             if not named_before:
                 claim += f" (the best of {len(signals)} signals)"
@@ -42,12 +42,22 @@ def headline(results: StudyResults) -> Table:
             rows.append((claim, points(signal.gain_at_80), str(signal.gain_at_80.n), verdict))
     return Table(
         title="What is shown",
-        caption="Yes: the 95 % interval of the difference is above 0. Not shown: it contains 0, or there are fewer "
-        f"than {MIN_PROBLEMS} problems. In hindsight: chosen on these very problems. In points of "
-        + ("violation avoided (selectors) or pass@1 (signals)." if evaluation.violation_comparisons else "pass@1."),
+        caption=f"Selectors: yes where the paired test's p is below {ALPHA:g} after Holm's correction for all "
+        "comparisons of its table. Signals: yes where the 95 % interval of the difference is above 0. Not shown: "
+        f"otherwise, or with fewer than {MIN_PROBLEMS} problems. In hindsight: chosen on these very problems. In "
+        "points of " + ("violation avoided." if evaluation.violation_comparisons else "pass@1."),
         headers=("claim", "difference", "n", "shown"),
         rows=tuple(rows),
     )
+
+
+def _tested(comparison: Comparison) -> str:
+    """In words, which is better by the paired test."""
+    if comparison.p_holm is None:
+        return "no value"
+    if comparison.difference.n < MIN_PROBLEMS:
+        return "not shown"
+    return {"better": "yes", "worse": "no, worse", "not shown": "not shown"}[comparison.verdict]
 
 
 def _shown(difference: Estimate) -> str:

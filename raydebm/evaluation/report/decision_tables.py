@@ -4,7 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from raydebm.evaluation.certainty.confidence import DecisionStudy, Promise
-from raydebm.evaluation.report.table_cells import Table, number, percent, with_interval
+from raydebm.evaluation.report.table_cells import (
+    ECE_HEADERS,
+    ECE_IN_WORDS,
+    Table,
+    ece_cells,
+    number,
+    percent,
+    with_interval,
+)
 from raydebm.evaluation.results.evaluation import Evaluation
 
 
@@ -89,14 +97,16 @@ def _profile_table(study: DecisionStudy) -> Table:
 def _confidence_table(study: DecisionStudy) -> Table:
     """What the posterior's confidence is worth on the test problems."""
     row = study.confidence
+    what = "1 - violation" if study.reliability.event.startswith("1 - violation") else "correct"
     return Table(
         title="Confidence",
-        caption="The posterior's probability that its selection is right, and what happened on the test problems.",
-        headers=("AUROC", "ECE", "Brier", "80 % most certain, correct %", "n"),
+        caption=f"The posterior's confidence, of {study.reliability.event!r}, and what happened on the test problems. "
+        f"ECE: {ECE_IN_WORDS}.",
+        headers=("AUROC", *ECE_HEADERS, "Brier", f"80 % most certain, {what} %", "n"),
         rows=(
             (
                 number(row.auroc),
-                number(study.reliability.ece),
+                *ece_cells(study.reliability.ece),
                 number(study.reliability.brier),
                 with_interval(row.accuracy_at_80),
                 str(row.auroc.n),

@@ -220,15 +220,15 @@ def triage_figure(picks: Sequence[PickPoint], *, theta_sigma: float, theta_absta
     return figure
 
 
-def selective_figure(rows: Sequence[Retained], by_mu: Sequence[Retained] = ()) -> Figure:
-    """Accuracy on what is left when the selections with the highest sigma are not answered; selections by E, and by mu
-    alone where these differ."""
-    figure, axes = axes_of("left unanswered, % (highest sigma first)", "correct among answered, %")
+def selective_figure(rows: Sequence[Retained], by_mu: Sequence[Retained] = (), *, what: str = "correct") -> Figure:
+    """What the selections are worth that are left when those with the highest sigma are not answered; selections by E,
+    and by mu alone where these differ."""
+    figure, axes = axes_of("left unanswered, % (highest sigma first)", f"{what} among answered, %")
     both = bool(by_mu) and tuple(by_mu) != tuple(rows)
     name = "selected by E" if both else None
-    draw_band(axes, [(100 * row.abstain_frac, row.pass_at_1) for row in rows], name, LINES[0])
+    draw_band(axes, [(100 * row.abstain_frac, row.worth) for row in rows], name, LINES[0])
     if both:
-        points = [(100 * row.abstain_frac, row.pass_at_1) for row in by_mu]
+        points = [(100 * row.abstain_frac, row.worth) for row in by_mu]
         draw_band(axes, points, "selected by mu", LINES[2], alpha=0.09)
         axes.legend(frameon=False, fontsize=8)
     return figure

@@ -146,13 +146,14 @@ def _picks(evaluation: Evaluation) -> Plate | None:
 
 
 def _selective(evaluation: Evaluation) -> Plate | None:
-    if not evaluation.selective or evaluation.selective[0].pass_at_1.value is None:
+    if not evaluation.selective or evaluation.selective[0].worth.value is None:
         return None
+    what, title = ("1 - violation", "1 - violation") if evaluation.is_continuous else ("correct", "Accuracy")
     caption = (
-        "Accuracy on what is left when the selections with the highest sigma are not answered. A rising curve: "
+        f"{title} on what is left when the selections with the highest sigma are not answered. A rising curve: "
         "sigma knows where the selection is wrong; a flat or falling one: it does not."
     )
-    figure = drawing.selective_figure(evaluation.selective, evaluation.mu_selective)
+    figure = drawing.selective_figure(evaluation.selective, evaluation.mu_selective, what=what)
     return plate_of(figure, "Selective accuracy", caption)
 
 
@@ -160,8 +161,8 @@ def _confidence(evaluation: Evaluation) -> Plate | None:
     if evaluation.decision is None or not evaluation.decision.reliability.bins:
         return None
     caption = (
-        "Confidence of the posterior's selection against what happened, in ten bins; the darker a bar, the more "
-        "problems; on the dashed diagonal the confidence can be taken at its word."
+        "Confidence of the posterior's selection against what happened, in ten bins of equal mass; the darker a "
+        "bar, the more problems; on the dashed diagonal the confidence can be taken at its word."
     )
     return plate_of(study_figures.reliability_figure([evaluation.decision.reliability], ()), "Confidence", caption)
 
@@ -188,14 +189,14 @@ def _training(training: Mapping[str, Mapping[str, Any]]) -> Plate | None:
 
 def _trust_plates(trust: Trust) -> list[Plate]:
     risk = (
-        "Share of wrong selections among the answered, by the share that is answered, most certain first. The lower "
-        "and the later it rises, the better the signal knows where the selection is wrong; dotted: 80 % answered. "
-        "Below 10 % nothing is drawn, because there a single selection decides."
+        "Share of wrong selections, or mean violation, among the answered, by the share that is answered, most certain "
+        "first. The lower and the later it rises, the better the signal knows where the selection is wrong; dotted: "
+        "80 % answered. Below 10 % nothing is drawn, because there a single selection decides."
     )
     diagrams = (
-        "Observed against predicted, in ten bins; the darker a bar, the more problems; points on the dashed diagonal "
-        "mean that the probability can be taken at its word. Last panel: accuracy by tenths of sigma; if sigma told, "
-        "it would fall from left to right."
+        "Observed against predicted, in ten bins of equal mass; the darker a bar, the more problems; points on the "
+        "dashed diagonal mean that the probability can be taken at its word. Last panel: accuracy by tenths of sigma; "
+        "if sigma told, it would fall from left to right."
     )
     plates = [plate_of(study_figures.risk_coverage_figure(trust.signals), "Risk and coverage", risk)]
     rows = [row for row in trust.reliabilities if row.bins]

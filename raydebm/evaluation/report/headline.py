@@ -1,9 +1,12 @@
 """What a reader of an evaluation wants to know first: three sentences, and the few selectors that they compare."""
 
+from dataclasses import replace
+
 from raydebm.evaluation.certainty.confidence import CHOSEN, DecisionStudy
 from raydebm.evaluation.report.table_cells import number, percent, with_interval
 from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, VOTE, SelectorRow
 from raydebm.evaluation.results.evaluation import Evaluation
+from raydebm.evaluation.selectors.selector import SINGLE_SHOT
 
 MAIN_SELECTORS = (
     "random",
@@ -21,11 +24,16 @@ MAIN_SELECTORS = (
 
 
 def main_rows(evaluation: Evaluation) -> list[SelectorRow]:
-    """At most eleven rows: the main selectors that there are, and the best third-party baseline before the oracle."""
+    """At most eleven rows: the main selectors that there are, and the best third-party scorer before the oracle.
+
+    Which scorer is the best, test labels say, so its name says of how many.
+    """
     rows = [row for name in MAIN_SELECTORS if (row := evaluation.row(name)) is not None]
-    external = [row for row in evaluation.rows if row.group == "external"]
-    if external:
-        rows.insert(-1, max(external, key=lambda row: _worth(row, continuous=evaluation.is_continuous)))
+    scorers = [row for row in evaluation.rows if row.group == "external" and not row.name.startswith(SINGLE_SHOT)]
+    if scorers:
+        best = max(scorers, key=lambda row: _worth(row, continuous=evaluation.is_continuous))
+        hindsight = f"{best.name} (best of {len(scorers)}, in hindsight)"
+        rows.insert(-1, best if len(scorers) == 1 else replace(best, name=hindsight))
     return rows
 
 

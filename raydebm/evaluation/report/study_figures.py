@@ -27,6 +27,7 @@ from raydebm.evaluation.report.drawing import (
     percent_of,
     tidy,
 )
+from raydebm.evaluation.report.table_cells import ece_cells
 from raydebm.evaluation.studies.decomposition import Decomposition, LambdaRow
 from raydebm.evaluation.studies.ensemble_size import EnsembleSize
 from raydebm.evaluation.studies.generator_table import GeneratorRow
@@ -241,8 +242,9 @@ def _diagram(axes: Axes, row: Reliability) -> None:
         span = [[value - low], [high - value]]
         place = 100 * bucket.mean_predicted
         axes.errorbar(place, value, yerr=span, color=INK, fmt="o", markersize=3.5, elinewidth=1.0, capsize=2)
-    ece = "-" if row.ece.value is None else f"{row.ece.value:.3f}"
-    axes.set_title(f"{_wrapped(row.name)}\nECE {ece}, n={row.ece.n}", fontsize=8)
+    ece, perfect = ece_cells(row.ece)
+    by_chance = "" if row.ece.perfect is None else f"\n(if perfect {perfect})"
+    axes.set_title(f"{_wrapped(row.name)}\nECE {ece}, n={row.ece.n}{by_chance}", fontsize=8)
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 104)
     axes.set_xlabel("predicted, %")
@@ -262,7 +264,7 @@ def _sigma_panel(axes: Axes, bins: Sequence[SigmaBin]) -> None:
     axes.set_xticks(list(shown), [f"{bins[place].low:.2g}" for place in shown])
     axes.set_ylim(0, 104)
     axes.set_xlabel("sigma of the pick, by tenths")
-    axes.set_ylabel("correct, %")
+    axes.set_ylabel("correct, or 1 - violation, %")
     axes.set_title("accuracy by sigma\n(flat: sigma does not tell)", fontsize=8)
 
 
@@ -278,7 +280,7 @@ def _wrapped(text: str, width: int = 34) -> str:
 
 def risk_coverage_figure(rows: Sequence[SignalRow], *, most: int = 6) -> Figure:
     """Error among the answered by the share answered, for sigma and the signals of lowest AURC."""
-    figure, axes = axes_of("answered, % (most certain first)", "wrong among the answered, %")
+    figure, axes = axes_of("answered, % (most certain first)", "error among the answered, %")
     known = [row for row in rows if row.aurc.value is not None and row.risk_coverage]
     ranked = sorted(known, key=lambda row: (row.name != "sigma", row.aurc.value))[:most]
     for row, (colour, mark, style) in zip(ranked, LINES, strict=False):

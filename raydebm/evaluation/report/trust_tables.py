@@ -2,7 +2,16 @@
 
 from raydebm.evaluation.certainty.reliability import Reliability
 from raydebm.evaluation.certainty.uncertainty import FRACTIONS
-from raydebm.evaluation.report.table_cells import Table, interval, number, percent, points
+from raydebm.evaluation.report.table_cells import (
+    ECE_HEADERS,
+    ECE_IN_WORDS,
+    Table,
+    ece_cells,
+    interval,
+    number,
+    percent,
+    points,
+)
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.stats.significance import Comparison, p_text
 
@@ -45,16 +54,17 @@ def _signal_table(evaluation: Evaluation) -> Table:
     trust = evaluation.trust
     rows = () if trust is None else trust.signals
     best = None if trust is None else trust.best
+    what, error = ("1 - violation", "violation") if evaluation.is_continuous else ("accuracy", "error")
     return Table(
         title="Signals of certainty",
         caption=(
             "Each signal's worth for the selections by energy: AUROC for a correct one (50 % is chance), AURC (mean "
-            "error over all shares answered, lower is better), PRR (0: no better than chance, 1: perfect), and "
-            "accuracy when the least certain fifth is not answered, with the gain over answering everything; a gain "
+            f"{error} over all shares answered, lower is better), PRR (0: no better than chance, 1: perfect), and "
+            f"{what} when the least certain fifth is not answered, with the gain over answering everything; a gain "
             "whose interval is above 0 is what abstaining by this signal brings. Set apart: the best one here, found "
             "in hindsight. " + (f"Learned certainty is fitted on {trust.fitted_on}." if trust else "")
         ),
-        headers=("signal", "AUROC %", "95 % interval", "AURC", "PRR", "accuracy at 80 %", "gain", "n"),
+        headers=("signal", "AUROC %", "95 % interval", "AURC", "PRR", f"{what} % at 80 %", "gain", "n"),
         rows=tuple(
             (
                 row.name,
@@ -74,9 +84,10 @@ def _signal_table(evaluation: Evaluation) -> Table:
 
 def _selective_table(evaluation: Evaluation) -> Table:
     rows = () if evaluation.trust is None else evaluation.trust.signals
+    what = "1 - violation" if evaluation.is_continuous else "Accuracy"
     return Table(
         title="Selective prediction",
-        caption="Accuracy in % (95 % interval) among the answered when this share, the least certain first, is not.",
+        caption=f"{what} in % (95 % interval) among the answered when this share, the least certain first, is not.",
         headers=("signal", *(f"{100 * fraction:.0f} % left out" for fraction in FRACTIONS)),
         rows=tuple(
             (row.name, *(f"{percent(estimate)} {interval(estimate)}" for estimate in row.selective)) for row in rows
@@ -90,18 +101,18 @@ def _calibration_table(evaluation: Evaluation) -> Table:
     return Table(
         title="Calibration",
         caption=(
-            "Of which probability, and how far it can be taken at its word: ECE over ten equally wide bins, Brier "
-            "score (lower is better), and the Brier score of always saying the mean, which a useful probability beats."
+            f"Of which probability, and how far it can be taken at its word: {ECE_IN_WORDS}; Brier score (lower is "
+            "better), and the Brier score of always saying the mean, which a useful probability beats."
         ),
-        headers=("probability", "that", "ECE", "Brier", "Brier of the mean", "n"),
+        headers=("probability", "that", *ECE_HEADERS, "Brier", "Brier of the mean", "n"),
         rows=tuple((row.name, row.event, *reliability_cells(row)) for row in rows),
     )
 
 
-def reliability_cells(row: Reliability) -> tuple[str, str, str, str]:
-    """ECE, Brier score, Brier score of always saying the mean, and the number of problems."""
+def reliability_cells(row: Reliability) -> tuple[str, str, str, str, str]:
+    """ECE, that of a perfect probability, Brier score, Brier score of always saying the mean, number of problems."""
     base = "-" if row.base_brier is None else f"{row.base_brier:.3f}"
-    return number(row.ece), number(row.brier), base, str(row.ece.n)
+    return *ece_cells(row.ece), number(row.brier), base, str(row.ece.n)
 
 
 def trust_tables(evaluation: Evaluation) -> list[Table]:

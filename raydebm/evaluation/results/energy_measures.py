@@ -124,7 +124,7 @@ def _energy_rows(stack: Stack, names: Sequence[str], lambda_: float, bootstrap: 
         rows.append(
             EnergyMeasureRow(
                 name=name,
-                pair_accuracy=bootstrap.mean(pair_accuracies(energies, stack.correct)),
+                pair_accuracy=bootstrap.proportion(pair_accuracies(energies, stack.correct)),
                 kendall_tau_b=bootstrap.mean(kendall_taus(stack, energies)),
                 energy_gap=bootstrap.mean(energy_gaps(stack, finite)),
                 mean_correct=_class_mean(stack, finite, 1.0, bootstrap),

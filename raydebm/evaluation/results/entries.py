@@ -16,7 +16,7 @@ from raydebm.evaluation.selectors.agreement import LEARNED, TEMPERED
 from raydebm.evaluation.selectors.learned_vote import GENERATOR_VOTE, LEARNED_VOTE
 from raydebm.evaluation.selectors.selector import SINGLE_SHOT, Selector, values_of
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
-from raydebm.evaluation.stats.significance import Comparison, compare
+from raydebm.evaluation.stats.significance import Comparison, compare, distinct
 from raydebm.records import Problem
 
 OURS = "ours"
@@ -94,7 +94,7 @@ def _pairs_of(entries: Sequence[SelectorEntry]) -> list[tuple[str, str]]:
     ours = [(OURS, entry.name) for entry in entries if entry.group not in ("ours", "bound")]
     rivals = [VOTE, OURS, *(entry.name for entry in entries if entry.name.startswith("best generator"))]
     decided = [(name, rival) for name in ("chosen profile", "posterior") for rival in rivals]
-    return [*ours, (ALL_PASSES, OURS), *((name, VOTE) for name in VOTES), *decided]
+    return distinct([*ours, (ALL_PASSES, OURS), *((name, VOTE) for name in VOTES), *decided])
 
 
 def comparisons(entries: Sequence[SelectorEntry], bootstrap: Bootstrap, seed: int) -> list[Comparison]:

@@ -56,7 +56,10 @@ class EvaluationInputs:
     adapters: Sequence[str] = ()
     """Names in the order of the energies."""
     validation: Stack = field(default_factory=lambda: Stack.of(()))
-    """Pools on which "the best generator" is chosen; without them the best one in hindsight is shown."""
+    """Pools on which whatever reads energies is tuned."""
+    labelled: Stack | None = None
+    """Pools, without energies, on which "the best generator" and the generator-weighted vote are fitted: all that the
+    posterior learns from. None: ``validation``. Without any the best generator in hindsight is shown."""
     decided: Decided | None = None
     """What the policy's posterior believes about the pools; None: it has none."""
     outcomes: Sequence[Outcome] | None = None
@@ -93,11 +96,9 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
             f"evaluation needs labelled candidates: of {len(pools.problems)} pools none has a label; run the label "
             "stage first"
         )
-    names, decided = inputs.adapter_names(), inputs.decided
+    names = inputs.adapter_names()
     bootstrap = Bootstrap.of(len(pools.problems), num_bootstrap=config.num_bootstrap, seed=seed)
-    selectors = selectors_of(
-        pools, lambda_=policy.lambda_, adapters=names, validation=inputs.validation, decided=decided
-    )
+    selectors = _selectors(inputs, names)
     entries = [entry_of(selector, pools) for selector in selectors]
     results = None
     if inputs.outcomes is not None and names:
@@ -142,6 +143,17 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
     )
 
 
+def _selectors(inputs: EvaluationInputs, names: Sequence[str]) -> list[Selector]:
+    return selectors_of(
+        inputs.pools,
+        lambda_=inputs.policy.lambda_,
+        adapters=names,
+        validation=inputs.validation,
+        labelled=inputs.labelled,
+        decided=inputs.decided,
+    )
+
+
 def _loop_summary(results: OutcomeValues, inputs: EvaluationInputs, bootstrap: Bootstrap) -> LoopSummary:
     return replace(summarise_loop(results, bootstrap), waves=wave_savings(inputs.outcomes or ()))
 
@@ -162,19 +174,25 @@ def selectors_of(
     lambda_: float,
     adapters: Sequence[str],
     validation: Stack,
+    labelled: Stack | None = None,
     decided: Decided | None = None,
 ) -> list[Selector]:
-    """Every selector that these pools allow, also those that validation pools tune; ours and the oracle last.
+    """Every selector that these pools allow, also those that other pools tune; ours and the oracle last.
+
+    Args:
+        validation: tunes what reads energies.
+        labelled: tunes what reads none; None: ``validation``.
 
     Raises:
         ConfigError: a module of the user cannot be imported, or two selectors have one name.
     """
+    labelled = validation if labelled is None else labelled
     selectors = standard_selectors(
-        pools, lambda_=lambda_, adapters=adapters, best_generator=best_generator_of(validation)
+        pools, lambda_=lambda_, adapters=adapters, best_generator=best_generator_of(labelled)
     )
     tuned = [
         *length_controlled(validation),
-        *learned_votes(validation),
+        *learned_votes(validation, labelled),
         *agreement_selectors(validation, lambda_=lambda_),
         *([] if decided is None else decided.selectors()),
         *peer_selectors(pools, validation),

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from raydebm.energy import total_energies
 from raydebm.evaluation.certainty.uncertainty import NUM_RESAMPLES, Ranking, num_answered
+from raydebm.evaluation.certainty.worth import worth_of
 from raydebm.evaluation.pools.pool import Bools, Floats
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
@@ -102,20 +103,28 @@ class EnergyPicks:
     sigma: Floats
     correct: Floats
     """1, 0, or NaN for unlabeled."""
+    worth: Floats
+    """1 - violation, or correct where the task has no violation scores."""
 
 
 def picks(stack: Stack, lambda_: float) -> EnergyPicks:
     """What the energy selects in each pool."""
     picked = stack.select(lambda_)
-    return EnergyPicks(*(stack.at(values, picked) for values in (stack.mu(), stack.sigma(), stack.correct)))
+    correct, violation = stack.at(stack.correct, picked), stack.at(stack.violation, picked)
+    return EnergyPicks(
+        stack.at(stack.mu(), picked), stack.at(stack.sigma(), picked), correct, worth_of(correct, violation)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retained:
-    """Accuracy when the most uncertain selections are left unanswered (paper, selective prediction)."""
+    """What is left when the most uncertain selections are left unanswered (paper, selective prediction)."""
 
     abstain_frac: float
     pass_at_1: Estimate
+    """Share correct, as the paper has it for every task."""
+    worth: Estimate
+    """1 - violation where the task has violation scores, else the share correct."""
 
 
 def selective_accuracy(
@@ -125,19 +134,27 @@ def selective_accuracy(
 
     Of selections with equal sigma that the limit cuts through, their share counts. ``n`` is what remains.
     """
-    known = ~(np.isnan(energy_picks.sigma) | np.isnan(energy_picks.correct))
+    columns = (
+        _retained(energy_picks.sigma, right, bootstrap, fractions)
+        for right in (energy_picks.correct, energy_picks.worth)
+    )
+    return tuple(
+        Retained(abstain_frac=fraction, pass_at_1=correct, worth=worth)
+        for fraction, correct, worth in zip(fractions, *columns, strict=True)
+    )
+
+
+def _retained(sigma: Floats, right: Floats, bootstrap: Bootstrap, fractions: Sequence[float]) -> list[Estimate]:
+    known = ~(np.isnan(sigma) | np.isnan(right))
     total = int(known.sum())
     if total == 0:
-        return tuple(Retained(abstain_frac=fraction, pass_at_1=NOTHING) for fraction in fractions)
+        return [NOTHING for _ in fractions]
     weights = np.vstack([np.ones((1, total), dtype=np.uint8), bootstrap.counts[:NUM_RESAMPLES, known]])
-    accuracy = Ranking.of(-energy_picks.sigma[known], energy_picks.correct[known]).curves(weights, fractions).accuracy
-    return tuple(
-        Retained(
-            abstain_frac=fraction,
-            pass_at_1=bootstrap.share(float(values[0]), values[1:], num_answered(fraction, total)),
-        )
+    accuracy = Ranking.of(-sigma[known], right[known]).curves(weights, fractions).accuracy
+    return [
+        bootstrap.share(float(values[0]), values[1:], num_answered(fraction, total))
         for fraction, values in zip(fractions, accuracy.T, strict=True)
-    )
+    ]
 
 
 def sigma_auroc(energy_picks: EnergyPicks, bootstrap: Bootstrap) -> Estimate:

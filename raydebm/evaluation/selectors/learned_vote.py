@@ -1,14 +1,16 @@
-"""Votes weighted by what is known of each candidate, fitted on validation problems.
+"""Votes weighted by what is known of each candidate, fitted on labelled problems outside the test.
 
 - *generator-weighted vote*: a vote counts the log-odds that its generator's votes are correct. It knows authors and no
   energies: what another vote is worth beyond it does not come from knowing who wrote an answer.
 - *learned vote*: a vote counts the log-odds that the candidate is correct, by a logistic regression on mu relative to
   the mean mu of its generator, sigma, penalty, length and the generator itself.
 
-Both are fitted on what votes: candidates with an answer. What cannot vote says nothing about what a vote is worth.
+The learned vote, which reads energies, is fitted on validation problems; the other one on all problems that the
+posterior learns from, those out of bag included. Both are fitted on what votes: candidates with an answer. What cannot
+vote says nothing about what a vote is worth.
 
 Both add a constant to the log-odds: among many different wrong answers agreement says more than log-odds alone. It is
-the one of ``SHIFTS`` with the highest pass@1 on validation problems, each judged by a fit that did not see it (five
+the one of ``SHIFTS`` with the highest pass@1 on those problems, each judged by a fit that did not see it (five
 folds); ties go to the largest, which is nearest to the plain vote. Weights below zero count as almost nothing.
 """
 
@@ -39,7 +41,7 @@ LogOdds = Callable[[Stack], Floats]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Known:
-    """What validation problems say about each generator."""
+    """What labelled problems say about each generator."""
 
     log_odds: Mapping[str, float]
     mean_mu: Mapping[str, float]
@@ -75,23 +77,31 @@ def _mean(values: Floats) -> float:
     return float(known.mean()) if len(known) else 0.0
 
 
-def learned_votes(validation: Stack) -> list[Selector]:
-    """Both votes as far as the validation problems allow; none without a label of each kind."""
-    labels = validation.correct[validation.answer >= 0]
-    if len(set(labels[~np.isnan(labels)].tolist())) < 2:
-        return []
+def learned_votes(validation: Stack, labelled: Stack | None = None) -> list[Selector]:
+    """Both votes as far as the labelled problems allow; none without a label of each kind.
+
+    Args:
+        validation: with energies, for the learned vote.
+        labelled: for the vote by generators; None: ``validation``.
+    """
+    labelled = validation if labelled is None else labelled
     selectors: list[Selector | None] = []
-    if len(validation.generators) > 1:
+    if len(labelled.generators) > 1 and _has_both(labelled):
         what = "log-odds that its generator's votes are correct"
-        selectors.append(_selector(GENERATOR_VOTE, what, _by_generator, validation))
-    if validation.num_members:
+        selectors.append(_selector(GENERATOR_VOTE, what, _by_generator, labelled))
+    if validation.num_members and _has_both(validation):
         what = "log-odds by a logistic regression of energy, spread, penalty, length and generator"
         selectors.append(_selector(LEARNED_VOTE, what, _by_model, validation))
     return [selector for selector in selectors if selector is not None]
 
 
+def _has_both(stack: Stack) -> bool:
+    labels = stack.correct[stack.answer >= 0]
+    return len(set(labels[~np.isnan(labels)].tolist())) == 2
+
+
 Fit = Callable[[Stack], LogOdds | None]
-"""Validation problems -> log-odds; None where they do not have both classes."""
+"""Labelled problems -> log-odds; None where they do not have both classes."""
 
 
 def _by_generator(validation: Stack) -> LogOdds | None:
@@ -124,7 +134,7 @@ def _selector(name: str, what: str, fit: Fit, validation: Stack) -> Selector | N
         name=name,
         group="ablation",
         description=f"the answer with the most votes, where a vote counts the {what} plus {shift:g}, fitted on "
-        "validation problems; ties shared",
+        f"{'labelled problems outside the test' if name == GENERATOR_VOTE else 'validation problems'}; ties shared",
         weights=partial(_weighted, log_odds=log_odds, shift=shift),
         energies=0.0 if name == GENERATOR_VOTE else 1.0,
     )

@@ -31,7 +31,8 @@ def standard_selectors(
         pools: what will be evaluated; says which generators and how many adapters there are.
         lambda_: weight of E_constraint in the combined energy.
         adapters: names in the order of the energies; ``a0``, ``a1``, ... by default.
-        best_generator: chosen on validation data. None: the best on these very pools, which the name then admits.
+        best_generator: chosen on labelled problems outside the test. None: the best on these very pools, which the name
+            then admits.
     """
     generators, num_members = pools.generators, pools.num_members
     names = list(adapters) or [f"a{index}" for index in range(num_members)]
@@ -130,7 +131,7 @@ def _generator_selectors(pools: Stack, generators: Sequence[str], best_generator
     ]
     chosen = best_generator or best_generator_of(pools)
     if chosen is not None:
-        how = "on validation problems" if best_generator else "on these very problems, so it is a bound"
+        how = "on labelled problems outside the test" if best_generator else "on these very problems, so it is a bound"
         selectors.append(
             Selector(
                 name="best generator" if best_generator else "best generator (chosen in hindsight)",

@@ -27,6 +27,9 @@ Part = TypeVar("Part")
 Done = TypeVar("Done")
 
 LEVEL = 0.95
+MIN_PER_CLASS = 5
+"""With fewer right or fewer wrong ones an AUROC has no interval: resamples of one wrong problem repeat its rank or lack
+it."""
 ROWS_AT_ONCE = 16
 """Resamples that are turned into floats together: few enough to stay in a processor's cache."""
 MIN_SIZE_OF_THREADS = 2**22
@@ -35,7 +38,7 @@ MIN_SIZE_OF_THREADS = 2**22
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A number with its 95 % interval. All None when there is nothing to average."""
+    """A number with its 95 % interval, None where none can be given. All None when there is nothing to average."""
 
     value: float | None
     low: float | None
@@ -155,13 +158,28 @@ class Bootstrap:
         return _exact_at_the_ends(self.interval(value, samples, n))
 
     def auroc(self, scores: Floats, positives: Floats) -> Estimate:
-        """AUROC of ``scores`` for ``positives`` (1 or 0); NaN in either leaves the problem out. Ties count half."""
+        """AUROC of ``scores`` for ``positives`` (1 or 0); NaN in either leaves the problem out. Ties count half.
+
+        Without an interval where there are fewer than ``MIN_PER_CLASS`` of either.
+        """
         known = ~(np.isnan(scores) | np.isnan(positives))
         n = int(known.sum())
         if n == 0:
             return NOTHING
         value = weighted_auroc(scores, positives, np.ones((1, len(scores))))[0]
-        return self.interval(float(value), weighted_auroc(scores, positives, self.counts), n)
+        samples = weighted_auroc(scores, positives, self.counts)
+        return self.auroc_interval(float(value), samples, n, fewest=fewest_of_a_class(positives[known]))
+
+    def auroc_interval(self, value: float, samples: Floats, n: int, *, fewest: int) -> Estimate:
+        """``interval`` of an AUROC; none with fewer than ``MIN_PER_CLASS`` of a class. ``fewest``: of the rarer one."""
+        if fewest < MIN_PER_CLASS and not math.isnan(value):
+            return Estimate(value=value, low=None, high=None, n=n)
+        return self.interval(value, samples, n)
+
+
+def fewest_of_a_class(positives: Floats) -> int:
+    """How many there are of the rarer class of 1 and 0."""
+    return min(int((positives == 1).sum()), int((positives == 0).sum()))
 
 
 def mean_of_known(values: Floats) -> Floats:

@@ -17,6 +17,9 @@ from raydebm.evaluation.stats.intervals import Bools, Bootstrap, Estimate, Float
 from raydebm.identity import seed_for
 
 Test = Literal["McNemar, exact", "sign-flip permutation", "none"]
+Verdict = Literal["better", "worse", "not shown"]
+ALPHA = 0.05
+"""Level of what counts as shown."""
 NUM_PERMUTATIONS = 10_000
 CHUNK = 500
 
@@ -37,6 +40,21 @@ class Comparison:
     p_holm: float | None
     """After Holm's correction for all comparisons of the same table."""
     test: Test
+
+    @property
+    def verdict(self) -> Verdict:
+        """Which is shown to be better at the level ``ALPHA``, after Holm's correction."""
+        if self.p_holm is None or self.difference.value is None or self.p_holm >= ALPHA:
+            return "not shown"
+        return "better" if self.difference.value > 0 else "worse"
+
+
+def distinct(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Each pair once, whatever its order; the first one counts. Holm's correction would count a hypothesis twice."""
+    first: dict[frozenset[str], tuple[str, str]] = {}
+    for pair in pairs:
+        first.setdefault(frozenset(pair), pair)
+    return list(first.values())
 
 
 def compare(

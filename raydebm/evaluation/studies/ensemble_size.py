@@ -13,7 +13,14 @@ from raydebm.evaluation.pools.pool import Floats, Ints
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.pools.standings import pair_accuracies
 from raydebm.evaluation.results.theory import EnsembleTheory, ensemble_accuracy
-from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, weighted_auroc
+from raydebm.evaluation.stats.intervals import (
+    MIN_PER_CLASS,
+    NOTHING,
+    Bootstrap,
+    Estimate,
+    fewest_of_a_class,
+    weighted_auroc,
+)
 from raydebm.identity import seed_for
 
 MAX_SUBSETS = 40
@@ -66,7 +73,7 @@ def ensemble_sizes(
         rows.append(
             replace(
                 row,
-                pair_accuracy=bootstrap.mean(_mean(accuracies)),
+                pair_accuracy=bootstrap.proportion(_mean(accuracies)),
                 predicted_pair_accuracy=_predicted(size, theory),
             )
         )
@@ -141,15 +148,16 @@ def _sigma_auroc(
 def _auroc(certainties: Sequence[Floats], correct: Sequence[Floats], bootstrap: Bootstrap) -> Estimate:
     """Mean AUROC over the subsets, which share their resamples."""
     counts = bootstrap.counts[:NUM_RESAMPLES]
-    values, sampled, n = [], [], 0
+    values, sampled, n, fewest = [], [], 0, MIN_PER_CLASS
     for certainty, right in zip(certainties, correct, strict=True):
         known = ~(np.isnan(certainty) | np.isnan(right))
         if known.any():
-            n = max(n, int(known.sum()))
+            n, fewest = max(n, int(known.sum())), min(fewest, fewest_of_a_class(right[known]))
             weights = np.vstack([np.ones((1, int(known.sum())), dtype=np.uint8), counts[:, known]])
             value, *samples = weighted_auroc(certainty[known], right[known], weights)
             values.append(float(value))
             sampled.append(samples)
     if not values:
         return NOTHING
-    return bootstrap.interval(float(np.mean(values)), np.mean(np.stack(sampled), axis=0), n)
+    sampled_mean = np.mean(np.stack(sampled), axis=0)
+    return bootstrap.auroc_interval(float(np.mean(values)), sampled_mean, n, fewest=fewest)

@@ -49,6 +49,8 @@ class GeneratorRow:
     but correctness would pick."""
     picked: Estimate
     """Share of the selections that it wrote, on the same problems."""
+    picked_of_all: Estimate
+    """The same on all problems with a selection, as the paper has it."""
     mu_correct: Estimate
     """Mean mu of its correct candidates."""
     pair_accuracy: Estimate
@@ -100,6 +102,7 @@ def generator_rows(
         within = stack.generator == index
         failed = [request.cost_usd for request in stack.failed if request.generator == name]
         good = within & right & ~np.isnan(mu)
+        chosen = np.where(writer >= 0, (writer == index).astype(float), math.nan)
         share = np.divide((within & right).sum(axis=1), num_right, where=solved, out=np.full(len(solved), math.nan))
         rows.append(
             GeneratorRow(
@@ -118,11 +121,10 @@ def generator_rows(
                 completion_tokens=_known_mean(stack.tokens[within]),
                 cost_usd=_known_sum([*stack.cost_usd[within].tolist(), *failed]),
                 share_of_correct=bootstrap.mean(share).value,
-                picked=bootstrap.proportion(
-                    np.where((writer >= 0) & solved, (writer == index).astype(float), math.nan)
-                ),
+                picked=bootstrap.proportion(np.where(solved, chosen, math.nan)),
+                picked_of_all=bootstrap.proportion(chosen),
                 mu_correct=bootstrap.ratio(np.where(good, mu, 0.0).sum(axis=1), good.sum(axis=1).astype(float)),
-                pair_accuracy=bootstrap.mean(pair_accuracies(np.where(within, mu, math.nan), trained.correct)),
+                pair_accuracy=bootstrap.proportion(pair_accuracies(np.where(within, mu, math.nan), trained.correct)),
             )
         )
     return tuple(rows)

@@ -19,11 +19,11 @@ from raydebm.evaluation.certainty.confidence_calibration import confidence_calib
 from raydebm.evaluation.certainty.reliability import Reliability
 from raydebm.evaluation.certainty.signals import Signal
 from raydebm.evaluation.certainty.trust import CONFIDENCE, LEARNED, Certainty
-from raydebm.evaluation.certainty.uncertainty import SignalRow, signal_rows
+from raydebm.evaluation.certainty.uncertainty import SignalRow
 from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, VOTE, SelectorEntry
 from raydebm.evaluation.stats.intervals import Bootstrap, Floats, mean_of_known
 from raydebm.evaluation.stats.json_results import JsonResults
-from raydebm.evaluation.stats.significance import Comparison, compare
+from raydebm.evaluation.stats.significance import Comparison, compare, distinct
 from raydebm.evaluation.trainings.seed_signals import SeedSignal, seed_signals, signal_auroc
 from raydebm.evaluation.trainings.seeds import SeedRow, mean_or_none, sample_deviation, seed_rows, standard_pairs
 from raydebm.evaluation.trainings.training_values import SelectorValues, Training
@@ -31,7 +31,7 @@ from raydebm.evaluation.trainings.training_values import SelectorValues, Trainin
 CONFIDENCES = (CONFIDENCE, LEARNED)
 """Signals that state a probability that the selection is correct."""
 BEST_GENERATOR = "best generator"
-EVENT = "the selection is correct"
+CORRECT = "the selection is correct"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,7 +262,7 @@ def fold_pairs(groups: Mapping[str, str]) -> list[tuple[str, str]]:
         if group in ("ours", "decision") and name not in (OURS, ALL_PASSES, ANSWERED)
     ]
     pairs = [(name, other) for name in further for other in (VOTE, BEST_GENERATOR, OURS) if other in groups]
-    return [*standard_pairs(groups), *pairs]
+    return distinct([*standard_pairs(groups), *pairs])
 
 
 def _auroc(name: str, parts: Sequence[FoldTraining], fold: int) -> float | None:
@@ -288,7 +288,7 @@ def _decision(joined: Sequence[Training], values: SelectorValues, bootstrap: Boo
         row
         for training in joined
         if (certainty := training.decision) is not None
-        for row in signal_rows(certainty.signals, certainty.correct, _resampled(training, values, bootstrap))
+        for row in certainty.rows(_resampled(training, values, bootstrap))
     ]
 
 
@@ -300,10 +300,14 @@ def _confidence(joined: Sequence[Training], values: SelectorValues, bootstrap: B
             for signal in certainty.signals:
                 if signal.name in CONFIDENCES:
                     name = signal.name if len(joined) == 1 else f"{signal.name}, seed {training.seed}"
-                    reliabilities.append(
-                        confidence_calibration(name, EVENT, signal.values, certainty.correct, resampled)
-                    )
+                    event, outcome = _stated(certainty, signal.name)
+                    reliabilities.append(confidence_calibration(name, event, signal.values, outcome, resampled))
     return reliabilities
+
+
+def _stated(certainty: Certainty, name: str) -> tuple[str, Floats]:
+    """What a probability is about, in words and as values: learned certainty is fitted on right and wrong alone."""
+    return (CORRECT, certainty.correct) if name == LEARNED else (certainty.event, certainty.worth)
 
 
 def _absent(parts: Sequence[FoldTraining]) -> dict[str, tuple[int, ...]]:

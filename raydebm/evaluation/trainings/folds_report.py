@@ -7,7 +7,15 @@ from raydebm.evaluation.certainty.reliability import Reliability
 from raydebm.evaluation.certainty.uncertainty import SignalRow
 from raydebm.evaluation.report.document import Plate, ReportDocument, plate_of
 from raydebm.evaluation.report.study_figures import reliability_figure
-from raydebm.evaluation.report.table_cells import Table, number, points, with_interval
+from raydebm.evaluation.report.table_cells import (
+    ECE_HEADERS,
+    ECE_IN_WORDS,
+    Table,
+    ece_in_words,
+    number,
+    points,
+    with_interval,
+)
 from raydebm.evaluation.report.trust_tables import comparison_table, reliability_cells
 from raydebm.evaluation.trainings.folds import FoldSignal, FoldSummary, FoldTraining
 from raydebm.evaluation.trainings.seed_signals import best_signal, signal_sentence
@@ -55,9 +63,9 @@ def summary(fold_summary: FoldSummary) -> str:
     text = [
         f"{fold_summary.num_problems} problems of task {fold_summary.task}, each tested once in "
         f"{fold_summary.num_folds} folds, by {trainings} on the other folds.",
-        *selector_sentences([row.overall for row in fold_summary.rows]),
+        *selector_sentences([row.overall for row in fold_summary.rows], fold_summary.comparisons),
         signal_sentence([row.overall for row in fold_summary.signals], continuous=fold_summary.is_continuous),
-        *(f"ECE of {row.name}: {number(row.ece)} (n={row.ece.n})." for row in fold_summary.confidence),
+        *(f"ECE of {row.name}: {ece_in_words(row.ece)}." for row in fold_summary.confidence),
     ]
     return " ".join(filter(None, text))
 
@@ -100,18 +108,19 @@ def fold_tables(fold_summary: FoldSummary) -> list[Table]:
         comparison_table(
             fold_summary.comparisons, what="violation avoided" if fold_summary.is_continuous else "pass@1"
         ),
-        _decision(fold_summary.decision),
+        _decision(fold_summary.decision, continuous=fold_summary.is_continuous),
         _calibration(fold_summary.confidence),
         _reliability(fold_summary.confidence),
     ]
     return [table for table in tables if table.rows]
 
 
-def _decision(rows: Sequence[SignalRow]) -> Table:
+def _decision(rows: Sequence[SignalRow], *, continuous: bool) -> Table:
+    what = "1 - violation" if continuous else "correct"
     return Table(
         title="Confidence in the chosen profile's selections",
-        caption="The posterior's probability that its selection is right, each problem by the fold that tested it.",
-        headers=("signal", "AUROC", "80 % most certain, correct %", "gain", "n"),
+        caption="The posterior's confidence in its selection, each problem by the fold that tested it.",
+        headers=("signal", "AUROC", f"80 % most certain, {what} %", "gain", "n"),
         rows=tuple(
             (row.name, number(row.auroc), with_interval(row.accuracy_at_80), points(row.gain_at_80), str(row.auroc.n))
             for row in rows
@@ -124,8 +133,9 @@ def _plates(rows: Sequence[Reliability]) -> list[Plate]:
     if not drawn:
         return []
     caption = (
-        "Share of correct selections against the mean confidence, in ten bins that hold equally many problems of all "
-        "folds; lines: 95 % intervals. Points on the dashed diagonal mean that the confidence can be taken at its word."
+        "Share of correct selections, or 1 - violation, against the mean confidence, in ten bins that hold equally "
+        "many problems of all folds; lines: 95 % intervals. Points on the dashed diagonal mean that the confidence can "
+        "be taken at its word."
     )
     return [plate_of(reliability_figure(drawn, ()), "Reliability of confidence", caption)]
 
@@ -240,19 +250,20 @@ def _calibration(rows: Sequence[Reliability]) -> Table:
     return Table(
         title="Calibration of confidence",
         caption=(
-            "Probability that the selection is correct, over the problems of all folds: expected calibration error in "
-            "ten bins of equal mass, Brier score (lower is better), and the Brier score of always saying the mean "
-            "accuracy, which a useful probability beats."
+            f"Over the problems of all folds, of which probability: {ECE_IN_WORDS}; Brier score "
+            "(lower is better), and the Brier score of always saying the mean accuracy, which a useful probability "
+            "beats."
         ),
-        headers=("probability", "ECE", "Brier", "Brier of the mean", "n"),
-        rows=tuple((row.name, *reliability_cells(row)) for row in rows),
+        headers=("probability", "that", *ECE_HEADERS, "Brier", "Brier of the mean", "n"),
+        rows=tuple((row.name, row.event, *reliability_cells(row)) for row in rows),
     )
 
 
 def _reliability(rows: Sequence[Reliability]) -> Table:
     return Table(
         title="Reliability of confidence",
-        caption="Each bin of equal mass: lowest, highest and mean confidence, and the share correct, all in %.",
+        caption="Each bin of equal mass: lowest, highest and mean confidence, and the share correct, or "
+        "1 - violation, all in %.",
         headers=("probability", "from", "to", "mean", "correct", "n"),
         rows=tuple(
             (

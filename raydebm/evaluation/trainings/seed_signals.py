@@ -14,7 +14,7 @@ from raydebm.evaluation.certainty.signals import SIGMA, varies
 from raydebm.evaluation.certainty.trust import CONFIDENCE, LEARNED, Certainty
 from raydebm.evaluation.certainty.uncertainty import LEFT_OUT, NUM_RESAMPLES, Ranking, num_answered
 from raydebm.evaluation.report.table_cells import Table, number, points, with_interval
-from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, Floats, weighted_auroc
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, Floats, fewest_of_a_class, weighted_auroc
 from raydebm.evaluation.trainings.training_values import SelectorValues, Training
 
 
@@ -56,10 +56,7 @@ def seed_signals(
     return tuple(
         _row(
             name,
-            [
-                _of_training(name, certainty, own, values.continuous)
-                for certainty, own in zip(known, resamples, strict=True)
-            ],
+            [_of_training(name, certainty, own) for certainty, own in zip(known, resamples, strict=True)],
             bootstrap,
             values.continuous,
         )
@@ -72,24 +69,27 @@ class _OneTraining:
     """Each statistic's value first, then its resamples; NaN where undefined."""
 
     n: int
+    fewest: int
+    """Correct or incorrect selections, whichever are fewer."""
     at_80: Floats
     gain: Floats
     auroc: Floats
 
 
-def _of_training(name: str, certainty: Certainty, counts: Floats, continuous: bool) -> _OneTraining:
+def _of_training(name: str, certainty: Certainty, counts: Floats) -> _OneTraining:
     values = next(signal.values for signal in certainty.signals if signal.name == name)
-    right = 1 - certainty.violation if continuous else certainty.correct
+    right = certainty.worth
     weights = np.vstack([np.ones((1, len(values))), counts])
     known = ~(np.isnan(values) | np.isnan(right))
     n = int(known.sum())
     if n == 0:
         nothing = np.full(len(weights), math.nan)
-        return _OneTraining(0, nothing, nothing, nothing)
+        return _OneTraining(0, 0, nothing, nothing, nothing)
     curves = Ranking.of(values[known], right[known]).curves(weights[:, known], (LEFT_OUT,))
     at_80 = curves.accuracy[:, 0]
     gain = at_80 - (1 - curves.risk)
-    return _OneTraining(n, at_80, gain, signal_auroc(values, certainty.correct, weights))
+    fewest = fewest_of_a_class(certainty.correct[~np.isnan(values)])
+    return _OneTraining(n, fewest, at_80, gain, signal_auroc(values, certainty.correct, weights))
 
 
 def signal_auroc(values: Floats, correct: Floats, weights: Floats) -> Floats:
@@ -114,7 +114,9 @@ def _row(name: str, trainings: Sequence[_OneTraining], bootstrap: Bootstrap, con
     of_right = bootstrap.interval if continuous else bootstrap.share
     return SeedSignal(
         name=name,
-        auroc=bootstrap.interval(float(auroc[0]), auroc[1:], n),
+        auroc=bootstrap.auroc_interval(
+            float(auroc[0]), auroc[1:], n, fewest=min(training.fewest for training in trainings)
+        ),
         right_at_80=of_right(float(at_80[0]), at_80[1:], num_answered(LEFT_OUT, n)),
         gain_at_80=bootstrap.interval(float(gain[0]), gain[1:], n),
         by_seed=tuple(None if math.isnan(training.gain[0]) else float(training.gain[0]) for training in trainings),

@@ -6,6 +6,7 @@ from raydebm.evaluation.provenance import versions
 from raydebm.evaluation.report.document import ReportDocument
 from raydebm.evaluation.report.table_cells import number, with_interval
 from raydebm.evaluation.results.entries import OURS, VOTE
+from raydebm.evaluation.stats.significance import ALPHA, Comparison
 from raydebm.evaluation.trainings.seed_signals import signal_sentence
 from raydebm.evaluation.trainings.seeds import SeedRow, SeedSummary, seed_tables
 from raydebm.run.directory import RunDir
@@ -16,7 +17,7 @@ def summary(seed_summary: SeedSummary) -> str:
     text = [
         f"{len(seed_summary.seeds)} trainings on {seed_summary.num_problems} test problems of task {seed_summary.task}."
     ]
-    text += selector_sentences(seed_summary.rows)
+    text += selector_sentences(seed_summary.rows, seed_summary.comparisons)
     ours = seed_summary.row(OURS)
     if ours is not None and ours.sd is not None:
         unit = "mean violation" if seed_summary.is_continuous else "points of pass@1"
@@ -26,8 +27,9 @@ def summary(seed_summary: SeedSummary) -> str:
     return " ".join(filter(None, text))
 
 
-def selector_sentences(rows: Sequence[SeedRow]) -> list[str]:
-    """What the selectors are worth, and which ones ours is better and worse than; none without ours and its bounds."""
+def selector_sentences(rows: Sequence[SeedRow], comparisons: Sequence[Comparison]) -> list[str]:
+    """What the selectors are worth, and which ones ours is shown to be better and worse than by the paired tests, after
+    their correction; none without ours and its bounds."""
     by_name = {row.name: row for row in rows}
     if not {OURS, "random", "oracle"} <= by_name.keys():
         return []
@@ -44,12 +46,11 @@ def selector_sentences(rows: Sequence[SeedRow]) -> list[str]:
         f"{what}: {', '.join(values)}; 95 % intervals over problems in brackets.",
         f"Energy closes {with_interval(by_name[OURS].gap_closed)} % of the gap between random choice and the oracle.",
     ]
-    beaten = [row.name for row in rows if row.ours_minus.low is not None and row.ours_minus.low > 0]
-    ahead = [row.name for row in rows if row.ours_minus.high is not None and row.ours_minus.high < 0]
-    if beaten:
-        text.append(f"Better than: {', '.join(beaten)}.")
-    if ahead:
-        text.append(f"Worse than: {', '.join(ahead)}.")
+    ours = {row.other: row.verdict for row in comparisons if row.one == OURS}
+    for title, verdict in (("Better", "better"), ("Worse", "worse")):
+        names = [row.name for row in rows if ours.get(row.name) == verdict]
+        if names:
+            text.append(f"{title} than (p < {ALPHA:g} after Holm's correction): {', '.join(names)}.")
     return text
 
 

@@ -14,6 +14,7 @@ from raydebm.pipeline.pools import evaluated_pools, recorded_pools
 from raydebm.pipeline.scores import judge_prices
 from raydebm.pipeline.stages.candidates import saved_samples
 from raydebm.pipeline.stages.passes import outcomes_of
+from raydebm.pipeline.stages.posterior import labelled_stack
 from raydebm.pipeline.stages.scorer import training_curves
 from raydebm.run.directory import RunDir
 
@@ -25,9 +26,11 @@ def make_evaluation(context: StageContext) -> Facts:
     recipe = context.recipe
     policy, outcomes = evaluated_policy(context), outcomes_of(context)
     stack, decided = _believed(context, policy)
+    validation = evaluated_pools(context, VALIDATION)
     inputs = EvaluationInputs(
         pools=stack,
-        validation=Stack.of(evaluated_pools(context, VALIDATION)),
+        validation=Stack.of(validation),
+        labelled=labelled_stack(context, validation),
         decided=decided,
         policy=policy,
         adapters=[adapter.name for adapter in recipe.scorer.adapters],

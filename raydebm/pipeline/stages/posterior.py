@@ -18,7 +18,8 @@ from raydebm.decision.calibration.walks import Walk, WalkOf
 from raydebm.decision.evidence.fitting import LabelledPool
 from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
-from raydebm.evaluation.pools.pool import EvaluatedPool, RecordedPools
+from raydebm.evaluation.pools.pool import EvaluatedPool, RecordedPools, without_energies
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.pipeline.context import TRAIN, VALIDATION, StageContext
 from raydebm.pipeline.pools import evaluated_pools, recorded_pools
 from raydebm.pipeline.stages.energies import adapters_out_of_bag
@@ -31,9 +32,7 @@ def fit_run_policy(context: StageContext, base: Policy) -> tuple[Policy, dict[st
 
     Without two labelled problems, or with nothing to learn from them, the paper's rule stays, and the facts say so.
     """
-    pools = labelled_pools(evaluated_pools(context, VALIDATION))
-    if context.recipe.learns_out_of_bag:
-        pools += out_of_bag(context)
+    pools = labelled_pools(evaluated_pools(context, VALIDATION)) + out_of_bag(context)
     recipe = context.recipe
     try:
         fit = fit_policy(
@@ -79,9 +78,25 @@ def labelled_pools(pools: Sequence[EvaluatedPool]) -> list[LabelledPool]:
 
 
 def out_of_bag(context: StageContext) -> list[LabelledPool]:
-    """Training problems with the energies of those adapters that did not train on them."""
+    """Training problems with the energies of those adapters that did not train on them, where they are learned from."""
+    return labelled_pools(_pools_out_of_bag(context))
+
+
+def labelled_stack(context: StageContext, validation: Sequence[EvaluatedPool]) -> Stack:
+    """The problems that the posterior learns from, without energies: what rules that read none are fitted on, so that
+    they know as many labels as the posterior does.
+
+    Args:
+        validation: pools of the validation split.
+    """
+    return Stack.of([without_energies(pool) for pool in [*validation, *_pools_out_of_bag(context)]])
+
+
+def _pools_out_of_bag(context: StageContext) -> list[EvaluatedPool]:
     unseen = adapters_out_of_bag(context)
-    return [pool for pool in labelled_pools(evaluated_pools(context, TRAIN)) if pool.problem_id in unseen]
+    if not unseen:
+        return []
+    return [pool for pool in evaluated_pools(context, TRAIN) if pool.problem.problem_id in unseen]
 
 
 def _walk_of(context: StageContext, problem_ids: Sequence[str]) -> WalkOf:

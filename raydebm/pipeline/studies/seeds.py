@@ -26,6 +26,7 @@ from raydebm.pipeline.policies import evaluated_policy
 from raydebm.pipeline.pools import evaluated_pools, recorded_pools
 from raydebm.pipeline.runner import Pipeline, StageReport
 from raydebm.pipeline.stages.passes import outcomes_of
+from raydebm.pipeline.stages.posterior import labelled_stack
 from raydebm.pipeline.studies.children import share_scores, share_stages
 from raydebm.pipeline.studies.confounding import screen_of
 from raydebm.run.directory import RunDir
@@ -102,7 +103,14 @@ def training_of(pipeline: Pipeline, pools: Sequence[EvaluatedPool], validation: 
     recipe, policy = pipeline.recipe, evaluated_policy(pipeline)
     adapters = [adapter.name for adapter in recipe.scorer.adapters]
     decided, stack, others = Decided.of(pools, policy), Stack.of(pools), Stack.of(validation)
-    selectors = selectors_of(stack, lambda_=policy.lambda_, adapters=adapters, validation=others, decided=decided)
+    selectors = selectors_of(
+        stack,
+        lambda_=policy.lambda_,
+        adapters=adapters,
+        validation=others,
+        labelled=labelled_stack(pipeline, validation),
+        decided=decided,
+    )
     entries = [entry_of(selector, stack) for selector in selectors]
     outcomes = outcome_values(stack, outcomes_of(pipeline), labels=recorded_pools(pipeline, TEST).labels)
     entries[-1:-1] = loop_entries(outcomes, policy)  # before the oracle

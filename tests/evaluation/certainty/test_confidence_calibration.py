@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from raydebm.errors import PoolError
-from raydebm.evaluation.certainty.confidence_calibration import confidence_calibration, equal_mass_bins
+from raydebm.evaluation.certainty.calibration_error import calibration_error, equal_mass_bins
+from raydebm.evaluation.certainty.confidence_calibration import confidence_calibration
 from raydebm.evaluation.stats.intervals import Bootstrap
 
 
@@ -28,6 +29,11 @@ def test_five_values_stand_in_five_bins():
 def test_equal_values_share_the_bin_of_their_middle_rank():
     # Nine of ten are equal: their middle rank is 1 + 9 / 2 of 10, in the sixth tenth.
     assert equal_mass_bins(np.array([1.0] * 9 + [0.2])).tolist() == [5] * 9 + [0]
+
+
+def test_weights_move_the_middle_ranks():
+    # Masses 6, 2 and 2 of 10: their middles are 3, 7 and 9.
+    assert equal_mass_bins(np.array([0.1, 0.2, 0.3]), np.array([6.0, 2.0, 2.0])).tolist() == [3, 7, 9]
 
 
 def test_ece_by_hand():
@@ -90,3 +96,42 @@ def test_without_any_problem_there_is_no_number():
 def test_what_is_no_probability_is_refused(wrong):
     with pytest.raises(PoolError, match=rf"p is no probability: it is {wrong}"):
         calibration([0.5, wrong], [1, 0])
+
+
+def of_coins(n):
+    """One bin: n problems of probability 1/2, all right."""
+    return calibration_error(np.full(n, 0.5), np.ones(n), np.zeros(n, dtype=np.intp))
+
+
+def test_a_perfect_confidence_in_one_coin_is_always_off_by_a_half():
+    error = of_coins(1)
+
+    assert (error.value, error.perfect, error.perfect_high) == (0.5, 0.5, 0.5)
+
+
+def test_a_perfect_confidence_in_two_coins_is_off_half_the_time():
+    """Both right or both wrong, chance 1/2: off by 1/2. Else: not at all."""
+    error = of_coins(2)
+
+    assert error.perfect == pytest.approx(0.25, abs=0.03)
+    assert error.perfect_high == 0.5
+
+
+def test_a_perfect_confidence_in_four_hundred_coins_is_off_by_its_standard_error():
+    """Normal with deviation 0.5 / sqrt(400) = 0.025: its absolute value has mean 0.025 sqrt(2 / pi), and 5 % of it are
+    above 1.96 * 0.025."""
+    error = of_coins(400)
+
+    assert error.perfect == pytest.approx(0.0199, abs=0.002)
+    assert error.perfect_high == pytest.approx(0.049, abs=0.004)
+
+
+def test_graded_outcomes_have_no_perfect_confidence_to_compare_with():
+    row = calibration([0.9, 0.5], [0.8, 0.5])
+
+    assert (row.ece.perfect, row.ece.perfect_high) == (None, None)
+    assert row.ece.value == pytest.approx((0.1 + 0.0) / 2)
+
+
+def test_a_perfect_confidence_is_simulated_the_same_each_time():
+    assert of_coins(7) == of_coins(7)

@@ -21,12 +21,12 @@ def bootstrap(n):
     return Bootstrap.of(n, num_bootstrap=100, seed=0)
 
 
-def test_ece_by_hand():
-    """Bin 0.9: two at 0.95, one right, gap 0.45; bin 0.1: one at 0.15, wrong, gap 0.15."""
-    row = reliability("p", "", np.array([0.95, 0.95, 0.15]), np.array([1.0, 0.0, 0.0]), bootstrap(3))
+def test_bins_hold_equally_many_problems_also_where_a_confidence_gathers_near_one():
+    """Five values, middle ranks in the tenths 1, 3, 5, 7 and 9: five bins, where equal width has one."""
+    row = reliability("p", "", np.array([0.91, 0.92, 0.93, 0.94, 0.95]), np.array([1.0, 0, 1, 0, 1]), bootstrap(5))
 
-    assert row.ece.value == pytest.approx((2 * 0.45 + 0.15) / 3)
-    assert [(round(b.low, 1), b.n, b.accuracy.value) for b in row.bins] == [(0.1, 1, 0.0), (0.9, 2, 0.5)]
+    assert row.ece.value == pytest.approx((0.09 + 0.92 + 0.07 + 0.94 + 0.05) / 5)
+    assert [(b.low, b.n) for b in row.bins] == [(0.91, 1), (0.92, 1), (0.93, 1), (0.94, 1), (0.95, 1)]
 
 
 def test_brier_agrees_with_scikit_learn():
@@ -39,10 +39,11 @@ def test_brier_agrees_with_scikit_learn():
     assert row.base_brier == pytest.approx(happened.mean() * (1 - happened.mean()))
 
 
-def test_certainty_of_one_belongs_to_the_last_bin():
-    row = reliability("p", "", np.array([1.0]), np.array([1.0]), bootstrap(1))
+def test_the_base_of_graded_outcomes_is_their_variance():
+    """0.2 and 0.6 lie 0.2 from their mean."""
+    row = reliability("p", "", np.array([0.5, 0.5]), np.array([0.2, 0.6]), bootstrap(2))
 
-    assert (row.bins[0].low, row.ece.value) == (0.9, 0.0)
+    assert row.base_brier == pytest.approx(0.04)
 
 
 def test_unlabeled_problems_are_left_out():
@@ -70,7 +71,7 @@ def test_a_fit_on_validation_is_calibrated_on_test(fit):
 
     predicted = fitted(fit, test, validation, seed=0)
 
-    assert reliability("p", "", predicted, test[1], bootstrap(2000)).ece.value < 0.04
+    assert reliability("p", "", predicted, test[1], bootstrap(2000)).ece.value < 0.05
 
 
 def test_cross_fitting_never_predicts_a_problem_that_it_saw():
@@ -101,6 +102,27 @@ def test_pair_probabilities_by_hand(make_pool):
     assert row.ece.value == pytest.approx(0.25)
     assert row.brier.value == pytest.approx(1 / 16)
     assert [b.accuracy.value for b in row.bins] == [0.0, 1.0]
+
+
+def test_pairs_stand_in_bins_of_equal_mass_and_every_problem_weighs_the_same(make_pool):
+    """Two problems, one with a pair of p = 1/2, one with two of p = 3/4. By mass: 1/4 (0.25), 1/2 (0.5), 3/4 (0.25),
+    with middles at 1/8, 1/2 and 7/8."""
+    even = make_pool((1, {"members": (0.0,)}), (0, {"members": (0.0,)}), problem_id="even")
+    apart = (0, {"members": (math.log(3.0),)})
+    row = pair_reliability(Stack.of([even, make_pool((1, {"members": (0.0,)}), apart, apart)]), bootstrap(2))
+
+    assert [(b.low, b.mean_predicted, b.accuracy.value, b.n) for b in row.bins] == [
+        (0.25, 0.25, 0.0, 1),
+        (0.5, 0.5, 0.5, 1),
+        (0.75, 0.75, 1.0, 1),
+    ]
+
+
+def test_pairs_say_nothing_of_a_perfect_probability(make_pool):
+    """Pairs of one problem share candidates, so no independent outcomes can be drawn for them."""
+    row = pair_reliability(Stack.of([make_pool((1, {"members": (0.0,)}), (0, {"members": (1.0,)}))]), bootstrap(1))
+
+    assert (row.ece.perfect, row.ece.perfect_high) == (None, None)
 
 
 def test_without_a_pair_there_is_no_pair_probability(make_pool):

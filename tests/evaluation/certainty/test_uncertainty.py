@@ -55,6 +55,18 @@ def test_a_perfect_signal_has_prr_one_and_a_reversed_one_less_than_nothing():
     )
 
 
+def test_graded_worth_sets_the_curves_and_correct_the_auroc():
+    """The most certain four of five are worth 0.9, 0.8, 0.7 and 0.6; the two that are correct come first."""
+    certainty, worth = np.array([5.0, 4, 3, 2, 1]), np.array([0.9, 0.8, 0.7, 0.6, 0.0])
+    bootstrap = Bootstrap.of(5, num_bootstrap=200, seed=0)
+
+    (row,) = signal_rows([Signal("s", "", certainty)], worth, bootstrap, correct=np.array([1.0, 1, 0, 0, 0]))
+
+    assert row.accuracy_at_80.value == pytest.approx(0.75)
+    assert row.gain_at_80.value == pytest.approx(0.75 - 0.6)
+    assert row.auroc.value == 1.0
+
+
 def test_auroc_agrees_with_scikit_learn():
     rng = np.random.default_rng(0)
     certainty, correct = rng.integers(0, 5, 80).astype(float), rng.integers(0, 2, 80)

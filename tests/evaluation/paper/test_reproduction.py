@@ -24,6 +24,7 @@ from raydebm.evaluation.report.drawing import svg_of
 from raydebm.evaluation.report.study_tables import study_tables
 from raydebm.evaluation.report.table_cells import Table
 from raydebm.evaluation.report.transfer_tables import transfer_table
+from raydebm.evaluation.stats.intervals import NOTHING
 from raydebm.evaluation.studies.study import StudyResults
 from raydebm.evaluation.studies.transfer import ScoredRun, transfer
 from raydebm.run.directory import RunDir
@@ -272,6 +273,16 @@ def test_a_scorer_before_and_after_its_repair_stand_side_by_side(before, after):
     for name, study_of in (("TACO (pre-DFR)", before), ("TACO (post-DFR)", after)):
         assert cell(reproduced, "tab:confounding_screen", name, "Energy spread").estimate == study_of.energy_spread
     assert before.energy_spread != after.energy_spread
+
+
+def test_the_pick_distribution_is_over_all_problems(before):
+    row = replace(before.generators[0], name="llama-3.1-8b", picked=NOTHING)
+
+    reproduced = reproduction([replace(before, generators=(row,))])
+
+    found = cell(reproduced, "tab:confounding_screen", "TACO (pre-DFR)", "LLaMA-3.1-8B").estimate
+    assert found == row.picked_of_all
+    assert found.value is not None
 
 
 def test_the_papers_sweeps_on_taco_are_of_the_scorer_before_the_repair_and_its_results_of_the_one_after(before, after):

@@ -45,8 +45,20 @@ def test_the_best_third_party_baseline_stands_before_the_oracle(evaluation):
 
     names = [row.name for row in main_rows(replace(evaluation, rows=(*external, *evaluation.rows)))]
 
-    assert names[-2:] == ["judge", "oracle"]
-    assert "weak judge" not in names
+    assert names[-2:] == ["judge (best of 2, in hindsight)", "oracle"]
+    assert not any(name.startswith("weak judge") for name in names)
+
+
+def test_a_third_party_baseline_that_had_no_rival_was_not_chosen(evaluation):
+    judge = replace(evaluation.row("ours"), name="judge", group="external")
+
+    assert main_rows(replace(evaluation, rows=(judge, *evaluation.rows)))[-2].name == "judge"
+
+
+def test_a_single_shot_model_is_no_third_party_scorer(evaluation):
+    model = replace(evaluation.row("oracle"), name="single-shot gpt-9", group="external")
+
+    assert "gpt-9" not in str([row.name for row in main_rows(replace(evaluation, rows=(model, *evaluation.rows)))])
 
 
 def test_the_table_of_the_terminal_has_at_most_twelve_rows_and_a_hundred_columns(evaluation):

@@ -8,6 +8,7 @@ from scipy.stats import kendalltau
 
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.pools.standings import pair_accuracies
+from raydebm.evaluation.results.energy_measures import energy_measures
 from raydebm.evaluation.results.selector_metrics import (
     EnergyPicks,
     energy_gaps,
@@ -145,7 +146,12 @@ def test_sigma_auroc_is_below_a_half_when_sigma_misleads(make_pool):
     chosen = picked(make_pool, (0.9, 1), (0.3, 0), (0.2, 0), (0.1, 1))
 
     assert sigma_auroc(chosen, bootstrap(4)).value == 0.5
-    assert sigma_auroc(EnergyPicks(chosen.mu[:3], chosen.sigma[:3], chosen.correct[:3]), bootstrap(3)).value == 0.0
+    assert (
+        sigma_auroc(
+            EnergyPicks(chosen.mu[:3], chosen.sigma[:3], chosen.correct[:3], chosen.worth[:3]), bootstrap(3)
+        ).value
+        == 0.0
+    )
 
 
 def test_selections_of_equal_sigma_share_their_errors(make_pool):
@@ -161,3 +167,28 @@ def test_selective_accuracy_drops_the_highest_sigma(make_pool):
     rows = selective_accuracy(chosen, bootstrap(5), fractions=(0.0, 0.25, 0.5))
 
     assert [(row.pass_at_1.value, row.pass_at_1.n) for row in rows] == [(0.5, 4), (pytest.approx(2 / 3), 3), (1.0, 2)]
+
+
+def test_selections_with_violation_scores_are_worth_one_minus_them():
+    """Strictly, none is correct; the half of lower sigma violates 0.2."""
+    chosen = EnergyPicks(np.zeros(2), np.array([0.1, 0.5]), np.zeros(2), np.array([0.8, 0.4]))
+
+    rows = selective_accuracy(chosen, bootstrap(2), fractions=(0.0, 0.5))
+
+    assert [(row.pass_at_1.value, row.worth.value) for row in rows] == [(0.0, pytest.approx(0.6)), (0.0, 0.8)]
+
+
+def test_what_energy_picks_is_worth_one_minus_its_violation(make_pool):
+    pool = make_pool((0, {"members": (1.0, 1.0)}), (0, {"members": (2.0, 2.0)}), violations=[0.25, 0.5])
+
+    assert picks(Stack.of([pool]), 0.0).worth.tolist() == [0.75]
+
+
+def test_a_pair_accuracy_without_a_miss_has_an_exact_lower_limit(make_pool):
+    """Two problems, no miss: Clopper-Pearson has 1 - 0.025 ** (1 / 2) to miss, however the problems are resampled."""
+    pools = [make_pool((1, {"members": (0.0,)}), (0, {"members": (1.0,)}), problem_id=name) for name in "pq"]
+    stack = Stack.of(pools)
+    measured = energy_measures(stack, stack, ["a"], lambda_=0.0, bootstrap=bootstrap(2), tolerance=0.0)
+
+    accuracy = next(row for row in measured.rows if row.name == "mu").pair_accuracy
+    assert (accuracy.value, accuracy.low, accuracy.high) == (1.0, pytest.approx(0.025**0.5), 1.0)

@@ -3,6 +3,7 @@ import math
 import numpy as np
 
 from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.results.evaluating import selectors_of
 from raydebm.evaluation.selectors.learned_vote import learned_votes
 from raydebm.evaluation.selectors.selector import values_of
 
@@ -54,6 +55,36 @@ def test_the_learned_vote_reads_energies_relative_to_their_generator(make_pool):
     solvable = np.mean([pool.correct.max() for pool in test])
     assert accuracy(vote, test) > solvable - 0.02
     assert accuracy(vote, test) > np.mean([pool.correct[0] for pool in test])
+
+
+def test_the_vote_by_generators_learns_from_labelled_problems_without_energies(make_pool):
+    """Validation has one problem and says nothing; of 60 labelled problems g is the expert."""
+    labelled = expert_pools(make_pool, 60, 1)
+    validation = [make_pool((1, {"generator": "g"}), (1, {"generator": "h"}))]
+
+    (vote,) = learned_votes(Stack.of(validation), Stack.of(labelled))
+
+    test = expert_pools(make_pool, 60, 0)
+    assert accuracy(vote, test) == np.mean([pool.correct[0] for pool in test])
+    assert "fitted on labelled problems outside the test" in vote.description
+
+
+def test_the_best_generator_is_chosen_on_all_labelled_problems(make_pool):
+    """h is right on the one validation problem, g on the other two that are labelled."""
+
+    def pool(name, right):
+        rows = [(int(writer == right), {"generator": writer, "members": (0.0, 0.0)}) for writer in "gh"]
+        return make_pool(*rows, problem_id=name)
+
+    validation, labelled = [pool("v", "h")], [pool("v", "h"), pool("p", "g"), pool("q", "g")]
+    options = {"lambda_": 1.0, "adapters": ("a0", "a1"), "validation": Stack.of(validation)}
+
+    chosen = {
+        selector.name: selector.description
+        for selector in selectors_of(Stack.of([pool("t", "g")]), labelled=Stack.of(labelled), **options)
+    }
+
+    assert "generator g, chosen on labelled problems outside the test" in chosen["best generator"]
 
 
 def test_an_unknown_generator_votes_as_an_average_one(make_pool):

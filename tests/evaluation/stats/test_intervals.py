@@ -98,6 +98,15 @@ def test_weighted_auroc_agrees_with_scikit_learn_on_repeated_items(rows, seed):
     assert area == pytest.approx(roc_auc_score(positives[repeated], scores[repeated]))
 
 
+@pytest.mark.parametrize(("num_wrong", "has_interval"), [(1, False), (4, False), (5, True)])
+def test_an_auroc_has_an_interval_from_five_of_each_class(num_wrong, has_interval):
+    """All wrong ones rank below all right ones: resamples of one wrong problem of 27 can give nothing but 1."""
+    positives = np.array([0.0] * num_wrong + [1.0] * (27 - num_wrong))
+    estimate = Bootstrap.of(27, num_bootstrap=100, seed=0).auroc(np.arange(27.0), positives)
+
+    assert (estimate.value, estimate.low is not None, estimate.high is not None) == (1.0, has_interval, has_interval)
+
+
 def test_auroc_of_one_class_has_no_value():
     assert Bootstrap.of(2, num_bootstrap=100, seed=0).auroc(np.array([0.1, 0.2]), np.ones(2)).value is None
 

@@ -244,6 +244,20 @@ def test_picks_are_compared_over_problems_with_a_correct_candidate(make_pool):
     assert g.picked.n == h.picked.n == 2
 
 
+def test_the_papers_picks_are_over_all_problems(make_pool):
+    """One problem is solved and one is not; h is picked on the second alone."""
+    good, bad = {"members": (0.0,)}, {"members": (1.0,)}
+    pools = [
+        make_pool((1, {"generator": "g", **good}), (0, {"generator": "h", **bad}), problem_id="solved"),
+        make_pool((0, {"generator": "g", **bad}), (0, {"generator": "h", **good}), problem_id="hopeless"),
+    ]
+
+    _, h = generator_rows(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
+
+    assert (h.picked.value, h.picked.n) == (0.0, 1)
+    assert (h.picked_of_all.value, h.picked_of_all.n) == (0.5, 2)
+
+
 def test_a_generator_that_only_failed_has_a_row(make_pool):
     pools = [make_pool((1, {"generator": "g"}), (None, {"generator": "h", "text": None, "penalty": math.inf}))]
 

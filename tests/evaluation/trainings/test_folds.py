@@ -212,6 +212,55 @@ def test_the_calibration_of_a_confidence_is_over_the_problems_of_all_folds(name)
     assert row.ece.value == pytest.approx((0.1 + 0.2 + 0.4 + 0.4) / 4)
 
 
+def test_a_signal_has_an_auroc_but_no_interval_with_few_wrong_selections():
+    """Over both folds the correct ones have 2 and 4, the others 1 and 3: three of four pairs are in order."""
+    (row,) = summarise(
+        part(0, "pq", [1, 0], about=certainty([1, 0], margin=[2, 1])),
+        part(1, "st", [1, 0], about=certainty([1, 0], margin=[4, 3])),
+    ).signals
+
+    assert (row.overall.auroc.value, row.overall.auroc.low) == (0.75, None)
+
+
+def graded(correct, violation, **signals):
+    return replace(certainty(correct, **signals), violation=np.array(violation, dtype=float))
+
+
+def test_a_confidence_in_graded_answers_is_about_one_minus_the_violation():
+    """No plan is without violations, and the confidence says by how much: off by 0, 0.1, 0 and 0.1."""
+    about = [
+        part(0, "pq", [0, 0], about=graded([0, 0], [0.1, 0.3], confidence=[0.9, 0.8])),
+        part(1, "st", [0, 0], about=graded([0, 0], [0.5, 0.7], confidence=[0.5, 0.4])),
+    ]
+
+    (row,) = summarise(*about).confidence
+    assert row.event == "1 - violation of the selection"
+    assert row.ece.value == pytest.approx(0.05)
+
+
+def test_learned_certainty_in_graded_answers_is_about_what_it_was_fitted_on():
+    name = "learned certainty"
+    (row,) = summarise(
+        part(0, "pq", [1, 0], about=graded([1, 0], [0.1, 0.3], **{name: [0.9, 0.8]})),
+        part(1, "st", [0, 0], about=graded([0, 0], [0.5, 0.7], **{name: [0.5, 0.4]})),
+    ).confidence
+
+    assert row.event == "the selection is correct"
+    assert row.ece.value == pytest.approx((0.1 + 0.8 + 0.5 + 0.4) / 4)
+
+
+def test_the_most_certain_of_graded_decisions_are_worth_one_minus_their_violation():
+    """Of five, the four most certain violate 0.1, 0.2, 0.3 and 0.4."""
+    parts = [
+        part(0, "pq", [0, 0], about=graded([0, 0], [0.1, 0.2], confidence=[0.9, 0.8])),
+        part(1, "stu", [0, 0, 0], about=graded([0, 0, 0], [0.3, 0.4, 1.0], confidence=[0.7, 0.6, 0.1])),
+    ]
+    decided = [replace(part, training=replace(part.training, decision=part.training.certainty)) for part in parts]
+
+    (row,) = summarise(*decided).decision
+    assert row.accuracy_at_80.value == pytest.approx(0.75)
+
+
 def test_a_signal_that_is_no_probability_has_no_calibration():
     parts = [part(fold, ids, [1, 0], about=certainty([1, 0], margin=[2, 1])) for fold, ids in ((0, "pq"), (1, "st"))]
 
@@ -241,6 +290,12 @@ def test_a_further_rule_of_ours_is_compared_with_the_vote_the_best_author_and_th
         ("posterior", "best generator"),
         ("posterior", "ours"),
     ]
+
+
+def test_the_decision_is_compared_with_ours_once():
+    groups = {"ours": "ours", "posterior": "decision"}
+
+    assert fold_pairs(groups) == [("ours", "posterior")]
 
 
 # ---- documents -------------------------------------------------------------------------------------------------------
@@ -290,7 +345,9 @@ def test_the_summary_says_what_abstaining_by_confidence_brings_and_how_far_it_is
     assert "accuracy changes by confidence +10.0" in text
     assert "hindsight" not in text
     # Bins of one: 0.9, 0.8 (right), 0.5, 0.3, 0.1 (wrong).
-    assert "ECE of confidence: 0.240" in text
+    # Bins of one: a perfect one is off by 2 p (1 - p) on average,
+    # 0.18, 0.32, 0.5, 0.42 and 0.18: 0.32.
+    assert "ECE of confidence: 0.240 (a perfectly calibrated one: 0.3" in text
 
 
 def test_the_tables_by_problem_have_each_problem_once_per_selector(with_confidence, tmp_path):

@@ -130,12 +130,29 @@ def test_every_row_of_every_table_is_as_long_as_its_headers(two):
         assert {len(row) for row in table.rows} == {len(table.headers)}
 
 
-def test_the_summary_names_what_is_worse_and_what_is_not_distinguished():
-    seed_summary = summarise(*(training(seed, [1, 1, 1]) for seed in range(2)))
-    text = summary(seed_summary)
-    assert "2 trainings on 3 test problems of task gsm8k" in text
-    assert "mu + lambda E 100.0 [29.2, 100.0]" in text
-    assert "Better than: random" in text
+def of_many(num_won):
+    """Random is wrong on the first ``num_won`` of 30 problems, which ours gets right, and right on the others."""
+    ids = tuple(f"p{index}" for index in range(30))
+    random = [0] * num_won + [1] * (30 - num_won)
+    entries = [entry("random", random), entry("ours", [1] * 30, group="ours"), entry("oracle", [1] * 30, group="bound")]
+    return summarise(*(Training(seed=seed, problem_ids=ids, entries=entries) for seed in range(2)))
+
+
+def test_the_summary_names_what_the_paired_tests_show():
+    """Six of six problems on which they differ: p = 2 / 2**6."""
+    text = summary(of_many(6))
+
+    assert "2 trainings on 30 test problems of task gsm8k" in text
+    assert "mu + lambda E 100.0 [88.4, 100.0]" in text
+    assert "Better than (p < 0.05 after Holm's correction): random." in text
+
+
+def test_the_summary_does_not_claim_what_only_the_interval_shows():
+    """Five of five problems: the interval is above 0, and p = 2 / 2**5 = 0.06."""
+    seed_summary = of_many(5)
+
+    assert seed_summary.row("random").ours_minus.low > 0
+    assert "Better than" not in summary(seed_summary)
 
 
 def test_the_documents_hold_the_same_numbers(two, tmp_path):
