@@ -137,6 +137,11 @@ def _wants_array(output: Output) -> bool:
     return output.json_schema is not None and output.json_schema.get("type") == "array"
 
 
+def named_choice(choices: list[str], text: str) -> str | None:
+    """The choice that the whole text is, whatever its case and the marks around it."""
+    return {_bare(choice): choice for choice in choices}.get(_bare(text))
+
+
 def _find_choice(choices: list[str], text: str) -> str | None:
     """Strongest mark first, the last of a kind: a line of hash signs with a choice alone; an "answer" field or a box,
     which decide even when there is no choice in them; "the answer is ..."; the last line.

@@ -67,8 +67,8 @@ class GoldRule(Strict):
     value: Expression = "answer"
     """What is compared; an expression on the answer."""
     match: Literal["exact", "number", "set", "json"] = "exact"
-    """exact: the same text or number; number: as numbers ("$1,080" is 1080); set: the same items in any order;
-    json: the same JSON value."""
+    """exact: the same text or number, or the same answer of format number or choice; number: as numbers ("$1,080" is
+    1080); set: the same items in any order; json: the same JSON value."""
     ignore_case: bool = False
     """Upper and lower case are the same."""
     tolerance: float = Field(0.0, ge=0, allow_inf_nan=False)
