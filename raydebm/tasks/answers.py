@@ -8,8 +8,8 @@ Where an answer stands, strongest mark first; the last mark of a kind counts, be
 
 1. ``#### 18`` (headings such as ``#### Step 1: ...`` and ``#### 2. Total`` are no answers)
 2. ``{"answer": "18"}``, also without valid JSON around it
-3. ``\boxed{18}``
-4. "the answer is 18", "Answer: 18", "A: 18"
+3. ``\boxed{18}`` and ``\boxed 18``
+4. "the answer is 18", "Answer: 18", "A: 18", also with the formula on the lines below
 5. the last number of the last line: only for callers that say ``fallback=True``
 
 Some answers end with their result once more, without a space: ``\(\boxed{\$45.00}\).45.00``. The full stop before it is
@@ -28,6 +28,7 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import NamedTuple
 
 _MAX_CHARS = 200
 """Longer numbers are no answers, and Python refuses to read integers of more than 4300 digits."""
@@ -88,15 +89,20 @@ _MAX_BEFORE = 10
 
 _OBJECT = re.compile(r"\s*(?:```\s?(?:json)?\s*)?\{\s*[\"']")
 
-_HASHES = re.compile(
-    r"####([ \t:*_]{0,20}(?:the\s)?(?:final\s)?(?:answer)?(?:\sis)?"
-    # Marks around the number, then its first digit; "1. Compute" is a heading.
-    r"(?:\\[A-Za-z]+|[^\w\n#]){0,20}\d(?!\d*[.)][ \t]+\w)[^\n#]*)",
+_HASHES = "####"
+_SAYS_ANSWER = re.compile(r"[:*_\s]{0,20}(?:the\s)?(?:final\s)?answer(?:\sis\b|\b)[:*_\s]{0,20}", re.IGNORECASE)
+_HEADING = re.compile(
+    r"[^\w\n]{0,20}(?:(?:step|part|case)\b|\d{1,3}(?:st|nd|rd|th)\b|\d+[.)][ \t]+\w)|.{0,300}:[*_\s]{0,20}\Z",
     re.IGNORECASE | re.ASCII,
 )
+# Marks around the number, then its first digit.
+_NUMBER_FIRST = re.compile(r"(?:\\[A-Za-z]+|[^\w\n]){0,20}\d", re.ASCII)
+# What no quotation marks enclose ends where its line, its object or its field does; braces in it are LaTeX.
 _JSON_ANSWER = re.compile(
-    r'(?<!\\)"(?:final[_ ]?)?answer"\s*:\s*'
-    r'(?:"((?:[^"\\]|\\.)*)"|([-+]?[$€£¥]?[\d.][\d.,eE+-]*|null|true|false|[\[{]))',
+    r"""(?<!\\)(?:"(?:final[_ ]?)?answer"|(?<!\w)'(?:final[_ ]?)?answer')\s*:\s*(?:"""
+    r""""(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\\n]|\\.|'(?!\s{0,20}(?:[,}\n]|\Z))){0,1000})'"""
+    r"""|(?P<bare>null|true|false|\[|\{|(?=[-+$€£¥.\d\\√]|\([^()\n]{0,100}\)\s{0,20}[,}\n])(?!\\["'])"""
+    r"""(?:[^"{}\n,]|,(?!\s{0,20}["']?\w{1,60}["']?\s{0,3}:)|\{(?:[^{}\n]|\{[^{}\n]{0,100}\}){0,100}\}){1,500}))""",
     re.IGNORECASE | re.DOTALL,
 )
 # Models write LaTeX into JSON without the second backslash, and JSON then reads the start of \frac as a form feed.
@@ -107,7 +113,18 @@ _PHRASE = re.compile(
 )
 LATEX_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\b")
 """Stands before words inside a formula."""
-_BOX = re.compile(r"\\(?:boxed|fbox)\s?\{")
+_BOX = re.compile(
+    r"\\(?:boxed|fbox)(?![A-Za-z])\s{0,3}(?:\{|(?=[-+(\[.]{0,2}[\w\\])(?![A-Za-z]{2})"
+    # Without braces it holds a formula up to its end, as the first word behind it shows no prose; else a number.
+    r"(?:(?P<formula>(?:(?!\s[A-Za-z]{2})[^$\n{}]|\{[^{}\n]{0,100}\}){1,200}?)(?=\$|\\[)\]]|\n|\Z)"
+    r"|(?P<number>[-+]?\d+(?:[.,]\d+){0,9})))"
+)
+# A formula that is set off from the text, perhaps on the lines below.
+_DISPLAY = re.compile(
+    r"(?:[^\n]{0,200}:\s{0,20})?(?:\\\[(?P<brackets>.{1,1000}?)\\\]|\$\$(?P<dollars>[^$]{1,1000})\$\$"
+    r"|\\begin\{(?P<name>(?:align|equation|gather)(?:ed)?\*?)\}(?P<lines>.{1,1000}?)\\end\{(?P=name)\})",
+    re.DOTALL,
+)
 _REPEATED = re.compile(r"[)\]}a-z]\.([$€£¥]?\d[\d,]{0,30}(?:\.\d{1,30})?)\s*\Z", re.ASCII)
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 _EQUALS = re.compile(r"=|≈|\\approx")
@@ -121,7 +138,7 @@ def find_number(text: str, *, fallback: bool = False) -> Fraction | None:
         fallback: read the last number of the last line when nothing is marked as the answer. Not done inside a JSON
             object that was cut off, whose last number belongs to the reasoning.
     """
-    for marked in (_after_hashes(text), json_answer(text), _repeated_box(text) or boxed(text)):
+    for marked in (_number_after_hashes(text), json_answer(text), _repeated_box(text) or boxed(text)):
         if marked is not None:
             return read_number(marked)
     for phrase in answer_phrases(text):
@@ -174,9 +191,43 @@ def render_number(value: Fraction) -> str:
     return f"{'-' if value < 0 else ''}{digits[:-decimals]}.{digits[-decimals:]}"
 
 
-def _after_hashes(text: str) -> str | None:
-    lines = _HASHES.findall(text)
-    return lines[-1] if lines else None
+class HashMark(NamedTuple):
+    """What stands behind four hash signs, up to the end of the line."""
+
+    text: str
+    ends_text: bool
+    """It stands in the last line, so that it heads nothing."""
+
+
+def hash_marks(text: str) -> list[HashMark]:
+    """All marks in order. Bare numbers 1, 2, ... with text behind the last of them are the headings of sections."""
+    lines = text.rstrip().split("\n")
+    marks = [
+        HashMark(_without_closing_hashes(mark), is_last)
+        for is_last, line in ((number == len(lines), line) for number, line in enumerate(lines, start=1))
+        if _HASHES in line
+        for mark in line.split(_HASHES)[1:]
+    ]
+    are_sections = len(marks) > 1 and all(
+        mark.text.strip(" *_.:") == str(number) and not mark.ends_text for number, mark in enumerate(marks, start=1)
+    )
+    return [] if are_sections else marks
+
+
+def hash_answers(text: str) -> list[HashMark]:
+    """The marks that head no section, without "the final answer is"; those with words may still be headings."""
+    answers = (HashMark(_SAYS_ANSWER.sub("", mark.text, count=1), mark.ends_text) for mark in hash_marks(text))
+    return [mark for mark in answers if mark.text and not _HEADING.match(mark.text)]
+
+
+def _without_closing_hashes(mark: str) -> str:
+    mark = mark.strip(" \t").lstrip("#").strip(" \t")
+    bare = mark.rstrip("#")
+    return bare.rstrip() if bare.endswith((" ", "\t")) else mark  # "C#" is whole
+
+
+def _number_after_hashes(text: str) -> str | None:
+    return next((mark.text for mark in reversed(hash_answers(text)) if _NUMBER_FIRST.match(mark.text)), None)
 
 
 def json_answer(text: str) -> str | None:
@@ -187,11 +238,13 @@ def json_answer(text: str) -> str | None:
 
 def json_answers(text: str) -> list[str]:
     """The values of all ``"answer"`` fields, also without valid JSON around them, as text; null is "null"."""
-    return [_unescaped(quoted) if bare is None else bare for quoted, bare in _each_json_answer(text)]
+    return [_said_in(match) for match in _JSON_ANSWER.finditer(text)]
 
 
-def _each_json_answer(text: str) -> Iterator[tuple[str, str | None]]:
-    return ((match[1] or "", match[2]) for match in _JSON_ANSWER.finditer(text))
+def _said_in(match: re.Match[str]) -> str:
+    if match["bare"] is not None:
+        return match["bare"].strip()
+    return _unescaped(match["double"]) if match["single"] is None else match["single"].replace("\\'", "'")
 
 
 def _unescaped(quoted: str) -> str:
@@ -201,19 +254,31 @@ def _unescaped(quoted: str) -> str:
         return quoted
 
 
+class Box(NamedTuple):
+    """A box, and where it stands."""
+
+    content: str
+    start: int
+    end: int
+
+
 def boxed(text: str) -> str | None:
     r"""The content of the last complete ``\boxed{...}``, braces inside it included."""
-    return next(_boxes(text), None)
+    return next((box.content for box in boxes(text)), None)
 
 
-def _boxes(text: str) -> Iterator[str]:
-    """The contents of the complete boxes, the last one first."""
-    for match in reversed(list(_BOX.finditer(text))[-_MAX_BOXES:]):
+def boxes(text: str) -> Iterator[Box]:
+    """The last complete boxes, the last one first; ``_MAX_BOXES`` at most."""
+    for match in reversed(deque(_BOX.finditer(text), maxlen=_MAX_BOXES)):
+        bare = match["formula"] or match["number"]
+        if bare is not None:
+            yield Box(bare.strip(" \t.,;"), match.start(), match.end())
+            continue
         depth = 1
         for position in range(match.end(), min(len(text), match.end() + MAX_BOX_CHARS + 1)):
             depth += {"{": 1, "}": -1}.get(text[position], 0)
             if depth == 0:
-                yield text[match.end() : position]
+                yield Box(text[match.end() : position], match.start(), position + 1)
                 break
 
 
@@ -224,13 +289,22 @@ def _repeated_box(text: str) -> str | None:
     if repeated is None:
         return None
     result = read_number(repeated[1])
-    return next((content for content in _boxes(line) if read_number(content) == result), None)
+    return next((box.content for box in boxes(line) if read_number(box.content) == result), None)
 
 
 def answer_phrases(text: str) -> Iterator[str]:
-    """The rest of the line behind each "the answer is", "Answer:" and the like, the last one first; the last
-    ``_MAX_PHRASES`` of them."""
-    return (match[1] for match in reversed(deque(_PHRASE.finditer(text), maxlen=_MAX_PHRASES)))
+    r"""The rest of the line behind each "the answer is", "Answer:" and the like, the last one first; the last
+    ``_MAX_PHRASES`` of them. A formula that is set off there stands for the line, as ``\[...\]`` in one line."""
+    for match in reversed(deque(_PHRASE.finditer(text), maxlen=_MAX_PHRASES)):
+        display = _DISPLAY.match(text, match.end())
+        yield match[1] if display is None else _in_one_line(display)
+
+
+def _in_one_line(display: re.Match[str]) -> str:
+    formula = display["brackets"] or display["dollars"] or display["lines"]
+    if "\\begin" not in formula and ("&" in formula or display["lines"]):
+        formula = formula.replace("&", "").replace(r"\\", " ")
+    return rf"\[ {' '.join(formula.split())} \]"
 
 
 def sentences(text: str) -> list[str]:

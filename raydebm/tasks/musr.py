@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from raydebm.errors import TaskDataError
 from raydebm.identity import content_id
 from raydebm.records import Gold, Problem
-from raydebm.tasks.answers import LATEX_TEXT, answer_phrases, boxed, json_answer, sentences
+from raydebm.tasks.answers import LATEX_TEXT, answer_phrases, boxed, hash_marks, json_answer, sentences
 from raydebm.tasks.base import TaskDefaults, required_field
 from raydebm.tasks.file_backed import Pairs, ReferenceTask, question_of, source_id_of
 from raydebm.tasks.sources import JSON_LINES, Located, Row, distinct, file_rows, hub_name, hub_rows
@@ -40,7 +40,7 @@ _SUBSET_OF_QUESTION = {
 _CHOICE_LINE = re.compile(r"\s*\(?(\d{1,2}|[A-Z])(?:[.):]|\s-)\s+(\S.*)")
 _MARKS = " \t\r\n*_`\"'$#.,;:[]{}<>|\\"
 _MAX_PHRASES = 20
-_HASHES = re.compile(r"####([^\n#]{1,300})")
+_MAX_MARK_CHARS = 300
 _SPACES = re.compile(r"\s+")
 _QUOTES = str.maketrans("\u2018\u2019\u201c\u201d", "''\"\"")
 # "2", "(2)", "choice 2", "Option (B)", "2. Ana", "B) Ana", "2 - Ana"; a letter needs something behind it that is no
@@ -258,7 +258,8 @@ def _read_index(value: Any, num_choices: int, where: str) -> int:
 
 
 def _find_choice(text: str, choices: Sequence[str]) -> int | None:
-    bare = [number for number in (_bare_reference(mark, len(choices)) for mark in _HASHES.findall(text)) if number]
+    marks = (mark.text[:_MAX_MARK_CHARS] for mark in hash_marks(text))
+    bare = [number for number in (_bare_reference(mark, len(choices)) for mark in marks) if number]
     if bare:
         return bare[-1]
     for marked in (json_answer(text), boxed(text)):

@@ -154,6 +154,13 @@ def test_every_number_of_a_text_in_order():
         (r"Tim waits \(\boxed{4}\) minutes or \(\boxed{0.067}\) hours before the race ends.5", Fraction(67, 1000)),
         (r"It was \(\boxed{4}\). No, it is \(\boxed{5}\).", 5),
         ("Each costs $.45", Fraction(9, 20)),
+        ('{"answer": 3/4}', Fraction(3, 4)),
+        ('{"answer": 18 - 3}', None),
+        ('{"answer": 1,080, "sure": 2}', 1080),
+        ("{'answer': '18'}\nThat took 3 steps.", 18),
+        ("{'answer': 18, 'steps': 3}", 18),
+        ("So $x = \\boxed 18$ of 20.", 18),
+        ("#### 1\nShe buys 18.\n#### 2\nThat is enough: 18", 18),
     ],
 )
 def test_find_number(text, expected):
@@ -226,6 +233,11 @@ def test_total_on_any_text(text):
         "1 -",
         "1x)",
         "x - 1 ",
+        "{'answer': 'a' ",
+        '"answer": 1,a',
+        '"answer": \\frac{1}{',
+        "\\boxed 1",
+        "answer is: \\[ ",
     ],
 )
 def test_degenerate_repetition_stays_cheap(unit):

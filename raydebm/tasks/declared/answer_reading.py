@@ -16,6 +16,7 @@ from raydebm.tasks.answers import (
     answer_phrases,
     boxed,
     find_number,
+    hash_marks,
     json_answer,
     read_number,
     render_number,
@@ -25,7 +26,6 @@ from raydebm.tasks.declared.definition import Output
 
 _WORK_PER_CHARACTER = 20
 """Failed starts of JSON may read so many characters for each of the text, so that ``{{{{`` stays cheap."""
-_CHOICE_MARK = re.compile(r"####(.*)")
 _BEFORE_CHOICE = re.compile(r"\A(?:the )?(?:final )?answer(?: is)?[ *_]*:?")
 _BEHIND_CHOICE = re.compile(r"[*_`'\")]*(?:\Z|\s?[,;:(]|\s[-\u2013\u2014]\s|\s(?:because|since)\b)")
 """What may follow where a sentence begins with its choice; "a guess" does not begin with choice A."""
@@ -154,7 +154,7 @@ def _find_choice(choices: list[str], text: str) -> str | None:
         return None
     if lines[-1].lstrip().startswith("####"):
         text = lines[-1]
-    marked = (_marked_choice(mark, known) for mark in reversed(_CHOICE_MARK.findall(text)))
+    marked = (_marked_choice(mark, known) for mark in reversed([mark.text for mark in hash_marks(text)]))
     marked_choice = next((choice for choice in marked if choice is not None), None)
     if marked_choice is not None:
         return marked_choice

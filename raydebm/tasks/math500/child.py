@@ -53,7 +53,19 @@ def _is_equal(library: Any, gold: str, answer: str) -> bool:
     parsed = [
         library.parse(f"${latex}$", [library.LatexExtractionConfig()], parsing_timeout=None) for latex in (gold, answer)
     ]
+    parsed = [[_with_imaginary_unit(form) for form in forms] for forms in parsed]
     return bool(library.verify(*parsed, allow_set_relation_comp=True, timeout_seconds=None))
+
+
+def _with_imaginary_unit(form: Any) -> Any:
+    """The form with i as a number. The library takes it for an unknown, real or not as the text around it is written,
+    so that 2(1 + i) and 2 + 2i would share no unknown."""
+    sympy = importlib.import_module("sympy")
+    unknowns = getattr(form, "free_symbols", ())
+    if all(unknown.name != "i" for unknown in unknowns):
+        return form
+    alike = {unknown: sympy.Symbol(unknown.name, real=True) for unknown in unknowns}
+    return form.xreplace({**alike, **{unknown: sympy.I for unknown in unknowns if unknown.name == "i"}})
 
 
 def _say(replies: TextIO, reply: dict[str, Any]) -> None:
