@@ -109,7 +109,8 @@ _JSON_ANSWER = re.compile(
 _BARE_LATEX = re.compile(r"(?<!\\)\\(?=[bfrt][a-z]{2})")
 _TWO_BACKSLASHES = r"\\\\"
 _PHRASE = re.compile(
-    r"(?:\banswer\b[*_\s]*(?:is|would be|equals|:|=)|^[ \t]*A:)[*_:\s]*(?=([^\n]{0,500}))", re.IGNORECASE | re.MULTILINE
+    r"(?:\b(?:answer|(?:correct|right|best) (?:option|choice))\b[*_\s]*(?:is|would be|equals|:|=)|^[ \t]*A:)[*_:\s]*(?=([^\n]{0,500}))",
+    re.IGNORECASE | re.MULTILINE,
 )
 LATEX_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\b")
 """Stands before words inside a formula."""
@@ -125,6 +126,20 @@ _DISPLAY = re.compile(
     r"|\\begin\{(?P<name>(?:align|equation|gather)(?:ed)?\*?)\}(?P<lines>.{1,1000}?)\\end\{(?P=name)\})",
     re.DOTALL,
 )
+# "2", "(2)", "choice 2", "Option (B)", "2. Ana", "B) Ana", "2 - Ana"; a letter needs something behind it that is no
+# word, because "A" is also an article.
+LABEL = re.compile(
+    r"(?:the\s)?(?:choice|option|number|answer)?[\s#:]{0,3}(?:no\.\s?)?"
+    r"(?:\(\s?(?P<inside>\d{1,2}|[A-Za-z])\s?\)|(?P<number>\d{1,2})(?![\w%]|[.,]\d)"
+    r"|(?P<letter>[A-Z])(?=\s*(?:[).:,;\]]|-\s|$)))"
+    r"\s*[).:\]-]{0,2}\s*",
+    re.IGNORECASE,
+)
+OTHER_LABEL = re.compile(
+    r"(?:^|\b(?:or|and|nor)\b|[,/&])\s*(?:choice|option)?\s*\(?(\d{1,2}|[A-Z])\)?(?=\s*(?:$|[).,;]|\b(?:or|and)\b))",
+    re.IGNORECASE,
+)
+"""Another label, which is offered behind the first one."""
 _REPEATED = re.compile(r"[)\]}a-z]\.([$€£¥]?\d[\d,]{0,30}(?:\.\d{1,30})?)\s*\Z", re.ASCII)
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 _EQUALS = re.compile(r"=|≈|\\approx")
@@ -305,6 +320,11 @@ def _in_one_line(display: re.Match[str]) -> str:
     if "\\begin" not in formula and ("&" in formula or display["lines"]):
         formula = formula.replace("&", "").replace(r"\\", " ")
     return rf"\[ {' '.join(formula.split())} \]"
+
+
+def label_of(match: re.Match[str]) -> str:
+    """The letter or number of a match of ``LABEL``."""
+    return str(match["inside"] or match["number"] or match["letter"])
 
 
 def sentences(text: str) -> list[str]:

@@ -43,7 +43,8 @@ class Output(Strict):
     schema_weight: float = Field(1.0, ge=0, allow_inf_nan=False)
     """Weight of the constraint ``schema``."""
     choices: list[str] = Field(default_factory=list)
-    """For choice: the answers there are, each a line; upper and lower case are the same."""
+    """For choice: the answers there are, each a line; upper and lower case are the same. Where they are letters or
+    numbers, what they stand for may follow: ``B) Paris``."""
     max_chars: int = Field(100_000, ge=1, le=1_000_000)
     """A longer completion has no answer."""
 
