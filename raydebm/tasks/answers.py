@@ -109,7 +109,8 @@ _JSON_ANSWER = re.compile(
 _BARE_LATEX = re.compile(r"(?<!\\)\\(?=[bfrt][a-z]{2})")
 _TWO_BACKSLASHES = r"\\\\"
 _PHRASE = re.compile(
-    r"(?:\b(?:answer|(?:correct|right|best) (?:option|choice))\b[*_\s]*(?:is|would be|equals|:|=)|^[ \t]*A:)[*_:\s]*(?=([^\n]{0,500}))",
+    r"(?:\b(?:answer|(?:correct|right|best) (?:option|choice))\b[*_\s]*(?:is|would be|equals|:|=)|^[ \t]*A:)"
+    r"[*_:\s]*(?=([^\n]{0,500}))",
     re.IGNORECASE | re.MULTILINE,
 )
 LATEX_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\b")
