@@ -18,7 +18,8 @@ no decimal point, and of several boxes in the last line such a repeated result n
 Marks 2 and 3 decide even when there is no number in them (``{"answer": "none"}``, ``\boxed{\text{Monday}}``): the model
 has answered, and a number found elsewhere would be a guess of ours.
 
-Units, currency and percent signs are dropped: "$5", "5 dollars" and "5%" are all 5. Number words are not read.
+Units, currency and percent signs are dropped: "$5", "5 dollars" and "5%" are all 5. Number words are not read, but for
+the "million" of "1.5 million".
 Arithmetic that is left to do ("18 - 3", "2^3"), ratios and times of day ("2:10 pm") are no numbers, and none of their
 parts stands for them; "2:00" is 2.
 """
@@ -26,7 +27,7 @@ parts stands for them; "2:00" is 2.
 import json
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -38,12 +39,20 @@ _MAX_EXPONENT = 100
 _MAX_BOXES, MAX_BOX_CHARS = 20, 1000
 """Bounds on the search for a closing brace, so that degenerate text stays cheap."""
 _MAX_DECIMALS = 30
+_SCALES = {"thousand": 3, "million": 6, "billion": 9}
+"""Words that stand for a power of ten behind digits."""
 _MAX_PHRASES = 20
 
-_REWRITES = (
+_FRACTION_SIGNS = {"\u00bc": "1/4", "\u00bd": "1/2", "\u00be": "3/4"}
+_REWRITES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"[\u2212\u2012\u2013\ufe63\uff0d]"), "-"),  # minus signs and dashes that models print for one
     (re.compile(r"[\u00a0\u2009\u202f]|\\[;: ]"), " "),
     (re.compile(r"\\[dtc]frac"), r"\\frac"),
+    (re.compile(r"\\frac\s?(\d)\s?(?=\d(?!\d)|\{)"), r"\\frac{\1}"),
+    (re.compile(r"(\\frac\{-?\d{1,200}\})\s?(\d)(?!\d)"), r"\1{\2}"),
+    (re.compile(r"\s?([\u00bc-\u00be])"), lambda match: f" {_FRACTION_SIGNS[match[1]]} "),
+    # Of several full stops between groups of three digits none is a decimal point.
+    (re.compile(r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,30}(?![\d,]|\.\d)"), lambda match: match[0].replace(".", ",")),
     (re.compile(r"\{,\}|\\,(?=\d{3})"), ","),
     (re.compile(r"\\!"), ""),
     (re.compile(r"\\\$|\\textdollar\b"), "$"),
@@ -66,6 +75,7 @@ _NUMBER = re.compile(
       | (?P<hour>\d+)(?P<minutes>(?::\d+)+)
       | (?P<plain>(?:\d{1,3}(?:(?:,\d{3})+|(?:[ ]\d{3})+)(?!\d)|\d+)(?:\.\d*)?|\.\d+)
         (?:[eE](?P<exponent>[-+]?\d{1,9})(?!\w)|\s?[*x]\s?10\s?\^\s?\{?\s?(?P<power>[-+]?\d{1,9})\s?\}?)?
+        (?:[ ](?P<scale>thousand|million|billion)\b)?
     )
     """,
     re.VERBOSE | re.ASCII,
@@ -143,6 +153,10 @@ OTHER_LABEL = re.compile(
 """Another label, which is offered behind the first one."""
 _REPEATED = re.compile(r"[)\]}a-z]\.([$€£¥]?\d[\d,]{0,30}(?:\.\d{1,30})?)\s*\Z", re.ASCII)
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
+_FIRST_CLAUSE = re.compile(
+    r"\A\W{0,5}(?:that )?(?:after|at|by|for|if|in|on|over|when|within)\b[^,]{1,80},\s(?=[A-Za-z])", re.IGNORECASE
+)
+"""What a sentence says before its result: "that after 3 days, she has 18"."""
 _EQUALS = re.compile(r"=|≈|\\approx")
 
 
@@ -158,7 +172,7 @@ def find_number(text: str, *, fallback: bool = False) -> Fraction | None:
         if marked is not None:
             return read_number(marked)
     for phrase in answer_phrases(text):
-        numbers = _of_last_side(sentences(phrase)[0])
+        numbers = _of_last_side(_FIRST_CLAUSE.sub("", sentences(phrase)[0]))
         if numbers:
             return numbers[0]
     return _last_number(text) if fallback and not opens_object(text) else None
@@ -357,6 +371,7 @@ def _exact_value(match: re.Match[str]) -> Fraction | None:
         exponent = int(match["exponent"] or match["power"] or 0)
         if abs(exponent) > _MAX_EXPONENT:
             return None
+        exponent += _SCALES.get(match["scale"] or "", 0)
         plain = match["plain"].replace(",", "").replace(" ", "").rstrip(".")
         return sign * Fraction(plain) * Fraction(10) ** exponent
     whole = int(match["latex_whole"] or match["whole"] or 0)
