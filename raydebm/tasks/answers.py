@@ -100,9 +100,10 @@ _MAX_BEFORE = 10
 _OBJECT = re.compile(r"\s*(?:```\s?(?:json)?\s*)?\{\s*[\"']")
 
 _HASHES = "####"
-_SAYS_ANSWER = re.compile(r"[:*_\s]{0,20}(?:the\s)?(?:final\s)?answer(?:\sis\b|\b)[:*_\s]{0,20}", re.IGNORECASE)
+_SAYS_ANSWER = re.compile(r"\A[:*_\s]{0,20}(?:the\s)?(?:final\s)?answer(?:\sis\b|\b)[:*_\s]{0,20}", re.IGNORECASE)
 _HEADING = re.compile(
-    r"[^\w\n]{0,20}(?:(?:step|part|case)\b|\d{1,3}(?:st|nd|rd|th)\b|\d+[.)][ \t]+\w)|.{0,300}:[*_\s]{0,20}\Z",
+    r"[^\w\n]{0,20}(?:(?:step|part|case)\s+(?:\d+|\w|one|two|three|four|five)\b|\d{1,3}(?:st|nd|rd|th)\s+\w"
+    r"|\d+[.)][ \t]+\w)|.{0,300}:[*_\s]{0,20}\Z",
     re.IGNORECASE | re.ASCII,
 )
 # Marks around the number, then its first digit.
@@ -118,10 +119,13 @@ _JSON_ANSWER = re.compile(
 # Models write LaTeX into JSON without the second backslash, and JSON then reads the start of \frac as a form feed.
 _BARE_LATEX = re.compile(r"(?<!\\)\\(?=[bfrt][a-z]{2})")
 _TWO_BACKSLASHES = r"\\\\"
-_PHRASE = re.compile(
-    r"(?:\b(?:answer|(?:correct|right|best) (?:option|choice))\b[*_\s]*(?:is|would be|equals|:|=)|^[ \t]*A:)"
-    r"[*_:\s]*(?=([^\n]{0,500}))",
-    re.IGNORECASE | re.MULTILINE,
+_BEHIND_PHRASE = r"[*_:\s]*(?=([^\n]{0,500}))"
+_PHRASE, _CHOICE_PHRASE = (
+    re.compile(
+        rf"(?:\b(?:{subject})\b[*_\s]*(?:is|would be|equals|:|=)|^[ \t]*A:){_BEHIND_PHRASE}",
+        re.IGNORECASE | re.MULTILINE,
+    )
+    for subject in ("answer", "answer|(?:correct|right|best) (?:option|choice)")
 )
 LATEX_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\b")
 """Stands before words inside a formula."""
@@ -322,10 +326,16 @@ def _repeated_box(text: str) -> str | None:
     return next((box.content for box in boxes(line) if read_number(box.content) == result), None)
 
 
-def answer_phrases(text: str) -> Iterator[str]:
+def answer_phrases(text: str, *, of_choices: bool = False) -> Iterator[str]:
     r"""The rest of the line behind each "the answer is", "Answer:" and the like, the last one first; the last
-    ``_MAX_PHRASES`` of them. A formula that is set off there stands for the line, as ``\[...\]`` in one line."""
-    for match in reversed(deque(_PHRASE.finditer(text), maxlen=_MAX_PHRASES)):
+    ``_MAX_PHRASES`` of them. A formula that is set off there stands for the line, as ``\[...\]`` in one line.
+
+    Args:
+        text: a completion.
+        of_choices: "the correct option is" says the same.
+    """
+    pattern = _CHOICE_PHRASE if of_choices else _PHRASE
+    for match in reversed(deque(pattern.finditer(text), maxlen=_MAX_PHRASES)):
         display = _DISPLAY.match(text, match.end())
         yield match[1] if display is None else _in_one_line(display)
 

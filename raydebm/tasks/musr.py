@@ -279,7 +279,7 @@ def _closing_phrases(text: str, choices: Sequence[str]) -> Iterator[str]:
     last_line = text.rstrip().rsplit("\n", 1)[-1]
     if last_line.lstrip().startswith("####"):
         yield last_line
-    for phrase in answer_phrases(text):
+    for phrase in answer_phrases(text, of_choices=True):
         said, *more = sentences(phrase)
         # "1. Ana" is one name, "1. Ana had no motive" is two sentences.
         is_label = bool(more and LABEL.fullmatch(_snippet(said)) and _plain(more[0]) in map(_plain, choices))

@@ -146,6 +146,8 @@ def test_every_number_of_a_text_in_order():
         ("The answer is 18. That took 3 steps.", 18),
         ("The answer is that after 3 days, she has 18 eggs.", 18),
         ("The answer is 3 days, so 18 are left", 3),
+        ("The best option is to buy 3 packs.\nShe pays $18.", 18),
+        ("#### 7th", 7),
         ("The answer is not 5 but I say: the final answer is $18.", 18),
         ("**Answer:**\n18", 18),
         ("16 - 3 = 13\nA: 26", 26),

@@ -347,6 +347,7 @@ def test_other_texts_are_no_exact_numbers(text):
         ("3\\sqrt{13}", "\\sqrt{117}"),
         ("\\cot x", "\\frac{\\cos x}{\\sin x}"),
         ("6 - 5i", "-5i+6"),
+        ("5, -5", "x=5, x=-5"),
         ("2+2i", "2(1+i)"),
         ("-i", "-1i"),
         ("\\frac{i}{2}", "0.5i"),
@@ -431,6 +432,7 @@ def test_the_same_mathematics(gold, answer):
         ("70,110", "70, 111"),
         ("1,080", "1, 8"),
         ("x+1", "The remainder is the same as before"),
+        ("5", "x=5, x=-5"),
     ],
 )
 def test_other_mathematics(gold, answer):

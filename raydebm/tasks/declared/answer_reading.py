@@ -204,7 +204,7 @@ def _said(text: str, known: Mapping[str, str]) -> str | None:
     """The choice with which the last "the answer is ..." that names any begins; None when it names another one too."""
     longest_first = sorted(filter(None, known), key=len, reverse=True)
     naming = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first)) or '(?!)'})(?!\w)")
-    for phrase in answer_phrases(text):
+    for phrase in answer_phrases(text, of_choices=True):
         if _bare(phrase) in known:
             return known[_bare(phrase)]
         sentence = _bare(sentences(phrase)[0])
