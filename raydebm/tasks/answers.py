@@ -137,7 +137,7 @@ _BOX = re.compile(
 )
 # A formula that is set off from the text, perhaps on the lines below.
 _DISPLAY = re.compile(
-    r"(?:[^\n]{0,200}:\s{0,20})?(?:\\\[(?P<brackets>.{1,1000}?)\\\]|\$\$(?P<dollars>[^$]{1,1000})\$\$"
+    r"(?:[^\n\d$\\]{0,200}:\s{0,20})?(?:\\\[(?P<brackets>.{1,1000}?)\\\]|\$\$(?P<dollars>[^$]{1,1000})\$\$"
     r"|\\begin\{(?P<name>(?:align|equation|gather)(?:ed)?\*?)\}(?P<lines>.{1,1000}?)\\end\{(?P=name)\})",
     re.DOTALL,
 )
