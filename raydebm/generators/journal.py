@@ -1,7 +1,8 @@
 """The request journal: every answer is written down when it arrives, so that no completion is paid for twice.
 
 ``<folder>/<time_ns>-<pid>-<n>.jsonl``: one writer per file, one unbuffered line per answer, read completely at start;
-answers stay on disk, and an index there says where. A torn last line (the writer was killed) is dropped. Only answers
+answers stay on disk, and an index there says where. A torn line (the writer was killed, the disk was full) is dropped,
+and the next one begins behind a line break. Only answers
 with text are kept: a failed request is asked again.
 What failed requests cost stands in lines of its own, so that a rerun's budget knows it.
 
@@ -51,6 +52,8 @@ class Journal:
         self._offsets = {self._own_name: 0}
         self._read_usd = 0.0
         self._file: int | None = None
+        self._ends_torn = False
+        """Whether a part of a line stands at the end of the own file."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -82,15 +85,19 @@ class Journal:
             return CANDIDATES.record(_row(lines.readline()))
 
     def put(self, candidate: Candidate) -> None:
-        """Make an answer durable. Candidates without text are not kept.
+        """Make an answer durable. Candidates without text are not kept; of an answer that another process has written
+        meanwhile, what it cost is.
 
         Raises:
             OSError: the disk refused the line (full, gone).
         """
-        if candidate.text is None or self._index.find(candidate.candidate_id) is not None:
+        if candidate.text is None:
             return
-        start = self._offsets[self._own_name]
-        self._write(CANDIDATES.row(candidate))
+        if self._index.find(candidate.candidate_id) is not None:
+            if candidate.cost_usd:
+                self.put_lost(candidate.cost_usd)
+            return
+        start = self._write(CANDIDATES.row(candidate))
         self._index.add(candidate.candidate_id, 0, start)
 
     def put_lost(self, usd: float) -> None:
@@ -101,15 +108,21 @@ class Journal:
         """
         self._write({_LOST: usd})
 
-    def _write(self, row: Mapping[str, Any]) -> None:
+    def _write(self, row: Mapping[str, Any]) -> int:
+        """Append a line, and say where it begins. Nothing is ever cut off, since other processes may be reading."""
         line = canonical_json(row).encode("utf-8", errors="surrogatepass") + b"\n"
+        break_before = b"\n" if self._ends_torn else b""
         if self._file is None:
             path = self._folder / self._own_name
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        written = os.write(self._file, line)
+        start = self._offsets[self._own_name] + len(break_before)
+        written = os.write(self._file, break_before + line)
         self._offsets[self._own_name] += written
-        if written != len(line):  # a full disk takes part of a line: the reader drops it as torn
+        if written != len(break_before) + len(line):  # a full disk takes part of a line: the reader drops it as torn
+            self._ends_torn = written > len(break_before) or (self._ends_torn and not written)
             raise OSError(f"journal {self._folder}: wrote {written} of {len(line)} bytes; is the disk full?")
+        self._ends_torn = False
+        return start
 
     def catch_up(self) -> None:
         """Read what other writers have added since the last look."""
@@ -150,8 +163,8 @@ class Journal:
         except (ValueError, KeyError, TypeError) as error:
             _LOG.warning("journal %s/%s: line ignored, its request will be repeated: %s", self._folder, name, error)
             return
-        if self._index.add(candidate.candidate_id, number, self._offsets[name]):
-            self._read_usd += candidate.cost_usd or 0.0
+        self._index.add(candidate.candidate_id, number, self._offsets[name])
+        self._read_usd += candidate.cost_usd or 0.0  # also of an answer that is known: it was paid twice
 
 
 def _row(line: bytes) -> dict[str, Any]:

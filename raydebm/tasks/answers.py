@@ -8,8 +8,8 @@ Where an answer stands, strongest mark first; the last mark of a kind counts, be
 
 1. ``#### 18`` (headings such as ``#### Step 1: ...`` and ``#### 2. Total`` are no answers)
 2. ``{"answer": "18"}``, also without valid JSON around it
-3. ``\boxed{18}``
-4. "the answer is 18", "Answer: 18", "A: 18"
+3. ``\boxed{18}`` and ``\boxed 18``
+4. "the answer is 18", "Answer: 18", "A: 18", also with the formula on the lines below
 5. the last number of the last line: only for callers that say ``fallback=True``
 
 Some answers end with their result once more, without a space: ``\(\boxed{\$45.00}\).45.00``. The full stop before it is
@@ -18,7 +18,8 @@ no decimal point, and of several boxes in the last line such a repeated result n
 Marks 2 and 3 decide even when there is no number in them (``{"answer": "none"}``, ``\boxed{\text{Monday}}``): the model
 has answered, and a number found elsewhere would be a guess of ours.
 
-Units, currency and percent signs are dropped: "$5", "5 dollars" and "5%" are all 5. Number words are not read.
+Units, currency and percent signs are dropped: "$5", "5 dollars" and "5%" are all 5. Number words are not read, but for
+the "million" of "1.5 million".
 Arithmetic that is left to do ("18 - 3", "2^3"), ratios and times of day ("2:10 pm") are no numbers, and none of their
 parts stands for them; "2:00" is 2.
 """
@@ -26,8 +27,9 @@ parts stands for them; "2:00" is 2.
 import json
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
+from typing import NamedTuple
 
 _MAX_CHARS = 200
 """Longer numbers are no answers, and Python refuses to read integers of more than 4300 digits."""
@@ -37,12 +39,20 @@ _MAX_EXPONENT = 100
 _MAX_BOXES, MAX_BOX_CHARS = 20, 1000
 """Bounds on the search for a closing brace, so that degenerate text stays cheap."""
 _MAX_DECIMALS = 30
+_SCALES = {"thousand": 3, "million": 6, "billion": 9}
+"""Words that stand for a power of ten behind digits."""
 _MAX_PHRASES = 20
 
-_REWRITES = (
+_FRACTION_SIGNS = {"\u00bc": "1/4", "\u00bd": "1/2", "\u00be": "3/4"}
+_REWRITES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"[\u2212\u2012\u2013\ufe63\uff0d]"), "-"),  # minus signs and dashes that models print for one
     (re.compile(r"[\u00a0\u2009\u202f]|\\[;: ]"), " "),
     (re.compile(r"\\[dtc]frac"), r"\\frac"),
+    (re.compile(r"\\frac\s?(\d)\s?(?=\d(?!\d)|\{)"), r"\\frac{\1}"),
+    (re.compile(r"(\\frac\{-?\d{1,200}\})\s?(\d)(?!\d)"), r"\1{\2}"),
+    (re.compile(r"\s?([\u00bc-\u00be])"), lambda match: f" {_FRACTION_SIGNS[match[1]]} "),
+    # Of several full stops between groups of three digits none is a decimal point.
+    (re.compile(r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,30}(?![\d,]|\.\d)"), lambda match: match[0].replace(".", ",")),
     (re.compile(r"\{,\}|\\,(?=\d{3})"), ","),
     (re.compile(r"\\!"), ""),
     (re.compile(r"\\\$|\\textdollar\b"), "$"),
@@ -65,6 +75,7 @@ _NUMBER = re.compile(
       | (?P<hour>\d+)(?P<minutes>(?::\d+)+)
       | (?P<plain>(?:\d{1,3}(?:(?:,\d{3})+|(?:[ ]\d{3})+)(?!\d)|\d+)(?:\.\d*)?|\.\d+)
         (?:[eE](?P<exponent>[-+]?\d{1,9})(?!\w)|\s?[*x]\s?10\s?\^\s?\{?\s?(?P<power>[-+]?\d{1,9})\s?\}?)?
+        (?:[ ](?P<scale>thousand|million|billion)\b)?
     )
     """,
     re.VERBOSE | re.ASCII,
@@ -88,28 +99,68 @@ _MAX_BEFORE = 10
 
 _OBJECT = re.compile(r"\s*(?:```\s?(?:json)?\s*)?\{\s*[\"']")
 
-_HASHES = re.compile(
-    r"####([ \t:*_]{0,20}(?:the\s)?(?:final\s)?(?:answer)?(?:\sis)?"
-    # Marks around the number, then its first digit; "1. Compute" is a heading.
-    r"(?:\\[A-Za-z]+|[^\w\n#]){0,20}\d(?!\d*[.)][ \t]+\w)[^\n#]*)",
+_HASHES = "####"
+_SAYS_ANSWER = re.compile(r"\A[:*_\s]{0,20}(?:the\s)?(?:final\s)?answer(?:\sis\b|\b)[:*_\s]{0,20}", re.IGNORECASE)
+_HEADING = re.compile(
+    r"[^\w\n]{0,20}(?:(?:step|part|case)\s+(?:\d+|\w|one|two|three|four|five)\b|\d{1,3}(?:st|nd|rd|th)\s+\w"
+    r"|\d+[.)][ \t]+\w)|.{0,300}:[*_\s]{0,20}\Z",
     re.IGNORECASE | re.ASCII,
 )
+# Marks around the number, then its first digit.
+_NUMBER_FIRST = re.compile(r"(?:\\[A-Za-z]+|[^\w\n]){0,20}\d", re.ASCII)
+# What no quotation marks enclose ends where its line, its object or its field does; braces in it are LaTeX.
 _JSON_ANSWER = re.compile(
-    r'(?<!\\)"(?:final[_ ]?)?answer"\s*:\s*'
-    r'(?:"((?:[^"\\]|\\.)*)"|([-+]?[$€£¥]?[\d.][\d.,eE+-]*|null|true|false|[\[{]))',
+    r"""(?<!\\)(?:"(?:final[_ ]?)?answer"|(?<!\w)'(?:final[_ ]?)?answer')\s*:\s*(?:"""
+    r""""(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\\n]|\\.|'(?!\s{0,20}(?:[,}\n]|\Z))){0,1000})'"""
+    r"""|(?P<bare>null|true|false|\[|\{|(?=[-+$€£¥.\d\\√]|\([^()\n]{0,100}\)\s{0,20}[,}\n])(?!\\["'])"""
+    r"""(?:[^"{}\n,]|,(?!\s{0,20}["']?\w{1,60}["']?\s{0,3}:)|\{(?:[^{}\n]|\{[^{}\n]{0,100}\}){0,100}\}){1,500}))""",
     re.IGNORECASE | re.DOTALL,
 )
 # Models write LaTeX into JSON without the second backslash, and JSON then reads the start of \frac as a form feed.
 _BARE_LATEX = re.compile(r"(?<!\\)\\(?=[bfrt][a-z]{2})")
 _TWO_BACKSLASHES = r"\\\\"
-_PHRASE = re.compile(
-    r"(?:\banswer\b[*_\s]*(?:is|would be|equals|:|=)|^[ \t]*A:)[*_:\s]*(?=([^\n]{0,500}))", re.IGNORECASE | re.MULTILINE
+_BEHIND_PHRASE = r"[*_:\s]*(?=([^\n]{0,500}))"
+_PHRASE, _CHOICE_PHRASE = (
+    re.compile(
+        rf"(?:\b(?:{subject})\b[*_\s]*(?:is|would be|equals|:|=)|^[ \t]*A:){_BEHIND_PHRASE}",
+        re.IGNORECASE | re.MULTILINE,
+    )
+    for subject in ("answer", "answer|(?:correct|right|best) (?:option|choice)")
 )
 LATEX_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\b")
 """Stands before words inside a formula."""
-_BOX = re.compile(r"\\(?:boxed|fbox)\s?\{")
+_BOX = re.compile(
+    r"\\(?:boxed|fbox)(?![A-Za-z])\s{0,3}(?:\{|(?=[-+(\[.]{0,2}[\w\\])(?![A-Za-z]{2})"
+    # Without braces it holds a formula up to its end, as the first word behind it shows no prose; else a number.
+    r"(?:(?P<formula>(?:(?!\s[A-Za-z]{2})[^$\n{}]|\{[^{}\n]{0,100}\}){1,200}?)(?=\$|\\[)\]]|\n|\Z)"
+    r"|(?P<number>[-+]?\d+(?:[.,]\d+){0,9})))"
+)
+# A formula that is set off from the text, perhaps on the lines below.
+_DISPLAY = re.compile(
+    r"(?:[^\n\d$\\]{0,200}:\s{0,20})?(?:\\\[(?P<brackets>.{1,1000}?)\\\]|\$\$(?P<dollars>[^$]{1,1000})\$\$"
+    r"|\\begin\{(?P<name>(?:align|equation|gather)(?:ed)?\*?)\}(?P<lines>.{1,1000}?)\\end\{(?P=name)\})",
+    re.DOTALL,
+)
+# "2", "(2)", "choice 2", "Option (B)", "2. Ana", "B) Ana", "2 - Ana"; a letter needs something behind it that is no
+# word, because "A" is also an article.
+LABEL = re.compile(
+    r"(?:the\s)?(?:choice|option|number|answer)?[\s#:]{0,3}(?:no\.\s?)?"
+    r"(?:\(\s?(?P<inside>\d{1,2}|[A-Za-z])\s?\)|(?P<number>\d{1,2})(?![\w%]|[.,]\d)"
+    r"|(?P<letter>[A-Z])(?=\s*(?:[).:,;\]]|-\s|$)))"
+    r"\s*[).:\]-]{0,2}\s*",
+    re.IGNORECASE,
+)
+OTHER_LABEL = re.compile(
+    r"(?:^|\b(?:or|and|nor)\b|[,/&])\s*(?:choice|option)?\s*\(?(\d{1,2}|[A-Z])\)?(?=\s*(?:$|[).,;]|\b(?:or|and)\b))",
+    re.IGNORECASE,
+)
+"""Another label, which is offered behind the first one."""
 _REPEATED = re.compile(r"[)\]}a-z]\.([$€£¥]?\d[\d,]{0,30}(?:\.\d{1,30})?)\s*\Z", re.ASCII)
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
+_FIRST_CLAUSE = re.compile(
+    r"\A\W{0,5}(?:that )?(?:after|at|by|for|if|in|on|over|when|within)\b[^,]{1,80},\s(?=[A-Za-z])", re.IGNORECASE
+)
+"""What a sentence says before its result: "that after 3 days, she has 18"."""
 _EQUALS = re.compile(r"=|≈|\\approx")
 
 
@@ -121,11 +172,11 @@ def find_number(text: str, *, fallback: bool = False) -> Fraction | None:
         fallback: read the last number of the last line when nothing is marked as the answer. Not done inside a JSON
             object that was cut off, whose last number belongs to the reasoning.
     """
-    for marked in (_after_hashes(text), json_answer(text), _repeated_box(text) or boxed(text)):
+    for marked in (_number_after_hashes(text), json_answer(text), _repeated_box(text) or boxed(text)):
         if marked is not None:
             return read_number(marked)
     for phrase in answer_phrases(text):
-        numbers = _of_last_side(sentences(phrase)[0])
+        numbers = _of_last_side(_FIRST_CLAUSE.sub("", sentences(phrase)[0]))
         if numbers:
             return numbers[0]
     return _last_number(text) if fallback and not opens_object(text) else None
@@ -174,9 +225,43 @@ def render_number(value: Fraction) -> str:
     return f"{'-' if value < 0 else ''}{digits[:-decimals]}.{digits[-decimals:]}"
 
 
-def _after_hashes(text: str) -> str | None:
-    lines = _HASHES.findall(text)
-    return lines[-1] if lines else None
+class HashMark(NamedTuple):
+    """What stands behind four hash signs, up to the end of the line."""
+
+    text: str
+    ends_text: bool
+    """It stands in the last line, so that it heads nothing."""
+
+
+def hash_marks(text: str) -> list[HashMark]:
+    """All marks in order. Bare numbers 1, 2, ... with text behind the last of them are the headings of sections."""
+    lines = text.rstrip().split("\n")
+    marks = [
+        HashMark(_without_closing_hashes(mark), is_last)
+        for is_last, line in ((number == len(lines), line) for number, line in enumerate(lines, start=1))
+        if _HASHES in line
+        for mark in line.split(_HASHES)[1:]
+    ]
+    are_sections = len(marks) > 1 and all(
+        mark.text.strip(" *_.:") == str(number) and not mark.ends_text for number, mark in enumerate(marks, start=1)
+    )
+    return [] if are_sections else marks
+
+
+def hash_answers(text: str) -> list[HashMark]:
+    """The marks that head no section, without "the final answer is"; those with words may still be headings."""
+    answers = (HashMark(_SAYS_ANSWER.sub("", mark.text, count=1), mark.ends_text) for mark in hash_marks(text))
+    return [mark for mark in answers if mark.text and not _HEADING.match(mark.text)]
+
+
+def _without_closing_hashes(mark: str) -> str:
+    mark = mark.strip(" \t").lstrip("#").strip(" \t")
+    bare = mark.rstrip("#")
+    return bare.rstrip() if bare.endswith((" ", "\t")) else mark  # "C#" is whole
+
+
+def _number_after_hashes(text: str) -> str | None:
+    return next((mark.text for mark in reversed(hash_answers(text)) if _NUMBER_FIRST.match(mark.text)), None)
 
 
 def json_answer(text: str) -> str | None:
@@ -187,11 +272,13 @@ def json_answer(text: str) -> str | None:
 
 def json_answers(text: str) -> list[str]:
     """The values of all ``"answer"`` fields, also without valid JSON around them, as text; null is "null"."""
-    return [_unescaped(quoted) if bare is None else bare for quoted, bare in _each_json_answer(text)]
+    return [_said_in(match) for match in _JSON_ANSWER.finditer(text)]
 
 
-def _each_json_answer(text: str) -> Iterator[tuple[str, str | None]]:
-    return ((match[1] or "", match[2]) for match in _JSON_ANSWER.finditer(text))
+def _said_in(match: re.Match[str]) -> str:
+    if match["bare"] is not None:
+        return match["bare"].strip()
+    return _unescaped(match["double"]) if match["single"] is None else match["single"].replace("\\'", "'")
 
 
 def _unescaped(quoted: str) -> str:
@@ -201,19 +288,31 @@ def _unescaped(quoted: str) -> str:
         return quoted
 
 
+class Box(NamedTuple):
+    """A box, and where it stands."""
+
+    content: str
+    start: int
+    end: int
+
+
 def boxed(text: str) -> str | None:
     r"""The content of the last complete ``\boxed{...}``, braces inside it included."""
-    return next(_boxes(text), None)
+    return next((box.content for box in boxes(text)), None)
 
 
-def _boxes(text: str) -> Iterator[str]:
-    """The contents of the complete boxes, the last one first."""
-    for match in reversed(list(_BOX.finditer(text))[-_MAX_BOXES:]):
+def boxes(text: str) -> Iterator[Box]:
+    """The last complete boxes, the last one first; ``_MAX_BOXES`` at most."""
+    for match in reversed(deque(_BOX.finditer(text), maxlen=_MAX_BOXES)):
+        bare = match["formula"] or match["number"]
+        if bare is not None:
+            yield Box(bare.strip(" \t.,;"), match.start(), match.end())
+            continue
         depth = 1
         for position in range(match.end(), min(len(text), match.end() + MAX_BOX_CHARS + 1)):
             depth += {"{": 1, "}": -1}.get(text[position], 0)
             if depth == 0:
-                yield text[match.end() : position]
+                yield Box(text[match.end() : position], match.start(), position + 1)
                 break
 
 
@@ -224,13 +323,33 @@ def _repeated_box(text: str) -> str | None:
     if repeated is None:
         return None
     result = read_number(repeated[1])
-    return next((content for content in _boxes(line) if read_number(content) == result), None)
+    return next((box.content for box in boxes(line) if read_number(box.content) == result), None)
 
 
-def answer_phrases(text: str) -> Iterator[str]:
-    """The rest of the line behind each "the answer is", "Answer:" and the like, the last one first; the last
-    ``_MAX_PHRASES`` of them."""
-    return (match[1] for match in reversed(deque(_PHRASE.finditer(text), maxlen=_MAX_PHRASES)))
+def answer_phrases(text: str, *, of_choices: bool = False) -> Iterator[str]:
+    r"""The rest of the line behind each "the answer is", "Answer:" and the like, the last one first; the last
+    ``_MAX_PHRASES`` of them. A formula that is set off there stands for the line, as ``\[...\]`` in one line.
+
+    Args:
+        text: a completion.
+        of_choices: "the correct option is" says the same.
+    """
+    pattern = _CHOICE_PHRASE if of_choices else _PHRASE
+    for match in reversed(deque(pattern.finditer(text), maxlen=_MAX_PHRASES)):
+        display = _DISPLAY.match(text, match.end())
+        yield match[1] if display is None else _in_one_line(display)
+
+
+def _in_one_line(display: re.Match[str]) -> str:
+    formula = display["brackets"] or display["dollars"] or display["lines"]
+    if "\\begin" not in formula and ("&" in formula or display["lines"]):
+        formula = formula.replace("&", "").replace(r"\\", " ")
+    return rf"\[ {' '.join(formula.split())} \]"
+
+
+def label_of(match: re.Match[str]) -> str:
+    """The letter or number of a match of ``LABEL``."""
+    return str(match["inside"] or match["number"] or match["letter"])
 
 
 def sentences(text: str) -> list[str]:
@@ -262,6 +381,7 @@ def _exact_value(match: re.Match[str]) -> Fraction | None:
         exponent = int(match["exponent"] or match["power"] or 0)
         if abs(exponent) > _MAX_EXPONENT:
             return None
+        exponent += _SCALES.get(match["scale"] or "", 0)
         plain = match["plain"].replace(",", "").replace(" ", "").rstrip(".")
         return sign * Fraction(plain) * Fraction(10) ** exponent
     whole = int(match["latex_whole"] or match["whole"] or 0)

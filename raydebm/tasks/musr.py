@@ -15,7 +15,17 @@ from typing import Any, ClassVar
 from raydebm.errors import TaskDataError
 from raydebm.identity import content_id
 from raydebm.records import Gold, Problem
-from raydebm.tasks.answers import LATEX_TEXT, answer_phrases, boxed, json_answer, sentences
+from raydebm.tasks.answers import (
+    LABEL,
+    LATEX_TEXT,
+    OTHER_LABEL,
+    answer_phrases,
+    boxed,
+    hash_marks,
+    json_answer,
+    label_of,
+    sentences,
+)
 from raydebm.tasks.base import TaskDefaults, required_field
 from raydebm.tasks.file_backed import Pairs, ReferenceTask, question_of, source_id_of
 from raydebm.tasks.sources import JSON_LINES, Located, Row, distinct, file_rows, hub_name, hub_rows
@@ -40,27 +50,17 @@ _SUBSET_OF_QUESTION = {
 _CHOICE_LINE = re.compile(r"\s*\(?(\d{1,2}|[A-Z])(?:[.):]|\s-)\s+(\S.*)")
 _MARKS = " \t\r\n*_`\"'$#.,;:[]{}<>|\\"
 _MAX_PHRASES = 20
-_HASHES = re.compile(r"####([^\n#]{1,300})")
+_MAX_MARK_CHARS = 300
 _SPACES = re.compile(r"\s+")
 _QUOTES = str.maketrans("\u2018\u2019\u201c\u201d", "''\"\"")
-# "2", "(2)", "choice 2", "Option (B)", "2. Ana", "B) Ana", "2 - Ana"; a letter needs something behind it that is no
-# word, because "A" is also an article.
-_REFERENCE = re.compile(
-    r"(?:the\s)?(?:choice|option|number|answer)?[\s#:]{0,3}(?:no\.\s?)?"
-    r"(?:\(\s?(?P<inside>\d{1,2}|[A-Za-z])\s?\)|(?P<number>\d{1,2})(?![\w%]|[.,]\d)"
-    r"|(?P<letter>[A-Z])(?=\s*(?:[).:,;\]]|-\s|$)))"
-    r"\s*[).:\]-]{0,2}\s*",
-    re.IGNORECASE,
-)
-_OTHER_REFERENCE = re.compile(
-    r"(?:^|\b(?:or|and|nor)\b|[,/&])\s*(?:choice|option)?\s*\(?(\d{1,2}|[A-Z])\)?(?=\s*(?:$|[).,;]|\b(?:or|and)\b))"
-)
 _ARTICLE, _WORD = re.compile(r"\A(?:the|an?)\s"), re.compile(r"\w")
 _OR = re.compile(r"\s*,?\s*(?:or|and(?!\s+not))\b")
 _CONCLUSION = re.compile(
-    r"\b(?:most likely\b[^.!?]{0,60}? is|it was|would (?:first )?look(?: first)?(?: in| on| at| inside| under)?)\s",
+    r"\b(?:most likely\b[^.!?]{0,60}? is|it was|so,? it(?:'s| is)"
+    r"|would (?:first |most likely )?look(?: first)?(?: in| on| at| inside| under)?)\s",
     re.IGNORECASE,
 )
+_RULED_OUT = re.compile(r",\s(?:and\s)?not\b[^,;]*\Z")
 _MAX_CHOICE_CHARS = 300
 
 
@@ -258,7 +258,8 @@ def _read_index(value: Any, num_choices: int, where: str) -> int:
 
 
 def _find_choice(text: str, choices: Sequence[str]) -> int | None:
-    bare = [number for number in (_bare_reference(mark, len(choices)) for mark in _HASHES.findall(text)) if number]
+    marks = (mark.text[:_MAX_MARK_CHARS] for mark in hash_marks(text))
+    bare = [number for number in (_bare_reference(mark, len(choices)) for mark in marks) if number]
     if bare:
         return bare[-1]
     for marked in (json_answer(text), boxed(text)):
@@ -278,10 +279,10 @@ def _closing_phrases(text: str, choices: Sequence[str]) -> Iterator[str]:
     last_line = text.rstrip().rsplit("\n", 1)[-1]
     if last_line.lstrip().startswith("####"):
         yield last_line
-    for phrase in answer_phrases(text):
+    for phrase in answer_phrases(text, of_choices=True):
         said, *more = sentences(phrase)
         # "1. Ana" is one name, "1. Ana had no motive" is two sentences.
-        is_label = bool(more and _REFERENCE.fullmatch(_snippet(said)) and _plain(more[0]) in map(_plain, choices))
+        is_label = bool(more and LABEL.fullmatch(_snippet(said)) and _plain(more[0]) in map(_plain, choices))
         yield f"{said}. {more[0]}" if is_label else said
 
 
@@ -290,7 +291,7 @@ def _single(named: set[int]) -> int | None:
 
 
 def _bare_reference(mark: str, num_choices: int) -> int | None:
-    match = _REFERENCE.fullmatch(_snippet(mark))
+    match = LABEL.fullmatch(_snippet(mark))
     return _number_of(match, num_choices) if match else None
 
 
@@ -308,7 +309,7 @@ def _read_choice(marked: str, choices: Sequence[str], *, is_marked: bool = True)
     """
     snippet = _snippet(marked)
     leading = _leading_words(snippet, choices)
-    match = _REFERENCE.match(snippet)
+    match = LABEL.match(snippet)
     number = _number_of(match, len(choices)) if match else None
     if match is None or number is None or (leading and len(leading[1]) == 0):
         if not is_marked and (leading is None or _WORD.search(leading[1])):
@@ -317,7 +318,7 @@ def _read_choice(marked: str, choices: Sequence[str], *, is_marked: bool = True)
             return _named_in(snippet, choices)
         return {leading[0]}
     rest = snippet[match.end() :]
-    others = {_index_of(reference, len(choices)) for reference in _OTHER_REFERENCE.findall(rest)} - {None, number}
+    others = {_index_of(reference, len(choices)) for reference in OTHER_LABEL.findall(rest)} - {None, number}
     named = _named_in(rest, choices)
     if others or (named and number not in named):
         return {number, *named, *(other for other in others if other is not None)}
@@ -327,10 +328,10 @@ def _read_choice(marked: str, choices: Sequence[str], *, is_marked: bool = True)
 def _concluded(sentence: str, choices: Sequence[str]) -> set[int]:
     """The choices right behind "the most likely murderer is", "it was", "she would look in", with what else is named
     behind the last of these; all that the sentence names where no choice stands so."""
-    ends = [match.end() for match in _CONCLUSION.finditer(sentence)][-_MAX_PHRASES:]
+    ends = [match.end() for match in _CONCLUSION.finditer(sentence.translate(_QUOTES))][-_MAX_PHRASES:]
     leading = (_leading_words(sentence[end : end + _MAX_CHOICE_CHARS], choices) for end in ends)
     said = {lead[0] for lead in leading if lead is not None}
-    return said | _named_in(sentence[ends[-1] :], choices) if said else _named_in(sentence, choices)
+    return said | _named_in(_RULED_OUT.sub("", sentence[ends[-1] :]), choices) if said else _named_in(sentence, choices)
 
 
 def _leading_words(snippet: str, choices: Sequence[str]) -> tuple[int, str] | None:
@@ -357,7 +358,7 @@ def _snippet(marked: str) -> str:
 
 
 def _number_of(match: re.Match[str], num_choices: int) -> int | None:
-    return _index_of(match["inside"] or match["number"] or match["letter"], num_choices)
+    return _index_of(label_of(match), num_choices)
 
 
 def _index_of(reference: str, num_choices: int) -> int | None:

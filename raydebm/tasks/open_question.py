@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Problem
-from raydebm.tasks.answers import answer_phrases, boxed, json_answer, read_number, render_number
+from raydebm.tasks.answers import answer_phrases, boxed, hash_answers, json_answer, read_number, render_number
 from raydebm.tasks.base import Answer, TaskDefaults, required_field
 from raydebm.tasks.file_backed import Pairs, ReferenceTask, question_of, source_id_of, typed_question
 from raydebm.tasks.sources import JSON_LINES, file_rows, local_file
@@ -25,7 +25,6 @@ _MARKS = r"\s*_`\"'\u201c\u201d\u2018\u2019\u00ab\u00bb\u2026,;:!?~"
 _AROUND = re.compile(rf"\A(?:[{_MARKS}#>]|\.(?!\d))+|[{_MARKS}.]+\Z")
 """Marks around an answer. Signs, units, brackets and the ends of "C++" and "C#" belong to it."""
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
-_HASHES = re.compile(r"^[ \t]*####([^\n]{1,500})$", re.MULTILINE)
 
 
 class OpenQuestion(ReferenceTask):
@@ -55,7 +54,7 @@ class OpenQuestion(ReferenceTask):
     def parse(self, problem: Problem, text: str) -> str | None:
         """The marked answer: after ``####``, in an ``"answer"`` field, in a box, or after "the answer is"; the last of
         a kind. None where nothing is marked, or what is marked is longer than ``MAX_ANSWER_CHARS``."""
-        marked = _HASHES.findall(text)
+        marked = [mark.text for mark in hash_answers(text)]
         for phrase in (
             marked[-1] if marked else None,
             json_answer(text),

@@ -1,4 +1,5 @@
 import asyncio
+import os
 
 import pyarrow as pa
 import pytest
@@ -98,11 +99,32 @@ def test_same_answer_twice_is_one_line(tmp_path, requests):
     assert len(file.read_text().splitlines()) == 1
 
 
-def test_same_answer_of_two_writers_costs_once(tmp_path, requests):
+@pytest.mark.parametrize("has_seen_the_other", [False, True])
+def test_an_answer_of_two_writers_is_paid_twice(tmp_path, requests, has_seen_the_other):
     first, second = Journal(tmp_path), Journal(tmp_path)
-    for journal in (first, second):
-        journal.put(answered(requests[0], "text", usage=TokenUsage(cost_usd=0.25)))
-    assert Journal(tmp_path).read_usd == 0.25
+    first.put(answered(requests[0], "text", usage=TokenUsage(cost_usd=0.25)))
+    if has_seen_the_other:
+        second.catch_up()
+    second.put(answered(requests[0], "text", usage=TokenUsage(cost_usd=0.5)))
+
+    again = Journal(tmp_path)
+    assert (again.read_usd, len(again)) == (0.75, 1)
+    assert spent_usd([tmp_path]) == 0.75
+
+
+@pytest.mark.parametrize("bytes_taken", [0, 20])
+def test_an_answer_behind_a_torn_line_is_kept(tmp_path, requests, monkeypatch, bytes_taken):
+    journal, write = Journal(tmp_path), os.write
+    journal.put(answered(requests[0], "text 0"))
+    monkeypatch.setattr("raydebm.generators.journal.os.write", lambda file, line: write(file, line[:bytes_taken]))
+    with pytest.raises(OSError, match="is the disk full"):
+        journal.put(answered(requests[1], "text 1"))
+    monkeypatch.undo()
+    journal.put(answered(requests[2], "text 2"))
+    journal.put(answered(requests[1], "text 1"))
+
+    for reader in (journal, Journal(tmp_path)):
+        assert [reader.get(request.candidate_id).text for request in requests[:3]] == ["text 0", "text 1", "text 2"]
 
 
 def test_reused_answers_are_not_asked_for(tmp_path, requests):

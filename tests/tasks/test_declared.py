@@ -287,6 +287,19 @@ def test_a_completion_that_is_too_long_has_no_answer(problem):
         ("The answer is A. No, the answer is not b.", None),
         ("Answer: A, or b", None),
         ("Answer: A\nThe answer is A or b.", None),
+        ("Answer: b) Paris", "b"),
+        ("Answer: **B. Paris**", "b"),
+        ("The answer is (B) Paris.", "b"),
+        ("The answer is option B.", "b"),
+        ("The correct option is B", "b"),
+        ("The best choice is B: Paris", "b"),
+        ("Rome is too small.\n#### B) Paris", "b"),
+        ("Rome is too small.\nB. Paris", "b"),
+        ("A. Rome\nB. Paris", None),
+        ('{"answer": "B) Paris"}', "b"),
+        ("\\boxed{\\text{B. Paris}}", "b"),
+        ("#### B) Paris, or A", None),
+        ("Answer: C) Oslo", None),
     ],
 )
 def test_choice(text, expected):
@@ -384,6 +397,11 @@ def test_votes_count_by_the_declared_value(problem):
         ({"match": "exact"}, "Yes", {"v": "yes"}, False),
         ({"match": "exact", "ignore_case": True}, "Yes", {"v": "yes"}, True),
         ({"match": "exact"}, 1, {"v": 1.0}, True),
+        ({"match": "exact"}, "5", {"v": 5}, True),
+        ({"match": "exact"}, "5.0", {"v": 5}, True),
+        ({"match": "exact"}, "true", {"v": True}, True),
+        ({"match": "exact"}, "6", {"v": 5}, False),
+        ({"match": "exact"}, "05", {"v": "5"}, False),
         ({"match": "set"}, ["a", "b"], {"v": ["b", "a", "a"]}, True),
         ({"match": "set"}, ["a", "b"], {"v": ["a"]}, False),
         ({"match": "set"}, ["a"], {"v": "a"}, False),
@@ -398,6 +416,49 @@ def test_matching(rule, wanted, answer, right):
 
     expected = Verdict.CORRECT if right else Verdict.INCORRECT
     assert verdict(task, problem, gold, json.dumps(answer)).verdict is expected
+
+
+@pytest.mark.parametrize(
+    ("output", "wanted", "text", "right"),
+    [
+        ({"format": "number"}, "42", "#### 42", True),
+        ({"format": "number"}, 42, "#### 42", True),
+        ({"format": "number"}, 42.0, "#### 42", True),
+        ({"format": "number"}, 0.5, "#### 1/2", True),
+        ({"format": "number"}, "1,080", "#### 1080", True),
+        ({"format": "number"}, 42, "#### 43", False),
+        ({"format": "choice", "choices": ["yes", "no"]}, "YES", "#### yes", True),
+        ({"format": "choice", "choices": ["Yes", "no"]}, "yes", "#### YES", True),
+        ({"format": "choice", "choices": ["yes", "no"]}, "no", "#### yes", False),
+        ({"format": "choice", "choices": ["1", "2"]}, 2, "#### 2", True),
+        ({"format": "choice", "choices": ["true", "false"]}, True, "#### true", True),
+        ({"format": "text"}, 42, "42", True),
+    ],
+)
+def test_exact_gold_is_met_by_the_answer_that_is_read(output, wanted, text, right):
+    task = simple(output=output, gold={"field": "gold"})
+    problem, gold = task.problem_and_gold({"question": "?", "gold": wanted}, "row 1")
+
+    assert verdict(task, problem, gold, text).verdict is (Verdict.CORRECT if right else Verdict.INCORRECT)
+
+
+@pytest.mark.parametrize(
+    ("output", "wanted", "words"),
+    [
+        ({"format": "number"}, "forty", "row 1: field 'gold' must be a number, as answers are; got 'forty'"),
+        ({"format": "choice", "choices": ["yes", "no"]}, "maybe", "must be one of the choices yes, no"),
+    ],
+)
+def test_gold_that_no_answer_can_meet_is_refused(output, wanted, words):
+    with pytest.raises(TaskDataError, match=words):
+        simple(output=output, gold={"field": "gold"}).problem_and_gold({"question": "?", "gold": wanted}, "row 1")
+
+
+def test_the_reason_tells_text_from_numbers():
+    task = simple(output={"format": "json"}, gold={"field": "gold", "value": "answer.v", "match": "json"})
+    problem, gold = task.problem_and_gold({"question": "?", "gold": 42}, "row 1")
+
+    assert verdict(task, problem, gold, '{"v": "42"}').reason == 'answered "42", not 42'
 
 
 def test_text_without_an_answer_is_incorrect(problem, gold):

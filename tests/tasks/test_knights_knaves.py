@@ -340,6 +340,11 @@ def test_the_format_stands_in_the_system_message_and_the_puzzle_in_the_user_mess
         "So:\n- Amelia is a knight\n- Penelope is a knight\n- Evelyn is a knave\n\nNo contradiction is left.",
         "Amelia is a knight, Penelope is a knight, and Evelyn is a knave. This is consistent with what Evelyn said.",
         '"Amelia": "knight",\n"Penelope": "knight",\n"Evelyn": "knave"',
+        "| Name | Role |\n|---|---|\n| Amelia | knight |\n| Penelope | knight |\n| Evelyn | **knave** |",
+        "Amelia \u2013 knight; Penelope \u2013 knight; Evelyn \u2014 knave",
+        "**Knights:** Amelia and Penelope\n**Knave:** Evelyn",
+        "| knight | Amelia, Penelope |\n| knave | Evelyn |",
+        f'{json.dumps(SOLUTION)}\n\nWait, if {{"Amelia": "knave", "Penelope": "knave", "Evelyn": "knave"}}, they lie.',
     ],
 )
 def test_answers_are_found_however_they_are_written(task: KnightsKnaves, problem: Problem, text: str) -> None:
@@ -358,6 +363,7 @@ def test_answers_are_found_however_they_are_written(task: KnightsKnaves, problem
         "Penelope is a knight.",
         "Amelia is not a knight, Penelope is not a knight, Evelyn is not a knave",
         "If Amelia is a knight, then Penelope is a knight and Evelyn is a knave.",
+        "Knights: Amelia\nKnaves: Evelyn",
         "Case 1: Amelia is a knight, Penelope is a knight, Evelyn is a knave.",
         'Amelia is a knight. Evelyn is a knave. Evelyn said, "Penelope is a knight".',
         "Penelope is a knight and Evelyn is a knave. Amelia says that Amelia is a knight.",
@@ -367,6 +373,14 @@ def test_answers_are_found_however_they_are_written(task: KnightsKnaves, problem
 )
 def test_incomplete_and_contradictory_texts_have_no_answer(task: KnightsKnaves, problem: Problem, text: str) -> None:
     assert task.parse(problem, text) is None
+
+
+@pytest.mark.parametrize("piece", ["knight: ", "knight:" + " " * 50, "\nknight: Amelia, ", "if {", "{} ", "Amelia | "])
+def test_long_texts_are_read_quickly(task: KnightsKnaves, problem: Problem, piece: str) -> None:
+    start = time.thread_time()
+    task.parse(problem, piece * (60_000 // len(piece)))
+    task.parse(problem, "<answer>" + piece * (60_000 // len(piece)))
+    assert time.thread_time() - start < 10
 
 
 @given(st.text())

@@ -61,12 +61,32 @@ def test_a_row_with_an_empty_reference_is_passed_over(task, tmp_path):
     assert len(load(task, tmp_path, {"question": "What is 1?", "gold": None}, known)) == 1
 
 
+def test_a_solution_without_a_box_is_passed_over_with_a_warning(task, tmp_path, caplog):
+    unmarked = {"problem": "Why?", "solution": "It is 1."}
+
+    assert [problem.prompt for problem, _ in load(task, tmp_path, unmarked, ROW)] == ["What is $1/2$?"]
+    assert "any.jsonl:1: row passed over" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("solution", "reference"),
+    [
+        ("So $x = \\boxed 2$.", "2"),
+        ("Thus $\\boxed\\frac{1}{2}$ of them.", "\\frac{1}{2}"),
+        ("Only \\boxed 12 are.", "12"),
+    ],
+)
+def test_a_box_may_lack_its_braces(task, tmp_path, solution, reference):
+    [(_, gold)] = load(task, tmp_path, {"problem": "Why?", "solution": solution})
+    assert gold.value == {"answer": reference}
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
         ({"solution": "\\boxed{1}"}, "field 'question' is missing"),
         ({"problem": "Why?"}, "field 'solution' is missing"),
-        ({"problem": "Why?", "solution": "It is 1."}, "no reference answer in 'None'"),
+        ({"problem": "Why?", "solution": "\\boxed{}"}, "no reference answer in ''"),
     ],
 )
 def test_a_row_not_as_described_is_named(task, tmp_path, row, message):
@@ -120,6 +140,45 @@ def test_a_text_without_a_question_is_no_problem(task, text):
         ("**Answer:** \\(x^2\\)", "x^2"),
         ("Answer: 4.5.", "4.5"),
         ("It must be 12.", None),
+        ("So it is $\\boxed 7$.", "7"),
+        ("I put it into \\boxed braces. The answer is $5$.", "5"),
+        ("The answer is:\n\\[\n\\frac{1}{2}\n\\]", "\\frac{1}{2}"),
+        ("**Answer:**\n\n$$\n5\n$$", "5"),
+        ("The answer is the value of x:\n\\[ x = 5. \\]", "x = 5"),
+        ("The answer is\n\\begin{align*}\nx &= 3+2 \\\\\n&= 5\n\\end{align*}", "x = 3+2 = 5"),
+        (
+            "The answer is:\n\\[ \\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix} \\]",
+            "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}",
+        ),
+        ("The answer is $5$, because:\n\\[ x = 3 \\]", "5"),
+        ("The answer is \\[", None),
+        ("The answer is ---", None),
+        ("The answer is \u221e.", "\u221e"),
+        ("The answer is $x=5$ or $x=-5$.", "x=5, x=-5"),
+        ("The answer is $3$, $5$, and $7$.", "3, 5, 7"),
+        ("The answer is $5$ because $x=3$.", "5"),
+        ("The answer is $\\$10$.", "\\$10"),
+        ("\\boxed{3} or \\boxed{5}", "3, 5"),
+        ("$\\boxed{3}$ and $\\boxed{5}$", "3, 5"),
+        ("\\boxed{0.5} or \\boxed{\\frac12}", "\\frac12"),
+        ("\\boxed{3} is wrong, it is \\boxed{5}", "5"),
+        ("#### Step 2: add\nThe answer is $5$", "5"),
+        ("#### Conclusion\nThe answer is $5$", "5"),
+        ("#### 2. Add\nThe answer is $5$", "5"),
+        ("#### $5$\nbecause 2 + 3 = 5", "5"),
+        ("#### Evelyn", "Evelyn"),
+        ("#### The answer is: $\\frac12$", "\\frac12"),
+        ('{"answer": 5\\sqrt{2}}', "5\\sqrt{2}"),
+        ('{"answer": \\frac{\\sqrt{2}}{2}, "sure": 1}', "\\frac{\\sqrt{2}}{2}"),
+        ('{"answer": 3/4}', "3/4"),
+        ('{"answer": (1, 2)}', "(1, 2)"),
+        ('{"answer": 18 - 3, sure: 1}', "18 - 3"),
+        ("{'answer': '3/4'}", "3/4"),
+        ('{"answer": "Therefore, the sum of all of them is $2016$."}', "2016"),
+        ('{"answer": "Then we get A - B = 64 - 56 = 8"}', "8"),
+        ('{"answer": "The solutions are x = 3 and x = 5"}', "The solutions are x = 3 and x = 5"),
+        ('{"answer": "found by solving the equation 2x = 0"}', "found by solving the equation 2x = 0"),
+        ('{"answer": "We get it from x + 2 = 5"}', "We get it from x + 2 = 5"),
         ("\\boxed{}", None),
         ("\\boxed{   }", None),
         ('{"reasoning": "the answer is 5, because', None),
@@ -163,6 +222,15 @@ def test_what_is_cleaned_can_stand_in_a_box(text):
         "word ",
         "\nanswer: 1",
         "\\n ",
+        "\\boxed 1",
+        "\\boxed 1 or ",
+        "answer is: \\[ ",
+        "answer is $1$ or ",
+        "{'answer': 'a'",
+        '"answer": 1,',
+        '"answer": \\frac{',
+        "#### 1 ",
+        "is the one = 5 ",
     ],
 )
 def test_long_texts_are_read_quickly(task, piece):
@@ -280,6 +348,23 @@ def test_other_texts_are_no_exact_numbers(text):
         ("3\\sqrt{13}", "\\sqrt{117}"),
         ("\\cot x", "\\frac{\\cos x}{\\sin x}"),
         ("6 - 5i", "-5i+6"),
+        ("5, -5", "x=5, x=-5"),
+        ("2+2i", "2(1+i)"),
+        ("-i", "-1i"),
+        ("\\frac{i}{2}", "0.5i"),
+        ("\\frac{1}{5} + \\frac{3}{5}i", "\\frac{1+3i}{5}"),
+        ("2x+2i", "2(x+i)"),
+        ("i \\le 5", "5 \\ge i"),
+        ("[i, 5]", "[i, 5.0]"),
+        ("|1+i|", "\\sqrt{2}"),
+        ("\\sqrt{-4}", "2i"),
+        ("(-\\infty,-2)\\cup(3,\\infty)", "(-inf, -2) union (3, inf)"),
+        ("(-\\infty,-2)\\cup(3,\\infty)", "(-\\infty, -2) U (3, \\infty)"),
+        ("\\emptyset", "\\varnothing"),
+        ("52_8", "(52)_8"),
+        ("\\{\\text{A,C}\\}", "C, A"),
+        ("AB", "\\text{ab}"),
+        ("\\text{MATH}", "M A T H"),
         ("1,-2", "-2,1"),
         ("3, 5, 7", "7, 5, 3"),
         ("70,110", "110, 70"),
@@ -327,6 +412,13 @@ def test_the_same_mathematics(gold, answer):
         ("(1,2)", "(2,1)"),
         ("(-2,1)", "\\{-2,1\\}"),
         ("52_8", "52_7"),
+        ("52_8", "(52)_7"),
+        ("2+2i", "2-2i"),
+        ("i", "-i"),
+        ("2i", "2x"),
+        ("\\text{MATH}", "HTAM"),
+        ("AB", "BA"),
+        ("\\{\\text{A,C}\\}", "A, B"),
         ("9604", "7^4 \\cdot 4"),
         ("5", "\\sqrt{25}"),
         ("37", "28 + 9 = 38"),
@@ -344,6 +436,7 @@ def test_the_same_mathematics(gold, answer):
         ("70,110", "70, 111"),
         ("1,080", "1, 8"),
         ("x+1", "The remainder is the same as before"),
+        ("5", "x=5, x=-5"),
     ],
 )
 def test_other_mathematics(gold, answer):

@@ -14,13 +14,16 @@ PROBLEM = TASK.problem_from_text("Which city is the capital of France?")
     [
         ("It is on the Seine.\n#### Paris", "Paris"),
         ("#### Lyon\nNo.\n#### **Paris**.", "Paris"),
+        ("#### Step 2: look it up\nThe answer is Paris", "Paris"),
+        ("#### C#", "C#"),
+        ("#### Paris is the answer", "Paris is the answer"),
         ('{"answer": "Paris"}', "Paris"),
         ("So \\boxed{Paris}", "Paris"),
         ("The answer is Paris", "Paris"),
         ("I think it is Paris", None),
         ("#### " + "x" * (MAX_ANSWER_CHARS + 1), None),
     ],
-    ids=["hashes", "the-last", "json", "box", "phrase", "unmarked", "essay"],
+    ids=["hashes", "the-last", "heading", "sharp", "no-heading", "json", "box", "phrase", "unmarked", "essay"],
 )
 def test_only_a_marked_short_answer_counts(text, answer):
     assert TASK.parse(PROBLEM, text) == answer

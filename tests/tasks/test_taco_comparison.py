@@ -21,7 +21,10 @@ from raydebm.tasks.taco.comparison import official_same_output, same_output, sam
         ("2.0", "2"),
         ("2.9999999999999996", "3"),
         ("1e-999999999", "0"),
-        ("007", "7"),
+        (".5", "0.5"),
+        ("5.", "5"),
+        ("+5", "5"),
+        ("-Infinity", "-inf"),
         ("1e6", "1000000"),
         ("-0.0", "0"),
         ("1" + "0" * 30 + ".0", "1" + "0" * 30),
@@ -55,6 +58,11 @@ def test_outputs_that_are_right(printed, expected):
         ("", "0"),
         ("9" * 500, "9" * 499 + "8"),
         ("0\n1\n0", "1\n0\n1"),
+        ("11", "0011"),
+        ("007", "7"),
+        ("-01.5", "-1.5"),
+        ("1_000", "1000"),
+        ("\u0663", "3"),
     ],
 )
 def test_outputs_that_are_wrong(printed, expected):

@@ -89,6 +89,18 @@ def test_a_cut_off_block_counts_only_without_a_complete_one():
     assert find_program(f"```python\n{PROGRAM}") == PROGRAM
 
 
+@pytest.mark.parametrize(
+    "head", ["```python\n", "```\n", "```python\ndef similar(x):\n    return 1\n\nNow the task:\n"]
+)
+def test_a_block_without_an_end_does_not_swallow_the_next_one(head):
+    assert find_program(f"{head}```python\n{PROGRAM}\n```\nDone.") == PROGRAM
+
+
+def test_a_deeper_fence_of_python_is_part_of_the_program():
+    code = DOCUMENTED.replace("```\n    f", "```python\n    f")
+    assert find_program(f"```python\n{code}\n```") == code
+
+
 def test_the_last_block_that_defines_the_function_counts():
     text = "```python\ndef f(x):\n    return x\n```\nUse it:\n```python\nprint(f(3))\n```"
     assert find_program(text, function="f") == "def f(x):\n    return x"

@@ -130,7 +130,7 @@ class DeclaredTask:
         """
         rule, value = self.definition.gold, {}
         if rule is not None and row.get(rule.field) is not None:
-            check_gold(rule, row[rule.field], where)
+            check_gold(rule, self.definition.output, row[rule.field], where)
             value = {"answer": row[rule.field]}
         problem = self._problem_of(
             {name: cell for name, cell in row.items() if rule is None or name != rule.field}, where
@@ -229,7 +229,7 @@ class DeclaredTask:
             return None
         value = answer if rule.value == "answer" else _value(rule.value, problem, self.seen_by_rules(problem, answer))
         try:
-            check_gold(rule, value, "the given answer")
+            check_gold(rule, self.definition.output, value, "the given answer")
         except TaskDataError:
             return None
         return Gold(task=self.name, problem_id=problem.problem_id, value={"answer": value})
@@ -250,7 +250,7 @@ class DeclaredTask:
         if answer is None:
             return Judgement(verdict=Verdict.INCORRECT, reason="no answer in the requested format")
         value = answer if rule.value == "answer" else _value(rule.value, problem, self.seen_by_rules(problem, answer))
-        fault = mismatch(rule, value, gold.value["answer"])
+        fault = mismatch(rule, self.definition.output, value, gold.value["answer"])
         if fault is not None:
             return Judgement(verdict=Verdict.INCORRECT, reason=fault)
         return Judgement(verdict=Verdict.CORRECT)

@@ -12,11 +12,15 @@ from typing import Any
 from raydebm.constraints.schemas import MAX_DEPTH, below
 from raydebm.identity import canonical_json
 from raydebm.tasks.answers import (
+    LABEL,
     LATEX_TEXT,
+    OTHER_LABEL,
     answer_phrases,
     boxed,
     find_number,
+    hash_marks,
     json_answer,
+    label_of,
     read_number,
     render_number,
     sentences,
@@ -25,10 +29,10 @@ from raydebm.tasks.declared.definition import Output
 
 _WORK_PER_CHARACTER = 20
 """Failed starts of JSON may read so many characters for each of the text, so that ``{{{{`` stays cheap."""
-_CHOICE_MARK = re.compile(r"####(.*)")
 _BEFORE_CHOICE = re.compile(r"\A(?:the )?(?:final )?answer(?: is)?[ *_]*:?")
 _BEHIND_CHOICE = re.compile(r"[*_`'\")]*(?:\Z|\s?[,;:(]|\s[-\u2013\u2014]\s|\s(?:because|since)\b)")
 """What may follow where a sentence begins with its choice; "a guess" does not begin with choice A."""
+_LISTED = re.compile(r"[a-z][.)] \S")
 _AROUND_CHOICE = " \t*_`'\"().:,;!"
 
 
@@ -137,6 +141,11 @@ def _wants_array(output: Output) -> bool:
     return output.json_schema is not None and output.json_schema.get("type") == "array"
 
 
+def named_choice(choices: list[str], text: str) -> str | None:
+    """The choice that the whole text is, whatever its case and the marks around it."""
+    return {_bare(choice): choice for choice in choices}.get(_bare(text))
+
+
 def _find_choice(choices: list[str], text: str) -> str | None:
     """Strongest mark first, the last of a kind: a line of hash signs with a choice alone; an "answer" field or a box,
     which decide even when there is no choice in them; "the answer is ..."; the last line.
@@ -149,15 +158,40 @@ def _find_choice(choices: list[str], text: str) -> str | None:
         return None
     if lines[-1].lstrip().startswith("####"):
         text = lines[-1]
-    marked = (_marked_choice(mark, known) for mark in reversed(_CHOICE_MARK.findall(text)))
+        known_label = _labelled(_BEFORE_CHOICE.sub("", _bare(text.partition("####")[2])), known)
+        if known_label is not None:
+            return _single(known_label)
+    marked = (_marked_choice(mark, known) for mark in reversed([mark.text for mark in hash_marks(text)]))
     marked_choice = next((choice for choice in marked if choice is not None), None)
     if marked_choice is not None:
         return marked_choice
     for decisive in (json_answer(text), boxed(text)):
         if decisive is not None:
-            return known.get(_bare(LATEX_TEXT.sub("", decisive).strip(" {}")))
+            bare = _bare(LATEX_TEXT.sub("", decisive).strip(" {}"))
+            return known.get(bare, _single(_labelled(bare, known)))
     said = _said(text, known)
-    return known.get(_bare(lines[-1])) if said is None else said
+    return known.get(_bare(lines[-1]), _listed(lines, known)) if said is None else said
+
+
+def _labelled(text: str, known: Mapping[str, str]) -> set[str] | None:
+    """The choices whose letter or number a text without marks around it begins with ("b) Paris", "option b"), or offers
+    behind it; None where it begins with no such label."""
+    match = LABEL.match(text)
+    label = label_of(match).casefold() if match else ""
+    if match is None or label not in known:
+        return None
+    others = (other.casefold() for other in OTHER_LABEL.findall(text, match.end()))
+    return {known[label], *(known[other] for other in others if other in known)}
+
+
+def _single(choices: set[str] | None) -> str | None:
+    return min(choices) if choices and len(choices) == 1 else None
+
+
+def _listed(lines: list[str], known: Mapping[str, str]) -> str | None:
+    """The choice whose letter begins the last line, "B. Paris"; None where the lines before it list others so."""
+    *before, last = ((_LISTED.match(_bare(line)) or [""])[0][:1] for line in lines[-2:])
+    return known.get(last) if last and not any(before) else None
 
 
 def _marked_choice(mark: str, known: Mapping[str, str]) -> str | None:
@@ -170,10 +204,13 @@ def _said(text: str, known: Mapping[str, str]) -> str | None:
     """The choice with which the last "the answer is ..." that names any begins; None when it names another one too."""
     longest_first = sorted(filter(None, known), key=len, reverse=True)
     naming = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first)) or '(?!)'})(?!\w)")
-    for phrase in answer_phrases(text):
+    for phrase in answer_phrases(text, of_choices=True):
         if _bare(phrase) in known:
             return known[_bare(phrase)]
         sentence = _bare(sentences(phrase)[0])
+        labelled = _labelled(sentence, known)
+        if labelled is not None:
+            return _single(labelled)
         named = {match[0] for match in naming.finditer(sentence)}
         if named:
             first = naming.match(sentence)

@@ -43,7 +43,8 @@ class Output(Strict):
     schema_weight: float = Field(1.0, ge=0, allow_inf_nan=False)
     """Weight of the constraint ``schema``."""
     choices: list[str] = Field(default_factory=list)
-    """For choice: the answers there are, each a line; upper and lower case are the same."""
+    """For choice: the answers there are, each a line; upper and lower case are the same. Where they are letters or
+    numbers, what they stand for may follow: ``B) Paris``."""
     max_chars: int = Field(100_000, ge=1, le=1_000_000)
     """A longer completion has no answer."""
 
@@ -67,8 +68,8 @@ class GoldRule(Strict):
     value: Expression = "answer"
     """What is compared; an expression on the answer."""
     match: Literal["exact", "number", "set", "json"] = "exact"
-    """exact: the same text or number; number: as numbers ("$1,080" is 1080); set: the same items in any order;
-    json: the same JSON value."""
+    """exact: the same text or number, or the same answer of format number or choice; number: as numbers ("$1,080" is
+    1080); set: the same items in any order; json: the same JSON value."""
     ignore_case: bool = False
     """Upper and lower case are the same."""
     tolerance: float = Field(0.0, ge=0, allow_inf_nan=False)

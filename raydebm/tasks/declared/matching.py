@@ -1,17 +1,19 @@
 """When an answer is the reference answer."""
 
+import json
 from fractions import Fraction
 from typing import Any
 
 from raydebm.constraints.expressions import EvaluationError
 from raydebm.constraints.json_values import is_number, key_of
-from raydebm.constraints.templates import short_text
+from raydebm.constraints.templates import full_text, short_text
 from raydebm.errors import TaskDataError
-from raydebm.tasks.answers import read_number
-from raydebm.tasks.declared.definition import GoldRule
+from raydebm.tasks.answers import read_number, render_number
+from raydebm.tasks.declared.answer_reading import named_choice
+from raydebm.tasks.declared.definition import GoldRule, Output
 
 
-def check_gold(rule: GoldRule, value: Any, where: str) -> None:
+def check_gold(rule: GoldRule, output: Output, value: Any, where: str) -> None:
     """Raises TaskDataError when no answer could ever match the value."""
     if rule.match == "number" and _number(value) is None:
         raise TaskDataError(f"{where}: field {rule.field!r} must be a number, got {value!r:.60}")
@@ -19,17 +21,35 @@ def check_gold(rule: GoldRule, value: Any, where: str) -> None:
         raise TaskDataError(f"{where}: field {rule.field!r} must be a list, got {value!r:.60}")
     if rule.match == "exact" and isinstance(value, list | dict):
         raise TaskDataError(f"{where}: field {rule.field!r} must be a text or a number; use match: json or set")
+    if _expected(rule, output, value) is None:
+        kind = "a number" if output.format == "number" else f"one of the choices {', '.join(output.choices)}"
+        raise TaskDataError(f"{where}: field {rule.field!r} must be {kind}, as answers are; got {value!r:.60}")
 
 
-def mismatch(rule: GoldRule, value: Any, wanted: Any) -> str | None:
+def mismatch(rule: GoldRule, output: Output, value: Any, wanted: Any) -> str | None:
     """Why the answer is wrong; None when it is right."""
     if value is None:
         return f"nothing at {rule.value}"
+    expected = _expected(rule, output, wanted)
     try:
-        matches = {"number": _same_number, "set": _same_set}.get(rule.match, _same_value)(rule, value, wanted)
+        matches = {"number": _same_number, "set": _same_set, "json": _same_value}.get(rule.match, _same_text)
+        if matches(rule, value, expected):
+            return None
     except EvaluationError as error:
         return str(error)
-    return None if matches else f"answered {short_text(value)}, not {short_text(wanted)}"
+    return f"answered {_quoted(value)}, not {_quoted(expected)}"
+
+
+def _expected(rule: GoldRule, output: Output, wanted: Any) -> Any:
+    """Gold in the form in which answers are read, where whole answers are compared; None when none has that form."""
+    if rule.value != "answer" or rule.match not in ("exact", "json"):
+        return wanted
+    if output.format == "number":
+        number = _number(wanted)
+        return None if number is None else render_number(number)
+    if output.format == "choice":
+        return named_choice(output.choices, wanted if isinstance(wanted, str) else full_text(wanted))
+    return wanted
 
 
 def _same_number(rule: GoldRule, value: Any, wanted: Any) -> bool:
@@ -47,12 +67,31 @@ def _same_value(rule: GoldRule, value: Any, wanted: Any) -> bool:
     return _key(rule, value) == _key(rule, wanted)
 
 
+def _same_text(rule: GoldRule, value: Any, wanted: Any) -> bool:
+    """The same value; where one of the two is text, as all of a CSV file is, the value that the text writes down."""
+    if isinstance(value, str) is not isinstance(wanted, str):
+        value, wanted = (_written(part) if isinstance(part, str) else part for part in (value, wanted))
+    return _same_value(rule, value, wanted)
+
+
+def _written(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
 def _keys(rule: GoldRule, values: list[Any]) -> set[str]:
     return {_key(rule, value) for value in values}
 
 
 def _key(rule: GoldRule, value: Any) -> str:
     return key_of(value.strip() if isinstance(value, str) else value, ignore_case=rule.ignore_case)
+
+
+def _quoted(value: Any) -> str:
+    """Text in quotation marks, so that it differs from a number."""
+    return short_text(json.dumps(value, ensure_ascii=False) if isinstance(value, str) else value)
 
 
 def _number(value: Any) -> Fraction | None:

@@ -17,6 +17,8 @@ _NOT_STATED = re.compile(
     re.IGNORECASE,
 )
 """Marks a sentence that supposes, asks or quotes."""
+_SUPPOSES = re.compile(r"\b(?:if|suppos\w*|assum\w*)\b[^.!?\n{}]*\Z", re.IGNORECASE)
+_MAX_BEFORE = 80
 _ENDED = re.compile(r"[.!?][\s*_`\"')]*\Z")
 """A sentence that is whole: a text that was cut off ends in the middle of its reasoning."""
 _LINES_AROUND = 3
@@ -33,11 +35,11 @@ def find_answer(text: str, names: Sequence[str], roles: Roles, *, marked_only: b
     Args:
         marked_only: do not read sentences outside an ``<answer>`` part.
     """
-    for match in reversed(list(_BRACES.finditer(text))):
-        answer = _settle(_pairs(match[0], names, roles, joint=":"), names)
+    for written in _objects(text):
+        answer = _settle(_pairs(written, names, roles, joint=":"), names)
         if answer is not None:
             return answer
-    joint = r"is|must be|has to be|=|:|->|→|-"
+    joint = r"is|must be|has to be|=|:|->|→|[-\u2013\u2014|]"
     tagged = _ANSWER_TAG.findall(text)
     if tagged:
         return _settle(_pairs(tagged[-1], names, roles, joint=joint), names)
@@ -48,6 +50,15 @@ def find_answer(text: str, names: Sequence[str], roles: Roles, *, marked_only: b
         return _pairs(part, names, roles, joint=joint)
 
     return _settle(_last_of_each(pairs(_stated_at_end(text, len(names), pairs)), names), names)
+
+
+def _objects(text: str) -> list[str]:
+    """JSON-like objects, the last one first; those that are only supposed ("if {...}, then") behind all others."""
+    objects = [
+        (_SUPPOSES.search(text, max(0, match.start() - _MAX_BEFORE), match.start()) is not None, match[0])
+        for match in reversed(list(_BRACES.finditer(text)))
+    ]
+    return [written for _, written in sorted(objects, key=lambda entry: entry[0])]
 
 
 def _stated_at_end(text: str, num_names: int, pairs: Callable[[str], Sequence[tuple[str, bool]]]) -> str:
@@ -61,18 +72,27 @@ def _stated_at_end(text: str, num_names: int, pairs: Callable[[str], Sequence[tu
 
 
 def _pairs(text: str, names: Sequence[str], roles: Roles, *, joint: str) -> Sequence[tuple[str, bool]]:
-    """Every "name is role" in order, but not "knight or knave", which repeats the question.
+    """Every "name is role" in order, but not "knight or knave", which repeats the question; and "role: names", where a
+    line or a clause begins so.
 
     The puzzle's own role words and knight/knave are understood.
     """
     value_of = {KNIGHTS.truthful: True, KNIGHTS.lying: False, roles.truthful: True, roles.lying: False}
     name_of = {name.lower(): name for name in names}
+    name, role = ("|".join(map(re.escape, words)) for words in (names, value_of))
+    behind = rf"{_MARKS}(?:(?:an?|the)\b{_MARKS})?"
     pattern = re.compile(
-        rf"\b({'|'.join(map(re.escape, names))}){_MARKS}(?:{joint}){_MARKS}(?:(?:an?|the)\b{_MARKS})?"
-        rf"({'|'.join(map(re.escape, value_of))})\b(?!\s*(?:/|or\b))",
-        re.IGNORECASE,
+        rf"\b(?P<name>{name}){_MARKS}(?:{joint}){behind}(?P<role>{role})\b(?!\s*(?:/|or\b))"
+        rf"|(?:^|[;,.])[\s*_#>|-]{{0,20}}(?P<group>{role})s?{_MARKS}[:|]"
+        rf"(?P<names>(?:{_MARKS}(?:(?:,|&|and\b){_MARKS})?\b(?:{name})\b)+)(?!{_MARKS}(?:{joint}){behind}(?:{role}))",
+        re.IGNORECASE | re.MULTILINE,
     )
-    return [(name_of[name.lower()], value_of[role.lower()]) for name, role in pattern.findall(text)]
+    one_name = re.compile(rf"\b(?:{name})\b", re.IGNORECASE)
+    return [
+        (name_of[found.lower()], value_of[(match["role"] or match["group"]).lower()])
+        for match in pattern.finditer(text)
+        for found in one_name.findall(match["name"] or match["names"])
+    ]
 
 
 def _last_of_each(pairs: Sequence[tuple[str, bool]], names: Sequence[str]) -> Sequence[tuple[str, bool]]:

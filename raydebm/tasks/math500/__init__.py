@@ -3,6 +3,7 @@ r"""MATH-500: competition problems with one answer in ``\boxed{}`` (paper sectio
 The paper applies no constraint here. Answers are compared as mathematics, not as text.
 """
 
+import logging
 import re
 from collections.abc import Iterator
 from itertools import chain
@@ -18,6 +19,7 @@ from raydebm.tasks.math500.inequalities import as_union
 from raydebm.tasks.math500.latex import (
     as_list_beside,
     based_number,
+    capitals,
     clean,
     exact_number,
     find_latex,
@@ -52,6 +54,7 @@ _FILES = {
     "train": ("problems_math_train.jsonl.gz", *JSON_LINES),
     "test": ("problems_math500.jsonl.gz", *JSON_LINES),
 }
+_LOG = logging.getLogger(__name__)
 _LEVEL = re.compile(r"[1-5]")
 
 
@@ -74,9 +77,10 @@ class Math500(ReferenceTask):
         folder of files, of which ``problems_math500.jsonl.gz`` or ``problems_math_train.jsonl.gz``, or those of the
         split's name, is read.
 
-        Rows whose reference answer is empty are passed over (4 of the 7,474 recorded training problems).
+        Rows whose reference answer is empty are passed over (4 of the 7,474 recorded training problems), and, with a
+        warning, those whose solution has no box.
         """
-        rows = ((where, row) for where, row in _rows(split, source) if not _is_without_reference(row))
+        rows = ((where, row) for where, row in _rows(split, source) if not _is_without_reference(row, where))
         return (self._pair(row, where) for where, row in rows)
 
     def problem_from_text(self, text: str) -> Problem:
@@ -171,6 +175,8 @@ def _is_other_by_form(gold: str, answer: str) -> bool:
         return "%" not in gold + answer
     if based_number(gold) and based_number(answer):
         return True
+    if (letters := capitals(gold)) is not None and letters != capitals(answer):
+        return True  # the library would read a product, which is the same in any order
     if (is_braced_set(gold) and is_bracketed(answer)) or (is_bracketed(gold) and is_braced_set(answer)):
         return True
     # The library would read a sentence as a product of its letters.
@@ -190,9 +196,16 @@ def problem_of(question: str, *, level: str = "", subject: str = "", source_id: 
     return question_of(TASK, question, difficulty=difficulty, subject=subject, source_id=source_id)
 
 
-def _is_without_reference(row: Row) -> bool:
-    """Whether the row says that its reference is not known: an empty field, and no solution to take it from."""
-    return any(name in row and row[name] in (None, "") for name in ("gold", "answer")) and not row.get("solution")
+def _is_without_reference(row: Row, where: str) -> bool:
+    """Whether the row's reference is not known: an empty field, and no solution, or one without a box."""
+    if any(row.get(name) not in (None, "") for name in ("gold", "answer")):
+        return False
+    if row.get("solution"):
+        is_unmarked = boxed(str(row["solution"])) is None
+        if is_unmarked:
+            _LOG.warning("%s: row passed over, its solution has no \\boxed{} to take the answer from", where)
+        return is_unmarked
+    return any(name in row for name in ("gold", "answer"))
 
 
 def _reference(row: Row, where: str) -> str | None:

@@ -53,7 +53,30 @@ def _is_equal(library: Any, gold: str, answer: str) -> bool:
     parsed = [
         library.parse(f"${latex}$", [library.LatexExtractionConfig()], parsing_timeout=None) for latex in (gold, answer)
     ]
-    return bool(library.verify(*parsed, allow_set_relation_comp=True, timeout_seconds=None))
+    return bool(library.verify(*_with_one_i(parsed), allow_set_relation_comp=True, timeout_seconds=None))
+
+
+def _with_one_i(parsed: list[list[Any]]) -> list[list[Any]]:
+    """The forms with i as a number; where they order it, as in i < 5, as a real unknown.
+
+    The library takes it for an unknown, real or not as the text around it is written, so that 2(1 + i) and 2 + 2i would
+    share no unknown.
+    """
+    sympy = importlib.import_module("sympy")
+    for meaning in (sympy.I, sympy.Symbol("i", real=True)):
+        try:
+            return [[_replaced(form, meaning, sympy) for form in forms] for forms in parsed]
+        except (TypeError, ValueError, AttributeError, NotImplementedError):  # complex numbers have no order
+            continue
+    return parsed
+
+
+def _replaced(form: Any, meaning: Any, sympy: Any) -> Any:
+    unknowns = getattr(form, "free_symbols", ())
+    if all(unknown.name != "i" for unknown in unknowns):
+        return form
+    alike = {unknown: sympy.Symbol(unknown.name, real=True) for unknown in unknowns}
+    return form.xreplace({**alike, **{unknown: meaning for unknown in unknowns if unknown.name == "i"}})
 
 
 def _say(replies: TextIO, reply: dict[str, Any]) -> None:

@@ -4,12 +4,16 @@ Cheap, total, and without a library: what needs algebra is left to ``comparing``
 """
 
 import re
+from collections.abc import Iterable
 from fractions import Fraction
+from itertools import pairwise, takewhile
 
 from raydebm.tasks.answers import (
     MAX_BOX_CHARS,
     answer_phrases,
     boxed,
+    boxes,
+    hash_answers,
     json_answer,
     json_answers,
     opens_object,
@@ -20,8 +24,9 @@ from raydebm.tasks.answers import (
 _MAX_DIGITS = 200
 _SPACES = re.compile(r"\s+")
 _BOX = re.compile(r"\\(?:boxed|fbox)\b\s?")
-_MATH = re.compile(r"\$\$?([^$\n]{1,1000})\$|\\\(([^\n]{1,1000}?)\\\)|\\\[([^\n]{1,1000}?)\\\]")
-_HASHES = re.compile(r"####[ \t]*([^\n#]{1,1000})")
+_MATH = re.compile(r"(?<!\\)\$\$?((?:\\\$|[^$\n]){1,1000}+)\$|\\\(([^\n]{1,1000}?)\\\)|\\\[([^\n]{1,1000}?)\\\]")
+_JOINT = re.compile(r"(?:\\?[()$\]\[]|\s|\*){0,20}(?:,|;|\bor\b|\band\b|,\s?or\b|,\s?and\b)(?:\\?[($\[]|\s|\*){0,20}")
+"""What stands between the parts of one answer, such as ``$3$ or $5$``."""
 # The field of an object that is not well formed: its name without quotation marks, in bold, or with escaped ones.
 _WRITTEN_FIELD = re.compile(
     r"""(?:^|\\n)[ \t]*[*_"\\`]{0,4}(?:final[ _])?answer[*_"\\`]{0,4}[ \t]?:[*_]{0,2}[ \t]*"""
@@ -48,10 +53,12 @@ _ROOT = re.compile(r"\u221a\s?(?:\(([^()]{1,100})\)|(\d+(?:\.\d+)?|\w))")
 
 # ASCII mathematics in the words of LaTeX; a command's name is left alone.
 _ASCII = (
+    (re.compile(r"\\text\{\s?([A-Z](?:,\s?[A-Z]){1,20})\s?\}"), r"\1"),
     (re.compile(r"(?<![\\A-Za-z])sqrt\s?\(([^()]{1,100})\)"), r"\\sqrt{\1}"),
     (re.compile(r"(?<![\\A-Za-z])sqrt\s?\{"), r"\\sqrt{"),
     (re.compile(r"(?<![\\A-Za-z])(pi|infty)(?![A-Za-z])"), r"\\\1 "),
     (re.compile(r"(?<![\\A-Za-z])(?:infinity|Infinity|inf)(?![A-Za-z])"), r"\\infty "),
+    (re.compile(r"(?<=[)\]}])\s?(?:U|union|\\text\s?\{\s?(?:or|U|union)\s?\})\s?(?=[(\[\\])"), r"\\cup "),
     (re.compile(r"\*\*"), "^"),
     (re.compile(r"(?<=[\w)}])\s?\*\s?(?=[\w(\\])"), r"\\cdot "),
     (re.compile(r"\^\(([^()]{1,100})\)"), r"^{\1}"),
@@ -66,6 +73,7 @@ _REWRITES = (
     (re.compile(r"\\(?:displaystyle|textstyle|limits|quad|qquad)(?![A-Za-z])|\\[,;: ]|~"), " "),
     (re.compile(r"\{,\}"), ","),
     (re.compile(r"_\{(\w)\}"), r"_\1"),
+    (re.compile(r"\((-?[0-9A-Z]{1,200})\)(?=_)"), r"\1"),
     (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
     (re.compile(r"\\frac\s?(\d)\s?(\d)(?!\d)"), r"\\frac{\1}{\2}"),
     (re.compile(r"\\frac\s?(\d)\s?\{"), r"\\frac{\1}{"),
@@ -76,6 +84,7 @@ _REWRITES = (
     (re.compile(r"\\(?:geq|geqslant)(?![A-Za-z])"), r"\\ge"),
     (re.compile(r"\\(?:leq|leqslant)(?![A-Za-z])"), r"\\le"),
     (re.compile(r"\\neq(?![A-Za-z])"), r"\\ne"),
+    (re.compile(r"\\varnothing(?![A-Za-z])"), r"\\emptyset"),
     (re.compile(r"\\times(?![A-Za-z])"), r"\\cdot"),
     (re.compile(r"\^\s?\{?\s?\\circ\s?\}?|\\degree(?![A-Za-z])|\\?[%$]|\\textdollar(?![A-Za-z])"), ""),
 )
@@ -92,10 +101,19 @@ _SIDES = re.compile(r"=|\\approx(?![A-Za-z])")
 _POWER_OF_TEN = re.compile(r"\\cdot\s?10\^\{?-?\d{1,3}\}?")
 _OPERATION = re.compile(r"[-+*^!]|\\(?:sqrt|cdot|binom|log|ln|sin|cos|tan|pm)(?![A-Za-z])")
 _ASSIGNED = re.compile(r"(?:[A-Za-z](?:_\{?\w{1,5}\}?)?|[a-z]\([a-z]\))\s*(?:=|\\in(?![A-Za-z]))")
+_CONCLUDES = re.compile(r"(?<![<>!:])=|\\approx(?![A-Za-z])|\bis(?: equal to)?\b|\bequals\b|\bare\b")
+_CONCLUDED = re.compile(r"[\s$*]{0,9}[^\s$*]{1,60}[\s$*]{0,9}(?:[a-z]{1,12}[\s.$*]{0,9}){0,2}")
+# A condition, or an equation that is left to solve ("x + 2 = 5"); the next of several solutions (", x = 5").
+_NO_CONCLUSION = re.compile(
+    r"\b(?:where|such that|satisf\w{1,9}|for which|solv\w{1,9}|setting|equation)\b[^:,]{0,1000}\Z"
+    r"|[A-Za-z]\)?\s?[-+*/^][^=]{0,100}\Z|[-+*/^]\s?\(?[A-Za-z][^=]{0,100}\Z"
+)
+_NEXT_SOLUTION = re.compile(r"(?:,|\bor\b|\band\b)[\s$]{0,5}[A-Za-z][\w({})]{0,9}[\s$]{0,5}\Z")
 _NEXT_ITEM = re.compile(r",\s")
 _NUMBER_OR_LIST = re.compile(r"(?:[A-Za-z]\s?=\s?)?-?\d{1,3}(?:,\d{3})+")
 _THOUSANDS = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _BASED = re.compile(r"(-?[0-9A-Z]{1,200})_\{?(\d{1,3})\}?")
+_CAPITALS = re.compile(r"[A-Z]{2,}")
 _LETTERS = re.compile(r"[A-Za-z]{2,}(?: [A-Za-z]+)*")
 
 _DECIMAL = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)")
@@ -113,12 +131,17 @@ def find_latex(text: str) -> str | None:
     that field answers in a box, else in the last line that begins as that field might, such as ``**answer**: "7"``.
 
     Else, strongest mark first and the last of a kind: ``\boxed{...}``, ``{"answer": ...}``, ``#### ...``, "the answer
-    is ...". Numbers that are not marked are no answer.
+    is ...". Numbers that are not marked are no answer. Of a sentence that concludes with a number, the number is read.
     """
+    answer = _find_marked(text)
+    return None if answer is None else _conclusion(answer) or answer
+
+
+def _find_marked(text: str) -> str | None:
     if opens_object(text):
         said = next(filter(_says_something, json_answers(text)), boxed(text) or _written_field(text))
         return None if said is None else clean(said)
-    for find in (boxed, json_answer, _after_hashes):
+    for find in (_joined_boxes, json_answer, _after_hashes):
         marked = find(text)
         if marked is not None:
             return clean(marked)
@@ -129,8 +152,8 @@ def find_latex(text: str) -> str | None:
 def clean(text: str) -> str | None:
     """The answer without what stands around it: spaces, boxes, dollar signs, a full stop.
 
-    None when nothing is left, or when it could not stand in a box: braces that do not match, more than 1,000
-    characters.
+    None when no letter or digit is left, or when it could not stand in a box: braces that do not match, more than
+    1,000 characters.
     """
     for _ in range(10):
         inner = boxed(text)
@@ -139,7 +162,8 @@ def clean(text: str) -> str | None:
             break
         text = stripped
     text = _strip(_SPACES.sub(" ", _BOX.sub("", text)))
-    return text if 0 < len(text) <= MAX_BOX_CHARS and _braces_match(text) else None
+    says_something = len(text) <= MAX_BOX_CHARS and _says_something(sympy_form(text))
+    return text if says_something and _braces_match(text) else None
 
 
 def normal_form(answer: str) -> str:
@@ -231,9 +255,16 @@ def is_prose(answer: str) -> bool:
     return len(_WORD.findall(_MATH.sub(" ", sympy_form(answer)))) >= 3
 
 
+def capitals(answer: str) -> str | None:
+    """The capital letters that the whole answer is, such as a word or the name of a figure; None of another one, and
+    of a single letter."""
+    text = _SPACES.sub("", _ALL_TEXT.sub(r"\1", sympy_form(answer)))
+    return text if _CAPITALS.fullmatch(text) else None
+
+
 def based_number(answer: str) -> tuple[str, str] | None:
     """(digits, base) of a number that names its base, such as ``52_8``; else None."""
-    match = _BASED.fullmatch(_SPACES.sub("", answer))
+    match = _BASED.fullmatch(normal_form(answer))
     return (match[1], match[2]) if match else None
 
 
@@ -252,8 +283,9 @@ def _mixed_number(match: re.Match[str]) -> str:
 
 
 def _after_hashes(text: str) -> str | None:
-    lines = _HASHES.findall(text)
-    return lines[-1] if lines else None
+    """Words head a section, unless the text ends with them."""
+    lines = (mark.text for mark in hash_answers(text) if mark.ends_text or not mark.text.strip("* ")[:2].isalpha())
+    return next(reversed(list(lines)), None)
 
 
 def _says_something(value: str) -> bool:
@@ -266,9 +298,44 @@ def _written_field(text: str) -> str | None:
 
 
 def _math_of(phrase: str) -> str | None:
-    """The first formula of a sentence, else the sentence."""
-    match = _MATH.search(phrase)
-    return clean(next(filter(None, match.groups()), "") if match else sentences(phrase)[0])
+    """The first formula of a sentence, and those that are joined to it; else the sentence."""
+    formulas = list(_MATH.finditer(phrase))
+    if not formulas:
+        return clean(sentences(phrase)[0])
+    joined = takewhile(lambda pair: _JOINT.fullmatch(phrase, pair[0].end(), pair[1].start()), pairwise(formulas))
+    return _joined(match[match.lastindex or 0] for match in (formulas[0], *(second for _, second in joined)))
+
+
+def _conclusion(answer: str) -> str | None:
+    """The number with which a sentence ends: "Therefore, the sum is $2016$". None where that may be no answer."""
+    if not is_prose(answer):
+        return None
+    sentence = sentences(answer.rstrip(". "))[-1]
+    signs = list(_CONCLUDES.finditer(sentence))
+    if not signs or not _CONCLUDED.fullmatch(sentence, signs[-1].end()):
+        return None
+    said = sentence[signs[-2].end() if len(signs) > 1 else 0 : signs[-1].start()]
+    if _NO_CONCLUSION.search(said) or (len(signs) > 1 and _NEXT_SOLUTION.search(said)):
+        return None
+    number = clean(sentence[signs[-1].end() :])
+    return None if number is None or exact_number(normal_form(number)) is None else number
+
+
+def _joined_boxes(text: str) -> str | None:
+    """The content of the last box, and of those that are joined to it."""
+    found = list(boxes(text))
+    if not found:
+        return None
+    joined = takewhile(lambda pair: _JOINT.fullmatch(text, pair[1].end, pair[0].start), pairwise(found))
+    return _joined(reversed([found[0].content, *(box.content for _, box in joined)]))
+
+
+def _joined(parts: Iterable[str]) -> str | None:
+    """The parts as a list, each once."""
+    cleaned = [clean(part) for part in parts]
+    if None in cleaned or len(cleaned) == 1:
+        return cleaned[-1]
+    return clean(", ".join({normal_form(part): part for part in cleaned if part is not None}.values()))
 
 
 def _outside_brackets(text: str) -> str:

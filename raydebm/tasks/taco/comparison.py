@@ -6,6 +6,7 @@ characters (see docs/tasks/taco.md).
 """
 
 import math
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -14,12 +15,16 @@ _RELATIVE, _ABSOLUTE = 1e-5, 1e-8
 _WHOLE = Decimal("1e-6")
 """What arithmetic with floats may leave of a whole number: 2.9999999999999996 for 3."""
 
+_NUMERAL = re.compile(r"[-+]?(?:(?!0\d)[\d.]+(?:e[-+]?\d+)?|inf(?:inity)?|nan)", re.ASCII | re.IGNORECASE)
+"""What may be a number. With zeros before it, or underscores as Python has them, it is text: "0011" is not 11."""
+
 
 def same_output(printed: str, expected: str) -> bool:
     """Equal text; or equal lines, spaces around them and empty lines aside; or equal words with equal numbers.
 
     Numbers are equal within 1e-5 of the expected one plus 1e-8. Where that is written as a whole number they are
-    equal within 1e-6, as "4.0" and "4" are: from 100,000 on the other tolerance would be a whole unit.
+    equal within 1e-6, as "4.0" and "4" are: from 100,000 on the other tolerance would be a whole unit. Zeros before a
+    number count: "0011" is not 11.
     """
     if printed.strip() == expected.strip():
         return True
@@ -42,7 +47,7 @@ def _same_words(words: list[str], wanted: list[str]) -> bool:
 
 
 def _close(word: str, other: str) -> bool:
-    if len(word) > 400 or len(other) > 400:
+    if len(word) > 400 or len(other) > 400 or not (_NUMERAL.fullmatch(word) and _NUMERAL.fullmatch(other)):
         return False
     try:
         if _is_whole(other):

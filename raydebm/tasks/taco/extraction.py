@@ -79,19 +79,22 @@ def _chosen(blocks: list[_Block], function: str | None) -> _Block:
 def _blocks(text: str) -> Iterator[_Block]:
     """The fenced blocks, at any depth, as lists have them.
 
-    A fence that stands four columns or more deeper than the opening one ends nothing: docstrings have fences too.
+    A fence that stands four columns or more deeper than the opening one ends nothing: docstrings have fences too. One
+    that opens Python inside a block shows that the block's own end is missing.
     """
     fence, language, depth = "", "", 0
     lines: list[str] = []
     for line in text.splitlines():
         mark = _FENCE.match(line) if len(line) < 300 else None
-        if not fence:
-            if mark:
-                fence, language, depth, lines = mark[1], mark[2].lower(), _indentation(line), []
-        elif mark and mark[1].startswith(fence) and line.strip() == mark[1] and _indentation(line) < depth + 4:
+        is_own = mark is not None and mark[1].startswith(fence) and (not fence or _indentation(line) < depth + 4)
+        if mark and is_own and (not fence or mark[2].lower() in _PYTHON):
+            if fence:
+                yield _Block(language, _outdented(lines, depth), is_closed=False)
+            fence, language, depth, lines = mark[1], mark[2].lower(), _indentation(line), []
+        elif fence and mark and is_own and line.strip() == mark[1]:
             yield _Block(language, _outdented(lines, depth), is_closed=True)
             fence = ""
-        else:
+        elif fence:
             lines.append(line)
     if fence:
         yield _Block(language, _outdented(lines, depth), is_closed=False)

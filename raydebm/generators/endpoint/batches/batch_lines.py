@@ -14,7 +14,7 @@ from typing import Final
 
 from raydebm.config import OpenAIBatchGenerator
 from raydebm.generators.endpoint.chat_body import chat_body
-from raydebm.generators.replies import Completion, HttpReply, ReplyError, read_choices
+from raydebm.generators.replies import Completion, HttpReply, ReplyError, read_reply
 from raydebm.generators.requests import worst_cost
 from raydebm.records import GenerationRequest, well_formed
 
@@ -97,12 +97,11 @@ def _outcome(entry: Mapping[str, object]) -> Completion | ReplyError:
         try:
             content = json.dumps(response.get("body")).encode()
             reply = HttpReply(status=status if isinstance(status, int) else 200, headers={}, content=content)
-            read = read_choices(reply, most=1)
+            return read_reply(reply)
         except ReplyError as failure:
             return failure
         except RecursionError:
             return ReplyError("the result is nested too deeply")
-        return next(choice for choice in read.choices if isinstance(choice, Completion))
     words = (error.get("message") or error.get("code")) if isinstance(error, Mapping) else error
     reason = well_formed(str(words)) if words else "the result is empty"
     return ReplyError(f"{reason}; --retry-failed sends the request again")

@@ -348,6 +348,15 @@ def test_half_a_character_in_a_result_is_replaced():
     assert result.text == "four \ufffd"
 
 
+def test_a_result_costs_what_the_endpoint_states():
+    usage = {"prompt_tokens": 10, "completion_tokens": 2, "cost": 0.25}
+    body = {"choices": [{"message": {"content": "four"}}], "usage": usage}
+    line = json.dumps({"custom_id": "a", "response": {"status_code": 200, "body": body}}).encode()
+
+    _, result = read_result(line)
+    assert (result.usage.prompt_tokens, result.usage.completion_tokens, result.usage.cost_usd) == (10, 2, 0.25)
+
+
 PROGRAM = """
 import asyncio, sys
 from raydebm.config import OpenAIBatchGenerator
