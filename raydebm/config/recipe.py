@@ -165,8 +165,9 @@ class Recipe(Section):
         )
 
     @property
-    def learns_out_of_bag(self) -> bool:
-        """Whether training candidates are scored so that the posterior can learn from them too.
+    def wants_out_of_bag(self) -> bool:
+        """Whether training candidates are to be scored so that the posterior can learn from them too. Whether they can
+        be is a fact of the run (``RunDir.learns_out_of_bag``).
 
         Later passes are sampled for validation problems only, so a policy of several passes is fitted on those.
         """

@@ -42,7 +42,7 @@ def score_baselines(context: StageContext, names: Collection[str] | None = None)
     keys = {baseline.name: _key_of(baseline) for baseline in waiting}
     problems, splits, candidates = context.problems(), context.splits(), run.candidates()
     for baseline in waiting:
-        train = splits[TRAIN] if _learns(recipe, baseline) else ()
+        train = splits[TRAIN] if _learns(recipe, run, baseline) else ()
         scored = {*splits[VALIDATION], *splits[TEST], *train}
         pools = [candidate for candidate in candidates if candidate.problem_id in scored and not candidate.is_greedy]
         groups = _all_pairs(context, candidates) if baseline.learns_from_pairs else {}
@@ -71,7 +71,7 @@ def score_later_pass(context: StageContext, stage: str) -> None:
 
 def _finish(recipe: Recipe, run: RunDir, baseline: BaselineConfig, basis: str, *, folder: str) -> None:
     done = run.manifest(folder) or {}
-    run.finish(folder, {**done, baseline.name: _state(recipe, baseline, basis)})
+    run.finish(folder, {**done, baseline.name: _state(recipe, run, baseline, basis)})
 
 
 def check_judges(recipe: Recipe, run: RunDir, *, basis: str | None) -> None:
@@ -98,23 +98,25 @@ def waiting_baselines(
     """The baselines that have no scores of this basis, among those of these names; None: among all."""
     done = run.manifest(folder) or {}
     baselines = [one for one in recipe.baselines if names is None or one.name in names]
-    return [one for one in baselines if not _is_current(done.get(one.name), _state(recipe, one, basis))]
+    return [one for one in baselines if not _is_current(done.get(one.name), _state(recipe, run, one, basis))]
 
 
 def _is_current(made: Mapping[str, Any] | None, now: Mapping[str, Any]) -> bool:
-    if made is None or any(made.get(key) != now.get(key) for key in ("config", "basis", "train")):
+    if made is None or any(made.get(key) != now.get(key) for key in ("config", "basis")):
+        return False
+    if now.get("train") and not made.get("train"):
         return False
     return is_unchanged(made, now["contents"])
 
 
-def _state(recipe: Recipe, baseline: BaselineConfig, basis: str | None) -> dict[str, Any]:
-    train = {"train": True} if _learns(recipe, baseline) else {}
+def _state(recipe: Recipe, run: RunDir, baseline: BaselineConfig, basis: str | None) -> dict[str, Any]:
+    train = {"train": True} if _learns(recipe, run, baseline) else {}
     return {**baseline_state(baseline), "basis": basis, **train}
 
 
-def _learns(recipe: Recipe, baseline: BaselineConfig) -> bool:
+def _learns(recipe: Recipe, run: RunDir, baseline: BaselineConfig) -> bool:
     """Whether training candidates are scored too, for the posterior to learn from."""
-    return baseline.name in evidence_names(recipe) and recipe.learns_out_of_bag
+    return baseline.name in evidence_names(recipe) and run.learns_out_of_bag(recipe)
 
 
 def evidence_names(recipe: Recipe) -> frozenset[str]:

@@ -32,7 +32,7 @@ def fit_run_policy(context: StageContext, base: Policy) -> tuple[Policy, dict[st
     Without two labelled problems, or with nothing to learn from them, the paper's rule stays, and the facts say so.
     """
     pools = labelled_pools(evaluated_pools(context, VALIDATION))
-    if context.recipe.learns_out_of_bag:
+    if context.run.learns_out_of_bag(context.recipe):
         pools += out_of_bag(context)
     recipe = context.recipe
     try:

@@ -66,7 +66,7 @@ def take_over(shared: Pipeline, child: Pipeline) -> None:
     Raises:
         PoolError: none of the candidates is one that the variant's recipe asks for.
     """
-    if _asks_the_same(shared.recipe, child.recipe):
+    if _is_made_alike("labels", shared, child):
         for stage in SHARED:
             share_stage(shared, child, stage)
         _take_over_training(shared, child)
@@ -93,13 +93,13 @@ def take_over(shared: Pipeline, child: Pipeline) -> None:
             child.run.finish(stage, new_manifest(stage, child.recipe, child.run, facts=facts))
 
 
-def _asks_the_same(one: Recipe, other: Recipe) -> bool:
-    return stage_fingerprint("labels", one) == stage_fingerprint("labels", other)
+def _is_made_alike(stage: StageName, one: Pipeline, other: Pipeline) -> bool:
+    return stage_fingerprint(stage, one.recipe, one.run) == stage_fingerprint(stage, other.recipe, other.run)
 
 
 def _take_over_training(shared: Pipeline, child: Pipeline) -> None:
     for stage in _TRAINED:
-        if stage_fingerprint(stage, shared.recipe) != stage_fingerprint(stage, child.recipe):
+        if not _is_made_alike(stage, shared, child):
             return
         share_stage(shared, child, stage)
         if stage == "pairs":
