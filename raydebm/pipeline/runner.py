@@ -11,8 +11,9 @@ from raydebm.pipeline.context import Facts, StageContext
 from raydebm.pipeline.makers import MAKERS
 from raydebm.pipeline.scores import check_judges, forget_ratings
 from raydebm.pipeline.stages.evaluation import read_evaluation
+from raydebm.pipeline.stages.passes import forget_failed_passes
 from raydebm.run.fingerprints import current_manifest, new_manifest
-from raydebm.run.stages import Stage, StageName, stage_named
+from raydebm.run.stages import STAGES, Stage, StageName, stage_named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,9 @@ class Pipeline(StageContext):
         """
         for each in stage_named(stage).chain:
             self._bring(each)
+        # Settings that no stage depends on (prices, places) are kept too, but none that would make a stage stale.
+        if all(self._is_kept(each) for each in STAGES):
+            self.run.write_recipe(self.recipe)
 
     def evaluate(self) -> Evaluation:
         """Compare all selectors, also the recipe's baselines, on the test split, and write the report."""
@@ -56,12 +60,16 @@ class Pipeline(StageContext):
             started = time.monotonic()
             facts = maker.make(self)
             self.run.finish(stage.name, new_manifest(stage.name, self.recipe, self.run, facts=facts))
+            self.run.write_recipe(self.recipe)
             seconds = time.monotonic() - started
         else:
             facts, seconds = current.get("facts", {}), 0.0
-        if stage.upstream is None:
-            self.run.write_recipe(self.recipe)
         self.on_stage(StageReport(stage=stage.name, reused=current is not None, seconds=seconds, facts=facts))
+
+    def _is_kept(self, stage: Stage) -> bool:
+        """Whether the recipe makes nothing again that is complete."""
+        manifest = self.run.manifest(stage.name)
+        return manifest is None or manifest == current_manifest(stage.name, self.recipe, self.run)
 
     def _check_may_be_made(self, stage: Stage) -> None:
         for given in stage.given_by:
@@ -88,8 +96,10 @@ class Pipeline(StageContext):
             check_judges(self.recipe, self.run, basis=self.basis("pairs") if are_sampled else None)
 
     def forget_failed(self) -> None:
-        """Have failed requests sent again, for candidates and for ratings of judges; what was answered is kept."""
+        """Have failed requests sent again, for candidates of all passes and for ratings of judges; what was answered
+        is kept."""
         if self.run.facts("candidates").get("num_failed"):
             self.run.reopen("candidates")
+        forget_failed_passes(self)
         if forget_ratings(self.recipe, self.run):
             self.run.reopen("evaluation")

@@ -1,13 +1,27 @@
 """A run directory around a scorer that was made from another run's: repaired, or distilled."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from raydebm.config import Recipe
 from raydebm.pipeline.context import TEST, VALIDATION
 from raydebm.pipeline.pools import later_passes
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.studies.children import share_scores
+from raydebm.run.directory import RunDir
 from raydebm.run.fingerprints import new_manifest
+from raydebm.run.stages import Given
+
+
+def begin_scorer(run: RunDir, given: Given, made_from: Mapping[str, Any]) -> None:
+    """Say what a run directory is, before its scorer is made; an earlier scorer goes first.
+
+    A process that is killed then leaves no folder that looks like a run with a scorer still to be trained, and no
+    earlier scorer that passes for the one that was to be made.
+    """
+    run.remove("scorer")
+    run.write_json(dict(made_from), given.marker)
 
 
 def run_of_scorer(pipeline: Pipeline, recipe: Recipe) -> Pipeline:
