@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from raydebm.errors import ConfigError
@@ -12,8 +13,10 @@ from raydebm.pipeline.makers import MAKERS
 from raydebm.pipeline.scores import check_judges, forget_ratings
 from raydebm.pipeline.stages.evaluation import read_evaluation
 from raydebm.pipeline.stages.passes import forget_failed_passes
+from raydebm.pipeline.writing_lock import writing
 from raydebm.run.fingerprints import current_manifest, new_manifest
 from raydebm.run.stages import STAGES, Stage, StageName, stage_named
+from raydebm.tasks import task_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +39,12 @@ class Pipeline(StageContext):
         """Bring the run to a stage, with every stage before it.
 
         Raises:
-            ConfigError: a stage that the run directory came with belongs to another recipe, and cannot be made there.
+            ConfigError: a stage that the run directory came with belongs to another recipe, and cannot be made there;
+                or another process makes something in the run directory.
         """
-        for each in stage_named(stage).chain:
-            self._bring(each)
+        with ExitStack() as held:
+            for each in stage_named(stage).chain:
+                self._bring(each, held)
         # Settings that no stage depends on (prices, places) are kept too, but none that would make a stage stale.
         if all(self._is_kept(each) for each in STAGES):
             self.run.write_recipe(self.recipe)
@@ -49,14 +54,18 @@ class Pipeline(StageContext):
         self.make("evaluation")
         return read_evaluation(self.run)
 
-    def _bring(self, stage: Stage) -> None:
+    def _bring(self, stage: Stage, held: ExitStack) -> None:
         maker = MAKERS[stage.name]
         if maker.prepare is not None:
             maker.prepare(self)
         current = current_manifest(stage.name, self.recipe, self.run)
         if current is None:
             self._check_may_be_made(stage)
+            held.enter_context(writing(self.run))
+            current = current_manifest(stage.name, self.recipe, self.run)  # another process may have made it meanwhile
+        if current is None:
             self.run.reopen(stage.name)
+            self.run.remove_partial(stage.name)
             started = time.monotonic()
             facts = maker.make(self)
             self.run.finish(stage.name, new_manifest(stage.name, self.recipe, self.run, facts=facts))
@@ -72,6 +81,7 @@ class Pipeline(StageContext):
         return manifest is None or manifest == current_manifest(stage.name, self.recipe, self.run)
 
     def _check_may_be_made(self, stage: Stage) -> None:
+        task_of(self.recipe.task)  # an unknown one is refused before anything is written
         for given in stage.given_by:
             if self.run.exists(given.marker):
                 raise ConfigError(
@@ -98,8 +108,11 @@ class Pipeline(StageContext):
     def forget_failed(self) -> None:
         """Have failed requests sent again, for candidates of all passes and for ratings of judges; what was answered
         is kept."""
-        if self.run.facts("candidates").get("num_failed"):
-            self.run.reopen("candidates")
-        forget_failed_passes(self)
-        if forget_ratings(self.recipe, self.run):
-            self.run.reopen("evaluation")
+        if not self.run.exists():
+            return
+        with writing(self.run):
+            if self.run.facts("candidates").get("num_failed"):
+                self.run.reopen("candidates")
+            forget_failed_passes(self)
+            if forget_ratings(self.recipe, self.run):
+                self.run.reopen("evaluation")

@@ -13,6 +13,7 @@ from raydebm.generators import Secret, check_keys
 from raydebm.generators.journal import spent_usd
 from raydebm.pairs import TrainingGroup, build_pairs, training_groups
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
+from raydebm.pipeline.writing_lock import writing
 from raydebm.records import Candidate
 from raydebm.run.directory import SCORES_FOLDER, RunDir
 from raydebm.run.fingerprints import baseline_state, is_unchanged
@@ -41,17 +42,20 @@ def score_baselines(context: StageContext, names: Collection[str] | None = None)
 
     keys = {baseline.name: _key_of(baseline) for baseline in waiting}
     problems, splits, candidates = context.problems(), context.splits(), run.candidates()
-    for baseline in waiting:
-        train = splits[TRAIN] if _learns(recipe, run, baseline) else ()
-        scored = {*splits[VALIDATION], *splits[TEST], *train}
-        pools = [candidate for candidate in candidates if candidate.problem_id in scored and not candidate.is_greedy]
-        groups = _all_pairs(context, candidates) if baseline.learns_from_pairs else {}
-        inputs = BaselineInputs(problems=problems, candidates=pools, groups=groups, key=keys[baseline.name])
-        score_baseline(recipe, run, baseline.name, inputs, payer=context.payer or run)
-        _finish(recipe, run, baseline, basis, folder=SCORES_FOLDER)
-        if baseline.name in evidence_names(recipe):
-            run.reopen("calibration")  # it learned from the scores that were there before
-        run.reopen("evaluation")  # it shows the scores that were there before
+    with writing(run):
+        for baseline in waiting:
+            train = splits[TRAIN] if _learns(recipe, run, baseline) else ()
+            scored = {*splits[VALIDATION], *splits[TEST], *train}
+            pools = [
+                candidate for candidate in candidates if candidate.problem_id in scored and not candidate.is_greedy
+            ]
+            groups = _all_pairs(context, candidates) if baseline.learns_from_pairs else {}
+            inputs = BaselineInputs(problems=problems, candidates=pools, groups=groups, key=keys[baseline.name])
+            score_baseline(recipe, run, baseline.name, inputs, payer=context.payer or run)
+            _finish(recipe, run, baseline, basis, folder=SCORES_FOLDER)
+            if baseline.name in evidence_names(recipe):
+                run.reopen("calibration")  # it learned from the scores that were there before
+            run.reopen("evaluation")  # it shows the scores that were there before
 
 
 def score_later_pass(context: StageContext, stage: str) -> None:

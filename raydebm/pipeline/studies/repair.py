@@ -14,7 +14,7 @@ from raydebm.errors import ConfigError
 from raydebm.pipeline.context import TRAIN, VALIDATION, StageContext
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.stages.energies import make_energies
-from raydebm.pipeline.studies.changed_scorer import begin_scorer, run_of_scorer
+from raydebm.pipeline.studies.changed_scorer import new_scorer, run_of_scorer
 from raydebm.pipeline.studies.confounding import settings_of, swap_inputs, written
 from raydebm.run.directory import RunDir
 from raydebm.run.fingerprints import new_manifest
@@ -30,8 +30,8 @@ def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairRepo
     """Refit the heads on group-balanced data (DFR); writes ``<run>/repair/scorer`` and a before/after report.
 
     ``<run>/repair`` is a run directory then, with the energies of the repaired scorer. Those of texts whose features
-    the repair has read are made of these. The later stages have still to be made; the
-    posterior is fitted on validation problems alone then, because the heads have learned from all training problems.
+    the repair has read are made of these. The later stages have still to be made;
+    the posterior is fitted on validation problems alone then, because the heads have learned from all training ones.
 
     Args:
         equalise: see ``confounding.refit.RepairSettings``; 0 is the paper's way.
@@ -48,12 +48,13 @@ def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairRepo
     pipeline.make("calibration")
     swap = swap_inputs(pipeline, keys)
     texts = {split: _texts(pipeline, split) for split in (TRAIN, VALIDATION)}
-    begin_scorer(RunDir(pipeline.run.uri("repair")), REPAIRED, _repair_marker(pipeline, equalise=equalise))
-    report, known = repaired_heads(pipeline.run, texts, settings_of(pipeline), swap, equalise=equalise)
-    repaired = run_of_scorer(pipeline, pipeline.recipe.model_copy(update={"run_dir": pipeline.run.uri("repair")}))
-    address = written(report, pipeline, "repair")
-    facts = make_energies(repaired, known)
-    repaired.run.finish("energies", new_manifest("energies", repaired.recipe, repaired.run, facts=facts))
+    folder = RunDir(pipeline.run.uri("repair"))
+    with new_scorer(folder, REPAIRED, _repair_marker(pipeline, equalise=equalise)):
+        report, known = repaired_heads(pipeline.run, texts, settings_of(pipeline), swap, equalise=equalise)
+        repaired = run_of_scorer(pipeline, pipeline.recipe.model_copy(update={"run_dir": folder.root}))
+        address = written(report, pipeline, "repair")
+        facts = make_energies(repaired, known)
+        repaired.run.finish("energies", new_manifest("energies", repaired.recipe, repaired.run, facts=facts))
     return report, address
 
 
