@@ -85,7 +85,8 @@ def _default_below(default: Any, key: str) -> Any:
     """
     if isinstance(default, tuple):
         return default[int(key)] if key.isdecimal() and int(key) < len(default) else None
-    fields = default.model_fields if isinstance(default, type) else getattr(type(default), "model_fields", {})
+    section = default if isinstance(default, type) else type(default)
+    fields = section.model_fields if issubclass(section, BaseModel) else {}
     name, field = next(((name, field) for name, field in fields.items() if key in (name, field.alias)), ("", None))
     if field is None:
         return None

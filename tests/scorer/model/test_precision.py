@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from transformers import AutoModel, BloomConfig
 
 from raydebm.scorer.model import precision
 from raydebm.scorer.model.backbone import load_backbone
@@ -64,3 +65,9 @@ def test_the_probe_measures_every_family_and_leaves_it_alone(tiny, family):
     assert {name: weight.data_ptr() for name, weight in encoder.named_parameters()} == before
     assert {weight.dtype for weight in encoder.parameters()} == {torch.float32}
     assert len(block_list(encoder)[1]) == 2
+
+
+def test_an_encoder_whose_config_states_no_limit_is_probed():
+    config = BloomConfig(hidden_size=64, n_layer=2, n_head=2, vocab_size=50)
+
+    assert gain_of_bfloat16(AutoModel.from_config(config).eval()) > 0
