@@ -27,7 +27,7 @@ def adapters_out_of_bag(context: StageContext) -> dict[str, tuple[bool, ...]]:
     if not context.run.learns_out_of_bag(recipe):
         return {}
     return out_of_bag(
-        context.splits()[TRAIN],
+        {problem.problem_id: problem.prompt for problem in context.problems_of(TRAIN)},
         (pair.problem_id for pair in context.run.stored_pairs(TRAIN)),
         bag_frac=recipe.pairs.bag_frac,
         seed=recipe.training_seed,
