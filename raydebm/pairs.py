@@ -133,7 +133,7 @@ def out_of_bag(
 
     Problems without pairs were in no bag. They are dealt bags as if they had been, so that what is left is distributed
     like the problems that were not trained on: neither easier nor harder. One that is the same as a problem with pairs
-    was seen by whoever saw that.
+    was seen by the adapters that saw that problem.
 
     Args:
         prompts: text of each problem of the training split, by problem id.

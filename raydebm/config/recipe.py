@@ -49,7 +49,7 @@ class RayConfig(Section):
     """GPUs of the local cluster; None: those that torch sees."""
     gpus_per_adapter: float | None = Field(None, ge=0, le=1)
     """GPU share per adapter; None: 0.5 if the cluster has GPUs, else 0. With 0.5, five adapters are placed 2+2+1 on
-    three GPUs. With ``scorer.device: cpu`` there is none."""
+    three GPUs. ``scorer.device: cpu`` reserves no GPU."""
     cpus_per_adapter: float = Field(1.0, gt=0)
     """Logical CPUs per training or scoring worker."""
     max_workers: int | None = Field(None, ge=1)

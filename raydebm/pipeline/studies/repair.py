@@ -76,7 +76,7 @@ def ensure_repaired(pipeline: Pipeline) -> None:
 
 
 def repair_of(pipeline: Pipeline) -> Pipeline | None:
-    """The run of a repair of the scorer that the run has now, with whatever settings; None where there is none.
+    """The run of a repair of the scorer that the run has now, with whatever settings, if there is one.
 
     A repair of an earlier scorer is left out, and a warning says so.
     """
