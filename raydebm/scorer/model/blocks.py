@@ -41,7 +41,7 @@ def num_positions(encoder: nn.Module) -> int | None:
     """
     config: Any = encoder.config
     stated: int | None = getattr(config, "max_position_embeddings", None)
-    if not stated:
+    if stated is None or stated <= 0:  # XLNet says -1
         return None
     tables = [module for name, module in encoder.named_modules() if name.endswith("position_embeddings")]
     paddings = [table.padding_idx for table in tables if isinstance(table, nn.Embedding)]
