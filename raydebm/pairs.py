@@ -106,7 +106,9 @@ def split_problems(prompts: Mapping[str, str], *, validation_frac: float, seed: 
     """
     groups = by_text(prompts)
     if len(groups) < 2:
-        raise PoolError(f"a split into train and validation needs at least 2 problems, got {len(groups)}")
+        raise PoolError(
+            f"a split into train and validation needs at least 2 problems with distinct texts, got {len(groups)}"
+        )
     count = min(max(round(validation_frac * len(prompts)), 1), len(prompts) - 1)
     validation = _drawn(_ranked(groups, "split", seed)[:-1], count)
     return [name for name in prompts if name not in validation], [name for name in prompts if name in validation]

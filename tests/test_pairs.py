@@ -258,7 +258,7 @@ def test_the_split_ignores_the_order(ids, shuffler):
 
 
 def test_one_problem_cannot_be_split():
-    with pytest.raises(PoolError, match="at least 2 problems, got 1"):
+    with pytest.raises(PoolError, match="at least 2 problems with distinct texts, got 1"):
         split_problems({"p": "What?", "q": "what? "}, validation_frac=0.2, seed=0)
 
 

@@ -20,7 +20,7 @@ from raydebm.run.tables import SplitProblem
 pytestmark = pytest.mark.ray
 
 PROBLEMS = [
-    SplitProblem(problem=Problem(task="toy", problem_id=name, prompt="What is 2+2?"), split=split)
+    SplitProblem(problem=Problem(task="toy", problem_id=name, prompt=f"What is {name}, if it is 2+2?"), split=split)
     for name, split in (("p", "test"), ("q", "train"), ("r", "train"))
 ]
 """One is tested, one validates, one trains."""
