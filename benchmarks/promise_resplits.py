@@ -115,7 +115,7 @@ def load(run_dir: str) -> tuple[list[LabelledPool], str, Policy]:
     pipeline = Pipeline(recipe=recipe)
     evaluated = [*evaluated_pools(pipeline, VALIDATION), *evaluated_pools(pipeline, TEST)]
     pools = labelled_pools(evaluated)
-    if recipe.learns_out_of_bag:
+    if pipeline.run.learns_out_of_bag(recipe):
         pools += out_of_bag(pipeline)
     known = [pool for pool in pools if pool.is_labelled]
     return known, "violation" if has_violations(evaluated) else "correct", calibrated_policy(pipeline)

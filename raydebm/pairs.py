@@ -48,16 +48,14 @@ def deal_folds(prompts: Mapping[str, str], *, count: int, seed: int) -> dict[str
     """
     if count < 2:
         raise ConfigError(f"folds need at least 2 parts, got {count}: one is tested and the others train")
-    groups: dict[str, list[str]] = {}
-    for problem_id, prompt in prompts.items():
-        groups.setdefault(text_key(prompt), []).append(problem_id)
+    groups = by_text(prompts)
     if count > len(groups):
         raise ConfigError(
             f"{count} folds need as many problems with distinct texts, and there are {len(groups)} "
             f"(of {len(prompts)} problems); ask for at most {len(groups)} folds"
         )
     ranked = sorted(
-        groups.values(), key=lambda ids: (-len(ids), min(content_id("fold", seed, problem_id) for problem_id in ids))
+        groups, key=lambda ids: (-len(ids), min(content_id("fold", seed, problem_id) for problem_id in ids))
     )
     sizes, fold_of = [0] * count, dict[str, int]()
     for ids in ranked:
@@ -70,6 +68,14 @@ def deal_folds(prompts: Mapping[str, str], *, count: int, seed: int) -> dict[str
 def text_key(prompt: str) -> str:
     """What problems are the same by: their texts but for case and white space."""
     return " ".join(prompt.split()).casefold()
+
+
+def by_text(prompts: Mapping[str, str]) -> list[list[str]]:
+    """Ids of problems that are the same, together: what is learned of one is known of the others."""
+    groups: dict[str, list[str]] = {}
+    for problem_id, prompt in prompts.items():
+        groups.setdefault(text_key(prompt), []).append(problem_id)
+    return list(groups.values())
 
 
 def held_out(rows: Sequence[SplitProblem], recipe: Recipe) -> set[str]:
@@ -86,56 +92,83 @@ def held_out(rows: Sequence[SplitProblem], recipe: Recipe) -> set[str]:
     return {problem_id for problem_id, index in fold_of.items() if index == fold.index}
 
 
-def split_problems(problem_ids: Iterable[str], *, validation_frac: float, seed: int) -> tuple[list[str], list[str]]:
+def split_problems(prompts: Mapping[str, str], *, validation_frac: float, seed: int) -> tuple[list[str], list[str]]:
     """(train, validation): ``round(validation_frac * n)`` problems validate, at least one on either side.
 
-    Both lists keep the order of ``problem_ids``; repeated ids count once.
+    Both lists keep the order of ``prompts``. Problems whose texts differ only in case and white space are on one side,
+    so that a few more may validate.
+
+    Args:
+        prompts: text of each problem, by problem id.
 
     Raises:
-        PoolError: fewer than two problems.
+        PoolError: fewer than two distinct texts.
     """
-    ids = list(dict.fromkeys(problem_ids))
-    if len(ids) < 2:
-        raise PoolError(f"a split into train and validation needs at least 2 problems, got {len(ids)}")
-    num_validation = min(max(round(validation_frac * len(ids)), 1), len(ids) - 1)
-    validation = set(_ranked(ids, "split", seed)[:num_validation])
-    return [name for name in ids if name not in validation], [name for name in ids if name in validation]
+    groups = by_text(prompts)
+    if len(groups) < 2:
+        raise PoolError(
+            f"a split into train and validation needs at least 2 problems with distinct texts, got {len(groups)}"
+        )
+    count = min(max(round(validation_frac * len(prompts)), 1), len(prompts) - 1)
+    validation = _drawn(_ranked(groups, "split", seed)[:-1], count)
+    return [name for name in prompts if name not in validation], [name for name in prompts if name in validation]
 
 
-def bag(problem_ids: Iterable[str], *, bag_frac: float, seed: int, adapter: str) -> list[str]:
+def bag(prompts: Mapping[str, str], *, bag_frac: float, seed: int, adapter: str) -> list[str]:
     """The problems that one adapter trains on: ``round(bag_frac * n)`` of them, at least one, without replacement.
 
-    Drawn by the adapter's name, so each adapter has a bag of its own and keeps it when others are added.
+    Drawn by the adapter's name, so each adapter has a bag of its own and keeps it when others are added. Of problems
+    that are the same all or none are in it.
+
+    Args:
+        prompts: text of each problem, by problem id.
     """
-    ids = list(dict.fromkeys(problem_ids))
-    drawn = set(_ranked(ids, "bag", seed, adapter)[: max(round(bag_frac * len(ids)), 1)])
-    return [name for name in ids if name in drawn]
+    count = max(round(bag_frac * len(prompts)), 1)
+    drawn = _drawn(_ranked(by_text(prompts), "bag", seed, adapter), count)
+    return [name for name in prompts if name in drawn]
 
 
 def out_of_bag(
-    problem_ids: Iterable[str], trained: Iterable[str], *, bag_frac: float, seed: int, adapters: Sequence[str]
+    prompts: Mapping[str, str], trained: Iterable[str], *, bag_frac: float, seed: int, adapters: Sequence[str]
 ) -> dict[str, tuple[bool, ...]]:
     """Which adapters did not train on each problem, in the order of the adapters; problems of every bag are left out.
 
     Problems without pairs were in no bag. They are dealt bags as if they had been, so that what is left is distributed
-    like the problems that were not trained on: neither easier nor harder.
+    like the problems that were not trained on: neither easier nor harder. One that is the same as a problem with pairs
+    was seen by the adapters that saw that problem.
 
     Args:
-        problem_ids: of the training split.
-        trained: those with pairs, in the order in which the bags were drawn.
+        prompts: text of each problem of the training split, by problem id.
+        trained: those with pairs.
     """
-    every, with_pairs = list(problem_ids), dict.fromkeys(trained)
-    without = [name for name in every if name not in with_pairs]
+    with_pairs = {name: prompts[name] for name in trained}
+    key_of = {name: text_key(prompt) for name, prompt in prompts.items()}
+    paired = {key_of[name] for name in with_pairs}
+    without = {name: prompt for name, prompt in prompts.items() if key_of[name] not in paired}
     bags = [
-        {name for ids in (with_pairs, without) for name in bag(ids, bag_frac=bag_frac, seed=seed, adapter=adapter)}
+        {
+            key_of[name]
+            for part in (with_pairs, without)
+            for name in bag(part, bag_frac=bag_frac, seed=seed, adapter=adapter)
+        }
         for adapter in adapters
     ]
-    unseen = {name: tuple(name not in own for own in bags) for name in every}
+    unseen = {name: tuple(key_of[name] not in own for own in bags) for name in prompts}
     return {name: members for name, members in unseen.items() if any(members)}
 
 
-def _ranked(ids: Iterable[str], *key: object) -> list[str]:
-    return sorted(ids, key=lambda name: content_id(*key, name))
+def _ranked(groups: Iterable[list[str]], *key: object) -> list[list[str]]:
+    return sorted(groups, key=lambda ids: min(content_id(*key, name) for name in ids))
+
+
+def _drawn(groups: Iterable[list[str]], count: int) -> set[str]:
+    """Whole groups, the first ones, until there are so many problems."""
+    drawn: set[str] = set()
+    for ids in groups:
+        if len(drawn) >= count:
+            break
+        drawn.update(ids)
+    return drawn
 
 
 def with_defaults(config: PairsConfig, defaults: TaskDefaults) -> PairsConfig:

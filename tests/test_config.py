@@ -10,7 +10,6 @@ from raydebm import tasks
 from raydebm.config import (
     PAPER_ADAPTERS,
     RecordedGenerator,
-    apply_overrides,
     load_recipe,
     parse_recipe,
     with_recorded_answers,
@@ -28,6 +27,8 @@ MINIMAL = {
 }
 
 
+UNSAFE = ("", "..", "../candidates", "a/b", "progress", "Progress", "ensemble.json")
+"""Names that an adapter's folder cannot have."""
 ADAPTER = {"name": "a0", "rank": 8, "alpha": 16, "targets": ["Wqkv"]}
 
 
@@ -94,6 +95,14 @@ def test_paper_adapters():
         ({"scorer": {"adapters": [{**ADAPTER, "backbone": ""}]}}, r"adapters\.0\.backbone"),
         ({"task": {"name": "gsm8k", "train": {"split": "train", "id_range": [0.5, 0.5]}}}, "id_range"),
         ({"ray": {"num_cpus": 2}}, r"ray\.num_cpus"),
+        ({"scorer": {"device": "gpu"}}, r"scorer\.device"),
+        ({"calibration": {"lambdas": [1.0, -1.0]}}, r"calibration\.lambdas\.1.*greater than or equal to 0"),
+        *(({"scorer": {"adapters": [{**ADAPTER, "name": name}]}}, r"adapters\.0") for name in UNSAFE),
+        *(({"baselines": [{"kind": "eorm", "name": name}]}, r"baselines\.0") for name in ("../candidates", "", "a/b")),
+        *(
+            ({"generators": [{**MINIMAL["generators"][0], "name": name}]}, "a name is not empty")
+            for name in ("", "../x")
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )
@@ -110,30 +119,13 @@ def test_every_mistake_is_listed_at_once():
     assert "pairs.bag_frac" in str(caught.value)
 
 
-def test_overrides_reach_into_sections_and_lists():
-    recipe = parse_recipe(MINIMAL, overrides=["triage.lambda=2", "generators.0.model=n", "pairs.max_pairs=null"])
-
-    assert (recipe.triage.lambda_, recipe.generators[0].model, recipe.pairs.max_pairs) == (2.0, "n", None)
-
-
-@pytest.mark.parametrize("override", ["seed", "=3", "name.x=1", "generators.7.model=n", "generators.\u00b2.model=n"])
-def test_a_wrong_override_is_refused(override):
-    with pytest.raises(ConfigError, match="override"):
-        apply_overrides(MINIMAL, [override])
+@pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:1", "mps"])
+def test_devices_have_torchs_names(device):
+    assert parse_recipe(MINIMAL, overrides=[f"scorer.device={device}"]).scorer.device == device
 
 
-@pytest.mark.parametrize("value", ["[1", "{", "@x", "a: b: c", "%x", "2024-13-45", "&a [*a]", "[" * 5000])
-@pytest.mark.parametrize("key", ["seed", "generators.0"])
-def test_an_override_that_is_not_yaml_is_refused(key, value):
-    with pytest.raises(ConfigError, match=r"override '.*': the value is not YAML; put it in quotes"):
-        apply_overrides(MINIMAL, [f"{key}={value}"])
-
-
-def test_overrides_leave_the_tree_alone():
-    tree = {"a": {"b": 1}}
-    apply_overrides(tree, ["a.b=2"])
-
-    assert tree == {"a": {"b": 1}}
+def test_a_generator_is_called_as_its_model():
+    assert parse_recipe(MINIMAL, overrides=["generators.0.name=a/b"]).generators[0].name == "a/b"
 
 
 def test_environment_variables_are_read(monkeypatch):

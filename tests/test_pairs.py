@@ -1,6 +1,7 @@
 """Splits, bags and pairs. Pools are written as strings: ``"CCI-"`` is two correct, one incorrect, one unlabeled."""
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from raydebm.config import PairsConfig, parse_recipe
 from raydebm.errors import ConfigError, PoolError
+from raydebm.identity import content_id
 from raydebm.pairs import (
     TrainingGroup,
     bag,
@@ -194,66 +196,110 @@ def test_pairs_never_mix_problems_and_ignore_the_order_of_candidates(pools, shuf
     assert sides(build_pairs(candidates, labels, config=config, seed=seed)) == sides(pairs)
 
 
+def distinct(ids):
+    """Problems of which no two have the same text, by id."""
+    return {name: str([*map(ord, name)]) for name in ids}
+
+
+TWINS = {f"{name}{n}": text for n in range(50) for name, text in (("p", f"How many? {n}"), ("q", f"how  many? {n}"))}
+"""Fifty problems, each twice but for case and white space."""
+
+
+def test_equal_problems_are_on_one_side_of_the_split():
+    train, validation = split_problems(TWINS, validation_frac=0.2, seed=0)
+
+    assert (len(train), len(validation)) == (80, 20)
+    assert {name[1:] for name in train}.isdisjoint(name[1:] for name in validation)
+
+
+def test_equal_problems_are_in_a_bag_together():
+    drawn = bag(TWINS, bag_frac=0.8, seed=0, adapter="a0")
+
+    assert Counter(name[1:] for name in drawn) == dict.fromkeys({name[1:] for name in drawn}, 2)
+    assert len(drawn) == 80
+
+
+def test_a_problem_without_pairs_was_seen_with_its_equal():
+    unseen = out_of_bag(TWINS, [f"p{n}" for n in range(50)], bag_frac=0.5, seed=0, adapters=["a0", "a1"])
+
+    assert {name[1:]: members for name, members in unseen.items() if name[0] == "q"} == {
+        name[1:]: members for name, members in unseen.items() if name[0] == "p"
+    }
+
+
+def test_the_split_of_distinct_problems_is_what_it_was():
+    """By the digests of id and seed, the smallest first."""
+    ids = [f"p{n}" for n in range(10)]
+
+    _, validation = split_problems(distinct(ids), validation_frac=0.3, seed=4)
+
+    assert set(validation) == set(sorted(ids, key=lambda name: content_id("split", 4, name))[:3])
+
+
 @given(IDS, st.floats(0.01, 0.99), st.integers(0, 5))
 def test_no_problem_is_on_both_sides_of_the_split(ids, validation_frac, seed):
-    train, validation = split_problems(ids, validation_frac=validation_frac, seed=seed)
+    train, validation = split_problems(distinct(ids), validation_frac=validation_frac, seed=seed)
     assert not set(train) & set(validation)
     assert sorted([*train, *validation]) == sorted(ids)
     assert len(validation) == min(max(round(validation_frac * len(ids)), 1), len(ids) - 1)
 
 
 def test_the_paper_split_of_605_problems():
-    train, validation = split_problems([f"p{n}" for n in range(605)], validation_frac=0.2, seed=0)
+    train, validation = split_problems(distinct([f"p{n}" for n in range(605)]), validation_frac=0.2, seed=0)
     assert (len(train), len(validation)) == (484, 121)
 
 
 @given(IDS, st.randoms(use_true_random=False))
-def test_the_split_ignores_order_and_repetition(ids, shuffler):
-    train, _ = split_problems(ids, validation_frac=0.3, seed=1)
-    again = [*ids, *ids]
+def test_the_split_ignores_the_order(ids, shuffler):
+    train, _ = split_problems(distinct(ids), validation_frac=0.3, seed=1)
+    again = [*ids]
     shuffler.shuffle(again)
-    assert set(split_problems(again, validation_frac=0.3, seed=1)[0]) == set(train)
+    assert set(split_problems(distinct(again), validation_frac=0.3, seed=1)[0]) == set(train)
 
 
 def test_one_problem_cannot_be_split():
-    with pytest.raises(PoolError, match="at least 2 problems, got 1"):
-        split_problems(["p", "p"], validation_frac=0.2, seed=0)
+    with pytest.raises(PoolError, match="at least 2 problems with distinct texts, got 1"):
+        split_problems({"p": "What?", "q": "what? "}, validation_frac=0.2, seed=0)
 
 
 @given(IDS, st.floats(0.01, 1.0), st.integers(0, 5))
 def test_a_bag_is_the_rounded_share_of_the_problems(ids, bag_frac, seed):
-    drawn = bag(ids, bag_frac=bag_frac, seed=seed, adapter="a0")
+    drawn = bag(distinct(ids), bag_frac=bag_frac, seed=seed, adapter="a0")
     assert len(drawn) == len(set(drawn)) == max(round(bag_frac * len(ids)), 1)
     assert set(drawn) <= set(ids)
 
 
 def test_adapters_have_bags_of_their_own():
     ids = [f"p{n}" for n in range(100)]
-    bags = [frozenset(bag(ids, bag_frac=0.8, seed=0, adapter=f"a{k}")) for k in range(5)]
+    bags = [frozenset(bag(distinct(ids), bag_frac=0.8, seed=0, adapter=f"a{k}")) for k in range(5)]
     assert len(set(bags)) == 5
 
 
 def test_a_bag_does_not_depend_on_the_order():
     ids = [f"p{n}" for n in range(100)]
     shuffled = random.Random(0).sample(ids, 100)
-    assert set(bag(ids, bag_frac=0.8, seed=0, adapter="a0")) == set(bag(shuffled, bag_frac=0.8, seed=0, adapter="a0"))
+    assert set(bag(distinct(ids), bag_frac=0.8, seed=0, adapter="a0")) == set(
+        bag(distinct(shuffled), bag_frac=0.8, seed=0, adapter="a0")
+    )
 
 
 def test_out_of_bag_is_what_an_adapter_did_not_train_on():
     with_pairs, without = [f"p{n}" for n in range(40)], [f"q{n}" for n in range(10)]
     adapters = ["a0", "a1", "a2"]
 
-    unseen = out_of_bag([*without, *with_pairs], with_pairs, bag_frac=0.8, seed=0, adapters=adapters)
+    unseen = out_of_bag(distinct([*without, *with_pairs]), with_pairs, bag_frac=0.8, seed=0, adapters=adapters)
 
     for position, adapter in enumerate(adapters):
-        trained = {name for ids in (with_pairs, without) for name in bag(ids, bag_frac=0.8, seed=0, adapter=adapter)}
+        trained = {
+            name for ids in (with_pairs, without) for name in bag(distinct(ids), bag_frac=0.8, seed=0, adapter=adapter)
+        }
         left_out = {name for name, members in unseen.items() if members[position]}
         assert left_out == {*with_pairs, *without} - trained
         assert (len(left_out & set(with_pairs)), len(left_out & set(without))) == (8, 2)
 
 
 def test_a_problem_of_every_bag_is_not_out_of_bag():
-    unseen = out_of_bag(["p", "q"], ["p", "q"], bag_frac=1.0, seed=0, adapters=["a0", "a1"])
+    unseen = out_of_bag(distinct(["p", "q"]), ["p", "q"], bag_frac=1.0, seed=0, adapters=["a0", "a1"])
     assert unseen == {}
 
 

@@ -112,12 +112,14 @@ def test_names_still_work():
 
 
 def test_another_definition_is_another_fingerprint(recipe):
+    from raydebm.run.directory import RunDir
     from raydebm.run.fingerprints import stage_fingerprint
 
     task = {**recipe.task.definition, "instructions": "Answer well."}
     changed = recipe.model_copy(update={"task": recipe.task.model_copy(update={"definition": task})})
+    run = RunDir("no-run")
 
-    assert stage_fingerprint("candidates", recipe) != stage_fingerprint("candidates", changed)
+    assert stage_fingerprint("candidates", recipe, run) != stage_fingerprint("candidates", changed, run)
 
 
 def test_the_checkers_own_process_knows_the_task(recipe, folder):

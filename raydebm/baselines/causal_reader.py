@@ -31,6 +31,9 @@ from raydebm.config import CausalReader
 from raydebm.errors import CheckpointError
 from raydebm.scorer.model.batching import MicroBatch, cut_middle, pad, plan_micro_batches, token_ids
 
+TOKENS_AT_ONCE = 128
+"""Tokens of an answer whose next-token distributions are in memory together: 130 MB for a vocabulary of 256,000."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Input:
@@ -113,9 +116,14 @@ class Reader:
 
     def _inputs(self, texts: Sequence[tuple[str, str]]) -> list[_Input]:
         parts = [(*self._around(problem), answer) for problem, answer in texts]
-        ids = token_ids(self._loaded.tokenizer, (text for part in parts for text in part))
+        asked = token_ids(
+            self._loaded.tokenizer, (text for part in parts for text in part[:2]), is_templated=self._as_chat
+        )
+        answers = token_ids(self._loaded.tokenizer, (answer for *_, answer in parts))
         opening = self._opening()
-        return [self._input(opening, ids[before], ids[between], ids[answer]) for before, between, answer in parts]
+        return [
+            self._input(opening, asked[before], asked[between], answers[answer]) for before, between, answer in parts
+        ]
 
     def _around(self, problem: str) -> tuple[str, str]:
         """What stands before the answer: what may be cut, and what may not."""
@@ -176,8 +184,20 @@ def reading_of(logits_AV: Tensor, tokens_A: Tensor) -> Reading:  # noqa: N803
         logits_AV: what the model expected at each of the answer's tokens.
         tokens_A: the tokens that stand there.
     """
+    log_probs: list[float] = []
+    entropies: list[float] = []
+    # A few tokens at a time: there are four copies of the logits, and one of a long answer may be a gigabyte.
+    for start in range(0, len(tokens_A), TOKENS_AT_ONCE):
+        slice_ = slice(start, start + TOKENS_AT_ONCE)
+        own, entropy = _measured(logits_AV[slice_], tokens_A[slice_])
+        log_probs += own.cpu().tolist()
+        entropies += entropy.cpu().tolist()
+    return Reading.of(log_probs, entropies)
+
+
+def _measured(logits_AV: Tensor, tokens_A: Tensor) -> tuple[Tensor, Tensor]:  # noqa: N803
+    """Log-probability of each token, and entropy of what was expected in its place."""
     log_probs_AV = logits_AV.float().log_softmax(-1)  # noqa: N806
-    # A token that cannot come has p = 0 and log p = -inf: it adds nothing to the entropy.
-    entropy_A = -(log_probs_AV.exp() * log_probs_AV.clamp(min=-1e4)).sum(-1)  # noqa: N806
     own_A = log_probs_AV.gather(-1, tokens_A[:, None]).squeeze(-1)  # noqa: N806
-    return Reading.of(own_A.cpu().tolist(), entropy_A.cpu().tolist())
+    # A token that cannot come has p = 0 and log p = -inf: it adds nothing to the entropy.
+    return own_A, -(log_probs_AV.exp() * log_probs_AV.clamp(min=-1e4)).sum(-1)

@@ -11,6 +11,7 @@ official client's. They count towards no limit in US dollars.
 """
 
 import asyncio
+import re
 import threading
 import weakref
 from collections.abc import Sequence
@@ -27,6 +28,8 @@ from raydebm.generators.endpoint.api_keys import Secret, key_of
 from raydebm.generators.endpoint.vllm_server import endpoint_of
 
 BETWEEN = "\n"
+PART = "\ufffd"
+"""What servers write for a token, or for its end, that holds only a part of a character."""
 REMEDY = (
     "the endpoint must take `echo` and `logprobs` in /completions, as vLLM does; or use a local model (kind: reader)"
 )
@@ -92,7 +95,10 @@ class ServedReader:
                 )
         except openai.OpenAIError as error:
             return Reading.failed(self._explained(error))
-        log_probs = _answer_log_probs(completion, start=len(before), end=len(before) + len(answer))
+        try:
+            log_probs = _answer_log_probs(completion, before + answer, start=len(before))
+        except ValueError as error:
+            return Reading.failed(f"{self._endpoint.base_url}: {error}; use a local model (kind: reader)")
         if not log_probs:
             reason = "the reply has no log-probabilities of the answer's tokens"
             return Reading.failed(f"{self._endpoint.base_url}: {reason}; {REMEDY}")
@@ -107,21 +113,61 @@ class ServedReader:
         return without_credentials(text)
 
 
-def _answer_log_probs(completion: Any, *, start: int, end: int) -> list[float]:
+def _answer_log_probs(completion: Any, prompt: str, *, start: int) -> list[float]:
     """Log-probabilities of the tokens that begin in the answer; [] where the reply has none.
+
+    The places of tokens are found in the prompt itself: servers count in ``text_offset`` what stands in no prompt, a
+    token that begins every text and several U+FFFD for the parts of one character.
 
     Args:
         completion: an ``openai.types.Completion``, or what a server sent in its place.
-        start: of the answer in the prompt, in characters.
-        end: of the prompt; what begins there was written by the model.
+        start: of the answer in the prompt, in characters; behind ``BETWEEN``.
+
+    Raises:
+        ValueError: the tokens do not add up to the prompt.
     """
     choices = getattr(completion, "choices", None)
     logprobs = choices[0].logprobs if choices else None
-    offsets, values = getattr(logprobs, "text_offset", None), getattr(logprobs, "token_logprobs", None)
-    if not offsets or not values or len(offsets) != len(values):
+    tokens, values = getattr(logprobs, "tokens", None), getattr(logprobs, "token_logprobs", None)
+    if not tokens or not values or len(tokens) != len(values):
         return []
-    return [
-        float(value)
-        for offset, value in zip(offsets, values, strict=True)
-        if value is not None and start <= offset < end  # nothing predicts the very first token
-    ]
+    # With the token that was written, or without; with one that begins every text, or without.
+    for first, last in ((0, -1), (1, -1), (0, None), (1, None)):
+        begins = _places(tokens[first:last], prompt)
+        if begins is not None:
+            known = zip(begins, values[first:last], strict=True)
+            # nothing predicts the very first token
+            return [float(value) for begin, value in known if value is not None and begin >= start]
+    raise ValueError("its tokens do not add up to the prompt, so which are the answer's is not known")
+
+
+def _places(tokens: Sequence[str], prompt: str) -> list[int] | None:
+    """Where each token begins in the prompt; None where they do not add up to it.
+
+    A part of a character is U+FFFD, or nothing: it may stand for as much as one character that is not ASCII, so that
+    places are known up to a range, of which the lowest is given. Some servers leave out a token's first blank.
+    """
+    low = high = 0
+    begins = []
+    for token in tokens:
+        begins.append(low)
+        if not token.strip(PART):
+            furthest = min(high + max(len(token), 1), len(prompt))
+            while high < furthest and not prompt[high].isascii():
+                high += 1
+            continue
+        ends = [end for place in range(low, high + 1) if (end := _end(token, prompt, place)) is not None]
+        if not ends:
+            return None
+        low, high = min(ends), max(ends)
+    return begins if low <= len(prompt) <= high else None
+
+
+def _end(token: str, prompt: str, place: int) -> int | None:
+    """Where a token ends that begins at the place; None where it does not stand there."""
+    if prompt.startswith(token, place):
+        return place + len(token)
+    parts = re.findall(f"{PART}+|[^{PART}]+", token)
+    pattern = "".join(f"[^\\x00-\\x7f]{{0,{len(part)}}}" if part[0] == PART else re.escape(part) for part in parts)
+    found = re.compile(" ??" + pattern).match(prompt, place)
+    return None if found is None else found.end()

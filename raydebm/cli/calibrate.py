@@ -157,19 +157,21 @@ def _write(recipe: "Recipe", run: "RunDir", sample: "OutcomeSample", fit: "Polic
     """What the calibration stage writes, the manifest last, so that what follows is made again."""
     from raydebm.decision.calibration.policy_fit import promise_rows, reliability_table
     from raydebm.decision_import.recertify import source_of
+    from raydebm.pipeline.writing_lock import writing
     from raydebm.run.fingerprints import new_manifest
 
-    run.reopen("calibration")
     value = {
         **fit.to_json(),
         "promises": promise_rows(fit.promises),
         "reliability": reliability_table(fit.confidence, fit.worth),
         "outcomes": source_of(sample),
     }
-    run.write_json(value, "calibration", "decision.json")
-    run.write_json(fit.policy.to_json(), "calibration", "policy.json")
     facts = {"decision": fit.facts(), "outcomes": source_of(sample)}
-    run.finish("calibration", new_manifest("calibration", recipe, run, facts=facts))
+    with writing(run):
+        run.reopen("calibration")
+        run.write_json(value, "calibration", "decision.json")
+        run.write_json(fit.policy.to_json(), "calibration", "policy.json")
+        run.finish("calibration", new_manifest("calibration", recipe, run, facts=facts))
 
 
 def _sample_lines(sample: "OutcomeSample", fit: "PolicyFit") -> list[str]:

@@ -5,15 +5,15 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from raydebm.config.generators import AskedGenerator, ServedGenerator
-from raydebm.config.section import Section
+from raydebm.config.section import Device, FolderName, Section
 
 
 class BaselineBase(Section):
     learns_from_pairs: ClassVar[bool] = False
     """Whether it is trained on the run's own pairs."""
 
-    name: str
-    """Name of the selector in reports."""
+    name: FolderName
+    """Name of the selector in reports, and of the files of its scores."""
 
 
 class EvidenceBaseline(BaselineBase):
@@ -25,7 +25,7 @@ class EvidenceBaseline(BaselineBase):
 class LocalModelBaseline(BaselineBase):
     model: str
     """Hub name, local folder or ``embedded:<name>``."""
-    device: str = "auto"
+    device: Device = "auto"
     """auto: the first visible GPU, else the CPU."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """auto: bfloat16 on GPUs, float32 on CPUs."""
@@ -121,7 +121,7 @@ class EormBaseline(BaselineBase):
     """Problems per optimiser step."""
     micro_batch_tokens: int = Field(8192, ge=1)
     """Padded tokens per forward pass."""
-    device: str = "auto"
+    device: Device = "auto"
     """auto: the first visible GPU, else the CPU."""
     seed: int = 0
     """Seed of the initial weights and of the order of problems."""

@@ -23,7 +23,7 @@ class TriageConfig(PolicySettings):
 class CalibrationConfig(Section):
     enabled: bool = True
     """Choose lambda and both thresholds on validation problems; otherwise those of ``triage`` apply."""
-    lambdas: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)
+    lambdas: tuple[NonNegative, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)
     """Values of lambda to try, in addition to the recipe's own."""
     num_thresholds: int = Field(12, ge=2)
     """Grid points per threshold, at quantiles of the observed sigma."""

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from raydebm.config.recipe import Recipe
-from raydebm.config.section import problems_in
+from raydebm.config.section import Section, problems_in
 from raydebm.config.task_file import ENDINGS, with_definition
 from raydebm.config.variants import merged
 from raydebm.errors import ConfigError, UnknownNameError
@@ -53,6 +53,8 @@ def apply_overrides(tree: dict[str, Any], overrides: Iterable[str]) -> dict[str,
     Raises:
         ConfigError: an override is not ``key=value``, its value is not YAML, or its path leads through something that
             is not a mapping.
+
+    What is set below a list or section that the tree leaves out (``scorer.adapters.0.rank=4``) changes its default.
     """
     result: dict[str, Any] = yaml.safe_load(yaml.safe_dump(tree))
     for override in overrides:
@@ -60,9 +62,11 @@ def apply_overrides(tree: dict[str, Any], overrides: Iterable[str]) -> dict[str,
         if not separator or not path:
             raise ConfigError(f"override {override!r} is not of the form key.path=value")
         node: Any = result
+        default: Any = Recipe
         *parents, last = path.split(".")
         for parent in parents:
-            node = _step(node, parent, override)
+            default = _default_below(default, parent)
+            node = _step(node, parent, default, override)
         value = yaml_value(text, where=f"override {override!r}: the value", hint="; put it in quotes")
         if isinstance(node, list):
             node[_index(node, last, override)] = value
@@ -73,13 +77,46 @@ def apply_overrides(tree: dict[str, Any], overrides: Iterable[str]) -> dict[str,
     return result
 
 
-def _step(node: Any, key: str, override: str) -> Any:
+def _default_below(default: Any, key: str) -> Any:
+    """The default of a key: a section, its class where it has none, a list, a plain value, or None.
+
+    Args:
+        default: of the section or list that the key stands in.
+    """
+    if isinstance(default, tuple):
+        return default[int(key)] if key.isdecimal() and int(key) < len(default) else None
+    section = default if isinstance(default, type) else type(default)
+    fields = section.model_fields if issubclass(section, BaseModel) else {}
+    name, field = next(((name, field) for name, field in fields.items() if key in (name, field.alias)), ("", None))
+    if field is None:
+        return None
+    if isinstance(default, BaseModel):
+        return getattr(default, name)
+    if field.is_required():
+        return (
+            field.annotation if isinstance(field.annotation, type) and issubclass(field.annotation, Section) else None
+        )
+    return field.get_default(call_default_factory=True)
+
+
+def _filled(default: Any) -> Any:
+    """What stands for a section or list that is left out: as much of its default as its class does not say itself."""
+    if isinstance(default, BaseModel):
+        return default.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return (
+        [_filled(entry) if isinstance(entry, BaseModel) else entry for entry in default]
+        if isinstance(default, tuple)
+        else {}
+    )
+
+
+def _step(node: Any, key: str, default: Any, override: str) -> Any:
     if isinstance(node, list):
         return node[_index(node, key, override)]
     if not isinstance(node, dict):
         raise ConfigError(f"override {override!r}: {key!r} is below a plain value")
     if node.get(key) is None:
-        node[key] = {}
+        node[key] = _filled(default)
     return node[key]
 
 

@@ -49,7 +49,7 @@ class RayConfig(Section):
     """GPUs of the local cluster; None: those that torch sees."""
     gpus_per_adapter: float | None = Field(None, ge=0, le=1)
     """GPU share per adapter; None: 0.5 if the cluster has GPUs, else 0. With 0.5, five adapters are placed 2+2+1 on
-    three GPUs."""
+    three GPUs. ``scorer.device: cpu`` reserves no GPU."""
     cpus_per_adapter: float = Field(1.0, gt=0)
     """Logical CPUs per training or scoring worker."""
     max_workers: int | None = Field(None, ge=1)
@@ -165,8 +165,9 @@ class Recipe(Section):
         )
 
     @property
-    def learns_out_of_bag(self) -> bool:
-        """Whether training candidates are scored so that the posterior can learn from them too.
+    def wants_out_of_bag(self) -> bool:
+        """Whether training candidates are to be scored so that the posterior can learn from them too. Whether they can
+        be is a fact of the run (``RunDir.learns_out_of_bag``).
 
         Later passes are sampled for validation problems only, so a policy of several passes is fitted on those.
         """

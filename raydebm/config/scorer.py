@@ -4,13 +4,17 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from raydebm.config.section import Section
+from raydebm.config.section import Device, FolderName, Section
 from raydebm.records import Reasoning
 
 NAMED_LAYERS = ("all", "upper half", "upper quarter")
 Layers = Literal["all", "upper half", "upper quarter"] | tuple[int, ...]
 Pooling = Literal["cls", "mean", "last"]
 Loss = Literal["bradley_terry", "listwise"]
+
+
+_TAKEN = frozenset({"progress", "ensemble.json", "manifest.json", "spool"})
+"""What lies next to the adapters' folders."""
 
 
 def _is_none(value: object) -> bool:
@@ -20,8 +24,8 @@ def _is_none(value: object) -> bool:
 class AdapterConfig(Section):
     """One LoRA set. ``targets`` are the paper's roles, or names of the backbone's modules (see scorer.targets)."""
 
-    name: str
-    """Name of its folder in the checkpoint."""
+    name: FolderName
+    """Name of its folder in the checkpoint; not ``progress``, which trainings have for themselves."""
     rank: int = Field(ge=1)
     """Rank of the low-rank matrices."""
     alpha: int = Field(ge=1)
@@ -47,6 +51,12 @@ class AdapterConfig(Section):
     def without_own_settings(self) -> "AdapterConfig":
         """The LoRA set alone, whatever backbone it is on and however that is read."""
         return self.model_copy(update=dict.fromkeys(OWN_SETTINGS))
+
+    @model_validator(mode="after")
+    def _is_no_folder_of_the_training(self) -> "AdapterConfig":
+        if self.name.casefold() in _TAKEN:
+            raise ValueError(f"name {self.name!r} is that of a file or folder of every training; choose another")
+        return self
 
     @model_validator(mode="after")
     def _layers_are_named_once(self) -> "AdapterConfig":
@@ -85,7 +95,7 @@ class ScorerConfig(Section):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Type of the encoder. auto: bfloat16 on GPUs; on CPUs, training takes float32, and scoring takes bfloat16 where a
     short probe shows this machine to be clearly faster in it (docs/performance.md). Heads and energies are float32."""
-    device: str = "auto"
+    device: Device = "auto"
     """auto: the first visible GPU, else the CPU; or a torch device name."""
     micro_batch_tokens: int = Field(8192, ge=1)
     """Padded tokens per forward pass."""

@@ -1,8 +1,14 @@
 """The base class of recipe sections, and what pydantic finds wrong with one, in words."""
 
 from collections.abc import Iterator
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+FolderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+"""A name that becomes one of a folder or file."""
+Device = Annotated[str, Field(pattern=r"^(auto|(cpu|cuda|mps|xpu|hpu|npu|xla|mtia)(:\d+)?)$")]
+"""``auto``, or torch's name of a device."""
 
 
 class Section(BaseModel):

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from raydebm.config.section import Section
+from raydebm.config.section import FolderName, Section
 
 SECTIONS = ("pairs", "scorer", "training", "triage", "calibration", "decision", "evaluation")
 """What a variant may set: every section of a recipe that candidates and labels do not depend on."""
@@ -19,7 +19,7 @@ class VariantConfig(Section):
     """A scorer that differs from the recipe's in the settings given here; `raydebm reproduce` trains and evaluates it
     on the run's own candidates and labels."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    name: FolderName
     """Its run directory is `variant-<name>` below the recipe's, and it is called `<recipe>-<name>` in reports."""
     generators: tuple[str, ...] | None = Field(None, min_length=1)
     """It is trained on, and selects among, the candidates of these generators alone; None: all."""

@@ -134,7 +134,8 @@ def write_run(
             f"{tables.decisions} decisions with an outcome make {len(tables.problems)} problems; training needs at "
             "least 3 (to train, to validate, to test): report more outcomes"
         )
-    train, test = split_problems(tables.problems, validation_frac=test_frac, seed=seed)
+    prompts = {problem_id: problem.prompt for problem_id, problem in tables.problems.items()}
+    train, test = split_problems(prompts, validation_frac=test_frac, seed=seed)
     with writing(out):
         write_tables(tables, run, recipe_of_import(recipe, out, name="decisions"), test=frozenset(test))
     verdicts = Counter(str(label.verdict) for label in tables.labels.values())

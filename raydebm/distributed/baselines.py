@@ -38,7 +38,8 @@ def score_baseline(
     Args:
         payer: the run that has the judges' journals, and whose limit counts.
     """
-    share = share_of(recipe.ray, cluster_nodes())
+    config = next(baseline for baseline in recipe.baselines if baseline.name == name)
+    share = share_of(recipe.ray, cluster_nodes(), device=getattr(config, "device", "auto"))
     work = _score_baseline.options(num_cpus=share.cpus, num_gpus=1 if share.gpus else 0)
     get_or_raise(work.remote(recipe, run.absolute(), name, inputs, payer.absolute(), folder))
 

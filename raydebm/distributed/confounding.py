@@ -3,7 +3,6 @@
 Probes, style ablation, style swap and the refitting of heads need torch, so they run where the scorer does.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from raydebm.confounding.balance import RepairText
 from raydebm.confounding.repair_report import RepairData, RepairReport, repair
 from raydebm.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
 from raydebm.confounding.style_swaps import SwapInputs, style_swaps
+from raydebm.cpus import usable_cpus
 from raydebm.distributed.placement import cluster_nodes, share_of
 from raydebm.distributed.session import get_or_raise, is_own_cluster
 from raydebm.evaluation.pools.pool import EvaluatedPool, with_trained_labels
@@ -151,10 +151,10 @@ def _extractor(folder: Path, run: RunDir, recipe: Recipe) -> "FeatureExtractor":
 def on_the_scorers_node(recipe: Recipe, work: Any) -> Any:
     """The remote function with the CPUs and the share of a GPU that scoring in one task takes."""
     nodes = cluster_nodes()
-    share = share_of(recipe.ray, nodes)
+    share = share_of(recipe.ray, nodes, device=recipe.scorer.device)
     if share.gpus:
         return work.options(num_cpus=share.cpus, num_gpus=share.gpus)
     # Nothing else of the run goes on then, so it gets several CPUs, and with them as many threads of torch. A cluster
     # of our own counts more CPUs than this machine may have.
     most = min(MAX_CPUS, max(node.get("CPU", 1.0) for node in nodes))
-    return work.options(num_cpus=min(most, os.cpu_count() or 1) if is_own_cluster() else most)
+    return work.options(num_cpus=min(most, usable_cpus()) if is_own_cluster() else most)

@@ -42,9 +42,13 @@ def cluster_nodes() -> list[dict[str, float]]:
     return [dict(node["Resources"]) for node in nodes if node["Alive"]]
 
 
-def share_of(config: RayConfig, nodes: Sequence[Mapping[str, float]]) -> WorkerShare:
-    """A worker's share: as configured, or half a GPU when the cluster has any."""
-    gpus = config.gpus_per_adapter
+def share_of(config: RayConfig, nodes: Sequence[Mapping[str, float]], *, device: str) -> WorkerShare:
+    """A worker's share: as configured, or half a GPU when the cluster has any; none for a worker on a CPU.
+
+    Args:
+        device: where its model is to be: ``auto``, or torch's name.
+    """
+    gpus = 0.0 if device.startswith("cpu") else config.gpus_per_adapter
     if gpus is None:
         gpus = DEFAULT_GPU_SHARE if any(node.get("GPU", 0) > 0 for node in nodes) else 0.0
     return WorkerShare(cpus=config.cpus_per_adapter, gpus=gpus, threads=config.threads_per_worker)

@@ -261,7 +261,7 @@ def _read(checkpoint: str, recipe: Recipe, dtype: str) -> _Source:
     Raises:
         CheckpointError: see ``score``; likewise ResourceError.
     """
-    share = share_of(recipe.ray, cluster_nodes())
+    share = share_of(recipe.ray, cluster_nodes(), device=recipe.scorer.device)
     device = "cpu" if share.gpus == 0 and recipe.scorer.device == "auto" else recipe.scorer.device
     weights, checked = cast("Any", _read_weights).remote(checkpoint, dtype, device)
     trained_on, chosen = get_or_raise(checked)

@@ -110,7 +110,7 @@ def train_ensemble(
     if not train:
         raise PoolError("nothing to train on: no problem has a correct and an incorrect candidate")
     nodes = cluster_nodes()
-    share = share_of(recipe.ray, nodes)
+    share = share_of(recipe.ray, nodes, device=recipe.scorer.device)
     own = is_own_cluster()
     num_slots = at_once(share, nodes, is_own_cluster=own)
     memory = graph_gib(share, nodes, num_workers=min(num_slots, len(recipe.scorer.adapters)))

@@ -189,8 +189,8 @@ def _run_epochs(job: TrainingJob, loaded: _Loaded, *, out_dir: Path) -> Any:
 
     recipe, name = job.recipe, job.adapter.name
     settings = TrainingSettings.from_recipe(recipe, task_of(recipe.task).defaults, job.adapter)
-    ids = [group.problem_id for group in loaded.train]
-    bagged = set(bag(ids, bag_frac=recipe.pairs.bag_frac, seed=recipe.training_seed, adapter=name))
+    prompts = {group.problem_id: group.prompt for group in loaded.train}
+    bagged = set(bag(prompts, bag_frac=recipe.pairs.bag_frac, seed=recipe.training_seed, adapter=name))
 
     def report(epoch: Any) -> None:
         with writing_to(_folder(job), part=name):

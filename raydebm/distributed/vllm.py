@@ -5,6 +5,7 @@
 
 import logging
 import math
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -19,8 +20,8 @@ from raydebm.generators.endpoint.vllm_process import vllm_process
 
 _LOG = logging.getLogger(__name__)
 
-APP = "raydebm-vllm"
-ROUTE = "/raydebm-vllm"
+APP = "raydebm-vllm-{}"
+"""Each start has an application and a route of its own: several runs may use one cluster."""
 PORT = 8000
 """Serve's own default: a Serve instance that already runs keeps its port."""
 
@@ -41,13 +42,13 @@ def running_endpoints(configs: Sequence[GeneratorConfig], *, num_gpus: float) ->
             yield tuple(servers.enter_context(_on_cpu(config)) if config in wanted else config for config in configs)
         return
     _check_gpus(wanted, num_gpus)
-    app = _app(wanted)
+    app, name = _app(wanted), APP.format(uuid.uuid4().hex[:12])
     try:
-        url = _start(app)
+        url = _start(app, name)
         started = {"url": url, "replicas": 1}  # all are behind one address
         yield tuple(config.model_copy(update=started) if config in wanted else config for config in configs)
     finally:
-        _delete()
+        _delete(name)
 
 
 def turns(configs: Sequence[GeneratorConfig], *, num_gpus: float) -> list[tuple[GeneratorConfig, ...]]:
@@ -155,27 +156,27 @@ def _app(wanted: Sequence[VllmGenerator]) -> Any:
     return build_openai_app({"llm_configs": [LLMConfig(**llm_settings(config)) for config in wanted]})
 
 
-def _start(app: Any) -> str:
+def _start(app: Any, name: str) -> str:
     from ray import serve  # a second of imports that other runs do without
 
     # Generating actors on other nodes must reach it.
     host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     try:
         serve.start(http_options={"host": host, "port": PORT})
-        serve.run(app, name=APP, route_prefix=ROUTE)
+        serve.run(app, name=name, route_prefix=f"/{name}")
     except (RuntimeError, TimeoutError) as error:
         raise ResourceError(
             f"the vLLM servers did not come up: {error}; see logs/serve in Ray's session folder"
         ) from error
-    return f"http://{host}:{PORT}{ROUTE}"
+    return f"http://{host}:{PORT}/{name}"
 
 
-def _delete() -> None:
+def _delete(name: str) -> None:
     """End the servers, also those that do not come up: Serve would try again for ever, and hold their GPUs."""
     from ray import serve
     from ray.serve.exceptions import RayServeException
 
     try:
-        serve.delete(APP)
+        serve.delete(name)
     except (RayServeException, RayError, TimeoutError) as error:  # what was answered counts for more
         _LOG.warning("the vLLM servers could not be ended: %s; see `serve status`", error)

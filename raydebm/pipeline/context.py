@@ -89,13 +89,13 @@ class StageContext:
     def splits(self) -> dict[str, list[str]]:
         """Problem ids of ``train``, ``validation`` and ``test``. No id is in two of them."""
         rows = self.run.problems()
-        ids, test = [row.problem.problem_id for row in rows], held_out(rows, self.recipe)
+        prompts, test = {row.problem.problem_id: row.problem.prompt for row in rows}, held_out(rows, self.recipe)
         train, validation = split_problems(
-            (problem_id for problem_id in ids if problem_id not in test),
+            {problem_id: prompt for problem_id, prompt in prompts.items() if problem_id not in test},
             validation_frac=self.recipe.pairs.validation_frac,
             seed=self.recipe.training_seed,
         )
-        tested = [problem_id for problem_id in ids if problem_id in test]
+        tested = [problem_id for problem_id in prompts if problem_id in test]
         return {TRAIN: train, VALIDATION: validation, TEST: tested}
 
     def problems_of(self, split: str) -> list[Problem]:

@@ -10,7 +10,7 @@ from raydebm.pipeline.stages.candidates import make_candidates
 from raydebm.pipeline.stages.energies import make_energies
 from raydebm.pipeline.stages.evaluation import make_evaluation
 from raydebm.pipeline.stages.labels import make_labels
-from raydebm.pipeline.stages.pairs import make_pairs
+from raydebm.pipeline.stages.pairs import check_twins, make_pairs
 from raydebm.pipeline.stages.problems import make_problems
 from raydebm.pipeline.stages.scorer import make_scorer
 from raydebm.run.stages import StageName
@@ -30,7 +30,7 @@ MAKERS: dict[StageName, Maker] = {
     "problems": Maker(make_problems),
     "candidates": Maker(make_candidates),
     "labels": Maker(make_labels),
-    "pairs": Maker(make_pairs),
+    "pairs": Maker(make_pairs, prepare=check_twins),
     "scorer": Maker(make_scorer),
     "energies": Maker(make_energies),
     "calibration": Maker(make_calibration, prepare=score_evidence),

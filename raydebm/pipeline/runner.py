@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from raydebm.errors import ConfigError
@@ -11,8 +12,11 @@ from raydebm.pipeline.context import Facts, StageContext
 from raydebm.pipeline.makers import MAKERS
 from raydebm.pipeline.scores import check_judges, forget_ratings
 from raydebm.pipeline.stages.evaluation import read_evaluation
+from raydebm.pipeline.stages.passes import forget_failed_passes
+from raydebm.pipeline.writing_lock import writing
 from raydebm.run.fingerprints import current_manifest, new_manifest
-from raydebm.run.stages import Stage, StageName, stage_named
+from raydebm.run.stages import STAGES, Stage, StageName, stage_named
+from raydebm.tasks import task_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,35 +39,49 @@ class Pipeline(StageContext):
         """Bring the run to a stage, with every stage before it.
 
         Raises:
-            ConfigError: a stage that the run directory came with belongs to another recipe, and cannot be made there.
+            ConfigError: a stage that the run directory came with belongs to another recipe, and cannot be made there;
+                or another process makes something in the run directory.
         """
-        for each in stage_named(stage).chain:
-            self._bring(each)
+        with ExitStack() as held:
+            for each in stage_named(stage).chain:
+                self._bring(each, held)
+        # Settings that no stage depends on (prices, places) are kept too, but none that would make a stage stale.
+        if all(self._is_kept(each) for each in STAGES):
+            self.run.write_recipe(self.recipe)
 
     def evaluate(self) -> Evaluation:
         """Compare all selectors, also the recipe's baselines, on the test split, and write the report."""
         self.make("evaluation")
         return read_evaluation(self.run)
 
-    def _bring(self, stage: Stage) -> None:
+    def _bring(self, stage: Stage, held: ExitStack) -> None:
         maker = MAKERS[stage.name]
         if maker.prepare is not None:
             maker.prepare(self)
         current = current_manifest(stage.name, self.recipe, self.run)
         if current is None:
             self._check_may_be_made(stage)
+            held.enter_context(writing(self.run))
+            current = current_manifest(stage.name, self.recipe, self.run)  # another process may have made it meanwhile
+        if current is None:
             self.run.reopen(stage.name)
+            self.run.remove_partial(stage.name)
             started = time.monotonic()
             facts = maker.make(self)
             self.run.finish(stage.name, new_manifest(stage.name, self.recipe, self.run, facts=facts))
+            self.run.write_recipe(self.recipe)
             seconds = time.monotonic() - started
         else:
             facts, seconds = current.get("facts", {}), 0.0
-        if stage.upstream is None:
-            self.run.write_recipe(self.recipe)
         self.on_stage(StageReport(stage=stage.name, reused=current is not None, seconds=seconds, facts=facts))
 
+    def _is_kept(self, stage: Stage) -> bool:
+        """Whether the recipe makes nothing again that is complete."""
+        manifest = self.run.manifest(stage.name)
+        return manifest is None or manifest == current_manifest(stage.name, self.recipe, self.run)
+
     def _check_may_be_made(self, stage: Stage) -> None:
+        task_of(self.recipe.task)  # an unknown one is refused before anything is written
         for given in stage.given_by:
             if self.run.exists(given.marker):
                 raise ConfigError(
@@ -88,8 +106,13 @@ class Pipeline(StageContext):
             check_judges(self.recipe, self.run, basis=self.basis("pairs") if are_sampled else None)
 
     def forget_failed(self) -> None:
-        """Have failed requests sent again, for candidates and for ratings of judges; what was answered is kept."""
-        if self.run.facts("candidates").get("num_failed"):
-            self.run.reopen("candidates")
-        if forget_ratings(self.recipe, self.run):
-            self.run.reopen("evaluation")
+        """Have failed requests sent again, for candidates of all passes and for ratings of judges; what was answered
+        is kept."""
+        if not self.run.exists():
+            return
+        with writing(self.run):
+            if self.run.facts("candidates").get("num_failed"):
+                self.run.reopen("candidates")
+            forget_failed_passes(self)
+            if forget_ratings(self.recipe, self.run):
+                self.run.reopen("evaluation")

@@ -13,6 +13,7 @@ from raydebm.generators import Secret, check_keys
 from raydebm.generators.journal import spent_usd
 from raydebm.pairs import TrainingGroup, build_pairs, training_groups
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
+from raydebm.pipeline.writing_lock import writing
 from raydebm.records import Candidate
 from raydebm.run.directory import SCORES_FOLDER, RunDir
 from raydebm.run.fingerprints import baseline_state, is_unchanged
@@ -41,17 +42,20 @@ def score_baselines(context: StageContext, names: Collection[str] | None = None)
 
     keys = {baseline.name: _key_of(baseline) for baseline in waiting}
     problems, splits, candidates = context.problems(), context.splits(), run.candidates()
-    for baseline in waiting:
-        train = splits[TRAIN] if _learns(recipe, baseline) else ()
-        scored = {*splits[VALIDATION], *splits[TEST], *train}
-        pools = [candidate for candidate in candidates if candidate.problem_id in scored and not candidate.is_greedy]
-        groups = _all_pairs(context, candidates) if baseline.learns_from_pairs else {}
-        inputs = BaselineInputs(problems=problems, candidates=pools, groups=groups, key=keys[baseline.name])
-        score_baseline(recipe, run, baseline.name, inputs, payer=context.payer or run)
-        _finish(recipe, run, baseline, basis, folder=SCORES_FOLDER)
-        if baseline.name in evidence_names(recipe):
-            run.reopen("calibration")  # it learned from the scores that were there before
-        run.reopen("evaluation")  # it shows the scores that were there before
+    with writing(run):
+        for baseline in waiting:
+            train = splits[TRAIN] if _learns(recipe, run, baseline) else ()
+            scored = {*splits[VALIDATION], *splits[TEST], *train}
+            pools = [
+                candidate for candidate in candidates if candidate.problem_id in scored and not candidate.is_greedy
+            ]
+            groups = _all_pairs(context, candidates) if baseline.learns_from_pairs else {}
+            inputs = BaselineInputs(problems=problems, candidates=pools, groups=groups, key=keys[baseline.name])
+            score_baseline(recipe, run, baseline.name, inputs, payer=context.payer or run)
+            _finish(recipe, run, baseline, basis, folder=SCORES_FOLDER)
+            if baseline.name in evidence_names(recipe):
+                run.reopen("calibration")  # it learned from the scores that were there before
+            run.reopen("evaluation")  # it shows the scores that were there before
 
 
 def score_later_pass(context: StageContext, stage: str) -> None:
@@ -71,7 +75,7 @@ def score_later_pass(context: StageContext, stage: str) -> None:
 
 def _finish(recipe: Recipe, run: RunDir, baseline: BaselineConfig, basis: str, *, folder: str) -> None:
     done = run.manifest(folder) or {}
-    run.finish(folder, {**done, baseline.name: _state(recipe, baseline, basis)})
+    run.finish(folder, {**done, baseline.name: _state(recipe, run, baseline, basis)})
 
 
 def check_judges(recipe: Recipe, run: RunDir, *, basis: str | None) -> None:
@@ -98,23 +102,25 @@ def waiting_baselines(
     """The baselines that have no scores of this basis, among those of these names; None: among all."""
     done = run.manifest(folder) or {}
     baselines = [one for one in recipe.baselines if names is None or one.name in names]
-    return [one for one in baselines if not _is_current(done.get(one.name), _state(recipe, one, basis))]
+    return [one for one in baselines if not _is_current(done.get(one.name), _state(recipe, run, one, basis))]
 
 
 def _is_current(made: Mapping[str, Any] | None, now: Mapping[str, Any]) -> bool:
-    if made is None or any(made.get(key) != now.get(key) for key in ("config", "basis", "train")):
+    if made is None or any(made.get(key) != now.get(key) for key in ("config", "basis")):
+        return False
+    if now.get("train") and not made.get("train"):
         return False
     return is_unchanged(made, now["contents"])
 
 
-def _state(recipe: Recipe, baseline: BaselineConfig, basis: str | None) -> dict[str, Any]:
-    train = {"train": True} if _learns(recipe, baseline) else {}
+def _state(recipe: Recipe, run: RunDir, baseline: BaselineConfig, basis: str | None) -> dict[str, Any]:
+    train = {"train": True} if _learns(recipe, run, baseline) else {}
     return {**baseline_state(baseline), "basis": basis, **train}
 
 
-def _learns(recipe: Recipe, baseline: BaselineConfig) -> bool:
+def _learns(recipe: Recipe, run: RunDir, baseline: BaselineConfig) -> bool:
     """Whether training candidates are scored too, for the posterior to learn from."""
-    return baseline.name in evidence_names(recipe) and recipe.learns_out_of_bag
+    return baseline.name in evidence_names(recipe) and run.learns_out_of_bag(recipe)
 
 
 def evidence_names(recipe: Recipe) -> frozenset[str]:

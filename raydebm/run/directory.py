@@ -153,6 +153,13 @@ class RunDir(Folder):
             raise ConfigError(f"{where} does not exist; {remedy}")
         return parse_recipe(tree, where=where)
 
+    def learns_out_of_bag(self, recipe: Recipe) -> bool:
+        """Whether the posterior learns from training problems too, by the energies of adapters that did not see them.
+
+        Only adapters that were trained here have bags: a scorer that was made from another run's saw every problem.
+        """
+        return recipe.wants_out_of_bag and not any(self.exists(given.marker) for given in givers_of("scorer"))
+
     # ---- manifests -----------------------------------------------------------------------------------------------
 
     def manifest(self, stage: str) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 import hashlib
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -26,16 +26,18 @@ _PLACEMENT = frozenset(
     }
 )  # fmt: skip
 """Settings that say where and how fast, not what: they must not invalidate results."""
+CONTENTS_IN_MEMORY = 256
+"""Files and folders whose hash is kept."""
 _PAGES = frozenset({"README", "LICENSE", "LICENCE", "COPYING", "NOTICE"})
 """Names of files about a folder, for its readers."""
 
 
-def stage_fingerprint(stage: StageName, recipe: Recipe) -> str:
-    """Hash of the settings that affect a stage and of the package version."""
+def stage_fingerprint(stage: StageName, recipe: Recipe, run: RunDir) -> str:
+    """Hash of the settings that affect a stage of a run, and of the package version."""
     tree = recipe.model_dump(mode="json", exclude={"training": REPORTING})
     settings = {name: _without_placement(tree[name]) for name in stage_named(stage).settings}
     if "scorer" in settings and stage != "scorer":
-        settings["scored_out_of_bag"] = recipe.learns_out_of_bag
+        settings["scored_out_of_bag"] = run.learns_out_of_bag(recipe)
     if "decision" in settings and recipe.evidence:
         settings["evidence"] = [_without_placement(baseline.model_dump(mode="json")) for baseline in recipe.evidence]
     if stage == "pairs":  # equal texts count once there, and this says what a text is
@@ -93,7 +95,7 @@ def new_manifest(stage: StageName, recipe: Recipe, run: RunDir, *, facts: Mappin
     """The manifest of a stage that was completed just now."""
     upstream = stage_named(stage).upstream
     return {
-        "fingerprint": stage_fingerprint(stage, recipe),
+        "fingerprint": stage_fingerprint(stage, recipe, run),
         "contents": _stage_contents(stage, recipe),
         "upstream": None if upstream is None else build_id(upstream.name, run),
         "making": uuid.uuid4().hex,
@@ -117,7 +119,7 @@ def why_not_current(stage: StageName, recipe: Recipe, run: RunDir) -> str | None
     if manifest is None:
         return f"stage {stage!r} is not complete; run `raydebm evaluate` with this recipe"
     again = "make it again by `raydebm evaluate` with this recipe"
-    if manifest.get("fingerprint") != stage_fingerprint(stage, recipe):
+    if manifest.get("fingerprint") != stage_fingerprint(stage, recipe, run):
         if manifest.get("version") != __version__:
             return f"stage {stage!r} was made by raydebm {manifest.get('version')}, and this is {__version__}; {again}"
         recipe_file = run.uri("recipe.json")
@@ -143,7 +145,7 @@ def build_id(stage: StageName, run: RunDir) -> str | None:
 
 def basis(stage: StageName, recipe: Recipe, run: RunDir) -> str:
     """An id of what the stage is now, for what is made from it and is no stage itself."""
-    return content_id(stage_fingerprint(stage, recipe), build_id(stage, run))
+    return content_id(stage_fingerprint(stage, recipe, run), build_id(stage, run))
 
 
 def _names(recipe: Recipe, sections: Iterable[str]) -> Iterator[str]:
@@ -166,18 +168,26 @@ def _names_of_baseline(baseline: BaselineConfig) -> list[str]:
     return [baseline.tokenizer] if baseline.kind == "eorm" else []
 
 
-@cache
 def _content(name: str) -> str | None:
     """None where the name is no file or folder of this machine."""
     path = local_path(name)
     try:
         files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _is_data(file, path))
+        versions = tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
     except OSError:  # a name that no path can have, such as one too long
         return None
-    if not files:
-        return None
+    return _digest(path, versions) if versions else None
+
+
+@lru_cache(maxsize=CONTENTS_IN_MEMORY)
+def _digest(path: Path, versions: tuple[tuple[Path, int, int], ...]) -> str:
+    """Hash of names and contents of the files of a path.
+
+    Args:
+        versions: file, size and time of change in nanoseconds: what has not changed is not read again.
+    """
     digest = hashlib.blake2b(digest_size=16)
-    for file in files:
+    for file, _, _ in versions:
         digest.update(file.relative_to(path).as_posix().encode() + b"\0")
         with file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "blake2b").digest())

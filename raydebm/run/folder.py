@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,6 +22,8 @@ T = TypeVar("T")
 
 TABLES_IN_MEMORY = 16
 """Tables that are kept after reading, which is those of one run or two: stages read the same ones in turn."""
+PARTIAL = ".tmp"
+"""How names of files end that are being written."""
 BATCH_ROWS = 1024
 """Rows that are in memory at once where a table is read or written record by record."""
 
@@ -70,6 +73,12 @@ class Folder:
             filesystem.delete_dir(path)
         elif kind == fs.FileType.File:
             filesystem.delete_file(path)
+
+    def remove_partial(self, *parts: str) -> None:
+        """Remove what killed processes left of files that they were writing into a folder."""
+        for name in self.names(*parts):
+            if name.endswith(PARTIAL):
+                self.remove(*parts, name)
 
     def write_bytes(self, content: bytes | pa.Buffer, *parts: str) -> None:
         """Write a file so that readers see the old one or the new one, never a torn one."""
@@ -200,12 +209,13 @@ class Folder:
         """A stream into a new file that takes its place when everything is written."""
         filesystem, path = self._at(*parts)
         filesystem.create_dir(path.rsplit("/", 1)[0], recursive=True)
+        suffix = f".{uuid.uuid4().hex[:12]}{PARTIAL}"  # its own: another process may write the same file
         try:
-            with filesystem.open_output_stream(path + ".tmp") as stream:
+            with filesystem.open_output_stream(path + suffix) as stream:
                 yield stream
-            filesystem.move(path + ".tmp", path)
+            filesystem.move(path + suffix, path)
         except BaseException:
-            self.remove(*parts[:-1], parts[-1] + ".tmp")
+            self.remove(*parts[:-1], parts[-1] + suffix)
             raise
         if path.endswith(".parquet"):
             _records.cache_clear()  # the clock of a filesystem may be too coarse to tell two versions apart

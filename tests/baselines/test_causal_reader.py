@@ -4,6 +4,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from raydebm.baselines import causal_reader as causal_reader_module
 from raydebm.baselines.causal_reader import Reader, reading_of
 from raydebm.baselines.readings import Reading
 from raydebm.config import ReaderBaseline
@@ -51,6 +52,21 @@ def test_a_token_that_cannot_come_adds_nothing_to_the_entropy():
     logits = torch.tensor([[0.0, 0.0, -math.inf]])
 
     assert reading_of(logits, torch.tensor([0])).entropy == pytest.approx(-math.log(2))
+
+
+def test_a_long_answer_is_measured_in_slices_of_its_tokens(monkeypatch):
+    logits, tokens = torch.randn(7, 5, generator=torch.Generator().manual_seed(0)), torch.arange(7) % 5
+    at_once, widths = reading_of(logits, tokens), []
+    monkeypatch.setattr(causal_reader_module, "TOKENS_AT_ONCE", 3)
+    measured = causal_reader_module._measured
+    monkeypatch.setattr(
+        causal_reader_module, "_measured", lambda *parts: (widths.append(len(parts[0])), measured(*parts))[1]
+    )
+
+    sliced = reading_of(logits, tokens)
+
+    assert widths == [3, 3, 1]
+    assert (sliced.logprob, sliced.entropy) == (pytest.approx(at_once.logprob), pytest.approx(at_once.entropy))
 
 
 def test_a_reading_is_the_models_own(causal_reader):

@@ -1,10 +1,15 @@
-"""A reader behind an endpoint, against a real HTTP server that echoes prompts as vLLM does."""
+"""A reader behind an endpoint, against a real HTTP server that echoes prompts as vLLM does.
+
+Its offsets are vLLM's: the lengths of the tokens before, with one that begins every text and with U+FFFD for parts of a
+character.
+"""
 
 import http.server
 import json
 import re
 import threading
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -15,14 +20,22 @@ from raydebm.errors import ConfigError, MissingKeyError
 LOG_PROBS = {"likely": -0.5, "unlikely": -4.0}
 
 
-def echoed(prompt):
-    """As vLLM: words are tokens, the first has no log-probability, and one written token stands behind the prompt."""
-    words = [(match.group(), match.start()) for match in re.finditer(r"\S+\s*", prompt)]
-    values = [None, *(LOG_PROBS.get(word.strip(), -1.0) for word, _ in words[1:])]
+def echoed(prompt, *, first=(), part="\ufffd"):
+    """As vLLM: words are tokens, the bytes of other letters than ASCII too; the first has no log-probability, and one
+    written token stands behind the prompt.
+
+    Args:
+        first: a token that begins every text.
+        part: what stands for a part of a character.
+    """
+    tokens = list(first)
+    for match in re.finditer(r"(?:\A\s)?[!-~]+\s*|\s+|[^\x00-\x7f]", prompt):
+        text = match.group()
+        tokens += [text] if text.isascii() else [part] * len(text.encode())
     return {
-        "tokens": [word for word, _ in words] + ["!"],
-        "text_offset": [start for _, start in words] + [len(prompt)],
-        "token_logprobs": [*values, -9.0],
+        "tokens": [*tokens, "!"],
+        "text_offset": [sum(map(len, tokens[:index])) for index in range(len(tokens) + 1)],
+        "token_logprobs": [None, *(LOG_PROBS.get(token.strip(), -1.0) for token in tokens[1:]), -9.0],
         "top_logprobs": None,
     }
 
@@ -42,7 +55,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif "busy" in prompt and server.attempts[prompt] == 1:
             self._answer(503, {"error": {"message": "overloaded"}})
         else:
-            logprobs = None if "silent" in prompt else echoed(prompt)
+            logprobs = None if "silent" in prompt else server.echoed(prompt)
             choice = {"index": 0, "text": prompt + "!", "finish_reason": "length", "logprobs": logprobs}
             self._answer(200, {"id": "c", "object": "text_completion", "created": 0, "model": "m", "choices": [choice]})
 
@@ -61,7 +74,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
-        running.bodies, running.keys, running.attempts = [], [], Counter()
+        running.bodies, running.keys, running.attempts, running.echoed = [], [], Counter(), echoed
         running.url = f"http://127.0.0.1:{running.server_port}/v1"
         threading.Thread(target=running.serve_forever, daemon=True).start()
         yield running
@@ -78,6 +91,46 @@ def test_the_score_is_the_mean_log_probability_of_the_answers_tokens(server, poo
 
     assert score.value == pytest.approx((-0.5 - 1.0 - 4.0) / 3)
     assert score.parts == {"worst": -4.0}
+
+
+def test_a_token_that_begins_every_text_is_none_of_the_answers(server):
+    server.echoed = partial(echoed, first=["<|begin_of_text|>"])
+    [reading] = reader(server).read([("a problem", "likely words unlikely")])
+
+    assert (reading.logprob, reading.num_tokens) == (pytest.approx((-0.5 - 1.0 - 4.0) / 3), 3)
+
+
+@pytest.mark.parametrize("part", ["\ufffd", ""])
+def test_letters_of_several_bytes_in_the_problem_move_no_token(server, part):
+    server.echoed = partial(echoed, part=part)
+    [reading] = reader(server).read([("unlikely 2π ≤ 7, is it? — 日本", "likely likely")])
+
+    assert (reading.logprob, reading.num_tokens) == (-0.5, 2)
+
+
+def test_every_part_of_a_letter_of_the_answer_is_measured(server):
+    server.echoed = partial(echoed, first=["<s>"])
+    [reading] = reader(server).read([("≤ problem", "≤ likely")])
+
+    assert (reading.logprob, reading.num_tokens) == (pytest.approx((-1.0 - 1.0 - 1.0 - 1.0 - 0.5) / 5), 5)
+
+
+def test_a_token_without_its_blank_stands_in_the_prompt(server):
+    def without_blanks(prompt):
+        said = echoed(prompt)
+        return said | {"tokens": [token.strip(" ") for token in said["tokens"]]}
+
+    server.echoed = without_blanks
+    [reading] = reader(server).read([("the problem", "likely unlikely")])
+
+    assert (reading.logprob, reading.num_tokens) == (-2.25, 2)
+
+
+def test_tokens_of_another_text_are_an_error_that_says_so(server):
+    server.echoed = lambda prompt: echoed(prompt.upper())
+    [reading] = reader(server).read([("the problem", "likely")])
+
+    assert "its tokens do not add up to the prompt, so which are the answer's is not known" in reading.error
 
 
 def test_what_the_endpoint_is_asked(server, pool):

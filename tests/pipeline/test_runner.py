@@ -12,9 +12,9 @@ from raydebm.pipeline.policies import calibrated_policy, evaluated_policy
 from raydebm.pipeline.pools import recorded_pools
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.stages.passes import outcomes_of
-from raydebm.records import Decision
+from raydebm.records import Candidate, Decision
 from raydebm.run.fingerprints import new_manifest
-from raydebm.run.stages import REPAIRED
+from raydebm.run.stages import REPAIRED, STAGES
 
 pytestmark = pytest.mark.ray
 
@@ -134,6 +134,59 @@ def test_only_failed_requests_are_asked_again_on_demand(tmp_path, num_failed, is
     pipeline.forget_failed()
 
     assert (pipeline.run.manifest("candidates") is not None) is is_kept
+
+
+@pytest.fixture
+def complete(tmp_path):
+    """A run whose stages are all complete, by their manifests alone."""
+    pipeline = Pipeline(recipe=recipe_of(tmp_path / "complete"))
+    for stage in STAGES:
+        pipeline.run.finish(stage.name, new_manifest(stage.name, pipeline.recipe, pipeline.run, facts={}))
+    pipeline.run.write_recipe(pipeline.recipe)
+    return pipeline
+
+
+def answer(candidate_id, text):
+    return Candidate(candidate_id=candidate_id, task="toy", problem_id="p", generator="bo", text=text)
+
+
+@pytest.mark.parametrize(("split", "stage"), [("validation", "calibration"), ("test", "evaluation")])
+def test_only_failed_requests_of_later_passes_are_missed_on_demand(complete, split, stage):
+    later, run = f"regenerated/{split}-1", complete.run
+    run.write_candidates([answer("answered", "4"), answer("failed", None)], later)
+    run.finish(later, {"fingerprint": complete.basis("energies"), "requests": 2})
+
+    complete.forget_failed()
+
+    assert [candidate.candidate_id for candidate in run.candidates(later)] == ["answered"]
+    assert run.manifest(stage) is None
+
+
+def test_later_passes_that_were_answered_keep_their_evaluation(complete):
+    complete.run.write_candidates([answer("answered", "4")], "regenerated/test-1")
+    complete.run.finish("regenerated/test-1", {"fingerprint": complete.basis("energies"), "requests": 1})
+
+    complete.forget_failed()
+
+    assert complete.run.manifest("evaluation") is not None
+
+
+def test_a_recipe_that_makes_nothing_does_not_take_the_place_of_the_one_that_made_the_run(complete):
+    pooling = complete.recipe.scorer.model_copy(update={"pooling": "mean"})
+    other = complete.recipe.model_copy(update={"scorer": pooling})
+
+    Pipeline(recipe=other).make("labels")
+
+    assert complete.run.recipe().scorer.pooling == "cls"
+
+
+def test_settings_that_make_nothing_stale_are_kept(complete):
+    device = complete.recipe.scorer.model_copy(update={"device": "cpu"})
+    other = complete.recipe.model_copy(update={"scorer": device})
+
+    Pipeline(recipe=other).make("labels")
+
+    assert complete.run.recipe().scorer.device == "cpu"
 
 
 def test_ratings_are_made_again_on_demand_and_other_scores_kept(tmp_path):

@@ -12,15 +12,15 @@ from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.scores import read_scores, score_baselines, waiting_baselines
 from raydebm.pipeline.studies.changed_scorer import run_of_scorer
 from raydebm.records import Candidate, CandidateScore, Label, Problem, Verdict
-from raydebm.run import fingerprints
 from raydebm.run.directory import RunDir
 from raydebm.run.fingerprints import baseline_state, new_manifest
+from raydebm.run.stages import REPAIRED
 from raydebm.run.tables import SplitProblem
 
 pytestmark = pytest.mark.ray
 
 PROBLEMS = [
-    SplitProblem(problem=Problem(task="toy", problem_id=name, prompt="What is 2+2?"), split=split)
+    SplitProblem(problem=Problem(task="toy", problem_id=name, prompt=f"What is {name}, if it is 2+2?"), split=split)
     for name, split in (("p", "test"), ("q", "train"), ("r", "train"))
 ]
 """One is tested, one validates, one trains."""
@@ -142,6 +142,16 @@ def test_a_run_of_a_changed_scorer_has_its_baselines_scored_already(tmp_path):
     assert waiting_baselines(changed.recipe, changed.run, changed.basis("pairs")) == []
 
 
+def test_scores_of_training_problems_too_hold_where_they_are_not_needed(tmp_path):
+    """A run of a changed scorer learns from validation problems alone, and takes all scores over."""
+    evidence = {"kind": "reward_model", "name": "rm", "model": "m", "evidence": True}
+    recipe, run = recipe_of(tmp_path, baselines=[evidence], triage={"max_passes": 1}), RunDir(str(tmp_path))
+    run.write_json({}, REPAIRED.marker)
+    run.finish("scores", {"rm": {**baseline_state(recipe.baselines[0]), "basis": "b", "train": True}})
+
+    assert waiting_baselines(recipe, run, "b") == []
+
+
 def test_new_scores_have_the_evaluation_made_again(local_ray, endpoint, tmp_path):
     url, _ = endpoint
     recipe, run = recipe_of(tmp_path, baselines=[judge(base_url=url, api_key_env=None)]), RunDir(str(tmp_path))
@@ -165,8 +175,7 @@ def ranked(tmp_path):
 def test_scores_are_made_again_when_the_model_changed(ranked):
     recipe, model, run = ranked
     assert waiting_baselines(recipe, run, "b") == []
-    (model / "weights").write_text("b")
-    fingerprints._content.cache_clear()
+    (model / "weights").write_text("bb")
 
     assert [baseline.name for baseline in waiting_baselines(recipe, run, "b")] == ["rm"]
 
@@ -174,7 +183,6 @@ def test_scores_are_made_again_when_the_model_changed(ranked):
 def test_where_the_model_is_not_here_its_scores_are_believed(ranked):
     recipe, model, run = ranked
     (model / "weights").unlink()
-    fingerprints._content.cache_clear()
 
     assert waiting_baselines(recipe, run, "b") == []
 

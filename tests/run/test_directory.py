@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import dataclass
 
+import pyarrow as pa
 import pytest
 
 from raydebm.config import parse_recipe
@@ -323,3 +324,22 @@ def test_what_is_scored_later_is_scored_in_the_type_of_the_energies(tmp_path, st
     run.finish("energies", {"facts": recorded})
 
     assert run.scoring_type(stated) == expected
+
+
+def test_two_writers_of_one_file_do_not_tear_each_others(tmp_path):
+    run = RunDir(str(tmp_path))
+    with run.open_table(PAIRS, "pairs", "train.parquet") as first:
+        first.write(pa.Table.from_pylist([PAIRS.row(PAIR)], schema=PAIRS.schema))
+        run.write_pairs([PAIR, PAIR], "train")
+
+    assert len(run.pairs("train")) == 1
+
+
+def test_what_killed_writers_left_is_removed_and_nothing_else(tmp_path):
+    run = RunDir(str(tmp_path))
+    for name in ("train.parquet", "train.parquet.0123456789ab.tmp"):
+        run.write_json({}, "pairs", name)
+
+    run.remove_partial("pairs")
+
+    assert run.names("pairs") == ["train.parquet"]

@@ -6,9 +6,9 @@ import copy
 import pytest
 
 from raydebm.config import parse_recipe
-from raydebm.run import fingerprints
 from raydebm.run.directory import RunDir
 from raydebm.run.fingerprints import current_manifest, new_manifest, stage_fingerprint, why_not_current
+from raydebm.run.stages import DISTILLED, REPAIRED
 
 TASK = {
     "name": "routing",
@@ -23,7 +23,7 @@ TREE = {
 
 
 def fingerprint(stage, **changes):
-    return stage_fingerprint(stage, parse_recipe(TREE | changes))
+    return stage_fingerprint(stage, parse_recipe(TREE | changes), RunDir("no-run"))
 
 
 @pytest.mark.parametrize("changed", [{"max_in_flight": 3}, {"timeout_s": 9.0}, {"max_retries": 1}])
@@ -65,7 +65,6 @@ def extension(tmp_path, monkeypatch):
     file.write_text("NUMBER = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("RAYDEBM_EXTENSIONS", file.stem)
-    fingerprints._content.cache_clear()
     return file
 
 
@@ -75,8 +74,7 @@ def test_a_changed_extension_decides_and_reports_again(extension, tmp_path, stag
     run.finish(stage, new_manifest(stage, recipe, run, facts={}))
     assert current_manifest(stage, recipe, run) is not None
 
-    extension.write_text("NUMBER = 2\n")
-    fingerprints._content.cache_clear()
+    extension.write_text("NUMBER = 22\n")
 
     assert (current_manifest(stage, recipe, run) is not None) is is_kept
 
@@ -101,7 +99,6 @@ def test_an_extension_that_was_compiled_has_not_changed(tmp_path, monkeypatch):
     run.finish("calibration", new_manifest("calibration", recipe, run, facts={}))
 
     compileall.compile_dir(package, quiet=1)
-    fingerprints._content.cache_clear()
 
     assert current_manifest("calibration", recipe, run) is not None
 
@@ -139,10 +136,6 @@ def made(recipe, run, *stages):
         run.finish(stage, new_manifest(stage, recipe, run, facts={}))
 
 
-def in_another_process():
-    fingerprints._content.cache_clear()
-
-
 def test_a_stage_is_current_after_it_was_made(sourced):
     recipe, _, _, run = sourced
     made(recipe, run, "problems", "candidates")
@@ -154,7 +147,6 @@ def test_an_edited_file_of_problems_makes_them_again(sourced):
     recipe, source, _, run = sourced
     made(recipe, run, "problems")
     source.write_text("one, corrected\n")
-    in_another_process()
 
     assert current_manifest("problems", recipe, run) is None
 
@@ -163,7 +155,6 @@ def test_a_longer_pool_draws_again_and_leaves_the_problems_alone(sourced):
     recipe, _, pool, run = sourced
     made(recipe, run, "problems", "candidates")
     pool.write_text("answers\nmore answers\n")
-    in_another_process()
 
     assert current_manifest("problems", recipe, run) is not None
     assert current_manifest("candidates", recipe, run) is None
@@ -175,7 +166,6 @@ def test_a_file_that_is_not_here_is_believed(sourced):
     made(recipe, run, "problems", "candidates")
     source.unlink()
     pool.unlink()
-    in_another_process()
 
     assert current_manifest("candidates", recipe, run) is not None
 
@@ -194,8 +184,7 @@ def test_a_changed_tokenizer_of_a_local_backbone_trains_again(tmp_path):
         (tmp_path / name).write_text("a")
     recipe, run = parse_recipe(TREE | {"scorer": {"backbone": str(tmp_path)}}), RunDir(str(tmp_path / "run"))
     made(recipe, run, "scorer")
-    (tmp_path / "tokenizer.json").write_text("b")
-    in_another_process()
+    (tmp_path / "tokenizer.json").write_text("bb")
 
     assert current_manifest("scorer", recipe, run) is None
 
@@ -237,12 +226,10 @@ def in_folders(tmp_path):
 )
 def test_of_a_folder_its_data_counts_and_no_page_about_it(in_folders, file, is_data):
     recipe, pool, run = in_folders
-    in_another_process()
     made(recipe, run, "problems", "candidates")
 
     (pool / file).parent.mkdir(exist_ok=True)
     (pool / file).write_text("Something else.")
-    in_another_process()
 
     assert (current_manifest("candidates", recipe, run) is None) is is_data
 
@@ -255,7 +242,6 @@ def test_a_stage_that_is_not_current_says_why(sourced):
     assert why_not_current("candidates", recipe, run) is None
 
     pool.write_text("other answers\n")
-    in_another_process()
     assert f"what {str(pool)!r} holds has changed since stage 'candidates' was made" in (
         why_not_current("candidates", recipe, run)
     )
@@ -276,3 +262,36 @@ def test_a_stage_of_another_version_says_so(sourced):
     run.finish("problems", {**manifest, "fingerprint": "other", "version": "0.0.1"})
 
     assert "stage 'problems' was made by raydebm 0.0.1" in why_not_current("problems", recipe, run)
+
+
+@pytest.mark.parametrize("given", [REPAIRED, DISTILLED])
+def test_a_scorer_made_from_another_runs_has_no_problems_out_of_bag(tmp_path, given):
+    recipe, run = parse_recipe(TREE | {"triage": {"max_passes": 1}}), RunDir(str(tmp_path))
+    assert run.learns_out_of_bag(recipe)
+
+    run.write_json({}, given.marker)
+
+    assert not run.learns_out_of_bag(recipe)
+
+
+def test_energies_of_a_changed_scorer_that_were_made_out_of_bag_are_made_again(tmp_path):
+    recipe, run = parse_recipe(TREE | {"triage": {"max_passes": 1}}), RunDir(str(tmp_path))
+    trained = stage_fingerprint("energies", recipe, run)
+
+    run.write_json({}, DISTILLED.marker)
+
+    assert stage_fingerprint("energies", recipe, run) != trained
+
+
+def test_a_file_that_changes_while_the_process_goes_on_makes_its_stage_stale(tmp_path):
+    pool, run = tmp_path / "pool.jsonl", RunDir(str(tmp_path / "run"))
+    pool.write_text("one")
+    recorded = {"kind": "recorded", "name": "g", "model": "g", "pool": str(pool)}
+    recipe = parse_recipe(TREE | {"generators": [recorded]})
+    run.finish("problems", new_manifest("problems", recipe, run, facts={}))
+    run.finish("candidates", new_manifest("candidates", recipe, run, facts={}))
+    assert why_not_current("candidates", recipe, run) is None
+
+    pool.write_text("another")
+
+    assert "pool.jsonl' holds has changed" in why_not_current("candidates", recipe, run)

@@ -151,11 +151,13 @@ def test_a_wrong_report_to_is_refused(value, words):
 
 
 def test_where_a_training_is_reported_changes_no_fingerprint():
+    from raydebm.run.directory import RunDir
     from raydebm.run.fingerprints import stage_fingerprint
 
     silent = parse_recipe(RECIPE)
     told = parse_recipe(RECIPE | {"training": {"report_to": "wandb", "tracking": {"project": "x"}}})
     other = parse_recipe(RECIPE | {"training": {"max_epochs": 3}})
+    run = RunDir("no-run")
 
-    assert stage_fingerprint("scorer", silent) == stage_fingerprint("scorer", told)
-    assert stage_fingerprint("scorer", silent) != stage_fingerprint("scorer", other)
+    assert stage_fingerprint("scorer", silent, run) == stage_fingerprint("scorer", told, run)
+    assert stage_fingerprint("scorer", silent, run) != stage_fingerprint("scorer", other, run)

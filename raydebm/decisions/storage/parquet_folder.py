@@ -83,11 +83,7 @@ class FolderWriter:
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd", row_group_size=ROW_GROUP)
         content = sink.getvalue()
-        try:
-            Folder(self.root).write_bytes(content, name)
-        except OSError:
-            self._remove(name + ".tmp")  # half a file on a full disk would keep it full
-            raise
+        Folder(self.root).write_bytes(content, name)
         return RecordFile(
             name=name, first_us=first_us, last_us=last_us, writer=self._writer, level=level, size=len(content)
         )

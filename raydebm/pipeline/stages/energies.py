@@ -24,10 +24,10 @@ def make_energies(context: StageContext, known: KnownEnergies | None = None) -> 
 def adapters_out_of_bag(context: StageContext) -> dict[str, tuple[bool, ...]]:
     """Which adapters did not train on each training problem that is learned from out of bag."""
     recipe = context.recipe
-    if not recipe.learns_out_of_bag:
+    if not context.run.learns_out_of_bag(recipe):
         return {}
     return out_of_bag(
-        context.splits()[TRAIN],
+        {problem.problem_id: problem.prompt for problem in context.problems_of(TRAIN)},
         (pair.problem_id for pair in context.run.stored_pairs(TRAIN)),
         bag_frac=recipe.pairs.bag_frac,
         seed=recipe.training_seed,

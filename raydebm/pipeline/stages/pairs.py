@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
 from raydebm.errors import PoolError
-from raydebm.pairs import PairMaker, with_defaults
+from raydebm.pairs import PairMaker, by_text, with_defaults
 from raydebm.pipeline.context import TRAIN, VALIDATION, Facts, StageContext
+from raydebm.pipeline.writing_lock import writing
 from raydebm.records import Candidate, Label, Pair
 
 LabelledPool = tuple[str, list[Candidate], list[Label]]
@@ -21,7 +22,26 @@ def make_pairs(context: StageContext) -> Facts:
         maker = PairMaker(config, seed=context.recipe.training_seed)
         context.run.write_pairs(_pairs(context, problem_ids, maker), split)
         facts[split] = {"pairs": maker.num_pairs, "problems": maker.num_paired, "of": len(problem_ids)}
-    return facts
+    num_twins = _num_twins(context)
+    return facts | ({"twins": num_twins} if num_twins else {})
+
+
+def check_twins(context: StageContext) -> None:
+    """Have pairs made again, and all that follows, that an earlier version split without regard for equal problems."""
+    run = context.run
+    if run.manifest("pairs") is None or not run.has_problems():
+        return
+    num_twins = _num_twins(context)
+    if num_twins and run.facts("pairs").get("twins") != num_twins:
+        with writing(run):
+            run.reopen("pairs")
+
+
+def _num_twins(context: StageContext) -> int:
+    """Problems to train and validate on that are the same as others of them, but for case and white space."""
+    problems = [*context.problems_of(TRAIN), *context.problems_of(VALIDATION)]
+    groups = by_text({problem.problem_id: problem.prompt for problem in problems})
+    return sum(len(ids) for ids in groups if len(ids) > 1)
 
 
 def candidates_as_scored(context: StageContext) -> Iterator[Candidate]:

@@ -7,7 +7,7 @@ from raydebm.decision.replay import RecordedChecker, RecordedScorer, RecordedSco
 from raydebm.decision.sampling.one_pass import Parts
 from raydebm.evaluation.pools.pool import RecordedPools
 from raydebm.generators.account import SHARED_PASSES, JournalAccount
-from raydebm.pipeline.context import TEST, StageContext
+from raydebm.pipeline.context import TEST, VALIDATION, StageContext
 from raydebm.pipeline.policies import evaluated_policy
 from raydebm.pipeline.pools import later_pass, later_passes, recorded_pools
 from raydebm.pipeline.scores import score_later_pass
@@ -46,6 +46,21 @@ def recorded_parts(context: StageContext, pools: RecordedPools) -> tuple[Parts, 
         baselines=RecordedScores(pools.scores) if context.recipe.evidence else None,
     )
     return parts, source
+
+
+def forget_failed_passes(context: StageContext) -> None:
+    """Have the failed requests of later passes sent again; what was answered stays in its stage.
+
+    They are taken out of the tables, so that the replay that makes the calibration (validation) or the evaluation
+    (test) again misses them, and nothing else.
+    """
+    for split, stage in ((VALIDATION, "calibration"), (TEST, "evaluation")):
+        for later in later_passes(context, split):
+            candidates = context.run.candidates(later)
+            answered = [candidate for candidate in candidates if candidate.text is not None]
+            if len(answered) < len(candidates):
+                context.run.reopen(stage)  # first: a process that is killed here has them sent again the next time
+                context.run.write_candidates(answered, later)
 
 
 def _sample(context: StageContext, split: str, requests: Sequence[GenerationRequest]) -> None:

@@ -1,13 +1,32 @@
 """A run directory around a scorer that was made from another run's: repaired, or distilled."""
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from raydebm.config import Recipe
 from raydebm.pipeline.context import TEST, VALIDATION
 from raydebm.pipeline.pools import later_passes
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.studies.children import share_scores
+from raydebm.pipeline.writing_lock import writing
+from raydebm.run.directory import RunDir
 from raydebm.run.fingerprints import new_manifest
+from raydebm.run.stages import Given
+
+
+@contextmanager
+def new_scorer(run: RunDir, given: Given, made_from: Mapping[str, Any]) -> Iterator[None]:
+    """A block in which a run directory gets its scorer. It says what it is before, and an earlier scorer goes first.
+
+    A process that is killed then leaves no folder that looks like a run with a scorer still to be trained, and no
+    earlier scorer that passes for the one that was to be made.
+    """
+    with writing(run):
+        run.remove("scorer")
+        run.write_json(dict(made_from), given.marker)
+        yield
 
 
 def run_of_scorer(pipeline: Pipeline, recipe: Recipe) -> Pipeline:

@@ -12,7 +12,7 @@ from raydebm.evaluation.report.document import ReportDocument
 from raydebm.evaluation.studies.distillation import DistillationStudy, distillation_study
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION
 from raydebm.pipeline.runner import Pipeline
-from raydebm.pipeline.studies.changed_scorer import run_of_scorer
+from raydebm.pipeline.studies.changed_scorer import new_scorer, run_of_scorer
 from raydebm.pipeline.studies.reproduction import scored_variant
 from raydebm.records import Candidate, Energies
 from raydebm.run.directory import RunDir
@@ -25,7 +25,8 @@ def distill_run(pipeline: Pipeline) -> tuple[DistillationStudy, str]:
     """Teach one adapter what the run's ensemble says, evaluate it, and compare; returns the report's address too.
 
     The student learns from the candidates of the training problems, with or without a label, and its epoch is chosen on
-    those of the validation problems. ``<run>/distilled`` can be served like any other run.
+    those of the validation problems. ``<run>/distilled`` can be served like any other run. Its
+    posterior is fitted on validation problems alone: the student has learned from all training problems.
 
     Raises:
         ConfigError: the run directory is not a local path.
@@ -39,12 +40,11 @@ def distill_run(pipeline: Pipeline) -> tuple[DistillationStudy, str]:
 
     pipeline.evaluate()
     folder = RunDir(pipeline.run.uri(FOLDER))
-    # First, so that a distillation that dies leaves no folder that looks like a run with a scorer still to be trained.
-    folder.write_json({"distilled_from": pipeline.run.root, "scorer": pipeline.basis("scorer")}, DISTILLED.marker)
     texts = {split: _texts(pipeline, split) for split in (TRAIN, VALIDATION, TEST)}
-    time = distilled_scorer(pipeline.run, folder, pipeline.recipe, texts, _known_energies(pipeline))
-    student = run_of_scorer(pipeline, _recipe_of_student(pipeline.recipe, folder.root))
-    student.evaluate()
+    with new_scorer(folder, DISTILLED, {"distilled_from": pipeline.run.root, "scorer": pipeline.basis("scorer")}):
+        time = distilled_scorer(pipeline.run, folder, pipeline.recipe, texts, _known_energies(pipeline))
+        student = run_of_scorer(pipeline, _recipe_of_student(pipeline.recipe, folder.root))
+        student.evaluate()
     study = distillation_study(
         scored_variant(pipeline),
         scored_variant(student),

@@ -4,6 +4,8 @@ In:   the pipeline of a finished run (what is missing is made first).
 Out:  ``<run>/repair``, a run directory, and a report of before and after.
 """
 
+import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from raydebm.confounding.repair_report import RepairReport, repair_texts
@@ -12,7 +14,7 @@ from raydebm.errors import ConfigError
 from raydebm.pipeline.context import TRAIN, VALIDATION, StageContext
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.stages.energies import make_energies
-from raydebm.pipeline.studies.changed_scorer import run_of_scorer
+from raydebm.pipeline.studies.changed_scorer import new_scorer, run_of_scorer
 from raydebm.pipeline.studies.confounding import settings_of, swap_inputs, written
 from raydebm.run.directory import RunDir
 from raydebm.run.fingerprints import new_manifest
@@ -21,12 +23,15 @@ from raydebm.run.stages import REPAIRED
 if TYPE_CHECKING:
     from raydebm.confounding.balance import RepairText
 
+_LOG = logging.getLogger(__name__)
+
 
 def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairReport, str]:
     """Refit the heads on group-balanced data (DFR); writes ``<run>/repair/scorer`` and a before/after report.
 
     ``<run>/repair`` is a run directory then, with the energies of the repaired scorer. Those of texts whose features
-    the repair has read are made of these. The later stages have still to be made.
+    the repair has read are made of these. The later stages have still to be made;
+    the posterior is fitted on validation problems alone then, because the heads have learned from all training ones.
 
     Args:
         equalise: see ``confounding.refit.RepairSettings``; 0 is the paper's way.
@@ -43,13 +48,13 @@ def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairRepo
     pipeline.make("calibration")
     swap = swap_inputs(pipeline, keys)
     texts = {split: _texts(pipeline, split) for split in (TRAIN, VALIDATION)}
-    # First, so that a repair that dies leaves no folder that looks like a run with a scorer still to be trained.
-    RunDir(pipeline.run.uri("repair")).write_json(_repair_marker(pipeline), REPAIRED.marker)
-    report, known = repaired_heads(pipeline.run, texts, settings_of(pipeline), swap, equalise=equalise)
-    repaired = run_of_scorer(pipeline, pipeline.recipe.model_copy(update={"run_dir": pipeline.run.uri("repair")}))
-    address = written(report, pipeline, "repair")
-    facts = make_energies(repaired, known)
-    repaired.run.finish("energies", new_manifest("energies", repaired.recipe, repaired.run, facts=facts))
+    folder = RunDir(pipeline.run.uri("repair"))
+    with new_scorer(folder, REPAIRED, _repair_marker(pipeline, equalise=equalise)):
+        report, known = repaired_heads(pipeline.run, texts, settings_of(pipeline), swap, equalise=equalise)
+        repaired = run_of_scorer(pipeline, pipeline.recipe.model_copy(update={"run_dir": folder.root}))
+        address = written(report, pipeline, "repair")
+        facts = make_energies(repaired, known)
+        repaired.run.finish("energies", new_manifest("energies", repaired.recipe, repaired.run, facts=facts))
     return report, address
 
 
@@ -64,20 +69,43 @@ def _texts(context: StageContext, split: str) -> list["RepairText"]:
 
 
 def ensure_repaired(pipeline: Pipeline) -> None:
-    """Repair a run's scorer, unless a repair of this very scorer is there already."""
+    """Repair a run's scorer, unless a repair of this very scorer with the recipe's settings is there already."""
     pipeline.make("scorer")
-    repaired = RunDir(pipeline.run.uri("repair"))
-    is_complete = repaired.manifest("scorer") is not None and repaired.exists(REPAIRED.marker)
-    if not is_complete or repaired.read_json(REPAIRED.marker) != _repair_marker(pipeline):
+    if _finished_repair(pipeline) != _repair_marker(pipeline, equalise=0.0):
         repair_run(pipeline)
 
 
-def _repair_marker(pipeline: StageContext) -> dict[str, Any]:
-    """What stands in the repair's run directory: which scorer was repaired, and from how many answers."""
+def repair_of(pipeline: Pipeline) -> Pipeline | None:
+    """The run of a repair of the scorer that the run has now, with whatever settings, if there is one.
+
+    A repair of an earlier scorer is left out, and a warning says so.
+    """
+    marker = _finished_repair(pipeline)
+    if marker is None:
+        return None
+    pipeline.make("scorer")
+    folder = pipeline.run.uri("repair")
+    if marker.get("scorer") != pipeline.basis("scorer"):
+        _LOG.warning("%s is left out: its scorer was repaired before the run's was trained again; repair again", folder)
+        return None
+    return replace(pipeline, recipe=pipeline.recipe.model_copy(update={"run_dir": folder}))
+
+
+def _finished_repair(pipeline: StageContext) -> dict[str, Any] | None:
+    """What the marker says of a repair with a finished scorer."""
+    repaired = RunDir(pipeline.run.uri("repair"))
+    if repaired.manifest("scorer") is None:
+        return None
+    return repaired.read_object(REPAIRED.marker, remedy=REPAIRED.remedy)
+
+
+def _repair_marker(pipeline: StageContext, *, equalise: float) -> dict[str, Any]:
+    """What stands in the repair's run directory: which scorer was repaired, from how many answers, and how."""
     config = pipeline.recipe.confounding
     return {
         "repair_of": pipeline.run.root,
         "scorer": pipeline.basis("scorer"),
         "cap": config.repair_cap,
         "min_cell": config.repair_min_cell,
+        "equalise": equalise,
     }

@@ -7,7 +7,7 @@ Out:  one report, as JSON, Markdown and HTML, and the tables of what had to be s
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from raydebm.confounding.report import ConfoundingReport, spread_table
 from raydebm.decision.calibration.grid import GridRow
@@ -26,10 +26,10 @@ from raydebm.pipeline.pools import evaluated_pools
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.stages.scorer import training_curves
 from raydebm.pipeline.studies.confounding import confounding, screen_of
+from raydebm.pipeline.studies.repair import repair_of
 from raydebm.pipeline.studies.transfer import cross_pool, transfer_between
 from raydebm.pipeline.studies.variants import Family, make_variants
 from raydebm.run.directory import RunDir
-from raydebm.run.ensemble_file import holds_ensemble
 
 
 def reproduce(
@@ -145,14 +145,13 @@ def _shapes(content: bytes) -> list[list[int]]:
 
 
 def with_repairs(pipelines: Sequence[Pipeline]) -> list[Pipeline]:
-    """The runs, each followed by its repaired one where there is one that is not among them anyway."""
+    """The runs, each followed by the repair of its scorer where there is one that is not among them anyway."""
     given = {pipeline.run.root for pipeline in pipelines}
     runs = []
     for pipeline in pipelines:
         runs.append(pipeline)
-        folder = pipeline.run.uri("repair")
-        repaired = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"run_dir": folder}))
-        if folder not in given and repaired.is_repaired and holds_ensemble(repaired.run.uri("scorer")):
+        repaired = None if pipeline.run.uri("repair") in given else repair_of(pipeline)
+        if repaired is not None:
             runs.append(repaired)
     return runs
 

@@ -14,6 +14,7 @@ from raydebm.errors import PoolError
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.studies.children import SHARED, child_run, share_scores, share_stage
 from raydebm.pipeline.studies.repair import ensure_repaired
+from raydebm.pipeline.writing_lock import writing
 from raydebm.records import Candidate
 from raydebm.run.fingerprints import build_id, current_manifest, new_manifest, stage_fingerprint
 from raydebm.run.stages import StageName
@@ -66,7 +67,7 @@ def take_over(shared: Pipeline, child: Pipeline) -> None:
     Raises:
         PoolError: none of the candidates is one that the variant's recipe asks for.
     """
-    if _asks_the_same(shared.recipe, child.recipe):
+    if _is_made_alike("labels", shared, child):
         for stage in SHARED:
             share_stage(shared, child, stage)
         _take_over_training(shared, child)
@@ -88,18 +89,19 @@ def take_over(shared: Pipeline, child: Pipeline) -> None:
         taken_from = build_id(stage, shared.run)
         current = current_manifest(stage, child.recipe, child.run)
         if current is None or current["facts"].get("taken_from") != taken_from:
-            child.run.remove(stage)
-            facts = {**write(), "taken_from": taken_from}
-            child.run.finish(stage, new_manifest(stage, child.recipe, child.run, facts=facts))
+            with writing(child.run):
+                child.run.remove(stage)
+                facts = {**write(), "taken_from": taken_from}
+                child.run.finish(stage, new_manifest(stage, child.recipe, child.run, facts=facts))
 
 
-def _asks_the_same(one: Recipe, other: Recipe) -> bool:
-    return stage_fingerprint("labels", one) == stage_fingerprint("labels", other)
+def _is_made_alike(stage: StageName, one: Pipeline, other: Pipeline) -> bool:
+    return stage_fingerprint(stage, one.recipe, one.run) == stage_fingerprint(stage, other.recipe, other.run)
 
 
 def _take_over_training(shared: Pipeline, child: Pipeline) -> None:
     for stage in _TRAINED:
-        if stage_fingerprint(stage, shared.recipe) != stage_fingerprint(stage, child.recipe):
+        if not _is_made_alike(stage, shared, child):
             return
         share_stage(shared, child, stage)
         if stage == "pairs":

@@ -26,6 +26,7 @@ from transformers.models.auto.modeling_auto import (
 from transformers.utils import logging as transformers_logging
 
 from raydebm.errors import CheckpointError, ConfigError, UnknownNameError
+from raydebm.scorer.model.blocks import num_positions
 from raydebm.scorer.model.precision import cpu_dtype
 
 Weights = Mapping[str, NDArray[Any]]
@@ -61,8 +62,8 @@ class Backbone:
 
     @property
     def context(self) -> int:
-        """Tokens of the longest input. Where positions begin above 0, as RoBERTa's do, the tokenizer knows of it."""
-        own = int(getattr(self.encoder.config, "max_position_embeddings", None) or UNBOUNDED)
+        """Tokens of the longest input, by the model and by its tokenizer."""
+        own = num_positions(self.encoder) or UNBOUNDED
         return min(own, int(getattr(self.tokenizer, "model_max_length", None) or own))
 
     @property

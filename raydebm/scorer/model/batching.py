@@ -9,7 +9,7 @@ Shapes: B texts of a micro-batch, T tokens.
 """
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,18 +112,38 @@ class TextEncoder:
         return EncodedText(ids=ids, num_truncated=num_truncated, is_answer_cut=is_answer_cut)
 
 
-def token_ids(tokenizer: Any, texts: Iterable[str]) -> dict[str, Sequence[int]]:
-    """Text -> its ids without special ones, in an array. A text that comes again, as a pool's problem, is read once."""
+def token_ids(tokenizer: Any, texts: Iterable[str], *, is_templated: bool = False) -> dict[str, Sequence[int]]:
+    """Text -> its ids without special ones, in an array. A text that comes again, as a pool's problem, is read once.
+
+    Args:
+        is_templated: special tokens that are spelled out were put there by a chat template. Elsewhere somebody wrote
+            them: "[SEP]" in an answer is the letters, and ends nothing.
+    """
     distinct = list(dict.fromkeys(texts))
     ids: dict[str, Sequence[int]] = {}
     for start in range(0, len(distinct), CHUNK):
         chunk = distinct[start : start + CHUNK]
         encoded = tokenizer(
             chunk, add_special_tokens=False, truncation=False, padding=False, return_attention_mask=False,
-            return_token_type_ids=False, verbose=False,
+            return_token_type_ids=False, verbose=False, split_special_tokens=not is_templated,
         )  # fmt: skip
         ids |= {text: array("i", text_ids) for text, text_ids in zip(chunk, encoded["input_ids"], strict=True)}
-    return ids
+    return ids if is_templated else ids | _spelled(tokenizer, ids)
+
+
+def _spelled(tokenizer: Any, ids: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
+    """Texts that still have special ids, with the spelling of special tokens broken up by a blank: vocabularies of
+    words and of SentencePiece hold these tokens among their own."""
+    special = frozenset(getattr(tokenizer, "all_special_ids", ())) - {getattr(tokenizer, "unk_token_id", None)}
+    broken: dict[str, Sequence[int]] = {}
+    for text, text_ids in ids.items():
+        if not special.isdisjoint(text_ids):
+            spelled = text
+            for token in tokenizer.all_special_tokens:
+                spelled = spelled.replace(token, f"{token[:1]} {token[1:]}")
+            again = tokenizer(spelled, add_special_tokens=False, verbose=False, split_special_tokens=True)
+            broken[text] = array("i", again["input_ids"])
+    return broken
 
 
 def cut_middle(ids: Sequence[int], length: int) -> list[int]:

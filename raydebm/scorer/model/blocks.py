@@ -32,3 +32,17 @@ def structure_copy(encoder: nn.Module) -> Any:
     """New modules over the same parameters and buffers, so that adapters never change the backbone itself."""
     shared: dict[int, Any] = {id(tensor): tensor for tensor in (*encoder.parameters(), *encoder.buffers())}
     return copy.deepcopy(encoder, memo=shared)
+
+
+def num_positions(encoder: nn.Module) -> int | None:
+    """Tokens of the longest text that the encoder has positions for; None where its config states no limit.
+
+    RoBERTa and its kin count positions from the one after the padding's, which their position embeddings name.
+    """
+    config: Any = encoder.config
+    stated: int | None = getattr(config, "max_position_embeddings", None)
+    if stated is None or stated <= 0:  # XLNet says -1
+        return None
+    tables = [module for name, module in encoder.named_modules() if name.endswith("position_embeddings")]
+    paddings = [table.padding_idx for table in tables if isinstance(table, nn.Embedding)]
+    return stated - max((padding + 1 for padding in paddings if padding is not None), default=0)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from raydebm.scorer.model.blocks import block_list, structure_copy, with_blocks
+from raydebm.scorer.model.blocks import block_list, num_positions, structure_copy, with_blocks
 
 MIN_WIDTH = 256
 """Hidden size below which float32 is taken without a probe: such an encoder scores quickly in either type, and its gain
@@ -49,7 +49,7 @@ def gain_of_bfloat16(encoder: nn.Module) -> float:
     dtypes = (torch.float32, torch.bfloat16)
     models = [_lowest_blocks(encoder, dtype) for dtype in dtypes]
     config: Any = encoder.config
-    length = min(TOKENS, config.max_position_embeddings // 2)  # RoBERTa's positions begin above 0
+    length = min(TOKENS, num_positions(encoder) or TOKENS)
     states_BTD = torch.randn(TEXTS, length, config.hidden_size, generator=torch.Generator().manual_seed(0))
     mask_BT = torch.ones(TEXTS, length, dtype=torch.long)
     seconds = [float("inf"), float("inf")]

@@ -155,7 +155,8 @@ class _Distillation:
         self._optimizer = torch.optim.AdamW(
             self._parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay
         )
-        self._scaler = torch.amp.GradScaler(backbone.device.type, enabled=False)
+        autocast = autocast_dtype(settings.dtype, backbone.device)
+        self._scaler = torch.amp.GradScaler(backbone.device.type, enabled=autocast == torch.float16)
         self._plans = [self._plan(epoch) for epoch in range(1, settings.max_epochs + 1)]
         self._num_steps = sum(map(len, self._plans))
         self._step = self._best_epoch = 0
@@ -221,8 +222,10 @@ class _Distillation:
         if not math.isfinite(loss):
             reason = f"step {self._step + 1}: the loss is {loss}; try a lower training.learning_rate"
             raise TrainingError({self._adapter.name: reason}, ())
+        self._scaler.unscale_(self._optimizer)
         torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.max_grad_norm)
-        self._optimizer.step()
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
         self._optimizer.zero_grad(set_to_none=True)
         self._step += 1
         return loss

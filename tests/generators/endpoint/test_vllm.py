@@ -4,7 +4,7 @@ import os
 import pytest
 
 from raydebm.config import OpenAIGenerator, TransformersGenerator, VllmGenerator
-from raydebm.distributed.vllm import APP, beside_servers, llm_settings, running_endpoints
+from raydebm.distributed.vllm import beside_servers, llm_settings, running_endpoints
 from raydebm.errors import ResourceError
 from raydebm.generators import build_generator
 from raydebm.generators.endpoint.vllm_server import endpoint_of
@@ -91,9 +91,15 @@ def serve(monkeypatch):
 def test_started_servers_end_with_the_block(serve):
     _, done = serve
     with running_endpoints([VllmGenerator(name="v", model="m")], num_gpus=1) as (config,):
-        assert config.url == "http://host:8000/raydebm-vllm"
-        assert done == ["start", f"run {APP}"]
-    assert done[2:] == [f"delete {APP}"]
+        name = config.url.removeprefix("http://host:8000/")
+        assert done == ["start", f"run {name}"]
+    assert done[2:] == [f"delete {name}"]
+
+
+def test_two_runs_on_one_cluster_have_servers_of_their_own(serve):
+    config = VllmGenerator(name="v", model="m")
+    with running_endpoints([config], num_gpus=1) as (one,), running_endpoints([config], num_gpus=1) as (other,):
+        assert one.url != other.url
 
 
 @pytest.mark.parametrize("failure", [RuntimeError("DEPLOY_FAILED"), TimeoutError("late"), KeyboardInterrupt()])
@@ -107,7 +113,8 @@ def test_servers_that_do_not_come_up_are_ended_and_hold_no_gpu(serve, monkeypatc
     expected = KeyboardInterrupt if isinstance(failure, KeyboardInterrupt) else ResourceError
     with pytest.raises(expected), running_endpoints([VllmGenerator(name="v", model="m")], num_gpus=1):
         pass
-    assert done == ["start", f"delete {APP}"]
+    assert done[0] == "start"
+    assert done[1].startswith("delete raydebm-vllm-")
 
 
 def test_servers_that_cannot_be_ended_hide_no_other_error(serve, monkeypatch, caplog):

@@ -3,10 +3,13 @@
 from collections import Counter
 
 import pytest
+from tiny_run import recipe_of
 
 from raydebm.errors import PoolError
-from raydebm.pipeline.stages.pairs import pools_as_complete
-from raydebm.records import Candidate, Label, Verdict
+from raydebm.pipeline.context import StageContext
+from raydebm.pipeline.stages.pairs import check_twins, pools_as_complete
+from raydebm.records import Candidate, Label, Problem, Verdict
+from raydebm.run.tables import SplitProblem
 
 
 def labelled(problem_ids, *, labels_of=None):
@@ -47,3 +50,31 @@ def test_a_problem_is_given_out_before_the_next_one_is_read():
 def test_a_label_in_the_wrong_place_is_named():
     with pytest.raises(PoolError, match="label of candidate 'c1' stands where that of 'c0' should"):
         list(pools_as_complete(labelled("pp", labels_of=["c1", "c0"]), Counter("pp")))
+
+
+def run_of(tmp_path, prompts, facts):
+    """A run whose training problems have these texts, and pairs by their manifest alone."""
+    context = StageContext(recipe=recipe_of(tmp_path))
+    rows = [
+        SplitProblem(problem=Problem(task="t", problem_id=f"p{number}", prompt=prompt), split="train")
+        for number, prompt in enumerate(prompts)
+    ]
+    context.run.write_problems(rows)
+    context.run.finish("pairs", {"facts": facts})
+    return context
+
+
+@pytest.mark.parametrize(
+    ("prompts", "facts", "is_kept"),
+    [
+        pytest.param(["How many?", "how  many? ", "Why?"], {}, False, id="made before equal problems counted"),
+        pytest.param(["How many?", "how  many? ", "Why?"], {"twins": 2}, True, id="made together"),
+        pytest.param(["How many?", "How much?", "Why?"], {}, True, id="no equal problems"),
+    ],
+)
+def test_pairs_that_were_split_between_equal_problems_are_made_again(tmp_path, prompts, facts, is_kept):
+    context = run_of(tmp_path, prompts, facts)
+
+    check_twins(context)
+
+    assert (context.run.manifest("pairs") is not None) is is_kept

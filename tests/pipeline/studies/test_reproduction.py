@@ -51,7 +51,7 @@ def pipelines(finished, reward_model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("copied") / "run"
     shutil.copytree(original.run.root, folder)
     pipeline = replace(original, recipe=original.recipe.model_copy(update={"run_dir": str(folder)}))
-    baseline = RewardModelBaseline(name="tiny reward model", model=str(reward_model), input_format="pair")
+    baseline = RewardModelBaseline(name="tiny-reward-model", model=str(reward_model), input_format="pair")
     first = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"baselines": (baseline,)}))
     second = replace(
         pipeline, recipe=pipeline.recipe.model_copy(update={"name": "again", "run_dir": pipeline.run.root})
@@ -101,15 +101,15 @@ def test_transfer_is_limited_to_some_test_problems(report):
 
 def test_a_baseline_is_a_selector_of_the_pools(report, pipelines):
     pools = evaluated_pools(pipelines[0], "test")
-    assert all("tiny reward model" in pool.scores for pool in pools)
+    assert all("tiny-reward-model" in pool.scores for pool in pools)
 
 
 def test_a_baseline_has_a_row_in_the_evaluation_of_its_run(report, pipelines):
-    assert pipelines[0].evaluate().row("tiny reward model") is not None
+    assert pipelines[0].evaluate().row("tiny-reward-model") is not None
 
 
 def test_scores_are_not_made_twice(report, pipelines):
-    file = Path(pipelines[0].run.root) / "scores" / "tiny reward model.parquet"
+    file = Path(pipelines[0].run.root) / "scores" / "tiny-reward-model.parquet"
     before = file.stat().st_mtime_ns
     pipelines[0].evaluate()
     assert file.stat().st_mtime_ns == before

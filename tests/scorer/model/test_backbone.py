@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, T5Config
+from transformers import AutoModel, RobertaConfig, T5Config
 
 from raydebm.errors import CheckpointError, ConfigError, UnknownNameError
 from raydebm.scorer.model.backbone import (
@@ -18,6 +18,7 @@ from raydebm.scorer.model.backbone import (
     resolve_backbone,
 )
 from raydebm.scorer.model.batching import TextEncoder
+from raydebm.scorer.model.blocks import num_positions
 
 FAMILIES = ["modernbert", "deberta-v2", "bert", "mpnet", "llama", "qwen2"]
 IDS = torch.tensor([[1, 7, 8, 2, 9, 2]])
@@ -140,6 +141,17 @@ def test_weights_of_another_model_are_refused(tiny_folders):
     weights = frozen_weights(str(tiny_folders["bert"]))
     with pytest.raises(CheckpointError, match="the given weights do not fit its config"):
         load_backbone(str(tiny_folders["modernbert"]), weights=weights, device="cpu")
+
+
+def test_an_encoder_whose_positions_begin_behind_the_paddings_reads_so_many_fewer():
+    config = RobertaConfig(
+        max_position_embeddings=20, pad_token_id=1, hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=48, vocab_size=50,
+    )  # fmt: skip
+    encoder = AutoModel.from_config(config).eval()
+
+    assert num_positions(encoder) == 18
+    assert encoder(input_ids=torch.full((1, 18), 5)).last_hidden_state.shape == (1, 18, 32)
 
 
 def test_config_only_counts_without_weights(tiny_folders):

@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydebm.errors import ConfigError
-from raydebm.scorer.model.batching import TextEncoder, cut_middle, micro_batches, plan_micro_batches
+from raydebm.scorer.model.backbone import load_backbone
+from raydebm.scorer.model.batching import TextEncoder, cut_middle, micro_batches, plan_micro_batches, token_ids
 
 CLS, SEP = 1, 2
 
@@ -126,3 +127,28 @@ def test_rows_are_padded_at_the_right():
     (batch,) = micro_batches([(7, 8), (9,)], max_tokens=100, pad_id=5)
     assert batch.ids.tolist() == [[7, 8], [9, 5]]
     assert batch.mask.tolist() == [[1, 1], [1, 0]]
+
+
+def test_a_special_token_that_is_spelled_out_is_no_special_token(tokenizer):
+    (encoded,) = TextEncoder(tokenizer, max_length=20)([("w1 [CLS] w2", "w3 [SEP] [PAD]")])
+
+    assert [place for place, token in enumerate(encoded.ids) if token in (0, CLS, SEP)] == [0, 5, len(encoded.ids) - 1]
+
+
+def test_a_special_token_that_is_spelled_out_is_its_letters():
+    tokenizer = load_backbone("embedded:encoder-mini", device="cpu").tokenizer
+    ids = token_ids(tokenizer, ["4 [SEP]"])["4 [SEP]"]
+
+    assert tokenizer.sep_token_id not in ids
+    assert tokenizer.decode(ids) == "4 [SEP]"
+
+
+def test_special_tokens_of_a_template_stay(tokenizer):
+    assert list(token_ids(tokenizer, ["w1 [SEP]"], is_templated=True)["w1 [SEP]"])[-1] == SEP
+
+
+def test_ordinary_texts_have_the_ids_that_they_had():
+    tokenizer = load_backbone("embedded:encoder-mini", device="cpu").tokenizer
+    text = "Let x = 3\u00d72 \u2014 so x[0] is <b>6</b>.\nThe answer is 6."
+
+    assert list(token_ids(tokenizer, [text])[text]) == tokenizer(text, add_special_tokens=False)["input_ids"]

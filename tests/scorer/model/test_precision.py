@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from transformers import AutoModel, BloomConfig, XLNetConfig
 
 from raydebm.scorer.model import precision
 from raydebm.scorer.model.backbone import load_backbone
@@ -64,3 +65,15 @@ def test_the_probe_measures_every_family_and_leaves_it_alone(tiny, family):
     assert {name: weight.data_ptr() for name, weight in encoder.named_parameters()} == before
     assert {weight.dtype for weight in encoder.parameters()} == {torch.float32}
     assert len(block_list(encoder)[1]) == 2
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        BloomConfig(hidden_size=64, n_layer=2, n_head=2, vocab_size=50),
+        XLNetConfig(d_model=64, n_layer=2, n_head=2, d_inner=64, vocab_size=50),
+    ],
+    ids=["bloom", "xlnet"],
+)
+def test_an_encoder_whose_config_states_no_limit_is_probed(config):
+    assert gain_of_bfloat16(AutoModel.from_config(config).eval()) > 0

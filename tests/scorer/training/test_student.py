@@ -140,3 +140,21 @@ def test_members_of_equal_adapters_run_the_encoder_once(student, tiny, taught, t
 
 def test_members_of_different_adapters_keep_an_encoder_each(ensemble):
     assert len({encoder for encoder, *_ in ensemble._readers[0].engine._members}) == len(PAPER_ADAPTERS)
+
+
+def test_a_distillation_in_float16_scales_its_loss(student, monkeypatch):
+    """Small gradients would be 0 in float16."""
+    scaled = []
+
+    class Listening(torch.amp.GradScaler):
+        def step(self, optimizer):
+            scaled.append(self.is_enabled())
+            return super().step(optimizer)
+
+    monkeypatch.setattr(torch.amp, "GradScaler", Listening)
+    monkeypatch.setattr("raydebm.scorer.training.student.autocast_dtype", lambda *_: torch.float16)
+
+    student(max_epochs=1)
+
+    assert scaled
+    assert all(scaled)

@@ -1,0 +1,82 @@
+"""Two processes and one run directory."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from tiny_run import recipe_of
+
+from raydebm.errors import ConfigError
+from raydebm.pipeline.runner import Pipeline
+from raydebm.pipeline.writing_lock import writing
+from raydebm.run.directory import RunDir
+from raydebm.run.fingerprints import new_manifest
+from raydebm.run.stages import STAGES
+
+HOLDER = """
+import sys
+from raydebm.pipeline.writing_lock import writing
+from raydebm.run.directory import RunDir
+with writing(RunDir(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDir(str(tmp_path / "run"))
+
+
+@pytest.fixture
+def holder(run):
+    """Another process that makes something in the run directory."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, run.root], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_a_run_that_another_process_writes_is_refused_with_its_name(run, holder):
+    refused = pytest.raises(ConfigError, match=rf"run is being written by process {holder.pid} on .*another run_dir")
+    with refused, writing(run):
+        pass
+
+
+def test_a_killed_process_holds_nothing(run, holder):
+    holder.kill()
+    holder.wait()
+
+    with writing(run):
+        assert json.loads(run.read_bytes(".lock"))["pid"] != holder.pid
+
+
+def test_blocks_of_one_process_nest(run):
+    with writing(run), writing(run):
+        assert run.exists(".lock")
+
+
+def test_a_pipeline_makes_nothing_in_a_run_that_another_process_writes(run, holder):
+    run.write_json({"of": "the other"}, "problems", "draft.json")
+
+    with pytest.raises(ConfigError, match="is being written by"):
+        Pipeline(recipe=recipe_of(run.root)).make("problems")
+    assert run.names("problems") == ["draft.json"]
+
+
+def test_a_finished_run_is_read_while_another_process_writes(run, holder):
+    pipeline, reports = Pipeline(recipe=recipe_of(run.root)), []
+    for stage in STAGES:
+        run.finish(stage.name, new_manifest(stage.name, pipeline.recipe, run, facts={}))
+
+    Pipeline(recipe=pipeline.recipe, on_stage=reports.append).make("evaluation")
+
+    assert {report.reused for report in reports} == {True}
+
+
+def test_a_place_behind_a_url_has_no_lock():
+    with writing(RunDir("s3://bucket/run")):
+        pass
