@@ -157,7 +157,7 @@ def _write(recipe: "Recipe", run: "RunDir", sample: "OutcomeSample", fit: "Polic
     """What the calibration stage writes, the manifest last, so that what follows is made again."""
     from raydebm.decision.calibration.policy_fit import promise_rows, reliability_table
     from raydebm.decision_import.recertify import source_of
-    from raydebm.pipeline.writing_lock import writing
+    from raydebm.pipeline.writing_lock import write_lock
     from raydebm.run.fingerprints import new_manifest
 
     value = {
@@ -167,7 +167,7 @@ def _write(recipe: "Recipe", run: "RunDir", sample: "OutcomeSample", fit: "Polic
         "outcomes": source_of(sample),
     }
     facts = {"decision": fit.facts(), "outcomes": source_of(sample)}
-    with writing(run):
+    with write_lock(run):
         run.reopen("calibration")
         run.write_json(value, "calibration", "decision.json")
         run.write_json(fit.policy.to_json(), "calibration", "policy.json")

@@ -50,11 +50,11 @@ def _lookup(match: re.Match[str], where: str) -> str:
 def apply_overrides(tree: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
     """Set dotted keys (``triage.theta_sigma=0.5``, ``generators.0.model=x``) in a copy of the tree; values are YAML.
 
+    What is set below a list or section that the tree leaves out (``scorer.adapters.0.rank=4``) changes its default.
+
     Raises:
         ConfigError: an override is not ``key=value``, its value is not YAML, or its path leads through something that
             is not a mapping.
-
-    What is set below a list or section that the tree leaves out (``scorer.adapters.0.rank=4``) changes its default.
     """
     result: dict[str, Any] = yaml.safe_load(yaml.safe_dump(tree))
     for override in overrides:
@@ -92,22 +92,19 @@ def _default_below(default: Any, key: str) -> Any:
         return None
     if isinstance(default, BaseModel):
         return getattr(default, name)
-    if field.is_required():
-        return (
-            field.annotation if isinstance(field.annotation, type) and issubclass(field.annotation, Section) else None
-        )
-    return field.get_default(call_default_factory=True)
+    if not field.is_required():
+        return field.get_default(call_default_factory=True)
+    is_section = isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+    return field.annotation if is_section else None
 
 
 def _filled(default: Any) -> Any:
     """What stands for a section or list that is left out: as much of its default as its class does not say itself."""
     if isinstance(default, BaseModel):
         return default.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return (
-        [_filled(entry) if isinstance(entry, BaseModel) else entry for entry in default]
-        if isinstance(default, tuple)
-        else {}
-    )
+    if isinstance(default, tuple):
+        return [_filled(entry) if isinstance(entry, BaseModel) else entry for entry in default]
+    return {}
 
 
 def _step(node: Any, key: str, default: Any, override: str) -> Any:

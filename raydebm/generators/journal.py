@@ -2,9 +2,8 @@
 
 ``<folder>/<time_ns>-<pid>-<n>.jsonl``: one writer per file, one unbuffered line per answer, read completely at start;
 answers stay on disk, and an index there says where. A torn line (the writer was killed, the disk was full) is dropped,
-and the next one begins behind a line break. Only answers
-with text are kept: a failed request is asked again.
-What failed requests cost stands in lines of its own, so that a rerun's budget knows it.
+and the next one begins behind a line break. Only answers with text are kept: a failed request is asked again. What
+failed requests cost stands in lines of its own, so that a rerun's budget knows it.
 
 Does not know: endpoints, Ray. The folder is on a file system that can append; on a cluster every generating process
 must see the same one.

@@ -13,7 +13,7 @@ from raydebm.pipeline.makers import MAKERS
 from raydebm.pipeline.scores import check_judges, forget_ratings
 from raydebm.pipeline.stages.evaluation import read_evaluation
 from raydebm.pipeline.stages.passes import forget_failed_passes
-from raydebm.pipeline.writing_lock import writing
+from raydebm.pipeline.writing_lock import write_lock
 from raydebm.run.fingerprints import current_manifest, new_manifest
 from raydebm.run.stages import STAGES, Stage, StageName, stage_named
 from raydebm.tasks import task_of
@@ -61,7 +61,7 @@ class Pipeline(StageContext):
         current = current_manifest(stage.name, self.recipe, self.run)
         if current is None:
             self._check_may_be_made(stage)
-            held.enter_context(writing(self.run))
+            held.enter_context(write_lock(self.run))
             current = current_manifest(stage.name, self.recipe, self.run)  # another process may have made it meanwhile
         if current is None:
             self.run.reopen(stage.name)
@@ -110,7 +110,7 @@ class Pipeline(StageContext):
         is kept."""
         if not self.run.exists():
             return
-        with writing(self.run):
+        with write_lock(self.run):
             if self.run.facts("candidates").get("num_failed"):
                 self.run.reopen("candidates")
             forget_failed_passes(self)

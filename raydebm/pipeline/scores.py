@@ -13,7 +13,7 @@ from raydebm.generators import Secret, check_keys
 from raydebm.generators.journal import spent_usd
 from raydebm.pairs import TrainingGroup, build_pairs, training_groups
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
-from raydebm.pipeline.writing_lock import writing
+from raydebm.pipeline.writing_lock import write_lock
 from raydebm.records import Candidate
 from raydebm.run.directory import SCORES_FOLDER, RunDir
 from raydebm.run.fingerprints import baseline_state, is_unchanged
@@ -42,7 +42,7 @@ def score_baselines(context: StageContext, names: Collection[str] | None = None)
 
     keys = {baseline.name: _key_of(baseline) for baseline in waiting}
     problems, splits, candidates = context.problems(), context.splits(), run.candidates()
-    with writing(run):
+    with write_lock(run):
         for baseline in waiting:
             train = splits[TRAIN] if _learns(recipe, run, baseline) else ()
             scored = {*splits[VALIDATION], *splits[TEST], *train}

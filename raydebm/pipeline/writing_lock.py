@@ -26,7 +26,7 @@ _held: dict[str, tuple[int, int]] = {}
 
 
 @contextmanager
-def writing(run: Folder) -> Iterator[None]:
+def write_lock(run: Folder) -> Iterator[None]:
     """No other process makes anything in the run directory while the block runs; blocks of one process may nest.
 
     Raises:

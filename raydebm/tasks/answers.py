@@ -237,8 +237,8 @@ def hash_marks(text: str) -> list[HashMark]:
     """All marks in order. Bare numbers 1, 2, ... with text behind the last of them are the headings of sections."""
     lines = text.rstrip().split("\n")
     marks = [
-        HashMark(_without_closing_hashes(mark), is_last)
-        for is_last, line in ((number == len(lines), line) for number, line in enumerate(lines, start=1))
+        HashMark(_without_closing_hashes(mark), number == len(lines))
+        for number, line in enumerate(lines, start=1)
         if _HASHES in line
         for mark in line.split(_HASHES)[1:]
     ]

@@ -9,16 +9,16 @@ from tiny_run import recipe_of
 
 from raydebm.errors import ConfigError
 from raydebm.pipeline.runner import Pipeline
-from raydebm.pipeline.writing_lock import writing
+from raydebm.pipeline.writing_lock import write_lock
 from raydebm.run.directory import RunDir
 from raydebm.run.fingerprints import new_manifest
 from raydebm.run.stages import STAGES
 
 HOLDER = """
 import sys
-from raydebm.pipeline.writing_lock import writing
+from raydebm.pipeline.writing_lock import write_lock
 from raydebm.run.directory import RunDir
-with writing(RunDir(sys.argv[1])):
+with write_lock(RunDir(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -42,7 +42,7 @@ def holder(run):
 
 def test_a_run_that_another_process_writes_is_refused_with_its_name(run, holder):
     refused = pytest.raises(ConfigError, match=rf"run is being written by process {holder.pid} on .*another run_dir")
-    with refused, writing(run):
+    with refused, write_lock(run):
         pass
 
 
@@ -50,12 +50,12 @@ def test_a_killed_process_holds_nothing(run, holder):
     holder.kill()
     holder.wait()
 
-    with writing(run):
+    with write_lock(run):
         assert json.loads(run.read_bytes(".lock"))["pid"] != holder.pid
 
 
 def test_blocks_of_one_process_nest(run):
-    with writing(run), writing(run):
+    with write_lock(run), write_lock(run):
         assert run.exists(".lock")
 
 
@@ -78,5 +78,5 @@ def test_a_finished_run_is_read_while_another_process_writes(run, holder):
 
 
 def test_a_place_behind_a_url_has_no_lock():
-    with writing(RunDir("s3://bucket/run")):
+    with write_lock(RunDir("s3://bucket/run")):
         pass

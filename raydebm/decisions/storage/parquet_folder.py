@@ -144,9 +144,9 @@ class FolderReader:
         self._tables: set[str] = set()
         """Files that are known to be readable."""
         self._warned: set[tuple[str, int]] = set()
+        """(name, size) of those that were not."""
         self._damaged: set[str] = set()
         """Names of files that could be opened and not decoded."""
-        """(name, size) of those that were not."""
 
     def files(self) -> list[RecordFile]:
         """Oldest first, without those that a merged file stands for. Raises FileNotFoundError (see ``retried``)."""

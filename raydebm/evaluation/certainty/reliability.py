@@ -21,6 +21,7 @@ from raydebm.evaluation.certainty.calibration_error import (
     equal_mass_bins,
 )
 from raydebm.evaluation.certainty.signals import SIGMA, Signal
+from raydebm.evaluation.certainty.worth import CORRECT
 from raydebm.evaluation.pools.pool import Floats, Ints
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import MIN_PER_CLASS, Bootstrap, Estimate, fewest_of_a_class
@@ -181,7 +182,7 @@ def pick_reliabilities(
     seed: int,
 ) -> tuple[list[Reliability], Floats | None]:
     """Reliability of each estimate that the selection is correct, and the logistic fit's probabilities as a signal."""
-    event = "the selection is correct"
+    event = CORRECT
     by_name = {signal.name: signal.values for signal in signals}
     raw = [
         reliability(f"{name} (as it is)", event, by_name[name], correct, bootstrap)

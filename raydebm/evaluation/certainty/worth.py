@@ -7,6 +7,8 @@ import numpy as np
 
 from raydebm.evaluation.stats.intervals import Floats
 
+CORRECT = "the selection is correct"
+
 
 def is_graded(violation: Floats) -> bool:
     """Whether selections have a violation score. ``violation``: in [0, 1]; NaN everywhere where the task has none."""
@@ -20,4 +22,4 @@ def worth_of(correct: Floats, violation: Floats) -> Floats:
 
 def event_of(violation: Floats) -> str:
     """The worth in words."""
-    return "1 - violation of the selection" if is_graded(violation) else "the selection is correct"
+    return "1 - violation of the selection" if is_graded(violation) else CORRECT

@@ -20,6 +20,7 @@ from raydebm.evaluation.certainty.reliability import Reliability
 from raydebm.evaluation.certainty.signals import Signal
 from raydebm.evaluation.certainty.trust import CONFIDENCE, LEARNED, Certainty
 from raydebm.evaluation.certainty.uncertainty import SignalRow
+from raydebm.evaluation.certainty.worth import CORRECT
 from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, VOTE, SelectorEntry
 from raydebm.evaluation.stats.intervals import Bootstrap, Floats, mean_of_known
 from raydebm.evaluation.stats.json_results import JsonResults
@@ -31,7 +32,6 @@ from raydebm.evaluation.trainings.training_values import SelectorValues, Trainin
 CONFIDENCES = (CONFIDENCE, LEARNED)
 """Signals that state a probability that the selection is correct."""
 BEST_GENERATOR = "best generator"
-CORRECT = "the selection is correct"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

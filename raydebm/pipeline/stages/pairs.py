@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from raydebm.errors import PoolError
 from raydebm.pairs import PairMaker, by_text, with_defaults
 from raydebm.pipeline.context import TRAIN, VALIDATION, Facts, StageContext
-from raydebm.pipeline.writing_lock import writing
+from raydebm.pipeline.writing_lock import write_lock
 from raydebm.records import Candidate, Label, Pair
 
 LabelledPool = tuple[str, list[Candidate], list[Label]]
@@ -33,7 +33,7 @@ def check_twins(context: StageContext) -> None:
         return
     num_twins = _num_twins(context)
     if num_twins and run.facts("pairs").get("twins") != num_twins:
-        with writing(run):
+        with write_lock(run):
             run.reopen("pairs")
 
 

@@ -10,7 +10,7 @@ from raydebm.pipeline.context import TEST, VALIDATION
 from raydebm.pipeline.pools import later_passes
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.studies.children import share_scores
-from raydebm.pipeline.writing_lock import writing
+from raydebm.pipeline.writing_lock import write_lock
 from raydebm.run.directory import RunDir
 from raydebm.run.fingerprints import new_manifest
 from raydebm.run.stages import Given
@@ -23,7 +23,7 @@ def new_scorer(run: RunDir, given: Given, made_from: Mapping[str, Any]) -> Itera
     A process that is killed then leaves no folder that looks like a run with a scorer still to be trained, and no
     earlier scorer that passes for the one that was to be made.
     """
-    with writing(run):
+    with write_lock(run):
         run.remove("scorer")
         run.write_json(dict(made_from), given.marker)
         yield

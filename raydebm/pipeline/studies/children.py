@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from raydebm.config import Recipe
 from raydebm.pipeline.runner import Pipeline, StageReport
-from raydebm.pipeline.writing_lock import writing
+from raydebm.pipeline.writing_lock import write_lock
 from raydebm.run.directory import SCORES_FOLDER
 
 SHARED = ("problems", "candidates", "labels")
@@ -43,7 +43,7 @@ def share_stage(first: Pipeline, other: Pipeline, stage: str) -> None:
     """Copy one stage from one run to another where the other has not the same."""
     theirs, own = (pipeline.run.manifest(stage) for pipeline in (first, other))
     if theirs != own:
-        with writing(other.run):
+        with write_lock(other.run):
             first.run.copy_stage(stage, other.run)
 
 
@@ -51,5 +51,5 @@ def share_scores(first: Pipeline, other: Pipeline) -> None:
     """Copy the scores of baselines to a run that has none, with the journals of judges: their answers about the same
     candidates have been paid for."""
     if first.run.manifest(SCORES_FOLDER) is not None and other.run.manifest(SCORES_FOLDER) is None:
-        with writing(other.run):
+        with write_lock(other.run):
             first.run.copy_stage(SCORES_FOLDER, other.run)

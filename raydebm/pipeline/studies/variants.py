@@ -14,7 +14,7 @@ from raydebm.errors import PoolError
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.studies.children import SHARED, child_run, share_scores, share_stage
 from raydebm.pipeline.studies.repair import ensure_repaired
-from raydebm.pipeline.writing_lock import writing
+from raydebm.pipeline.writing_lock import write_lock
 from raydebm.records import Candidate
 from raydebm.run.fingerprints import build_id, current_manifest, new_manifest, stage_fingerprint
 from raydebm.run.stages import StageName
@@ -89,7 +89,7 @@ def take_over(shared: Pipeline, child: Pipeline) -> None:
         taken_from = build_id(stage, shared.run)
         current = current_manifest(stage, child.recipe, child.run)
         if current is None or current["facts"].get("taken_from") != taken_from:
-            with writing(child.run):
+            with write_lock(child.run):
                 child.run.remove(stage)
                 facts = {**write(), "taken_from": taken_from}
                 child.run.finish(stage, new_manifest(stage, child.recipe, child.run, facts=facts))
