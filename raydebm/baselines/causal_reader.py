@@ -29,7 +29,14 @@ from raydebm.baselines.readings import Reading
 from raydebm.baselines.text_pooling import flattened, regrouped
 from raydebm.config import CausalReader
 from raydebm.errors import CheckpointError
-from raydebm.scorer.model.batching import MicroBatch, cut_middle, pad, plan_micro_batches, token_ids
+from raydebm.scorer.model.batching import (
+    MicroBatch,
+    cut_middle,
+    pad,
+    plan_micro_batches,
+    token_ids,
+    without_special_tokens,
+)
 
 TOKENS_AT_ONCE = 128
 """Tokens of an answer whose next-token distributions are in memory together: 130 MB for a vocabulary of 256,000."""
@@ -131,7 +138,9 @@ class Reader:
             return problem, "\n"
         tokenizer = self._loaded.tokenizer
         asked = tokenizer.apply_chat_template(
-            [{"role": "user", "content": problem}], tokenize=False, add_generation_prompt=True
+            [{"role": "user", "content": without_special_tokens(tokenizer, problem)}],
+            tokenize=False,
+            add_generation_prompt=True,
         )
         return asked, ""
 

@@ -20,7 +20,7 @@ from raydebm.baselines.protocol import PoolTexts, TextScore
 from raydebm.config import PairRankerBaseline
 from raydebm.errors import CheckpointError
 from raydebm.identity import seed_for
-from raydebm.scorer.model.batching import MicroBatch, cut_middle
+from raydebm.scorer.model.batching import MicroBatch, cut_middle, without_special_tokens
 
 MARKS = {
     "source_prefix_id": "<|source|>",
@@ -126,8 +126,10 @@ class PairRanker:
     def _part(self, mark: str, text: str) -> tuple[int, ...]:
         """``[CLS] mark text [SEP]``, as PairRM encodes each of its three parts."""
         config = self._config
-        ids = self._loaded.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        tokenizer = self._loaded.tokenizer
         # A mark inside a text would stand for a part of its own.
+        written = without_special_tokens(tokenizer, text)
+        ids = tokenizer(written, add_special_tokens=False, verbose=False)["input_ids"]
         ids = [token for token in ids if token not in self._marks.values()]
         if mark == "<|source|>":
             ids = cut_middle(ids, config.max_problem_tokens - 3)

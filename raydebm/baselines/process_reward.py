@@ -17,7 +17,7 @@ from raydebm.baselines.protocol import PoolTexts, TextScore
 from raydebm.baselines.text_pooling import flattened, regrouped
 from raydebm.config import ProcessRewardBaseline
 from raydebm.errors import CheckpointError, ConfigError
-from raydebm.scorer.model.batching import MicroBatch
+from raydebm.scorer.model.batching import MicroBatch, without_special_tokens
 
 Aggregate = Literal["min", "mean", "product", "last"]
 
@@ -97,12 +97,15 @@ class ProcessRewardModel:
     def _ids(self, problem: str, text: str) -> tuple[tuple[int, ...], str | None]:
         """Token ids of the marked solution, or why it cannot be marked."""
         config = self._config
-        steps = split_steps(text, separator=self._separator, prefix=config.step_prefix, step_token=config.step_token)
+        tokenizer = self._loaded.tokenizer
+        question, answer = (
+            without_special_tokens(tokenizer, part.replace(config.step_token, " ")) for part in (problem, text)
+        )
+        steps = split_steps(answer, separator=self._separator, prefix=config.step_prefix, step_token=config.step_token)
         if not steps:
             return (), "the text has no steps"
         solution = "\n".join(f"{step} {config.step_token}" for step in steps)
-        question = problem.replace(config.step_token, " ")
-        ids = tuple(self._loaded.tokenizer.encode(f"{question} {solution}", verbose=False))
+        ids = tuple(tokenizer.encode(f"{question} {solution}", verbose=False))
         marked = ids.count(self._step_id)
         if marked != len(steps):
             return (), f"{len(steps)} steps but {marked} step tokens in the tokenized text"

@@ -13,7 +13,7 @@ from raydebm.baselines.protocol import PoolTexts, TextScore
 from raydebm.baselines.text_pooling import flattened, regrouped
 from raydebm.config import RewardModelBaseline
 from raydebm.errors import CheckpointError
-from raydebm.scorer.model.batching import MicroBatch
+from raydebm.scorer.model.batching import MicroBatch, without_special_tokens
 
 
 class RewardModel:
@@ -50,7 +50,9 @@ class RewardModel:
     def _ids(self, problem: str, text: str) -> tuple[int, ...]:
         if self._as_chat:
             return chat_ids(self._loaded.tokenizer, problem, text)
-        return tuple(self._loaded.tokenizer(problem, text, verbose=False)["input_ids"])
+        tokenizer = self._loaded.tokenizer
+        first, second = (without_special_tokens(tokenizer, part) for part in (problem, text))
+        return tuple(tokenizer(first, second, verbose=False)["input_ids"])
 
     def _read(self, output: Any, batch: MicroBatch) -> list[TextScore]:
         return values(output.logits[:, self._label])

@@ -85,7 +85,12 @@ def _refitted(sample: OutcomeSample, policy: Policy, config: DecisionConfig) -> 
     learned = [each for each, pool in pairs if pool.is_labelled]
     others = [each for each, pool in pairs if not pool.is_labelled]
     return fit_policy(
-        LabelledProblems(pools=pools, task=policy.posterior.task, outcome=policy.posterior.outcome),
+        LabelledProblems(
+            pools=pools,
+            task=policy.posterior.task,
+            outcome=policy.posterior.outcome,
+            checkpoint=sample.origin.checkpoint or "",
+        ),
         base=policy,
         config=config,
         profile=policy.profile,

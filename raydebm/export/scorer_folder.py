@@ -12,16 +12,17 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from raydebm.decision.policy import Policy
 from raydebm.errors import CheckpointError, ConfigError
 from raydebm.export.examples import hub_backbone
 from raydebm.export.finished_run import FinishedRun
 from raydebm.export.model_card import CardFacts, Listing, scorer_card
 from raydebm.export.target import fresh_folder
 from raydebm.run.addresses import local_copy
-from raydebm.run.ensemble_file import ENSEMBLE_FILE, holds_ensemble
+from raydebm.run.ensemble_file import ENSEMBLE_FILE, fingerprint_of, holds_ensemble
 from raydebm.scorer.checkpoint import CARD_FILE, StoredAdapter, read_ensemble, write_adapter
 from raydebm.scorer.checkpoint_records import AdapterRecord, EnsembleRecord
 
@@ -66,11 +67,13 @@ def export_scorer(
     with local_copy(finished.run.uri(stage)) as source:
         record, stored = read_ensemble(source)
     record = _with_backbone(record, listing.base_model)
+    ensemble = record.model_dump_json(indent=2)
     folder = fresh_folder(out)
     records = _write_adapters(folder, stored, record)
     is_trained = stage == "scorer"
     evaluation, policy = (finished.evaluation(), finished.policy()) if is_trained else (None, None)
     if policy is not None:
+        policy = _calibrated_with(policy, fingerprint_of(json.loads(ensemble)))
         (folder / POLICY_FILE).write_text(json.dumps(policy.to_json(), indent=2) + "\n", encoding="utf-8")
     facts = CardFacts(
         title=listing.title or finished.recipe.name,
@@ -83,10 +86,17 @@ def export_scorer(
         policy=policy,
     )
     (folder / CARD_FILE).write_text(scorer_card(record, records, facts), encoding="utf-8")
-    (folder / ENSEMBLE_FILE).write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    (folder / ENSEMBLE_FILE).write_text(ensemble + "\n", encoding="utf-8")
     lacks_policy, lacks_evaluation = is_trained and policy is None, is_trained and evaluation is None
     left_out = _left_out(record.backbones, lacks_policy=lacks_policy, lacks_evaluation=lacks_evaluation)
     return ScorerExport(folder=folder, adapters=record.adapters, left_out=left_out)
+
+
+def _calibrated_with(policy: Policy, checkpoint: str) -> Policy:
+    """With the fingerprint of the export, whose backbone may have another name, in place of the run's."""
+    if policy.posterior is None or not policy.posterior.checkpoint:
+        return policy
+    return policy.replaced(posterior=replace(policy.posterior, checkpoint=checkpoint))
 
 
 def _with_backbone(record: EnsembleRecord, name: str | None) -> EnsembleRecord:

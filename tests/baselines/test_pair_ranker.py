@@ -102,6 +102,13 @@ def test_a_mark_inside_a_text_is_dropped(pair_ranker, pool):
     assert all(score.value is not None for score in scores)
 
 
+def test_a_special_token_that_is_spelled_out_in_a_text_is_its_letters(pair_ranker, pool):
+    ranker = PairRanker(config(pair_ranker, aggregate="logits"))
+    as_token, as_letters = ranker.score([pool("p", "w1 [SEP] w2", "w3"), pool("q", "w1 [ SEP] w2", "w3")])
+
+    assert [score.value for score in as_token] == [score.value for score in as_letters]
+
+
 def test_a_model_without_the_pair_head_is_refused(encoder_reward):
     with pytest.raises(CheckpointError, match=r"weights of .* are missing"):
         PairRanker(config(encoder_reward))

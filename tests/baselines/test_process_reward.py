@@ -54,6 +54,15 @@ def test_a_causal_model_scores_as_math_shepherds_card_does(process_reward, pool,
     assert scores[1].value == pytest.approx(step_probabilities(process_reward, "w1 w2 w3 Step 1: w1 ки")[0], abs=1e-5)
 
 
+def test_a_special_token_that_is_spelled_out_in_a_step_is_its_letters(process_reward, pool):
+    scores = ProcessRewardModel(config(process_reward, aggregate="last")).score([pool("p", "w4 [SEP] w5")])[0]
+
+    (spelled,) = step_probabilities(process_reward, "w1 w2 w3 Step 1: w4 [ SEP] w5 ки")
+    (read_as_token,) = step_probabilities(process_reward, "w1 w2 w3 Step 1: w4 [SEP] w5 ки")
+    assert scores[0].value == pytest.approx(spelled, abs=1e-5)
+    assert scores[0].value != pytest.approx(read_as_token, abs=1e-5)
+
+
 def test_a_token_classifier_is_read_at_the_step_tokens(token_reward, pool):
     model = ProcessRewardModel(config(token_reward, head="token_classification", step_prefix="", aggregate="mean"))
     scores = model.score([pool("p", "w4\nw5")])[0]

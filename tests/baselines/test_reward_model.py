@@ -43,6 +43,15 @@ def test_an_encoder_takes_two_segments_and_the_chosen_logit(encoder_reward, pool
     assert [score.value for score in scores] == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["decoder_reward", "encoder_reward"])
+def test_a_special_token_that_is_spelled_out_in_an_answer_ends_nothing(kind, pool, request):
+    folder = request.getfixturevalue(kind)
+    scores = RewardModel(config(folder)).score([pool("p", "w4 [SEP] w5")])[0]
+
+    assert scores[0].value == pytest.approx(plain_reward(folder, "w4 [ SEP] w5"), abs=1e-5)
+    assert scores[0].value != pytest.approx(plain_reward(folder, "w4 [SEP] w5"), abs=1e-5)
+
+
 def test_without_a_padding_token_texts_go_one_by_one_with_the_same_scores(decoder_reward, unpadded_reward, pool):
     padded = RewardModel(config(decoder_reward)).score([pool("p", *TEXTS)])[0]
     single = RewardModel(config(unpadded_reward)).score([pool("p", *TEXTS)])[0]

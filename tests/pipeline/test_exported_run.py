@@ -1,6 +1,7 @@
 """A finished run, exported with its evaluation."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -9,6 +10,7 @@ from raydebm.decision.policy import Policy
 from raydebm.export.finished_run import FinishedRun
 from raydebm.export.scorer_folder import export_scorer
 from raydebm.pipeline.policies import calibrated_policy
+from raydebm.run.ensemble_file import read_ref
 
 pytestmark = pytest.mark.ray
 
@@ -41,7 +43,16 @@ def test_the_hubs_own_reader_understands_the_figures(exported):
     assert data.eval_results[0].metric_type == "accuracy"
 
 
+def test_the_exported_policy_names_the_exported_scorer(exported):
+    policy = Policy.from_json(json.loads((exported.folder / "policy.json").read_text()))
+
+    assert policy.posterior.checkpoint == read_ref(str(exported.folder)).fingerprint
+
+
 def test_the_thresholds_of_the_run_are_exported(exported, finished):
     policy = Policy.from_json(json.loads((exported.folder / "policy.json").read_text()))
-    assert policy == calibrated_policy(finished[0])
+    calibrated = calibrated_policy(finished[0])
+    assert policy == calibrated.replaced(
+        posterior=replace(calibrated.posterior, checkpoint=policy.posterior.checkpoint)
+    )
     assert exported.left_out == ()

@@ -13,6 +13,7 @@ from raydebm.pipeline.pools import recorded_pools
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.stages.passes import outcomes_of
 from raydebm.records import Candidate, Decision
+from raydebm.run.ensemble_file import read_ref
 from raydebm.run.fingerprints import new_manifest
 from raydebm.run.stages import REPAIRED, STAGES
 
@@ -207,6 +208,12 @@ def test_the_folder_of_a_repair_is_never_trained(local_ray, finished, tmp_path):
 
     with pytest.raises(ConfigError, match=r"directory of a repair.*raydebm repair"):
         pipeline.make("scorer")
+
+
+def test_the_calibrated_policy_names_the_scorer_that_gave_its_energies(finished):
+    scorer = read_ref(finished[0].run.uri("scorer"))
+
+    assert calibrated_policy(finished[0]).posterior.checkpoint == scorer.fingerprint
 
 
 def test_an_evaluation_of_one_pass_leaves_the_calibrated_policy_alone(finished, tmp_path):

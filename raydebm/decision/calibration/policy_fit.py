@@ -95,6 +95,8 @@ class LabelledProblems:
     task: str
     outcome: Outcome
     """Whether labels say right and wrong or have a violation score."""
+    checkpoint: str = ""
+    """Fingerprint of the ensemble that gave the energies; empty where that is not known."""
 
 
 def fit_policy(
@@ -129,7 +131,8 @@ def fit_policy(
         raise PoolError(f"no candidate of the {len(known)} labelled problems has an answer that can be read")
 
     def fit(used: Any = None) -> Posterior:
-        return fit_posterior(table, lambda_=base.lambda_, task=problems.task, outcome=problems.outcome, used=used)
+        posterior = fit_posterior(table, lambda_=base.lambda_, task=problems.task, outcome=problems.outcome, used=used)
+        return replace(posterior, checkpoint=problems.checkpoint)
 
     crossed = cross_fit(table, fit)
     by_profile = {name: _worth(name, table, crossed) for name in PROFILES}

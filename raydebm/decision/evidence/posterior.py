@@ -126,6 +126,8 @@ class Posterior:
     """Labelled problems that it was fitted on."""
     task: str = ""
     """Name of the task that it was fitted for; empty for a special case."""
+    checkpoint: str = ""
+    """Fingerprint of the ensemble whose energies it was fitted on; empty where that is not known."""
 
     def __post_init__(self) -> None:
         answers, none = ([term.name for term in terms_about(about)] for about in ("answer", "none"))
@@ -296,6 +298,7 @@ class Posterior:
             "size_slope": self.size_slope,
             "num_problems": self.num_problems,
             "task": self.task,
+            "checkpoint": self.checkpoint,
         }
 
     @classmethod

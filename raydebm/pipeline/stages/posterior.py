@@ -25,6 +25,7 @@ from raydebm.pipeline.pools import evaluated_pools, recorded_pools
 from raydebm.pipeline.stages.energies import adapters_out_of_bag
 from raydebm.pipeline.stages.passes import complete, recorded_parts
 from raydebm.records import Problem
+from raydebm.run.ensemble_file import fingerprint_of, read_ensemble_file
 
 
 def fit_run_policy(context: StageContext, base: Policy) -> tuple[Policy, dict[str, Any]]:
@@ -40,6 +41,7 @@ def fit_run_policy(context: StageContext, base: Policy) -> tuple[Policy, dict[st
                 pools=pools,
                 task=recipe.task.name,
                 outcome="violation" if has_violations(evaluated_pools(context, VALIDATION)) else "correct",
+                checkpoint=fingerprint_of(read_ensemble_file(context.run.uri("scorer"))),
             ),
             base=base,
             config=recipe.decision,

@@ -138,12 +138,19 @@ def _spelled(tokenizer: Any, ids: Mapping[str, Sequence[int]]) -> dict[str, Sequ
     broken: dict[str, Sequence[int]] = {}
     for text, text_ids in ids.items():
         if not special.isdisjoint(text_ids):
-            spelled = text
-            for token in tokenizer.all_special_tokens:
-                spelled = spelled.replace(token, f"{token[:1]} {token[1:]}")
+            spelled = without_special_tokens(tokenizer, text)
             again = tokenizer(spelled, add_special_tokens=False, verbose=False, split_special_tokens=True)
             broken[text] = array("i", again["input_ids"])
     return broken
+
+
+def without_special_tokens(tokenizer: Any, text: str) -> str:
+    """The text with each special token that is spelled out in it broken up by a blank, so that it is its letters where
+    a chat template or a pair is tokenized as a whole."""
+    added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+    for token in {*tokenizer.all_special_tokens, *(str(token) for token in added if token.special)}:
+        text = text.replace(token, f"{token[:1]} {token[1:]}")
+    return text
 
 
 def cut_middle(ids: Sequence[int], length: int) -> list[int]:

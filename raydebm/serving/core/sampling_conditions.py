@@ -45,6 +45,9 @@ def decided_under(context: RequestContext, outcome: Outcome, *, reused: bool, ov
 
 def _served_otherwise(context: RequestContext) -> str | None:
     """What the operator set that calibration did not have; None where there is nothing."""
+    posterior, checkpoint = context.policy.posterior, context.bundle.versions["checkpoint"]
+    if posterior is not None and posterior.checkpoint not in ("", checkpoint):
+        return f"checkpoint {checkpoint} scores, and the policy was calibrated with {posterior.checkpoint}"
     calibrated = [config.name for config in context.bundle.recipe.generators]
     if absent := [name for name in calibrated if name not in context.generators]:
         return f"the service does not ask {', '.join(absent)}, which calibration did"

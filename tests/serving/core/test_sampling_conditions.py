@@ -1,9 +1,11 @@
 """A promise is claimed for decisions that are made as the labelled ones were, and the answer says why for no other."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
+from raydebm.decision.evidence.posterior import special_case
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.serving.api.application import create_app
 from raydebm.serving.api.decisions.stored_views import stored_decision
@@ -88,6 +90,21 @@ def test_a_chat_with_earlier_turns_loses_it(ask, puzzle):
 
 def test_a_service_of_some_of_the_generators_does_not_claim_it(ask):
     assert ask(generators=("ada",)) == (False, "the service does not ask bo, which calibration did")
+
+
+def test_a_policy_that_was_calibrated_with_another_scorer_does_not_claim_it(write_run, backend, ask):
+    def service(checkpoint):
+        posterior = replace(special_case("votes"), checkpoint=checkpoint)
+        policy = PROMISING.replaced(rule="posterior", posterior=posterior)
+        return create_app(TriageService(load_bundle(AppArgs(run_dir=write_run(policy=policy))), backend))
+
+    own = load_bundle(AppArgs(run_dir=write_run(policy=PROMISING))).versions["checkpoint"]
+
+    assert ask(app=service(own)) == (True, None)
+    assert ask(app=service("another")) == (
+        False,
+        f"checkpoint {own} scores, and the policy was calibrated with another",
+    )
 
 
 def test_a_ceiling_below_the_certified_passes_voids_it(ask):
