@@ -100,7 +100,7 @@ def _check_news(plan: ImprovementPlan) -> None:
     for number in range(plan.number - 1, 0, -1):
         folder = RunDir(plan.run.uri(f"improved-{number}"))
         if folder.exists(FILE):
-            earlier = folder.read_json(FILE)
+            earlier = folder.needed_object(FILE)
             if set(_ids(plan)["learned"]) <= set(earlier["learned"]):
                 raise PoolError(
                     f"no outcome about another problem was reported since {folder.root}; report more, or try what "

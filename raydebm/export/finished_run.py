@@ -47,7 +47,7 @@ class FinishedRun:
         """The calibrated policy; None when there is none for the scorer as it is now."""
         if not (self.is_current("scorer") and self.is_current("calibration")):
             return None
-        return Policy.from_json(self.run.read_json("calibration", "policy.json"))
+        return Policy.from_json(self.run.needed_object("calibration", "policy.json"))
 
     def facts(self, stage: str) -> dict[str, Any]:
         """The facts in the stage's manifest; empty while it is not complete."""

@@ -14,7 +14,7 @@ def default_policy(context: StageContext) -> Policy:
 
 def calibrated_policy(context: StageContext) -> Policy:
     """The policy that the calibration stage wrote."""
-    return Policy.from_json(context.run.read_json("calibration", "policy.json"))
+    return Policy.from_json(context.run.needed_object("calibration", "policy.json"))
 
 
 def evaluated_policy(context: StageContext) -> Policy:
@@ -27,5 +27,4 @@ def decision_fit(context: StageContext) -> dict[str, Any] | None:
     """How the posterior was fitted; None where the policy has none."""
     if not context.run.exists("calibration", "decision.json"):
         return None
-    fit: dict[str, Any] = context.run.read_json("calibration", "decision.json")
-    return fit
+    return context.run.needed_object("calibration", "decision.json")

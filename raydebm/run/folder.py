@@ -130,6 +130,18 @@ class Folder:
             raise ConfigError(f"{where} must hold an object, got {type(value).__name__}; {remedy}")
         return value
 
+    def needed_object(self, *parts: str) -> dict[str, Any]:
+        """The object in a JSON file that must be there, because what wrote it says that it is complete.
+
+        Raises:
+            ConfigError: as ``read_object``, or there is no such file; the message says how to have it made again.
+        """
+        remedy = self._remedy(*parts)
+        value = self.read_object(*parts, remedy=remedy)
+        if value is None:
+            raise ConfigError(f"{self.uri(*parts)} does not exist; {remedy}")
+        return value
+
     @contextlib.contextmanager
     def open_table(self, codec: Codec[Any], *parts: str) -> Iterator[TableWriter]:
         """Write one Parquet file part by part. It replaces what is there when the context ends without an error; after
@@ -250,7 +262,7 @@ class Folder:
         return [name for name in names if name in known]
 
     def _remedy(self, *parts: str) -> str:
-        """What to do about a table that lacks columns."""
+        """What to do about a file that cannot be used."""
         return "give one that this version has written"
 
     def _is_folder(self, *parts: str) -> bool:

@@ -11,6 +11,7 @@ from raydebm.config import parse_recipe
 from raydebm.decision.policy_file import policy_in_force
 from raydebm.decision.policy_history import PolicyHistory
 from raydebm.errors import CheckpointError, ConfigError, PoolError
+from raydebm.pipeline.stages.evaluation import read_evaluation
 from raydebm.records import Pair
 from raydebm.run.addresses import filesystem_of, is_url, local_copy, resolved
 from raydebm.run.codec import Codec
@@ -343,3 +344,16 @@ def test_what_killed_writers_left_is_removed_and_nothing_else(tmp_path):
     run.remove_partial("pairs")
 
     assert run.names("pairs") == ["train.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(b"", "is not JSON"), (b"[]", "must hold an object"), (None, "does not exist")]
+)
+def test_a_file_of_a_complete_stage_that_cannot_be_used_is_named_with_its_remedy(run, content, message):
+    run.finish("evaluation", {})
+    if content is not None:
+        run.write_bytes(content, "evaluation", "metrics.json")
+
+    remedy = f"remove {run.uri('evaluation', 'manifest.json')} and run the recipe again"
+    with pytest.raises(ConfigError, match=f"metrics.json {message}.*{re.escape(remedy)}"):
+        read_evaluation(run)

@@ -29,4 +29,4 @@ def make_scorer(context: StageContext) -> Facts:
 def training_curves(context: StageContext) -> dict[str, Any]:
     """Contents of training.json by adapter."""
     names = [adapter.name for adapter in context.recipe.scorer.adapters]
-    return {name: context.run.read_json("scorer", name, "training.json") for name in names}
+    return {name: context.run.needed_object("scorer", name, "training.json") for name in names}

@@ -179,7 +179,7 @@ def _study_of(pipeline: Pipeline, evaluation: Evaluation, pools: Mapping[str, li
 def _grid(pipeline: Pipeline) -> list[GridRow]:
     if not pipeline.run.exists("calibration", "grid.json"):
         return []
-    return [GridRow(**row) for row in pipeline.run.read_json("calibration", "grid.json")["rows"]]
+    return [GridRow(**row) for row in pipeline.run.needed_object("calibration", "grid.json")["rows"]]
 
 
 def _section(report: ConfoundingReport) -> ReproductionSection:
