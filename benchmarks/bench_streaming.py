@@ -8,7 +8,7 @@ Memory is private memory (RssAnon), looked at ten times a second: Ray's object s
 size, does not count. CPU seconds are the driver's.
 
     python benchmarks/bench_streaming.py --candidates 10000 100000
-    python benchmarks/bench_streaming.py --candidates 10000 100000 1000000 --journal
+    python benchmarks/bench_streaming.py --candidates 10000 100000 1000000 --journal --figure docs/images/memory.svg
 """
 
 import argparse
@@ -178,12 +178,35 @@ def show(lines: list[dict[str, Any]], numbers: list[int], stages: list[str]) -> 
         print(f"{stage:12}" + "".join(cells))
 
 
+def draw(lines: list[dict[str, Any]], stages: list[str], path: Path) -> None:
+    """Memory over candidates, a line per stage: the driver's at the left, its largest worker's at the right."""
+    # Only here, for matplotlib would count in the memory of the drivers that are measured.
+    from matplotlib.figure import Figure
+
+    from raydebm.evaluation.report.drawing import LINES, svg_of, tidy
+
+    figure = Figure(figsize=(8.0, 3.2), layout="constrained")
+    for axes, what in zip(figure.subplots(1, 2), ("driver", "largest worker"), strict=True):
+        tidy(axes)
+        for stage, (colour, mark, style) in zip(stages, LINES, strict=False):
+            key = what.split()[-1]
+            points = sorted((line["candidates"], line[key]) for line in lines if line["stage"] == stage)
+            axes.plot(*zip(*points, strict=True), color=colour, marker=mark, linestyle=style, label=stage)
+        axes.set_xlabel("candidates")
+        axes.set_ylabel(f"{what}, MiB")
+        axes.set_xscale("log")
+        axes.set_ylim(bottom=0)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize="small")
+    path.write_text(svg_of(figure), encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--candidates", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--problems", type=int, default=500)
     parser.add_argument("--journal", action="store_true", help="answers are in the journal already")
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=list(STAGES), help="in their order")
+    parser.add_argument("--figure", type=Path, help="SVG file to write")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--measure", metavar="URL", help=argparse.SUPPRESS)
     parser.add_argument("--fill", metavar="RUN", help=argparse.SUPPRESS)
@@ -204,6 +227,8 @@ def main() -> None:
                 lines += [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
                 print(*(line for line in lines if line["candidates"] == number), sep="\n", flush=True)
         show(lines, options.candidates, options.stages)
+        if options.figure is not None:
+            draw(lines, options.stages, options.figure)
 
 
 if __name__ == "__main__":
