@@ -10,7 +10,7 @@ Given n, the wrong ones are binomial with the true risk, so
 
 is a p-value of "the risk at tau is above alpha". Losses in [0, 1], such as violation scores, are bet against
 (``risk_bounds.betting_p_value``), which counts how little they scatter. Several thresholds are tested without inflating
-the error by walking from strict to lenient, from ``STARTS`` different coverages, each at level delta / 4, and stopping
+the error by walking from strict to lenient, from four coverages (``STARTS``), each at level delta / 4, and stopping
 at the first that does not pass. The thresholds are fixed by confidences alone, never by labels. Where a threshold also
 changes what is sampled, each is tested on what its own policy would have sampled.
 
@@ -41,7 +41,9 @@ from raydebm.decision.guarantee.risk_bounds import (
 from raydebm.errors import ConfigError
 
 STARTS = (0.10, 0.25, 0.40, 0.60)
-"""Coverages from which the walk begins."""
+"""Coverages from which the walks begin."""
+BOUNDED_STARTS = (0.25, 0.50, 0.75, 0.90)
+"""The same where losses are not 0 or 1: a bet needs many losses to win, however small they are."""
 STEP = 0.01
 """Coverage between two thresholds of a walk."""
 MAX_PROBLEMS = 100_000
@@ -103,7 +105,7 @@ class Guarantee:
     more_problems: int | None
     """Further labelled problems that would probably certify some coverage; None where certified or out of reach."""
     smallest_error: float | None
-    """Smallest error that these problems certify at any coverage of at least 10 %."""
+    """Smallest error that these problems certify where their walks begin."""
     table: tuple[ThresholdTest, ...]
 
     @property
@@ -165,7 +167,8 @@ def certify(
     """
     check_promise(max_error, confidence)
     problems = _Problems(confidence_of, losses, binary=binary, by_threshold=by_threshold)
-    walks, delta = _walks(confidence_of if by_threshold is None else by_threshold.thresholds, floor), 1 - confidence
+    thresholds, delta = confidence_of if by_threshold is None else by_threshold.thresholds, 1 - confidence
+    walks = _walks(thresholds, problems.starts, floor)
     tested = _test(walks, problems, alpha=max_error, delta=delta)
     best = min((row for row in tested if row.certified), key=lambda row: row.tau, default=None)
     return _guarantee(
@@ -270,6 +273,7 @@ class _Problems:
             raise ConfigError(
                 "a promise needs a confidence and a label for every problem; leave unlabelled problems out"
             )
+        self.starts = STARTS if binary else BOUNDED_STARTS
         self._at = (lambda _: (confidence_of, losses)) if by_threshold is None else by_threshold.at
         self._binary = binary
         self._losses: dict[float, Floats] = {}
@@ -307,13 +311,13 @@ class _Problems:
         return betting_upper_bound(losses, level)
 
 
-def _walks(confidence_of: Floats, floor: float) -> list[list[float]]:
+def _walks(confidence_of: Floats, starts: Sequence[float], floor: float) -> list[list[float]]:
     """Thresholds of each walk, strict to lenient: quantiles of the confidences that are not below the floor."""
     usable = np.sort(confidence_of[np.isfinite(confidence_of)])[::-1]
     if not len(usable):
         return []
     walks = []
-    for start in STARTS:
+    for start in starts:
         coverages = np.arange(start, 1 + STEP / 2, STEP)
         places = np.minimum(np.ceil(coverages * len(confidence_of)).astype(int), len(usable)) - 1
         walks.append(list(dict.fromkeys(float(usable[place]) for place in places if usable[place] >= floor)))
@@ -322,7 +326,7 @@ def _walks(confidence_of: Floats, floor: float) -> list[list[float]]:
 
 def _test(walks: Sequence[Sequence[float]], problems: _Problems, *, alpha: float, delta: float) -> list[ThresholdTest]:
     """Walk from every start until the first threshold that does not pass; each threshold is listed once."""
-    level, rows = delta / len(STARTS), dict[float, ThresholdTest]()
+    level, rows = delta / len(problems.starts), dict[float, ThresholdTest]()
     for walk in walks:
         for tau in walk:
             if tau not in rows:
@@ -349,7 +353,7 @@ def _more_problems(
     tested: Sequence[ThresholdTest], problems: _Problems, alpha: float, delta: float, count: int
 ) -> int | None:
     """How many more problems would certify the most promising threshold, if its losses stayed as they are."""
-    level, needed = delta / len(STARTS), []
+    level, needed = delta / len(problems.starts), []
     for row in tested:
         if row.answered == 0 or row.wrong / row.answered >= alpha:
             continue
@@ -365,7 +369,7 @@ def _more_problems(
 def _smallest_error(walks: Sequence[Sequence[float]], problems: _Problems, delta: float) -> float | None:
     """The smallest alpha, to 1 / ERRORS, that is certified at any threshold. A walk certifies something exactly where
     its first threshold passes."""
-    return _smallest_alpha(problems, [walk[0] for walk in walks], delta / len(STARTS))
+    return _smallest_alpha(problems, [walk[0] for walk in walks], delta / len(problems.starts))
 
 
 def _smallest_alpha(problems: _Problems, taus: Sequence[float], level: float) -> float | None:

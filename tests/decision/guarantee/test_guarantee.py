@@ -166,6 +166,14 @@ def test_of_200_resplits_at_most_a_tenth_breaks_a_promised_mean_violation():
     assert sum(tau is not None and (1 - tau) / 4 > 0.1 for tau in taus) <= 0.1 * 200
 
 
+def test_violation_scores_are_tested_from_coverages_at_which_a_bet_can_win():
+    """48 of 80 losses of 0.03 reject a mean of 0.1 at no level of 0.025, and 60 of them do."""
+    guarantee = certify(np.linspace(1, 0.01, 80), np.full(80, 0.03), max_error=0.1, confidence=0.9, binary=False)
+
+    assert [(row.coverage, row.certified) for row in guarantee.table][:3] == [(0.25, False), (0.5, False), (0.75, True)]
+    assert (guarantee.certified, guarantee.coverage) == (True, 1.0)
+
+
 def test_json_has_every_threshold_and_the_answers_summary_has_none():
     guarantee = certify(*right_answers(100), max_error=0.1, confidence=0.9)
 
