@@ -19,7 +19,7 @@ from raydebm.serving.settings.overrides import Overrides, SamplingOverrides
 from raydebm.serving.settings.rollout import Assignment, is_canary, is_tried
 from raydebm.serving.settings.routing import Routing, choose, nearest_scorer
 from raydebm.serving.spending.affordability import no_prices, unpriced
-from raydebm.serving.spending.ceilings import Account, check_count, within_ceilings
+from raydebm.serving.spending.ceilings import Account, check_count
 from raydebm.tasks import GENERAL
 from raydebm.tasks.base import Task
 
@@ -123,7 +123,10 @@ class RequestContext:
     ) -> list[GenerationRequest]:
         if self.passthrough:
             return passes.as_given(self.problem, ({"role": "user", "content": self.problem.prompt},))
-        return passes.first(self.problem) if messages is None else passes.later(self.problem, pass_index, messages)
+        if messages is not None:
+            return passes.later(self.problem, pass_index, messages)
+        most = self.bundle.limits.request.num_samples
+        return [request for request in passes.first(self.problem) if most is None or request.sample_index < most]
 
 
 def request_context(
@@ -308,16 +311,15 @@ def policy_for(bundle: Bundle, task_name: str, overrides: Overrides, *, base: Po
         ServiceError: 400 for settings that are wrong.
     """
     profile = bundle.profiles.get(overrides.policy or "", Overrides())
-    ceilings = bundle.limits.request
     try:
         operators = (bundle.policies[task_name] if base is None else base).changed(profile.policy_changes())
         policy = operators.changed(overrides.policy_changes())
     except ConfigError as error:
         raise ServiceError(f"overrides: {error}", 400, "bad_override") from error
-    most_samples = ceilings.num_samples or profile.num_samples or bundle.max_samples
-    check_count("num_samples", overrides.num_samples, most_samples)
-    policy = within_ceilings(policy, operators=operators, ceilings=ceilings)
-    return bundle.in_time(policy)
+    if overrides.num_samples != profile.num_samples:  # the operator's own count is lowered, and no client's mistake
+        most_samples = bundle.limits.request.num_samples or profile.num_samples or bundle.max_samples
+        check_count("num_samples", overrides.num_samples, most_samples)
+    return bundle.served(policy, operators=operators)
 
 
 def check_prices(bundle: Bundle, generators: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from raydebm.decisions.record import DecisionRecord, new_record_id
 from raydebm.records import Decision, Outcome, PassRecord, PassStop, ScoredCandidate, Violation
 from raydebm.serving.core.activity import Activity, EqualityUse
 from raydebm.serving.core.request import RequestContext
-from raydebm.serving.core.sampling_conditions import asked_otherwise, decided_under
+from raydebm.serving.core.sampling_conditions import asked_otherwise, ceiling_on_candidates, decided_under
 from raydebm.serving.logs import redact
 from raydebm.serving.spending.affordability import worst_of
 from raydebm.serving.spending.candidate_store import ReusedCandidate
@@ -118,14 +118,14 @@ class TriageResult:
     @property
     def is_sampled_as_calibrated(self) -> bool:
         """Whether pass 1 was sampled as those of the calibration problems were, so that the generators can be compared
-        with what they did there: the run's own generators, sampling, waves and budget, no earlier turns, and every
-        candidate sampled for this request."""
+        with what they did there: the run's own generators, sampling and waves, a budget that leaves out no candidate,
+        no earlier turns, and every candidate sampled for this request."""
         context, activity = self.context, self.activity
         served = context.bundle.policies.get(context.problem.task)
         if served is None or context.passthrough or asked_otherwise(context) is not None:
             return False
-        is_whole, policy = not (activity.reused or activity.over_budget), context.policy
-        return is_whole and (policy.waves, policy.budget) == (served.waves, served.budget)
+        is_whole = not (activity.reused or activity.over_budget) and context.policy.waves == served.waves
+        return is_whole and ceiling_on_candidates(context, calibrated=served) is None
 
     @property
     def best(self) -> ScoredCandidate | None:

@@ -51,10 +51,24 @@ def _served_otherwise(context: RequestContext) -> str | None:
     calibrated = [config.name for config in context.bundle.recipe.generators]
     if absent := [name for name in calibrated if name not in context.generators]:
         return f"the service does not ask {', '.join(absent)}, which calibration did"
-    policy, second = context.policy, context.bundle.second
+    second = context.bundle.second
     is_canary = context.assignment is not None and context.assignment.role == "canary"
-    served = second.policy if is_canary and second is not None else context.bundle.policies[context.problem.task]
-    if policy.budget is None or policy.budget == served.budget:
+    first = context.bundle.policies[context.problem.task]
+    return ceiling_on_candidates(context, calibrated=second.policy if is_canary and second is not None else first)
+
+
+def ceiling_on_candidates(context: RequestContext, *, calibrated: Policy) -> str | None:
+    """Which ceiling leaves fewer candidates than the calibration problems had; None where none does.
+
+    Args:
+        context: the request.
+        calibrated: the policy whose budget these had.
+    """
+    bundle, policy = context.bundle, context.policy
+    most_samples = bundle.limits.request.num_samples
+    if most_samples is not None and most_samples < bundle.max_samples:
+        return f"a ceiling of the service allows {most_samples} samples of a generator, not {bundle.max_samples}"
+    if policy.budget is None or policy.budget == calibrated.budget:
         return None
     most = len(context.requests(1, None)) + (policy.max_passes - 1) * policy.num_regenerate
     if policy.budget >= most:

@@ -120,6 +120,35 @@ def test_a_ceiling_of_candidates_voids_it_where_it_can_bind(ask):
     assert ask(limits={"request": {"budget": 6}}) == (True, None)
 
 
+def test_a_ceiling_below_the_recipes_samples_voids_it(ask):
+    reason = "a ceiling of the service allows 1 samples of a generator, not 2"
+
+    assert ask(limits={"request": {"num_samples": 1}}) == (False, reason)
+    assert ask(limits={"request": {"num_samples": 2}}) == (True, None)
+
+
+def test_a_ceiling_below_the_certified_later_passes_voids_it(ask):
+    reason = "a ceiling of the service changed num_regenerate"
+
+    assert ask(limits={"request": {"num_regenerate": 1}}) == (False, reason)
+    assert ask(limits={"request": {"num_regenerate": 2}}) == (True, None)
+
+
+@pytest.mark.parametrize("request_limits", [{"budget": 64}, {"max_usd": 5.0}, {"max_passes": 2, "num_regenerate": 9}])
+def test_a_ceiling_leaves_a_decision_among_those_of_the_promised_policy(
+    write_run, recipe, backend, puzzle, request_limits
+):
+    prices = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 1.0}
+    priced = {**recipe, "generators": [{**generator, **prices} for generator in recipe["generators"]]}
+    bundle = load_bundle(AppArgs(run_dir=write_run(priced, policy=PROMISING), limits={"request": request_limits}))
+    asked = request_context(bundle, Overrides(), request_id="r", task_name=None, problem=puzzle)
+
+    record = asyncio.run(TriageService(bundle, backend).triage(asked)).record
+
+    assert record.policy.guarantee["certified"]
+    assert list(bundle.answering) == [policy_id(record.policy)]
+
+
 def test_a_request_keeps_its_own_reason_below_a_ceiling(ask):
     assert ask({"lambda": 3.0, "num_samples": 1}, limits={"request": {"max_passes": 1}}) == (
         False,
