@@ -170,7 +170,7 @@ class TriageService:
         return Source(context, backend, activity, deadline, reuse)
 
     async def _solve(self, context: RequestContext, activity: Activity, *, waited_s: float) -> Outcome:
-        total_ms = context.policy.deadline_ms
+        total_ms = context.deadline_ms
         deadline = None if total_ms is None else Deadline.starting_now(total_ms, spent_s=waited_s)
         backend, bundle = self.backend.serving(context.bundle), context.bundle
         observer, source = ProgressObserver(context, activity), self._source(context, backend, activity, deadline)
