@@ -203,14 +203,17 @@ class JudgedEquality:
         return content_id(context.owner, [each for each in configs if each["name"] == self.args.judge])
 
     def _request(self, pair: AnswerPair) -> GenerationRequest:
-        problem = self.source.context.problem
+        """A pair whose verdict is still not known after an earlier pass is another request, with a reply of its own."""
+        problem, messages = self.source.context.problem, pair.messages()
+        num_before = sum(asked.messages == messages for asked in self.use.asked)
         return GenerationRequest(
             task=problem.task,
             problem_id=problem.problem_id,
             generator=self.args.judge,
-            messages=pair.messages(),
+            messages=messages,
             sampling=Sampling(temperature=0.0, top_p=1.0, max_tokens=self.args.max_tokens),
-            seed=seed_for("equality", pair.digest),
+            seed=seed_for("equality", pair.digest, num_before),
+            sample_index=num_before,
         )
 
     def _wording(self, scored: ScoredCandidate) -> str:

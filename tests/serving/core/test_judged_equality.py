@@ -125,6 +125,20 @@ def test_a_failed_comparison_is_not_remembered(gateway, ask, script):
     assert ask(service)["decision"] == "accept"
 
 
+def test_a_failed_comparison_is_made_again_after_the_next_pass_and_its_reply_counts(gateway, ask, script, compared):
+    def write(request):
+        if not is_comparison(request):
+            return ANSWERS[request.generator]
+        return "Perhaps." if len(compared()) == 1 else "Same: yes"
+
+    body = ask(TriageService(gateway(service={"limits": {"request": {"max_passes": 2}}}), script(write)), max_passes=2)
+
+    assert (body["num_passes"], body["decision"]) == (2, "accept")
+    facts = body["equality"]
+    assert (facts["asked"], facts["failed"], facts["cost_usd"]) == (2, 1, 1.0)
+    assert facts["groups"] == [["NYC", "New York City"]]  # ada wrote pass 2, so hers is the more frequent wording
+
+
 def test_no_more_pairs_are_compared_than_the_operator_allows(gateway, ask, script, compared):
     script(
         lambda request: "Same: no" if is_comparison(request) else f"#### town {request.generator}{request.seed % 97}"
