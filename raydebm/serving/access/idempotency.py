@@ -39,9 +39,9 @@ REPLAYED = (b"idempotent-replayed", b"true")
 _NOT_STORED = frozenset({408, 409, 425, 429, 499})
 """Refusals that say nothing about the request itself: the same key may try again."""
 EVENT_STREAM = b"text/event-stream"
-_DATA, _FAILURE = b"data: ", b'"should_retry": '
-"""How a line of an event with data begins, and what only events about failures hold: inside of a text, quotes are
-escaped."""
+_DATA, _FAILURE = b"data: ", "should_retry"
+"""How a line of an event with data begins, and the field that only events about failures have; one of that name may
+stand deeper in others, as in what a client has given back to it."""
 _TABLES = """
 CREATE TABLE IF NOT EXISTS requests (
   owner TEXT, key TEXT, fingerprint TEXT, begun REAL, ends REAL, status INTEGER, headers TEXT, body BLOB,
@@ -286,9 +286,9 @@ class _Copy:
 
     def _streamed_failure(self) -> dict[str, Any] | None:
         """The event that ended a stream without an answer (``triage.event_stream.stream_error``)."""
-        lines = (line for part in self._parts if _FAILURE in part for line in part.split(b"\n"))
-        data = (line.removeprefix(_DATA) for line in lines if line.startswith(_DATA) and _FAILURE in line)
-        return next(map(json.loads, data), None)
+        lines = (line for part in self._parts for line in part.split(b"\n") if _FAILURE.encode() in line)
+        events = (json.loads(line.removeprefix(_DATA)) for line in lines if line.startswith(_DATA))
+        return next((event for event in events if _FAILURE in event), None)
 
     def answer(self) -> StoredAnswer:
         # The request's own id is put on again by whoever sends the answer.
