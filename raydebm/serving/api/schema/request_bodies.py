@@ -41,6 +41,8 @@ class ContentPart(BaseModel):
 
     type: Text
     text: Text | None = None
+    refusal: Text | None = None
+    """Of an earlier turn, in the Responses API."""
 
 
 class ChatMessage(BaseModel):
