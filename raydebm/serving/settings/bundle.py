@@ -104,10 +104,10 @@ class Bundle:
 
     @property
     def answering(self) -> Mapping[str, Policy]:
-        """The policies that answer requests without overrides, a canary among them, by their ids as records have
-        them; of all runs."""
+        """The policies that answer requests without overrides, a canary among them, as they are served, by their ids
+        as records have them; of all runs."""
         canary = [self.second.policy] if self.second is not None and self.second.percent > 0 else []
-        own = {policy_id(self.served(policy)): policy for policy in [*self.policies.values(), *canary]}
+        own = {policy_id(served): served for served in map(self.served, [*self.policies.values(), *canary])}
         return {**own, **{name: policy for other in self.others.values() for name, policy in other.answering.items()}}
 
     @property

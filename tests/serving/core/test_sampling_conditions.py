@@ -9,7 +9,9 @@ from raydebm.decision.evidence.posterior import special_case
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.serving.api.application import create_app
 from raydebm.serving.api.decisions.stored_views import stored_decision
+from raydebm.serving.api.outcomes.assembly import claim_monitor
 from raydebm.serving.api.triage.bodies import triage_body
+from raydebm.serving.core.meter import NoMeter
 from raydebm.serving.core.request import request_context
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import AppArgs
@@ -147,6 +149,15 @@ def test_a_ceiling_leaves_a_decision_among_those_of_the_promised_policy(
 
     assert record.policy.guarantee["certified"]
     assert list(bundle.answering) == [policy_id(record.policy)]
+
+
+@pytest.mark.parametrize(("max_passes", "promised"), [(1, []), (2, [0.1])])
+def test_a_promise_that_a_ceiling_voids_is_not_held_against_outcomes(served, max_passes, promised):
+    bundle = served(limits={"request": {"max_passes": max_passes}})
+
+    claims = claim_monitor(bundle, NoMeter()).claims
+
+    assert [claim.max_error for claim in claims.values()] == promised
 
 
 def test_a_request_keeps_its_own_reason_below_a_ceiling(ask):
