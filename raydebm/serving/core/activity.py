@@ -60,6 +60,8 @@ class Activity:
     """In the order of their arrival, those of a pass that was lost included."""
     equality: EqualityUse | None = None
     """None where no model is asked which answers mean the same."""
+    has_all_evidence: bool = True
+    """False: baselines that are evidence did not work."""
     judged: list[ScoredCandidate] = field(default_factory=list)
     """Written, checked and scored."""
     stages_ms: dict[str, float] = field(default_factory=dict)

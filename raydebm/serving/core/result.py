@@ -34,7 +34,7 @@ def decision_record(
         time=now,
         request_id=context.request_id,
         outcome=outcome,
-        policy=decided_under(context, outcome, reused=bool(activity.reused), over_budget=bool(activity.over_budget)),
+        policy=decided_under(context, outcome, activity),
         seed=context.seed,
         scored_prompt=None if context.scored_prompt == context.problem.prompt else context.scored_prompt,
         request=_request(context, activity),

@@ -151,6 +151,23 @@ def test_a_ceiling_leaves_a_decision_among_those_of_the_promised_policy(
     assert list(bundle.answering) == [policy_id(record.policy)]
 
 
+def test_a_decision_without_the_evidence_of_a_baseline_has_no_promise(write_run, recipe, backend, ask):
+    reader = {"kind": "reader", "name": "reader", "model": "m", "evidence": True}
+    bundle = load_bundle(AppArgs(run_dir=write_run({**recipe, "baselines": [reader]}, policy=PROMISING)))
+    app = create_app(TriageService(bundle, backend))
+
+    async def works(texts):
+        return [{"reader": 1.0} for _ in texts]
+
+    async def is_broken(texts):
+        raise RuntimeError("out of memory")
+
+    backend.baseline_scores = works
+    assert ask(app=app) == (True, None)
+    backend.baseline_scores = is_broken
+    assert ask(app=app) == (False, "baselines that are evidence did not work")
+
+
 @pytest.mark.parametrize(("max_passes", "promised"), [(1, []), (2, [0.1])])
 def test_a_promise_that_a_ceiling_voids_is_not_held_against_outcomes(served, max_passes, promised):
     bundle = served(limits={"request": {"max_passes": max_passes}})
