@@ -43,7 +43,7 @@ def decision_record(
         stages_ms=dict(activity.stages_ms),
         reused={reused.candidate.candidate_id: reused.age_s for reused in activity.reused},
         lost=tuple(candidate for candidate in activity.drawn if candidate.candidate_id not in in_pool),
-        comparisons=() if activity.equality is None else tuple(activity.equality.replies),
+        comparisons=tuple(activity.comparisons),
         policy_role=None if context.assignment is None else context.assignment.role,
         shadow=shadow,
     )

@@ -107,7 +107,8 @@ class TriageService:
         try:
             outcome = await self._solve(context, activity, waited_s=started - (context.received or started))
         finally:
-            self.meter.drawn(activity.paid)  # also of a request that fails or that no one waits for any more
+            # Also of a request that fails or that no one waits for any more.
+            self.meter.drawn(activity.drawn, activity.comparisons)
             _log_failed_candidates(activity)
         _check_written(outcome, activity)
         if not context.passthrough:

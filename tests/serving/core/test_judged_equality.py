@@ -11,6 +11,7 @@ from raydebm.decisions.reader import DecisionReader
 from raydebm.decisions.writer import DecisionWriter
 from raydebm.errors import ConfigError, UnknownNameError
 from raydebm.serving.api.application import create_app
+from raydebm.serving.api.operations.live import LiveMeter
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import EqualityArgs, GeneralArgs
 from raydebm.serving.settings.gateway import load_gateway
@@ -88,6 +89,14 @@ def test_its_calls_are_part_of_usage_and_cost_and_of_no_generators_counts(gatewa
     body = ask(TriageService(gateway(), script(says("Same: no"))))
     assert (body["cost_usd"], body["usage"]["total_tokens"]) == (2.5, 75)  # four candidates and one comparison
     assert [generator["asked"] for generator in body["generators"]] == [2, 2]
+
+
+def test_its_calls_are_no_candidates_of_the_live_figures(gateway, ask, script):
+    meter = LiveMeter()
+    ask(TriageService(gateway(), script(says("Same: no")), meter=meter))
+
+    by_name = {each.generator: each for each in meter.figures(900).generators}
+    assert (by_name["ada"].written, by_name["ada"].prompt_tokens, by_name["ada"].cost_usd) == (2, 30, 1.5)
 
 
 def test_a_comparison_is_paid_for_once(gateway, ask, script, compared):
