@@ -233,7 +233,7 @@ async def _renew(store: IdempotencyStore, owner: str, key: str) -> None:
 
 
 def _fingerprint(scope: Scope, body: bytes) -> str:
-    """Of everything that settles the answer: method, path, query, the settings in headers, and body."""
+    """Digest of all that settles the answer: method, path, query, the settings in headers, and body."""
     digest = hashlib.sha256(f"{scope['method']} {scope['path']}?".encode())
     digest.update(scope.get("query_string", b"") + b"\n")
     for name, value in sorted(header for header in scope["headers"] if header[0].startswith(HEADER_PREFIX.encode())):

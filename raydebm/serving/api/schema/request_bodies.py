@@ -42,7 +42,7 @@ class ContentPart(BaseModel):
     type: Text
     text: Text | None = None
     refusal: Text | None = None
-    """Of an earlier turn, in the Responses API."""
+    """Words of an earlier refusal, in the Responses API."""
 
 
 class ChatMessage(BaseModel):
