@@ -22,7 +22,7 @@ class ServedPolicy:
     version: str
     """Its id, as in ``versions["policy"]`` of the answers that it gives."""
     policy_id: str
-    """Its id with the service's deadline, as in the list of decisions."""
+    """Its id below the service's ceilings and with its deadline, as in the list of decisions."""
     percent: float | None = None
     """Share of the problems that the policy on trial answers; 0: a shadow alone. None: the policy in force."""
     reason: str = ""

@@ -1,10 +1,10 @@
 """Requests with an ``Idempotency-Key``: a repetition gets the first one's answer, and nothing is paid for twice.
 
-A key belongs to who sends it, and to one path and body. While its request runs, a repetition is answered 409; later it
-gets the stored answer, also where the first one was lost on its way to the client. A client that goes away before there
-is an answer ends the work, and the same key begins it again. A request whose replica died is neither repeated nor
-forgotten: candidates may have been paid for, and the client decides whether to pay again, with a new key. A replica
-renews its requests while they run, so that clients are told within ``LEASE_S``.
+A key belongs to who sends it, and to one path, body and set of settings in headers. While its request runs, a
+repetition is answered 409; later it gets the stored answer, also where the first one was lost on its way to the client.
+A client that goes away before there is an answer ends the work, and the same key begins it again. A request whose
+replica died is neither repeated nor forgotten: candidates may have been paid for, and the client decides whether to pay
+again, with a new key. A replica renews its requests while they run, so that clients are told within ``LEASE_S``.
 Does not know: tasks, decisions, Ray.
 """
 
@@ -22,6 +22,7 @@ from typing import Any
 from starlette.types import Message, Scope, Send
 
 from raydebm.errors import ResourceError, ServiceError
+from raydebm.serving.settings.overrides import HEADER_PREFIX
 from raydebm.serving.spending.sqlite_file import SqliteFile
 from raydebm.serving.spending.undoable import done_or_undone
 
@@ -39,9 +40,9 @@ REPLAYED = (b"idempotent-replayed", b"true")
 _NOT_STORED = frozenset({408, 409, 425, 429, 499})
 """Refusals that say nothing about the request itself: the same key may try again."""
 EVENT_STREAM = b"text/event-stream"
-_DATA, _FAILURE = b"data: ", b'"should_retry": '
-"""How a line of an event with data begins, and what only events about failures hold: inside of a text, quotes are
-escaped."""
+_DATA, _FAILURE = b"data: ", "should_retry"
+"""How a line of an event with data begins, and the field that only events about failures have; one of that name may
+stand deeper in others, as in what a client has given back to it."""
 _TABLES = """
 CREATE TABLE IF NOT EXISTS requests (
   owner TEXT, key TEXT, fingerprint TEXT, begun REAL, ends REAL, status INTEGER, headers TEXT, body BLOB,
@@ -232,8 +233,12 @@ async def _renew(store: IdempotencyStore, owner: str, key: str) -> None:
 
 
 def _fingerprint(scope: Scope, body: bytes) -> str:
+    """Digest of all that settles the answer: method, path, query, the settings in headers, and body."""
     digest = hashlib.sha256(f"{scope['method']} {scope['path']}?".encode())
-    digest.update(scope.get("query_string", b"") + b"\n" + body)
+    digest.update(scope.get("query_string", b"") + b"\n")
+    for name, value in sorted(header for header in scope["headers"] if header[0].startswith(HEADER_PREFIX.encode())):
+        digest.update(name + b": " + value + b"\n")
+    digest.update(body)
     return digest.hexdigest()
 
 
@@ -286,9 +291,9 @@ class _Copy:
 
     def _streamed_failure(self) -> dict[str, Any] | None:
         """The event that ended a stream without an answer (``triage.event_stream.stream_error``)."""
-        lines = (line for part in self._parts if _FAILURE in part for line in part.split(b"\n"))
-        data = (line.removeprefix(_DATA) for line in lines if line.startswith(_DATA) and _FAILURE in line)
-        return next(map(json.loads, data), None)
+        lines = (line for part in self._parts for line in part.split(b"\n") if _FAILURE.encode() in line)
+        events = (json.loads(line.removeprefix(_DATA)) for line in lines if line.startswith(_DATA))
+        return next((event for event in events if _FAILURE in event), None)
 
     def answer(self) -> StoredAnswer:
         # The request's own id is put on again by whoever sends the answer.

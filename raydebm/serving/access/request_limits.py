@@ -186,7 +186,7 @@ class Admission:
         """
         Args:
             limits: of the service.
-            on_change: called when a place was taken or given back.
+            on_change: called when a place was taken or given back, and when a request has to wait for one.
         """
         self._limits, self._on_change = limits, on_change
         self._places = asyncio.Semaphore(limits.max_running)
@@ -227,6 +227,8 @@ class Admission:
     async def _enter(self) -> None:
         self.check()
         self.num_waiting += 1
+        if self._places.locked():
+            self._on_change()
         try:
             async with asyncio.timeout(self._limits.max_wait_s):
                 await self._places.acquire()

@@ -65,7 +65,8 @@ class Uploads:
 
     def _give_up_oldest(self) -> None:
         oldest = self._open.pop(next(iter(self._open)))
-        oldest.reschedule(asyncio.get_running_loop().time())
+        if not oldest.expired():  # its time may just be up, and the task that reads not yet have been told
+            oldest.reschedule(asyncio.get_running_loop().time())
 
     def _too_large(self) -> ServiceError:
         return ServiceError(f"the body is larger than {self._max_bytes} bytes", 413, "body_too_large")

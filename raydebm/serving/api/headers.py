@@ -13,9 +13,8 @@ from pydantic import ValidationError
 from raydebm.errors import ServiceError
 from raydebm.serving.api.schema.request_bodies import ChatOverrides
 from raydebm.serving.settings.bundle import Bundle
-from raydebm.serving.settings.overrides import Overrides
+from raydebm.serving.settings.overrides import HEADER_PREFIX, Overrides
 
-HEADER_PREFIX = "x-raydebm-"
 HEADERS: dict[str, str] = {
     HEADER_PREFIX + (field.alias or name).replace("_", "-"): field.alias or name
     for name, field in ChatOverrides.model_fields.items()

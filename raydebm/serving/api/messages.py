@@ -6,6 +6,9 @@ from raydebm.errors import ServiceError
 from raydebm.serving.api.schema.request_bodies import ChatMessage
 from raydebm.serving.core.conversation import ROLES, Conversation
 
+CALLS = ("tool_calls", "function_call")
+"""Fields in which an assistant's turn calls tools."""
+
 
 def read_conversation(messages: Sequence[ChatMessage]) -> Conversation:
     """Raises ServiceError for no user message, an empty one, an unknown role, tool calls, or a part that is no text."""
@@ -30,6 +33,10 @@ def _role(message: ChatMessage) -> str:
     if message.role not in ROLES:
         known = ", ".join(ROLES)
         reason = f"a message with role {message.role!r} cannot be used; known: {known}. Tool calls are not supported"
+        raise ServiceError(reason, 400, "unsupported_content", "messages")
+    extra = message.model_extra or {}
+    if call := next((name for name in CALLS if extra.get(name)), None):
+        reason = f"a message with {call!r} cannot be read; only texts can, so leave the turns about tools out"
         raise ServiceError(reason, 400, "unsupported_content", "messages")
     return ROLES[message.role]
 

@@ -10,13 +10,13 @@ from typing import Any
 from fastapi import FastAPI
 
 from raydebm.serving.access.guard import PAID_PATHS
-from raydebm.serving.api.headers import HEADER_PREFIX
 from raydebm.serving.api.model_ids import model_ids
 from raydebm.serving.api.schema.chat_bodies import ErrorBody
 from raydebm.serving.api.schema.request_bodies import ChatOverrides
 from raydebm.serving.core.conversation import ROLES
 from raydebm.serving.core.request import AUTO
 from raydebm.serving.settings.bundle import Bundle
+from raydebm.serving.settings.overrides import HEADER_PREFIX
 
 _MEANINGS = {
     400: "The request is wrong; `param` names the field or header.",

@@ -1,7 +1,7 @@
 """What one request did so far: what it asked for, what came, how long each kind of call took."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -60,6 +60,8 @@ class Activity:
     """In the order of their arrival, those of a pass that was lost included."""
     equality: EqualityUse | None = None
     """None where no model is asked which answers mean the same."""
+    has_all_evidence: bool = True
+    """False: baselines that are evidence did not work."""
     judged: list[ScoredCandidate] = field(default_factory=list)
     """Written, checked and scored."""
     stages_ms: dict[str, float] = field(default_factory=dict)
@@ -72,9 +74,14 @@ class Activity:
         return self.asked if self.equality is None else [*self.asked, *self.equality.asked]
 
     @property
+    def comparisons(self) -> Sequence[Candidate]:
+        """Replies of the judge of equality."""
+        return () if self.equality is None else self.equality.replies
+
+    @property
     def paid(self) -> list[Candidate]:
         """Everything that came back and may have cost something, replies of the judge of equality among them."""
-        return self.drawn if self.equality is None else [*self.drawn, *self.equality.replies]
+        return [*self.drawn, *self.comparisons]
 
     @property
     def is_paid(self) -> bool:

@@ -80,7 +80,7 @@ class Scorer:
 @dataclass(frozen=True, slots=True)
 class Baselines:
     """Scores of baselines (``decision.sampling.one_pass.ScoreSource``). They are one kind of evidence among
-    others, so a request is decided without them where they do not work."""
+    others, so a request is decided without them where they do not work, with no promise (``sampling_conditions``)."""
 
     backend: Backend
     activity: Activity
@@ -98,10 +98,13 @@ class Baselines:
             try:
                 with self.activity.timed("baselines"):
                     scores = await self.backend.baseline_scores(texts)
-            except RaydebmError as error:
-                log.error("baselines failed", extra={"facts": {"reason": str(error)}})
-                scores = [{} for _ in texts]
-            self.known.update(zip([text.text for text in texts], scores, strict=True))
+                self.known.update(zip([text.text for text in texts], scores, strict=True))
+            except Exception as error:
+                self.activity.has_all_evidence = False
+                is_ours = isinstance(error, RaydebmError)
+                facts = {"reason": str(error) if is_ours else type(error).__name__}
+                log.error("baselines failed", exc_info=not is_ours, extra={"facts": facts})
+                self.known.update({text.text: {} for text in texts})
         return [self.known[candidate.text or ""] for candidate in candidates]
 
 
@@ -203,14 +206,17 @@ class JudgedEquality:
         return content_id(context.owner, [each for each in configs if each["name"] == self.args.judge])
 
     def _request(self, pair: AnswerPair) -> GenerationRequest:
-        problem = self.source.context.problem
+        """A pair whose verdict is still not known after an earlier pass is another request, with a reply of its own."""
+        problem, messages = self.source.context.problem, pair.messages()
+        num_before = sum(asked.messages == messages for asked in self.use.asked)
         return GenerationRequest(
             task=problem.task,
             problem_id=problem.problem_id,
             generator=self.args.judge,
-            messages=pair.messages(),
+            messages=messages,
             sampling=Sampling(temperature=0.0, top_p=1.0, max_tokens=self.args.max_tokens),
-            seed=seed_for("equality", pair.digest),
+            seed=seed_for("equality", pair.digest, num_before),
+            sample_index=num_before,
         )
 
     def _wording(self, scored: ScoredCandidate) -> str:

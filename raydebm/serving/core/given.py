@@ -135,8 +135,10 @@ async def within_deadline(work: Awaitable[T], most_s: float | None, *, received:
     """
     spent_s = 0.0 if received is None else time.perf_counter() - received
     try:
-        async with asyncio.timeout(None if most_s is None else max(0.0, most_s - spent_s)):
+        async with asyncio.timeout(None if most_s is None else max(0.0, most_s - spent_s)) as time_is_up:
             return await work
     except TimeoutError as error:
+        if not time_is_up.expired():
+            raise
         message = f"the texts were not scored within {most_s:g} s; send fewer in one request"
         raise ServiceError(message, 504, "deadline_exceeded") from error

@@ -19,7 +19,7 @@ from raydebm.serving.settings.overrides import Overrides, SamplingOverrides
 from raydebm.serving.settings.rollout import Assignment, is_canary, is_tried
 from raydebm.serving.settings.routing import Routing, choose, nearest_scorer
 from raydebm.serving.spending.affordability import no_prices, unpriced
-from raydebm.serving.spending.ceilings import Account, check_count, within_ceilings
+from raydebm.serving.spending.ceilings import Account, check_count
 from raydebm.tasks import GENERAL
 from raydebm.tasks.base import Task
 
@@ -72,6 +72,8 @@ class RequestContext:
     """OpenAI's object in JSON, for the generators that take one."""
     received: float | None = None
     """``time.perf_counter()`` when the request arrived, from which its deadline counts; None: when work begins."""
+    left_ms: int | None = None
+    """What is left for it of its batch's time; None: it comes alone, or its batch has no deadline."""
     account: Account | None = None
     """What the caller may spend today; None: nothing is limited."""
     owner: str = ""
@@ -91,6 +93,13 @@ class RequestContext:
     def scored_prompt(self) -> str:
         """What the ensemble reads as the problem, with the earlier turns, for a follow-up means nothing alone."""
         return transcript(self.earlier_turns, self.problem.prompt)
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """Milliseconds to the decision; None: no limit. What a batch leaves is no setting of the policy: that would be
+        another one, with no outcomes held against its promise."""
+        limits = [most for most in (self.policy.deadline_ms, self.left_ms) if most is not None]
+        return min(limits, default=None)
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -123,7 +132,10 @@ class RequestContext:
     ) -> list[GenerationRequest]:
         if self.passthrough:
             return passes.as_given(self.problem, ({"role": "user", "content": self.problem.prompt},))
-        return passes.first(self.problem) if messages is None else passes.later(self.problem, pass_index, messages)
+        if messages is not None:
+            return passes.later(self.problem, pass_index, messages)
+        most = self.bundle.limits.request.num_samples
+        return [request for request in passes.first(self.problem) if most is None or request.sample_index < most]
 
 
 def request_context(
@@ -308,16 +320,15 @@ def policy_for(bundle: Bundle, task_name: str, overrides: Overrides, *, base: Po
         ServiceError: 400 for settings that are wrong.
     """
     profile = bundle.profiles.get(overrides.policy or "", Overrides())
-    ceilings = bundle.limits.request
     try:
         operators = (bundle.policies[task_name] if base is None else base).changed(profile.policy_changes())
         policy = operators.changed(overrides.policy_changes())
     except ConfigError as error:
         raise ServiceError(f"overrides: {error}", 400, "bad_override") from error
-    most_samples = ceilings.num_samples or profile.num_samples or bundle.max_samples
-    check_count("num_samples", overrides.num_samples, most_samples)
-    policy = within_ceilings(policy, operators=operators, ceilings=ceilings)
-    return bundle.in_time(policy)
+    if overrides.num_samples != profile.num_samples:  # the operator's own count is lowered, and no client's mistake
+        most_samples = bundle.limits.request.num_samples or profile.num_samples or bundle.max_samples
+        check_count("num_samples", overrides.num_samples, most_samples)
+    return bundle.served(policy, operators=operators)
 
 
 def check_prices(bundle: Bundle, generators: Sequence[str]) -> None:

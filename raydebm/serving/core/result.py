@@ -16,7 +16,7 @@ from raydebm.decisions.record import DecisionRecord, new_record_id
 from raydebm.records import Decision, Outcome, PassRecord, PassStop, ScoredCandidate, Violation
 from raydebm.serving.core.activity import Activity, EqualityUse
 from raydebm.serving.core.request import RequestContext
-from raydebm.serving.core.sampling_conditions import asked_otherwise, decided_under
+from raydebm.serving.core.sampling_conditions import asked_otherwise, ceiling_on_candidates, decided_under
 from raydebm.serving.logs import redact
 from raydebm.serving.spending.affordability import worst_of
 from raydebm.serving.spending.candidate_store import ReusedCandidate
@@ -34,7 +34,13 @@ def decision_record(
         time=now,
         request_id=context.request_id,
         outcome=outcome,
-        policy=decided_under(context, outcome, reused=bool(activity.reused), over_budget=bool(activity.over_budget)),
+        policy=decided_under(
+            context,
+            outcome,
+            reused=bool(activity.reused),
+            over_budget=bool(activity.over_budget),
+            has_all_evidence=activity.has_all_evidence,
+        ),
         seed=context.seed,
         scored_prompt=None if context.scored_prompt == context.problem.prompt else context.scored_prompt,
         request=_request(context, activity),
@@ -43,7 +49,7 @@ def decision_record(
         stages_ms=dict(activity.stages_ms),
         reused={reused.candidate.candidate_id: reused.age_s for reused in activity.reused},
         lost=tuple(candidate for candidate in activity.drawn if candidate.candidate_id not in in_pool),
-        comparisons=() if activity.equality is None else tuple(activity.equality.replies),
+        comparisons=tuple(activity.comparisons),
         policy_role=None if context.assignment is None else context.assignment.role,
         shadow=shadow,
     )
@@ -118,14 +124,14 @@ class TriageResult:
     @property
     def is_sampled_as_calibrated(self) -> bool:
         """Whether pass 1 was sampled as those of the calibration problems were, so that the generators can be compared
-        with what they did there: the run's own generators, sampling, waves and budget, no earlier turns, and every
-        candidate sampled for this request."""
+        with what they did there: the run's own generators, sampling and waves, a budget that leaves out no candidate,
+        no earlier turns, and every candidate sampled for this request."""
         context, activity = self.context, self.activity
         served = context.bundle.policies.get(context.problem.task)
         if served is None or context.passthrough or asked_otherwise(context) is not None:
             return False
-        is_whole, policy = not (activity.reused or activity.over_budget), context.policy
-        return is_whole and (policy.waves, policy.budget) == (served.waves, served.budget)
+        is_whole = not (activity.reused or activity.over_budget) and context.policy.waves == served.waves
+        return is_whole and ceiling_on_candidates(context, calibrated=served) is None
 
     @property
     def best(self) -> ScoredCandidate | None:

@@ -25,12 +25,17 @@ def asked_otherwise(context: RequestContext) -> str | None:
     return f"the request changed {', '.join(changed)}" if changed else None
 
 
-def decided_under(context: RequestContext, outcome: Outcome, *, reused: bool, over_budget: bool) -> Policy:
+def decided_under(
+    context: RequestContext, outcome: Outcome, *, reused: bool, over_budget: bool, has_all_evidence: bool
+) -> Policy:
     """The request's policy as it decided: with its promise void where that was not certified for this decision.
 
     Args:
+        context: the request.
+        outcome: what the loop returned.
         reused: candidates of an earlier request were reused.
         over_budget: a limit of money left candidates out.
+        has_all_evidence: baselines that are evidence worked, where there are any.
     """
     policy = context.policy
     if policy.guarantee is None or not policy.guarantee["certified"]:
@@ -39,6 +44,7 @@ def decided_under(context: RequestContext, outcome: Outcome, *, reused: bool, ov
         asked_otherwise(context)
         or _served_otherwise(context)
         or _limited(outcome, reused=reused, over_budget=over_budget)
+        or (None if has_all_evidence else "baselines that are evidence did not work")
     )
     return policy if reason is None else policy.without_promise(reason)
 
@@ -51,10 +57,24 @@ def _served_otherwise(context: RequestContext) -> str | None:
     calibrated = [config.name for config in context.bundle.recipe.generators]
     if absent := [name for name in calibrated if name not in context.generators]:
         return f"the service does not ask {', '.join(absent)}, which calibration did"
-    policy, second = context.policy, context.bundle.second
+    second = context.bundle.second
     is_canary = context.assignment is not None and context.assignment.role == "canary"
-    served = second.policy if is_canary and second is not None else context.bundle.policies[context.problem.task]
-    if policy.budget is None or policy.budget == served.budget:
+    first = context.bundle.policies[context.problem.task]
+    return ceiling_on_candidates(context, calibrated=second.policy if is_canary and second is not None else first)
+
+
+def ceiling_on_candidates(context: RequestContext, *, calibrated: Policy) -> str | None:
+    """Which ceiling leaves fewer candidates than the calibration problems had; None where none does.
+
+    Args:
+        context: the request.
+        calibrated: the policy whose budget these had.
+    """
+    bundle, policy = context.bundle, context.policy
+    most_samples = bundle.limits.request.num_samples
+    if most_samples is not None and most_samples < bundle.max_samples:
+        return f"a ceiling of the service allows {most_samples} samples of a generator, not {bundle.max_samples}"
+    if policy.budget is None or policy.budget == calibrated.budget:
         return None
     most = len(context.requests(1, None)) + (policy.max_passes - 1) * policy.num_regenerate
     if policy.budget >= most:

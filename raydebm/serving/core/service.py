@@ -107,7 +107,8 @@ class TriageService:
         try:
             outcome = await self._solve(context, activity, waited_s=started - (context.received or started))
         finally:
-            self.meter.drawn(activity.paid)  # also of a request that fails or that no one waits for any more
+            # Also of a request that fails or that no one waits for any more.
+            self.meter.drawn(activity.drawn, activity.comparisons)
             _log_failed_candidates(activity)
         _check_written(outcome, activity)
         if not context.passthrough:
@@ -170,7 +171,7 @@ class TriageService:
         return Source(context, backend, activity, deadline, reuse)
 
     async def _solve(self, context: RequestContext, activity: Activity, *, waited_s: float) -> Outcome:
-        total_ms = context.policy.deadline_ms
+        total_ms = context.deadline_ms
         deadline = None if total_ms is None else Deadline.starting_now(total_ms, spent_s=waited_s)
         backend, bundle = self.backend.serving(context.bundle), context.bundle
         observer, source = ProgressObserver(context, activity), self._source(context, backend, activity, deadline)

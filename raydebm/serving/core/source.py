@@ -149,11 +149,12 @@ class Source:
 
     async def _settled(self, hold: Hold | None, asked: Sequence[GenerationRequest]) -> None:
         account = self.context.account
-        if hold is None or account is None:
+        if account is None:
             return
         worst = worst_of(self.context.bundle.generator_configs())
         try:
-            await account.settle(hold, spent_amount(asked, self.activity.paid, account, worst))
+            if hold is not None:
+                await account.settle(hold, spent_amount(asked, self.activity.paid, account, worst))
             self.activity.ceilings = await account.status()
         except ResourceError as error:  # the candidates were paid for; what was held goes on counting as spent
             log.error("spending was not settled", extra={"facts": {"reason": str(error)}})

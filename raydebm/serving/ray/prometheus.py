@@ -118,10 +118,13 @@ class RayMeter:
         if stop.tokens_saved:
             self._saved_tokens.inc(stop.tokens_saved, labels)
 
-    def drawn(self, candidates: Sequence[Candidate]) -> None:
+    def drawn(self, candidates: Sequence[Candidate], comparisons: Sequence[Candidate] = ()) -> None:
         """See ``Meter``."""
         for candidate in candidates:
-            self._count(candidate)
+            outcome = "failed" if candidate.text is None else "written"
+            self._candidates.inc(1, {"generator": candidate.generator, "outcome": outcome})
+        for paid in (*candidates, *comparisons):
+            self._count_cost(paid)
 
     def reported(self, *, task: str, decision: str, correct: bool) -> None:
         """See ``Meter``."""
@@ -144,9 +147,8 @@ class RayMeter:
         """A change of the running service, in this replica."""
         self._reloads.inc(1, {"outcome": outcome})
 
-    def _count(self, candidate: Candidate) -> None:
+    def _count_cost(self, candidate: Candidate) -> None:
         name = {"generator": candidate.generator}
-        self._candidates.inc(1, {**name, "outcome": "failed" if candidate.text is None else "written"})
         for kind, count in (("prompt", candidate.prompt_tokens), ("completion", candidate.completion_tokens)):
             if count:
                 self._tokens.inc(count, {**name, "kind": kind})

@@ -28,6 +28,7 @@ from raydebm.serving.settings.overrides import Profile
 from raydebm.serving.settings.run_source import RunSource
 from raydebm.serving.spending.affordability import no_prices, unpriced
 from raydebm.serving.spending.candidate_store import ReuseLimits
+from raydebm.serving.spending.ceilings import within_ceilings
 from raydebm.tasks import task_of
 from raydebm.tasks.base import Task
 
@@ -103,10 +104,10 @@ class Bundle:
 
     @property
     def answering(self) -> Mapping[str, Policy]:
-        """The policies that answer requests without overrides, a canary among them, by their ids as records have
-        them; of all runs."""
+        """The policies that answer requests without overrides, a canary among them, as they are served, by their ids
+        as records have them; of all runs."""
         canary = [self.second.policy] if self.second is not None and self.second.percent > 0 else []
-        own = {policy_id(self.in_time(policy)): policy for policy in [*self.policies.values(), *canary]}
+        own = {policy_id(served): served for served in map(self.served, [*self.policies.values(), *canary])}
         return {**own, **{name: policy for other in self.others.values() for name, policy in other.answering.items()}}
 
     @property
@@ -137,8 +138,18 @@ class Bundle:
         """The served task of that name."""
         return task_of(self.of(name).recipe.task, name)
 
-    def in_time(self, policy: Policy) -> Policy:
-        """The policy with a deadline that the service keeps: its own, unless the service's is earlier."""
+    def served(self, policy: Policy, *, operators: Policy | None = None) -> Policy:
+        """The policy as requests are decided by it: below the operator's ceilings, with a deadline that the service
+        keeps.
+
+        Args:
+            policy: one of the operator's, or what a request made of it.
+            operators: the operator's; None: ``policy`` itself, as of a request that changes nothing.
+
+        Raises:
+            ServiceError: 400 for more candidates of a pass than allowed.
+        """
+        policy = within_ceilings(policy, operators=operators or policy, ceilings=self.limits.request)
         return policy if self.max_deadline_s is None else policy.within(round(1000 * self.max_deadline_s))
 
     def score_deadline_s(self, own_ms: int | None) -> float | None:

@@ -35,7 +35,8 @@ class RequestCeilings(BaseModel):
     max_passes: int | None = Field(None, ge=1)
     """Likewise."""
     num_samples: int | None = Field(None, ge=1)
-    """Candidates of one generator in pass 1; a request for more is refused."""
+    """Candidates of one generator in pass 1; a request for more is refused, and more in the recipe or a named policy
+    counts up to it."""
     num_regenerate: int | None = Field(None, ge=1)
     """Candidates of a later pass; likewise."""
 
@@ -87,13 +88,17 @@ def within_ceilings(asked: Policy, *, operators: Policy, ceilings: RequestCeilin
     Raises:
         ServiceError: 400 for more candidates of a pass than allowed.
     """
+    max_passes = min(asked.max_passes, ceilings.max_passes or operators.max_passes)
     most_regenerate = ceilings.num_regenerate or operators.num_regenerate
-    check_count("num_regenerate", asked.num_regenerate, most_regenerate)
-    most_passes = ceilings.max_passes or operators.max_passes
-    if most_passes < asked.max_passes:
+    if asked.num_regenerate != operators.num_regenerate:  # what the operator set is lowered, and no client's mistake
+        check_count("num_regenerate", asked.num_regenerate, most_regenerate)
+    if max_passes < asked.max_passes:
         asked = asked.without_promise("a ceiling of the service changed max_passes")
+    if max_passes > 1 and most_regenerate < asked.num_regenerate:
+        asked = asked.without_promise("a ceiling of the service changed num_regenerate")
     return asked.replaced(
-        max_passes=min(asked.max_passes, most_passes),
+        max_passes=max_passes,
+        num_regenerate=min(asked.num_regenerate, most_regenerate),
         budget=_lower(asked.budget, operators.budget if ceilings.budget is None else ceilings.budget),
         max_usd=_lower(asked.max_usd, operators.max_usd if ceilings.max_usd is None else ceilings.max_usd),
     )

@@ -81,6 +81,27 @@ def test_a_repeated_stream_is_replayed(client, backend, puzzle):
     assert len(backend.requests) == num_sampled
 
 
+def test_a_key_belongs_to_the_settings_in_headers_too(client, backend, puzzle):
+    client.post("/v1/triage", {"problem": puzzle}, headers={**KEY, "X-RayDEBM-Max-Passes": "1"})
+    num_sampled = len(backend.requests)
+
+    again = client.post("/v1/triage", {"problem": puzzle}, headers={**KEY, "X-RayDEBM-Max-Passes": "2"})
+
+    assert (again.status_code, again.json()["error"]["code"]) == (422, "idempotency_key_reused")
+    assert len(backend.requests) == num_sampled
+
+
+def test_a_stream_that_gives_back_a_clients_field_is_replayed(client, backend, puzzle):
+    """A field of the name by which events about failures are recognised."""
+    body = {"model": "raydebm/auto", "input": puzzle, "stream": True, "metadata": {"should_retry": "no"}}
+    first = client.post("/v1/responses", body, headers=KEY)
+    num_sampled = len(backend.requests)
+
+    again = client.post("/v1/responses", body, headers=KEY)
+
+    assert (again.text, len(backend.requests)) == (first.text, num_sampled)
+
+
 STREAMS = {
     "/v1/triage": lambda puzzle: {"problem": puzzle},
     "/v1/chat/completions": lambda puzzle: {

@@ -329,6 +329,25 @@ def test_waiting_requests_are_served_in_their_order_and_counted():
     assert asyncio.run(run()) == ((1, 3), [0, 1, 3], 0, 0)
 
 
+def test_a_request_that_begins_to_wait_is_told_at_once():
+    """While every place is held for minutes, nothing else would tell of it."""
+
+    async def run():
+        told = []
+        admission = Admission(
+            LimitArgs(max_running=1), on_change=lambda: told.append((admission.num_running, admission.num_waiting))
+        )
+        async with admission.place():
+            waiting = asyncio.create_task(admission.place().__aenter__())
+            await asyncio.sleep(0)
+            seen = list(told)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+        return seen
+
+    assert asyncio.run(run()) == [(1, 0), (1, 1)]
+
+
 def test_open_requests_of_a_key_are_counted_also_when_they_fail():
     limits, key = KeyLimits(LimitArgs(max_concurrent=1)), ApiKey(name="a", sha256="0" * 64)
     for _ in range(3):

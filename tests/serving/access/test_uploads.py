@@ -50,6 +50,24 @@ def test_the_time_is_for_the_whole_body(run_virtually):
     assert code_of(run_virtually, {"max_body_s": 10}, trickle) == (408, "body_too_slow")
 
 
+def test_a_body_whose_time_is_up_leaves_its_room_to_the_next_one(run_virtually):
+    """The next one comes after the first one's clock has rung, and before the task that reads it wakes up."""
+
+    async def work():
+        uploads = Uploads(LimitArgs(max_uploading=1, max_body_s=5), max_bytes=100)
+
+        async def later():
+            await asyncio.sleep(5)
+            return await uploads.read(SCOPE, chunks(b"ok"))
+
+        next_one = asyncio.create_task(later())
+        first = asyncio.create_task(uploads.read(SCOPE, chunks(b"x", pause_s=60.0)))
+        return await asyncio.gather(first, next_one, return_exceptions=True)
+
+    refused, body = run_virtually(work())
+    assert (refused.code, body) == ("body_too_slow", b"ok")
+
+
 def test_a_body_above_the_limit_is_refused_while_it_comes(run_virtually):
     assert code_of(run_virtually, {}, chunks(b"x" * 60, b"x" * 60, b"x"), max_bytes=100) == (413, "body_too_large")
 

@@ -17,8 +17,13 @@ from raydebm.serving.api.schema.request_bodies import ChatMessage
 from raydebm.serving.core.conversation import transcript, weave
 
 
-def said(role, content="x"):
-    return ChatMessage(role=role, content=content)
+def said(role, content="x", **more):
+    return ChatMessage(role=role, content=content, **more)
+
+
+def test_a_turn_that_calls_no_tool_is_read_whatever_its_client_sends():
+    turns = [said("user", "one"), said("assistant", "1", tool_calls=None, function_call=None), said("user", "two")]
+    assert [turn["content"] for turn in read_conversation(turns).context] == ["one", "1"]
 
 
 def test_the_last_user_message_is_the_problem_and_the_turns_before_it_are_context():
@@ -49,6 +54,11 @@ def test_turns_without_text_are_left_out():
         ([said("assistant")], "no message with role 'user'"),
         ([said("user", " ")], "is empty"),
         ([said("tool"), said("user")], "role 'tool' cannot be used"),
+        (
+            [said("assistant", None, tool_calls=[{"id": "1"}]), said("user")],
+            "a message with 'tool_calls' cannot be read",
+        ),
+        ([said("assistant", None, function_call={"name": "f"}), said("user")], "with 'function_call' cannot be read"),
         ([said("user", [{"type": "image_url", "image_url": {"url": "x"}}])], "'image_url' cannot be read"),
     ],
 )

@@ -1,8 +1,11 @@
 """Settings of one request: header > body > the model id's policy > the calibrated default."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from raydebm.errors import ConfigError, UnknownNameError
+from raydebm.serving.api.chat.completions import answering_model
 from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import load_bundle
 
@@ -122,3 +125,16 @@ def test_an_answer_names_the_task_that_auto_found(client, puzzle):
 def test_a_bad_named_policy_ends_the_start(write_run, policies, error, words):
     with pytest.raises(error, match=words):
         load_bundle(AppArgs(run_dir=write_run(), policies=policies))
+
+
+@pytest.mark.parametrize(
+    ("model", "answering"),
+    [
+        ("raydebm/auto", "raydebm/automobiles"),
+        ("raydebm/auto@strict", "raydebm/automobiles@strict"),
+        ("raydebm/automobiles", "raydebm/automobiles"),
+        ("raydebm/automobiles@strict", "raydebm/automobiles@strict"),
+    ],
+)
+def test_the_answer_names_the_task_that_auto_took_and_leaves_other_ids(model, answering):
+    assert answering_model(SimpleNamespace(decision="accept", task="automobiles"), model) == answering

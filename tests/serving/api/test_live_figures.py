@@ -44,7 +44,7 @@ class Other:
     def decided(self, answer):
         self.calls.append("decided")
 
-    def drawn(self, candidates):
+    def drawn(self, candidates, comparisons=()):
         self.calls.append("drawn")
 
 

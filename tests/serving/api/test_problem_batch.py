@@ -1,9 +1,11 @@
 """POST /v1/triage/batch: every request for itself."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
+from raydebm.decision.policy import policy_id
 from raydebm.serving.api.triage.problem_batch import BatchRequest, triage_batch
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import AppArgs
@@ -115,6 +117,21 @@ def test_a_batch_is_over_in_time_and_says_what_was_not_begun(batch_within):
     assert [entry.error["code"] for entry in entries[3:]] == ["not_begun"] * 2
     assert "the 10 s that a batch may take were nearly over" in entries[3].error["message"]
     assert ended_s < 10
+
+
+def test_what_a_batch_leaves_of_its_time_is_said_and_is_no_other_policy(write_run, backend, puzzle, run_virtually):
+    bundle, records = load_bundle(AppArgs(run_dir=write_run(), max_deadline_s=10)), []
+    backend.pause_s = 1.0
+    sink = SimpleNamespace(put=lambda record: records.append(record) or True)
+    batch = BatchRequest(requests=[{"problem": puzzle}, {"problem": puzzle, "seed": 1}], max_parallel=1)
+
+    answer = run_virtually(
+        triage_batch(TriageService(bundle, backend, records=sink), batch, request_id="r", headers={})
+    )
+
+    # the first one takes the second of each of its four candidates
+    assert [entry.result.policy["deadline_ms"] for entry in answer.data] == [10_000, 6_000]
+    assert {policy_id(record.policy) for record in records} == set(bundle.answering)
 
 
 def test_nothing_is_paid_for_that_is_not_begun(batch_within, backend):

@@ -1,6 +1,7 @@
 """POST /v1/responses: OpenAI's Responses API as its own client reads it."""
 
 import asyncio
+import json
 
 import httpx
 import openai
@@ -99,6 +100,16 @@ def test_an_earlier_refusal_is_a_turn(client, backend, puzzle):
     turns = [{"role": "user", "content": "a"}, refused, {"role": "user", "content": puzzle}]
     assert client.post(PATH, {"model": MODEL, "input": turns}).status_code == 200
     assert "No." in [message["content"] for message in backend.requests[0].messages]
+
+
+@pytest.mark.parametrize("refusal", ["\ud800", 7])
+def test_an_earlier_refusal_that_is_no_text_is_the_clients_mistake(client, backend, puzzle, refusal):
+    refused = {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": refusal}]}
+    body = json.dumps({"model": MODEL, "input": [refused, {"role": "user", "content": puzzle}]})
+
+    reply = client.request("POST", PATH, content=body, headers={"Content-Type": "application/json"})
+
+    assert (reply.status_code, reply.json()["error"]["code"], backend.requests) == (400, "invalid_request", [])
 
 
 def test_sampling_reaches_the_generators(client, backend, puzzle):

@@ -21,6 +21,7 @@ from raydebm.serving.api.chat.event_streams import chat_events
 from raydebm.serving.api.schema.request_bodies import TriageRequest
 from raydebm.serving.api.schema.score_bodies import ScoreRequest
 from raydebm.serving.api.scoring.score_items import get_scores
+from raydebm.serving.core.given import within_deadline
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.failures import as_service_error
 from raydebm.serving.settings.app_args import AppArgs
@@ -221,6 +222,14 @@ def slow_scorer(backend):
 
     backend.score = score
     return backend
+
+
+def test_a_scorer_that_times_out_is_no_deadline_of_the_request(run_virtually):
+    async def scored():
+        raise TimeoutError("the scorer's own")
+
+    with pytest.raises(TimeoutError, match="the scorer's own"):
+        run_virtually(within_deadline(scored(), None, received=None))
 
 
 @pytest.mark.parametrize(("own_ms", "most_s", "ended_s"), [(2000, 240.0, 2.0), (None, 3.0, 3.0), (9000, 3.0, 3.0)])

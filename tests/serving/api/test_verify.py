@@ -153,6 +153,7 @@ def test_earlier_turns_are_read_as_context(client, backend, puzzle, texts):
         ({"candidates": ["x" * 2001]}, 413, "text_too_long"),
         ({"messages": [{"role": "user", "content": "x"}]}, 400, "invalid_request"),
         ({"task": "nothing"}, 404, "unknown_task"),
+        ({"policy": "strct"}, 404, "unknown_policy"),
         ({"tau_answer": 2}, 400, "invalid_request"),
     ],
 )

@@ -110,6 +110,20 @@ def test_requests_that_sample_otherwise_do_not_count(client, meter, body):
     assert meter.moved == []
 
 
+@pytest.mark.parametrize(
+    ("ceiling", "is_compared"), [({"budget": 64}, True), ({"budget": 3}, False), ({"num_samples": 1}, False)]
+)
+def test_a_ceiling_ends_the_comparison_only_where_it_leaves_candidates_out(
+    watched, backend, meter, client_of, ceiling, is_compared
+):
+    bundle = watched(limits={"request": ceiling})
+    service = TriageService(bundle, backend, meter=meter, drift=drift_monitors(bundle, meter))
+
+    client_of(create_app(service, live=meter)).post("/v1/triage", {"problem": puzzle_of(0)})
+
+    assert bool(meter.moved) == is_compared
+
+
 @pytest.fixture
 def gateway(two_runs):
     """Two runs that know their calibration, and questions of no task."""

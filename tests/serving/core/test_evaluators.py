@@ -54,7 +54,8 @@ def test_equal_texts_are_read_once():
     assert scores == [{"reader": 2.0}, {"reader": 1.0}, {"reader": 2.0}]
 
 
-def test_baselines_that_do_not_work_leave_the_other_evidence():
-    baselines = Baselines(ReadingBackend(ServiceError("gone", 503, "unavailable")), Activity(None))
+@pytest.mark.parametrize("error", [ServiceError("gone", 503, "unavailable"), RuntimeError("out of memory")])
+def test_baselines_that_do_not_work_leave_the_other_evidence(error):
+    baselines = Baselines(ReadingBackend(error), Activity(None))
 
     assert asyncio.run(baselines.scores(Problem(task="t", problem_id="p", prompt="q"), [written("a", "xy")])) == [{}]

@@ -11,6 +11,7 @@ from raydebm.decisions.reader import DecisionReader
 from raydebm.decisions.writer import DecisionWriter
 from raydebm.errors import ConfigError, UnknownNameError
 from raydebm.serving.api.application import create_app
+from raydebm.serving.api.operations.live import LiveMeter
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import EqualityArgs, GeneralArgs
 from raydebm.serving.settings.gateway import load_gateway
@@ -90,6 +91,14 @@ def test_its_calls_are_part_of_usage_and_cost_and_of_no_generators_counts(gatewa
     assert [generator["asked"] for generator in body["generators"]] == [2, 2]
 
 
+def test_its_calls_are_no_candidates_of_the_live_figures(gateway, ask, script):
+    meter = LiveMeter()
+    ask(TriageService(gateway(), script(says("Same: no")), meter=meter))
+
+    by_name = {each.generator: each for each in meter.figures(900).generators}
+    assert (by_name["ada"].written, by_name["ada"].prompt_tokens, by_name["ada"].cost_usd) == (2, 30, 1.5)
+
+
 def test_a_comparison_is_paid_for_once(gateway, ask, script, compared):
     service = TriageService(gateway(), script(says("Same: yes")))
     ask(service)
@@ -123,6 +132,20 @@ def test_a_failed_comparison_is_not_remembered(gateway, ask, script):
     ask(service)
     script(says("Same: yes"))
     assert ask(service)["decision"] == "accept"
+
+
+def test_a_failed_comparison_is_made_again_after_the_next_pass_and_its_reply_counts(gateway, ask, script, compared):
+    def write(request):
+        if not is_comparison(request):
+            return ANSWERS[request.generator]
+        return "Perhaps." if len(compared()) == 1 else "Same: yes"
+
+    body = ask(TriageService(gateway(service={"limits": {"request": {"max_passes": 2}}}), script(write)), max_passes=2)
+
+    assert (body["num_passes"], body["decision"]) == (2, "accept")
+    facts = body["equality"]
+    assert (facts["asked"], facts["failed"], facts["cost_usd"]) == (2, 1, 1.0)
+    assert facts["groups"] == [["NYC", "New York City"]]  # ada wrote pass 2, so hers is the more frequent wording
 
 
 def test_no_more_pairs_are_compared_than_the_operator_allows(gateway, ask, script, compared):

@@ -124,6 +124,19 @@ def test_a_response_format_goes_to_the_endpoint_and_holds_for_the_answer(open_cl
     assert '"mood"' in backend.requests[0].response_format
 
 
+@pytest.mark.parametrize("text", ['{"mood": NaN}', '{"mood": 1e999}'])
+def test_a_generators_json_that_only_python_reads_is_refused(open_client, script, text):
+    script(write=lambda request: text)
+    reply = open_client().post(CHAT, hello(response_format={"type": "json_object"}))
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "unsupported_response_format")
+
+
+def test_half_a_character_in_a_generators_json_is_marked(open_client, script):
+    script(write=lambda request: '{"mood": "\\ud83d"}')
+    reply = open_client().post(CHAT, hello(response_format={"type": "json_object"}))
+    assert (reply.status_code, reply.json()["choices"][0]["message"]["content"]) == (200, '{"mood": "\ufffd"}')
+
+
 @pytest.mark.parametrize(("outcome", "status"), [(None, 503), (ValueError, 500)])
 def test_a_generator_that_fails_is_an_error(open_client, script, outcome, status):
     script(write=lambda request: None if outcome is None else outcome("broken"))

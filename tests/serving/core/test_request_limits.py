@@ -372,7 +372,7 @@ class Bill:
     def __init__(self):
         self.candidates, self.decisions, self.failures = [], 0, []
 
-    def drawn(self, candidates):
+    def drawn(self, candidates, comparisons=()):
         self.candidates += candidates
 
     def decided(self, answer):

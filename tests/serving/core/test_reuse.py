@@ -228,6 +228,17 @@ def test_a_days_ceiling_is_charged_once(priced, backend, puzzle, client_of, tmp_
     assert (spent.candidates, spent.nano_usd, spent.tokens) == (4, 2_000_000_000, 60)
 
 
+def test_an_answer_of_reused_candidates_says_what_is_left_of_the_day(priced, backend, puzzle, client_of, tmp_path):
+    bundle = priced(limits={"per_day": {"candidates": 6}})
+    service = TriageService(bundle, backend, candidate_store=CandidateStore(":memory:"))
+    client = client_of(create_app(service, ledger=Ledger(str(tmp_path / "ledger.sqlite"))))
+
+    first, again = (client.post("/v1/triage", {"problem": puzzle}).json() for _ in range(2))
+
+    assert [ceiling["left"] for ceiling in first["ceilings"]] == [2]
+    assert (again["ceilings"], again["reused"]["candidates"]) == (first["ceilings"], 4)
+
+
 def test_where_the_day_is_spent_what_was_paid_for_can_still_be_had(priced, backend, puzzle, client_of, tmp_path):
     bundle = priced(limits={"per_day": {"candidates": 2}})
     app = create_app(

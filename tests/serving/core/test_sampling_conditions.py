@@ -9,7 +9,9 @@ from raydebm.decision.evidence.posterior import special_case
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.serving.api.application import create_app
 from raydebm.serving.api.decisions.stored_views import stored_decision
+from raydebm.serving.api.outcomes.assembly import claim_monitor
 from raydebm.serving.api.triage.bodies import triage_body
+from raydebm.serving.core.meter import NoMeter
 from raydebm.serving.core.request import request_context
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import AppArgs
@@ -118,6 +120,61 @@ def test_a_ceiling_of_candidates_voids_it_where_it_can_bind(ask):
 
     assert ask(limits={"request": {"budget": 5}}) == (False, reason)
     assert ask(limits={"request": {"budget": 6}}) == (True, None)
+
+
+def test_a_ceiling_below_the_recipes_samples_voids_it(ask):
+    reason = "a ceiling of the service allows 1 samples of a generator, not 2"
+
+    assert ask(limits={"request": {"num_samples": 1}}) == (False, reason)
+    assert ask(limits={"request": {"num_samples": 2}}) == (True, None)
+
+
+def test_a_ceiling_below_the_certified_later_passes_voids_it(ask):
+    reason = "a ceiling of the service changed num_regenerate"
+
+    assert ask(limits={"request": {"num_regenerate": 1}}) == (False, reason)
+    assert ask(limits={"request": {"num_regenerate": 2}}) == (True, None)
+
+
+@pytest.mark.parametrize("request_limits", [{"budget": 64}, {"max_usd": 5.0}, {"max_passes": 2, "num_regenerate": 9}])
+def test_a_ceiling_leaves_a_decision_among_those_of_the_promised_policy(
+    write_run, recipe, backend, puzzle, request_limits
+):
+    prices = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 1.0}
+    priced = {**recipe, "generators": [{**generator, **prices} for generator in recipe["generators"]]}
+    bundle = load_bundle(AppArgs(run_dir=write_run(priced, policy=PROMISING), limits={"request": request_limits}))
+    asked = request_context(bundle, Overrides(), request_id="r", task_name=None, problem=puzzle)
+
+    record = asyncio.run(TriageService(bundle, backend).triage(asked)).record
+
+    assert record.policy.guarantee["certified"]
+    assert list(bundle.answering) == [policy_id(record.policy)]
+
+
+def test_a_decision_without_the_evidence_of_a_baseline_has_no_promise(write_run, recipe, backend, ask):
+    reader = {"kind": "reader", "name": "reader", "model": "m", "evidence": True}
+    bundle = load_bundle(AppArgs(run_dir=write_run({**recipe, "baselines": [reader]}, policy=PROMISING)))
+    app = create_app(TriageService(bundle, backend))
+
+    async def works(texts):
+        return [{"reader": 1.0} for _ in texts]
+
+    async def is_broken(texts):
+        raise RuntimeError("out of memory")
+
+    backend.baseline_scores = works
+    assert ask(app=app) == (True, None)
+    backend.baseline_scores = is_broken
+    assert ask(app=app) == (False, "baselines that are evidence did not work")
+
+
+@pytest.mark.parametrize(("max_passes", "promised"), [(1, []), (2, [0.1])])
+def test_a_promise_that_a_ceiling_voids_is_not_held_against_outcomes(served, max_passes, promised):
+    bundle = served(limits={"request": {"max_passes": max_passes}})
+
+    claims = claim_monitor(bundle, NoMeter()).claims
+
+    assert [claim.max_error for claim in claims.values()] == promised
 
 
 def test_a_request_keeps_its_own_reason_below_a_ceiling(ask):

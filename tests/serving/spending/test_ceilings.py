@@ -152,6 +152,27 @@ def test_the_operator_allows_more_samples(priced_app, puzzle):
     assert (allowed.status_code, refused.status_code) == (200, 400)
 
 
+def test_what_the_operator_set_above_a_ceiling_counts_up_to_it(priced_app, backend, puzzle, script, texts):
+    script(lambda request: texts["wrong"])
+    request = {"num_samples": 1, "num_regenerate": 1}
+    app = priced_app(limits={"request": request}, policies={"wide": {"num_samples": 9, "num_regenerate": 9}})
+
+    for body in ({}, {"policy": "wide"}):
+        backend.requests.clear()
+        (reply,) = post(app, {"problem": puzzle, **body})
+        # one sample of each of the two generators, and one of pass 2
+        assert (reply.status_code, [sample.pass_index for sample in backend.requests]) == (200, [1, 1, 2])
+
+
+def test_the_page_is_told_the_ceiling(priced_app):
+    options = get(
+        priced_app(limits={"request": {"num_samples": 1, "num_regenerate": 1, "budget": 9}}), "/v1/options"
+    ).json()
+    assert options["num_samples"] == {"ada": 1, "bo": 1}
+    policy = options["policies"]["knights_knaves"]
+    assert (policy["num_regenerate"], policy["budget"]) == (1, 9)
+
+
 def test_a_named_policy_is_the_operators_word(priced_app, puzzle):
     app = priced_app(policy=OPERATORS, policies={"deep": {"max_passes": 4, "num_samples": 8, "max_usd": 9.0}})
     (reply,) = post(app, {"problem": puzzle, "policy": "deep", "max_usd": 50, "max_passes": 8, "num_samples": 8})

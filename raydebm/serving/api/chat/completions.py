@@ -308,9 +308,8 @@ def _head(answer: TriageResponse, model: str, kind: str) -> dict[str, Any]:
 
 def answering_model(answer: TriageResponse, model: str) -> str:
     """The model id with the task that ``auto`` took."""
-    if answer.decision == "passthrough" or not model.startswith(AUTO_ID):
-        return model
-    return model.replace(AUTO_ID, MODEL_PREFIX + answer.task, 1)
+    name, at, policy = model.partition("@")
+    return model if answer.decision == "passthrough" or name != AUTO_ID else f"{MODEL_PREFIX}{answer.task}{at}{policy}"
 
 
 def _delta(index: int, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from raydebm.constraints.expressions import EvaluationError
 from raydebm.constraints.schemas import Steps, check_schema, faults_of, validator_of
 from raydebm.errors import ConstraintError, ServiceError
+from raydebm.records import well_formed
 from raydebm.serving.api.schema.request_bodies import ResponseFormat
 from raydebm.tasks.base import Task
 
@@ -61,7 +62,7 @@ class JsonForm:
         for value in values:
             fault = self._fault(value)
             if fault is None:
-                return json.dumps(value, ensure_ascii=False)
+                return well_formed(json.dumps(value, ensure_ascii=False))
             faults.append(fault)
         message = f"the answer {answer[:200]!r} cannot be given in this response_format: {faults[0]}"
         raise ServiceError(message, 400, "unsupported_response_format", PARAM)
@@ -137,8 +138,10 @@ def format_for_endpoints(wanted: ResponseFormat | None, task: Task) -> dict[str,
 
 
 def _value(answer: str) -> Any:
-    """The JSON value of a canonical answer; the text itself where it is not JSON."""
+    """The JSON value of a canonical answer; the text itself where it is not JSON, as with NaN or an infinity in it."""
     try:
-        return json.loads(answer)
+        value = json.loads(answer)
+        json.dumps(value, allow_nan=False)  # Python's reader takes what no other reads, and 1e999 for an infinity
     except (ValueError, RecursionError):
         return answer
+    return value

@@ -94,7 +94,7 @@ def _message(input_message: InputMessage) -> ChatMessage:
 def _part(part: ContentPart) -> ContentPart:
     """An earlier refusal is what the assistant said, too."""
     if part.type == "refusal":
-        return ContentPart(type="text", text=str((part.model_extra or {}).get("refusal", "")))
+        return ContentPart(type="text", text=part.refusal)
     if part.type not in TEXT_PARTS:
         message = f"content part of type {part.type!r} cannot be read; only text parts can"
         raise ServiceError(message, 400, "unsupported_content", "input")

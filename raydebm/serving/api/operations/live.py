@@ -122,12 +122,14 @@ class LiveMeter:
             bin_.generators[reused.candidate.generator, "reused"] += 1
         bin_.violations.update(violation.constraint for violation in result.violations)
 
-    def drawn(self, candidates: Sequence[Candidate]) -> None:
+    def drawn(self, candidates: Sequence[Candidate], comparisons: Sequence[Candidate] = ()) -> None:
         """See ``Meter``."""
-        self._to.drawn(candidates)
+        self._to.drawn(candidates, comparisons)
         bin_ = self._bin()
         for candidate in candidates:
-            _count(bin_, candidate)
+            bin_.generators[candidate.generator, "failed" if candidate.text is None else "written"] += 1
+        for paid in (*candidates, *comparisons):
+            _count_cost(bin_, paid)
 
     def reported(self, *, task: str, decision: str, correct: bool) -> None:
         """See ``Meter``; nothing of it is kept here."""
@@ -212,9 +214,8 @@ def percentile_ms(counts: Mapping[int, int], share: float) -> float | None:
     return None
 
 
-def _count(bin_: _Bin, candidate: Candidate) -> None:
+def _count_cost(bin_: _Bin, candidate: Candidate) -> None:
     name = candidate.generator
-    bin_.generators[name, "failed" if candidate.text is None else "written"] += 1
     bin_.generators[name, "prompt"] += candidate.prompt_tokens or 0
     bin_.generators[name, "completion"] += candidate.completion_tokens or 0
     bin_.costs[name] = bin_.costs.get(name, 0.0) + (candidate.cost_usd or 0.0)

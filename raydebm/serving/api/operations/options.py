@@ -127,8 +127,8 @@ def _test_problems(bundle: Bundle) -> list[Problem]:
 
 
 def policies_of(bundle: Bundle) -> dict[str, dict[str, Any]]:
-    """The served policy of each task, with the service's deadline."""
-    return {name: run.in_time(policy).to_json() for run in bundle.runs for name, policy in run.policies.items()}
+    """The served policy of each task, below the service's ceilings and with its deadline."""
+    return {name: run.served(policy).to_json() for run in bundle.runs for name, policy in run.policies.items()}
 
 
 def options_body(bundle: Bundle, *, num_problems: int) -> OptionsBody:
@@ -159,11 +159,13 @@ def _changes(bundle: Bundle, name: str) -> dict[str, Any]:
 
 
 def _num_samples(bundle: Bundle) -> Mapping[str, int]:
-    return {
+    most = bundle.limits.request.num_samples
+    counts = {
         config.name: run.recipe.generation.num_samples if config.num_samples is None else config.num_samples
         for run in reversed(bundle.runs)
         for config in run.generator_configs()
     }
+    return counts if most is None else {name: min(count, most) for name, count in counts.items()}
 
 
 def sample_routes(bundle: Bundle) -> APIRouter:

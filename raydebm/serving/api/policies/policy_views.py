@@ -24,7 +24,7 @@ def policies_body(bundle: Bundle, changes: Sequence[PolicyChange], *, tasks: Seq
     (first,) = bundle.policies.values()
     return PoliciesBody(
         tasks=list(tasks),
-        first=FirstPolicyBody(version=bundle.versions["policy"], policy_id=policy_id(bundle.in_time(first))),
+        first=FirstPolicyBody(version=bundle.versions["policy"], policy_id=policy_id(bundle.served(first))),
         second=None if bundle.second is None else second_body(bundle, bundle.second),
         history=[change_body(change) for change in reversed(changes)],
     )
@@ -34,7 +34,7 @@ def second_body(bundle: Bundle, second: SecondPolicy) -> SecondPolicyBody:
     """The policy on trial in a run."""
     return SecondPolicyBody(
         version=second.version,
-        policy_id=policy_id(bundle.in_time(second.policy)),
+        policy_id=policy_id(bundle.served(second.policy)),
         percent=second.percent,
         time=second.time,
         reason=second.reason,

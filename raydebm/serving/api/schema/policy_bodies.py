@@ -17,7 +17,7 @@ class FirstPolicyBody(_Read):
     version: str
     """Id of the policy, as in `versions.policy` of the answers that it gives."""
     policy_id: str
-    """Its id with the service's deadline, as in the list of decisions."""
+    """Its id below the service's ceilings and with its deadline, as in the list of decisions."""
 
 
 class SecondPolicyBody(FirstPolicyBody):

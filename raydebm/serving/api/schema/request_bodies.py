@@ -41,6 +41,8 @@ class ContentPart(BaseModel):
 
     type: Text
     text: Text | None = None
+    refusal: Text | None = None
+    """Words of an earlier refusal, in the Responses API."""
 
 
 class ChatMessage(BaseModel):

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from raydebm.decision.rules import beliefs_about
 from raydebm.errors import RaydebmError, ServiceError
 from raydebm.records import ScoredCandidate
+from raydebm.serving.api.headers import merged_overrides
 from raydebm.serving.api.messages import read_conversation
 from raydebm.serving.api.schema.candidate_bodies import Usage
 from raydebm.serving.api.schema.request_bodies import given_problem
@@ -26,6 +27,7 @@ from raydebm.serving.core.request import NO_PROBLEM
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.core.verification import PoolVerdict, ToVerify, Verification, verification
 from raydebm.serving.failures import as_service_error
+from raydebm.serving.settings.bundle import Bundle
 from raydebm.serving.settings.overrides import Overrides
 
 FAILURES = {"deadline_exceeded": "timeout", "check_failed": "malformed_output", "scoring_failed": "malformed_output"}
@@ -44,7 +46,7 @@ async def verify(
     started = time.perf_counter()
     given = _given(request)
     try:
-        work = verification(service.bundle, service.backend, _to_verify(request, given))
+        work = verification(service.bundle, service.backend, _to_verify(service.bundle, request, given))
         finding: Verification | str = await within_deadline(
             work, service.bundle.score_deadline_s(request.deadline_ms), received=received
         )
@@ -74,7 +76,7 @@ def _given(request: VerifyRequest) -> list[GivenCandidate]:
     return named
 
 
-def _to_verify(request: VerifyRequest, given: Sequence[GivenCandidate]) -> ToVerify:
+def _to_verify(bundle: Bundle, request: VerifyRequest, given: Sequence[GivenCandidate]) -> ToVerify:
     conversation = None if request.messages is None else read_conversation(request.messages)
     settings = {**request.policy_changes(), **({"policy": request.policy} if request.policy else {})}
     return ToVerify(
@@ -83,7 +85,7 @@ def _to_verify(request: VerifyRequest, given: Sequence[GivenCandidate]) -> ToVer
         context=() if conversation is None else conversation.context,
         texts=[each.text for each in given],
         authors=None if request.blind else [each.author for each in given],
-        overrides=Overrides.model_validate(settings),
+        overrides=merged_overrides(bundle, Overrides.model_validate(settings), headers={}),
         passes_left=request.passes_left,
         tie_margin=request.tie_margin,
     )

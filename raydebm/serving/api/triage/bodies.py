@@ -85,6 +85,8 @@ def triage_body(result: TriageResult) -> TriageResponse:
 def _settings(context: RequestContext) -> dict[str, Any]:
     """What counted: of a chat that was passed through, its limits alone."""
     settings = context.policy.settings()
+    if context.deadline_ms is not None:
+        settings["deadline_ms"] = context.deadline_ms
     return {name: settings[name] for name in LIMITS if name in settings} if context.passthrough else settings
 
 

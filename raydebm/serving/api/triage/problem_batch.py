@@ -120,9 +120,7 @@ class _Batch:
             raise ServiceError("a batch is not streamed; leave 'stream' out", 400, "unsupported_parameter", "stream")
         context = triage_context(self.service, request, request_id=request_id, headers=self.headers)
         context = charged_to(context, self.key_use.account, owner=self.key_use.owner)
-        if left_ms is not None:
-            context = replace(context, policy=context.policy.within(left_ms))
-        return triage_body(await self.service.triage(context))
+        return triage_body(await self.service.triage(replace(context, left_ms=left_ms)))
 
     def _left_ms(self) -> int | None:
         """Until the batch must be answered; None: it takes as long as it takes.
