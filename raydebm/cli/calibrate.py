@@ -150,7 +150,7 @@ def _calibrate_from_decisions(recipe: "Recipe", reported: ReportedOutcomes) -> N
     console.print_json(json.dumps(fit.policy.settings()))
     show_promise(run.read_json("calibration", "decision.json"))
     for line in _sample_lines(sample, fit):
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
 
 
 def _write(recipe: "Recipe", run: "RunDir", sample: "OutcomeSample", fit: "PolicyFit") -> None:

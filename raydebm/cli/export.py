@@ -61,15 +61,15 @@ def export(
 
         written = export_pairs(finished, out, title=listing.title, license=listing.license)
         counts = ", ".join(f"{count} {split}" for split, count in written.num_pairs.items())
-        console.print(f"pairs ({counts}) written to {out}", markup=False, soft_wrap=True)
+        console.print(f"pairs ({counts}) written to {out}", soft_wrap=True)
     else:
         from raydebm.export.scorer_folder import export_scorer
 
         stage = "repair/scorer" if repaired else "scorer"
         scorer = export_scorer(finished, out, listing, repository=push_to_hub, stage=stage)
-        console.print(f"scorer ({', '.join(scorer.adapters)}) written to {out}", markup=False, soft_wrap=True)
+        console.print(f"scorer ({', '.join(scorer.adapters)}) written to {out}", soft_wrap=True)
         for line in scorer.left_out:
-            console.print(f"- left out: {line}", markup=False, soft_wrap=True)
+            console.print(f"- left out: {line}", soft_wrap=True)
     if push_to_hub is not None:
         address = push(out, push_to_hub, kind="dataset" if pairs else "model", private=private)
-        console.print(f"pushed to {address}", markup=False, soft_wrap=True)
+        console.print(f"pushed to {address}", soft_wrap=True)
