@@ -8,10 +8,14 @@ import contextlib
 import json
 import os
 import selectors
+import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+OWN_END_S = 5.0
+"""How long after its deadline a helper process ends itself, where nothing has ended it."""
 
 
 class ChildLostError(Exception):
@@ -135,3 +139,18 @@ class LastingChild:
         if self._child is not None:
             self._child.kill()
             self._child = None
+
+
+@contextlib.contextmanager
+def ending_itself(deadline_s: float) -> Iterator[None]:
+    """A block in a helper process, whose main thread it is; soon after the deadline the kernel ends the process.
+
+    A process that asks keeps the deadline itself. One that was killed meanwhile cannot, and what hangs would go on for
+    as long as the machine runs. The signal's default action needs no step of Python's.
+    """
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, deadline_s + OWN_END_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)

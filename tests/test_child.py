@@ -1,5 +1,6 @@
 """A helper process: answers, hangs, ends, and is gone."""
 
+import signal
 import sys
 
 import pytest
@@ -53,3 +54,20 @@ def test_half_a_reply_is_no_reply():
     half = child("import sys, time\nsys.stdout.write('{')\nsys.stdout.flush()\ntime.sleep(600)")
     with pytest.raises(ChildLostError, match="took longer"):
         half.receive(timeout_s=0.5)
+
+
+def test_one_that_hangs_ends_itself_where_nothing_ends_it():
+    spinning = child(
+        "from raydebm import child\nchild.OWN_END_S = 0\nwith child.ending_itself(0.1):\n    while True:\n        pass"
+    )
+    with pytest.raises(ChildLostError) as caught:
+        spinning.receive(timeout_s=60)
+    assert caught.value.exit_code == -signal.SIGALRM
+
+
+def test_one_that_was_in_time_lives_on():
+    in_time = child(
+        "import time\nfrom raydebm import child\nchild.OWN_END_S = 0\nwith child.ending_itself(0.1):\n    pass\n"
+        "time.sleep(0.3)\nprint('1')"
+    )
+    assert in_time.receive(timeout_s=60) == 1
