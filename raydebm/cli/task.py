@@ -13,6 +13,7 @@ from rich.text import Text
 
 from raydebm.cli.console import console
 from raydebm.errors import ConfigError, RaydebmError
+from raydebm.user_files.writing import writing
 
 if TYPE_CHECKING:
     from raydebm.config import TaskConfig
@@ -54,12 +55,13 @@ def new(
         raise ConfigError(f"there is a task {name!r} already (`raydebm task list`); choose another name")
     target = Path(name) if folder is None else folder
     files = starter_files(name, target.as_posix(), python=python)
-    if target.exists() and any(target.iterdir() if target.is_dir() else [target]):
-        raise ConfigError(f"{str(target)!r} exists and is not empty; choose another name or --folder")
-    target.mkdir(parents=True, exist_ok=True)
-    for file, content in files.items():
-        (target / file).write_text(content, encoding="utf-8")
-        console.print(f"wrote {target / file}", soft_wrap=True)
+    with writing(target, option="--folder"):
+        if target.exists() and any(target.iterdir() if target.is_dir() else [target]):
+            raise ConfigError(f"{str(target)!r} exists and is not empty; choose another name or --folder")
+        target.mkdir(parents=True, exist_ok=True)
+        for file, content in files.items():
+            (target / file).write_text(content, encoding="utf-8")
+            console.print(f"wrote {target / file}", soft_wrap=True)
     what = f"{name} --data {target}/train.jsonl" if python else f"{target}/task.yaml"
     if python:
         console.print(f"install it: pip install -e {target}", soft_wrap=True)
