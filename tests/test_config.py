@@ -90,6 +90,13 @@ def test_paper_adapters():
         ({"generators": [{"kind": "telepathy", "name": "q"}]}, "telepathy"),
         ({"generators": [{"kind": "openai", "name": "q", "model": "m"}] * 2}, "more than once: q"),
         ({"scorer": {"adapters": []}}, "at least one adapter"),
+        ({"name": "../other"}, r"name: a name is not empty, has no '\.\.'"),
+        ({"name": " "}, "name: a name is not empty"),
+        (
+            {"training": {"tracking": {"run_name": "../../other/scorer"}}},
+            r"run_name: a name is not empty, has no '\.\.'",
+        ),
+        ({"training": {"tracking": {"run_name": "/exp"}}}, "run_name: a name is not empty"),
         ({"scorer": {"adapters": [ADAPTER, {**ADAPTER, "backbone": "other"}]}}, r"distinct names, got \['a0', 'a0'\]"),
         ({"scorer": {"adapters": [{**ADAPTER, "max_length": 15}]}}, r"adapters\.0\.max_length.*16"),
         ({"scorer": {"adapters": [{**ADAPTER, "backbone": ""}]}}, r"adapters\.0\.backbone"),

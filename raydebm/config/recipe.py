@@ -9,7 +9,7 @@ from raydebm.config.generation import GenerationConfig
 from raydebm.config.generators import GeneratorConfig
 from raydebm.config.pairs import PairsConfig
 from raydebm.config.scorer import DistillationConfig, ScorerConfig, TrainingConfig
-from raydebm.config.section import Section
+from raydebm.config.section import PathName, Section
 from raydebm.config.task import TaskConfig
 from raydebm.config.variants import VariantConfig
 
@@ -68,7 +68,7 @@ def _reasons(error: ValidationError) -> str:
 
 
 class Recipe(Section):
-    name: str
+    name: PathName
     """Name of the run, in reports and in ``run_dir``."""
     seed: int = 0
     """Seed of all random choices."""
