@@ -360,7 +360,7 @@ def _seconds(retry_after: str | None) -> float | None:
         pass
     try:
         moment = parsedate_to_datetime(retry_after)
-    except ValueError:
+    except (ValueError, OverflowError):  # the latter for a year of many digits
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())

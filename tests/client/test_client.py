@@ -197,7 +197,7 @@ def test_retry_after_may_be_a_date():
     assert 1 < calls.pause_before_retry(1, max_retries=1, retry_after=soon) <= 20
 
 
-@pytest.mark.parametrize("odd", ["soon", "-1", "nan", ""], ids=repr)
+@pytest.mark.parametrize("odd", ["soon", "-1", "nan", "", "Mon, 01 Jan 99999999999 00:00:00 GMT"], ids=repr)
 def test_odd_advice_is_ignored(odd):
     assert calls.pause_before_retry(1, max_retries=1, retry_after=odd) <= 0.625
 
