@@ -102,6 +102,10 @@ def test_paper_adapters():
         ({"scorer": {"adapters": [{**ADAPTER, "backbone": ""}]}}, r"adapters\.0\.backbone"),
         ({"task": {"name": "gsm8k", "train": {"split": "train", "id_range": [0.5, 0.5]}}}, "id_range"),
         ({"ray": {"num_cpus": 2}}, r"ray\.num_cpus"),
+        (
+            {"evaluation": {"prices": {"usd_per_candidate": {"q": -1}}}},
+            "usd_per_candidate.q.*greater than or equal to 0",
+        ),
         ({"scorer": {"device": "gpu"}}, r"scorer\.device"),
         ({"calibration": {"lambdas": [1.0, -1.0]}}, r"calibration\.lambdas\.1.*greater than or equal to 0"),
         *(({"scorer": {"adapters": [{**ADAPTER, "name": name}]}}, r"adapters\.0") for name in UNSAFE),

@@ -82,7 +82,7 @@ def reported_outcomes(
         return ReportedOutcomes(records=from_decisions, refit=refit, by=reporters, audited=audited, where=where)
     given = {"--refit": refit, "--by": by, "--audited": audited, "--since": since, "--until": until}
     for name, value in given.items():
-        if value:
+        if value is not None and value is not False:  # a share of 0 is given, too
             raise ConfigError(f"{name} is about reported outcomes; give --from-decisions with it")
     return None
 

@@ -53,6 +53,8 @@ def export(
 
     if pairs and (repaired or listing.base_model or listing.datasets):
         raise ConfigError("--repaired, --base-model and --dataset describe a scorer; leave them or --pairs out")
+    if private and push_to_hub is None:
+        raise ConfigError("--private is about a repository of the hub; give --push-to-hub with it")
     finished = FinishedRun.read(run_dir)
     if push_to_hub is not None:
         check_can_push(push_to_hub)
