@@ -39,7 +39,7 @@ RETRIED = frozenset({429, 502, 503, 504})
 LOST = (httpx.TransportError, httpx.DecodingError)
 """What httpx raises where an answer does not arrive."""
 FINAL = (httpx.ReadTimeout, httpx.DecodingError)
-"""Of these, what is not asked for again: work that merely takes too long, and what would come again as it came."""
+"""Losses after which nothing is asked for again: work merely takes too long, or would come again as it came."""
 MISREAD = (ValueError, KeyError, TypeError, AttributeError)
 """What reading an answer raises that has another form."""
 STILL_RUNS = "idempotency_key_in_use"
