@@ -38,6 +38,19 @@ def test_one_that_hangs_is_ended():
     assert hanging.kill() == -9
 
 
+def test_one_that_does_not_even_read_is_ended():
+    """A pipe holds 64 KiB."""
+    hanging = child("import time\ntime.sleep(600)")
+    with pytest.raises(ChildLostError, match=r"took longer than 0\.2 s and was stopped"):
+        hanging.ask({"text": "x" * 1_000_000}, timeout_s=0.2)
+    assert hanging.kill() == -9
+
+
+def test_a_request_larger_than_a_pipe_arrives_whole(echo):
+    request = {"text": "x" * 1_000_000}
+    assert echo.ask(request, timeout_s=30) == request
+
+
 def test_one_that_ends_says_its_exit_code():
     with pytest.raises(ChildLostError, match="exit code 7") as caught:
         child("raise SystemExit(7)").receive(timeout_s=30)
