@@ -4,15 +4,15 @@ A time limit inside the process would depend on the checker's cooperation: signa
 only between Python's own steps. So a child process checks one candidate at a time; one that takes too long is killed,
 its row says so, and a new child goes on with the next.
 
-The child speaks JSON lines: the recipe's ``task`` section first, then ``{"problem", "gold", "candidate"}`` rows in and
-``{"label", "report"}`` rows out.
+The child speaks JSON lines: the recipe's ``task`` section first, then ``{"problem", "gold", "candidate"}`` rows with
+their ``deadline_s`` in and ``{"label", "report"}`` rows out.
 """
 
 import json
 import os
 import sys
 
-from raydebm.child import Child, ChildLostError, LastingChild
+from raydebm.child import Child, ChildLostError, LastingChild, ending_itself
 from raydebm.config import TaskConfig
 from raydebm.decision.sampling.checks import check_candidate, unchecked
 from raydebm.labels import label_candidate
@@ -42,6 +42,7 @@ class DeadlineChecker:
             "problem": PROBLEM.row(problem),
             "gold": None if gold is None else GOLDS.row(gold),
             "candidate": CANDIDATES.row(candidate),
+            "deadline_s": self._deadline_s,
         }
         try:
             reply = self._child.ask(request, timeout_s=self._deadline_s)
@@ -72,17 +73,19 @@ def _serve() -> None:
     # Replies get a descriptor of their own; whatever a plug-in prints goes to stderr.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    task = task_of(TaskConfig.model_validate_json(sys.stdin.readline()))
+    with ending_itself(START_S):
+        task = task_of(TaskConfig.model_validate_json(sys.stdin.readline()))
     print(json.dumps({"ready": task.name}), file=replies, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
         problem = PROBLEM.record(request["problem"])
         gold = None if request["gold"] is None else GOLDS.record(request["gold"])
         candidate = CANDIDATES.record(request["candidate"])
-        reply = {
-            "label": LABELS.row(label_candidate(task, problem, gold, candidate)),
-            "report": REPORTS.row(check_candidate(task, problem, candidate)),
-        }
+        with ending_itself(request["deadline_s"]):
+            reply = {
+                "label": LABELS.row(label_candidate(task, problem, gold, candidate)),
+                "report": REPORTS.row(check_candidate(task, problem, candidate)),
+            }
         print(json.dumps(reply), file=replies, flush=True)
 
 

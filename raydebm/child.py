@@ -8,10 +8,14 @@ import contextlib
 import json
 import os
 import selectors
+import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+OWN_END_S = 5.0
+"""How long after its deadline a helper process ends itself, where nothing has ended it."""
 
 
 class ChildLostError(Exception):
@@ -41,6 +45,7 @@ class Child:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._requests, self._replies = self._process.stdin, self._process.stdout
+        os.set_blocking(self._requests.fileno(), False)
 
     @property
     def pid(self) -> int:
@@ -53,13 +58,15 @@ class Child:
         Raises:
             ChildLostError: it took too long, or it ended; either way it runs no more.
         """
+        deadline = time.monotonic() + timeout_s
         try:
-            self._requests.write(json.dumps(request).encode() + b"\n")
-            self._requests.flush()
+            is_sent = self._send(json.dumps(request).encode() + b"\n", deadline)
         except (OSError, ValueError) as error:  # the pipe is broken, or was closed by kill()
             exit_code = self.kill()
             raise ChildLostError(f"is not reachable: {error}", exit_code) from error
-        return self.receive(timeout_s=timeout_s)
+        if not is_sent:
+            raise self._late(timeout_s)
+        return self._reply(deadline, timeout_s)
 
     def receive(self, *, timeout_s: float) -> dict[str, Any]:
         """Wait for one line.
@@ -67,13 +74,28 @@ class Child:
         Raises:
             ChildLostError: as for ``ask``.
         """
-        deadline, content = time.monotonic() + timeout_s, b""
+        return self._reply(time.monotonic() + timeout_s, timeout_s)
+
+    def _send(self, line: bytes, deadline: float) -> bool:
+        """Whether all of the line was taken in time: a pipe holds little, and what hangs reads nothing."""
+        view = memoryview(line)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._requests, selectors.EVENT_WRITE)
+            while view and selector.select(max(0.0, deadline - time.monotonic())):
+                view = view[os.write(self._requests.fileno(), view) :]
+        return not view
+
+    def _late(self, timeout_s: float) -> ChildLostError:
+        self.kill()
+        return ChildLostError(f"took longer than {timeout_s:g} s and was stopped")
+
+    def _reply(self, deadline: float, timeout_s: float) -> dict[str, Any]:
+        content = b""
         with selectors.DefaultSelector() as selector:
             selector.register(self._replies, selectors.EVENT_READ)
             while not content.endswith(b"\n"):
                 if not selector.select(max(0.0, deadline - time.monotonic())):
-                    self.kill()
-                    raise ChildLostError(f"took longer than {timeout_s:g} s and was stopped")
+                    raise self._late(timeout_s)
                 part = os.read(self._replies.fileno(), 65536)
                 if not part:
                     exit_code = self.kill(grace_s=5.0)
@@ -135,3 +157,18 @@ class LastingChild:
         if self._child is not None:
             self._child.kill()
             self._child = None
+
+
+@contextlib.contextmanager
+def ending_itself(deadline_s: float) -> Iterator[None]:
+    """A block in a helper process, whose main thread it is; soon after the deadline the kernel ends the process.
+
+    A process that asks keeps the deadline itself. One that was killed meanwhile cannot, and what hangs would go on for
+    as long as the machine runs. The signal's default action needs no step of Python's.
+    """
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, deadline_s + OWN_END_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)

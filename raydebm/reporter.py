@@ -4,8 +4,8 @@ A check that never ends, of a user's task or of one answer that was not foreseen
 other. Python cannot interrupt it from inside (``checker`` says why), so each candidate is checked by a child process,
 which is killed when it takes too long. Several children work at once.
 
-A child speaks JSON lines: ``{"task", "problem", "candidate"}`` rows in, where ``task`` is the recipe's section or null,
-and ``{"report"}`` rows out. One child checks for any number of tasks. Does not know: gold.
+A child speaks JSON lines: ``{"task", "problem", "candidate", "deadline_s"}`` rows in, where ``task`` is the recipe's
+section or null, and ``{"report"}`` rows out. One child checks for any number of tasks. Does not know: gold.
 """
 
 import json
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 
-from raydebm.child import Child, ChildLostError, LastingChild
+from raydebm.child import Child, ChildLostError, LastingChild, ending_itself
 from raydebm.config import TaskConfig
 from raydebm.cpus import usable_cpus
 from raydebm.decision.sampling.checks import check_candidate, unchecked
@@ -93,7 +93,12 @@ class Reporter:
 
     def _report(self, problem: Problem, candidate: Candidate, task: TaskConfig | None) -> ConstraintReport:
         section = None if task is None else task.model_dump(mode="json")
-        request = {"task": section, "problem": PROBLEM.row(problem), "candidate": CANDIDATES.row(candidate)}
+        request = {
+            "task": section,
+            "problem": PROBLEM.row(problem),
+            "candidate": CANDIDATES.row(candidate),
+            "deadline_s": self._deadline_s,
+        }
         try:
             reply = self._child().ask(request, timeout_s=self._deadline_s)
         except ChildLostError as error:
@@ -125,8 +130,9 @@ def _serve() -> None:
         request = json.loads(line)
         problem, candidate = PROBLEM.record(request["problem"]), CANDIDATES.record(request["candidate"])
         try:
-            task = _task(problem.task, json.dumps(request["task"], sort_keys=True))
-            report = check_candidate(task, problem, candidate)
+            with ending_itself(request["deadline_s"]):
+                task = _task(problem.task, json.dumps(request["task"], sort_keys=True))
+                report = check_candidate(task, problem, candidate)
         except RaydebmError as error:  # such as a task that only the parent's program has added
             report = unchecked(candidate.candidate_id, str(error))
         print(json.dumps({"report": REPORTS.row(report)}), file=replies, flush=True)

@@ -1,5 +1,6 @@
 """A helper process: answers, hangs, ends, and is gone."""
 
+import signal
 import sys
 
 import pytest
@@ -37,6 +38,19 @@ def test_one_that_hangs_is_ended():
     assert hanging.kill() == -9
 
 
+def test_one_that_does_not_even_read_is_ended():
+    """A pipe holds 64 KiB."""
+    hanging = child("import time\ntime.sleep(600)")
+    with pytest.raises(ChildLostError, match=r"took longer than 0\.2 s and was stopped"):
+        hanging.ask({"text": "x" * 1_000_000}, timeout_s=0.2)
+    assert hanging.kill() == -9
+
+
+def test_a_request_larger_than_a_pipe_arrives_whole(echo):
+    request = {"text": "x" * 1_000_000}
+    assert echo.ask(request, timeout_s=30) == request
+
+
 def test_one_that_ends_says_its_exit_code():
     with pytest.raises(ChildLostError, match="exit code 7") as caught:
         child("raise SystemExit(7)").receive(timeout_s=30)
@@ -53,3 +67,20 @@ def test_half_a_reply_is_no_reply():
     half = child("import sys, time\nsys.stdout.write('{')\nsys.stdout.flush()\ntime.sleep(600)")
     with pytest.raises(ChildLostError, match="took longer"):
         half.receive(timeout_s=0.5)
+
+
+def test_one_that_hangs_ends_itself_where_nothing_ends_it():
+    spinning = child(
+        "from raydebm import child\nchild.OWN_END_S = 0\nwith child.ending_itself(0.1):\n    while True:\n        pass"
+    )
+    with pytest.raises(ChildLostError) as caught:
+        spinning.receive(timeout_s=60)
+    assert caught.value.exit_code == -signal.SIGALRM
+
+
+def test_one_that_was_in_time_lives_on():
+    in_time = child(
+        "import time\nfrom raydebm import child\nchild.OWN_END_S = 0\nwith child.ending_itself(0.1):\n    pass\n"
+        "time.sleep(0.3)\nprint('1')"
+    )
+    assert in_time.receive(timeout_s=60) == 1

@@ -1,6 +1,11 @@
 """Checks in child processes: one that hangs fails its own candidate and no other."""
 
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -146,3 +151,30 @@ def test_a_closed_reporter_leaves_no_process(reporter_of):
     reporter.close()
 
     assert process.poll() is not None
+
+
+ASKING = """
+from raydebm.records import Candidate, Problem
+from raydebm.reporter import Reporter
+
+reporter = Reporter(deadline_s=60.0, most=1)
+for text in ("good", "spin"):
+    candidate = Candidate(candidate_id=text, task="restless", problem_id="p", generator="g", text=text)
+    reporter.submit(Problem(task="restless", problem_id="p", prompt="?"), candidate).result()
+    print(reporter._children[0].pid, flush=True)
+    reporter._deadline_s = 3.0
+"""
+
+
+def test_a_check_that_hangs_does_not_outlive_a_process_that_was_killed(plug_in):
+    """What asks is killed while the check spins, so that nothing else keeps the deadline."""
+    asking = subprocess.Popen([sys.executable, "-c", ASKING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    child = Path("/proc", asking.stdout.readline().strip())
+    time.sleep(1)
+    asking.send_signal(signal.SIGKILL)
+    asking.communicate()
+
+    latest = time.monotonic() + 60
+    while child.exists() and time.monotonic() < latest:
+        time.sleep(0.2)
+    assert not child.exists()

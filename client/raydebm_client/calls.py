@@ -36,6 +36,12 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 BATCH_SIZE = 32
 """Problems of one HTTP request; more are sent one request after the other."""
 RETRIED = frozenset({429, 502, 503, 504})
+LOST = (httpx.TransportError, httpx.DecodingError)
+"""What httpx raises where an answer does not arrive."""
+FINAL = (httpx.ReadTimeout, httpx.DecodingError)
+"""Losses after which nothing is asked for again: work merely takes too long, or would come again as it came."""
+MISREAD = (ValueError, KeyError, TypeError, AttributeError)
+"""What reading an answer raises that has another form."""
 STILL_RUNS = "idempotency_key_in_use"
 """Code of the one conflict (409) that ends by itself: the service still works on the first try of this request."""
 LONGEST_PAUSE_S = 60.0
@@ -279,8 +285,10 @@ def error_of(status: int, content: bytes, headers: Mapping[str, str]) -> Service
         return ServiceError(f"the service answered {text or 'nothing'}{where}", status, "http_error")
 
 
-def lost(error: httpx.TransportError, settings: Settings) -> ServiceError:
-    """A connection that failed. Work that merely takes too long is not started a second time."""
+def lost(error: httpx.RequestError, settings: Settings) -> ServiceError:
+    """A connection that failed, or gave what cannot be unpacked."""
+    if isinstance(error, httpx.DecodingError):
+        return unexpected(settings.base_url, error)
     if isinstance(error, httpx.ReadTimeout):
         message = f"{settings.base_url} said nothing for {settings.timeout_s:g} s; raise timeout_s"
         return ServiceError(message, 504, "timeout")
@@ -292,9 +300,14 @@ def answer_of(call: Call[T], content: bytes) -> T:
     """The typed answer. Raises ServiceError when it is not what the service answers."""
     try:
         return call.read(json.loads(content))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        message = f"{call.path} answered something else than expected ({error!r}); check base_url"
-        raise ServiceError(message, 502, "unexpected_answer") from error
+    except MISREAD as error:
+        raise unexpected(call.path, error) from error
+
+
+def unexpected(what: str, error: Exception) -> ServiceError:
+    """An answer that is not the service's."""
+    message = f"{what} answered something else than expected ({error!r}); check base_url"
+    return ServiceError(message, 502, "unexpected_answer")
 
 
 def _batch_item(entry: Mapping[str, Any]) -> TriageResult | ServiceError:
@@ -347,7 +360,7 @@ def _seconds(retry_after: str | None) -> float | None:
         pass
     try:
         moment = parsedate_to_datetime(retry_after)
-    except ValueError:
+    except (ValueError, OverflowError):  # the latter for a year of many digits
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())
@@ -366,7 +379,7 @@ class StreamReader:
         """One line without its end; comments and unknown events are skipped.
 
         Raises:
-            ServiceError: the service reports one in the stream.
+            ServiceError: the service reports one in the stream, or what comes is not the service's.
         """
         if line.startswith("event:"):
             self._event = line.removeprefix("event:").strip()
@@ -375,7 +388,10 @@ class StreamReader:
         elif not line and self._data:
             event, text = self._event, "\n".join(self._data)
             self._event, self._data = "", []
-            return self._take(event, text)
+            try:
+                return self._take(event, text)
+            except MISREAD as error:
+                raise unexpected("the stream", error) from error
         return None
 
     def _take(self, event: str, text: str) -> Progress | None:

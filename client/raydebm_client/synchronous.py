@@ -175,6 +175,8 @@ class Raydebm:
                     yield progress
         except httpx.TransportError as error:
             raise ServiceError(f"the stream broke off: {error!r}", 502, "stream_cut") from error
+        except httpx.DecodingError as error:
+            raise calls.unexpected("the stream", error) from error
         finally:
             response.close()
         yield reader.result()
@@ -208,9 +210,9 @@ class Raydebm:
                 if not calls.may_retry(failure, response.headers):
                     raise failure
                 retry_after = response.headers.get("retry-after")
-            except httpx.TransportError as error:
+            except calls.LOST as error:
                 failure = calls.lost(error, self._settings)
-                if isinstance(error, httpx.ReadTimeout):
+                if isinstance(error, calls.FINAL):
                     raise failure from error
             pause = calls.pause_before_retry(attempt, max_retries=self._settings.max_retries, retry_after=retry_after)
             if pause is None:

@@ -82,7 +82,7 @@ def reported_outcomes(
         return ReportedOutcomes(records=from_decisions, refit=refit, by=reporters, audited=audited, where=where)
     given = {"--refit": refit, "--by": by, "--audited": audited, "--since": since, "--until": until}
     for name, value in given.items():
-        if value:
+        if value is not None and value is not False:  # a share of 0 is given, too
             raise ConfigError(f"{name} is about reported outcomes; give --from-decisions with it")
     return None
 
@@ -150,7 +150,7 @@ def _calibrate_from_decisions(recipe: "Recipe", reported: ReportedOutcomes) -> N
     console.print_json(json.dumps(fit.policy.settings()))
     show_promise(run.read_json("calibration", "decision.json"))
     for line in _sample_lines(sample, fit):
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
 
 
 def _write(recipe: "Recipe", run: "RunDir", sample: "OutcomeSample", fit: "PolicyFit") -> None:

@@ -4,27 +4,34 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from raydebm.errors import RaydebmError
 
 if TYPE_CHECKING:
     from raydebm.evaluation.results.evaluation import Evaluation
 
-console = Console(highlight=False)
+
+def _console(*, stderr: bool = False, width: int | None = None) -> Console:
+    """A console that prints texts as they are. Names, reasons and addresses hold brackets, which rich would take for
+    its markup and drop, or fail on; what is to have a style is a ``rich.text.Text``."""
+    return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
+
+
+console = _console()
 if not console.is_terminal:
-    console = Console(highlight=False, width=140)  # a log or a pipe has no width of its own; 80 would break the tables
+    console = _console(width=140)  # a log or a pipe has no width of its own; 80 would break the tables
 
 
 def say(line: str) -> None:
-    """One line of text, whatever brackets it has, unbroken."""
-    console.print(line, markup=False, soft_wrap=True)
+    """One line of text, unbroken."""
+    console.print(line, soft_wrap=True)
 
 
 def show_error(error: RaydebmError) -> None:
-    """One line on stderr; the message may contain brackets, so it is printed without markup."""
-    stderr = Console(stderr=True, highlight=False, soft_wrap=True)
-    stderr.print(f"[bold red]error[/bold red] ({type(error).__name__}): ", end="")
-    stderr.print(str(error), markup=False)
+    """What is wrong, on stderr."""
+    words = Text.assemble(("error", "bold red"), f" ({type(error).__name__}): {error}")
+    _console(stderr=True).print(words, soft_wrap=True)
 
 
 def show_promise(fit: dict[str, Any] | None) -> None:
@@ -69,5 +76,5 @@ def show_evaluation(result: "Evaluation", report: str) -> None:
         table.add_row(*row, style="bold" if number in rows.emphasised else None)
     console.print(table)
     for sentence in sentences(result):
-        console.print(sentence, markup=False)
-    console.print(f"report: {report}", soft_wrap=True, markup=False)
+        console.print(sentence)
+    say(f"report: {report}")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.text import Text
 
 from raydebm.cli import starter
 from raydebm.cli.console import console, show_evaluation
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 
 Kind = Literal["accept", "regenerate", "abstain"]
 TITLES: dict[Kind, str] = {
-    "accept": "1. accept[/bold]: POST /v1/chat/completions with the official openai client",
-    "regenerate": "2. regenerate[/bold]: POST /v1/triage over plain HTTP",
-    "abstain": "3. abstain[/bold]: the same openai client, with the answer refused",
+    "accept": "POST /v1/chat/completions with the official openai client",
+    "regenerate": "POST /v1/triage over plain HTTP",
+    "abstain": "the same openai client, with the answer refused",
 }
 
 
@@ -139,13 +140,14 @@ def _ask_service(run_dir: str, port: int, task: str, examples: Mapping[Kind, Exa
         decisions = dict(_ask_all(url, task, examples))
     for kind in TITLES:
         if kind not in examples:
-            console.print(f"[yellow]no test problem of this run ended in: {kind}[/yellow]")
+            console.print(f"no test problem of this run ended in: {kind}", style="yellow")
     return decisions
 
 
 def _ask_all(url: str, task: str, examples: Mapping[Kind, Example]) -> Iterator[tuple[str, dict[str, Any]]]:
+    numbers = {kind: number for number, kind in enumerate(TITLES, start=1)}
     for kind, example in examples.items():
-        console.print(f"[bold]{TITLES[kind]}")
+        console.print(Text.assemble((f"{numbers[kind]}. {kind}", "bold"), f": {TITLES[kind]}"))
         question = example.outcome.problem.prompt
         if kind == "regenerate":
             details = _ask_over_http(url, task, question)
@@ -195,11 +197,11 @@ def _ask_over_http(url: str, task: str, question: str) -> dict[str, Any]:
 
 def _show_chat(reply: Mapping[str, Any], question: str) -> None:
     message = reply["choices"][0]["message"]
-    console.print(f"   question  {_clip(question)}", markup=False)
+    console.print(f"   question  {_clip(question)}")
     if message.get("refusal"):
-        console.print(f"   refusal   {message['refusal']}", markup=False)
+        console.print(f"   refusal   {message['refusal']}")
     else:
-        console.print(f"   answer    {_clip(message['content'], from_end=True)}", markup=False)
+        console.print(f"   answer    {_clip(message['content'], from_end=True)}")
     _show_numbers(reply["raydebm"])
 
 
@@ -207,12 +209,10 @@ def _show_triage(reply: Mapping[str, Any]) -> None:
     for done in reply["passes"]:
         signal = "none" if done["signal"] is None else f"{done['signal']:.3f}"
         penalty = "none" if done["penalty"] is None else f"{done['penalty']:.3f}"
-        console.print(
-            f"   pass {done['pass_index']}    {done['decision']}: E_constraint {penalty}, sigma {signal}", markup=False
-        )
+        console.print(f"   pass {done['pass_index']}    {done['decision']}: E_constraint {penalty}, sigma {signal}")
         if done["feedback"]:
-            console.print(f"   feedback  {_clip(done['feedback'], width=300)}", markup=False)
-    console.print(f"   answer    {reply['answer']}", markup=False)
+            console.print(f"   feedback  {_clip(done['feedback'], width=300)}")
+    console.print(f"   answer    {reply['answer']}")
     _show_numbers(reply)
 
 
@@ -224,8 +224,8 @@ def _show_numbers(details: Mapping[str, Any]) -> None:
         f"{details['usage']['completion_tokens']} tokens written",
         f"{details['latency_ms'] / 1000:.1f} s",
     ]
-    console.print(f"   decision  {details['decision']}: {details['reason']}", markup=False)
-    console.print(f"   {', '.join(facts)}\n", markup=False)
+    console.print(f"   decision  {details['decision']}: {details['reason']}")
+    console.print(f"   {', '.join(facts)}\n")
 
 
 def _clip(text: str, *, width: int = 150, from_end: bool = False) -> str:

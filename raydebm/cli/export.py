@@ -53,6 +53,8 @@ def export(
 
     if pairs and (repaired or listing.base_model or listing.datasets):
         raise ConfigError("--repaired, --base-model and --dataset describe a scorer; leave them or --pairs out")
+    if private and push_to_hub is None:
+        raise ConfigError("--private is about a repository of the hub; give --push-to-hub with it")
     finished = FinishedRun.read(run_dir)
     if push_to_hub is not None:
         check_can_push(push_to_hub)
@@ -61,15 +63,15 @@ def export(
 
         written = export_pairs(finished, out, title=listing.title, license=listing.license)
         counts = ", ".join(f"{count} {split}" for split, count in written.num_pairs.items())
-        console.print(f"pairs ({counts}) written to {out}", markup=False, soft_wrap=True)
+        console.print(f"pairs ({counts}) written to {out}", soft_wrap=True)
     else:
         from raydebm.export.scorer_folder import export_scorer
 
         stage = "repair/scorer" if repaired else "scorer"
         scorer = export_scorer(finished, out, listing, repository=push_to_hub, stage=stage)
-        console.print(f"scorer ({', '.join(scorer.adapters)}) written to {out}", markup=False, soft_wrap=True)
+        console.print(f"scorer ({', '.join(scorer.adapters)}) written to {out}", soft_wrap=True)
         for line in scorer.left_out:
-            console.print(f"- left out: {line}", markup=False, soft_wrap=True)
+            console.print(f"- left out: {line}", soft_wrap=True)
     if push_to_hub is not None:
         address = push(out, push_to_hub, kind="dataset" if pairs else "model", private=private)
-        console.print(f"pushed to {address}", markup=False, soft_wrap=True)
+        console.print(f"pushed to {address}", soft_wrap=True)

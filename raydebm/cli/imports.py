@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raydebm.cli.console import console
+from raydebm.cli.console import console, say
 from raydebm.cli.parameters import (
     ConfigOption,
     OverridesArgument,
@@ -115,4 +115,4 @@ def import_pool(
     with writing(out):
         Folder(str(out.parent)).write_records(CANDIDATES, candidates, out.name)
     failed = sum(candidate.error is not None for candidate in candidates)
-    console.print(f"{len(candidates)} candidates ({failed} with an error) written to {out}")
+    say(f"{len(candidates)} candidates ({failed} with an error) written to {out}")

@@ -19,11 +19,11 @@ def init(
     The recipe runs offline on embedded models; serve_config.yaml serves its run.
     """
     for file in write_starter(folder, force=force):
-        console.print(f"wrote {file}", soft_wrap=True, markup=False)
+        console.print(f"wrote {file}", soft_wrap=True)
     recipe = folder / starter.RECIPE.name
-    console.print(f"plan it:  raydebm run --config {recipe} --dry-run", soft_wrap=True, markup=False)
-    console.print(f"run it:   raydebm run --config {recipe}", soft_wrap=True, markup=False)
-    console.print(f"serve it: serve run {folder / starter.SERVE_CONFIG.name}", soft_wrap=True, markup=False)
+    console.print(f"plan it:  raydebm run --config {recipe} --dry-run", soft_wrap=True)
+    console.print(f"run it:   raydebm run --config {recipe}", soft_wrap=True)
+    console.print(f"serve it: serve run {folder / starter.SERVE_CONFIG.name}", soft_wrap=True)
 
 
 def write_starter(folder: Path, *, force: bool) -> list[Path]:

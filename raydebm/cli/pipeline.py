@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rich.text import Text
+
 from raydebm.cli.console import console
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ class ProgressBars:
     def __exit__(self, *exception: object) -> None:
         self._bars.stop()
 
-    def print(self, text: str) -> None:
+    def print(self, text: str | Text) -> None:
         """One line; what does not fit is cut off."""
         self._bars.console.print(text, no_wrap=True, overflow="ellipsis")
 
@@ -90,7 +92,7 @@ _QUIET = {"seconds", "num_unpriced", "startup_seconds", "backbone_mib", "num_inc
 _MAX_TEXT = 80
 
 
-def _describe(report: "StageReport") -> str:
+def _describe(report: "StageReport") -> Text:
     """One line about a finished stage."""
     facts = ", ".join(
         f"{name} {_short(value)}"
@@ -98,7 +100,7 @@ def _describe(report: "StageReport") -> str:
         if name not in _QUIET and _says_something(value)
     )
     how = "reused" if report.reused else f"{report.seconds:.1f} s"
-    return f"[bold]{report.stage:<12}[/bold] {how:>8}  {facts}"
+    return Text.assemble((f"{report.stage:<12}", "bold"), f" {how:>8}  {facts}")
 
 
 def _says_something(value: Any) -> bool:

@@ -211,7 +211,7 @@ def _show_tally(tally: "ReplayTally", changes: "Changes", *, with_labels: bool) 
         table.add_row(*row)
     console.print(table)
     for line in _tally_lines(tally, changes, with_labels=with_labels):
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
 
 
 def _move_rows(tally: "ReplayTally") -> Iterator[tuple[str, str, str, str]]:

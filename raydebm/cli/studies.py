@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raydebm.cli.console import console
+from raydebm.cli.console import console, say
 from raydebm.cli.parameters import (
     OverridesArgument,
     RecordedOption,
@@ -66,7 +66,7 @@ def reproduce(
             transfer_problems=transfer_problems,
             with_confounding=confounding,
         )
-        console.print(f"report: {address}")
+        say(f"report: {address}")
 
 
 @recipe_command
@@ -96,8 +96,8 @@ def seeds(
             text, address = _over_seeds(pipeline, chosen, retry_failed=retry_failed)
         else:
             text, address = _over_folds(pipeline, chosen, folds, retry_failed=retry_failed)
-        console.print(text, markup=False)
-        console.print(f"report: {address}")
+        console.print(text)
+        say(f"report: {address}")
 
 
 def _chosen_seeds(recipe: "Recipe", num_seeds: int | None, seed_list: str | None, *, default: int) -> list[int]:
@@ -152,7 +152,7 @@ def confounding(recipe: "Recipe") -> None:
 
         report, address = make_report(pipeline)
         console.print(report.summary())
-        console.print(f"report: {address}")
+        say(f"report: {address}")
 
 
 @recipe_command
@@ -172,7 +172,7 @@ def repair(
         report, address = repair_run(pipeline, equalise=equalise)
         console.print(f"before: {report.before.summary()}")
         console.print(f"after: {report.after.summary()}")
-        console.print(f"report: {address}")
+        say(f"report: {address}")
         console.print(
             "Energies have another scale now. To calibrate and evaluate the repaired scorer, run `raydebm evaluate` "
             f"with the same recipe and --run-dir {pipeline.run.uri('repair')}"
@@ -190,6 +190,6 @@ def distill(recipe: "Recipe") -> None:
         from raydebm.pipeline.studies.distill import distill_run
 
         distillation, address = distill_run(pipeline)
-        console.print(distillation_summary(distillation), markup=False)
-        console.print(f"report: {address}")
-        console.print(f"To serve the student: raydebm serve --run-dir {pipeline.run.uri('distilled')}")
+        console.print(distillation_summary(distillation))
+        say(f"report: {address}")
+        say(f"To serve the student: raydebm serve --run-dir {pipeline.run.uri('distilled')}")

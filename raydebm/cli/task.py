@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from raydebm.cli.console import console
 from raydebm.errors import ConfigError, RaydebmError
+from raydebm.user_files.writing import writing
 
 if TYPE_CHECKING:
     from raydebm.config import TaskConfig
@@ -54,15 +55,16 @@ def new(
         raise ConfigError(f"there is a task {name!r} already (`raydebm task list`); choose another name")
     target = Path(name) if folder is None else folder
     files = starter_files(name, target.as_posix(), python=python)
-    if target.exists() and any(target.iterdir() if target.is_dir() else [target]):
-        raise ConfigError(f"{str(target)!r} exists and is not empty; choose another name or --folder")
-    target.mkdir(parents=True, exist_ok=True)
-    for file, content in files.items():
-        (target / file).write_text(content, encoding="utf-8")
-        console.print(f"wrote {escape(str(target / file))}", soft_wrap=True)
+    with writing(target, option="--folder"):
+        if target.exists() and any(target.iterdir() if target.is_dir() else [target]):
+            raise ConfigError(f"{str(target)!r} exists and is not empty; choose another name or --folder")
+        target.mkdir(parents=True, exist_ok=True)
+        for file, content in files.items():
+            (target / file).write_text(content, encoding="utf-8")
+            console.print(f"wrote {target / file}", soft_wrap=True)
     what = f"{name} --data {target}/train.jsonl" if python else f"{target}/task.yaml"
     if python:
-        console.print(f"install it: pip install -e {target}", soft_wrap=True, markup=False)
+        console.print(f"install it: pip install -e {target}", soft_wrap=True)
     console.print(f"check it:   raydebm task validate {what} --answers {target}/answers.jsonl", soft_wrap=True)
     console.print(f"run it:     raydebm run --config {target}/recipe.yaml", soft_wrap=True)
 
@@ -85,7 +87,7 @@ def validate(
         console.print(f"task {task.name}: {len(task.constraints)} constraint(s), max_length {task.defaults.max_length}")
         rows, faults = _read_rows(task, data or [])
         for line in _describe_rows(task, rows):
-            console.print(line, markup=False, soft_wrap=True)
+            console.print(line, soft_wrap=True)
         if answers is not None and not rows and not faults:
             raise ConfigError(
                 f"--answers needs problems, and task {task.name!r} brings none; give their file by --data"
@@ -95,12 +97,12 @@ def validate(
     except RaydebmError as error:
         rows, faults = [], [str(error)]
     for fault in faults[:MAX_SHOWN]:
-        console.print(f"[bold red]error[/bold red] {escape(fault)}", soft_wrap=True)
+        console.print(Text.assemble(("error", "bold red"), f" {fault}"), soft_wrap=True)
     if len(faults) > MAX_SHOWN:
         console.print(f"and {len(faults) - MAX_SHOWN} more errors")
     if faults:
         raise typer.Exit(1)
-    console.print("[bold green]the task is valid[/bold green]")
+    console.print("the task is valid", style="bold green")
 
 
 def _read_rows(task: "Task", files: Sequence[Path]) -> tuple[list[tuple["Problem", "Gold"]], list[str]]:
@@ -183,7 +185,7 @@ def _show_answers(task: "Task", config: "TaskConfig", rows: Sequence[tuple["Prob
     for candidate, report, label in checked[:MAX_SHOWN]:
         name = str(problems[candidate.problem_id].data.get("source_id", candidate.problem_id))
         writer = f"{candidate.generator} #{candidate.sample_index}"
-        table.add_row(*(escape(cell) for cell in (name, writer, *_cells(report, label))))
+        table.add_row(name, writer, *_cells(report, label))
     console.print(table)
     verdicts = Counter(str(label.verdict) for _, _, label in checked)
     console.print(

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from raydebm.config.section import Device, Section
+from raydebm.config.section import Device, PathName, Section
 
 OPENROUTER_URL = "https://openrouter.ai/api/v1"
 OPENAI_URL = "https://api.openai.com/v1"
@@ -20,14 +20,8 @@ def _distinct(urls: tuple[str, ...]) -> tuple[str, ...]:
 ServerUrls = Annotated[tuple[str, ...], AfterValidator(_distinct)]
 
 
-def _as_name(name: str) -> str:
-    if not name.strip() or ".." in name or name.startswith("/"):
-        raise ValueError("a name is not empty, has no '..', and begins with no '/'")
-    return name
-
-
 class GeneratorBase(Section):
-    name: Annotated[str, AfterValidator(_as_name)]
+    name: PathName
     """Name in reports and records."""
     num_samples: int | None = Field(None, ge=0)
     """Overrides generation.num_samples for this generator."""

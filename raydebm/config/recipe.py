@@ -8,8 +8,9 @@ from raydebm.config.decision import CalibrationConfig, DecisionConfig, TriageCon
 from raydebm.config.generation import GenerationConfig
 from raydebm.config.generators import GeneratorConfig
 from raydebm.config.pairs import PairsConfig
+from raydebm.config.policy import NonNegative
 from raydebm.config.scorer import DistillationConfig, ScorerConfig, TrainingConfig
-from raydebm.config.section import Section
+from raydebm.config.section import PathName, Section
 from raydebm.config.task import TaskConfig
 from raydebm.config.variants import VariantConfig
 
@@ -17,9 +18,9 @@ from raydebm.config.variants import VariantConfig
 class PricesConfig(Section):
     """Prices in US dollars that are not in the records, for the cost of each selector."""
 
-    usd_per_candidate: dict[str, float] = Field(default_factory=dict)
+    usd_per_candidate: dict[str, NonNegative] = Field(default_factory=dict)
     """Per generator: price of a candidate whose cost is not recorded."""
-    usd_per_score: dict[str, float] = Field(default_factory=dict)
+    usd_per_score: dict[str, NonNegative] = Field(default_factory=dict)
     """Per baseline: price of scoring one candidate (a call of a judge or reward model; without a price, what the
     judge's endpoint billed); ``energies``: price of scoring one candidate with the ensemble."""
 
@@ -68,7 +69,7 @@ def _reasons(error: ValidationError) -> str:
 
 
 class Recipe(Section):
-    name: str
+    name: PathName
     """Name of the run, in reports and in ``run_dir``."""
     seed: int = 0
     """Seed of all random choices."""

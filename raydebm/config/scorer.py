@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from raydebm.config.section import Device, FolderName, Section
+from raydebm.config.section import Device, FolderName, PathName, Section
 from raydebm.records import Reasoning
 
 NAMED_LAYERS = ("all", "upper half", "upper quarter")
@@ -130,7 +130,7 @@ class TrackingConfig(Section):
 
     project: str = Field("raydebm", min_length=1)
     """Project of Weights & Biases, experiment of MLflow."""
-    run_name: str | None = Field(None, min_length=1)
+    run_name: PathName | None = None
     """Name of the run; None: the recipe's name. Adapters are reported below it: ``<run>/a0``."""
 
 

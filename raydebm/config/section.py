@@ -3,10 +3,19 @@
 from collections.abc import Iterator
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+
+def _stays_below(name: str) -> str:
+    if not name.strip() or ".." in name or name.startswith("/"):
+        raise ValueError("a name is not empty, has no '..', and begins with no '/'")
+    return name
+
 
 FolderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 """A name that becomes one of a folder or file."""
+PathName = Annotated[str, AfterValidator(_stays_below)]
+"""A name, of any words, that may become a path below a folder."""
 Device = Annotated[str, Field(pattern=r"^(auto|(cpu|cuda|mps|xpu|hpu|npu|xla|mtia)(:\d+)?)$")]
 """``auto``, or torch's name of a device."""
 

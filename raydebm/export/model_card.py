@@ -153,8 +153,8 @@ def _introduction(record: EnsembleRecord, facts: CardFacts) -> str:
 
 
 def _thresholds(policy: Policy) -> str:
-    rows = [f"| {name} | {value} |" for name, value in policy.to_json().items()]
-    heading = "Calibrated on validation problems; `policy.json` holds them for the service."
+    rows = [f"| {name} | {value} |" for name, value in policy.settings().items()]
+    heading = "Calibrated on validation problems; `policy.json` holds them for the service, with all that was fitted."
     return "\n".join([heading, "", "| setting | value |", "|---|---|", *rows])
 
 

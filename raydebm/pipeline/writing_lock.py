@@ -17,6 +17,7 @@ from pathlib import Path
 
 from raydebm.errors import ConfigError
 from raydebm.run.folder import Folder
+from raydebm.user_files.writing import writing
 
 LOCK_FILE = ".lock"
 
@@ -30,7 +31,7 @@ def write_lock(run: Folder) -> Iterator[None]:
     """No other process makes anything in the run directory while the block runs; blocks of one process may nest.
 
     Raises:
-        ConfigError: another process does; the message names it.
+        ConfigError: another process does, which the message names; or the run directory cannot be made.
     """
     if not run.is_local:
         yield
@@ -61,10 +62,11 @@ def _leave(path: Path) -> None:
 
 
 def _locked(path: Path) -> int:
-    """A descriptor that holds the lock; -1 where the file system has none, or takes no file: whatever is written there
-    says so itself."""
-    try:
+    """A descriptor that holds the lock; -1 where the file system has none, or takes no file: a finished run may lie
+    where nothing can be written."""
+    with writing(path.parent, option="run_dir"):
         path.parent.mkdir(parents=True, exist_ok=True)
+    try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError:
         return -1

@@ -239,6 +239,9 @@ class Session:
         """End everything in the sandbox. May be called twice."""
         self.is_used = True
         if self._process.poll() is None:
+            if not self._start.own_namespaces:  # its end is then the end of what its programs have started
+                _close_quietly(self._process.stdin)
+                self._await_end_of_replies()
             # Everything in a process namespace dies with its first process, which dies with bubblewrap, soon after it.
             _kill_group(self._process.pid)
             self._await_end_of_replies()

@@ -95,6 +95,13 @@ def test_the_list_has_both_policies_and_every_change(policies, policy_file):
     assert "it won" in said
 
 
+def test_a_reason_with_brackets_stands_in_the_history_as_it_was_given(policies, policy_file):
+    policies("try", policy_file())
+    policies("promote", "--reason", "[/canary]")
+
+    assert "[/canary]" in policies("list").out
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

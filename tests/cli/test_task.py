@@ -68,6 +68,14 @@ def test_nothing_is_overwritten(raydebm, starter):
     assert "'reply' exists and is not empty; choose another name or --folder" in done.stderr
 
 
+def test_a_folder_that_cannot_be_made_is_named(raydebm, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = raydebm("task", "new", "reply", "--folder", "file/reply", cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert "--folder 'file/reply' cannot be written" in done.stderr
+
+
 def test_the_name_of_a_known_task_is_refused(raydebm, tmp_path):
     done = raydebm("task", "new", "gsm8k", cwd=tmp_path)
 

@@ -197,7 +197,7 @@ def test_retry_after_may_be_a_date():
     assert 1 < calls.pause_before_retry(1, max_retries=1, retry_after=soon) <= 20
 
 
-@pytest.mark.parametrize("odd", ["soon", "-1", "nan", ""], ids=repr)
+@pytest.mark.parametrize("odd", ["soon", "-1", "nan", "", "Mon, 01 Jan 99999999999 00:00:00 GMT"], ids=repr)
 def test_odd_advice_is_ignored(odd):
     assert calls.pause_before_retry(1, max_retries=1, retry_after=odd) <= 0.625
 
@@ -403,6 +403,21 @@ def test_an_error_in_a_stream_is_raised(connect):
 def test_a_stream_that_breaks_off_is_no_result(connect):
     with pytest.raises(ServiceError, match="the stream ended before the decision"):
         connect(Service(stream_of(PROGRESS)))("stream", "6 x 7?")
+
+
+@pytest.mark.parametrize("line", ["<html>", "[1]", '{"choices": [{"index": 0}]}', '{"error": "busy"}'])
+def test_a_stream_of_something_else_is_an_error_not_a_crash(connect, line):
+    with pytest.raises(ServiceError, match="answered something else than expected") as raised:
+        connect(Service(stream_of(PROGRESS, f"data: {line}")))("stream", "6 x 7?")
+    assert (raised.value.status, raised.value.code) == (502, "unexpected_answer")
+
+
+@pytest.mark.parametrize("name", ["triage", "stream"])
+def test_an_answer_that_cannot_be_unpacked_is_an_error_and_is_not_asked_for_again(connect, name):
+    service = Service(httpx.Response(200, headers={"content-encoding": "gzip"}, stream=httpx.ByteStream(b"no gzip")))
+    with pytest.raises(ServiceError, match="answered something else than expected"):
+        connect(service)(name, "6 x 7?")
+    assert len(service.requests) == 1
 
 
 def test_a_stream_that_is_refused_is_tried_again(connect, pauses):

@@ -416,7 +416,7 @@ def test_the_command_refuses_a_recipe_that_did_not_make_the_run(calibrate):
 
 
 @pytest.mark.parametrize(
-    "options", [["--refit"], ["--by", "ada"], ["--audited", "0.1"], ["--since", "2026-01-01T00:00Z"]]
+    "options", [["--refit"], ["--by", "ada"], ["--audited", "0"], ["--since", "2026-01-01T00:00Z"]]
 )
 def test_options_about_outcomes_need_the_decisions(tmp_path, run, capsys, options):
     with pytest.raises(SystemExit) as caught:

@@ -131,3 +131,11 @@ def test_options_of_a_scorer_are_refused_for_pairs(run_folder, tmp_path, capsys)
         main(["export", "--run-dir", str(run_folder), "--out", str(tmp_path / "out"), "--pairs", "--repaired"])
     assert ended.value.code == 2
     assert "describe a scorer" in capsys.readouterr().err
+
+
+def test_a_private_repository_needs_its_name(run_folder, tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["export", "--run-dir", str(run_folder), "--out", str(tmp_path / "out"), "--private"])
+    assert ended.value.code == 2
+    assert "give --push-to-hub with it" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

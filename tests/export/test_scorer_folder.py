@@ -7,9 +7,11 @@ from contextlib import chdir, redirect_stdout
 
 import pytest
 
+from raydebm.decision.evidence.posterior import Posterior
+from raydebm.decision.policy import Policy
 from raydebm.errors import CheckpointError, ConfigError
 from raydebm.export.finished_run import FinishedRun
-from raydebm.export.model_card import Listing
+from raydebm.export.model_card import Listing, _thresholds
 from raydebm.export.scorer_folder import export_scorer
 from raydebm.scorer.ensemble import EnsembleScorer
 
@@ -70,6 +72,14 @@ def test_the_card_says_what_the_adapters_saw(card):
 def test_what_the_run_does_not_have_is_said(exported, card):
     assert "This scorer was not evaluated" in card
     assert [line.split(":")[0] for line in exported.left_out] == ["thresholds", "an evaluation"]
+
+
+def test_the_card_lists_the_settings_of_a_policy_and_not_what_was_fitted():
+    policy = Policy(tau_accept=0.8, posterior=Posterior(weights={"votes": 1.0}, context_weights={}))
+    text = _thresholds(policy)
+
+    assert "| tau_accept | 0.8 |" in text.splitlines()
+    assert "votes" not in text
 
 
 def test_nothing_but_the_documented_files_is_exported(exported):

@@ -80,3 +80,8 @@ def test_a_finished_run_is_read_while_another_process_writes(run, holder):
 def test_a_place_behind_a_url_has_no_lock():
     with write_lock(RunDir("s3://bucket/run")):
         pass
+
+
+def test_a_run_directory_that_cannot_be_made_is_named():
+    with pytest.raises(ConfigError, match="run_dir '/proc/raydebm' cannot be written"):
+        write_lock(RunDir("/proc/raydebm")).__enter__()

@@ -162,6 +162,30 @@ def test_even_then_system_calls_are_filtered(source):
         assert "PermissionError" in session.run(source).detail
 
 
+STARTER = """
+import os, time
+def start():
+    process = os.fork()
+    if process == 0:
+        os.setsid()
+        time.sleep(600)
+    return process
+"""
+
+
+def test_what_an_unsandboxed_program_has_started_ends_with_it(monkeypatch):
+    """Without bubblewrap and without libseccomp, which would refuse the start."""
+    monkeypatch.setattr("raydebm.sandbox.session.filter_program", lambda: b"")
+    with Session(UNSANDBOXED, Limits(wall_s=60.0)) as session:
+        started = int(session.run(STARTER + "print(start())").stdout)
+        assert not Path(f"/proc/{started}").exists()
+
+        session.open_program(STARTER)
+        started = session.call("start", []).value
+        assert Path(f"/proc/{started}").exists()
+    assert not Path(f"/proc/{started}").exists()
+
+
 def test_the_work_folder_of_an_unsandboxed_program_is_removed():
     with Session(UNSANDBOXED, Limits(wall_s=60.0)) as session:
         folder = session.run("import os\nopen('x', 'w').close()\nprint(os.getcwd())").stdout.decode().strip()

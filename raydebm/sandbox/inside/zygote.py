@@ -21,7 +21,7 @@ from .frames import frame, read_frame, write_all
 from .programs import check, enter_child, run_main, serve
 from .watching import STDERR_TAIL, Clock, ProgramWatch, await_line
 
-_PR_SET_DUMPABLE = 4
+_PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 
 
 class _EndOfChildError(Exception):
@@ -44,6 +44,8 @@ class Zygote:
             try:
                 header, body = read_frame(self._requests)
             except EOFError:
+                if self._child is not None:
+                    self._end_child(self._child[0])
                 return
             if header["kind"] == "run":
                 reply = self._run(header, body)
@@ -99,6 +101,8 @@ class Zygote:
                     pass
             except ChildProcessError:
                 pass
+        else:
+            _kill_orphans()
         return wait_status, usage
 
     def _open(self, header: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
@@ -140,15 +144,33 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+def _kill_orphans() -> None:
+    """Kill what an ended program has started: without a process namespace, this process has it for children now."""
+    path = f"/proc/self/task/{os.getpid()}/children"
+    with contextlib.suppress(OSError):  # a kernel that does not list them
+        while True:
+            with open(path, encoding="ascii") as listed:
+                pids = [int(pid) for pid in listed.read().split()]
+            if not pids:
+                return
+            for pid in pids:
+                _kill(pid)
+            for pid in pids:
+                os.waitpid(pid, 0)
+
+
 def _harden(config: dict[str, Any]) -> None:
-    """Give up root where the host asks for it, and close this process to its children."""
+    """Give up root where the host asks for it, close this process to its children, and inherit those of its own."""
     if config["uid"] is not None:
         os.setgroups([])
         os.setresgid(config["uid"], config["uid"], config["uid"])
         os.setresuid(config["uid"], config["uid"], config["uid"])
     import ctypes
 
-    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    prctl = ctypes.CDLL(None).prctl
+    prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    if not config["own_pid_namespace"]:
+        prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def main() -> NoReturn:

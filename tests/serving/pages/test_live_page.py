@@ -118,3 +118,16 @@ def test_figures_of_replicas_are_added_up(address, open_page):
     assert (sum(bars["accept"]), sum(bars["abstain"])) == (2, 2)
     assert len(bars["accept"]) <= 30
     assert (bars["edges"][0], bars["edges"][-1]) == (0, 2)
+
+
+def test_a_duration_is_rounded_before_it_is_split(address, open_page):
+    """119.6 s are 2 minutes, not 1 minute and 60 seconds; so are 999.6 ms a second."""
+    page = open_page(f"{address}/live")
+    words = page.evaluate(
+        """async (values) => {
+          const { duration } = await import("./static/base.js");
+          return values.map(duration);
+        }""",
+        [999.4, 999.6, 9_994, 9_996, 59_940, 59_960, 119_400, 119_600, None],
+    )
+    assert words == ["999 ms", "1.00 s", "9.99 s", "10.0 s", "59.9 s", "1 min 0 s", "1 min 59 s", "2 min 0 s", "\u2013"]

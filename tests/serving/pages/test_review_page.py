@@ -43,8 +43,18 @@ def service(write_run, backend, script, texts, energies, puzzle, listening, new_
         last = ask(f"{HOSTILE} {puzzle}", lambda request: f"{HOSTILE} {texts['wrong']}", energies["unsure"])
         assert last["decision"] == "abstain"
         writer.flush()
+
+        def refuse_more(count):
+            for index in range(count):
+                ask(f"Later number {index}. {puzzle}", lambda request: texts["right"], energies["unsure"])
+            writer.flush()
+
         yield SimpleNamespace(
-            url=f"{address}/review", last=last["record_id"], log=OutcomeLog(bundle.records.folder), address=address
+            url=f"{address}/review",
+            last=last["record_id"],
+            log=OutcomeLog(bundle.records.folder),
+            address=address,
+            refuse_more=refuse_more,
         )
     writer.close()
 
@@ -68,6 +78,18 @@ def test_abstentions_come_newest_first_and_hostile_text_is_text(service, open_pa
     page.get_by_role("button", name="Show older ones").click()
     page.locator("#queue > li").nth(NUM_REFUSED - 1).wait_for()
     assert page.locator("#older").is_hidden()
+
+
+def test_older_ones_are_shown_however_many_have_come_meanwhile(service, open_page):
+    page = open_page(service.url)
+    wait_for_count(page, f"{NUM_REFUSED} abstentions")
+    service.refuse_more(10)  # a whole page, newer than all that is shown
+    page.get_by_role("button", name="Show older ones").click()
+    page.locator("#queue > li").nth(NUM_REFUSED - 1).wait_for(timeout=10_000)
+
+    assert "Plain number 0." in cards(page).last.inner_text()
+    assert page.locator("#older").is_hidden()
+    assert f"{NUM_REFUSED} abstentions" in page.locator("#count").inner_text()
 
 
 def test_a_judgement_is_stored_with_name_and_answer_and_the_next_one_is_focused(service, open_page):

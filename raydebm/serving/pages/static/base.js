@@ -83,9 +83,11 @@ export function percent(value, digits = 1) {
 /** A duration given in milliseconds, in words. */
 export function duration(ms) {
   if (ms === null || ms === undefined || !Number.isFinite(ms)) return NONE;
-  if (ms < 1000) return `${Math.round(ms)} ms`;
-  if (ms < 60_000) return `${(ms / 1000).toFixed(ms < 10_000 ? 2 : 1)} s`;
-  return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
+  if (Math.round(ms) < 1000) return `${Math.round(ms)} ms`;
+  if (Math.round(ms / 10) < 1000) return `${(ms / 1000).toFixed(2)} s`;
+  if (Math.round(ms / 100) < 600) return `${(ms / 1000).toFixed(1)} s`;
+  const seconds = Math.round(ms / 1000); // rounded before it is split, or the rest could be 60 s
+  return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
 }
 
 /** US dollars; small amounts keep their digits. */

@@ -5,7 +5,7 @@ import { reviewerKept, keepReviewer } from "./reviewer.js";
 
 const PAGE = 10;
 
-let shown = new Set(); // record ids that are on the page
+let oldest = null; // time of the last decision on the page
 let loading = null;
 
 // ---- who reviews ------------------------------------------------------------------------------------------------------
@@ -24,27 +24,24 @@ function reviewerName() {
 
 // ---- the queue --------------------------------------------------------------------------------------------------------
 
-/** Show the newest ones anew, or `older` ones below those that are shown. */
+/** Show the newest ones, or `older` ones below those that are shown: by time, for what comes meanwhile moves all places. */
 async function load({ older = false } = {}) {
   loading?.abort();
   const mine = loading = new AbortController();
-  if (!older) shown = new Set();
   byId("queue").setAttribute("aria-busy", "true");
   try {
-    const query = new URLSearchParams({ decision: "abstain", outcome: "none", limit: PAGE, offset: older ? waiting() : 0 });
+    const query = new URLSearchParams({ decision: "abstain", outcome: "none", limit: PAGE, ...(older ? { until: oldest } : {}) });
     const page = await fetchJson(`v1/decisions?${query}`, { signal: mine.signal });
-    const rows = page.data.filter((row) => !shown.has(row.record_id));
-    const records = await Promise.all(rows.map((row) =>
+    const records = await Promise.all(page.data.map((row) =>
       fetchJson(`v1/decisions/${encodeURIComponent(row.record_id)}`, { signal: mine.signal })));
     showError(byId("page-error"), null);
+    const total = page.total + (older ? waiting() : 0);
     if (!older) fill(byId("queue"));
-    for (const record of records) {
-      shown.add(record.record_id);
-      byId("queue").append(reviewCard(record));
-    }
-    byId("older").hidden = page.offset + page.data.length >= page.total;
-    byId("count").textContent = page.total
-      ? `${plural(page.total, "abstention")} without an outcome` : "Every stored abstention has an outcome.";
+    byId("queue").append(...records.map(reviewCard));
+    oldest = page.data.at(-1)?.time ?? oldest;
+    byId("older").hidden = page.data.length >= page.total;
+    byId("count").textContent = total
+      ? `${plural(total, "abstention")} without an outcome` : "Every stored abstention has an outcome.";
     announce(byId("count").textContent);
     if (older) byId("queue").querySelector(`[data-record="${CSS.escape(records[0]?.record_id ?? "")}"] h2`)?.focus();
   } catch (error) {
@@ -54,7 +51,7 @@ async function load({ older = false } = {}) {
   }
 }
 
-/** How many on the page still wait: so many does the service have before the older ones. */
+/** How many on the page still wait: what is older comes on top of them. */
 function waiting() {
   return byId("queue").querySelectorAll("li[data-waiting]").length;
 }
