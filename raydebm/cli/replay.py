@@ -93,7 +93,7 @@ def replay(
 
     reader, tally = DecisionReader(records), ReplayTally()
     verdicts = _reported_verdicts(reader.outcomes.reports()) if labels is None else _verdicts(labels)
-    stored = stored_decisions(reader, where, texts=scorer is not None)
+    stored = stored_decisions(reader, where, prompts=scorer is not None)
     replayed = _counted(replay_stored(stored, changes, scorer=scorer), tally, verdicts)
     if out is None:
         for _ in replayed:

@@ -97,7 +97,7 @@ def replay_stored(
     """Decide again, in their order, a few in memory at a time.
 
     Args:
-        stored: read with texts when there is a scorer.
+        stored: read with prompts when there is a scorer.
         changes: what is different.
         scorer: another ensemble; None: the recorded energies.
     """
@@ -131,7 +131,7 @@ def _rescored(stored: Iterable[Stored], scorer: TextScorer) -> Iterator[Stored]:
 
 def _texts(decision: Stored) -> list[TextToScore]:
     if decision.prompt is None:
-        raise ConfigError("decisions can be scored again only when they are read with their texts")
+        raise ConfigError("decisions can be scored again only when they are read with their prompts")
     return [
         TextToScore(scored.candidate.candidate_id, decision.prompt, scored.candidate.text)
         for scored in decision.recorded.pool

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow.parquet as pq
@@ -12,7 +13,9 @@ from raydebm.cli import main
 from raydebm.cli.parameters import options_of
 from raydebm.config import CostsConfig
 from raydebm.decision.evidence.posterior import Posterior
+from raydebm.decision.evidence.reference import Author, Reference
 from raydebm.decision.policy import Policy
+from raydebm.decision.redecide import recorded_outcome, redecide
 from raydebm.decisions.reader import DecisionReader
 from raydebm.decisions.record import DecisionRecord, new_record_id
 from raydebm.decisions.stored_decisions import stored_decisions
@@ -20,6 +23,7 @@ from raydebm.decisions.stored_replay import Changes, ReplayTally, replay_stored
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.errors import ConfigError
 from raydebm.records import (
+    OWN_LOGPROB,
     Candidate,
     ConstraintReport,
     Decision,
@@ -219,14 +223,14 @@ def test_another_ensemble_scores_the_stored_texts(folder, policy_file):
             return [Score(text) for _, text in texts]
 
     letters = Letters()
-    stored = stored_decisions(DecisionReader(folder), texts=True)
+    stored = stored_decisions(DecisionReader(folder), prompts=True)
     selected = [decision.again.selected for decision in replay_stored(stored, Changes(), scorer=letters)]
     assert selected == ["a", "c", "e"]
     assert letters.texts == [("6 x 7?", f"text of {name}") for name in "abcde"]
 
     # The promise was certified with the recorded energies.
     changes = Changes(policy=Policy.from_json(json.loads(policy_file.read_text())))
-    stored = stored_decisions(DecisionReader(folder), texts=True)
+    stored = stored_decisions(DecisionReader(folder), prompts=True)
     assert [decision.promised for decision in replay_stored(stored, changes, scorer=letters)] == [False] * 3
 
 
@@ -259,6 +263,42 @@ def test_what_the_service_decided_and_stored_is_decided_again_the_same(
     assert decision.again.selected == (answer.candidate and answer.candidate.candidate_id)
     assert decision.again.exact
     assert decision.again.num_passes == answer.num_passes
+
+
+def weighing(**weights):
+    """A policy that answers by these terms of evidence; texts of e^3 characters are usual, half as long ones are not."""
+    usual = Author(skill=0.0, center=0.0, scale=1.0, length_center=3.0, length_scale=0.5, scores={OWN_LOGPROB: (0, 1)})
+    reference = Reference(authors={}, default=usual, lambda_=1.0)
+    posterior = Posterior(weights=weights, context_weights={"pool_length": 1.0}, reference=reference)
+    return Policy(max_passes=1, rule="posterior", posterior=posterior, tau_accept=0.0, tau_answer=0.0)
+
+
+def replayed_once(tmp_path, decision):
+    writer = DecisionWriter(str(tmp_path / "one"), RecordsArgs(max_days=None))
+    writer.put(decision)
+    writer.close()
+    (replayed,) = replay_stored(stored_decisions(DecisionReader(writer.root)), Changes())
+    return replayed.again
+
+
+@pytest.mark.parametrize("term", ["length", f"score:{OWN_LOGPROB}"])
+def test_evidence_of_texts_and_log_probabilities_decides_again_as_it_did(tmp_path, term):
+    """Equal votes; the second text is brief, and its generator was surer of it."""
+    policy = weighing(**{term: 4.0})
+    pool = [
+        replace(each, candidate=replace(each.candidate, text=text, logprob=logprob))
+        for each, text, logprob in (
+            (scored("a", 0.0, 0.0), "so it is 42 " * 9, -2.0),
+            (scored("b", 0.0, 0.0, key="43"), "43", -0.1),
+        )
+    ]
+    decision = record(0, *pool, policy=policy)
+    live = redecide(recorded_outcome(decision.outcome, record_id="r", policy=policy))
+
+    again = replayed_once(tmp_path, decision)
+
+    assert (again.selected, again.confidence) == (live.selected, live.confidence)
+    assert live.selected == "b"
 
 
 # ---- another promise, other costs ----------------------------------------------------------------------------------
