@@ -17,6 +17,7 @@ from raydebm.decision_import.run_folder import write_run
 from raydebm.decision_import.sample import Origin
 from raydebm.decision_import.version_trial import trial_of
 from raydebm.decisions.reader import Filter
+from raydebm.decisions.stored_replay import OtherEnsemble
 from raydebm.errors import ConfigError, PoolError
 from raydebm.pairs import text_key
 from raydebm.pipeline.runner import Pipeline
@@ -157,7 +158,7 @@ def test_another_scorer_decides_by_its_own_energies(reader):
     """The policy selects the lowest energy: in the record the first candidate, which is right; then one that says 3."""
     by_energy = Policy(max_passes=1, rule="paper", theta_sigma=1.0, theta_abstain=2.0)
     held_out = held_out_of(reader([(record(index, 7, checkpoint=OWN), RIGHT) for index in range(12)]))
-    trial = trial_of(held_out, old=by_energy, new=by_energy, scorer=Prefers3())
+    trial = trial_of(held_out, old=by_energy, new=by_energy, ensemble=OtherEnsemble(scorer=Prefers3()))
 
     assert (trial.comparison.first.right, trial.comparison.second.right) == (12, 0)
     assert trial.is_worse

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow.parquet as pq
@@ -19,7 +19,7 @@ from raydebm.decision.redecide import recorded_outcome, redecide
 from raydebm.decisions.reader import DecisionReader
 from raydebm.decisions.record import DecisionRecord, new_record_id
 from raydebm.decisions.stored_decisions import stored_decisions
-from raydebm.decisions.stored_replay import Changes, ReplayTally, replay_stored
+from raydebm.decisions.stored_replay import Changes, OtherEnsemble, ReplayTally, replay_stored
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.errors import ConfigError
 from raydebm.records import (
@@ -204,34 +204,47 @@ def test_mistakes_are_one_clear_line(replayed, arguments, reason):
     assert reason in error
 
 
+class Letters:
+    """An ensemble that prefers texts with a late last letter."""
+
+    def __init__(self):
+        self.texts = []
+
+    def score(self, texts):
+        self.texts += texts
+        return [LetterScore((-float(ord(text[-1])),)) for _, text in texts]
+
+
+@dataclass(frozen=True)
+class LetterScore:
+    members: tuple[float, ...]
+    num_tokens: int = 3
+    num_truncated: int = 0
+
+
 def test_another_ensemble_scores_the_stored_texts(folder, policy_file):
-    """A scorer that prefers the later letters; it gets the problem as the first one did, and every text once."""
-
-    class Letters:
-        def __init__(self):
-            self.texts = []
-
-        def score(self, texts):
-            self.texts += texts
-
-            class Score:
-                num_tokens, num_truncated = 3, 0
-
-                def __init__(self, text):
-                    self.members = (-float(ord(text[-1])),)
-
-            return [Score(text) for _, text in texts]
-
+    """It gets the problem as the first one did, and every text once."""
     letters = Letters()
+    ensemble = OtherEnsemble(scorer=letters)
     stored = stored_decisions(DecisionReader(folder), prompts=True)
-    selected = [decision.again.selected for decision in replay_stored(stored, Changes(), scorer=letters)]
+    selected = [decision.again.selected for decision in replay_stored(stored, Changes(), ensemble=ensemble)]
     assert selected == ["a", "c", "e"]
     assert letters.texts == [("6 x 7?", f"text of {name}") for name in "abcde"]
 
     # The promise was certified with the recorded energies.
     changes = Changes(policy=Policy.from_json(json.loads(policy_file.read_text())))
     stored = stored_decisions(DecisionReader(folder), prompts=True)
-    assert [decision.promised for decision in replay_stored(stored, changes, scorer=letters)] == [False] * 3
+    assert [decision.promised for decision in replay_stored(stored, changes, ensemble=ensemble)] == [False] * 3
+
+
+def test_an_ensemble_that_reads_the_thinking_gets_it_again(tmp_path):
+    thinking = scored("a", 0.0, 0.0)
+    thinking = replace(thinking, candidate=replace(thinking.candidate, text="#### 42", reasoning="6 x 7 is 42."))
+    letters = Letters()
+
+    replayed_once(tmp_path, record(0, thinking), ensemble=OtherEnsemble(scorer=letters, reasoning="all"))
+
+    assert letters.texts == [("6 x 7?", "6 x 7 is 42.\n\n#### 42")]
 
 
 def test_the_tally_bounds_coverage():
@@ -273,11 +286,12 @@ def weighing(**weights):
     return Policy(max_passes=1, rule="posterior", posterior=posterior, tau_accept=0.0, tau_answer=0.0)
 
 
-def replayed_once(tmp_path, decision):
+def replayed_once(tmp_path, decision, **options):
     writer = DecisionWriter(str(tmp_path / "one"), RecordsArgs(max_days=None))
     writer.put(decision)
     writer.close()
-    (replayed,) = replay_stored(stored_decisions(DecisionReader(writer.root)), Changes())
+    stored = stored_decisions(DecisionReader(writer.root), prompts=True)
+    (replayed,) = replay_stored(stored, Changes(), **options)
     return replayed.again
 
 
