@@ -279,7 +279,7 @@ def test_what_the_service_decided_and_stored_is_decided_again_the_same(
 
 
 def weighing(**weights):
-    """A policy that answers by these terms of evidence; texts of e^3 characters are usual, half as long ones are not."""
+    """A policy that answers by these terms of evidence; texts of e^3 characters are usual."""
     usual = Author(skill=0.0, center=0.0, scale=1.0, length_center=3.0, length_scale=0.5, scores={OWN_LOGPROB: (0, 1)})
     reference = Reference(authors={}, default=usual, lambda_=1.0)
     posterior = Posterior(weights=weights, context_weights={"pool_length": 1.0}, reference=reference)

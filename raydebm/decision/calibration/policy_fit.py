@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from raydebm.config import DecisionConfig
+from raydebm.config import CostsConfig, DecisionConfig
 from raydebm.config.policy import Profile
 from raydebm.decision.calibration.costs import answer_threshold
 from raydebm.decision.calibration.profile_choice import ProfileChoice, choose_profile
@@ -301,7 +301,8 @@ def _first_pass_in_waves(pools: Sequence[LabelledPool], policies: Sequence[Polic
 
 
 def _with_thresholds(policy: Policy, steps: Walk, config: DecisionConfig) -> Policy:
-    """``tau_answer`` from the costs, ``tau_accept`` from the problems' passes."""
+    """``tau_answer`` from the costs, ``tau_accept`` from the problems' passes: where a promise is asked for, by what
+    the confidences expect, for labels that chose it could not test it."""
     tau_answer = answer_threshold(config.costs)
     if steps.confidence.shape[1] == 1:
         return policy.replaced(tau_answer=tau_answer, tau_accept=max(policy.tau_accept, tau_answer))
@@ -310,17 +311,14 @@ def _with_thresholds(policy: Policy, steps: Walk, config: DecisionConfig) -> Pol
     grid = {tau_answer, 1.0, max(policy.tau_accept, tau_answer)}
     if len(usable):
         grid |= {float(value) for value in np.quantile(usable, np.linspace(0, 1, NUM_ACCEPT_THRESHOLDS))}
-    best = max(sorted(grid), key=lambda tau: _gain(steps, tau, tau_answer, config))
+    judged = steps if config.max_error is None else steps.expected()
+    best = max(sorted(grid), key=lambda tau: _gain(judged, tau, tau_answer, config.costs))
     return policy.replaced(tau_answer=tau_answer, tau_accept=best)
 
 
-def _gain(steps: Walk, tau_accept: float, tau_answer: float, config: DecisionConfig) -> float:
-    """Mean gain per labelled problem, in right answers; per problem as the confidences expect it where a promise is
-    asked for."""
+def _gain(steps: Walk, tau_accept: float, tau_answer: float, costs: CostsConfig) -> float:
+    """Mean gain per labelled problem, in right answers."""
     confidence, worth = final_step(steps, tau_accept)
-    if config.max_error is not None:
-        worth = np.where(np.isfinite(confidence), confidence, 0.0)
-    costs = config.costs
     gain = np.where(confidence >= tau_answer, worth - costs.wrong * (1 - worth), -costs.refusal)
     return float(np.nanmean(gain - costs.pass_ * stops(steps, tau_accept)))
 

@@ -6,12 +6,13 @@ A walk says how sure a policy is of each problem's selection after each pass, an
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from raydebm.decision.evidence.groups import Floats
+from raydebm.decision.evidence.posterior import Bools
 from raydebm.decision.guarantee.guarantee import ByThreshold, Guarantee, certify, certify_smallest
 from raydebm.decision.policy import Policy
 
@@ -27,6 +28,15 @@ class Walk:
     """(P, S): worth of the selection, 0 without one; NaN for unlabelled."""
     floor: float = -math.inf
     """Nothing is promised by thresholds below it (``guarantee.certify``)."""
+    is_unknown: Bools | None = None
+    """(P, S): a pass that was not sampled, whose answer counts as a wrong one that is given out: its confidence is 1,
+    its worth 0. None: every pass was."""
+
+    def expected(self) -> "Walk":
+        """The same, each selection worth what its confidence says, without any label. A pass that was not sampled is
+        worth nothing: it would count as a wrong answer, and nothing is known of what it could bring."""
+        worth = np.where(np.isfinite(self.confidence), self.confidence, 0.0)
+        return replace(self, worth=worth if self.is_unknown is None else np.where(self.is_unknown, 0.0, worth))
 
 
 WalkOf = Callable[[Sequence[Policy]], Walk]
@@ -40,7 +50,12 @@ def joined(first: Walk, second: Walk) -> Walk:
         confidence=np.concatenate([first.confidence, second.confidence.reshape(shape)]),
         worth=np.concatenate([first.worth, second.worth.reshape(shape)]),
         floor=max(first.floor, second.floor),
+        is_unknown=np.concatenate([_unknown(first), _unknown(second).reshape(shape)]),
     )
+
+
+def _unknown(walk: Walk) -> Bools:
+    return np.zeros(walk.worth.shape, dtype=bool) if walk.is_unknown is None else walk.is_unknown
 
 
 def final_step(steps: Walk, tau_accept: float) -> tuple[Floats, Floats]:
