@@ -41,7 +41,7 @@ def _broken(num_passes: int, cost: float) -> np.ndarray:
             confidence=generator.uniform(0.5, 0.99, shape),
             worth=(generator.random(shape) >= TRUE_ERROR).astype(np.float64),
         )
-        guarantee = fit_thresholds(policy, steps, config=config, promises=()).guarantee
+        guarantee = fit_thresholds(policy, lambda _, walk=steps: walk, config=config, promises=()).guarantee
         broken[run] = guarantee is not None and guarantee.certified and guarantee.max_error < TRUE_ERROR
     return broken
 

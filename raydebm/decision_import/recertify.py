@@ -65,12 +65,17 @@ def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig, *
     if refit:
         fit = _refitted(sample, policy, config)
     else:
-        steps = _walk(sample.decisions, [policy] * len(sample.decisions), floor=_floor(sample.abstained, [policy]))
-        fit = fit_thresholds(policy, steps, config=config)
+        fit = fit_thresholds(policy, lambda current: _walked(sample, current), config=config)
     if fit.policy.guarantee is None:
         return fit
     promised = {**fit.policy.guarantee, "outcomes": source_of(sample)}
     return replace(fit, policy=fit.policy.replaced(guarantee=promised))
+
+
+def _walked(sample: OutcomeSample, policy: Policy) -> Walk:
+    """Every decision through the passes of one policy."""
+    policies = [policy] * len(sample.decisions)
+    return _walk(sample.decisions, policies, floor=_floor(sample.abstained, [policy]))
 
 
 def _refitted(sample: OutcomeSample, policy: Policy, config: DecisionConfig) -> PolicyFit:

@@ -149,22 +149,18 @@ def fit_policy(
         steps = predictions.walked(own, policy=current, walk=walk)
         return steps if unlearned is None else joined(steps, unlearned(current.without_accepting()))
 
-    steps, started = walked(policy), policy.tau_accept
-    policy = _with_thresholds(policy, steps, config)
-    if policy.waves is not None and policy.tau_accept != started:
-        steps = walked(policy)
-    fitted = _fitted(policy, PromiseTest.of(policy, steps, walked), choice, config=config, promises=promises)
+    fitted = _fitted(_tested(policy, walked, config), choice, config=config, promises=promises)
     return replace(fitted, num_problems=len(known))
 
 
 def fit_thresholds(
-    policy: Policy, steps: Walk, *, config: DecisionConfig, promises: Sequence[float] = PROMISES
+    policy: Policy, walked: Callable[[Policy], Walk], *, config: DecisionConfig, promises: Sequence[float] = PROMISES
 ) -> PolicyFit:
     """Choose thresholds, and certify the promise, for a policy whose posterior and profile stay as they are.
 
     Args:
         policy: has a posterior, which was fitted on other problems than those that walk.
-        steps: labelled problems under this policy.
+        walked: walks labelled problems under a policy with these or other thresholds.
         config: costs, and the promise.
         promises: errors of the table "what may be promised".
 
@@ -174,9 +170,11 @@ def fit_thresholds(
     """
     if policy.posterior is None:
         raise ConfigError("thresholds are chosen for a policy with a posterior, and this one has none; calibrate first")
-    labelled = steps.worth[~np.isnan(steps.worth[:, -1]), -1]
+    tested = _tested(policy.replaced(rule="posterior", guarantee=None), walked, config)
+    worth = tested.test.steps[0].worth[:, -1]
+    labelled = worth[~np.isnan(worth)]
     if not len(labelled):
-        raise PoolError(f"none of {len(steps.worth)} problems is labelled, so no threshold can be chosen; label some")
+        raise PoolError(f"none of {len(worth)} problems is labelled, so no threshold can be chosen; label some")
     choice = ProfileChoice(
         profile=policy.profile,
         delta=config.delta,
@@ -184,15 +182,39 @@ def fit_thresholds(
         tests=(),
         num_problems=len(labelled),
     )
-    base = _with_thresholds(policy.replaced(rule="posterior", guarantee=None), steps, config)
-    test = PromiseTest.of(base, steps, walked=None)
-    return _fitted(base, test, choice, config=config, promises=promises)
+    return _fitted(tested, choice, config=config, promises=promises)
 
 
-def _fitted(
-    policy: Policy, test: PromiseTest, choice: ProfileChoice, *, config: DecisionConfig, promises: Sequence[float]
-) -> PolicyFit:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Tested:
+    """A policy with thresholds, and what promises are tested on."""
+
+    policy: Policy
+    test: PromiseTest
+    """Of the promise that was asked for."""
+    table: PromiseTest
+    """Of the table "what may be promised": where labels chose the policy's ``tau_accept``, under another one that they
+    did not choose."""
+
+
+def _tested(base: Policy, walked: Callable[[Policy], Walk], config: DecisionConfig) -> _Tested:
+    """Choose the thresholds of a policy, and walk the problems under them."""
+    steps, is_promising = walked(base), config.max_error is not None
+    policy = _with_thresholds(base, steps.expected() if is_promising else steps, config.costs)
+    own = walked(policy) if policy.waves is not None and policy.tau_accept != base.tau_accept else steps
+    test = PromiseTest.of(policy, own, walked)
+    if is_promising or steps.confidence.shape[1] == 1:
+        return _Tested(policy=policy, test=test, table=test)
+    if test.is_free:
+        unlabelled = _with_thresholds(base, steps.expected(), config.costs).tau_accept
+        return _Tested(policy=policy, test=test, table=replace(test, accept=(unlabelled,)))
+    all_passes = replace(test, steps=test.steps[-1:], accept=test.accept[-1:])
+    return _Tested(policy=policy, test=test, table=all_passes)
+
+
+def _fitted(tested: _Tested, choice: ProfileChoice, *, config: DecisionConfig, promises: Sequence[float]) -> PolicyFit:
     """A policy with thresholds, the promise that was asked for, and what else may be promised."""
+    policy, test = tested.policy, tested.test
     assert policy.posterior is not None
     binary, level = policy.posterior.outcome == "correct", config.confidence
     guarantee: Guarantee | None = None
@@ -208,7 +230,7 @@ def _fitted(
     return PolicyFit(
         policy=policy,
         choice=choice,
-        promises=tuple(test.certify(error, confidence=level, binary=binary) for error in promises),
+        promises=tuple(tested.table.certify(error, confidence=level, binary=binary) for error in promises),
         guarantee=guarantee,
         confidence=confidence[labelled],
         worth=worth[labelled],
@@ -300,10 +322,9 @@ def _first_pass_in_waves(pools: Sequence[LabelledPool], policies: Sequence[Polic
     return Walk(confidence=confidence, worth=worth)
 
 
-def _with_thresholds(policy: Policy, steps: Walk, config: DecisionConfig) -> Policy:
-    """``tau_answer`` from the costs, ``tau_accept`` from the problems' passes: where a promise is asked for, by what
-    the confidences expect, for labels that chose it could not test it."""
-    tau_answer = answer_threshold(config.costs)
+def _with_thresholds(policy: Policy, steps: Walk, costs: CostsConfig) -> Policy:
+    """``tau_answer`` from the costs, ``tau_accept`` from the problems' passes."""
+    tau_answer = answer_threshold(costs)
     if steps.confidence.shape[1] == 1:
         return policy.replaced(tau_answer=tau_answer, tau_accept=max(policy.tau_accept, tau_answer))
     first = steps.confidence[:, 0]
@@ -311,8 +332,7 @@ def _with_thresholds(policy: Policy, steps: Walk, config: DecisionConfig) -> Pol
     grid = {tau_answer, 1.0, max(policy.tau_accept, tau_answer)}
     if len(usable):
         grid |= {float(value) for value in np.quantile(usable, np.linspace(0, 1, NUM_ACCEPT_THRESHOLDS))}
-    judged = steps if config.max_error is None else steps.expected()
-    best = max(sorted(grid), key=lambda tau: _gain(judged, tau, tau_answer, config.costs))
+    best = max(sorted(grid), key=lambda tau: _gain(steps, tau, tau_answer, costs))
     return policy.replaced(tau_answer=tau_answer, tau_accept=best)
 
 

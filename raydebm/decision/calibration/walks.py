@@ -89,15 +89,15 @@ class PromiseTest:
     """Any ``tau_accept`` above the policy's own may be chosen, because it only says where a walk ends."""
 
     @classmethod
-    def of(cls, policy: Policy, steps: Walk, walked: Callable[[Policy], Walk] | None) -> "PromiseTest":
+    def of(cls, policy: Policy, steps: Walk, walked: Callable[[Policy], Walk]) -> "PromiseTest":
         """
         Args:
             steps: under the policy.
-            walked: walks the problems under another one; None where that is not possible.
+            walked: walks the problems under another one.
         """
         own = policy.tau_accept
-        if policy.waves is None or walked is None:
-            return cls(steps=(steps,), accept=(own,), is_free=policy.waves is None)
+        if policy.waves is None:
+            return cls(steps=(steps,), accept=(own,), is_free=True)
         above = steps.confidence[np.isfinite(steps.confidence) & (steps.confidence > own)]
         accept = sorted({own, 1.0, *([float(np.median(above))] if len(above) else [])})
         more = [walked(policy.replaced(tau_accept=tau)) for tau in accept[1:]]

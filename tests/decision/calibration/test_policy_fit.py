@@ -374,9 +374,26 @@ def test_labels_choose_where_problems_stop_only_where_nothing_is_promised(max_er
     better = Walk(confidence=steps.confidence, worth=np.stack([np.zeros(60), np.ones(60)], axis=1))
     config = DecisionConfig(max_error=max_error, costs={"pass": 0.05})
 
-    same = {fit_thresholds(policy, each, config=config).policy.tau_accept for each in (steps, better)}
+    same = {
+        fit_thresholds(policy, lambda _, walk=each: walk, config=config).policy.tau_accept for each in (steps, better)
+    }
 
     assert (len(same) == 1) == (max_error is not None)
+
+
+def test_labels_do_not_choose_the_policy_of_the_table_of_promises():
+    """By the labels a second pass turns wrong into right; the confidences alone stop elsewhere."""
+    policy = Policy(rule="posterior", posterior=special_case("votes"), max_passes=2, tau_accept=0.5)
+    asked, unasked = (DecisionConfig(max_error=error, costs={"pass": 0.05}) for error in (0.9, None))
+    confidence = two_passes(np.zeros(60)).confidence
+    better = Walk(confidence=confidence, worth=np.stack([np.zeros(60), np.ones(60)], axis=1))
+
+    tables = [
+        [promise.to_json() for promise in fit_thresholds(policy, lambda _: better, config=config).promises]
+        for config in (asked, unasked)
+    ]
+
+    assert tables[0] == tables[1]
 
 
 def test_without_waves_problems_are_walked_once():
