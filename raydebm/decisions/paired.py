@@ -6,7 +6,8 @@ Does not know: gold, statistics, Ray, HTTP.
 
 A report is about the answer that was selected. It also judges the other policy's choice where that selects the same
 answer, and where every right answer of the task says the same (``tasks.GoldFromAnswer``): then another answer than a
-right one is wrong, and a correct answer that came with the report judges any other.
+right one is wrong, and a correct answer that came with a report judges any other. Reports that contradict each other
+about it judge nothing but the answer that was selected.
 """
 
 import json
@@ -163,4 +164,10 @@ def _verdict(
     if record is None:
         return None
     answer = task.parse(record.problem, given)
-    return None if answer is None else task.vote_key(record.problem, answer) == shadow.vote_key
+    if answer is None:
+        return None
+    correct, key, best = reports[-1].correct, task.vote_key(record.problem, answer), record.outcome.best
+    own_key = None if best is None else best.report.vote_key
+    if key == (shadow.vote_key if correct else own_key):
+        return None  # two answers cannot both be right, nor one right and wrong: the reports contradict each other
+    return not correct and key == shadow.vote_key
