@@ -58,11 +58,12 @@ def pair_of(template, tmp_path):
         writer, log = DecisionWriter(root, KEPT), OutcomeLog(root)
         writer.put(record)
         writer.close()
-        for place, (correct, answer, *by) in enumerate(reports):
+        for place, (correct, answer, *name) in enumerate(reports):
+            (by,) = name or ["ada"]
             log.append([
                 ReportedOutcome(
                     outcome_id=new_record_id(START + timedelta(seconds=place)), record_id=record.record_id,
-                    correct=correct, by=by[0] if by else "ada", content=str(place), task=record.problem.task, policy_id="p",
+                    correct=correct, by=by, content=str(place), task=record.problem.task, policy_id="p",
                     decision="accept", time=START, answer=answer,
                 )
             ])  # fmt: skip
