@@ -1,6 +1,6 @@
 """What outcomes say about the candidates of stored decisions.
 
-An outcome is about the selected candidate. Where every right answer of a task says the same (``tasks.GoldFromAnswer``),
+An outcome is about the selected candidate. Where every right answer of a task says the same (``base.gold_maker``),
 one correct answer, given by the reporter or selected and reported as right, becomes gold and the task's judge labels
 all candidates. Elsewhere the verdict holds for the candidates that gave the selected answer, and the others have no
 label.
@@ -16,7 +16,7 @@ from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import DecisionRecord
 from raydebm.labels import label_candidate
 from raydebm.records import Gold, Label, Problem, ScoredCandidate, Verdict
-from raydebm.tasks.base import GoldFromAnswer, Task
+from raydebm.tasks.base import Task, gold_maker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,13 +101,14 @@ def _gold(
     task: Task, problem: Problem, best: ScoredCandidate | None, *, correct: bool, given: str | None
 ) -> tuple[Gold | None, str | None]:
     """Gold of the correct answer, where one is known and says which others are right; and why it could not be made."""
-    if not isinstance(task, GoldFromAnswer):
+    maker = gold_maker(task)
+    if maker is None:
         return None, None
     if given is not None:
-        gold = task.gold_from_answer(problem, given)
+        gold = maker.gold_from_answer(problem, given)
         return gold, None if gold is not None else f"task {task.name!r} finds no answer in the reported one"
     if correct and best is not None and best.candidate.text is not None:
-        return task.gold_from_answer(problem, best.candidate.text), None
+        return maker.gold_from_answer(problem, best.candidate.text), None
     return None, None
 
 

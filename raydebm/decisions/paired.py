@@ -5,7 +5,7 @@ Out:  a ``PairedDecision`` each.
 Does not know: gold, statistics, Ray, HTTP.
 
 A report is about the answer that was selected. It also judges the other policy's choice where that selects the same
-answer, and where every right answer of the task says the same (``tasks.GoldFromAnswer``): then another answer than a
+answer, and where every right answer of the task says the same (``tasks.base.gold_maker``): then another answer than a
 right one is wrong, and a correct answer that came with a report judges any other. Reports that contradict each other
 about it judge nothing but the answer that was selected.
 """
@@ -23,7 +23,7 @@ from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import shadow_from
 from raydebm.records import Decision
 from raydebm.run.codec import Row
-from raydebm.tasks.base import GoldFromAnswer, Task
+from raydebm.tasks.base import Task, gold_maker
 
 _COLUMNS = (
     "record_id", "time", "task", "problem_id", "decision", "selected", "num_candidates", "cost_usd", "versions_json",
@@ -155,7 +155,7 @@ def _verdict(
     if shadow.same_answer:
         return reports[-1].correct
     task = task_named(row["task"])
-    if not isinstance(task, GoldFromAnswer) or shadow.vote_key is None:
+    if gold_maker(task) is None or shadow.vote_key is None:
         return None
     given = next((report.answer for report in reversed(reports) if report.answer is not None), None)
     if given is None:

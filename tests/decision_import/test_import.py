@@ -31,8 +31,10 @@ from raydebm.records import (
 )
 from raydebm.run.fingerprints import current_manifest
 from raydebm.tasks import get_task
+from raydebm.tasks.declared import DeclaredTask
 
 START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+SHORT = {"name": "short", "rule": "count", "of": "answer", "at_most": 20}
 RECIPE = {
     "name": "sums",
     "task": {"name": "gsm8k"},
@@ -155,6 +157,17 @@ def test_tasks_whose_right_answers_differ_label_the_selected_answer_alone(stored
     reader = stored((record(0, ["2", "3"]), [(True, "ada", "2")]))
     (decision,) = labelled_decisions(reader, lambda name: Programs())
     assert (verdicts(decision), decision.gold) == (["correct", "unlabeled"], None)
+
+
+@pytest.mark.parametrize("changes", [{}, {"labels": "constraints", "constraints": [SHORT], "gold": {"field": "a"}}])
+def test_a_task_file_that_does_not_label_by_gold_labels_the_selected_answer_alone(stored, changes):
+    """Another answer may be right, too, so that the reported one is no gold and no contradiction."""
+    task = DeclaredTask({"name": "gsm8k", "instructions": "Answer.", "prompt": "{question}", **changes})
+    reader = stored((record(0, ["2", "3"]), [(False, "ada", "4")]))
+
+    (decision,) = labelled_decisions(reader, lambda name: task)
+
+    assert (decision.fault, decision.gold, verdicts(decision)) == (None, None, ["incorrect", "unlabeled"])
 
 
 @pytest.mark.parametrize(

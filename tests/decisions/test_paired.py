@@ -21,6 +21,7 @@ from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import load_bundle
 from raydebm.serving.settings.overrides import Overrides
 from raydebm.tasks import get_task
+from raydebm.tasks.declared import DeclaredTask
 
 FIRST, SECOND = Policy(max_passes=1), Policy(lambda_=0.0, max_passes=1)
 """The second one does not weigh constraints, so it selects the wrong answer of the lower energy."""
@@ -96,6 +97,15 @@ def test_nobody_judged_anything_without_a_report(pair_of):
 def test_another_answer_than_the_right_one_is_wrong(pair_of):
     pair = pair_of((True, None))
     assert (pair.first.right, pair.second.right, pair.second.wrong, pair.is_judged) == (True, False, True, True)
+
+
+def test_another_answer_than_a_right_one_may_be_right_where_a_task_file_has_no_gold(pair_of, tmp_path):
+    pair_of((True, None))
+    task = DeclaredTask({"name": "knights", "instructions": "Answer.", "prompt": "{question}"})
+
+    (pair,) = paired_decisions(DecisionReader(str(tmp_path / "records")), lambda name: task)
+
+    assert (pair.first.right, pair.second.right, pair.is_judged) == (True, None, False)
 
 
 def test_a_wrong_answer_says_nothing_of_another_one(pair_of):
