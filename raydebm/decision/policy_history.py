@@ -83,11 +83,11 @@ def _alone(
     """A change of the files, made while no other process or thread makes one."""
 
     @wraps(change)
-    def locked(self: "PolicyHistory", *args: P.args, **kwargs: P.kwargs) -> T:
+    def locked(history: "PolicyHistory", /, *args: P.args, **kwargs: P.kwargs) -> T:
         with ExitStack() as stack:
-            if self._run.is_local:
-                _lock(Path(self._run.root) / FOLDER, stack)
-            return change(self, *args, **kwargs)
+            if history._run.is_local:
+                _lock(Path(history._run.root) / FOLDER, stack)
+            return change(history, *args, **kwargs)
 
     return locked
 
