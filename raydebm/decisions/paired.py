@@ -18,6 +18,7 @@ from functools import cache
 from typing import Any
 
 from raydebm.decision.shadow import PolicyRole, Shadow
+from raydebm.decisions.outcomes.answer_keys import counted_key
 from raydebm.decisions.outcomes.log import ReportedOutcome, reports_by_record
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import shadow_from
@@ -163,10 +164,10 @@ def _verdict(
     record = reader.get(row["record_id"])
     if record is None:
         return None
-    answer = task.parse(record.problem, given)
-    if answer is None:
+    key = counted_key(task, record.problem, record.outcome.pool, given)
+    if key is None:
         return None
-    correct, key, best = reports[-1].correct, task.vote_key(record.problem, answer), record.outcome.best
+    correct, best = reports[-1].correct, record.outcome.best
     own_key = None if best is None else best.report.vote_key
     if key == (shadow.vote_key if correct else own_key):
         return None  # two answers cannot both be right, nor one right and wrong: the reports contradict each other
