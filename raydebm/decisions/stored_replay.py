@@ -194,7 +194,8 @@ class ReplayTally:
         return self.num_accepted_at_least + self.num_pass_missing
 
     def add(self, replayed: Replayed, labels: Mapping[str, Verdict]) -> None:
-        """Count one decision; ``labels`` are verdicts by candidate id, unlabeled ones do not count."""
+        """Count one decision; ``labels`` are verdicts by candidate id, unlabeled ones do not count. A verdict about the
+        recorded selection holds for another candidate with the same answer."""
         recorded, again = replayed.stored.recorded, replayed.again
         before = recorded.decision is Decision.ACCEPT
         after = again.decision is Decision.ACCEPT
@@ -211,6 +212,8 @@ class ReplayTally:
             self.labeled_before += 1
             self.correct_before += verdict is Verdict.CORRECT
         verdict = labels.get(again.selected or "") if after else None
+        if after and verdict not in _LABELED and replayed.same_answer:  # other words for the answer that was judged
+            verdict = labels.get(recorded.selected or "")
         if verdict in _LABELED:
             self.labeled_after += 1
             self.correct_after += verdict is Verdict.CORRECT

@@ -32,6 +32,7 @@ from raydebm.records import (
     PassRecord,
     Problem,
     ScoredCandidate,
+    Verdict,
 )
 from raydebm.serving.api.triage.bodies import triage_body
 from raydebm.serving.core.request import request_context
@@ -245,6 +246,21 @@ def test_an_ensemble_that_reads_the_thinking_gets_it_again(tmp_path):
     replayed_once(tmp_path, record(0, thinking), ensemble=OtherEnsemble(scorer=letters, reasoning="all"))
 
     assert letters.texts == [("6 x 7?", "6 x 7 is 42.\n\n#### 42")]
+
+
+def test_a_verdict_holds_for_another_candidate_with_the_same_answer(tmp_path):
+    """E of a is -3 + 2 * 0.5 = -2, above -2.4 of b; both answer 42, and the report was about a."""
+    decision = record(0, scored("a", -3.0, 0.5, penalty=0.5), scored("b", -2.4, 0.5))
+    writer = DecisionWriter(str(tmp_path / "one"), RecordsArgs(max_days=None))
+    writer.put(decision)
+    writer.close()
+    (replayed,) = replay_stored(stored_decisions(DecisionReader(writer.root)), Changes(values={"lambda": 2.0}))
+    tally = ReplayTally()
+
+    tally.add(replayed, {"a": Verdict.CORRECT})
+
+    assert replayed.again.selected == "b"
+    assert (tally.correct_before, tally.labeled_before, tally.correct_after, tally.labeled_after) == (1, 1, 1, 1)
 
 
 def test_the_tally_bounds_coverage():
