@@ -191,9 +191,9 @@ class _Tested:
 
     policy: Policy
     test: PromiseTest
-    """Of the promise that was asked for."""
+    """What the promise is tested on that was asked for."""
     table: PromiseTest
-    """Of the table "what may be promised": where labels chose the policy's ``tau_accept``, under another one that they
+    """What the table "what may be promised" is tested on: where labels chose the policy's ``tau_accept``, under another one that they
     did not choose."""
 
 
