@@ -193,8 +193,8 @@ class _Tested:
     test: PromiseTest
     """What the promise is tested on that was asked for."""
     table: PromiseTest
-    """What the table "what may be promised" is tested on: where labels chose the policy's ``tau_accept``, under another one that they
-    did not choose."""
+    """What the table "what may be promised" is tested on: where labels chose the policy's ``tau_accept``, under another
+    one that they did not choose."""
 
 
 def _tested(base: Policy, walked: Callable[[Policy], Walk], config: DecisionConfig) -> _Tested:
