@@ -235,7 +235,7 @@ def _fitted(tested: _Tested, choice: ProfileChoice, *, config: DecisionConfig, p
         confidence=confidence[labelled],
         worth=worth[labelled],
         num_problems=choice.num_problems,
-        floor=test.steps[0].floor,
+        floor=test.steps_at(policy.tau_accept).floor,
     )
 
 

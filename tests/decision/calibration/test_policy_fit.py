@@ -360,6 +360,21 @@ def test_the_walks_in_waves_are_at_the_policys_tau_accept_the_median_above_it_an
     assert seen == [(1.0, 0.6), (1.0, 0.8), (1.0, 1.0)]
 
 
+@pytest.mark.parametrize(("floor", "certified"), [(-np.inf, True), (0.95, False)])
+def test_nothing_is_promised_below_the_floor_of_the_policy_that_a_threshold_implies(floor, certified):
+    """The threshold 0.9 needs a tau_accept above 0.6, and longer waves may make what was refused as sure as 0.95."""
+    policy = Policy(rule="posterior", posterior=special_case("votes"), max_passes=1, waves=(2,), tau_accept=0.6)
+    confidence, worth = np.full((60, 1), 0.9), np.ones((60, 1))
+
+    fitted = fit_thresholds(
+        policy,
+        lambda each: Walk(confidence=confidence, worth=worth, floor=floor if each.tau_accept > 0.6 else -np.inf),
+        config=DecisionConfig(max_error=0.2),
+    )
+
+    assert fitted.guarantee.certified is certified
+
+
 def two_passes(worth):
     """Ten sure of the first pass at 0.9, the others at 0.4 and then at 0.7."""
     first = np.repeat([0.9, 0.4], [10, 50])
