@@ -133,15 +133,16 @@ def _policy(path: Path | None) -> Any:
 
 def _promising(path: Path | None, policy: Any, max_error: float, confidence: float) -> Any:
     from raydebm.decision.guarantee.promise import with_promise
+    from raydebm.decision.policy import policy_id
 
     if path is None:
         raise ConfigError("--max-error needs --policy, such as runs/demo/calibration/policy.json")
     fitted = _object(path.with_name("decision.json"), "the policy's calibration")
-    outcomes = fitted.get("outcomes")
-    if outcomes is not None and "floor" not in fitted:
+    if fitted.get("policy") != policy_id(policy):
         raise ConfigError(
-            f"the calibration next to {str(path)!r} does not say below which confidence nothing is known; run "
-            "`raydebm calibrate --from-decisions` again"
+            f"the calibration next to {str(path)!r} is of another policy, which a promotion or a roll-back replaced, "
+            "or of an earlier version; give a policy with its own calibration, or calibrate again (remove "
+            "calibration/manifest.json first)"
         )
     return with_promise(
         policy,
@@ -150,7 +151,7 @@ def _promising(path: Path | None, policy: Any, max_error: float, confidence: flo
         max_error=max_error,
         confidence=confidence,
         floor=fitted.get("floor"),
-        outcomes=outcomes,
+        outcomes=fitted.get("outcomes"),
     )
 
 

@@ -31,7 +31,7 @@ from raydebm.decision.evidence.profiles import PROFILES, winners
 from raydebm.decision.evidence.recalibration import recalibrated
 from raydebm.decision.guarantee.guarantee import Guarantee
 from raydebm.decision.guarantee.promise import promised
-from raydebm.decision.policy import Policy
+from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.rules import decide_pool
 from raydebm.decision.sampling.waves import cut_pass
 from raydebm.errors import ConfigError, PoolError
@@ -63,6 +63,7 @@ class PolicyFit:
     def to_json(self) -> dict[str, Any]:
         """The contents of ``calibration/decision.json``."""
         return {
+            "policy": policy_id(self.policy),
             "profile": self.choice.to_json(),
             "promises": [guarantee.to_json() for guarantee in self.promises],
             "guarantee": None if self.guarantee is None else self.guarantee.to_json(),

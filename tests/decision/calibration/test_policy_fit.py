@@ -17,7 +17,7 @@ from raydebm.decision.calibration.policy_fit import (
 from raydebm.decision.calibration.walks import Walk, final_step
 from raydebm.decision.evidence.fitting import LabelledPool
 from raydebm.decision.evidence.posterior import special_case
-from raydebm.decision.policy import Policy
+from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.rules import decide_pool
 from raydebm.decision.sampling.waves import cut_pass
 from raydebm.errors import PoolError
@@ -313,6 +313,13 @@ def test_labels_must_match_the_candidates():
 
     with pytest.raises(ValueError, match="zip"):
         fit([broken, *PROBLEMS[:3]])
+
+
+def test_the_calibration_names_the_policy_as_its_file_has_it():
+    fitted = fit(max_error=0.3)
+    file = json.dumps(fitted.policy.to_json())
+
+    assert fitted.to_json()["policy"] == policy_id(Policy.from_json(json.loads(file)))
 
 
 # ---- waves -----------------------------------------------------------------------------------------------------------
