@@ -41,9 +41,13 @@ def _broken(num_passes: int, cost: float) -> np.ndarray:
             confidence=generator.uniform(0.5, 0.99, shape),
             worth=(generator.random(shape) >= TRUE_ERROR).astype(np.float64),
         )
-        guarantee = fit_thresholds(policy, steps, config=config, promises=()).guarantee
-        broken[run] = guarantee is not None and guarantee.certified and guarantee.max_error < TRUE_ERROR
+        broken[run] = _is_broken(policy, steps, config)
     return broken
+
+
+def _is_broken(policy: Policy, steps: Walk, config: DecisionConfig) -> bool:
+    guarantee = fit_thresholds(policy, lambda _: steps, config=config, promises=()).guarantee
+    return guarantee is not None and guarantee.certified and guarantee.max_error < TRUE_ERROR
 
 
 if __name__ == "__main__":

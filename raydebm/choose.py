@@ -27,13 +27,14 @@ from raydebm.records import (
     Decision,
     Energies,
     Problem,
+    Reasoning,
     ScoredCandidate,
     well_formed,
 )
 from raydebm.reporter import DEADLINE_S, Reporter
 from raydebm.run.addresses import local_copy
 from raydebm.run.directory import RunDir
-from raydebm.run.ensemble_file import holds_ensemble
+from raydebm.run.ensemble_file import holds_ensemble, read_ensemble_file, reasoning_of
 from raydebm.scorer.bisection import TextScorer, scores_or_errors
 from raydebm.tasks import task_of
 from raydebm.tasks.base import Task
@@ -99,6 +100,8 @@ class Chooser:
     policy: Policy
     scorer: TextScorer | None
     """None: candidates have no energies."""
+    reasoning: Reasoning = "answer"
+    """What the scorer reads of a candidate that thinks before it answers."""
     baselines: "EvidenceScorers | None" = None
     """None: no baseline's scores are evidence."""
     reporter: Reporter | None = None
@@ -142,12 +145,14 @@ class Chooser:
                 "leave energies=False out"
             )
         scorer = _load_scorer(folder, device=device, dtype=dtype) if energies else None
+        reasoning = reasoning_of(read_ensemble_file(folder.uri("scorer"))) if energies else "answer"
         baselines = _load_baselines(recipe.evidence, folder) if energies and recipe.evidence else None
         reporter = None if check_timeout_s is None else Reporter(deadline_s=check_timeout_s)
         return cls(
             task=task,
             policy=policy_in_force,
             scorer=scorer,
+            reasoning=reasoning,
             baselines=baselines,
             reporter=reporter,
             task_config=recipe.task,
@@ -200,6 +205,7 @@ class Chooser:
         """Equal texts are scored once, so that they have equal energies."""
         if self.scorer is None:
             return [None] * len(candidates)
+        candidates = [candidate.as_scored(self.reasoning) for candidate in candidates]
         texts = list(dict.fromkeys(candidate.text for candidate in candidates if candidate.text is not None))
         scores = scores_or_errors(self.scorer, [(problem.prompt, text) for text in texts])
         known = dict(zip(texts, scores, strict=True))

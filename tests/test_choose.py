@@ -174,6 +174,15 @@ def test_energies_count_and_equal_texts_are_scored_once(chooser):
     assert choice.answer == "#### 8"
 
 
+def test_a_scorer_that_reads_the_thinking_gets_it(chooser):
+    thought = f"2 + 5 is 7.\n\n{SEVEN}"
+    scorer = TableScorer({thought: (3.0, 3.0), EIGHT: (-3.0, -3.0)})
+
+    replace(chooser, scorer=scorer, reasoning="all").best_of(PROBLEM, [f"<think>2 + 5 is 7.</think>{SEVEN}", EIGHT])
+
+    assert scorer.read == [thought, EIGHT]
+
+
 class Readings:
     """Prefers the answer 8."""
 

@@ -19,9 +19,8 @@ from raydebm.user_files.writing import writing
 if TYPE_CHECKING:
     from raydebm.decisions.outcomes.log import ReportedOutcome
     from raydebm.decisions.reader import Filter
-    from raydebm.decisions.stored_replay import Changes, Replayed, ReplayTally
+    from raydebm.decisions.stored_replay import Changes, OtherEnsemble, Replayed, ReplayTally
     from raydebm.records import Verdict
-    from raydebm.scorer.bisection import TextScorer
 
 
 @options_of(PolicyChanges, "changes")
@@ -53,27 +52,30 @@ def stored_changes(
     return Changes(policy=replacement, values=changes, budget=budget, costs=prices)
 
 
-def scorer_of(
+def ensemble_of(
     checkpoint: Annotated[
         str | None, typer.Option(help="Score all candidates again with the ensemble in this folder.")
     ] = None,
     device: Annotated[str, typer.Option(help="Device of --checkpoint.")] = "auto",
-) -> "TextScorer | None":
+) -> "OtherEnsemble | None":
     """The ensemble that scores again; None: the recorded energies count."""
     if checkpoint is None:
         return None
+    from raydebm.decisions.stored_replay import OtherEnsemble
+    from raydebm.run.ensemble_file import read_ensemble_file, reasoning_of
     from raydebm.scorer.ensemble import EnsembleScorer
 
-    return EnsembleScorer.load(checkpoint, device=device)
+    scorer = EnsembleScorer.load(checkpoint, device=device)
+    return OtherEnsemble(scorer=scorer, reasoning=reasoning_of(read_ensemble_file(checkpoint)))
 
 
 @options_from(stored_changes, "changes")
 @options_from(decision_filter, "where")
-@options_from(scorer_of, "scorer")
+@options_from(ensemble_of, "ensemble")
 def replay(
     records: Annotated[str, typer.Argument(help="Folder of stored decisions, such as runs/demo/records; or a URL.")],
     changes: "Changes",
-    scorer: "TextScorer | None",
+    ensemble: "OtherEnsemble | None",
     where: "Filter",
     labels: Annotated[
         Path | None,
@@ -93,8 +95,8 @@ def replay(
 
     reader, tally = DecisionReader(records), ReplayTally()
     verdicts = _reported_verdicts(reader.outcomes.reports()) if labels is None else _verdicts(labels)
-    stored = stored_decisions(reader, where, texts=scorer is not None)
-    replayed = _counted(replay_stored(stored, changes, scorer=scorer), tally, verdicts)
+    stored = stored_decisions(reader, where, prompts=ensemble is not None)
+    replayed = _counted(replay_stored(stored, changes, ensemble=ensemble), tally, verdicts)
     if out is None:
         for _ in replayed:
             pass
@@ -131,15 +133,16 @@ def _policy(path: Path | None) -> Any:
 
 def _promising(path: Path | None, policy: Any, max_error: float, confidence: float) -> Any:
     from raydebm.decision.guarantee.promise import with_promise
+    from raydebm.decision.policy import policy_id
 
     if path is None:
         raise ConfigError("--max-error needs --policy, such as runs/demo/calibration/policy.json")
     fitted = _object(path.with_name("decision.json"), "the policy's calibration")
-    outcomes = fitted.get("outcomes")
-    if outcomes is not None and "floor" not in fitted:
+    if fitted.get("policy") != policy_id(policy):
         raise ConfigError(
-            f"the calibration next to {str(path)!r} does not say below which confidence nothing is known; run "
-            "`raydebm calibrate --from-decisions` again"
+            f"the calibration next to {str(path)!r} is of another policy, which a promotion or a roll-back replaced, "
+            "or of an earlier version; give a policy with its own calibration, or calibrate again (remove "
+            "calibration/manifest.json first)"
         )
     return with_promise(
         policy,
@@ -148,7 +151,7 @@ def _promising(path: Path | None, policy: Any, max_error: float, confidence: flo
         max_error=max_error,
         confidence=confidence,
         floor=fitted.get("floor"),
-        outcomes=outcomes,
+        outcomes=fitted.get("outcomes"),
     )
 
 

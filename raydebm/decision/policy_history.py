@@ -5,14 +5,20 @@
     policies/0001.json ...       a change each: when, why, what was replaced, as a whole
 
 A change is written down before the policy is replaced, so a process that dies in between loses neither policy. Each
-file is replaced as a whole, so readers see the old one or the new one.
+file is replaced as a whole, so readers see the old one or the new one. One change at a time: what reads the policies
+and replaces them holds a lock of the kernel (``flock``) on ``policies/.lock``, so that replicas and the command line
+overwrite no entry of each other. A run directory behind a URL, and one on a file system without locks, has none.
 """
 
+import fcntl
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, get_args
+from functools import wraps
+from pathlib import Path
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
 
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.policy_file import policy_in_force
@@ -22,6 +28,7 @@ from raydebm.run.directory import RunDir
 FOLDER = "policies"
 SECOND = "second.json"
 APPLIED = "applied.json"
+LOCK_FILE = ".lock"
 _ENTRY = re.compile(r"(\d{4,})\.json")
 Action = Literal["promote", "rollback"]
 
@@ -64,6 +71,35 @@ class PolicyChange:
     """The policy that was in force until then."""
     undoes: int | None = None
     """The promotion that a roll-back undid."""
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _alone(
+    change: Callable[Concatenate["PolicyHistory", P], T],
+) -> Callable[Concatenate["PolicyHistory", P], T]:
+    """A change of the files, made while no other process or thread makes one."""
+
+    @wraps(change)
+    def locked(history: "PolicyHistory", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with ExitStack() as stack:
+            if history._run.is_local:
+                _lock(Path(history._run.root) / FOLDER, stack)
+            return change(history, *args, **kwargs)
+
+    return locked
+
+
+def _lock(folder: Path, stack: ExitStack) -> None:
+    """Hold the folder's lock until the stack ends; wait for who has it. Nothing where it cannot be had: whatever is
+    written there says so itself."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        fcntl.flock(stack.enter_context((folder / LOCK_FILE).open("a")), fcntl.LOCK_EX)
+    except OSError:
+        return
 
 
 class PolicyHistory:
@@ -142,6 +178,7 @@ class PolicyHistory:
 
     # ---- changing ----------------------------------------------------------------------------------------------
 
+    @_alone
     def try_policy(self, policy: Policy, *, percent: float, reason: str = "") -> SecondPolicy:
         """Put a policy on trial; it takes the place of the one that was on trial.
 
@@ -155,6 +192,7 @@ class PolicyHistory:
         self._run.write_json(value, FOLDER, SECOND)
         return second
 
+    @_alone
     def drop(self) -> None:
         """End the trial, whatever its file holds.
 
@@ -165,6 +203,7 @@ class PolicyHistory:
             raise ConfigError(f"no policy is on trial in {self._run.root}")
         self._run.remove(FOLDER, SECOND)
 
+    @_alone
     def promote(self, *, reason: str = "", by: str | None = None) -> PolicyChange:
         """Make the second policy the first one.
 
@@ -183,6 +222,7 @@ class PolicyHistory:
         self._run.remove(FOLDER, SECOND)
         return change
 
+    @_alone
     def roll_back(self, *, reason: str = "", by: str | None = None) -> PolicyChange:
         """Bring the policy back that the newest promotion replaced; another roll-back undoes the promotion before it.
 
@@ -227,6 +267,7 @@ class PolicyHistory:
 
     # ---- telling running services ------------------------------------------------------------------------------
 
+    @_alone
     def apply(self) -> int:
         """Ask running services to take the policies as they are now; returns the number of the request."""
         number = self.applied() + 1

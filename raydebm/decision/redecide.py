@@ -241,9 +241,9 @@ def _sampled(
     if stop is not None and not recorded.is_rescored and (policy, budget) == (recorded.policy, recorded.policy.budget):
         return _Part(drawn, stop_reason=stop.reason)
     candidates = _kept(drawn, pass_index, recorded=recorded, policy=policy, left=left)
-    num_planned = (
-        len(candidates) if stop is None else _planned(stop, pass_index, policy, left, at_least=len(candidates))
-    )
+    asks_for_more = _asks_for_more(drawn, pass_index, recorded=recorded, policy=policy, budget=budget)
+    planned = len(drawn) if stop is None else stop.num_planned
+    num_planned = _planned(planned, pass_index, policy, left, at_least=len(candidates), asks_for_more=asks_for_more)
     stop_reason = None
     if policy.waves is None:
         is_short = len(candidates) < num_planned
@@ -252,17 +252,43 @@ def _sampled(
         candidates, stop_reason = list(cut.candidates), cut.decision.reason
         is_short = stop_reason is None
     # What a deadline or a failure ended had no more to give, under whatever rule.
-    if not is_short or stop is None or stop.reason == StopReason.BUDGET:
+    is_whole = stop is None or stop.reason == StopReason.BUDGET
+    if not (asks_for_more if is_whole else is_short) or stop_reason not in (None, StopReason.BUDGET):
         return _Part(candidates, stop_reason=stop_reason)
-    lacking = (
-        f"more of pass {pass_index} would be sampled than the {len(candidates)} of {num_planned} that are recorded"
-    )
+    of_how_many = f" of {num_planned}" if num_planned > len(candidates) else ""
+    lacking = f"more of pass {pass_index} would be sampled than the {len(candidates)}{of_how_many} that are recorded"
     return _Part(candidates, lacking)
 
 
-def _planned(stop: PassStop, pass_index: int, policy: Policy, left: int | None, *, at_least: int) -> int:
-    """Samples of a whole pass within the policy's limits."""
-    limits = [stop.num_planned, *([] if left is None else [left]), *([policy.num_regenerate] if pass_index > 1 else [])]
+def _asks_for_more(
+    drawn: Sequence[ScoredCandidate], pass_index: int, *, recorded: Recorded, policy: Policy, budget: int | None
+) -> bool:
+    """Whether the policy would ask for more samples than all that the recorded one could ask for in a pass: its later
+    passes are larger, or the recorded budget ended here and there is none, or a larger one."""
+    if not drawn or (budget is not None and budget <= _num_until(recorded, pass_index)):
+        return False
+    if pass_index > 1 and policy.num_regenerate > recorded.policy.num_regenerate:
+        return True
+    spent = recorded.policy.budget is not None and _num_until(recorded, pass_index) >= recorded.policy.budget
+    is_full = pass_index > 1 and len(drawn) >= policy.num_regenerate
+    return spent and not is_full
+
+
+def _num_until(recorded: Recorded, pass_index: int) -> int:
+    """Candidates of the recorded passes up to this one."""
+    return sum(scored.candidate.pass_index <= pass_index for scored in recorded.pool)
+
+
+def _planned(
+    recorded: int, pass_index: int, policy: Policy, left: int | None, *, at_least: int, asks_for_more: bool
+) -> int:
+    """Samples of a whole pass within the policy's limits. How many more than the ``recorded`` ones a first pass would
+    have is not known."""
+    limits = [] if left is None else [left]
+    if pass_index > 1:
+        limits.append(policy.num_regenerate)
+    if pass_index == 1 or not asks_for_more:
+        limits.append(recorded)
     return max(min(limits), at_least)
 
 

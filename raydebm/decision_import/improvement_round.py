@@ -17,7 +17,7 @@ from typing import Any
 from raydebm.config import Recipe
 from raydebm.decision.policy import Policy
 from raydebm.decision.policy_file import policy_in_force
-from raydebm.decision_import.new_outcomes import NewOutcomes, new_outcomes
+from raydebm.decision_import.new_outcomes import WITHOUT_HELD_OUT, NewOutcomes, new_outcomes, saw_held_out
 from raydebm.decision_import.recertify import recertified
 from raydebm.decision_import.run_folder import ImportedTables, recipe_of_import, write_tables
 from raydebm.decision_import.sample import Origin, outcome_sample
@@ -127,7 +127,11 @@ def recalibrated(plan: ImprovementPlan, reader: DecisionReader) -> Policy:
         decisions=decisions,
         abstained=tuple(decision for decision in sample.abstained if decision.problem_id not in held_out),
     )
-    return recertified(own, plan.policy, plan.recipe.decision).policy
+    policy = recertified(own, plan.policy, plan.recipe.decision).policy
+    if policy.guarantee is None or saw_held_out(plan.policy):
+        return policy
+    source = {**policy.guarantee["outcomes"], WITHOUT_HELD_OUT: True}
+    return policy.replaced(guarantee={**policy.guarantee, "outcomes": source})
 
 
 def write_improved_run(plan: ImprovementPlan) -> Recipe:

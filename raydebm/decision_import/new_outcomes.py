@@ -21,6 +21,8 @@ from raydebm.pairs import text_key
 
 HELD_OUT_SHARE = 0.3
 """Share of the problems that users reported on."""
+WITHOUT_HELD_OUT = "without_held_out"
+"""Key of a guarantee's ``outcomes``: true where it rests on the share that is learned from alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +41,8 @@ class NewOutcomes:
     repeated: int
     """Left out, because a newer decision about the same problem is in."""
     spent: int
-    """Left out of the held-out share, because the policy in force was calibrated on them, or another ensemble than the
-    run's scored them."""
+    """Left out of the held-out share, because the policy in force was calibrated on a decision about the same problem,
+    or another ensemble than the run's scored them."""
 
     def check(self, least: int) -> None:
         """
@@ -86,7 +88,8 @@ def new_outcomes(reader: DecisionReader, origin: Origin, *, known: Set[str], pol
     newest = {_key(decision): decision for decision in sorted(new, key=lambda decision: decision.record.time)}
     learned = tuple(decision for key, decision in newest.items() if not _is_held_out(key))
     dealt = [decision for key, decision in newest.items() if _is_held_out(key)]
-    held_out = tuple(decision for decision in dealt if _is_fresh(decision, origin, policy))
+    spent = {_key(decision) for decision in reported if _was_learned_from(decision, policy)}
+    held_out = tuple(each for each in dealt if _is_own(each, origin) and _key(each) not in spent)
     return NewOutcomes(
         learned=learned,
         held_out=held_out,
@@ -107,11 +110,19 @@ def _is_held_out(key: str) -> bool:
     return share_of("held out", key) < HELD_OUT_SHARE
 
 
-def _is_fresh(decision: LabelledDecision, origin: Origin, policy: Policy) -> bool:
-    if origin.checkpoint is not None and decision.record.versions.get("checkpoint") != origin.checkpoint:
-        return False
+def _is_own(decision: LabelledDecision, origin: Origin) -> bool:
+    return origin.checkpoint is None or decision.record.versions.get("checkpoint") == origin.checkpoint
+
+
+def saw_held_out(policy: Policy) -> bool:
+    """Whether the policy was calibrated on reported outcomes, those of problems that are held out among them."""
     source = None if policy.guarantee is None else policy.guarantee.get("outcomes")
-    if source is None:
-        return True
+    return source is not None and not source.get(WITHOUT_HELD_OUT, False)
+
+
+def _was_learned_from(decision: LabelledDecision, policy: Policy) -> bool:
+    if policy.guarantee is None or not saw_held_out(policy):
+        return False
+    source = policy.guarantee["outcomes"]
     since, until = (datetime.fromisoformat(source[name]) for name in ("since", "until"))
-    return not since <= decision.record.time <= until
+    return since <= decision.record.time <= until

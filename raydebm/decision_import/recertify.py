@@ -22,7 +22,7 @@ tell from the reports; a random audit makes it so.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,12 +65,17 @@ def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig, *
     if refit:
         fit = _refitted(sample, policy, config)
     else:
-        steps = _walk(sample.decisions, [policy] * len(sample.decisions), floor=_floor(sample.abstained, [policy]))
-        fit = fit_thresholds(policy, steps, config=config)
+        fit = fit_thresholds(policy, lambda current: _walked(sample, current), config=config)
     if fit.policy.guarantee is None:
         return fit
     promised = {**fit.policy.guarantee, "outcomes": source_of(sample)}
     return replace(fit, policy=fit.policy.replaced(guarantee=promised))
+
+
+def _walked(sample: OutcomeSample, policy: Policy) -> Walk:
+    """Every decision through the passes of one policy."""
+    policies = [policy] * len(sample.decisions)
+    return _walk(sample.decisions, policies, floor=_floor(sample.abstained, [policy]))
 
 
 def _refitted(sample: OutcomeSample, policy: Policy, config: DecisionConfig) -> PolicyFit:
@@ -130,26 +135,35 @@ def _walk(decisions: Sequence[LabelledDecision], policies: Sequence[Policy], *, 
     """Every decision through the passes of its policy; there is one for each, in their order."""
     steps = [_steps(each, policy) for each, policy in zip(decisions, policies, strict=True)]
     return Walk(
-        confidence=np.array([[confidence for confidence, _ in row] for row in steps]),
-        worth=np.array([[worth for _, worth in row] for row in steps]),
+        confidence=np.array([[step.confidence for step in row] for row in steps]),
+        worth=np.array([[step.worth for step in row] for row in steps]),
         floor=floor,
+        is_unknown=np.array([[step.is_unknown for step in row] for row in steps], dtype=bool),
     )
 
 
-def _steps(decision: LabelledDecision, policy: Policy) -> list[tuple[float, float]]:
-    """(confidence, worth) of the selection after each pass; (1, 0) after one that was not drawn."""
+class _Step(NamedTuple):
+    """The selection after one pass."""
+
+    confidence: float
+    worth: float
+    is_unknown: bool = False
+
+
+def _steps(decision: LabelledDecision, policy: Policy) -> list[_Step]:
+    """The selection after each pass; after one that was not drawn, a wrong answer."""
     record = decision.record
     recorded = recorded_outcome(record.outcome, record_id=record.record_id, policy=record.policy)
-    steps: list[tuple[float, float]] = []
+    steps: list[_Step] = []
     for num_passes in range(1, policy.max_passes + 1):
         again = redecide(recorded, policy=policy.without_accepting().replaced(max_passes=num_passes))
         if again.decision is Decision.REGENERATE:
-            steps.append((1.0, 0.0))
+            steps.append(_Step(1.0, 0.0, is_unknown=True))
         elif again.best is None or again.confidence is None:
-            steps.append((-math.inf, 0.0))
+            steps.append(_Step(-math.inf, 0.0))
         else:
             worth = _worth(decision.labels, again.best)
-            steps.append((again.confidence, 0.0 if math.isnan(worth) else worth))
+            steps.append(_Step(again.confidence, 0.0 if math.isnan(worth) else worth))
     return steps
 
 

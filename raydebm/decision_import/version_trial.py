@@ -13,10 +13,9 @@ from raydebm.decision.redecide import Redecision, recorded_outcome
 from raydebm.decision_import.labelled import LabelledDecision
 from raydebm.decisions.paired import PairedDecision, PolicyChoice
 from raydebm.decisions.stored_decisions import Stored
-from raydebm.decisions.stored_replay import Changes, replay_stored
+from raydebm.decisions.stored_replay import Changes, OtherEnsemble, replay_stored
 from raydebm.evaluation.studies.policy_pairs import PolicyComparison, compare_policies
 from raydebm.records import Decision, Verdict
-from raydebm.scorer.bisection import TextScorer
 
 RIGHT = {Verdict.CORRECT: True, Verdict.INCORRECT: False}
 
@@ -41,7 +40,7 @@ class VersionTrial:
 
 
 def trial_of(
-    held_out: Sequence[LabelledDecision], *, old: Policy, new: Policy, scorer: TextScorer | None = None
+    held_out: Sequence[LabelledDecision], *, old: Policy, new: Policy, ensemble: OtherEnsemble | None = None
 ) -> VersionTrial:
     """Let both versions decide about every held-out decision.
 
@@ -49,11 +48,11 @@ def trial_of(
         held_out: at least one, scored by the ensemble in force.
         old: the policy in force.
         new: the new version's.
-        scorer: its ensemble; None: the one in force, whose energies are recorded.
+        ensemble: its own; None: the one in force, whose energies are recorded.
     """
     stored = [_stored(decision) for decision in held_out]
     before = [replayed.again for replayed in replay_stored(stored, Changes(policy=old))]
-    after = [replayed.again for replayed in replay_stored(stored, Changes(policy=new), scorer=scorer)]
+    after = [replayed.again for replayed in replay_stored(stored, Changes(policy=new), ensemble=ensemble)]
     versions = policy_id(old), policy_id(new)
     pairs = [_paired(*each, versions) for each in zip(held_out, before, after, strict=True)]
     return VersionTrial(policy=new, comparison=compare_policies(pairs, versions=versions))

@@ -5,8 +5,9 @@ Out:  a ``PairedDecision`` each.
 Does not know: gold, statistics, Ray, HTTP.
 
 A report is about the answer that was selected. It also judges the other policy's choice where that selects the same
-answer, and where every right answer of the task says the same (``tasks.GoldFromAnswer``): then another answer than a
-right one is wrong, and a correct answer that came with the report judges any other.
+answer, and where every right answer of the task says the same (``tasks.base.gold_maker``): then another answer than a
+right one is wrong, and a correct answer that came with a report judges any other. Reports that contradict each other
+about it judge nothing but the answer that was selected.
 """
 
 import json
@@ -17,12 +18,13 @@ from functools import cache
 from typing import Any
 
 from raydebm.decision.shadow import PolicyRole, Shadow
+from raydebm.decisions.outcomes.answer_keys import counted_key
 from raydebm.decisions.outcomes.log import ReportedOutcome, reports_by_record
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import shadow_from
 from raydebm.records import Decision
 from raydebm.run.codec import Row
-from raydebm.tasks.base import GoldFromAnswer, Task
+from raydebm.tasks.base import Task, gold_maker
 
 _COLUMNS = (
     "record_id", "time", "task", "problem_id", "decision", "selected", "num_candidates", "cost_usd", "versions_json",
@@ -154,7 +156,7 @@ def _verdict(
     if shadow.same_answer:
         return reports[-1].correct
     task = task_named(row["task"])
-    if not isinstance(task, GoldFromAnswer) or shadow.vote_key is None:
+    if gold_maker(task) is None or shadow.vote_key is None:
         return None
     given = next((report.answer for report in reversed(reports) if report.answer is not None), None)
     if given is None:
@@ -162,5 +164,11 @@ def _verdict(
     record = reader.get(row["record_id"])
     if record is None:
         return None
-    answer = task.parse(record.problem, given)
-    return None if answer is None else task.vote_key(record.problem, answer) == shadow.vote_key
+    key = counted_key(task, record.problem, record.outcome.pool, given)
+    if key is None:
+        return None
+    correct, best = reports[-1].correct, record.outcome.best
+    own_key = None if best is None else best.report.vote_key
+    if key == (shadow.vote_key if correct else own_key):
+        return None  # two answers cannot both be right, nor one right and wrong: the reports contradict each other
+    return not correct and key == shadow.vote_key

@@ -1,7 +1,9 @@
 """Stored decisions as ``triage.redecide`` takes them, many at a time.
 
-Only the columns that a decision rests on are read and turned into records; texts only when they are to be scored again.
-A decision's sentence of reasons then lacks the words of violations, which are not read either.
+Only the columns that a decision rests on are read and turned into records. It rests on all that a term of evidence may
+measure of a candidate: its text (``length``), its log-probabilities, and for terms that users add what else its
+generator said of it. Problems are read only when texts are to be scored again. A decision's sentence of reasons lacks
+the words of violations, which are not read.
 """
 
 import json
@@ -20,8 +22,14 @@ from raydebm.records import Candidate, ConstraintReport, Decision, Energies, Pas
 
 _ROW = ("record_id", "task", "problem_id", "decision", "selected", "policy_json")
 _CANDIDATE = (
-    "candidate_id", "generator", "error", "pass_index", "sample_index", "vote_key", "penalty", "check_error", "proof",
+    "candidate_id", "generator", "error", "pass_index", "sample_index", "text", "answer", "vote_key", "penalty",
+    "check_error", "proof",
 )  # fmt: skip
+_SAID = (
+    "reasoning", "finish_reason", "prompt_tokens", "completion_tokens", "cost_usd", "latency_s", "logprob",
+    "worst_logprob",
+)  # fmt: skip
+"""What a candidate's generator said of it, as ``Candidate`` names it; files of earlier versions lack some of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,35 +39,35 @@ class Stored:
     recorded: Recorded
     task: str
     prompt: str | None
-    """What the ensemble read as the problem; None unless texts were asked for."""
+    """What the ensemble read as the problem; None unless prompts were asked for."""
 
 
 def stored_decisions(
-    reader: DecisionReader, where: Filter | None = None, *, texts: bool = False, batch_size: int = 1024
+    reader: DecisionReader, where: Filter | None = None, *, prompts: bool = False, batch_size: int = 256
 ) -> Iterator[Stored]:
     """Every decision that passes.
 
     Args:
         reader: the folder.
         where: which decisions.
-        texts: read problems and candidates' texts too; otherwise a candidate's text is ``""``.
+        prompts: read what the ensemble read as the problems, too.
         batch_size: decisions in memory at a time.
     """
     policies: dict[str, Policy] = {}
-    names = [*_CANDIDATE, "members", "scores_json", *(("text",) if texts else ())]
-    columns = [*_ROW, *(("prompt", "scored_prompt") if texts else ())]
+    names = [*_CANDIDATE, *_SAID, "members", "scores_json"]
+    columns = [*_ROW, *(("prompt", "scored_prompt") if prompts else ())]
     columns += [f"passes.list.element.{name}" for name in ("selected", "stop")]
     columns += [f"candidates.list.element.{name}" for name in names]
     for batch in reader.batches(columns, where, batch_size=batch_size):
-        yield from _batch(batch, policies, texts=texts)
+        yield from _batch(batch, policies, with_prompts=prompts)
 
 
-def _batch(batch: pa.RecordBatch, policies: dict[str, Policy], *, texts: bool) -> Iterator[Stored]:
+def _batch(batch: pa.RecordBatch, policies: dict[str, Policy], *, with_prompts: bool) -> Iterator[Stored]:
     rows = {name: batch.column(name).to_pylist() for name in _ROW}
-    prompts = _prompts(batch) if texts else [None] * batch.num_rows
+    prompts = _prompts(batch) if with_prompts else [None] * batch.num_rows
     selections = _lists(batch.column("passes"), lambda structs: structs.field("selected").to_pylist())
     stops = _lists(batch.column("passes"), _stops)
-    pools = _lists(batch.column("candidates"), lambda structs: _scored(structs, texts=texts))
+    pools = _lists(batch.column("candidates"), _scored)
     for place, record_id in enumerate(rows["record_id"]):
         text = rows["policy_json"][place]
         policy = policies.get(text)
@@ -95,30 +103,30 @@ def _lists(column: pa.ListArray, read: Any) -> list[list[Any]]:
     return [elements[start - first : end - first] for start, end in pairwise(offsets)]
 
 
-def _scored(structs: pa.StructArray, *, texts: bool) -> list[ScoredCandidate]:
+def _scored(structs: pa.StructArray) -> list[ScoredCandidate]:
     columns = {name: structs.field(name).to_pylist() for name in _CANDIDATE}
+    said = {name: _optional(structs, name) for name in _SAID}
     members = structs.field("members")
     energies = _lists(members, lambda values: values.to_numpy(zero_copy_only=False).tolist())
     is_scored = members.is_valid().to_pylist()
     scores = _optional(structs, "scores_json")
-    written = structs.field("text").to_pylist() if texts else [""] * len(structs)
     candidates = []
     for place, candidate_id in enumerate(columns["candidate_id"]):
-        error, key = columns["error"][place], columns["vote_key"][place]
         candidate = Candidate(
             candidate_id=candidate_id,
             task="",
             problem_id="",
             generator=columns["generator"][place],
-            text=None if error is not None else written[place],
-            error=error,
+            text=columns["text"][place],
+            error=columns["error"][place],
             pass_index=columns["pass_index"][place],
             sample_index=columns["sample_index"][place],
+            **{name: values[place] for name, values in said.items()},
         )
         report = ConstraintReport(
             candidate_id=candidate_id,
-            answer=key,
-            vote_key=key,
+            answer=columns["answer"][place],
+            vote_key=columns["vote_key"][place],
             penalty=columns["penalty"][place],
             error=columns["check_error"][place],
             proof=columns["proof"][place],

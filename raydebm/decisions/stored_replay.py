@@ -17,7 +17,7 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import Redecision, redecide_all, with_energies
 from raydebm.decisions.stored_decisions import Stored
 from raydebm.errors import ConfigError
-from raydebm.records import Decision, Verdict
+from raydebm.records import Decision, Reasoning, Verdict, scored_text
 from raydebm.scorer.bisection import TextScorer
 from raydebm.scorer.texts import TextToScore, energies_of_lists
 
@@ -59,6 +59,15 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OtherEnsemble:
+    """Scores candidates again."""
+
+    scorer: TextScorer
+    reasoning: Reasoning = "answer"
+    """What it reads of a candidate that thinks before it answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
     """A decision, made again."""
 
@@ -92,17 +101,17 @@ class Replayed:
 
 
 def replay_stored(
-    stored: Iterable[Stored], changes: Changes, *, scorer: TextScorer | None = None
+    stored: Iterable[Stored], changes: Changes, *, ensemble: OtherEnsemble | None = None
 ) -> Iterator[Replayed]:
     """Decide again, in their order, a few in memory at a time.
 
     Args:
-        stored: read with texts when there is a scorer.
+        stored: read with prompts when there is another ensemble.
         changes: what is different.
-        scorer: another ensemble; None: the recorded energies.
+        ensemble: scores all candidates again; None: the recorded energies.
     """
     policies: dict[Policy, Policy] = {}
-    for group in groups(stored if scorer is None else _rescored(stored, scorer), REPLAYED_AT_ONCE):
+    for group in groups(stored if ensemble is None else _rescored(stored, ensemble), REPLAYED_AT_ONCE):
         by_policy: dict[Policy, list[int]] = {}
         for place, decision in enumerate(group):
             by_policy.setdefault(decision.recorded.policy, []).append(place)
@@ -118,24 +127,27 @@ def replay_stored(
             promise = policies[decision.recorded.policy].guarantee
             is_certified = promise is not None and bool(promise["certified"])
             # Confidences of another ensemble are none that the promise was certified on.
-            yield Replayed(stored=decision, again=again[place], promised=is_certified and scorer is None)
+            yield Replayed(stored=decision, again=again[place], promised=is_certified and ensemble is None)
 
 
-def _rescored(stored: Iterable[Stored], scorer: TextScorer) -> Iterator[Stored]:
+def _rescored(stored: Iterable[Stored], ensemble: OtherEnsemble) -> Iterator[Stored]:
     for group in groups(stored, RESCORED_AT_ONCE):
-        energies = energies_of_lists(scorer, [_texts(decision) for decision in group])
-        for decision, scored in zip(group, energies, strict=True):
-            by_id = {texts.candidate_id: value for texts, value in zip(_texts(decision), scored, strict=True)}
+        texts = [_texts(decision, ensemble.reasoning) for decision in group]
+        energies = energies_of_lists(ensemble.scorer, texts)
+        for decision, read, scored in zip(group, texts, energies, strict=True):
+            by_id = {text.candidate_id: value for text, value in zip(read, scored, strict=True)}
             yield Stored(recorded=with_energies(decision.recorded, by_id), task=decision.task, prompt=decision.prompt)
 
 
-def _texts(decision: Stored) -> list[TextToScore]:
+def _texts(decision: Stored, reasoning: Reasoning) -> list[TextToScore]:
     if decision.prompt is None:
-        raise ConfigError("decisions can be scored again only when they are read with their texts")
+        raise ConfigError("decisions can be scored again only when they are read with their prompts")
+    candidates = [scored.candidate for scored in decision.recorded.pool]
+    texts = [scored_text(candidate.text, candidate.reasoning, reasoning) for candidate in candidates]
     return [
-        TextToScore(scored.candidate.candidate_id, decision.prompt, scored.candidate.text)
-        for scored in decision.recorded.pool
-        if scored.candidate.text is not None
+        TextToScore(candidate.candidate_id, decision.prompt, text)
+        for candidate, text in zip(candidates, texts, strict=True)
+        if text is not None
     ]
 
 
@@ -182,7 +194,8 @@ class ReplayTally:
         return self.num_accepted_at_least + self.num_pass_missing
 
     def add(self, replayed: Replayed, labels: Mapping[str, Verdict]) -> None:
-        """Count one decision; ``labels`` are verdicts by candidate id, unlabeled ones do not count."""
+        """Count one decision; ``labels`` are verdicts by candidate id, unlabeled ones do not count. A verdict about the
+        recorded selection holds for another candidate with the same answer."""
         recorded, again = replayed.stored.recorded, replayed.again
         before = recorded.decision is Decision.ACCEPT
         after = again.decision is Decision.ACCEPT
@@ -199,6 +212,8 @@ class ReplayTally:
             self.labeled_before += 1
             self.correct_before += verdict is Verdict.CORRECT
         verdict = labels.get(again.selected or "") if after else None
+        if after and verdict not in _LABELED and replayed.same_answer:  # other words for the answer that was judged
+            verdict = labels.get(recorded.selected or "")
         if verdict in _LABELED:
             self.labeled_after += 1
             self.correct_after += verdict is Verdict.CORRECT

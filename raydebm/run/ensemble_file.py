@@ -6,6 +6,7 @@ from typing import Any
 
 from raydebm.errors import CheckpointError
 from raydebm.identity import content_id
+from raydebm.records import Reasoning
 from raydebm.run.folder import Folder
 
 ENSEMBLE_FILE = "ensemble.json"
@@ -55,6 +56,15 @@ def backbone_names(ensemble: Mapping[str, Any]) -> tuple[str, ...]:
     members = ensemble["members"] if isinstance(ensemble.get("members"), list) else [ensemble]
     named = [member["backbone"] for member in members if isinstance(member, dict) and "backbone" in member]
     return tuple(dict.fromkeys(map(str, named)))
+
+
+def reasoning_of(ensemble: Mapping[str, Any]) -> Reasoning:
+    """What an ensemble reads of a candidate that thinks before it answers.
+
+    Args:
+        ensemble: what ``read_ensemble_file`` gave.
+    """
+    return "all" if ensemble.get("reasoning") == "all" else "answer"
 
 
 def fingerprint_of(ensemble: object) -> str:

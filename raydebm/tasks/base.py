@@ -144,6 +144,12 @@ class GoldFromAnswer(Protocol):
         ...
 
 
+def gold_maker(task: object) -> GoldFromAnswer | None:
+    """The task, where one correct answer to a problem makes gold; None where right answers differ. A class of tasks of
+    which some make gold and some do not says by ``labels_by_gold`` which one does."""
+    return task if isinstance(task, GoldFromAnswer) and getattr(task, "labels_by_gold", True) else None
+
+
 def required_field(row: Mapping[str, Any], name: str, where: str) -> Any:
     """The field of a data row, or an error that names the row and the field.
 

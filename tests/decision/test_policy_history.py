@@ -2,6 +2,7 @@
 
 import json
 import math
+import threading
 from pathlib import Path
 
 import pytest
@@ -245,3 +246,29 @@ def test_parts_of_a_baselines_score_are_at_hand():
     check_fits(fitted({"score:reader": 0.5, "score:reader.logprob": 0.5}), known, get_task("gsm8k"), what="it")
     with pytest.raises(ConfigError, match="readers; at hand: reader"):
         check_fits(fitted({"score:readers": 0.5}), known, get_task("gsm8k"), what="it")
+
+
+# ---- several at a time ----------------------------------------------------------------------------------------------
+
+
+def test_a_roll_back_waits_for_the_promotion_that_is_being_written(run, history, monkeypatch):
+    """It begins when the promotion is about to write its entry, as another replica's may."""
+    history.try_policy(SECOND, percent=10)
+    write, begun = RunDir.write_json, []
+
+    def write_slowly(self, value, *parts):
+        if not begun:
+            begun.append(threading.Thread(target=PolicyHistory(RunDir(run.root)).roll_back))
+            begun[0].start()
+            begun[0].join(timeout=0.2)
+        write(self, value, *parts)
+
+    monkeypatch.setattr(RunDir, "write_json", write_slowly)
+    history.promote()
+    begun[0].join()
+
+    assert [(change.number, change.action, change.undoes) for change in history.changes()] == [
+        (1, "promote", None),
+        (2, "rollback", 1),
+    ]
+    assert history.first() == FIRST

@@ -135,6 +135,34 @@ def test_fewer_candidates_of_a_later_pass(decided):
     assert (recorded.selected, again.selected) == ("c", "b")
 
 
+def test_a_larger_later_pass_than_was_sampled_is_not_known(decided):
+    recorded = decided([("a", "42!5", SURE)], [("b", "43!1", SURE), ("c", "43", SURE)])
+
+    again = redecide(recorded, policy=POLICY.replaced(num_regenerate=3))
+
+    assert (again.decision, again.as_it_stands) == (Decision.REGENERATE, Decision.ACCEPT)
+    assert again.reason == "more of pass 2 would be sampled than the 2 of 3 that are recorded"
+
+
+def test_a_larger_later_pass_does_not_matter_where_none_is_sampled(decided):
+    assert redecide(decided([("a", "42", SURE)]), policy=POLICY.replaced(num_regenerate=3)).decision is Decision.ACCEPT
+
+
+def test_what_a_larger_budget_would_have_sampled_is_not_known(decided):
+    """A recorded budget of two was spent on the first pass, which may have been planned larger."""
+    recorded = decided([("a", "42", SURE), ("b", "42", SURE)], policy=POLICY.replaced(budget=2))
+
+    assert redecide(recorded, policy=POLICY).decision is Decision.REGENERATE
+    assert redecide(recorded, policy=POLICY.replaced(budget=3)).decision is Decision.REGENERATE
+    assert redecide(recorded, budget=2).decision is Decision.ACCEPT
+
+
+def test_a_budget_that_ended_nothing_does_not_matter(decided):
+    recorded = decided([("a", "42", SURE)], policy=POLICY.replaced(budget=2))
+
+    assert redecide(recorded, policy=POLICY).decision is Decision.ACCEPT
+
+
 def test_a_later_pass_of_another_share_of_feedback_is_not_exact(decided):
     recorded = decided([("a", "42!5", SURE)], [("b", "43!1", SURE), ("c", "43", SURE)])
 

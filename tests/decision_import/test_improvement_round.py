@@ -1,7 +1,7 @@
 """Learning from outcomes: what is held out, what is compared, and what goes on trial."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from reported_decisions import POLICY, RIGHT, WRONG, record
@@ -11,12 +11,13 @@ from raydebm.config import parse_recipe
 from raydebm.decision.policy import Policy
 from raydebm.decision.policy_history import PolicyHistory
 from raydebm.decision_import import labelled_decisions
-from raydebm.decision_import.improvement_round import finish, plan_improvement, write_improved_run
+from raydebm.decision_import.improvement_round import finish, plan_improvement, recalibrated, write_improved_run
 from raydebm.decision_import.new_outcomes import new_outcomes
 from raydebm.decision_import.run_folder import write_run
 from raydebm.decision_import.sample import Origin
 from raydebm.decision_import.version_trial import trial_of
 from raydebm.decisions.reader import Filter
+from raydebm.decisions.stored_replay import OtherEnsemble
 from raydebm.errors import ConfigError, PoolError
 from raydebm.pairs import text_key
 from raydebm.pipeline.runner import Pipeline
@@ -94,15 +95,31 @@ def test_what_another_ensemble_scored_compares_nothing_and_teaches(reader):
     assert outcomes.spent > 0
 
 
+HOURS_0_TO_29 = {"since": "2026-05-01T12:00:00+00:00", "until": "2026-05-02T17:00:00+00:00"}
+
+
+def calibrated_on(source):
+    promise = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 30, "outcomes": source}
+    return POLICY.replaced(guarantee=promise)
+
+
 def test_what_the_policy_in_force_was_calibrated_on_compares_nothing(reader):
-    source = {"since": "2026-05-01T12:00:00+00:00", "until": "2026-05-02T17:00:00+00:00"}  # hours 0 to 29
-    promised = POLICY.replaced(
-        guarantee={"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 30, "outcomes": source}
-    )
-    outcomes = outcomes_of(reader(mixed(60)), policy=promised)
+    outcomes = outcomes_of(reader(mixed(60)), policy=calibrated_on(HOURS_0_TO_29))
 
     assert outcomes.spent > 0
     assert {int(name[1:]) for name in names(outcomes.held_out)} <= set(range(30, 60))
+
+
+def test_a_problem_that_the_policy_in_force_was_calibrated_on_compares_nothing_when_it_is_asked_again(reader):
+    """All of the 30 problems are asked again later, after the calibration."""
+    again = [
+        (record(index + 30, problem=decision.problem, checkpoint=OWN), RIGHT)
+        for index, (decision, _) in enumerate(mixed(30))
+    ]
+    outcomes = outcomes_of(reader([*mixed(30), *again]), policy=calibrated_on(HOURS_0_TO_29))
+
+    assert len(outcomes.held_out) == 0
+    assert outcomes.spent > 0
 
 
 def test_too_few_outcomes_are_refused_with_their_number(reader):
@@ -157,7 +174,7 @@ def test_another_scorer_decides_by_its_own_energies(reader):
     """The policy selects the lowest energy: in the record the first candidate, which is right; then one that says 3."""
     by_energy = Policy(max_passes=1, rule="paper", theta_sigma=1.0, theta_abstain=2.0)
     held_out = held_out_of(reader([(record(index, 7, checkpoint=OWN), RIGHT) for index in range(12)]))
-    trial = trial_of(held_out, old=by_energy, new=by_energy, scorer=Prefers3())
+    trial = trial_of(held_out, old=by_energy, new=by_energy, ensemble=OtherEnsemble(scorer=Prefers3()))
 
     assert (trial.comparison.first.right, trial.comparison.second.right) == (12, 0)
     assert trial.is_worse
@@ -186,6 +203,17 @@ def test_the_runs_own_problems_are_not_learned_again(planned):
     plan = planned(mixed(60))
 
     assert (plan.number, plan.outcomes.known, plan.folder.root) == (1, 10, f"{plan.run.root}/improved-1")
+
+
+def test_what_a_round_held_out_is_still_held_out_when_its_policy_is_in_force(run, reader):
+    stored = reader(mixed(60))
+    plan = plan_improvement(run, stored, by=None, least=5)
+    promising = parse_recipe({**RECIPE, "decision": {"max_error": 0.3}})
+
+    policy = recalibrated(replace(plan, recipe=promising), stored)
+
+    assert policy.guarantee["outcomes"]["decisions"] > 0
+    assert outcomes_of(stored, policy=policy).spent == 0
 
 
 def test_a_run_without_a_scorer_is_refused(run, reader):

@@ -141,6 +141,22 @@ def test_a_pass_that_nobody_drew_counts_as_a_wrong_answer(reader):
     assert fitted.confidence[60:].tolist() == [1.0] * 10
 
 
+def test_a_policy_of_two_passes_is_certified_on_decisions_that_ended_after_the_first(reader):
+    """80 right answers with a share of 0.9; a second pass of theirs was never sampled, so that it promises nothing."""
+    fitted = fit(reader([(record(index, 9), RIGHT) for index in range(80)]), policy=POLICY.replaced(max_passes=2))
+
+    assert (fitted.guarantee.certified, fitted.guarantee.answered, fitted.guarantee.wrong) == (True, 80, 0.0)
+    assert fitted.policy.tau_accept == pytest.approx(0.9, abs=1e-5)
+
+
+def test_a_promise_above_tau_accept_is_certified_for_a_policy_with_waves(reader):
+    """The policy ends its waves at 0.6; all answers are unanimous, so that the promise is at 1."""
+    fitted = fit(reader(unanimous(60)), policy=POLICY.replaced(waves=(4, 4)))
+
+    assert fitted.policy.tau_accept >= fitted.policy.tau_answer > 0.99
+    assert (fitted.guarantee.certified, fitted.guarantee.answered, fitted.guarantee.wrong) == (True, 60, 0.0)
+
+
 # ---- who reports ---------------------------------------------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import load_bundle
 from raydebm.serving.settings.overrides import Overrides
 from raydebm.tasks import get_task
+from raydebm.tasks.declared import DeclaredTask
 
 FIRST, SECOND = Policy(max_passes=1), Policy(lambda_=0.0, max_passes=1)
 """The second one does not weigh constraints, so it selects the wrong answer of the lower energy."""
@@ -48,7 +49,7 @@ def template(write_run, script, texts, puzzle):
 
 @pytest.fixture
 def pair_of(template, tmp_path):
-    """Stores the decision, changed, with reports of (correct, answer), and reads the pair."""
+    """Stores the decision, changed, with reports of (correct, answer) by Ada or a third name, and reads the pair."""
 
     def pair(*reports, shadow=None, **changes):
         root = str(tmp_path / "records")
@@ -58,11 +59,12 @@ def pair_of(template, tmp_path):
         writer, log = DecisionWriter(root, KEPT), OutcomeLog(root)
         writer.put(record)
         writer.close()
-        for place, (correct, answer) in enumerate(reports):
+        for place, (correct, answer, *name) in enumerate(reports):
+            (by,) = name or ["ada"]
             log.append([
                 ReportedOutcome(
                     outcome_id=new_record_id(START + timedelta(seconds=place)), record_id=record.record_id,
-                    correct=correct, by="ada", content=str(place), task=record.problem.task, policy_id="p",
+                    correct=correct, by=by, content=str(place), task=record.problem.task, policy_id="p",
                     decision="accept", time=START, answer=answer,
                 )
             ])  # fmt: skip
@@ -97,6 +99,15 @@ def test_another_answer_than_the_right_one_is_wrong(pair_of):
     assert (pair.first.right, pair.second.right, pair.second.wrong, pair.is_judged) == (True, False, True, True)
 
 
+def test_another_answer_than_a_right_one_may_be_right_where_a_task_file_has_no_gold(pair_of, tmp_path):
+    pair_of((True, None))
+    task = DeclaredTask({"name": "knights", "instructions": "Answer.", "prompt": "{question}"})
+
+    (pair,) = paired_decisions(DecisionReader(str(tmp_path / "records")), lambda name: task)
+
+    assert (pair.first.right, pair.second.right, pair.is_judged) == (True, None, False)
+
+
 def test_a_wrong_answer_says_nothing_of_another_one(pair_of):
     pair = pair_of((False, None))
     assert (pair.first.right, pair.second.right, pair.is_judged) == (False, None, False)
@@ -107,6 +118,20 @@ def test_a_wrong_answer_says_nothing_of_another_one(pair_of):
 )
 def test_a_correct_answer_judges_the_other_one(pair_of, answer, expected):
     assert pair_of((False, answer)).second.right is expected
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        ((False, '{"Ava": "knave", "Zoey": "knave"}'), (True, None)),
+        ((True, '{"Ava": "knave", "Zoey": "knight"}'), (False, None)),
+    ],
+)
+def test_reports_that_contradict_each_other_judge_no_other_answer(pair_of, first, last):
+    """Ada gives the other policy's answer as the right one, then Bob calls the selected one right; and the reverse."""
+    pair = pair_of((*first, "ada"), (*last, "bob"))
+
+    assert (pair.first.right, pair.second.right, pair.is_judged) == (last[0], None, False)
 
 
 def test_the_same_answer_has_the_same_verdict(pair_of):

@@ -305,6 +305,23 @@ def test_a_crash_between_merging_and_removing_doubles_nothing(make_record, folde
     assert DecisionReader(folder).count() == MERGE_FILES
 
 
+def test_files_that_could_not_be_removed_stay_replaced_when_what_replaced_them_is_merged(
+    make_record, folder, monkeypatch
+):
+    """The store refuses to remove the first eight files; their merged file becomes part of a larger one."""
+    writer = DecisionWriter(folder, SLOW, clock=START.timestamp)
+    remove, refused = writer._folder._remove, []
+    monkeypatch.setattr(
+        writer._folder, "_remove", lambda name: refused.append(name) if len(refused) < MERGE_FILES else remove(name)
+    )
+    for index in range(MERGE_FILES * MERGE_FILES):
+        writer.put(make_record(index))
+        writer.flush()
+
+    assert sorted(file.level for file in record_files(folder)) == [*[0] * MERGE_FILES, 2]
+    assert DecisionReader(folder).count() == MERGE_FILES * MERGE_FILES
+
+
 def test_reading_goes_on_while_files_are_merged(make_record, folder):
     """Every list that is read while a writer merges is complete: as many decisions as were written before it."""
     writer = DecisionWriter(folder, SLOW, clock=START.timestamp)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow.parquet as pq
@@ -12,14 +13,17 @@ from raydebm.cli import main
 from raydebm.cli.parameters import options_of
 from raydebm.config import CostsConfig
 from raydebm.decision.evidence.posterior import Posterior
-from raydebm.decision.policy import Policy
+from raydebm.decision.evidence.reference import Author, Reference
+from raydebm.decision.policy import Policy, policy_id
+from raydebm.decision.redecide import recorded_outcome, redecide
 from raydebm.decisions.reader import DecisionReader
 from raydebm.decisions.record import DecisionRecord, new_record_id
 from raydebm.decisions.stored_decisions import stored_decisions
-from raydebm.decisions.stored_replay import Changes, ReplayTally, replay_stored
+from raydebm.decisions.stored_replay import Changes, OtherEnsemble, ReplayTally, replay_stored
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.errors import ConfigError
 from raydebm.records import (
+    OWN_LOGPROB,
     Candidate,
     ConstraintReport,
     Decision,
@@ -28,6 +32,7 @@ from raydebm.records import (
     PassRecord,
     Problem,
     ScoredCandidate,
+    Verdict,
 )
 from raydebm.serving.api.triage.bodies import triage_body
 from raydebm.serving.core.request import request_context
@@ -200,34 +205,62 @@ def test_mistakes_are_one_clear_line(replayed, arguments, reason):
     assert reason in error
 
 
+class Letters:
+    """An ensemble that prefers texts with a late last letter."""
+
+    def __init__(self):
+        self.texts = []
+
+    def score(self, texts):
+        self.texts += texts
+        return [LetterScore((-float(ord(text[-1])),)) for _, text in texts]
+
+
+@dataclass(frozen=True)
+class LetterScore:
+    members: tuple[float, ...]
+    num_tokens: int = 3
+    num_truncated: int = 0
+
+
 def test_another_ensemble_scores_the_stored_texts(folder, policy_file):
-    """A scorer that prefers the later letters; it gets the problem as the first one did, and every text once."""
-
-    class Letters:
-        def __init__(self):
-            self.texts = []
-
-        def score(self, texts):
-            self.texts += texts
-
-            class Score:
-                num_tokens, num_truncated = 3, 0
-
-                def __init__(self, text):
-                    self.members = (-float(ord(text[-1])),)
-
-            return [Score(text) for _, text in texts]
-
+    """It gets the problem as the first one did, and every text once."""
     letters = Letters()
-    stored = stored_decisions(DecisionReader(folder), texts=True)
-    selected = [decision.again.selected for decision in replay_stored(stored, Changes(), scorer=letters)]
+    ensemble = OtherEnsemble(scorer=letters)
+    stored = stored_decisions(DecisionReader(folder), prompts=True)
+    selected = [decision.again.selected for decision in replay_stored(stored, Changes(), ensemble=ensemble)]
     assert selected == ["a", "c", "e"]
     assert letters.texts == [("6 x 7?", f"text of {name}") for name in "abcde"]
 
     # The promise was certified with the recorded energies.
     changes = Changes(policy=Policy.from_json(json.loads(policy_file.read_text())))
-    stored = stored_decisions(DecisionReader(folder), texts=True)
-    assert [decision.promised for decision in replay_stored(stored, changes, scorer=letters)] == [False] * 3
+    stored = stored_decisions(DecisionReader(folder), prompts=True)
+    assert [decision.promised for decision in replay_stored(stored, changes, ensemble=ensemble)] == [False] * 3
+
+
+def test_an_ensemble_that_reads_the_thinking_gets_it_again(tmp_path):
+    thinking = scored("a", 0.0, 0.0)
+    thinking = replace(thinking, candidate=replace(thinking.candidate, text="#### 42", reasoning="6 x 7 is 42."))
+    letters = Letters()
+
+    replayed_once(tmp_path, record(0, thinking), ensemble=OtherEnsemble(scorer=letters, reasoning="all"))
+
+    assert letters.texts == [("6 x 7?", "6 x 7 is 42.\n\n#### 42")]
+
+
+def test_a_verdict_holds_for_another_candidate_with_the_same_answer(tmp_path):
+    """E of a is -3 + 2 * 0.5 = -2, above -2.4 of b; both answer 42, and the report was about a."""
+    decision = record(0, scored("a", -3.0, 0.5, penalty=0.5), scored("b", -2.4, 0.5))
+    writer = DecisionWriter(str(tmp_path / "one"), RecordsArgs(max_days=None))
+    writer.put(decision)
+    writer.close()
+    (replayed,) = replay_stored(stored_decisions(DecisionReader(writer.root)), Changes(values={"lambda": 2.0}))
+    tally = ReplayTally()
+
+    tally.add(replayed, {"a": Verdict.CORRECT})
+
+    assert replayed.again.selected == "b"
+    assert (tally.correct_before, tally.labeled_before, tally.correct_after, tally.labeled_after) == (1, 1, 1, 1)
 
 
 def test_the_tally_bounds_coverage():
@@ -259,6 +292,43 @@ def test_what_the_service_decided_and_stored_is_decided_again_the_same(
     assert decision.again.selected == (answer.candidate and answer.candidate.candidate_id)
     assert decision.again.exact
     assert decision.again.num_passes == answer.num_passes
+
+
+def weighing(**weights):
+    """A policy that answers by these terms of evidence; texts of e^3 characters are usual."""
+    usual = Author(skill=0.0, center=0.0, scale=1.0, length_center=3.0, length_scale=0.5, scores={OWN_LOGPROB: (0, 1)})
+    reference = Reference(authors={}, default=usual, lambda_=1.0)
+    posterior = Posterior(weights=weights, context_weights={"pool_length": 1.0}, reference=reference)
+    return Policy(max_passes=1, rule="posterior", posterior=posterior, tau_accept=0.0, tau_answer=0.0)
+
+
+def replayed_once(tmp_path, decision, **options):
+    writer = DecisionWriter(str(tmp_path / "one"), RecordsArgs(max_days=None))
+    writer.put(decision)
+    writer.close()
+    stored = stored_decisions(DecisionReader(writer.root), prompts=True)
+    (replayed,) = replay_stored(stored, Changes(), **options)
+    return replayed.again
+
+
+@pytest.mark.parametrize("term", ["length", f"score:{OWN_LOGPROB}"])
+def test_evidence_of_texts_and_log_probabilities_decides_again_as_it_did(tmp_path, term):
+    """Equal votes; the second text is brief, and its generator was surer of it."""
+    policy = weighing(**{term: 4.0})
+    pool = [
+        replace(each, candidate=replace(each.candidate, text=text, logprob=logprob))
+        for each, text, logprob in (
+            (scored("a", 0.0, 0.0), "so it is 42 " * 9, -2.0),
+            (scored("b", 0.0, 0.0, key="43"), "43", -0.1),
+        )
+    ]
+    decision = record(0, *pool, policy=policy)
+    live = redecide(recorded_outcome(decision.outcome, record_id="r", policy=policy))
+
+    again = replayed_once(tmp_path, decision)
+
+    assert (again.selected, again.confidence) == (live.selected, live.confidence)
+    assert live.selected == "b"
 
 
 # ---- another promise, other costs ----------------------------------------------------------------------------------
@@ -355,13 +425,19 @@ def test_a_list_is_an_option_with_commas():
         made(sizes="4,x")
 
 
+def write_calibration(policy_file, **changes):
+    """80 labelled problems: the 40 at 0.9 are right, and 20 of the 40 at 0.4 are."""
+    policy = policy_id(Policy.from_json(json.loads(policy_file.read_text())))
+    value = {"policy": policy, "confidence": [0.9] * 40 + [0.4] * 40, "worth": [1.0] * 40 + [1.0, 0.0] * 20}
+    policy_file.with_name("decision.json").write_text(json.dumps({**value, **changes}))
+
+
 @pytest.mark.parametrize(("max_error", "accepted"), [("0.45", 3), ("0.1", 1)])
 def test_another_promise_is_certified_on_the_calibration_next_to_the_policy(
     replayed, policy_file, tmp_path, max_error, accepted
 ):
-    """Of 80 labelled problems the 40 at 0.9 are right and 20 of the 40 at 0.4 are: a quarter is wrong in all."""
-    calibration = {"confidence": [0.9] * 40 + [0.4] * 40, "worth": [1.0] * 40 + [1.0, 0.0] * 20}
-    policy_file.with_name("decision.json").write_text(json.dumps(calibration))
+    """A quarter of the 80 answers is wrong."""
+    write_calibration(policy_file)
     arguments = ("--policy", policy_file, "--max-error", max_error, "--out", tmp_path / "again.jsonl")
 
     replayed(*arguments)
@@ -372,21 +448,21 @@ def test_another_promise_is_certified_on_the_calibration_next_to_the_policy(
 @pytest.mark.parametrize(("floor", "accepted"), [(None, 3), (0.5, 1)])
 def test_another_promise_stays_above_the_floor_of_the_calibration(replayed, policy_file, tmp_path, floor, accepted):
     """The threshold 0.4, which the 80 problems of the test above certify at an error of 0.45, is below 0.5."""
-    calibration = {"confidence": [0.9] * 40 + [0.4] * 40, "worth": [1.0] * 40 + [1.0, 0.0] * 20, "floor": floor}
-    policy_file.with_name("decision.json").write_text(json.dumps(calibration))
+    write_calibration(policy_file, floor=floor)
 
     replayed("--policy", policy_file, "--max-error", "0.45", "--out", tmp_path / "again.jsonl")
 
     assert sum(row["decision"] == "accept" for row in rows_of(tmp_path / "again.jsonl")) == accepted
 
 
-def test_another_promise_on_outcomes_needs_the_floor_that_earlier_versions_did_not_write(replayed, policy_file):
-    calibration = {"confidence": [0.9] * 40, "worth": [1.0] * 40, "outcomes": {"decisions": 40}}
-    policy_file.with_name("decision.json").write_text(json.dumps(calibration))
+@pytest.mark.parametrize("of", ["0123456789ab", None])
+def test_the_calibration_of_another_policy_certifies_nothing(replayed, policy_file, of):
+    """A promotion replaces policy.json and leaves decision.json, which knows the problems of the policy before."""
+    write_calibration(policy_file, policy=of)
 
-    code, message = replayed("--policy", policy_file, "--max-error", "0.1")
+    code, message = replayed("--policy", policy_file, "--max-error", "0.45")
 
-    assert (code, "calibrate --from-decisions` again" in message) == (2, True)
+    assert (code, "is of another policy" in message) == (2, True)
 
 
 def test_another_promise_needs_a_policy(replayed):

@@ -1,8 +1,31 @@
 """What counts of many reports."""
 
+from datetime import UTC, datetime
+from pathlib import Path
+
 import pyarrow as pa
 
-from raydebm.decisions.outcomes.log import LINES, verdicts_of
+from raydebm.decisions.outcomes.log import LINES, OutcomeLog, ReportedOutcome, verdicts_of
+
+
+def report(outcome_id):
+    return ReportedOutcome(
+        outcome_id=outcome_id, record_id=f"r{outcome_id}", correct=True, by="ada", content="c", task="t",
+        policy_id="p", decision="accept", time=datetime.now(UTC), note=outcome_id * 40,
+    )  # fmt: skip
+
+
+def test_reports_in_a_damaged_file_are_left_out_and_the_others_are_read(tmp_path):
+    """All of the first file but its footer is turned around."""
+    log = OutcomeLog(str(tmp_path))
+    for _ in range(2):
+        log.append([report(name) for name in log.new_ids(20)[0]])
+    file = min(Path(log.root).glob("*.parquet"))
+    content = file.read_bytes()
+    third = len(content) // 3
+    file.write_bytes(content[:4] + bytes(255 - byte for byte in content[4:third]) + content[third:])
+
+    assert len(list(OutcomeLog(str(tmp_path)).reports())) == 20
 
 
 def test_of_many_decisions_those_are_disputed_about_which_two_people_differ():

@@ -92,13 +92,16 @@ def _scorer_trial(plan: "ImprovementPlan") -> "VersionTrial":
     from raydebm.decision.policy_file import policy_in_force
     from raydebm.decision_import.improvement_round import write_improved_run
     from raydebm.decision_import.version_trial import trial_of
+    from raydebm.decisions.stored_replay import OtherEnsemble
+    from raydebm.run.ensemble_file import read_ensemble_file, reasoning_of
     from raydebm.scorer.ensemble import EnsembleScorer
 
     recipe = write_improved_run(plan)
     with pipeline_for(recipe, own_candidates=False) as pipeline:
         pipeline.make("calibration")
         scorer = EnsembleScorer.load(plan.folder.uri("scorer"), dtype=plan.folder.scoring_type(recipe.scorer.dtype))
-        return trial_of(plan.outcomes.held_out, old=plan.policy, new=policy_in_force(plan.folder), scorer=scorer)
+        ensemble = OtherEnsemble(scorer=scorer, reasoning=reasoning_of(read_ensemble_file(plan.folder.uri("scorer"))))
+        return trial_of(plan.outcomes.held_out, old=plan.policy, new=policy_in_force(plan.folder), ensemble=ensemble)
 
 
 def _offer_policy(plan: "ImprovementPlan", trial: "VersionTrial") -> None:

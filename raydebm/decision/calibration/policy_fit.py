@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from raydebm.config import DecisionConfig
+from raydebm.config import CostsConfig, DecisionConfig
 from raydebm.config.policy import Profile
 from raydebm.decision.calibration.costs import answer_threshold
 from raydebm.decision.calibration.profile_choice import ProfileChoice, choose_profile
@@ -31,7 +31,7 @@ from raydebm.decision.evidence.profiles import PROFILES, winners
 from raydebm.decision.evidence.recalibration import recalibrated
 from raydebm.decision.guarantee.guarantee import Guarantee
 from raydebm.decision.guarantee.promise import promised
-from raydebm.decision.policy import Policy
+from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.rules import decide_pool
 from raydebm.decision.sampling.waves import cut_pass
 from raydebm.errors import ConfigError, PoolError
@@ -63,6 +63,7 @@ class PolicyFit:
     def to_json(self) -> dict[str, Any]:
         """The contents of ``calibration/decision.json``."""
         return {
+            "policy": policy_id(self.policy),
             "profile": self.choice.to_json(),
             "promises": [guarantee.to_json() for guarantee in self.promises],
             "guarantee": None if self.guarantee is None else self.guarantee.to_json(),
@@ -149,22 +150,18 @@ def fit_policy(
         steps = predictions.walked(own, policy=current, walk=walk)
         return steps if unlearned is None else joined(steps, unlearned(current.without_accepting()))
 
-    steps, started = walked(policy), policy.tau_accept
-    policy = _with_thresholds(policy, steps, config)
-    if policy.waves is not None and policy.tau_accept != started:
-        steps = walked(policy)
-    fitted = _fitted(policy, PromiseTest.of(policy, steps, walked), choice, config=config, promises=promises)
+    fitted = _fitted(_tested(policy, walked, config), choice, config=config, promises=promises)
     return replace(fitted, num_problems=len(known))
 
 
 def fit_thresholds(
-    policy: Policy, steps: Walk, *, config: DecisionConfig, promises: Sequence[float] = PROMISES
+    policy: Policy, walked: Callable[[Policy], Walk], *, config: DecisionConfig, promises: Sequence[float] = PROMISES
 ) -> PolicyFit:
     """Choose thresholds, and certify the promise, for a policy whose posterior and profile stay as they are.
 
     Args:
         policy: has a posterior, which was fitted on other problems than those that walk.
-        steps: labelled problems under this policy.
+        walked: walks labelled problems under a policy with these or other thresholds.
         config: costs, and the promise.
         promises: errors of the table "what may be promised".
 
@@ -174,9 +171,11 @@ def fit_thresholds(
     """
     if policy.posterior is None:
         raise ConfigError("thresholds are chosen for a policy with a posterior, and this one has none; calibrate first")
-    labelled = steps.worth[~np.isnan(steps.worth[:, -1]), -1]
+    tested = _tested(policy.replaced(rule="posterior", guarantee=None), walked, config)
+    worth = tested.test.steps[0].worth[:, -1]
+    labelled = worth[~np.isnan(worth)]
     if not len(labelled):
-        raise PoolError(f"none of {len(steps.worth)} problems is labelled, so no threshold can be chosen; label some")
+        raise PoolError(f"none of {len(worth)} problems is labelled, so no threshold can be chosen; label some")
     choice = ProfileChoice(
         profile=policy.profile,
         delta=config.delta,
@@ -184,15 +183,39 @@ def fit_thresholds(
         tests=(),
         num_problems=len(labelled),
     )
-    base = _with_thresholds(policy.replaced(rule="posterior", guarantee=None), steps, config)
-    test = PromiseTest.of(base, steps, walked=None)
-    return _fitted(base, test, choice, config=config, promises=promises)
+    return _fitted(tested, choice, config=config, promises=promises)
 
 
-def _fitted(
-    policy: Policy, test: PromiseTest, choice: ProfileChoice, *, config: DecisionConfig, promises: Sequence[float]
-) -> PolicyFit:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Tested:
+    """A policy with thresholds, and what promises are tested on."""
+
+    policy: Policy
+    test: PromiseTest
+    """What the promise is tested on that was asked for."""
+    table: PromiseTest
+    """What the table "what may be promised" is tested on: where labels chose the policy's ``tau_accept``, under another
+    one that they did not choose."""
+
+
+def _tested(base: Policy, walked: Callable[[Policy], Walk], config: DecisionConfig) -> _Tested:
+    """Choose the thresholds of a policy, and walk the problems under them."""
+    steps, is_promising = walked(base), config.max_error is not None
+    policy = _with_thresholds(base, steps.expected() if is_promising else steps, config.costs)
+    own = walked(policy) if policy.waves is not None and policy.tau_accept != base.tau_accept else steps
+    test = PromiseTest.of(policy, own, walked)
+    if is_promising or steps.confidence.shape[1] == 1:
+        return _Tested(policy=policy, test=test, table=test)
+    if test.is_free:
+        unlabelled = _with_thresholds(base, steps.expected(), config.costs).tau_accept
+        return _Tested(policy=policy, test=test, table=replace(test, accept=(unlabelled,)))
+    all_passes = replace(test, steps=test.steps[-1:], accept=test.accept[-1:])
+    return _Tested(policy=policy, test=test, table=all_passes)
+
+
+def _fitted(tested: _Tested, choice: ProfileChoice, *, config: DecisionConfig, promises: Sequence[float]) -> PolicyFit:
     """A policy with thresholds, the promise that was asked for, and what else may be promised."""
+    policy, test = tested.policy, tested.test
     assert policy.posterior is not None
     binary, level = policy.posterior.outcome == "correct", config.confidence
     guarantee: Guarantee | None = None
@@ -208,12 +231,12 @@ def _fitted(
     return PolicyFit(
         policy=policy,
         choice=choice,
-        promises=tuple(test.certify(error, confidence=level, binary=binary) for error in promises),
+        promises=tuple(tested.table.certify(error, confidence=level, binary=binary) for error in promises),
         guarantee=guarantee,
         confidence=confidence[labelled],
         worth=worth[labelled],
         num_problems=choice.num_problems,
-        floor=test.steps[0].floor,
+        floor=test.steps_at(policy.tau_accept).floor,
     )
 
 
@@ -300,9 +323,9 @@ def _first_pass_in_waves(pools: Sequence[LabelledPool], policies: Sequence[Polic
     return Walk(confidence=confidence, worth=worth)
 
 
-def _with_thresholds(policy: Policy, steps: Walk, config: DecisionConfig) -> Policy:
+def _with_thresholds(policy: Policy, steps: Walk, costs: CostsConfig) -> Policy:
     """``tau_answer`` from the costs, ``tau_accept`` from the problems' passes."""
-    tau_answer = answer_threshold(config.costs)
+    tau_answer = answer_threshold(costs)
     if steps.confidence.shape[1] == 1:
         return policy.replaced(tau_answer=tau_answer, tau_accept=max(policy.tau_accept, tau_answer))
     first = steps.confidence[:, 0]
@@ -310,17 +333,13 @@ def _with_thresholds(policy: Policy, steps: Walk, config: DecisionConfig) -> Pol
     grid = {tau_answer, 1.0, max(policy.tau_accept, tau_answer)}
     if len(usable):
         grid |= {float(value) for value in np.quantile(usable, np.linspace(0, 1, NUM_ACCEPT_THRESHOLDS))}
-    best = max(sorted(grid), key=lambda tau: _gain(steps, tau, tau_answer, config))
+    best = max(sorted(grid), key=lambda tau: _gain(steps, tau, tau_answer, costs))
     return policy.replaced(tau_answer=tau_answer, tau_accept=best)
 
 
-def _gain(steps: Walk, tau_accept: float, tau_answer: float, config: DecisionConfig) -> float:
-    """Mean gain per labelled problem, in right answers; per problem as the confidences expect it where a promise is
-    asked for."""
+def _gain(steps: Walk, tau_accept: float, tau_answer: float, costs: CostsConfig) -> float:
+    """Mean gain per labelled problem, in right answers."""
     confidence, worth = final_step(steps, tau_accept)
-    if config.max_error is not None:
-        worth = np.where(np.isfinite(confidence), confidence, 0.0)
-    costs = config.costs
     gain = np.where(confidence >= tau_answer, worth - costs.wrong * (1 - worth), -costs.refusal)
     return float(np.nanmean(gain - costs.pass_ * stops(steps, tau_accept)))
 

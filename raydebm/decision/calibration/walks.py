@@ -6,12 +6,13 @@ A walk says how sure a policy is of each problem's selection after each pass, an
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from raydebm.decision.evidence.groups import Floats
+from raydebm.decision.evidence.posterior import Bools
 from raydebm.decision.guarantee.guarantee import ByThreshold, Guarantee, certify, certify_smallest
 from raydebm.decision.policy import Policy
 
@@ -27,6 +28,15 @@ class Walk:
     """(P, S): worth of the selection, 0 without one; NaN for unlabelled."""
     floor: float = -math.inf
     """Nothing is promised by thresholds below it (``guarantee.certify``)."""
+    is_unknown: Bools | None = None
+    """(P, S): a pass that was not sampled, whose answer counts as a wrong one that is given out: its confidence is 1,
+    its worth 0. None: every pass was."""
+
+    def expected(self) -> "Walk":
+        """The same, each selection worth what its confidence says, without any label. A pass that was not sampled is
+        worth nothing: it would count as a wrong answer, and nothing is known of what it could bring."""
+        worth = np.where(np.isfinite(self.confidence), self.confidence, 0.0)
+        return replace(self, worth=worth if self.is_unknown is None else np.where(self.is_unknown, 0.0, worth))
 
 
 WalkOf = Callable[[Sequence[Policy]], Walk]
@@ -40,7 +50,12 @@ def joined(first: Walk, second: Walk) -> Walk:
         confidence=np.concatenate([first.confidence, second.confidence.reshape(shape)]),
         worth=np.concatenate([first.worth, second.worth.reshape(shape)]),
         floor=max(first.floor, second.floor),
+        is_unknown=np.concatenate([_unknown(first), _unknown(second).reshape(shape)]),
     )
+
+
+def _unknown(walk: Walk) -> Bools:
+    return np.zeros(walk.worth.shape, dtype=bool) if walk.is_unknown is None else walk.is_unknown
 
 
 def final_step(steps: Walk, tau_accept: float) -> tuple[Floats, Floats]:
@@ -74,15 +89,15 @@ class PromiseTest:
     """Any ``tau_accept`` above the policy's own may be chosen, because it only says where a walk ends."""
 
     @classmethod
-    def of(cls, policy: Policy, steps: Walk, walked: Callable[[Policy], Walk] | None) -> "PromiseTest":
+    def of(cls, policy: Policy, steps: Walk, walked: Callable[[Policy], Walk]) -> "PromiseTest":
         """
         Args:
             steps: under the policy.
-            walked: walks the problems under another one; None where that is not possible.
+            walked: walks the problems under another one.
         """
         own = policy.tau_accept
-        if policy.waves is None or walked is None:
-            return cls(steps=(steps,), accept=(own,), is_free=policy.waves is None)
+        if policy.waves is None:
+            return cls(steps=(steps,), accept=(own,), is_free=True)
         above = steps.confidence[np.isfinite(steps.confidence) & (steps.confidence > own)]
         accept = sorted({own, 1.0, *([float(np.median(above))] if len(above) else [])})
         more = [walked(policy.replaced(tau_accept=tau)) for tau in accept[1:]]
@@ -107,7 +122,6 @@ class PromiseTest:
             max_error=error,
             confidence=confidence,
             binary=binary,
-            floor=self.steps[0].floor,
             by_threshold=self._by_threshold(first),
         )
 
@@ -115,7 +129,7 @@ class PromiseTest:
         """The smallest error that may be promised at this coverage."""
         first, losses = self._labelled()
         return certify_smallest(
-            first, losses, min_coverage=min_coverage, confidence=confidence, binary=binary, floor=self.steps[0].floor,
+            first, losses, min_coverage=min_coverage, confidence=confidence, binary=binary,
             by_threshold=self._by_threshold(first),
         )  # fmt: skip
 
@@ -128,7 +142,10 @@ class PromiseTest:
     def _by_threshold(self, own: Floats) -> ByThreshold:
         """Thresholds are drawn from the confidences under the policy, and from the highest that later passes reach."""
         thresholds = np.concatenate([own, self.steps[0].confidence.max(axis=1)]) if self.is_free else own
-        return ByThreshold(at=self._at, thresholds=thresholds)
+        return ByThreshold(at=self._at, thresholds=thresholds, floor_at=self._floor_at)
+
+    def _floor_at(self, tau: float) -> float:
+        return self.steps_at(self.tau_accept(tau)).floor
 
     def _at(self, tau: float) -> tuple[Floats, Floats]:
         tau_accept = self.tau_accept(tau)

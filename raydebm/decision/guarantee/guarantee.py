@@ -62,6 +62,9 @@ class ByThreshold:
     at: AtThreshold
     thresholds: Floats
     """What the tested thresholds are quantiles of; may depend on confidences and never on labels."""
+    floor_at: Callable[[float], float] = lambda tau: -math.inf
+    """A threshold below it is not tested, because nothing is known about answers there under the policy that the
+    threshold implies; likewise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +171,7 @@ def certify(
     check_promise(max_error, confidence)
     problems = _Problems(confidence_of, losses, binary=binary, by_threshold=by_threshold)
     thresholds, delta = confidence_of if by_threshold is None else by_threshold.thresholds, 1 - confidence
-    walks = _walks(thresholds, problems.starts, floor)
+    walks = _walks(thresholds, problems.starts, _known(floor, by_threshold))
     tested = _test(walks, problems, alpha=max_error, delta=delta)
     best = min((row for row in tested if row.certified), key=lambda row: row.tau, default=None)
     return _guarantee(
@@ -214,7 +217,7 @@ def certify_smallest(
         raise ConfigError(f"min_coverage must be above 0 and at most 1, got {min_coverage}")
     problems = _Problems(confidence_of, losses, binary=binary, by_threshold=by_threshold)
     tau = float(np.sort(confidence_of)[::-1][math.ceil(round(min_coverage * len(losses), 9)) - 1])
-    is_testable = math.isfinite(tau) and tau >= floor
+    is_testable = math.isfinite(tau) and _known(floor, by_threshold)(tau)
     max_error = _smallest_alpha(problems, [tau] if is_testable else [], 1 - confidence)
     tested = [] if max_error is None else [_row(tau, problems, alpha=max_error, level=1 - confidence)]
     best = tested[0] if tested else None
@@ -311,8 +314,16 @@ class _Problems:
         return betting_upper_bound(losses, level)
 
 
-def _walks(confidence_of: Floats, starts: Sequence[float], floor: float) -> list[list[float]]:
-    """Thresholds of each walk, strict to lenient: quantiles of the confidences that are not below the floor."""
+def _known(floor: float, by_threshold: ByThreshold | None) -> Callable[[float], bool]:
+    """Whether something is known about the answers from a threshold on."""
+    if by_threshold is None:
+        return lambda tau: tau >= floor
+    floor_at = by_threshold.floor_at
+    return lambda tau: tau >= max(floor, floor_at(tau))
+
+
+def _walks(confidence_of: Floats, starts: Sequence[float], is_known: Callable[[float], bool]) -> list[list[float]]:
+    """Thresholds of each walk, strict to lenient: quantiles of the confidences from which on something is known."""
     usable = np.sort(confidence_of[np.isfinite(confidence_of)])[::-1]
     if not len(usable):
         return []
@@ -320,7 +331,7 @@ def _walks(confidence_of: Floats, starts: Sequence[float], floor: float) -> list
     for start in starts:
         coverages = np.arange(start, 1 + STEP / 2, STEP)
         places = np.minimum(np.ceil(coverages * len(confidence_of)).astype(int), len(usable)) - 1
-        walks.append(list(dict.fromkeys(float(usable[place]) for place in places if usable[place] >= floor)))
+        walks.append(list(dict.fromkeys(float(usable[place]) for place in places if is_known(usable[place]))))
     return [walk for walk in walks if walk]
 
 

@@ -34,13 +34,19 @@ def with_promise(
         outcomes: where the problems come from, if users reported on them.
 
     Raises:
-        ConfigError: the policy has no posterior, there is no labelled problem, or the threshold would change where
-            sampling ends, so that problems must be walked again.
+        ConfigError: the policy has no posterior, there is no labelled problem, the labels chose ``tau_accept`` and so
+            cannot test a promise about it, or the threshold would change where sampling ends, so that problems must be
+            walked again.
     """
     if policy.posterior is None:
         raise ConfigError("--max-error needs a policy with a posterior, and this one has none; run `raydebm calibrate`")
     if not len(worth):
         raise ConfigError("--max-error needs labelled problems, and the calibration has none; run `raydebm calibrate`")
+    if policy.max_passes > 1 and policy.guarantee is None:
+        raise ConfigError(
+            "the labels chose where this policy of several passes stops, and so cannot test a promise about it; run "
+            f"`raydebm calibrate --max-error {max_error:g}`, which chooses tau_accept by confidences alone"
+        )
     known = np.array([-math.inf if value is None else value for value in confidence_of])
     binary = policy.posterior.outcome == "correct"
     promise = certify(

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from raydebm.decisions.record import EPOCH, microseconds
+from raydebm.decisions.storage.damage import decoding
 from raydebm.decisions.storage.file_names import OUTCOME_FILES
 from raydebm.decisions.storage.index import SummaryIndex
 from raydebm.decisions.storage.parquet_folder import FolderReader, FolderWriter
@@ -157,13 +158,18 @@ class OutcomeLog:
     def _reported(self, where: ds.Expression | None) -> Iterator[ReportedOutcome]:
         def read() -> pa.Table:
             paths = self._reader.paths(self._reader.files())
-            if not paths:
-                return OUTCOMES.empty_table()
-            dataset = ds.dataset(paths, schema=OUTCOMES, format="parquet", filesystem=self._reader.filesystem)
-            return dataset.to_table(filter=where)
+            return pa.concat_tables([OUTCOMES.empty_table(), *(self._table_in(path, where) for path in paths)])
 
         table = self._reader.retried(read).sort_by("outcome_id")
         return (ReportedOutcome(**row) for row in table.to_pylist())
+
+    def _table_in(self, path: str, where: ds.Expression | None) -> pa.Table:
+        """Raises DamagedFileError where the file cannot be decoded."""
+        filesystem = self._reader.filesystem
+        with decoding(path, filesystem):
+            table = ds.dataset([path], schema=OUTCOMES, format="parquet", filesystem=filesystem).to_table(filter=where)
+            table.validate(full=True)
+            return table
 
     def snapshot(self) -> tuple[pa.Table, pa.Table]:
         """``lines`` and ``verdicts`` of one moment."""

@@ -100,7 +100,10 @@ class FolderWriter:
             tables = [table for table in map(self._read, files) if table is not None]
             if not tables:
                 continue
-            merged = pa.concat_tables(tables).replace_schema_metadata(replaces_metadata(file.name for file in files))
+            # A file that could not be removed when these took its place must not come back when they go.
+            earlier = (name for table in tables for name in sorted(replaced_by(table.schema.metadata)))
+            names = [*(file.name for file in files), *earlier]
+            merged = pa.concat_tables(tables).replace_schema_metadata(replaces_metadata(names))
             first, last = min(file.first_us for file in files), max(file.last_us for file in files)
             self._own[level + 1].append(self._save(merged, first, last, level=level + 1))
             for file in files:

@@ -21,7 +21,7 @@ from raydebm.generators.passes import PassRequests
 from raydebm.records import Reasoning
 from raydebm.run.addresses import is_url
 from raydebm.run.directory import RunDir
-from raydebm.run.ensemble_file import CheckpointRef, backbone_names, fingerprint_of, read_ensemble_file
+from raydebm.run.ensemble_file import CheckpointRef, backbone_names, fingerprint_of, read_ensemble_file, reasoning_of
 from raydebm.serving.settings.app_args import AppArgs, EqualityArgs, LimitArgs
 from raydebm.serving.settings.known_problems import KnownProblems
 from raydebm.serving.settings.overrides import Profile
@@ -214,7 +214,7 @@ def load_bundle(args: AppArgs) -> Bundle:
         reference=_reference(run) if args.checkpoint is None else None,
         run_dir=run.root,
         source=RunSource.of(run.root, recipe, generators),
-        reasoning="all" if ensemble.get("reasoning") == "all" else "answer",
+        reasoning=reasoning_of(ensemble),
     )
 
 

@@ -222,10 +222,15 @@ class DeclaredTask:
         vote = _value(self.definition.vote, problem, seen)
         return key_of(answer if vote is None or self.definition.vote == "answer" else vote)
 
+    @property
+    def labels_by_gold(self) -> bool:
+        """Whether gold says which answers are right, so that every right one says the same."""
+        return self.definition.gold is not None and self.definition.labels != "constraints"
+
     def gold_from_answer(self, problem: Problem, text: str) -> Gold | None:
         """None also where answers are not labelled by gold."""
         rule, answer = self.definition.gold, self.parse(problem, text)
-        if rule is None or answer is None or self.definition.labels == "constraints":
+        if rule is None or answer is None or not self.labels_by_gold:
             return None
         value = answer if rule.value == "answer" else _value(rule.value, problem, self.seen_by_rules(problem, answer))
         try:

@@ -17,7 +17,7 @@ from raydebm.decision.calibration.policy_fit import (
 from raydebm.decision.calibration.walks import Walk, final_step
 from raydebm.decision.evidence.fitting import LabelledPool
 from raydebm.decision.evidence.posterior import special_case
-from raydebm.decision.policy import Policy
+from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.rules import decide_pool
 from raydebm.decision.sampling.waves import cut_pass
 from raydebm.errors import PoolError
@@ -315,6 +315,13 @@ def test_labels_must_match_the_candidates():
         fit([broken, *PROBLEMS[:3]])
 
 
+def test_the_calibration_names_the_policy_as_its_file_has_it():
+    fitted = fit(max_error=0.3)
+    file = json.dumps(fitted.policy.to_json())
+
+    assert fitted.to_json()["policy"] == policy_id(Policy.from_json(json.loads(file)))
+
+
 # ---- waves -----------------------------------------------------------------------------------------------------------
 
 WAVES = ONE_PASS.replaced(waves=(2,), tau_accept=0.6)
@@ -360,6 +367,21 @@ def test_the_walks_in_waves_are_at_the_policys_tau_accept_the_median_above_it_an
     assert seen == [(1.0, 0.6), (1.0, 0.8), (1.0, 1.0)]
 
 
+@pytest.mark.parametrize(("floor", "certified"), [(-np.inf, True), (0.95, False)])
+def test_nothing_is_promised_below_the_floor_of_the_policy_that_a_threshold_implies(floor, certified):
+    """The threshold 0.9 needs a tau_accept above 0.6, and longer waves may make what was refused as sure as 0.95."""
+    policy = Policy(rule="posterior", posterior=special_case("votes"), max_passes=1, waves=(2,), tau_accept=0.6)
+    confidence, worth = np.full((60, 1), 0.9), np.ones((60, 1))
+
+    fitted = fit_thresholds(
+        policy,
+        lambda each: Walk(confidence=confidence, worth=worth, floor=floor if each.tau_accept > 0.6 else -np.inf),
+        config=DecisionConfig(max_error=0.2),
+    )
+
+    assert fitted.guarantee.certified is certified
+
+
 def two_passes(worth):
     """Ten sure of the first pass at 0.9, the others at 0.4 and then at 0.7."""
     first = np.repeat([0.9, 0.4], [10, 50])
@@ -374,9 +396,26 @@ def test_labels_choose_where_problems_stop_only_where_nothing_is_promised(max_er
     better = Walk(confidence=steps.confidence, worth=np.stack([np.zeros(60), np.ones(60)], axis=1))
     config = DecisionConfig(max_error=max_error, costs={"pass": 0.05})
 
-    same = {fit_thresholds(policy, each, config=config).policy.tau_accept for each in (steps, better)}
+    same = {
+        fit_thresholds(policy, lambda _, walk=each: walk, config=config).policy.tau_accept for each in (steps, better)
+    }
 
     assert (len(same) == 1) == (max_error is not None)
+
+
+def test_labels_do_not_choose_the_policy_of_the_table_of_promises():
+    """By the labels a second pass turns wrong into right; the confidences alone stop elsewhere."""
+    policy = Policy(rule="posterior", posterior=special_case("votes"), max_passes=2, tau_accept=0.5)
+    asked, unasked = (DecisionConfig(max_error=error, costs={"pass": 0.05}) for error in (0.9, None))
+    confidence = two_passes(np.zeros(60)).confidence
+    better = Walk(confidence=confidence, worth=np.stack([np.zeros(60), np.ones(60)], axis=1))
+
+    tables = [
+        [promise.to_json() for promise in fit_thresholds(policy, lambda _: better, config=config).promises]
+        for config in (asked, unasked)
+    ]
+
+    assert tables[0] == tables[1]
 
 
 def test_without_waves_problems_are_walked_once():

@@ -6,6 +6,7 @@ from raydebm.decision.policy import Policy
 from raydebm.errors import ConfigError
 
 POLICY = Policy(rule="posterior", posterior=special_case("votes"), max_passes=1, tau_accept=0.8, tau_answer=0.5)
+UNCERTIFIED = {"max_error": 0.01, "confidence": 0.9, "certified": False, "problems": 40}
 RIGHT = [0.9] * 40
 """40 right answers of 40 certify an error of a tenth: 0.9^40 = 0.0148 < 0.1 / 4."""
 
@@ -69,10 +70,19 @@ def test_a_paper_policy_with_a_posterior_decides_by_it():
     assert promised(POLICY.replaced(rule="paper")).rule == "posterior"
 
 
-@pytest.mark.parametrize("change", [{"max_passes": 2}, {"waves": (2, 2)}])
+@pytest.mark.parametrize("change", [{"max_passes": 2, "guarantee": UNCERTIFIED}, {"waves": (2, 2)}])
 def test_a_threshold_that_changes_where_sampling_ends_is_refused(change):
     with pytest.raises(ConfigError, match=r"needs a threshold of 0\.9, above the policy's tau_accept 0\.8"):
         promised(POLICY.replaced(**change))
+
+
+def test_labels_that_chose_where_passes_end_test_no_promise():
+    """Without a promise ``tau_accept`` maximises the gain by labels; with one it follows from confidences."""
+    twice = POLICY.replaced(max_passes=2, tau_accept=0.9)
+
+    with pytest.raises(ConfigError, match="the labels chose where this policy of several passes stops"):
+        promised(twice)
+    assert promised(twice.replaced(guarantee=UNCERTIFIED)).guarantee["certified"]
 
 
 def test_a_policy_without_a_posterior_is_refused():
