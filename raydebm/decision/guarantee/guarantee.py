@@ -40,9 +40,9 @@ from raydebm.decision.guarantee.risk_bounds import (
 )
 from raydebm.errors import ConfigError
 
-STARTS = (0.10, 0.25, 0.40, 0.60)
+STARTS: tuple[float, ...] = (0.10, 0.25, 0.40, 0.60)
 """Coverages from which the walks begin."""
-BOUNDED_STARTS = (0.25, 0.50, 0.75, 0.90)
+BOUNDED_STARTS: tuple[float, ...] = (0.25, 0.50, 0.75, 0.90)
 """The same where losses are not 0 or 1: a bet needs many losses to win, however small they are."""
 STEP = 0.01
 """Coverage between two thresholds of a walk."""
