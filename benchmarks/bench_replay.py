@@ -4,6 +4,7 @@ python benchmarks/bench_replay.py --records 100000 --candidates 16 --members 5
 """
 
 import argparse
+import gc
 import random
 import shutil
 import statistics
@@ -23,6 +24,7 @@ from raydebm.decisions.stored_decisions import stored_decisions
 from raydebm.decisions.stored_replay import Changes, ReplayTally, replay_stored
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.records import (
+    GC_THRESHOLD,
     Candidate,
     ConstraintReport,
     Energies,
@@ -150,6 +152,7 @@ def seconds_of(work: Callable[[], object], *, rounds: int = 5) -> float:
 
 
 def main() -> None:
+    gc.set_threshold(GC_THRESHOLD)  # as in the command line and the service
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--candidates", type=int, default=16, help="of the first pass")

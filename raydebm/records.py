@@ -22,6 +22,10 @@ Message = Mapping[str, str]
 Reasoning = Literal["answer", "all"]
 """What is scored of a model that thinks before it answers: the answer alone, or thinking and answer."""
 
+GC_THRESHOLD = 10_000
+"""New objects between two searches for cyclic garbage (``gc.set_threshold``), in processes that make many records.
+Records are in no cycles, and Python's 700 made the searches a third of a replay."""
+
 OWN_LOGPROB, OWN_WORST_LOGPROB = "own_logprob", "own_worst_logprob"
 """The names under which a generator's log-probabilities of what it wrote count as evidence."""
 

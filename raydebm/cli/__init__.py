@@ -4,18 +4,21 @@
 several of them print. Every verb parses its options, calls the function that does the work, and shows the result.
 """
 
+import gc
 import logging
 import os
 import sys
 from collections.abc import Sequence
 
 from raydebm.errors import ConfigError, RaydebmError
+from raydebm.records import GC_THRESHOLD
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line. A user's mistake is one clear line and exit code 2, not a traceback."""
     from raydebm.cli.commands import app
 
+    gc.set_threshold(GC_THRESHOLD)
     try:
         logging.basicConfig(level=_log_level(), format="%(levelname)s %(name)s: %(message)s")
         app(args=None if arguments is None else list(arguments))

@@ -1,5 +1,6 @@
 """The command line as a user meets it: one clear line for a mistake, exit code 2, nothing started."""
 
+import gc
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from raydebm.cli import main
+from raydebm.records import GC_THRESHOLD
 from raydebm.run.folder import Folder
 from raydebm.run.tables import CANDIDATES
 from raydebm.tasks.knights_knaves import KnightsKnaves
@@ -243,3 +245,13 @@ def test_a_level_of_logs_that_is_empty_is_the_default(command, monkeypatch):
     monkeypatch.setenv("RAYDEBM_LOG_LEVEL", "")
 
     assert command("--help").returncode == 0
+
+
+def test_commands_look_for_cyclic_garbage_rarely(capsys):
+    before = gc.get_threshold()
+    try:
+        with pytest.raises(SystemExit):
+            main(["--help"])
+        assert gc.get_threshold()[0] == GC_THRESHOLD
+    finally:
+        gc.set_threshold(*before)

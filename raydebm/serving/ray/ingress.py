@@ -1,6 +1,7 @@
 """The deployment that speaks HTTP: the routes over the service over the handles."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,6 +13,7 @@ from ray.serve.handle import DeploymentHandle
 from raydebm import tracing
 from raydebm.decisions.writer import writer_of
 from raydebm.errors import RaydebmError
+from raydebm.records import GC_THRESHOLD
 from raydebm.serving.access.guard import PUBLIC_PATHS
 from raydebm.serving.access.keys import WatchedKeyring, load_keyring
 from raydebm.serving.access.request_limits import Intake
@@ -52,6 +54,7 @@ class TriageIngress:
             baselines: the baselines that are evidence; None: there are none.
         """
         configure_logs()
+        gc.set_threshold(GC_THRESHOLD)
         tracing.start_tracing("ingress")
         self._args, self._meter = args, RayMeter()
         self._live, self._intake = LiveMeter(self._meter), Intake()
