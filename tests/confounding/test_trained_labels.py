@@ -40,7 +40,7 @@ def screened(make_pool):
     pools = {"test": plans(make_pool, "t"), "validation": plans(make_pool, "v")}
 
     def report(positive_frac):
-        run = SimpleNamespace(read_json=lambda *parts: Policy().to_json())
+        run = SimpleNamespace(needed_object=lambda *parts: Policy().to_json())
         return screen_of(SimpleNamespace(name="plans", run=run, recipe=recipe_of(positive_frac)), pools)
 
     return report
