@@ -11,7 +11,7 @@ from raydebm.baselines.protocol import TextScore
 from raydebm.config import LocalModelBaseline
 from raydebm.errors import CheckpointError
 from raydebm.scorer.model.backbone import resolve_backbone, resolve_device, resolve_dtype
-from raydebm.scorer.model.batching import MicroBatch, micro_batches, without_special_tokens
+from raydebm.scorer.model.batching import MicroBatch, micro_batches
 
 UNBOUNDED = 1_000_000
 """Tokenizers without a limit state a number of about 1e30."""
@@ -99,8 +99,7 @@ class LoadedModel:
 
 def chat_ids(tokenizer: Any, problem: str, text: str) -> tuple[int, ...]:
     """Token ids of the conversation: the problem by the user, the candidate by the assistant."""
-    asked, answer = (without_special_tokens(tokenizer, part) for part in (problem, text))
-    messages = [{"role": "user", "content": asked}, {"role": "assistant", "content": answer}]
+    messages = [{"role": "user", "content": problem}, {"role": "assistant", "content": text}]
     return tuple(tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False))
 
 

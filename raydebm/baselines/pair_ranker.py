@@ -127,9 +127,9 @@ class PairRanker:
         """``[CLS] mark text [SEP]``, as PairRM encodes each of its three parts."""
         config = self._config
         tokenizer = self._loaded.tokenizer
-        # A mark inside a text would stand for a part of its own.
         written = without_special_tokens(tokenizer, text)
         ids = tokenizer(written, add_special_tokens=False, verbose=False)["input_ids"]
+        # A mark that is an ordinary word of the vocabulary would still stand for a part of its own.
         ids = [token for token in ids if token not in self._marks.values()]
         if mark == "<|source|>":
             ids = cut_middle(ids, config.max_problem_tokens - 3)

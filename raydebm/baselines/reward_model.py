@@ -48,11 +48,11 @@ class RewardModel:
         return regrouped(pools, self._loaded.over(ids, read=self._read))
 
     def _ids(self, problem: str, text: str) -> tuple[int, ...]:
-        if self._as_chat:
-            return chat_ids(self._loaded.tokenizer, problem, text)
         tokenizer = self._loaded.tokenizer
-        first, second = (without_special_tokens(tokenizer, part) for part in (problem, text))
-        return tuple(tokenizer(first, second, verbose=False)["input_ids"])
+        problem, text = (without_special_tokens(tokenizer, part) for part in (problem, text))
+        if self._as_chat:
+            return chat_ids(tokenizer, problem, text)
+        return tuple(tokenizer(problem, text, verbose=False)["input_ids"])
 
     def _read(self, output: Any, batch: MicroBatch) -> list[TextScore]:
         return values(output.logits[:, self._label])

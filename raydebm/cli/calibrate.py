@@ -116,7 +116,7 @@ def _run_of(recipe: "Recipe") -> "RunDir":
 
 def _origin(recipe: "Recipe", reported: ReportedOutcomes) -> "Origin":
     from raydebm.decision_import.sample import Origin
-    from raydebm.run.ensemble_file import fingerprint_of, holds_ensemble, read_ensemble_file
+    from raydebm.run.ensemble_file import holds_ensemble, read_ref
     from raydebm.tasks import task_of
 
     run = _run_of(recipe)
@@ -124,7 +124,7 @@ def _origin(recipe: "Recipe", reported: ReportedOutcomes) -> "Origin":
         raise ConfigError(f"{run.uri('scorer')} holds no ensemble, so nothing can say which decisions it scored")
     return Origin(
         task=task_of(recipe.task),
-        checkpoint=fingerprint_of(read_ensemble_file(run.uri("scorer"))),
+        checkpoint=read_ref(run.uri("scorer")).fingerprint,
         where=reported.where,
         by=reported.by,
         audited=reported.audited,

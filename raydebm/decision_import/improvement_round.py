@@ -28,7 +28,7 @@ from raydebm.evaluation.stats.significance import Comparison
 from raydebm.pairs import text_key
 from raydebm.pipeline.context import TEST, StageContext
 from raydebm.run.directory import RunDir
-from raydebm.run.ensemble_file import fingerprint_of, holds_ensemble, read_ensemble_file
+from raydebm.run.ensemble_file import holds_ensemble, read_ref
 from raydebm.tasks import task_of
 
 FILE = "improvement.json"
@@ -76,7 +76,7 @@ def plan_improvement(run: RunDir, reader: DecisionReader, *, by: tuple[str, ...]
     policy, task = policy_in_force(run), task_of(recipe.task)
     origin = Origin(
         task=task,
-        checkpoint=fingerprint_of(read_ensemble_file(run.uri("scorer"))),
+        checkpoint=read_ref(run.uri("scorer")).fingerprint,
         where=Filter(task=task.name),
         by=by,
     )

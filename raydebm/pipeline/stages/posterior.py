@@ -25,7 +25,7 @@ from raydebm.pipeline.pools import evaluated_pools, recorded_pools
 from raydebm.pipeline.stages.energies import adapters_out_of_bag
 from raydebm.pipeline.stages.passes import complete, recorded_parts
 from raydebm.records import Problem
-from raydebm.run.ensemble_file import fingerprint_of, read_ensemble_file
+from raydebm.run.ensemble_file import read_ref
 
 
 def fit_run_policy(context: StageContext, base: Policy) -> tuple[Policy, dict[str, Any]]:
@@ -41,7 +41,7 @@ def fit_run_policy(context: StageContext, base: Policy) -> tuple[Policy, dict[st
                 pools=pools,
                 task=recipe.task.name,
                 outcome="violation" if has_violations(evaluated_pools(context, VALIDATION)) else "correct",
-                checkpoint=fingerprint_of(read_ensemble_file(context.run.uri("scorer"))),
+                checkpoint=read_ref(context.run.uri("scorer")).fingerprint,
             ),
             base=base,
             config=recipe.decision,
