@@ -171,6 +171,14 @@ def test_a_file_that_is_not_yaml_is_named(tmp_path):
         load_recipe(file)
 
 
+def test_a_section_that_stands_twice_is_refused(tmp_path):
+    file = tmp_path / "twice.yaml"
+    file.write_text("name: x\ntriage: {max_passes: 1}\ntriage: {max_passes: 2}\n", encoding="utf-8")
+
+    with pytest.raises(ConfigError, match=r"twice\.yaml': key 'triage' stands twice, in lines 2 and 3"):
+        load_recipe(file)
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

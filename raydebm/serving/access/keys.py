@@ -27,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from raydebm.errors import ConfigError
 from raydebm.serving.spending.ceilings import DayCeilings
+from raydebm.user_files.reading import RepeatedKeyError, parsed_yaml
 
 log = logging.getLogger(__name__)
 
@@ -176,9 +177,11 @@ def _with_own_names(keys: Sequence[ApiKey]) -> Sequence[ApiKey]:
 
 def _from_file(path: str) -> list[ApiKey]:
     try:
-        read = _File.model_validate(yaml.safe_load(Path(path).read_text(encoding="utf-8")))
+        read = _File.model_validate(parsed_yaml(Path(path).read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"keys file {path!r} cannot be read: {type(error).__name__}") from error
+    except RepeatedKeyError as error:
+        raise ConfigError(f"keys file {path!r}: a field stands twice, {error.place}; remove one of them") from None
     except yaml.YAMLError:
         raise ConfigError(f"keys file {path!r} is not YAML") from None  # YAML's message quotes the line
     except ValidationError as error:
