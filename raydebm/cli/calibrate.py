@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -134,7 +134,7 @@ def _origin(recipe: "Recipe", reported: ReportedOutcomes) -> "Origin":
 def _calibrate_from_decisions(recipe: "Recipe", reported: ReportedOutcomes) -> None:
     """Certify the run's policy on stored outcomes, write it to the run, and say what it rests on."""
     from raydebm.decision.policy_file import read_policy
-    from raydebm.decision_import.recertify import recertified
+    from raydebm.decision_import.recertify import recertified, source_of
     from raydebm.decision_import.sample import outcome_sample
     from raydebm.decisions.reader import DecisionReader
     from raydebm.run.fingerprints import why_not_current
@@ -146,17 +146,23 @@ def _calibrate_from_decisions(recipe: "Recipe", reported: ReportedOutcomes) -> N
         raise ConfigError(f"{run.root}: {reason}")
     sample = outcome_sample(DecisionReader(reported.records), origin)
     fit = recertified(sample, policy, recipe.decision, refit=reported.refit)
-    _write(recipe, run, sample, fit)
+    _write(recipe, run, fit, {**source_of(sample), "refit": reported.refit})
     console.print_json(json.dumps(fit.policy.settings()))
     show_promise(run.read_json("calibration", "decision.json"))
     for line in _sample_lines(sample, fit):
         console.print(line, soft_wrap=True)
 
 
-def _write(recipe: "Recipe", run: "RunDir", sample: "OutcomeSample", fit: "PolicyFit") -> None:
-    """What the calibration stage writes, the manifest last, so that what follows is made again."""
+def _write(recipe: "Recipe", run: "RunDir", fit: "PolicyFit", source: dict[str, Any]) -> None:
+    """What the calibration stage writes, the manifest last, so that what follows is made again.
+
+    Args:
+        recipe: the run's.
+        run: where it is written.
+        fit: the policy.
+        source: which outcomes it was fitted on, and whether its posterior was, too.
+    """
     from raydebm.decision.calibration.policy_fit import promise_rows, reliability_table
-    from raydebm.decision_import.recertify import source_of
     from raydebm.pipeline.writing_lock import write_lock
     from raydebm.run.fingerprints import new_manifest
 
@@ -164,9 +170,9 @@ def _write(recipe: "Recipe", run: "RunDir", sample: "OutcomeSample", fit: "Polic
         **fit.to_json(),
         "promises": promise_rows(fit.promises),
         "reliability": reliability_table(fit.confidence, fit.worth),
-        "outcomes": source_of(sample),
+        "outcomes": source,
     }
-    facts = {"decision": fit.facts(), "outcomes": source_of(sample)}
+    facts = {"decision": fit.facts(), "outcomes": source}
     with write_lock(run):
         run.reopen("calibration")
         run.write_json(value, "calibration", "decision.json")
