@@ -1,7 +1,9 @@
 """Learning from outcomes: what is held out, what is compared, and what goes on trial."""
 
 import json
+import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 from reported_decisions import POLICY, RIGHT, WRONG, record
@@ -24,6 +26,7 @@ from raydebm.pipeline.runner import Pipeline
 from raydebm.records import Problem
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import fingerprint_of
+from raydebm.run.file_lock import locked
 from raydebm.run.fingerprints import current_manifest
 from raydebm.tasks import get_task
 
@@ -321,6 +324,24 @@ def test_a_policy_that_is_not_worse_becomes_a_shadow_and_the_report_says_so(impr
     report = RunDir(run.uri("improved-1")).read_bytes("improvement", "report.md").decode()
     assert "## Thresholds chosen again, the scorer in force" in report
     assert "right answers" in report
+
+
+def test_a_run_that_another_process_writes_is_not_improved(improve, run):
+    held = locked(Path(run.root) / ".lock", wait=False)
+    code, printed = improve(mixed(90), "--policy-only")
+    os.close(held)
+
+    assert code == 2
+    assert "is being written by" in printed
+    assert "or give another --run-dir" in printed
+    assert PolicyHistory(run).second() is None
+
+
+def test_a_run_that_is_not_there_gets_no_folder(improve, run, tmp_path):
+    code, printed = improve([], "--run-dir", str(tmp_path / "none"))
+
+    assert (code, "recipe.json does not exist" in printed) == (2, True)
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_policy_on_trial_stays_there(improve, run):
