@@ -22,6 +22,7 @@ from raydebm.errors import ConfigError
 if TYPE_CHECKING:
     from raydebm.config import Recipe
     from raydebm.decision.calibration.policy_fit import PolicyFit
+    from raydebm.decision.policy import Policy
     from raydebm.decision_import.sample import Origin, OutcomeSample
     from raydebm.decisions.reader import Filter
     from raydebm.run.directory import RunDir
@@ -101,8 +102,37 @@ def calibrate(recipe: "Recipe", reported: ReportedOutcomes | None, retry_failed:
         from raydebm.pipeline.policies import calibrated_policy, decision_fit
 
         pipeline.make("calibration")
-        console.print_json(json.dumps(calibrated_policy(pipeline).settings()))
-        show_promise(decision_fit(pipeline))
+        show_calibrated(calibrated_policy(pipeline), decision_fit(pipeline))
+
+
+def show_calibrated(policy: "Policy", fit: dict[str, Any] | None) -> None:
+    """The settings in force and what calibration certified, which may be about another policy by now.
+
+    Args:
+        policy: in force, as ``calibration/policy.json`` has it.
+        fit: ``calibration/decision.json``; None: calibration fitted no posterior.
+    """
+    from raydebm.decision.policy import policy_id
+
+    console.print_json(json.dumps(policy.settings()))
+    version = policy_id(policy)
+    is_calibrated = policy.rule == "paper" if fit is None else fit["policy"] == version
+    if not is_calibrated:
+        name = "" if fit is None else f" {fit['policy']}"
+        console.print(
+            f"These are the settings of policy {version}, which a promotion or a roll-back put in force after the "
+            f"calibration; {_promise_of(policy)}. What follows was found for the calibrated policy{name}, and does not "
+            "hold for the one in force. `raydebm policies list` shows the history; remove calibration/manifest.json to "
+            "calibrate again.",
+            soft_wrap=True,
+        )
+    show_promise(fit)
+
+
+def _promise_of(policy: "Policy") -> str:
+    if policy.guarantee is None or not policy.guarantee["certified"]:
+        return "it promises nothing"
+    return f"it promises an error of at most {policy.guarantee['max_error']:g}"
 
 
 # ---- from reported outcomes ----------------------------------------------------------------------------------------
