@@ -1,17 +1,20 @@
 """What a language model that only reads the answers says about them: readings of a recorded pool, and a table.
 
     python benchmarks/reader_signals.py read configs/gsm8k_recorded.yaml MODEL readings/gsm8k.parquet --problems 200
-    python benchmarks/reader_signals.py table configs/gsm8k_recorded.yaml readings/gsm8k.parquet
+    python benchmarks/reader_signals.py read configs/gsm8k_recorded.yaml package:minilm readings/m.parquet --encoder
+    python benchmarks/reader_signals.py table configs/gsm8k_recorded.yaml qwen=readings/gsm8k.parquet minilm=...
 
 ``read`` writes after every few problems and goes on where it stopped. Problems come in the order of their hashed ids,
 so that the first 200 are a random part of all. Beside the readings it keeps frozen features of each text (mean and last
-eight tokens' mean, of the middle layer and of the last one). ``table`` evaluates what is there; probes are fitted on
-four fifths of the problems and judged on the other fifth.
+eight tokens' mean, of the middle layer and of the last one); of an encoder, which expects no token, there are features
+alone. ``table`` evaluates the problems that all files have: signals, and heads on the features of the last layer, which
+are fitted on four fifths of the problems and score the other fifth, from all pairs and from pairs within one author.
+Then ensembles of five heads: of one backbone, each on its own bag of 80 % of the problems, and of several backbones.
 """
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from reader_table import SIGNALS, labelled, probe_scores, tables
+from encoder_states import EncoderStates
+from numpy.typing import NDArray
+from reader_ensembles import ensemble_tables
+from reader_heads import head_scores
+from reader_table import SIGNALS, labelled, tables, with_scores
 from recorded_pools import RecordedPool, recorded_pools
 
 from raydebm.baselines.causal_reader import Reader, StatePooling
@@ -37,13 +44,7 @@ def read(given: argparse.Namespace) -> None:
     done = {row["problem_id"] for row in rows}
     waiting = [pool for pool in recorded_pools(recipe, most=given.problems) if pool.problem.problem_id not in done]
     print(f"{len(done)} problems are read, {len(waiting)} to go", flush=True)
-    reader = Reader(
-        ReaderBaseline(
-            name="reader", model=given.model, dtype=given.dtype, max_length=given.max_length,
-            input_format=given.input_format, micro_batch_tokens=given.micro_batch_tokens,
-        ),
-        states=StatePooling(layers=(given.middle_layer, -1), last_tokens=LAST_TOKENS),
-    )  # fmt: skip
+    reader = _encoder(given) if given.encoder else _reader(given)
     for start in range(0, len(waiting), PROBLEMS_PER_WRITE):
         rows += _rows_of(reader, waiting[start : start + PROBLEMS_PER_WRITE])
         _write(rows, target)
@@ -51,7 +52,26 @@ def read(given: argparse.Namespace) -> None:
         print(f"{time.strftime('%H:%M:%S')} {count} of {len(waiting)}", flush=True)
 
 
-def _rows_of(reader: Reader, pools: Sequence[RecordedPool]) -> list[dict[str, Any]]:
+def _encoder(given: argparse.Namespace) -> EncoderStates:
+    return EncoderStates(
+        given.model,
+        max_length=given.max_length,
+        micro_batch_tokens=given.micro_batch_tokens,
+        last_tokens=LAST_TOKENS,
+    )
+
+
+def _reader(given: argparse.Namespace) -> Reader:
+    return Reader(
+        ReaderBaseline(
+            name="reader", model=given.model, dtype=given.dtype, max_length=given.max_length,
+            input_format=given.input_format, micro_batch_tokens=given.micro_batch_tokens,
+        ),
+        states=StatePooling(layers=(given.middle_layer, -1), last_tokens=LAST_TOKENS),
+    )  # fmt: skip
+
+
+def _rows_of(reader: Reader | EncoderStates, pools: Sequence[RecordedPool]) -> list[dict[str, Any]]:
     candidates = [(pool, candidate) for pool in pools for candidate in pool.candidates]
     texts = [(pool.problem.prompt, candidate.text or "") for pool, candidate in candidates]
     started, started_cpu = time.monotonic(), time.process_time()
@@ -76,20 +96,35 @@ def _rows_of(reader: Reader, pools: Sequence[RecordedPool]) -> list[dict[str, An
 
 def table(given: argparse.Namespace) -> None:
     recipe = load_recipe(given.recipe)
-    rows = pq.read_table(given.readings).to_pylist()
-    done = {row["problem_id"] for row in rows}
-    pools = [pool for pool in recorded_pools(recipe) if pool.problem.problem_id in done]
-    scores = {name: {row["candidate_id"]: float(row[name]) for row in rows} for name in SIGNALS}
-    labelled_pools = labelled(recipe, pools, scores)
-    features = {row["candidate_id"]: np.array(row["features"]) for row in rows}
-    middle, last = (probe_scores(labelled_pools, features, half=half) for half in (0, 1))
-    labelled_pools = labelled(recipe, pools, {**scores, "probe, middle layer": middle, "probe, last layer": last})
-    tokens, cpu = sum(row["num_tokens"] for row in rows), sum(row["cpu_s"] for row in rows)
-    print(
-        f"{len(labelled_pools)} problems, {len(rows)} answers of {tokens / len(rows):.0f} tokens; "
-        f"{1000 * cpu / len(rows):.0f} CPU seconds per 1,000 answers\n"
-    )
-    print("\n".join(tables(labelled_pools, list(labelled_pools[0].candidates[0].scores))))
+    files = dict(named.split("=", 1) for named in given.readings)
+    read_by = {name: pq.read_table(file).to_pylist() for name, file in files.items()}
+    done = set.intersection(*({row["problem_id"] for row in rows} for rows in read_by.values()))
+    pools = labelled(recipe, [pool for pool in recorded_pools(recipe) if pool.problem.problem_id in done])
+    print(f"{len(pools)} problems, {sum(len(pool.candidates) for pool in pools)} answers\n")
+    print("\n".join(costs(read_by)), end="\n\n")
+    last = {name: _last_layer(rows) for name, rows in read_by.items()}
+    scores: dict[str, dict[str, float]] = {}
+    for name, rows in read_by.items():
+        known = [signal for signal in SIGNALS if rows[0][signal] is not None]
+        scores |= {f"{name}: {each}": {row["candidate_id"]: float(row[each]) for row in rows} for each in known}
+        for within, kind in ((False, "all pairs"), (True, "within one author")):
+            scores[f"{name}: head, {kind}"] = head_scores(pools, last[name], within_author=within)
+    print("\n".join(tables(with_scores(pools, scores), list(scores))), end="\n\n")
+    print("\n".join(ensemble_tables(recipe, pools, last)))
+
+
+def costs(read_by: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """What reading took, per model."""
+    lines = ["| model | answers | tokens, mean | CPU seconds per 1,000 answers |", "|---|---:|---:|---:|"]
+    for name, rows in read_by.items():
+        tokens, cpu = (sum(row[key] for row in rows) / len(rows) for key in ("num_tokens", "cpu_s"))
+        lines.append(f"| {name} | {len(rows)} | {tokens:.0f} | {1000 * cpu:.0f} |")
+    return lines
+
+
+def _last_layer(rows: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[np.float64]]:
+    """By candidate id: the second half of the features."""
+    return {row["candidate_id"]: np.array(row["features"][len(row["features"]) // 2 :]) for row in rows}
 
 
 def _write(rows: Sequence[dict[str, Any]], target: Path) -> None:
@@ -115,6 +150,7 @@ def main() -> None:
     reading.add_argument("model", help="folder or hub name")
     reading.add_argument("readings", help="Parquet file to write or to go on with")
     reading.add_argument("--problems", type=int, default=200)
+    reading.add_argument("--encoder", action="store_true", help="the model is a backbone of the scorer: features alone")
     reading.add_argument("--middle-layer", type=int, default=16, help="whose states are kept beside the last layer's")
     reading.add_argument("--max-length", type=int, default=256)
     reading.add_argument("--dtype", default="bfloat16")
@@ -123,7 +159,7 @@ def main() -> None:
     reading.set_defaults(run=read)
     evaluation = verbs.add_parser("table")
     evaluation.add_argument("recipe")
-    evaluation.add_argument("readings")
+    evaluation.add_argument("readings", nargs="+", metavar="NAME=FILE")
     evaluation.set_defaults(run=table)
     given = parser.parse_args()
     given.run(given)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from recorded_pools import RecordedPool, checked
 
-from raydebm.baselines.linear_heads import fit_heads
 from raydebm.config import Recipe
 from raydebm.decision.evidence.built_in_terms import DEFAULT_CONTEXT, DEFAULT_TERMS
 from raydebm.decision.evidence.fitting import LabelledPool, LabelledTable, cross_fit, fit_posterior
@@ -23,7 +22,7 @@ from raydebm.evaluation.certainty.signals import Signal
 from raydebm.evaluation.certainty.uncertainty import signal_rows
 from raydebm.evaluation.report.table_cells import ECE_HEADERS, ece_cells, number, points, with_interval
 from raydebm.evaluation.stats.intervals import Bootstrap
-from raydebm.pairs import TrainingGroup
+from raydebm.records import ScoredCandidate
 
 SIGNALS = ("entropy", "logprob", "worst")
 NUM_FOLDS = 5
@@ -33,57 +32,23 @@ Scores = Mapping[str, Mapping[str, float]]
 """Signal -> candidate id -> value, higher is better."""
 
 
-def labelled(recipe: Recipe, pools: Sequence[RecordedPool], scores: Scores) -> list[LabelledPool]:
-    """The pools with their labels, and the scores as evidence."""
+def labelled(recipe: Recipe, pools: Sequence[RecordedPool]) -> list[LabelledPool]:
+    """The pools with their labels."""
     labelled_pools = []
     for pool in pools:
         candidates, worth = checked(recipe, pool)
-        own = [
-            replace(scored, scores={name: by_id[scored.candidate.candidate_id] for name, by_id in scores.items()})
-            for scored in candidates
-        ]
-        labelled_pools.append(LabelledPool(problem_id=pool.problem.problem_id, candidates=own, worth=np.array(worth)))
+        problem_id = pool.problem.problem_id
+        labelled_pools.append(LabelledPool(problem_id=problem_id, candidates=candidates, worth=np.array(worth)))
     return labelled_pools
 
 
-def probe_scores(
-    pools: Sequence[LabelledPool], features: Mapping[str, Floats], *, half: int, num_components: int = 96, seed: int = 0
-) -> dict[str, float]:
-    """Candidate id -> score by the head that did not learn from its problem.
-
-    Args:
-        features: by candidate id; the first half is of one layer, the second of another.
-        half: 0 or 1.
-    """
-    size = len(next(iter(features.values()))) // 2
-    by_problem = {
-        pool.problem_id: np.array(
-            [features[scored.candidate.candidate_id][half * size : (half + 1) * size] for scored in pool.candidates]
-        )
-        for pool in pools
-    }
-    groups = [group for group in map(_group, pools) if group.pairs]
-    heads, folds = fit_heads(groups, by_problem, num_components=num_components, num_folds=NUM_FOLDS, seed=seed)
-    return {
-        scored.candidate.candidate_id: float(score)
-        for pool in pools
-        for scored, score in zip(
-            pool.candidates,
-            heads.scores(by_problem[pool.problem_id], [folds.get(pool.problem_id)] * len(pool.candidates)),
-            strict=True,
-        )
-    }
+def with_scores(pools: Sequence[LabelledPool], scores: Scores) -> list[LabelledPool]:
+    """The pools with the scores as evidence."""
+    return [replace(pool, candidates=[_with_scores(scored, scores) for scored in pool.candidates]) for pool in pools]
 
 
-def _group(pool: LabelledPool) -> TrainingGroup:
-    """The pool's pairs; its id stands for its prompt."""
-    right, wrong = (np.flatnonzero(side) for side in (pool.worth > 0.5, pool.worth <= 0.5))
-    return TrainingGroup(
-        problem_id=pool.problem_id,
-        prompt=pool.problem_id,
-        texts=tuple(scored.candidate.text or "" for scored in pool.candidates),
-        pairs=tuple((int(better), int(worse)) for better in right for worse in wrong),
-    )
+def _with_scores(scored: ScoredCandidate, scores: Scores) -> ScoredCandidate:
+    return replace(scored, scores={name: by_id[scored.candidate.candidate_id] for name, by_id in scores.items()})
 
 
 def tables(pools: Sequence[LabelledPool], scores: Sequence[str], *, seed: int = 0) -> list[str]:
@@ -97,15 +62,19 @@ def tables(pools: Sequence[LabelledPool], scores: Sequence[str], *, seed: int = 
 
 def alone(pools: Sequence[LabelledPool], scores: Sequence[str], bootstrap: Bootstrap) -> list[str]:
     """Best of N by one score, and how well it tells right from wrong."""
-    rows = [("random", _mean_worth(pools)), ("oracle", np.array([np.nanmax(pool.worth) for pool in pools]))]
+    random, oracle = _mean_worth(pools), np.array([np.nanmax(pool.worth) for pool in pools])
+    rows = [("random", random), (f"best author ({_best_author(pools)})", _worth_of_author(pools, _best_author(pools)))]
+    rows += [("oracle", oracle)]
     lines = [
-        "| signal | best of N, % | AUROC within author | AUROC within problem |",
-        "|---|---:|---:|---:|",
-        *(f"| {name} | {with_interval(bootstrap.proportion(values))} | | |" for name, values in rows),
+        "| signal | best of N, % | gap closed, % | AUROC within author | AUROC within problem |",
+        "|---|---:|---:|---:|---:|",
+        *(f"| {name} | {with_interval(bootstrap.proportion(values))} | | | |" for name, values in rows),
     ]
     for name in scores:
+        selected = _worth_of_best(pools, name)
         cells = (
-            with_interval(bootstrap.proportion(_worth_of_best(pools, name))),
+            with_interval(bootstrap.proportion(selected)),
+            with_interval(bootstrap.ratio(selected - random, oracle - random)),
             _with_interval(*within(pools, name, bootstrap, group=lambda answer: answer.author)),
             _with_interval(*within(pools, name, bootstrap, group=lambda answer: str(answer.problem))),
         )
@@ -115,6 +84,22 @@ def alone(pools: Sequence[LabelledPool], scores: Sequence[str], bootstrap: Boots
 
 def _mean_worth(pools: Sequence[LabelledPool]) -> Floats:
     return np.array([np.nanmean(pool.worth) for pool in pools])
+
+
+def _best_author(pools: Sequence[LabelledPool]) -> str:
+    """Who is right most often, on these very problems."""
+    authors = sorted({scored.candidate.generator for pool in pools for scored in pool.candidates})
+    return max(authors, key=lambda author: float(np.nanmean(_worth_of_author(pools, author))))
+
+
+def _worth_of_author(pools: Sequence[LabelledPool], author: str) -> Floats:
+    """The mean over an author's answers to each problem; 0 where it has none."""
+    means = []
+    for pool in pools:
+        own = [scored.candidate.generator == author for scored in pool.candidates]
+        worth = pool.worth[np.array(own, dtype=bool)]
+        means.append(float(np.nanmean(worth)) if np.isfinite(worth).any() else 0.0)
+    return np.array(means)
 
 
 def _worth_of_best(pools: Sequence[LabelledPool], name: str) -> Floats:

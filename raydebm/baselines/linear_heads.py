@@ -56,12 +56,12 @@ class LinearHeads:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Differences:
-    """All pairs of all problems: right minus wrong in K components, a pair's weight, and its problem's fold."""
+class Differences:
+    """All pairs: right minus wrong in K components, a pair's weight, and the folds of the problems of both answers."""
 
     values_PK: Floats  # noqa: N815
     weights_P: Floats  # noqa: N815
-    folds_P: NDArray[np.int64]  # noqa: N815
+    folds_P2: NDArray[np.int64]  # noqa: N815
 
 
 def fit_heads(
@@ -93,21 +93,32 @@ def fit_heads(
             "sample more problems or candidates, or lower the number of folds"
         )
     by_id = deal_folds({group.problem_id: group.prompt for group in groups}, count=num_folds, seed=seed)
-    mean_D, projection_DK = _projection(np.vstack([features[group.problem_id] for group in groups]), num_components)  # noqa: N806
+    mean_D, projection_DK = projection(np.vstack([features[group.problem_id] for group in groups]), num_components)  # noqa: N806
     differences = _differences(groups, features, projection_DK, by_id)
+    heads = heads_of(differences, mean_D, projection_DK, num_folds=num_folds)
+    return heads, {group.prompt: by_id[group.problem_id] for group in groups}
+
+
+def heads_of(
+    differences: Differences,
+    mean_D: Floats,  # noqa: N803
+    projection_DK: Floats,  # noqa: N803
+    *,
+    num_folds: int,
+) -> LinearHeads:
+    """One head per fold, learned from the pairs neither of whose answers belongs to it."""
     losses = {penalty: _held_out_loss(differences, penalty, num_folds) for penalty in INVERSE_PENALTIES}
     best = min(INVERSE_PENALTIES, key=lambda penalty: losses[penalty])
-    heads = LinearHeads(
+    return LinearHeads(
         mean_D=mean_D,
         projection_DK=projection_DK,
         weights_FK=np.vstack([_fit(differences, best, left_out=fold) for fold in range(num_folds)]),
         inverse_penalty=best,
         loss=losses[best],
     )
-    return heads, {group.prompt: by_id[group.problem_id] for group in groups}
 
 
-def _projection(features_ND: Floats, num_components: int) -> tuple[Floats, Floats]:  # noqa: N803
+def projection(features_ND: Floats, num_components: int) -> tuple[Floats, Floats]:  # noqa: N803
     """The mean of each feature, and the matrix that standardises and projects."""
     # Imported here because it takes seconds, which a service that only scores need not wait for.
     from sklearn.decomposition import PCA
@@ -124,31 +135,32 @@ def _differences(
     features: Mapping[str, Floats],
     projection_DK: Floats,  # noqa: N803
     folds: Mapping[str, int],
-) -> _Differences:
+) -> Differences:
     values, weights, of_fold = [], [], []
     for group in groups:
         projected = features[group.problem_id] @ projection_DK
         right, wrong = (list(side) for side in zip(*group.pairs, strict=True))
         values.append(projected[right] - projected[wrong])
         weights.append(np.full(len(group.pairs), 1 / len(group.pairs)))
-        of_fold.append(np.full(len(group.pairs), folds[group.problem_id]))
-    return _Differences(values_PK=np.vstack(values), weights_P=np.concatenate(weights), folds_P=np.concatenate(of_fold))
+        of_fold.append(np.full((len(group.pairs), 2), folds[group.problem_id]))
+    return Differences(values_PK=np.vstack(values), weights_P=np.concatenate(weights), folds_P2=np.vstack(of_fold))
 
 
-def _held_out_loss(differences: _Differences, inverse_penalty: float, num_folds: int) -> float:
-    total = 0.0
+def _held_out_loss(differences: Differences, inverse_penalty: float, num_folds: int) -> float:
+    loss = weight = 0.0
     for fold in range(num_folds):
-        held = differences.folds_P == fold
+        held = (differences.folds_P2 == fold).all(axis=1)
         margins = differences.values_PK[held] @ _fit(differences, inverse_penalty, left_out=fold)
-        total += float(differences.weights_P[held] @ np.logaddexp(0.0, -margins))
-    return total / float(differences.weights_P.sum())
+        loss += float(differences.weights_P[held] @ np.logaddexp(0.0, -margins))
+        weight += float(differences.weights_P[held].sum())
+    return loss / weight
 
 
-def _fit(differences: _Differences, inverse_penalty: float, *, left_out: int) -> Floats:
+def _fit(differences: Differences, inverse_penalty: float, *, left_out: int) -> Floats:
     """The weights, shape (K,). Every pair is given both ways round, so that the classifier sees two classes."""
     from sklearn.linear_model import LogisticRegression  # here for the reason above
 
-    used = differences.folds_P != left_out
+    used = (differences.folds_P2 != left_out).all(axis=1)
     values, weights = differences.values_PK[used], differences.weights_P[used]
     model: Any = LogisticRegression(C=inverse_penalty, fit_intercept=False, max_iter=1000)
     model.fit(

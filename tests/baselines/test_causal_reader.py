@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from raydebm.baselines import causal_reader as causal_reader_module
-from raydebm.baselines.causal_reader import Reader, reading_of
+from raydebm.baselines.causal_reader import Reader, StatePooling, reading_of
 from raydebm.baselines.readings import Reading
 from raydebm.config import ReaderBaseline
 from raydebm.errors import CheckpointError
@@ -89,6 +89,56 @@ def test_a_reading_does_not_depend_on_the_batch(causal_reader):
     alone = [model.read([text])[0] for text in texts]
     assert [reading.entropy for reading in together] == pytest.approx([reading.entropy for reading in alone], abs=1e-5)
     assert [reading.worst for reading in together] == pytest.approx([reading.worst for reading in alone], abs=1e-5)
+
+
+LONG_PROBLEM = "w1 w2 w3 w4 w5 w6 w7 w8 w9"
+ANSWERS = ["w4 right", "w5 w6 w7 wrong", "w8"]
+
+
+def test_answers_to_one_problem_are_read_as_they_are_alone(causal_reader):
+    model = reader(causal_reader)
+
+    together = model.read([(LONG_PROBLEM, answer) for answer in ANSWERS])
+
+    for answer, reading in zip(ANSWERS, together, strict=True):
+        log_probs, entropies = by_hand(causal_reader, LONG_PROBLEM, answer)
+        assert reading.num_tokens == len(log_probs)
+        assert reading.logprob == pytest.approx(sum(log_probs) / len(log_probs), abs=1e-5)
+        assert reading.entropy == pytest.approx(-sum(entropies) / len(entropies), abs=1e-5)
+        assert reading.worst == pytest.approx(min(log_probs), abs=1e-5)
+
+
+def test_hidden_states_do_not_depend_on_a_shared_problem(causal_reader):
+    config = ReaderBaseline(name="reader", model=causal_reader, device="cpu")
+    model = Reader(config, states=StatePooling(layers=(1, -1), last_tokens=2))
+
+    together = model.read([(LONG_PROBLEM, answer) for answer in ANSWERS])
+
+    for answer, reading in zip(ANSWERS, together, strict=True):
+        assert reading.features == pytest.approx(model.read([(LONG_PROBLEM, answer)])[0].features, abs=1e-5)
+
+
+def test_a_problem_that_several_answers_share_is_run_once(causal_reader):
+    model, lengths = reader(causal_reader), []
+    model._loaded.model.register_forward_pre_hook(
+        lambda module, args, given: lengths.append(tuple(given["input_ids"].shape)), with_kwargs=True
+    )
+
+    model.read([(LONG_PROBLEM, answer) for answer in ANSWERS])
+
+    opening_and_newline = len(model._inputs([(LONG_PROBLEM, "w1")])[0].context) - 9
+    assert lengths == [(1, 9 + opening_and_newline), (3, 4)]
+
+
+def test_a_problem_that_saves_little_is_read_with_each_answer(causal_reader):
+    model, rows = reader(causal_reader), []
+    model._loaded.model.register_forward_pre_hook(
+        lambda module, args, given: rows.append(len(given["input_ids"])), with_kwargs=True
+    )
+
+    model.read([("w1", "w2 " * 20), ("w1", "w3 " * 20)])
+
+    assert rows == [2]
 
 
 def test_a_tokenizer_without_padding_reads_texts_one_by_one(reader_without_template):
