@@ -252,7 +252,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ.setdefault("RAY_worker_niceness", "0")
     with tempfile.TemporaryDirectory() as folder:
         run_dir = scripted_run(options.run, Path(folder) / "run", port)
-        ray.init(num_cpus=8, include_dashboard=options.flame is not None, log_to_driver=False)
+        # Without the address Ray would look for the cluster that a killed process has left the address of.
+        ray.init(address="local", num_cpus=8, include_dashboard=options.flame is not None, log_to_driver=False)
         try:
             print(_environment(options.delay_ms))
             url = start_empty(options.delay_ms / 1000)

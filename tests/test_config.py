@@ -172,6 +172,31 @@ def test_a_file_that_is_not_yaml_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("generation.num_samples=100001", "generation.num_samples: Input should be less than or equal to 100000"),
+        (f"generation.num_samples={10**22}", "generation.num_samples: Input should be less than or equal to 100000"),
+        ("generation.waves=[8, 100001]", "generation.waves.1: Input should be less than or equal to 100000"),
+        ("generators.0.num_samples=100001", "generators.0.*num_samples: Input should be less than or equal to 100000"),
+        ("triage.num_regenerate=100001", "triage.num_regenerate: Input should be less than or equal to 100000"),
+        ("triage.max_passes=101", "triage.max_passes: Input should be less than or equal to 100"),
+        ("evaluation.num_bootstrap=1000001", "evaluation.num_bootstrap: Input should be less than or equal to 1000000"),
+    ],
+)
+def test_a_count_that_must_be_a_slip_is_refused(setting, words):
+    with pytest.raises(ConfigError, match=rf"{words} \(got 1"):
+        parse_recipe(MINIMAL, overrides=[setting])
+
+
+def test_a_section_that_stands_twice_is_refused(tmp_path):
+    file = tmp_path / "twice.yaml"
+    file.write_text("name: x\ntriage: {max_passes: 1}\ntriage: {max_passes: 2}\n", encoding="utf-8")
+
+    with pytest.raises(ConfigError, match=r"twice\.yaml': key 'triage' stands twice, in lines 2 and 3"):
+        load_recipe(file)
+
+
+@pytest.mark.parametrize(
     ("name", "words"),
     [
         ("", "cannot be read as UTF-8 text: .*directory"),

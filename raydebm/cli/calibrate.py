@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +22,7 @@ from raydebm.errors import ConfigError
 if TYPE_CHECKING:
     from raydebm.config import Recipe
     from raydebm.decision.calibration.policy_fit import PolicyFit
+    from raydebm.decision.policy import Policy
     from raydebm.decision_import.sample import Origin, OutcomeSample
     from raydebm.decisions.reader import Filter
     from raydebm.run.directory import RunDir
@@ -101,8 +102,37 @@ def calibrate(recipe: "Recipe", reported: ReportedOutcomes | None, retry_failed:
         from raydebm.pipeline.policies import calibrated_policy, decision_fit
 
         pipeline.make("calibration")
-        console.print_json(json.dumps(calibrated_policy(pipeline).settings()))
-        show_promise(decision_fit(pipeline))
+        show_calibrated(calibrated_policy(pipeline), decision_fit(pipeline))
+
+
+def show_calibrated(policy: "Policy", fit: dict[str, Any] | None) -> None:
+    """The settings in force and what calibration certified, which may be about another policy by now.
+
+    Args:
+        policy: in force, as ``calibration/policy.json`` has it.
+        fit: ``calibration/decision.json``; None: calibration fitted no posterior.
+    """
+    from raydebm.decision.policy import policy_id
+
+    console.print_json(json.dumps(policy.settings()))
+    version = policy_id(policy)
+    is_calibrated = policy.rule == "paper" if fit is None else fit["policy"] == version
+    if not is_calibrated:
+        name = "" if fit is None else f" {fit['policy']}"
+        console.print(
+            f"These are the settings of policy {version}, which a promotion or a roll-back put in force after the "
+            f"calibration; {_promise_of(policy)}. What follows was found for the calibrated policy{name}, and does not "
+            "hold for the one in force. `raydebm policies list` shows the history; remove calibration/manifest.json to "
+            "calibrate again.",
+            soft_wrap=True,
+        )
+    show_promise(fit)
+
+
+def _promise_of(policy: "Policy") -> str:
+    if policy.guarantee is None or not policy.guarantee["certified"]:
+        return "it promises nothing"
+    return f"it promises an error of at most {policy.guarantee['max_error']:g}"
 
 
 # ---- from reported outcomes ----------------------------------------------------------------------------------------
@@ -134,7 +164,7 @@ def _origin(recipe: "Recipe", reported: ReportedOutcomes) -> "Origin":
 def _calibrate_from_decisions(recipe: "Recipe", reported: ReportedOutcomes) -> None:
     """Certify the run's policy on stored outcomes, write it to the run, and say what it rests on."""
     from raydebm.decision.policy_file import read_policy
-    from raydebm.decision_import.recertify import recertified
+    from raydebm.decision_import.recertify import recertified, source_of
     from raydebm.decision_import.sample import outcome_sample
     from raydebm.decisions.reader import DecisionReader
     from raydebm.run.fingerprints import why_not_current
@@ -146,17 +176,23 @@ def _calibrate_from_decisions(recipe: "Recipe", reported: ReportedOutcomes) -> N
         raise ConfigError(f"{run.root}: {reason}")
     sample = outcome_sample(DecisionReader(reported.records), origin)
     fit = recertified(sample, policy, recipe.decision, refit=reported.refit)
-    _write(recipe, run, sample, fit)
+    _write(recipe, run, fit, {**source_of(sample), "refit": reported.refit})
     console.print_json(json.dumps(fit.policy.settings()))
     show_promise(run.read_json("calibration", "decision.json"))
     for line in _sample_lines(sample, fit):
         console.print(line, soft_wrap=True)
 
 
-def _write(recipe: "Recipe", run: "RunDir", sample: "OutcomeSample", fit: "PolicyFit") -> None:
-    """What the calibration stage writes, the manifest last, so that what follows is made again."""
+def _write(recipe: "Recipe", run: "RunDir", fit: "PolicyFit", source: dict[str, Any]) -> None:
+    """What the calibration stage writes, the manifest last, so that what follows is made again.
+
+    Args:
+        recipe: the run's.
+        run: where it is written.
+        fit: the policy.
+        source: which outcomes it was fitted on, and whether its posterior was, too.
+    """
     from raydebm.decision.calibration.policy_fit import promise_rows, reliability_table
-    from raydebm.decision_import.recertify import source_of
     from raydebm.pipeline.writing_lock import write_lock
     from raydebm.run.fingerprints import new_manifest
 
@@ -164,9 +200,9 @@ def _write(recipe: "Recipe", run: "RunDir", sample: "OutcomeSample", fit: "Polic
         **fit.to_json(),
         "promises": promise_rows(fit.promises),
         "reliability": reliability_table(fit.confidence, fit.worth),
-        "outcomes": source_of(sample),
+        "outcomes": source,
     }
-    facts = {"decision": fit.facts(), "outcomes": source_of(sample)}
+    facts = {"decision": fit.facts(), "outcomes": source}
     with write_lock(run):
         run.reopen("calibration")
         run.write_json(value, "calibration", "decision.json")

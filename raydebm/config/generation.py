@@ -1,17 +1,15 @@
 """How candidates are sampled."""
 
-from typing import Annotated
-
 from pydantic import Field
 
-from raydebm.config.section import Section
+from raydebm.config.section import SampleCount, Section
 from raydebm.records import Sampling
 
 
 class GenerationConfig(Section):
     """Paper: 4 generators x 8 candidates, T=0.7, top-p 0.95, one request per candidate."""
 
-    num_samples: int = Field(8, ge=1)
+    num_samples: SampleCount = 8
     """Candidates per generator and problem."""
     temperature: float = Field(0.7, ge=0)
     """Sampling temperature; the greedy sample uses 0."""
@@ -30,7 +28,7 @@ class GenerationConfig(Section):
     """Generation actors per generator group."""
     max_failed_frac: float = Field(0.5, gt=0, le=1)
     """Stop the run when a larger share of its requests failed; completed requests are kept."""
-    waves: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(None, min_length=1)
+    waves: tuple[SampleCount, ...] | None = Field(None, min_length=1)
     """Sample each problem in waves of these sizes, over all generators, the last one repeating, and end it when the
     rest of its candidates could hardly change the vote (docs/stopping.md); None: all candidates at once."""
     epsilon: float = Field(0.05, ge=0, lt=1)

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from raydebm.config.section import Device, PathName, Section
+from raydebm.config.section import MOST_SAMPLES, Device, PathName, Section
 
 OPENROUTER_URL = "https://openrouter.ai/api/v1"
 OPENAI_URL = "https://api.openai.com/v1"
@@ -23,7 +23,7 @@ ServerUrls = Annotated[tuple[str, ...], AfterValidator(_distinct)]
 class GeneratorBase(Section):
     name: PathName
     """Name in reports and records."""
-    num_samples: int | None = Field(None, ge=0)
+    num_samples: int | None = Field(None, ge=0, le=MOST_SAMPLES)
     """Overrides generation.num_samples for this generator."""
     max_tokens: int | None = Field(None, ge=1)
     """Overrides generation.max_tokens for this generator."""

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from raydebm.config.section import Section
+from raydebm.config.section import SampleCount, Section
 
 Rule = Literal["paper", "posterior"]
 Signal = Literal["selected", "pool_mean", "equation"]
@@ -13,6 +13,8 @@ Profile = Literal["vote", "best_author", "energy", "energy_vote", "posterior"]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
+MOST_PASSES = 100
+"""Calibration walks every problem through all of them."""
 
 
 class PolicySettings(Section):
@@ -34,14 +36,14 @@ class PolicySettings(Section):
     """Signal that is compared with the thresholds. ``selected``: sigma of the selected candidate; ``pool_mean``: mean
     sigma of the pool (Algorithm 1); both regenerate before they abstain. ``equation``: sigma of the selected candidate,
     abstaining at once above ``theta_abstain`` if no constraint is violated (Eq. 3)."""
-    max_passes: Count = 2
+    max_passes: Annotated[int, Field(ge=1, le=MOST_PASSES)] = 2
     """Maximum number of passes; 1 never regenerates."""
-    num_regenerate: Count = 8
+    num_regenerate: SampleCount = 8
     """Candidates per later pass (N2 in the paper)."""
     fresh_share: Probability = 0.0
     """Share of a later pass's candidates that answer the first prompt again and see no feedback (0 in the paper). Weak
     models repeat what they are shown: half of each is the safer choice for them (docs/log/second_pass.md)."""
-    waves: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
+    waves: Annotated[tuple[SampleCount, ...], Field(min_length=1)] | None = None
     """Sample each pass in waves of these sizes, the last one repeating, and end it when the rest of it could hardly
     change the answer or make it certain (docs/stopping.md); None: the whole pass at once."""
     epsilon: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.05

@@ -26,7 +26,7 @@ class PricesConfig(Section):
 
 
 class EvaluationConfig(Section):
-    num_bootstrap: int = Field(2000, ge=100)
+    num_bootstrap: int = Field(2000, ge=100, le=1_000_000)
     """Bootstrap resamples of the intervals."""
     shuffle_seed: int = 42
     """Seed of the candidates' order in a pool, so that the order does not reveal their generators."""

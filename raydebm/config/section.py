@@ -16,6 +16,9 @@ FolderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 """A name that becomes one of a folder or file."""
 PathName = Annotated[str, AfterValidator(_stays_below)]
 """A name, of any words, that may become a path below a folder."""
+MOST_SAMPLES = 100_000
+"""Every sample is a request that a plan counts one by one, so a slip of the keyboard would count for ever."""
+SampleCount = Annotated[int, Field(ge=1, le=MOST_SAMPLES)]
 Device = Annotated[str, Field(pattern=r"^(auto|(cpu|cuda|mps|xpu|hpu|npu|xla|mtia)(:\d+)?)$")]
 """``auto``, or torch's name of a device."""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from raydebm.config.section import FolderName, Section
+from raydebm.config.section import FolderName, SampleCount, Section
 
 SECTIONS = ("pairs", "scorer", "training", "triage", "calibration", "decision", "evaluation")
 """What a variant may set: every section of a recipe that candidates and labels do not depend on."""
@@ -23,7 +23,7 @@ class VariantConfig(Section):
     """Its run directory is `variant-<name>` below the recipe's, and it is called `<recipe>-<name>` in reports."""
     generators: tuple[str, ...] | None = Field(None, min_length=1)
     """It is trained on, and selects among, the candidates of these generators alone; None: all."""
-    num_samples: int | None = Field(None, ge=1)
+    num_samples: SampleCount | None = None
     """Only the first so many samples of each generator; None: all."""
     repair: bool = False
     """Also refit its heads as `raydebm repair` does; before and after stand side by side."""

@@ -6,11 +6,11 @@
 
 A change is written down before the policy is replaced, so a process that dies in between loses neither policy. Each
 file is replaced as a whole, so readers see the old one or the new one. One change at a time: what reads the policies
-and replaces them holds a lock of the kernel (``flock``) on ``policies/.lock``, so that replicas and the command line
-overwrite no entry of each other. A run directory behind a URL, and one on a file system without locks, has none.
+and replaces them holds a lock of the kernel on ``policies/.lock`` (``run.file_lock``), so that replicas and the command
+line overwrite no entry of each other. A run directory behind a URL, and one on a file system without locks, has none.
 """
 
-import fcntl
+import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -24,6 +24,7 @@ from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.policy_file import policy_in_force
 from raydebm.errors import ConfigError
 from raydebm.run.directory import RunDir
+from raydebm.run.file_lock import locked
 
 FOLDER = "policies"
 SECOND = "second.json"
@@ -83,13 +84,13 @@ def _alone(
     """A change of the files, made while no other process or thread makes one."""
 
     @wraps(change)
-    def locked(history: "PolicyHistory", /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def made_alone(history: "PolicyHistory", /, *args: P.args, **kwargs: P.kwargs) -> T:
         with ExitStack() as stack:
             if history._run.is_local:
                 _lock(Path(history._run.root) / FOLDER, stack)
             return change(history, *args, **kwargs)
 
-    return locked
+    return made_alone
 
 
 def _lock(folder: Path, stack: ExitStack) -> None:
@@ -97,9 +98,11 @@ def _lock(folder: Path, stack: ExitStack) -> None:
     written there says so itself."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        fcntl.flock(stack.enter_context((folder / LOCK_FILE).open("a")), fcntl.LOCK_EX)
     except OSError:
         return
+    descriptor = locked(folder / LOCK_FILE, wait=True)
+    if descriptor is not None:
+        stack.callback(os.close, descriptor)
 
 
 class PolicyHistory:

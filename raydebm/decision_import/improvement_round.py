@@ -17,7 +17,14 @@ from typing import Any
 from raydebm.config import Recipe
 from raydebm.decision.policy import Policy
 from raydebm.decision.policy_file import policy_in_force
-from raydebm.decision_import.new_outcomes import WITHOUT_HELD_OUT, NewOutcomes, new_outcomes, saw_held_out
+from raydebm.decision_import.new_outcomes import (
+    WITHOUT_HELD_OUT,
+    NewOutcomes,
+    Source,
+    new_outcomes,
+    saw_held_out,
+    source_in_force,
+)
 from raydebm.decision_import.recertify import recertified
 from raydebm.decision_import.run_folder import ImportedTables, recipe_of_import, write_tables
 from raydebm.decision_import.sample import Origin, outcome_sample
@@ -45,6 +52,8 @@ class ImprovementPlan:
     origin: Origin
     policy: Policy
     """In force."""
+    source: Source | None
+    """What the policy in force was calibrated on; None: on no reported outcome."""
     outcomes: NewOutcomes
     number: int
     """1 is the first round."""
@@ -81,10 +90,17 @@ def plan_improvement(run: RunDir, reader: DecisionReader, *, by: tuple[str, ...]
         by=by,
     )
     known = {text_key(row.problem.prompt) for row in run.problems()}
-    outcomes = new_outcomes(reader, origin, known=known, policy=policy)
+    source = source_in_force(run, policy)
+    outcomes = new_outcomes(reader, origin, known=known, source=source)
     outcomes.check(least)
     plan = ImprovementPlan(
-        run=run, recipe=recipe, origin=origin, policy=policy, outcomes=outcomes, number=_last_number(run) + 1
+        run=run,
+        recipe=recipe,
+        origin=origin,
+        policy=policy,
+        source=source,
+        outcomes=outcomes,
+        number=_last_number(run) + 1,
     )
     _check_news(plan)
     return plan
@@ -128,7 +144,7 @@ def recalibrated(plan: ImprovementPlan, reader: DecisionReader) -> Policy:
         abstained=tuple(decision for decision in sample.abstained if decision.problem_id not in held_out),
     )
     policy = recertified(own, plan.policy, plan.recipe.decision).policy
-    if policy.guarantee is None or saw_held_out(plan.policy):
+    if policy.guarantee is None or saw_held_out(plan.source):
         return policy
     source = {**policy.guarantee["outcomes"], WITHOUT_HELD_OUT: True}
     return policy.replaced(guarantee={**policy.guarantee, "outcomes": source})

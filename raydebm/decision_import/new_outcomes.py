@@ -7,9 +7,10 @@ Out:  one labelled decision per problem, dealt by a hash of its text into the sh
 Does not know: Ray, torch, HTTP.
 """
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from raydebm.decision.policy import Policy
 from raydebm.decision_import.labelled import LabelledDecision, labelled_decisions
@@ -18,11 +19,12 @@ from raydebm.decisions.reader import DecisionReader
 from raydebm.errors import PoolError
 from raydebm.identity import share_of
 from raydebm.pairs import text_key
+from raydebm.run.directory import RunDir
 
 HELD_OUT_SHARE = 0.3
 """Share of the problems that users reported on."""
 WITHOUT_HELD_OUT = "without_held_out"
-"""Key of a guarantee's ``outcomes``: true where it rests on the share that is learned from alone."""
+"""Key of a policy's source: true where it rests on the share that is learned from alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +72,35 @@ class NewOutcomes:
         return f"of {self.reported} decisions with an outcome {told or 'none was left out'}"
 
 
-def new_outcomes(reader: DecisionReader, origin: Origin, *, known: Set[str], policy: Policy) -> NewOutcomes:
+Source = Mapping[str, Any]
+"""Where the reported outcomes come from that a policy was calibrated on, as ``recertify.source_of`` says it."""
+
+
+def source_in_force(run: RunDir, policy: Policy) -> Source | None:
+    """What the policy in force was calibrated on; None: on no reported outcome.
+
+    A promise says it. Without one the run's last calibration does, because a policy that was promoted since was made of
+    that calibration's by a round of improvement, and knows what it knew.
+
+    Raises:
+        ConfigError: ``calibration/decision.json`` is damaged.
+    """
+    if policy.guarantee is not None and policy.guarantee.get("outcomes") is not None:
+        source: Source = policy.guarantee["outcomes"]
+        return source
+    remedy = "run `raydebm calibrate` again"
+    fitted = run.read_object("calibration", "decision.json", remedy=remedy)
+    return None if fitted is None else fitted.get("outcomes")
+
+
+def new_outcomes(reader: DecisionReader, origin: Origin, *, known: Set[str], source: Source | None) -> NewOutcomes:
     """Read the decisions, and deal them.
 
     Args:
         reader: the records folder.
         origin: the run's task and ensemble, and which decisions count.
         known: ``text_key`` of the run's problems.
-        policy: in force; decisions that it was calibrated on compare nothing.
+        source: what the policy in force was calibrated on, which compares nothing.
 
     Raises:
         UnknownNameError: a decision is of an unknown task.
@@ -88,7 +111,7 @@ def new_outcomes(reader: DecisionReader, origin: Origin, *, known: Set[str], pol
     newest = {_key(decision): decision for decision in sorted(new, key=lambda decision: decision.record.time)}
     learned = tuple(decision for key, decision in newest.items() if not _is_held_out(key))
     dealt = [decision for key, decision in newest.items() if _is_held_out(key)]
-    spent = {_key(decision) for decision in reported if _was_learned_from(decision, policy)}
+    spent = {_key(decision) for decision in reported if _was_learned_from(decision, source)}
     held_out = tuple(each for each in dealt if _is_own(each, origin) and _key(each) not in spent)
     return NewOutcomes(
         learned=learned,
@@ -114,15 +137,13 @@ def _is_own(decision: LabelledDecision, origin: Origin) -> bool:
     return origin.checkpoint is None or decision.record.versions.get("checkpoint") == origin.checkpoint
 
 
-def saw_held_out(policy: Policy) -> bool:
-    """Whether the policy was calibrated on reported outcomes, those of problems that are held out among them."""
-    source = None if policy.guarantee is None else policy.guarantee.get("outcomes")
+def saw_held_out(source: Source | None) -> bool:
+    """Whether a policy was calibrated on reported outcomes, those of problems that are held out among them."""
     return source is not None and not source.get(WITHOUT_HELD_OUT, False)
 
 
-def _was_learned_from(decision: LabelledDecision, policy: Policy) -> bool:
-    if policy.guarantee is None or not saw_held_out(policy):
+def _was_learned_from(decision: LabelledDecision, source: Source | None) -> bool:
+    if source is None or not saw_held_out(source):
         return False
-    source = policy.guarantee["outcomes"]
     since, until = (datetime.fromisoformat(source[name]) for name in ("since", "until"))
     return since <= decision.record.time <= until

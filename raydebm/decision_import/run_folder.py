@@ -14,6 +14,7 @@ from raydebm.decision_import.labelled import LabelledDecision
 from raydebm.errors import ConfigError, PoolError
 from raydebm.identity import content_id
 from raydebm.pairs import split_problems
+from raydebm.pipeline.writing_lock import write_lock
 from raydebm.records import Candidate, ConstraintReport, Gold, Label, Problem, Verdict
 from raydebm.run.directory import RECIPE, RunDir
 from raydebm.run.fingerprints import new_manifest
@@ -118,14 +119,14 @@ def write_run(
         seed: of the split into training and testing.
 
     Raises:
-        ConfigError: ``out`` holds a run or cannot be written, or ``test_frac`` is not between 0 and 1.
+        ConfigError: ``out`` holds a run, is being written by another process, or cannot be written; or ``test_frac`` is
+            not between 0 and 1.
         PoolError: fewer than three problems can be used.
     """
     if not 0 < test_frac < 1:
         raise ConfigError(f"the share of test problems must be between 0 and 1, got {test_frac}")
     run = RunDir(out)
-    if run.exists(RECIPE) or run.exists("problems"):
-        raise ConfigError(f"{out} holds a run already; give another folder")
+    _check_holds_no_run(run)
     tables = ImportedTables()
     for each in decisions:
         tables.add(each)
@@ -136,7 +137,8 @@ def write_run(
         )
     prompts = {problem_id: problem.prompt for problem_id, problem in tables.problems.items()}
     train, test = split_problems(prompts, validation_frac=test_frac, seed=seed)
-    with writing(out):
+    with write_lock(run, option="--out"), writing(out):
+        _check_holds_no_run(run)  # another process may have made one meanwhile
         write_tables(tables, run, recipe_of_import(recipe, out, name="decisions"), test=frozenset(test))
     verdicts = Counter(str(label.verdict) for label in tables.labels.values())
     return ImportSummary(
@@ -148,6 +150,11 @@ def write_run(
         candidates=len(tables.candidates),
         verdicts={str(verdict): verdicts[str(verdict)] for verdict in Verdict},
     )
+
+
+def _check_holds_no_run(run: RunDir) -> None:
+    if run.exists(RECIPE) or run.exists("problems"):
+        raise ConfigError(f"{run.root} holds a run already; give another folder")
 
 
 def recipe_of_import(recipe: Recipe, out: str, *, name: str) -> Recipe:

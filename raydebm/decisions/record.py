@@ -20,7 +20,8 @@ import pyarrow as pa
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.shadow import PolicyRole, Shadow
 from raydebm.errors import ServiceError
-from raydebm.identity import canonical_json
+from raydebm.identity import canonical_json, content_id
+from raydebm.pairs import text_key
 from raydebm.records import (
     Candidate,
     Decision,
@@ -107,6 +108,7 @@ SUMMARY = pa.schema(
         ("request_id", pa.string()),
         ("task", pa.string()),
         ("problem_id", pa.string()),
+        ("problem_key", pa.string()),
         ("title", pa.string()),
         ("decision", pa.string()),
         ("reason", pa.string()),
@@ -132,8 +134,9 @@ SUMMARY = pa.schema(
         ("agrees", pa.bool_()),
     ]
 )
-"""What a list of decisions shows. ``generator``, ``sigma``, ``mu``, ``energy`` and ``penalty`` are the selected
-candidate's; ``num_reused`` of the candidates were paid for by an earlier request; their tokens do not count.
+"""What a list of decisions shows. ``problem_key`` is the same for a problem that is asked again, whatever id it was
+given. ``generator``, ``sigma``, ``mu``, ``energy`` and ``penalty`` are the selected candidate's; ``num_reused`` of the
+candidates were paid for by an earlier request; their tokens do not count.
 ``policy_id`` is the id of the policy that decided. ``policy_role`` says which of two policies that was,
 ``agrees`` whether the other one would have given the same answer; null where there was one policy."""
 DECISIONS = pa.schema(
@@ -230,6 +233,11 @@ def microseconds(time: datetime) -> int:
     return (time - EPOCH) // timedelta(microseconds=1)
 
 
+def problem_key(problem: Problem, scored_prompt: str | None) -> str:
+    """An id of what was asked: task, data, and the text that the ensemble reads, but for its case and white space."""
+    return content_id(problem.task, text_key(scored_prompt or problem.prompt), dict(problem.data))
+
+
 def record_row(record: DecisionRecord) -> Row:
     """A row of DECISIONS."""
     outcome, problem = record.outcome, record.problem
@@ -245,6 +253,7 @@ def record_row(record: DecisionRecord) -> Row:
         "request_id": record.request_id,
         "task": problem.task,
         "problem_id": problem.problem_id,
+        "problem_key": problem_key(problem, record.scored_prompt),
         "title": " ".join(problem.prompt[: 4 * TITLE_CHARS].split())[:TITLE_CHARS],
         "decision": str(outcome.decision),
         "reason": outcome.reason,

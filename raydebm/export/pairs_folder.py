@@ -129,8 +129,8 @@ def export_pairs(
     """Write the pairs of a run, all of them, in both formats.
 
     Raises:
-        PoolError: the run has no complete pairs.
-        ConfigError: ``out`` is not empty.
+        PoolError: the run has no complete pairs, or they name what it lacks.
+        ConfigError: ``out`` is not empty, or cannot be written.
     """
     run, task = finished.run, task_of(finished.recipe.task)
     if run.manifest("pairs") is None:
@@ -138,15 +138,17 @@ def export_pairs(
     pairs = {split: run.pairs(split) for split in SPLITS}
     by_id = {candidate.candidate_id: candidate for candidate in run.candidates()}
     problem_of_id = {row.problem.problem_id: row.problem for row in run.problems()}
-    folder = fresh_folder(out)
-    for split in SPLITS:
-        for name, (schema, row_of) in FORMATS.items():
-            examples = preferences(pairs[split], candidates=by_id, problems=problem_of_id, messages_of=task.messages)
-            _write_rows(map(row_of, examples), schema, folder / name / split)
     num_pairs = {split: len(pairs[split]) for split in SPLITS}
     card = _pairs_card(finished, num_pairs, title=title or f"{finished.recipe.name} pairs", license=license)
-    (folder / "README.md").write_text(card, encoding="utf-8")
-    return PairsExport(folder=folder, num_pairs=num_pairs)
+    with fresh_folder(out) as folder:
+        for split in SPLITS:
+            for name, (schema, row_of) in FORMATS.items():
+                examples = preferences(
+                    pairs[split], candidates=by_id, problems=problem_of_id, messages_of=task.messages
+                )
+                _write_rows(map(row_of, examples), schema, folder / name / split)
+        (folder / "README.md").write_text(card, encoding="utf-8")
+    return PairsExport(folder=out, num_pairs=num_pairs)
 
 
 def _write_rows(rows: Iterator[Row], schema: pa.Schema, stem: Path) -> None:

@@ -58,7 +58,7 @@ def export_scorer(
 
     Raises:
         CheckpointError: the run has no complete checkpoint there, or it is torn.
-        ConfigError: ``out`` is not empty, or one name is given for several backbones.
+        ConfigError: ``out`` is not empty or cannot be written, or one name is given for several backbones.
     """
     listing = listing or Listing()
     if not holds_ensemble(finished.run.uri(stage)):
@@ -68,13 +68,10 @@ def export_scorer(
         record, stored = read_ensemble(source)
     record = _with_backbone(record, listing.base_model)
     ensemble = record.model_dump_json(indent=2)
-    folder = fresh_folder(out)
-    records = _write_adapters(folder, stored, record)
     is_trained = stage == "scorer"
     evaluation, policy = (finished.evaluation(), finished.policy()) if is_trained else (None, None)
     if policy is not None:
         policy = _calibrated_with(policy, fingerprint_of(json.loads(ensemble)))
-        (folder / POLICY_FILE).write_text(json.dumps(policy.to_json(), indent=2) + "\n", encoding="utf-8")
     facts = CardFacts(
         title=listing.title or finished.recipe.name,
         license=listing.license,
@@ -85,11 +82,15 @@ def export_scorer(
         evaluation=evaluation,
         policy=policy,
     )
-    (folder / CARD_FILE).write_text(scorer_card(record, records, facts), encoding="utf-8")
-    (folder / ENSEMBLE_FILE).write_text(ensemble + "\n", encoding="utf-8")
+    with fresh_folder(out) as folder:
+        records = _write_adapters(folder, stored, record)
+        if policy is not None:
+            (folder / POLICY_FILE).write_text(json.dumps(policy.to_json(), indent=2) + "\n", encoding="utf-8")
+        (folder / CARD_FILE).write_text(scorer_card(record, records, facts), encoding="utf-8")
+        (folder / ENSEMBLE_FILE).write_text(ensemble + "\n", encoding="utf-8")
     lacks_policy, lacks_evaluation = is_trained and policy is None, is_trained and evaluation is None
     left_out = _left_out(record.backbones, lacks_policy=lacks_policy, lacks_evaluation=lacks_evaluation)
-    return ScorerExport(folder=folder, adapters=record.adapters, left_out=left_out)
+    return ScorerExport(folder=out, adapters=record.adapters, left_out=left_out)
 
 
 def _calibrated_with(policy: Policy, checkpoint: str) -> Policy:

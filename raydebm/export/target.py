@@ -1,5 +1,8 @@
 """Where an export goes: a folder of its own."""
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
@@ -8,17 +11,30 @@ from raydebm.errors import ConfigError
 from raydebm.user_files.writing import writing
 
 
-def fresh_folder(folder: Path) -> Path:
-    """Make the folder.
+@contextmanager
+def fresh_folder(folder: Path) -> Iterator[Path]:
+    """A block that writes an export into the folder, which is made. Where the block raises, nothing of it stays.
 
     Raises:
         ConfigError: something is there already (an export never mixes with other files), or nothing can be there.
     """
     with writing(folder):
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        is_there = folder.exists()
+        if is_there and (not folder.is_dir() or any(folder.iterdir())):
             raise ConfigError(f"{str(folder)!r} exists and is not empty; choose another --out, or remove it first")
         folder.mkdir(parents=True, exist_ok=True)
-    return folder
+        try:
+            yield folder
+        except BaseException:
+            _empty(folder)
+            if not is_there:
+                folder.rmdir()
+            raise
+
+
+def _empty(folder: Path) -> None:
+    for entry in folder.iterdir():
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
 def front_matter(values: dict[str, object]) -> str:

@@ -1,11 +1,10 @@
 """One process at a time makes something in a run directory.
 
-The lock is advisory, on ``<run>/.lock``, and the kernel's (``flock``): a process that is killed holds it no longer. It
-is for the process that decides what is made; its Ray workers write into the run without it, and readers need none. A
-run directory behind a URL, and one on a file system without locks, has none.
+The lock is advisory, on ``<run>/.lock``, and the kernel's (``run.file_lock``). It is for the process that decides what
+is made; its Ray workers write into the run without it, and readers need none. A run directory behind a URL, and one on
+a file system without locks, has none.
 """
 
-import fcntl
 import json
 import os
 import socket
@@ -16,19 +15,24 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from raydebm.errors import ConfigError
+from raydebm.run.file_lock import locked
 from raydebm.run.folder import Folder
 from raydebm.user_files.writing import writing
 
 LOCK_FILE = ".lock"
 
 _guard = threading.Lock()
-_held: dict[str, tuple[int, int]] = {}
-"""By path: descriptor, and how many blocks of this process are inside."""
+_held: dict[str, tuple[int | None, int]] = {}
+"""By path: descriptor (None: there is no lock), and how many blocks of this process are inside."""
 
 
 @contextmanager
-def write_lock(run: Folder) -> Iterator[None]:
+def write_lock(run: Folder, *, option: str = "run_dir") -> Iterator[None]:
     """No other process makes anything in the run directory while the block runs; blocks of one process may nest.
+
+    Args:
+        run: the run directory.
+        option: what names it, in the words of a message.
 
     Raises:
         ConfigError: another process does, which the message names; or the run directory cannot be made.
@@ -37,18 +41,18 @@ def write_lock(run: Folder) -> Iterator[None]:
         yield
         return
     path = Path(run.root).resolve() / LOCK_FILE
-    _enter(path)
+    _enter(path, option)
     try:
         yield
     finally:
         _leave(path)
 
 
-def _enter(path: Path) -> None:
+def _enter(path: Path, option: str) -> None:
     with _guard:
-        descriptor, depth = _held.get(str(path), (-1, 0))
+        descriptor, depth = _held.get(str(path), (None, 0))
         if depth == 0:
-            descriptor = _locked(path)
+            descriptor = _locked(path, option)
         _held[str(path)] = (descriptor, depth + 1)
 
 
@@ -57,30 +61,24 @@ def _leave(path: Path) -> None:
         descriptor, depth = _held.pop(str(path))
         if depth > 1:
             _held[str(path)] = (descriptor, depth - 1)
-        elif descriptor >= 0:
+        elif descriptor is not None:
             os.close(descriptor)
 
 
-def _locked(path: Path) -> int:
-    """A descriptor that holds the lock; -1 where the file system has none, or takes no file: a finished run may lie
-    where nothing can be written."""
-    with writing(path.parent, option="run_dir"):
+def _locked(path: Path, option: str) -> int | None:
+    """A descriptor that holds the lock; None where ``locked`` gives none. A finished run may lie where nothing can be
+    written."""
+    with writing(path.parent, option=option):
         path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError:
-        return -1
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        descriptor = locked(path, wait=False)
     except BlockingIOError as error:
-        os.close(descriptor)
         raise ConfigError(
             f"{path.parent} is being written by {_holder(path)}; wait until it has ended or end it, or give another "
-            "run_dir"
+            f"{option}"
         ) from error
-    except OSError:
-        os.close(descriptor)
-        return -1
+    if descriptor is None:
+        return None
     holder = {"pid": os.getpid(), "host": socket.gethostname(), "command": " ".join(sys.argv)[:200]}
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, json.dumps(holder).encode(), 0)

@@ -1,6 +1,7 @@
 """Outcomes as labels, and the run directory that they become."""
 
 import json
+import os
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -30,6 +31,7 @@ from raydebm.records import (
     ScoredCandidate,
     Verdict,
 )
+from raydebm.run.file_lock import locked
 from raydebm.run.fingerprints import current_manifest
 from raydebm.tasks import get_task
 from raydebm.tasks.declared import DeclaredTask
@@ -338,6 +340,16 @@ def test_a_folder_with_a_run_is_not_overwritten(imported):
     imported()
     with pytest.raises(ConfigError, match="holds a run already"):
         imported()
+
+
+def test_a_folder_that_another_process_writes_is_left_alone(imported, tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    held = locked(folder / ".lock", wait=False)
+    with pytest.raises(ConfigError, match=r"is being written by another process; .* give another --out"):
+        imported()
+    os.close(held)
+    assert [path.name for path in folder.iterdir()] == [".lock"]
 
 
 def test_too_few_problems_are_refused_in_words(stored, tmp_path):

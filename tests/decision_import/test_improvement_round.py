@@ -1,7 +1,9 @@
 """Learning from outcomes: what is held out, what is compared, and what goes on trial."""
 
 import json
+import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 from reported_decisions import POLICY, RIGHT, WRONG, record
@@ -12,7 +14,7 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.policy_history import PolicyHistory
 from raydebm.decision_import import labelled_decisions
 from raydebm.decision_import.improvement_round import finish, plan_improvement, recalibrated, write_improved_run
-from raydebm.decision_import.new_outcomes import new_outcomes
+from raydebm.decision_import.new_outcomes import new_outcomes, source_in_force
 from raydebm.decision_import.run_folder import write_run
 from raydebm.decision_import.sample import Origin
 from raydebm.decision_import.version_trial import trial_of
@@ -24,6 +26,7 @@ from raydebm.pipeline.runner import Pipeline
 from raydebm.records import Problem
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import fingerprint_of
+from raydebm.run.file_lock import locked
 from raydebm.run.fingerprints import current_manifest
 from raydebm.tasks import get_task
 
@@ -46,8 +49,8 @@ def mixed(count, *, start=0, checkpoint=OWN):
     ]
 
 
-def outcomes_of(stored, *, known=(), policy=POLICY):
-    return new_outcomes(stored, ORIGIN, known={text_key(prompt) for prompt in known}, policy=policy)
+def outcomes_of(stored, *, known=(), source=None):
+    return new_outcomes(stored, ORIGIN, known={text_key(prompt) for prompt in known}, source=source)
 
 
 def names(decisions):
@@ -98,13 +101,8 @@ def test_what_another_ensemble_scored_compares_nothing_and_teaches(reader):
 HOURS_0_TO_29 = {"since": "2026-05-01T12:00:00+00:00", "until": "2026-05-02T17:00:00+00:00"}
 
 
-def calibrated_on(source):
-    promise = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 30, "outcomes": source}
-    return POLICY.replaced(guarantee=promise)
-
-
 def test_what_the_policy_in_force_was_calibrated_on_compares_nothing(reader):
-    outcomes = outcomes_of(reader(mixed(60)), policy=calibrated_on(HOURS_0_TO_29))
+    outcomes = outcomes_of(reader(mixed(60)), source=HOURS_0_TO_29)
 
     assert outcomes.spent > 0
     assert {int(name[1:]) for name in names(outcomes.held_out)} <= set(range(30, 60))
@@ -116,7 +114,7 @@ def test_a_problem_that_the_policy_in_force_was_calibrated_on_compares_nothing_w
         (record(index + 30, problem=decision.problem, checkpoint=OWN), RIGHT)
         for index, (decision, _) in enumerate(mixed(30))
     ]
-    outcomes = outcomes_of(reader([*mixed(30), *again]), policy=calibrated_on(HOURS_0_TO_29))
+    outcomes = outcomes_of(reader([*mixed(30), *again]), source=HOURS_0_TO_29)
 
     assert len(outcomes.held_out) == 0
     assert outcomes.spent > 0
@@ -213,7 +211,36 @@ def test_what_a_round_held_out_is_still_held_out_when_its_policy_is_in_force(run
     policy = recalibrated(replace(plan, recipe=promising), stored)
 
     assert policy.guarantee["outcomes"]["decisions"] > 0
-    assert outcomes_of(stored, policy=policy).spent == 0
+    assert outcomes_of(stored, source=policy.guarantee["outcomes"]).spent == 0
+
+
+PROMISE = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 30}
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "fitted", "source"),
+    [
+        ({**PROMISE, "outcomes": HOURS_0_TO_29}, {"outcomes": {"since": "x"}}, HOURS_0_TO_29),
+        (PROMISE, {}, None),
+        (None, {"outcomes": HOURS_0_TO_29}, HOURS_0_TO_29),
+        (None, {}, None),
+        (None, None, None),
+    ],
+    ids=["promised on outcomes", "promised on labels", "no promise", "labels", "the paper's rule"],
+)
+def test_what_the_policy_in_force_was_calibrated_on(run, guarantee, fitted, source):
+    if fitted is not None:
+        run.write_json(fitted, "calibration", "decision.json")
+
+    assert source_in_force(run, POLICY.replaced(guarantee=guarantee)) == source
+
+
+def test_what_was_held_out_compares_nothing_where_the_policy_was_calibrated_on_it_without_a_promise(planned, run):
+    run.write_json({"outcomes": HOURS_0_TO_29}, "calibration", "decision.json")
+    plan = planned(mixed(60), least=1)
+
+    assert plan.outcomes.spent > 0
+    assert {int(name[1:]) for name in names(plan.outcomes.held_out)} <= set(range(30, 60))
 
 
 def test_a_run_without_a_scorer_is_refused(run, reader):
@@ -297,6 +324,24 @@ def test_a_policy_that_is_not_worse_becomes_a_shadow_and_the_report_says_so(impr
     report = RunDir(run.uri("improved-1")).read_bytes("improvement", "report.md").decode()
     assert "## Thresholds chosen again, the scorer in force" in report
     assert "right answers" in report
+
+
+def test_a_run_that_another_process_writes_is_not_improved(improve, run):
+    held = locked(Path(run.root) / ".lock", wait=False)
+    code, printed = improve(mixed(90), "--policy-only")
+    os.close(held)
+
+    assert code == 2
+    assert "is being written by" in printed
+    assert "or give another --run-dir" in printed
+    assert PolicyHistory(run).second() is None
+
+
+def test_a_run_that_is_not_there_gets_no_folder(improve, run, tmp_path):
+    code, printed = improve([], "--run-dir", str(tmp_path / "none"))
+
+    assert (code, "recipe.json does not exist" in printed) == (2, True)
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_policy_on_trial_stays_there(improve, run):

@@ -408,6 +408,21 @@ def test_the_command_writes_the_policy_to_the_run(calibrate, run, tmp_path):
     assert "This holds for decisions like those that somebody reported on" in printed
 
 
+def test_a_policy_without_a_promise_leaves_in_the_run_what_it_was_fitted_on(calibrate, run):
+    code, printed = calibrate(own_records(60), "--refit")
+
+    assert code == 0, printed
+    assert Policy.from_json(run.read_json("calibration", "policy.json")).guarantee is None
+    assert run.read_json("calibration", "decision.json")["outcomes"] == {
+        "decisions": 60,
+        "since": "2026-05-01T12:00:00+00:00",
+        "until": "2026-05-03T23:00:00+00:00",
+        "by": None,
+        "audited": None,
+        "refit": True,
+    }
+
+
 def test_the_command_says_what_is_missing_for_a_promise(calibrate, run):
     code, printed = calibrate(own_records(20), "--max-error", "0.1")
 

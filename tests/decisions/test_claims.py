@@ -18,15 +18,24 @@ BAD_START = [(index, index % 3 == 0) for index in range(60)] + [(index, index % 
 
 
 class KeptLog:
-    """What is kept of a log: rows as (record number, wrong), in the order of their first report."""
+    """What is kept of a log: rows as (record number, wrong), in the order of their first report.
+
+    Records are about a problem each, but for those of ``problems``, by their number.
+    """
 
     def __init__(self, folder):
-        self.root, self.rows = str(folder), []
+        self.root, self.rows, self.problems = str(folder), [], {}
 
     def lines(self):
         same = {"by": "a", "content": "c", "task": "t", "policy_id": "p", "decision": "accept"}
         rows = [
-            {"outcome_id": f"{number:06d}", "record_id": f"r{number}", "correct": not wrong, **same}
+            {
+                "outcome_id": f"{number:06d}",
+                "record_id": f"r{number}",
+                "correct": not wrong,
+                "problem_key": self.problems.get(number),
+                **same,
+            }
             for number, wrong in self.rows
         ]
         return pa.Table.from_pylist(rows, schema=LINES)
@@ -75,6 +84,23 @@ def test_outcomes_in_a_moving_window_are_one_martingale(log, restarts):
         monitor.refresh()
 
     assert monitor.watches()["p"][1] == bet_on(BAD_START)
+
+
+def test_a_problem_that_was_asked_again_is_bet_on_once_by_its_first_request(log):
+    log.rows, log.problems = [(0, False), (1, True), (2, True), (3, True)], {1: "x", 2: "y", 3: "x"}
+
+    assert watch_of(log) == bet_on([(0, False), (1, True), (2, True)])
+
+
+def test_a_problem_that_was_asked_again_is_not_bet_on_again_when_its_first_outcome_is_removed(log):
+    log.problems = {0: "x", 2: "x"}
+    monitor = ClaimMonitor(log, {"p": CLAIM})
+    log.rows = [(0, True), (1, False), (2, False)]
+    monitor.refresh()
+    log.rows = [(1, False), (2, False), (3, True)]
+    monitor.refresh()
+
+    assert monitor.watches()["p"][1] == bet_on([(0, True), (1, False), (3, True)])
 
 
 def test_a_corrected_report_is_bet_on_again_after_what_was_removed(log):
@@ -163,8 +189,8 @@ def test_nothing_is_written_before_the_first_outcome(log, tmp_path):
 
 
 def test_a_state_names_its_missing_keys():
-    begun = ClaimBets.begun(ErrorWatch(alpha=0.1)).after([Bet("1", "r", True)])
-    assert ClaimBets.resumed(json.loads(json.dumps(begun.to_json())), [Bet("1", "r", True)]) == begun
+    begun = ClaimBets.begun(ErrorWatch(alpha=0.1)).after([Bet("1", "r", True, "x")])
+    assert ClaimBets.resumed(json.loads(json.dumps(begun.to_json())), [Bet("1", "r", True, "x")]) == begun
     with pytest.raises(ConfigError, match="'base'"):
         ClaimBets.resumed({}, [])
 

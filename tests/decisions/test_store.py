@@ -23,7 +23,7 @@ import pytest
 from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import recorded_outcome, redecide
 from raydebm.decisions.reader import DecisionReader, Filter
-from raydebm.decisions.record import DECISIONS, SUMMARY, new_record_id, record_of, record_row, time_of_id
+from raydebm.decisions.record import DECISIONS, SUMMARY, new_record_id, problem_key, record_of, record_row, time_of_id
 from raydebm.decisions.storage import parquet_folder
 from raydebm.decisions.storage.file_names import DECISION_FILES, file_name, record_files
 from raydebm.decisions.storage.parquet_folder import MERGE_FILES
@@ -120,6 +120,24 @@ def test_a_record_holds_inputs_candidates_energies_violations_versions_and_seeds
 
 def test_a_record_comes_back_from_its_row_as_it_was(template):
     assert record_of(record_row(template)) == template
+
+
+@pytest.mark.parametrize(
+    ("scored_prompt", "changes", "is_same"),
+    [
+        (None, {"problem_id": "another id"}, True),
+        (None, {"prompt": "  WHAT is\n5?"}, True),
+        (None, {"prompt": "What is 6?"}, False),
+        (None, {"data": {"n": 1}}, False),
+        (None, {"task": "math500"}, False),
+        ("Add 2 and 3. What is 5?", {}, False),
+    ],
+    ids=["another id", "case and white space", "text", "data", "task", "earlier turns"],
+)
+def test_a_problem_is_the_same_by_what_was_asked(scored_prompt, changes, is_same):
+    problem = Problem(task="gsm8k", problem_id="p", prompt="What is 5?")
+
+    assert (problem_key(replace(problem, **changes), scored_prompt) == problem_key(problem, None)) is is_same
 
 
 def test_a_record_comes_back_from_a_file_as_it_was(template, stored):

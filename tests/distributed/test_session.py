@@ -4,6 +4,8 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +51,7 @@ from raydebm.config import RayConfig
 from raydebm.distributed import session
 from raydebm.distributed.session import is_own_cluster, ray_session
 
+print("stale", utils.read_ray_address())
 name = "RAY_DATA_DEFAULT_ASYNC_ROW_UDF_MAX_CONCURRENCY"
 with ray_session(RayConfig(num_gpus=3, object_store_mb=100)) as logs:
     utils.publish_error_to_driver("kind", "said by the raylet", gcs_client=worker.global_worker.gcs_client)
@@ -76,12 +79,22 @@ def _run_alone(script: str, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def own_cluster_says():
-    return _run_alone(OWN)
+    """What the script says where a cluster that was killed has left its address."""
+    with tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as folder:  # names of Ray's sockets must stay short
+        (Path(folder) / "ray").mkdir()
+        (Path(folder) / "ray" / "ray_current_cluster").write_text("127.0.0.1:1")
+        return _run_alone(OWN, RAY_TMPDIR=folder)
 
 
 @pytest.mark.ray
 def test_an_own_cluster_has_what_was_declared_and_tells_its_workers(own_cluster_says):
     assert "facts True 3.0 True True" in own_cluster_says
+
+
+@pytest.mark.ray
+def test_an_own_cluster_is_started_whatever_address_a_killed_one_left(own_cluster_says):
+    assert "stale 127.0.0.1:1" in own_cluster_says
+    assert "facts" in own_cluster_says
 
 
 @pytest.mark.ray

@@ -2,6 +2,7 @@
 
 import shutil
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -103,6 +104,18 @@ def test_a_run_without_pairs_says_what_makes_them(run_folder, tmp_path):
     shutil.copy(run_folder / "recipe.json", folder)
 
     with pytest.raises(PoolError, match="`raydebm train` makes them"):
+        export_pairs(FinishedRun.read(str(folder)), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_pairs_that_cannot_all_be_written_leave_no_folder(run_folder, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(run_folder, folder)
+    candidates = folder / "candidates" / "candidates.parquet"
+    table = pq.read_table(candidates)
+    pq.write_table(table.filter(pc.field("problem_id") != "p2"), candidates)
+
+    with pytest.raises(PoolError, match="pair of problem 'p2'"):
         export_pairs(FinishedRun.read(str(folder)), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

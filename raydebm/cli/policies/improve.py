@@ -1,6 +1,7 @@
 """``raydebm improve``: thresholds and scorer made again with what users reported, and compared with those in force."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -35,17 +36,26 @@ def improve(
     Chooses the thresholds again and trains the scorer again on old and new problems; both are compared with the version
     in force on outcomes that are held out. The policy goes on trial as a shadow, the scorer into a run directory.
     """
-    from raydebm.decision_import.improvement_round import finish, plan_improvement
+    from raydebm.decision_import.improvement_round import plan_improvement
     from raydebm.decisions.reader import DecisionReader
+    from raydebm.pipeline.writing_lock import write_lock
     from raydebm.run.directory import RunDir
 
     run = RunDir(run_dir).absolute()
+    run.recipe()  # a lock would make the folder of a run that is not there
     reader = DecisionReader(decisions or run.uri("records"))
-    plan = plan_improvement(run, reader, by=tuple(by) if by else None, least=min_outcomes)
-    for line in plan_lines(plan, policy_only=policy_only):
-        say(line)
-    if dry_run:
-        return
+    with nullcontext() if dry_run else write_lock(run, option="--run-dir"):
+        plan = plan_improvement(run, reader, by=tuple(by) if by else None, least=min_outcomes)
+        for line in plan_lines(plan, policy_only=policy_only):
+            say(line)
+        if not dry_run:
+            _make(plan, reader, policy_only=policy_only)
+
+
+def _make(plan: "ImprovementPlan", reader: "DecisionReader", *, policy_only: bool) -> None:
+    """Make and compare the versions of a round, offer what is not worse, and report."""
+    from raydebm.decision_import.improvement_round import finish
+
     policy = _policy_trial(plan, reader)
     scorer = None if policy_only else _scorer_trial(plan)
     if policy is not None:

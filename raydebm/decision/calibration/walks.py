@@ -122,6 +122,7 @@ class PromiseTest:
             max_error=error,
             confidence=confidence,
             binary=binary,
+            floor_at=self._floor_at,
             by_threshold=self._by_threshold(first),
         )
 
@@ -129,7 +130,7 @@ class PromiseTest:
         """The smallest error that may be promised at this coverage."""
         first, losses = self._labelled()
         return certify_smallest(
-            first, losses, min_coverage=min_coverage, confidence=confidence, binary=binary,
+            first, losses, min_coverage=min_coverage, confidence=confidence, binary=binary, floor_at=self._floor_at,
             by_threshold=self._by_threshold(first),
         )  # fmt: skip
 
@@ -142,7 +143,7 @@ class PromiseTest:
     def _by_threshold(self, own: Floats) -> ByThreshold:
         """Thresholds are drawn from the confidences under the policy, and from the highest that later passes reach."""
         thresholds = np.concatenate([own, self.steps[0].confidence.max(axis=1)]) if self.is_free else own
-        return ByThreshold(at=self._at, thresholds=thresholds, floor_at=self._floor_at)
+        return ByThreshold(at=self._at, thresholds=thresholds)
 
     def _floor_at(self, tau: float) -> float:
         return self.steps_at(self.tau_accept(tau)).floor

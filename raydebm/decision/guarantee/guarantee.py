@@ -53,6 +53,13 @@ ERRORS = 1000
 
 AtThreshold = Callable[[float], tuple[Floats, Floats]]
 """(P,) confidences and (P,) losses of the final answers under the policy of a threshold; NaN for unlabelled."""
+FloorAt = Callable[[float], float]
+"""The lowest threshold at which something is known about the answers, under the policy that a threshold implies."""
+
+
+def no_floor(tau: float) -> float:
+    """Something is known at every threshold."""
+    return -math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,9 +69,6 @@ class ByThreshold:
     at: AtThreshold
     thresholds: Floats
     """What the tested thresholds are quantiles of; may depend on confidences and never on labels."""
-    floor_at: Callable[[float], float] = lambda tau: -math.inf
-    """A threshold below it is not tested, because nothing is known about answers there under the policy that the
-    threshold implies; likewise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +153,7 @@ def certify(
     max_error: float,
     confidence: float,
     binary: bool = True,
-    floor: float = -math.inf,
+    floor_at: FloorAt = no_floor,
     by_threshold: ByThreshold | None = None,
 ) -> Guarantee:
     """Find the lowest threshold at which the promise holds.
@@ -160,8 +164,7 @@ def certify(
         max_error: alpha.
         confidence: 1 - delta.
         binary: losses are 0 or 1.
-        floor: thresholds below it are not tested, because nothing is known about the answers there; it may depend on
-            confidences and never on labels.
+        floor_at: thresholds below their own floor are not tested; it may depend on confidences and never on labels.
         by_threshold: where the threshold changes what is sampled; the first two arguments then only say what happens
             when every problem is answered.
 
@@ -171,7 +174,7 @@ def certify(
     check_promise(max_error, confidence)
     problems = _Problems(confidence_of, losses, binary=binary, by_threshold=by_threshold)
     thresholds, delta = confidence_of if by_threshold is None else by_threshold.thresholds, 1 - confidence
-    walks = _walks(thresholds, problems.starts, _known(floor, by_threshold))
+    walks = _walks(thresholds, problems.starts, floor_at)
     tested = _test(walks, problems, alpha=max_error, delta=delta)
     best = min((row for row in tested if row.certified), key=lambda row: row.tau, default=None)
     return _guarantee(
@@ -192,7 +195,7 @@ def certify_smallest(
     min_coverage: float,
     confidence: float,
     binary: bool = True,
-    floor: float = -math.inf,
+    floor_at: FloorAt = no_floor,
     by_threshold: ByThreshold | None = None,
 ) -> Guarantee:
     """Find the smallest error that can be promised while at least a share of the problems is answered.
@@ -206,7 +209,7 @@ def certify_smallest(
         min_coverage: share of the problems, in (0, 1].
         confidence: 1 - delta.
         binary: losses are 0 or 1.
-        floor: as for ``certify``.
+        floor_at: as for ``certify``.
         by_threshold: as for ``certify``.
 
     Raises:
@@ -217,7 +220,7 @@ def certify_smallest(
         raise ConfigError(f"min_coverage must be above 0 and at most 1, got {min_coverage}")
     problems = _Problems(confidence_of, losses, binary=binary, by_threshold=by_threshold)
     tau = float(np.sort(confidence_of)[::-1][math.ceil(round(min_coverage * len(losses), 9)) - 1])
-    is_testable = math.isfinite(tau) and _known(floor, by_threshold)(tau)
+    is_testable = math.isfinite(tau) and tau >= floor_at(tau)
     max_error = _smallest_alpha(problems, [tau] if is_testable else [], 1 - confidence)
     tested = [] if max_error is None else [_row(tau, problems, alpha=max_error, level=1 - confidence)]
     best = tested[0] if tested else None
@@ -314,15 +317,7 @@ class _Problems:
         return betting_upper_bound(losses, level)
 
 
-def _known(floor: float, by_threshold: ByThreshold | None) -> Callable[[float], bool]:
-    """Whether something is known about the answers from a threshold on."""
-    if by_threshold is None:
-        return lambda tau: tau >= floor
-    floor_at = by_threshold.floor_at
-    return lambda tau: tau >= max(floor, floor_at(tau))
-
-
-def _walks(confidence_of: Floats, starts: Sequence[float], is_known: Callable[[float], bool]) -> list[list[float]]:
+def _walks(confidence_of: Floats, starts: Sequence[float], floor_at: FloorAt) -> list[list[float]]:
     """Thresholds of each walk, strict to lenient: quantiles of the confidences from which on something is known."""
     usable = np.sort(confidence_of[np.isfinite(confidence_of)])[::-1]
     if not len(usable):
@@ -331,7 +326,9 @@ def _walks(confidence_of: Floats, starts: Sequence[float], is_known: Callable[[f
     for start in starts:
         coverages = np.arange(start, 1 + STEP / 2, STEP)
         places = np.minimum(np.ceil(coverages * len(confidence_of)).astype(int), len(usable)) - 1
-        walks.append(list(dict.fromkeys(float(usable[place]) for place in places if is_known(usable[place]))))
+        walks.append(
+            list(dict.fromkeys(float(usable[place]) for place in places if usable[place] >= floor_at(usable[place])))
+        )
     return [walk for walk in walks if walk]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from raydebm.decision.guarantee.guarantee import Guarantee, certify
+from raydebm.decision.guarantee.guarantee import Guarantee, certify, no_floor
 from raydebm.decision.policy import Policy
 from raydebm.errors import ConfigError
 
@@ -55,7 +55,7 @@ def with_promise(
         max_error=max_error,
         confidence=confidence,
         binary=binary,
-        floor=-math.inf if floor is None else floor,
+        floor_at=no_floor if floor is None else lambda tau: floor,
     )
     promising = promised(policy.replaced(rule="posterior"), promise)
     if outcomes is not None:

@@ -18,13 +18,16 @@ from raydebm.errors import ConfigError
 
 
 class Bet(NamedTuple):
-    """An answered request with an outcome."""
+    """A problem that was answered, with the outcome of one request."""
 
     outcome_id: str
-    """First report about it that is kept."""
+    """First report about the request that is kept."""
     record_id: str
+    """The request."""
     wrong: bool
-    """By its last report."""
+    """By the last report about the request."""
+    problem: str
+    """The same where it is asked again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +39,7 @@ class ClaimBets:
     watch: ErrorWatch
     """After all outcomes."""
     known: Mapping[str, Bet] = field(default_factory=dict)
-    """By record id: outcomes that are kept, in the order of the bets on them."""
+    """By problem: outcomes that are kept, in the order of the bets on them."""
     settled: str = ""
     """Outcomes up to this id are in ``base``, but for those that are known: one that turns up again is no new one."""
     last: str = ""
@@ -51,14 +54,14 @@ class ClaimBets:
         """The bets after a further look.
 
         Args:
-            kept: all outcomes that are kept, in the order of arrival.
+            kept: all outcomes that are kept, one for each problem, in the order of arrival.
         """
-        now = {bet.record_id: bet for bet in kept}
+        now = {bet.problem: bet for bet in kept}
         gone = [bet for name, bet in self.known.items() if name not in now]
         left = {name: bet for name, bet in self.known.items() if name in now}
         base = self.base.after_all(bet.wrong for bet in gone)
         settled = max([self.settled, *(bet.outcome_id for bet in gone)])
-        corrected = {name: bet._replace(wrong=now[name].wrong) for name, bet in left.items()}
+        corrected = {name: _corrected(bet, now[name]) for name, bet in left.items()}
         watch = self.watch if corrected == left else base.after_all(bet.wrong for bet in corrected.values())
         new = {name: bet for name, bet in now.items() if name not in left and bet.outcome_id > settled}
         return ClaimBets(
@@ -89,9 +92,14 @@ class ClaimBets:
             settled, last = str(value["settled"]), str(value["last"])
         except (KeyError, TypeError) as error:
             raise ConfigError(f"the state of a claim's bets cannot be read ({error!r})") from error
-        known = {bet.record_id: bet for bet in kept if settled < bet.outcome_id <= last}
+        known = {bet.problem: bet for bet in kept if settled < bet.outcome_id <= last}
         if len(known) != watch.num - base.num:
             return cls(base=watch, watch=watch, settled=last, last=last)
         again = base.after_all(bet.wrong for bet in known.values())
         watch = watch if again.num_wrong == watch.num_wrong else again  # a report was replaced meanwhile
         return cls(base=base, watch=watch, known=known, settled=settled, last=last)
+
+
+def _corrected(bet: Bet, now: Bet) -> Bet:
+    """The bet with the verdict of the present reports; where those about its request are gone, with its own."""
+    return bet._replace(wrong=now.wrong) if now.record_id == bet.record_id else bet

@@ -185,7 +185,8 @@ class ClaimMonitor:
 
 
 def bets_of(lines: pa.Table, policy: str, *, by: tuple[str, ...] | None = None) -> list[Bet]:
-    """Each answered request of a policy that was reported on, in the order of its first report; its last one counts.
+    """Each problem that a policy answered and that was reported on, in the order of the first report; the last report
+    about the same request counts. Equal requests get equal answers, so further ones are no further evidence.
 
     Args:
         lines: ``log.LINES`` in the order of arrival.
@@ -196,6 +197,10 @@ def bets_of(lines: pa.Table, policy: str, *, by: tuple[str, ...] | None = None) 
     if by is not None:
         wanted = pc.and_(wanted, pc.is_in(lines["by"], pa.array(list(by), pa.string())))
     reports = lines.filter(wanted).group_by("record_id", use_threads=False)
-    counted = reports.aggregate([("correct", "last"), ("outcome_id", "first")]).sort_by("outcome_id_first")
-    columns = (counted[name].to_pylist() for name in ("outcome_id_first", "record_id", "correct_last"))
-    return [Bet(first, record_id, not correct) for first, record_id, correct in zip(*columns, strict=True)]
+    counted = reports.aggregate([("correct", "last"), ("outcome_id", "first"), ("problem_key", "first")])
+    rows = counted.sort_by("outcome_id_first").to_pylist()
+    bets: dict[str, Bet] = {}
+    for row in rows:
+        problem = row["problem_key_first"] or row["record_id"]
+        bets.setdefault(problem, Bet(row["outcome_id_first"], row["record_id"], not row["correct_last"], problem))
+    return list(bets.values())

@@ -42,9 +42,10 @@ LINES = pa.schema(
         ("task", pa.string()),
         ("policy_id", pa.string()),
         ("decision", pa.string()),
+        ("problem_key", pa.string()),
     ]
 )
-"""What is kept in memory of every outcome. ``content`` is an id of what was reported; the last three are the
+"""What is kept in memory of every outcome. ``content`` is an id of what was reported; the last four are the
 decision's, so that figures need no decision that is no longer kept."""
 OUTCOMES = pa.schema(
     [
@@ -84,6 +85,8 @@ class ReportedOutcome:
     """Name of the API key that sent it; None where no key is asked for."""
     selected: str | None = None
     """Candidate id that it is about; None where nothing was selected."""
+    problem_key: str | None = None
+    """``record.problem_key`` of the decision; None in decisions of versions that did not keep it."""
 
 
 def content_of(*, correct: bool, answer: str | None, note: str | None) -> str:

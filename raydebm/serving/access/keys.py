@@ -27,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from raydebm.errors import ConfigError
 from raydebm.serving.spending.ceilings import DayCeilings
+from raydebm.user_files.reading import RepeatedKeyError, parsed_yaml
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ class WatchedKeyring(Keyring):
         """
         self._path, self._clock = path, clock
         self._stamp, self._looked_at = _stamp(path), clock()
-        super().__init__(_with_own_names(_from_file(path)))
+        super().__init__(_different(_from_file(path)))
         self.refusal: str | None = None
         """Why the file as it is now is not used; None when it is."""
 
@@ -116,7 +117,7 @@ class WatchedKeyring(Keyring):
             return
         self._stamp = stamp
         try:
-            self._keys = tuple(_with_own_names(_from_file(self._path)))
+            self._keys = tuple(_different(_from_file(self._path)))
         except ConfigError as error:
             self.refusal = f"the last good API keys stay in force: {error}"
             log.error("keys refused", extra={"facts": {"reason": str(error)}})
@@ -157,28 +158,36 @@ def load_keyring(path: str | None, environ: Mapping[str, str] = os.environ) -> K
     """The keys of a file (watched), else of the environment; None when there are none, and anyone may call.
 
     Raises:
-        ConfigError: the file or the variable is not as described, or two keys have the same name.
+        ConfigError: the file or the variable is not as described, or two keys have the same name or the same hash.
     """
     if path is not None:
         return WatchedKeyring(path)
     if environ.get(ENVIRONMENT):
-        return Keyring(_with_own_names(_from_environment(environ[ENVIRONMENT])))
+        return Keyring(_different(_from_environment(environ[ENVIRONMENT])))
     return None
 
 
-def _with_own_names(keys: Sequence[ApiKey]) -> Sequence[ApiKey]:
-    names = [key.name for key in keys]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"two API keys have the name {name!r}; give each its own")
+def _different(keys: Sequence[ApiKey]) -> Sequence[ApiKey]:
+    """The keys. Raises ConfigError where two have the same name, or are the same key, which has one owner."""
+    names: set[str] = set()
+    owners: dict[str, str] = {}
+    for key in keys:
+        if key.name in names:
+            raise ConfigError(f"two API keys have the name {key.name!r}; give each its own")
+        names.add(key.name)
+        other = owners.setdefault(key.sha256, key.name)
+        if other != key.name:
+            raise ConfigError(f"{other!r} and {key.name!r} have the same API key; give each its own, or remove one")
     return keys
 
 
 def _from_file(path: str) -> list[ApiKey]:
     try:
-        read = _File.model_validate(yaml.safe_load(Path(path).read_text(encoding="utf-8")))
+        read = _File.model_validate(parsed_yaml(Path(path).read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"keys file {path!r} cannot be read: {type(error).__name__}") from error
+    except RepeatedKeyError as error:
+        raise ConfigError(f"keys file {path!r}: a field stands twice, {error.place}; remove one of them") from None
     except yaml.YAMLError:
         raise ConfigError(f"keys file {path!r} is not YAML") from None  # YAML's message quotes the line
     except ValidationError as error:

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
 from ray import serve
 from ray.serve._private.api import serve_start
 from ray.serve.schema import ApplicationStatus, ServeDeploySchema
@@ -15,6 +14,7 @@ from ray.serve.schema import ApplicationStatus, ServeDeploySchema
 from raydebm.errors import ConfigError, ResourceError, last_line
 from raydebm.serving.ray.app import failures, is_listening, started
 from raydebm.serving.ray.shutdown import stop_serve
+from raydebm.user_files.reading import text_of, yaml_value
 
 READY_TIMEOUT_S = 300.0
 """Replicas come up in 20 s on two free cores, and have been seen to take more than 120 s next to a training."""
@@ -24,14 +24,14 @@ def read_serve_config(path: str | Path) -> dict[str, Any]:
     """The YAML of a Serve configuration.
 
     Raises:
-        ConfigError: the file is missing or is not a mapping.
+        ConfigError: the file is missing, is not YAML, or has no applications.
     """
-    try:
-        tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (FileNotFoundError, yaml.YAMLError) as error:
-        raise ConfigError(f"Serve configuration {str(path)!r} cannot be read: {error}") from error
+    where = f"Serve configuration {str(path)!r}"
+    tree = yaml_value(
+        text_of(path, what="Serve configuration", missing="; `raydebm init` writes serve_config.yaml"), where=where
+    )
     if not isinstance(tree, dict) or not tree.get("applications"):
-        raise ConfigError(f"Serve configuration {str(path)!r} has no applications")
+        raise ConfigError(f"{where} has no applications")
     return tree
 
 

@@ -244,8 +244,8 @@ def test_a_coverage_that_no_threshold_reaches_is_not_certified():
 def test_a_threshold_below_the_floor_is_not_certified():
     confidence, losses = right_answers(100)
 
-    assert smallest(confidence, losses, floor=0.7).certified
-    assert not smallest(confidence, losses, floor=0.9).certified
+    assert smallest(confidence, losses, floor_at=lambda tau: 0.7).certified
+    assert not smallest(confidence, losses, floor_at=lambda tau: 0.9).certified
 
 
 def test_the_smallest_error_is_broken_no_more_often_than_promised():
@@ -269,7 +269,7 @@ def test_a_coverage_that_is_no_share_is_refused(min_coverage):
 def test_no_threshold_below_the_floor_is_tested():
     confidence, losses = right_answers(200)
 
-    guarantee = certify(confidence, losses, max_error=0.1, confidence=0.9, floor=0.8)
+    guarantee = certify(confidence, losses, max_error=0.1, confidence=0.9, floor_at=lambda tau: 0.8)
 
     assert guarantee.certified
     assert guarantee.tau == min(row.tau for row in guarantee.table) >= 0.8
@@ -277,6 +277,6 @@ def test_no_threshold_below_the_floor_is_tested():
 
 
 def test_a_floor_above_every_confidence_certifies_nothing():
-    guarantee = certify(*right_answers(200), max_error=0.1, confidence=0.9, floor=1.0)
+    guarantee = certify(*right_answers(200), max_error=0.1, confidence=0.9, floor_at=lambda tau: 1.0)
 
     assert (guarantee.certified, guarantee.table, guarantee.smallest_error) == (False, (), None)

@@ -95,6 +95,7 @@ def test_no_keys_means_no_keyring():
         ([{"name": "a", "sha256": HASH, "key": KEY}], "key"),
         ([{"name": "a b", "sha256": HASH}], "name"),
         ([{"name": "a", "sha256": HASH}, {"name": "a", "sha256": HASH}], "two API keys"),
+        ([{"name": "a", "sha256": HASH}, {"name": "b", "sha256": HASH.upper()}], "'a' and 'b' have the same API key"),
         ([], "keys"),
     ],
 )
@@ -103,6 +104,12 @@ def test_a_bad_keys_file_is_refused_without_a_word_of_its_secrets(keys_file, ent
         load_keyring(keys_file(*entries))
     assert KEY[:12] not in str(caught.value)
     assert HASH[:12] not in str(caught.value)
+
+
+def test_two_names_of_one_key_in_the_environment_are_refused_without_showing_it():
+    with pytest.raises(ConfigError, match="'a' and 'b' have the same API key; give each its own") as caught:
+        load_keyring(None, {"RAYDEBM_API_KEYS": f"a={KEY},b={KEY}"})
+    assert KEY[:12] not in str(caught.value)
 
 
 def test_a_short_key_is_refused_without_showing_it():
@@ -117,6 +124,13 @@ def test_a_keys_file_that_is_not_yaml_is_refused_without_quoting_it(tmp_path):
     with pytest.raises(ConfigError, match="not YAML") as caught:
         load_keyring(str(path))
     assert KEY[:12] not in str(caught.value)
+
+
+def test_a_keys_file_with_a_field_that_stands_twice_is_refused_without_quoting_it(tmp_path):
+    path = tmp_path / "keys.yaml"
+    path.write_text(f"keys:\n- name: a\n  sha256: {HASH}\n  admin: false\n  admin: true\n")
+    with pytest.raises(ConfigError, match=r"keys\.yaml': a field stands twice, in lines 4 and 5; remove one of them"):
+        load_keyring(str(path))
 
 
 def test_keys_are_never_logged(client, caplog):

@@ -534,19 +534,20 @@ def test_outcomes_that_cannot_be_read_leave_the_claim_as_it_was(tmp_path, caplog
 
 
 def test_the_service_watches_the_policy_that_it_serves(write_run, backend, client, puzzle, texts, script, tmp_path):
-    """Nine answers that users call wrong, at a promised error rate of 10 %."""
+    """Answers to nine problems that users call wrong, at a promised error rate of 10 %; one problem is asked twice."""
     script(lambda request: texts["right"])
     watch = WatchArgs(max_error=0.1)
     bundle = load_bundle(AppArgs(run_dir=write_run(policy=Policy(max_passes=1)), watch=watch))
     writer = DecisionWriter(bundle.records.folder, RecordsArgs(flush_s=3600))
     own = type(client)(create_app(TriageService(bundle, backend, records=writer)))
-    for seed in range(9):
-        answer = own.post("/v1/triage", {"problem": puzzle, "seed": seed}).json()
+    for number in (*range(9), 0):
+        answer = own.post("/v1/triage", {"problem": f"{puzzle} ({number})"}).json()
         own.post(f"/v1/decisions/{answer['record_id']}/outcome", {"correct": False, "by": "ada"})
     (policy,) = own.get("/v1/outcomes").json()["policies"]
     writer.close()
     assert policy["served"]
     assert (policy["claim"]["outcomes"], policy["claim"]["wrong"], policy["claim"]["suspended"]) == (9, 9, True)
+    assert policy["wrong"] == 10
     assert policy["claim"]["log10_wealth"] > policy["claim"]["log10_alarm"] == pytest.approx(1.30103)
     assert own.post("/v1/triage", {"problem": puzzle}).json()["decision"] == "accept", "the service goes on"
 

@@ -14,8 +14,10 @@ from ray.serve.schema import (
     ServeDeploySchema,
 )
 
+from raydebm.errors import ConfigError
 from raydebm.serving.ray.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
 from raydebm.serving.ray.ingress import TriageIngress
+from raydebm.serving.ray.launch import read_serve_config
 from raydebm.serving.ray.reload import CHANGEABLE, REVISION
 from raydebm.serving.settings.app_args import ANSWER_S, REQUEST_TIMEOUT_S, AppArgs
 
@@ -127,3 +129,23 @@ def test_a_misspelt_key_is_found(config, path, key):
         node = node[step]
     node[key] = 1
     assert [dotted.rpartition(".")[2] for dotted in unknown_keys(broken)] == [key]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("applications: []\napplications: [{}]", "key 'applications' stands twice, in lines 1 and 2"),
+        ("applications: [", "is not YAML"),
+        ("applications: []", "has no applications"),
+    ],
+)
+def test_a_configuration_that_cannot_be_read_is_named(tmp_path, text, words):
+    path = tmp_path / "serve_config.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=f"Serve configuration '{path}':? {words}"):
+        read_serve_config(path)
+
+
+def test_a_configuration_that_is_missing_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"'.*none\.yaml' does not exist; `raydebm init` writes"):
+        read_serve_config(tmp_path / "none.yaml")

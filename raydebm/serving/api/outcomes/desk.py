@@ -269,6 +269,7 @@ def _reported(outcome_id: str, draft: _Draft, now: datetime) -> ReportedOutcome:
         note=body.note,
         key=draft.key,
         selected=decision["selected"],
+        problem_key=decision["problem_key"],
     )
 
 
