@@ -128,6 +128,8 @@ def _check_news(plan: ImprovementPlan) -> None:
 def recalibrated(plan: ImprovementPlan, reader: DecisionReader) -> Policy:
     """The policy in force with thresholds chosen again on the outcomes that are learned from, for the present scorer.
 
+    Its posterior stays, but one that was fitted on reported outcomes, which may be among these, is fitted again.
+
     Raises:
         ConfigError: the policy decides by thresholds on sigma.
         PoolError: none of these outcomes can be used for it.
@@ -143,7 +145,8 @@ def recalibrated(plan: ImprovementPlan, reader: DecisionReader) -> Policy:
         decisions=decisions,
         abstained=tuple(decision for decision in sample.abstained if decision.problem_id not in held_out),
     )
-    policy = recertified(own, plan.policy, plan.recipe.decision).policy
+    refit = plan.policy.posterior is not None and bool(plan.policy.posterior.reported_until)
+    policy = recertified(own, plan.policy, plan.recipe.decision, refit=refit).policy
     if policy.guarantee is None or saw_held_out(plan.source):
         return policy
     source = {**policy.guarantee["outcomes"], WITHOUT_HELD_OUT: True}

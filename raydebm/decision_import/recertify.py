@@ -22,6 +22,7 @@ tell from the reports; a random audit makes it so.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ from raydebm.config import DecisionConfig
 from raydebm.decision.calibration.policy_fit import LabelledProblems, PolicyFit, fit_policy, fit_thresholds
 from raydebm.decision.calibration.walks import Walk
 from raydebm.decision.evidence.fitting import LabelledPool
+from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import Recorded, recorded_outcome, redecide, redecide_all
 from raydebm.decision_import.labelled import LabelledDecision
@@ -49,7 +51,8 @@ def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig, *
             decisions had no part in it.
 
     Raises:
-        ConfigError: the policy decides by thresholds on sigma.
+        ConfigError: the policy decides by thresholds on sigma, or its posterior stays and was fitted on reports about
+            some of these decisions.
         PoolError: there are too few decisions to learn from.
     """
     if policy.rule != "posterior" or policy.posterior is None:
@@ -65,11 +68,25 @@ def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig, *
     if refit:
         fit = _refitted(sample, policy, config)
     else:
+        _check_unseen(sample, policy.posterior)
         fit = fit_thresholds(policy, lambda current: _walked(sample, current), config=config)
     if fit.policy.guarantee is None:
         return fit
     promised = {**fit.policy.guarantee, "outcomes": source_of(sample)}
     return replace(fit, policy=fit.policy.replaced(guarantee=promised))
+
+
+def _check_unseen(sample: OutcomeSample, posterior: Posterior) -> None:
+    if not posterior.reported_until:
+        return
+    until = datetime.fromisoformat(posterior.reported_until)
+    seen = sum(decision.record.time <= until for decision in sample.decisions)
+    if seen:
+        raise ConfigError(
+            f"{seen} of {len(sample.decisions)} decisions were made up to {posterior.reported_until}, and the "
+            "posterior was fitted on reports about decisions up to then, so that nothing about them can be promised; "
+            "give a later time as --since, or fit the posterior again with --refit"
+        )
 
 
 def _walked(sample: OutcomeSample, policy: Policy) -> Walk:
@@ -95,6 +112,7 @@ def _refitted(sample: OutcomeSample, policy: Policy, config: DecisionConfig) -> 
             task=policy.posterior.task,
             outcome=policy.posterior.outcome,
             checkpoint=sample.origin.checkpoint or "",
+            reported_until=sample.times[1].isoformat(),
         ),
         base=policy,
         config=config,

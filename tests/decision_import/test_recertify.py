@@ -110,6 +110,25 @@ def test_thresholds_rise_where_errors_are(reader):
     assert fitted.guarantee.answered == 80
 
 
+def test_what_a_posterior_was_fitted_on_by_reports_cannot_certify_it_again(reader):
+    """The newest of 60 decisions, one per hour from noon on May 1, is of 23:00 on May 3."""
+    decisions = reader(unanimous(60))
+    refitted = fit(decisions, refit=True).policy
+
+    assert refitted.posterior.reported_until == "2026-05-03T23:00:00+00:00"
+    with pytest.raises(
+        ConfigError, match=r"^60 of 60 decisions were made up to 2026-05-03T23:00.*--since, or .*--refit$"
+    ):
+        fit(decisions, policy=refitted)
+
+
+def test_what_a_posterior_was_fitted_on_by_reports_may_fit_another_one(reader):
+    decisions = reader(unanimous(60))
+    refitted = fit(decisions, refit=True).policy
+
+    assert fit(decisions, policy=refitted, refit=True).guarantee.certified
+
+
 # ---- what a report says --------------------------------------------------------------------------------------------
 
 

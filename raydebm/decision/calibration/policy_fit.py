@@ -98,6 +98,8 @@ class LabelledProblems:
     """Whether labels say right and wrong or have a violation score."""
     checkpoint: str = ""
     """Fingerprint of the ensemble that gave the energies; empty where that is not known."""
+    reported_until: str = ""
+    """When the newest of them was decided, where users reported what is right (``Posterior.reported_until``)."""
 
 
 def fit_policy(
@@ -133,7 +135,7 @@ def fit_policy(
 
     def fit(used: Any = None) -> Posterior:
         posterior = fit_posterior(table, lambda_=base.lambda_, task=problems.task, outcome=problems.outcome, used=used)
-        return replace(posterior, checkpoint=problems.checkpoint)
+        return replace(posterior, checkpoint=problems.checkpoint, reported_until=problems.reported_until)
 
     crossed = cross_fit(table, fit)
     by_profile = {name: _worth(name, table, crossed) for name in PROFILES}

@@ -128,6 +128,9 @@ class Posterior:
     """Name of the task that it was fitted for; empty for a special case."""
     checkpoint: str = ""
     """Fingerprint of the ensemble whose energies it was fitted on; empty where that is not known."""
+    reported_until: str = ""
+    """When the newest decision was made that it was fitted on by what users reported, in ISO 8601; empty where it was
+    fitted on labels alone."""
 
     def __post_init__(self) -> None:
         answers, none = ([term.name for term in terms_about(about)] for about in ("answer", "none"))
@@ -299,6 +302,7 @@ class Posterior:
             "num_problems": self.num_problems,
             "task": self.task,
             "checkpoint": self.checkpoint,
+            "reported_until": self.reported_until,
         }
 
     @classmethod
