@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+from reader_table import NUM_FOLDS
 
 from raydebm.baselines.linear_heads import Differences, LinearHeads, fit_heads, heads_of, projection
 from raydebm.decision.evidence.fitting import LabelledPool
@@ -20,7 +21,6 @@ from raydebm.decision.evidence.groups import Floats
 from raydebm.identity import seed_for
 from raydebm.pairs import TrainingGroup, deal_folds
 
-NUM_FOLDS = 5
 NUM_COMPONENTS = 96
 BAG_FRAC = 0.8
 """Share of the problems that a member of an ensemble of heads learns from, as ``pairs.bag_frac``."""
