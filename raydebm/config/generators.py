@@ -125,8 +125,10 @@ class TransformersGenerator(GeneratorBase):
 class VllmGenerator(GeneratorBase):
     """vLLM, started and called like any endpoint.
 
-    It runs on the cluster's GPUs through ray.serve.llm; without any, as a process (of vLLM's CPU build) on the machine
-    of the command, one generator after the other."""
+    It runs on the cluster's GPUs through ray.serve.llm. Servers that need more GPUs together than there are take turns,
+    in the recipe's order; each alone must fit. A local model that may use a GPU comes before servers that would take
+    all of them. Without a GPU it is a process (of vLLM's CPU build) on the machine of the command, one generator after
+    the other."""
 
     kind: Literal["vllm"] = "vllm"
     """A vLLM server."""

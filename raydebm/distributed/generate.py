@@ -22,7 +22,7 @@ from raydebm.config import GeneratorConfig, Recipe
 from raydebm.decision.stopping.wave_schedule import WaveSchedule
 from raydebm.distributed.candidate_blocks import WINDOW_REQUESTS, GroupSpools, Setup, stream
 from raydebm.distributed.label import gold_free_reports
-from raydebm.distributed.vllm import beside_servers, running_endpoints, turns
+from raydebm.distributed.vllm import check_gpus, gpus_left, running_endpoints, turns
 from raydebm.errors import UnknownNameError
 from raydebm.generators import Journal, Secret, check_keys
 from raydebm.generators.account import JournalAccount
@@ -65,8 +65,7 @@ def generate(
         MissingKeyError: an endpoint's key is not in the environment; nothing was sent.
         UnknownNameError: a request names a generator that the recipe lacks; nothing was sent.
         PoolError: too many requests failed; the answers stay in the journal.
-        ResourceError: a vLLM server is to be started and cannot be, or it leaves no GPU to a local model that asks
-            for one.
+        ResourceError: a vLLM server is to be started and cannot be.
     """
     work = _Work(
         recipe=recipe,
@@ -182,7 +181,7 @@ class _Answering:
         self._journal = Journal(work.account.folder)
         self._recorded: tuple[PoolGenerator, ...] | None = None
         self._turn: tuple[GeneratorConfig, ...] = ()
-        self._setup: tuple[Setup, float] | None = None
+        self._setup: Setup | None = None
 
     def answer(self, placed: Iterable[Placed]) -> None:
         """Bring these requests' candidates into the table: from the journal, a recorded pool, or a generator."""
@@ -196,12 +195,15 @@ class _Answering:
         while block := list(islice(placed, WINDOW_REQUESTS)):
             for missing in self._replay_recorded(self.sink.write_reused(block, self._journal)):
                 spools_of[missing[1].generator].add(missing)
-        for group, spools in groups:
+        for _, spools in groups:
             spools.flush()
-            if spools.num_requests:
-                setup, left_gpus = self._reached(group, num_gpus=num_gpus)
-                generation = self._work.recipe.generation
-                stream(spools, setup=setup, generation=generation, sink=self.sink, num_gpus=left_gpus)
+        waiting = [(group, spools) for group, spools in groups if spools.num_requests]
+        for group, _ in waiting:  # before anything is sent
+            check_gpus(group, num_gpus=num_gpus)
+        for group, spools in waiting:
+            setup = self._reached(group, num_gpus=num_gpus)
+            left = gpus_left(group, num_gpus=num_gpus)
+            stream(spools, setup=setup, generation=self._work.recipe.generation, sink=self.sink, num_gpus=left)
 
     def _spools(self, group: tuple[GeneratorConfig, ...], name: str) -> GroupSpools:
         """Empty spools for the requests to a group of generators."""
@@ -243,15 +245,15 @@ class _Answering:
         recorded = {generator.name for generator in self._recorded}
         return [(position, request) for position, request in placed if request.generator not in recorded]
 
-    def _reached(self, group: tuple[GeneratorConfig, ...], *, num_gpus: float) -> tuple[Setup, float]:
-        """What actors are made from, and the GPUs that are left to them. Servers are started when the first request
-        needs them, and stay until another group has its turn."""
+    def _reached(self, group: tuple[GeneratorConfig, ...], *, num_gpus: float) -> Setup:
+        """What actors are made from. Servers are started when the first request needs them, and stay until another
+        group has its turn."""
         if self._setup is None or self._turn != group:
             self._servers.close()
-            configs, left_gpus = beside_servers(group, num_gpus=num_gpus)
-            reachable = self._servers.enter_context(running_endpoints(configs, num_gpus=num_gpus))
+            reachable = self._servers.enter_context(running_endpoints(group, num_gpus=num_gpus))
             recipe, account = self._work.recipe, self._work.account
-            setup = Setup(
+            self._turn = group
+            self._setup = Setup(
                 configs=reachable,
                 keys=self._keys,
                 journal=account.folder,
@@ -260,7 +262,6 @@ class _Answering:
                 num_in_flight=recipe.generation.num_in_flight,
                 threads=recipe.ray.threads_per_worker,
             )
-            self._turn, self._setup = group, (setup, left_gpus)
         return self._setup
 
 
@@ -270,13 +271,13 @@ def _saved(schedule: WaveSchedule, tally: Tally) -> SavedSamples:
 
 
 def _asked(recipe: Recipe, requests: Iterable[GenerationRequest]) -> tuple[GeneratorConfig, ...]:
-    """The recipe's generators that some request names."""
+    """The recipe's generators that some request names, in the recipe's order."""
     known = {config.name: config for config in recipe.generators}
     names = dict.fromkeys(request.generator for request in requests)
     for name in names:
         if name not in known:
             raise UnknownNameError("generator", name, known)
-    return tuple(known[name] for name in names)
+    return tuple(config for config in recipe.generators if config.name in names)
 
 
 def _cluster_gpus() -> float:

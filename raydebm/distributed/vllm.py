@@ -31,7 +31,7 @@ def running_endpoints(configs: Sequence[GeneratorConfig], *, num_gpus: float) ->
     """The same generators, with a ``url`` for every vLLM one. Servers that were started here end with the context.
 
     Raises:
-        ResourceError: vLLM is not installed, the cluster has too few GPUs, or the servers do not come up.
+        ResourceError: vLLM is not installed, or the servers do not come up.
     """
     wanted = _to_start(configs)
     if not wanted:
@@ -41,7 +41,6 @@ def running_endpoints(configs: Sequence[GeneratorConfig], *, num_gpus: float) ->
         with ExitStack() as servers:
             yield tuple(servers.enter_context(_on_cpu(config)) if config in wanted else config for config in configs)
         return
-    _check_gpus(wanted, num_gpus)
     app, name = _app(wanted), APP.format(uuid.uuid4().hex[:12])
     try:
         url = _start(app, name)
@@ -52,11 +51,41 @@ def running_endpoints(configs: Sequence[GeneratorConfig], *, num_gpus: float) ->
 
 
 def turns(configs: Sequence[GeneratorConfig], *, num_gpus: float) -> list[tuple[GeneratorConfig, ...]]:
-    """The generators in groups that are asked together: without GPUs every server that is to be started has the
-    machine's CPUs and memory to itself, so it comes after the others, alone."""
-    alone = [] if num_gpus else _to_start(configs)
-    together = tuple(config for config in configs if config not in alone)
-    return [group for group in (together, *((config,) for config in alone)) if group]
+    """The generators in groups that are asked one after the other.
+
+    Servers to be started keep their order, and share a group while the GPUs are enough for all of it. The other
+    generators are asked together with the first servers, or before them where these would leave no GPU to a local model
+    that may use one. Without GPUs they also come first, for each server has the machine's CPUs and memory to itself.
+    """
+    servers = _to_start(configs)
+    others = [config for config in configs if config not in servers]
+    first, *later = _fitting(servers, num_gpus) or [()]
+    if num_gpus and (gpus_left(first, num_gpus=num_gpus) or not any(map(_may_use_gpu, others))):
+        groups = [tuple(config for config in configs if config in (*others, *first)), *later]
+    else:
+        groups = [tuple(others), first, *later]
+    return [group for group in groups if group]
+
+
+def gpus_left(configs: Sequence[GeneratorConfig], *, num_gpus: float) -> float:
+    """How many GPUs the servers that ``running_endpoints`` starts leave to local models."""
+    return max(0.0, num_gpus - sum(map(_gpus_of, _to_start(configs))))
+
+
+def check_gpus(configs: Sequence[GeneratorConfig], *, num_gpus: float) -> None:
+    """Check that each server to be started fits the cluster's GPUs. Without GPUs it runs on CPUs.
+
+    Raises:
+        ResourceError: one needs more than there are.
+    """
+    for config in _to_start(configs) if num_gpus else ():
+        if (needed := _gpus_of(config)) > num_gpus:
+            tensor, pipeline = _parallel_sizes(config).values()
+            raise ResourceError(
+                f"vLLM generator {config.name!r} needs {needed} GPUs ({config.replicas} replicas x {tensor} "
+                f"tensor_parallel x {pipeline} pipeline_parallel) and the cluster has {num_gpus:g}; add GPU nodes, "
+                "lower one of the three, or set its `url` to a vLLM server that already runs"
+            )
 
 
 @contextmanager
@@ -69,34 +98,6 @@ def _on_cpu(config: VllmGenerator) -> Iterator[GeneratorConfig]:
     host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     with vllm_process(config, source=_source(config), host=host) as url:
         yield config.model_copy(update={"url": url})
-
-
-def beside_servers(configs: Sequence[GeneratorConfig], *, num_gpus: float) -> tuple[tuple[GeneratorConfig, ...], float]:
-    """The same generators, and how many GPUs the servers that ``running_endpoints`` starts leave to local models.
-
-    Where they leave none, a local model with ``device: auto`` gets the CPU. It has to be told: Ray hides no GPU from an
-    actor that asked for none.
-
-    Raises:
-        ResourceError: they leave none, and a local model asks for one.
-    """
-    taken = _gpus_of(_to_start(configs))
-    left = max(0.0, num_gpus - taken)
-    if not taken or left:
-        return tuple(configs), left
-    for config in configs:
-        if isinstance(config, TransformersGenerator) and config.device.startswith("cuda"):
-            raise ResourceError(
-                f"generator {config.name!r} asks for device {config.device!r}, and the vLLM servers to be started take "
-                f"all of the cluster's {num_gpus:g} GPUs; add a GPU, set its `device` to cpu, or set the vLLM "
-                "generators' `url` to a server that already runs"
-            )
-    return tuple(
-        config.model_copy(update={"device": "cpu"})
-        if isinstance(config, TransformersGenerator) and config.device == "auto"
-        else config
-        for config in configs
-    ), left
 
 
 def llm_settings(config: VllmGenerator) -> dict[str, Any]:
@@ -112,7 +113,9 @@ def llm_settings(config: VllmGenerator) -> dict[str, Any]:
 
 
 def _parallel_sizes(config: VllmGenerator) -> dict[str, int]:
-    return {"tensor_parallel_size": config.tensor_parallel, "pipeline_parallel_size": config.pipeline_parallel}
+    """By vLLM's names. Its own arguments in ``engine_kwargs`` win over the recipe's settings."""
+    sizes = {"tensor_parallel_size": config.tensor_parallel, "pipeline_parallel_size": config.pipeline_parallel}
+    return {name: config.engine_kwargs.get(name, size) for name, size in sizes.items()}
 
 
 def _source(config: VllmGenerator) -> str:
@@ -125,23 +128,23 @@ def _to_start(configs: Sequence[GeneratorConfig]) -> list[VllmGenerator]:
     return [config for config in configs if isinstance(config, VllmGenerator) and config.url is None]
 
 
-def _gpus_of(wanted: Sequence[VllmGenerator]) -> int:
-    return sum(config.replicas * _gpus_per_replica(config) for config in wanted)
+def _fitting(servers: Sequence[VllmGenerator], num_gpus: float) -> list[tuple[GeneratorConfig, ...]]:
+    """Groups in the servers' order. A server for which the last group has too few GPUs left begins a new one."""
+    groups: list[tuple[GeneratorConfig, ...]] = []
+    for server in servers:
+        if groups and _gpus_of(server) <= gpus_left(groups[-1], num_gpus=num_gpus):
+            groups[-1] += (server,)
+        else:
+            groups.append((server,))
+    return groups
 
 
-def _gpus_per_replica(config: VllmGenerator) -> int:
-    """vLLM's own arguments in ``engine_kwargs`` win over the recipe's settings."""
-    return math.prod(config.engine_kwargs.get(name, size) for name, size in _parallel_sizes(config).items())
+def _may_use_gpu(config: GeneratorConfig) -> bool:
+    return isinstance(config, TransformersGenerator) and not config.device.startswith("cpu")
 
 
-def _check_gpus(wanted: Sequence[VllmGenerator], num_gpus: float) -> None:
-    needed = _gpus_of(wanted)
-    if needed > num_gpus:
-        names = ", ".join(config.name for config in wanted)
-        raise ResourceError(
-            f"vLLM generators {names} need {needed} GPUs and the cluster has {num_gpus:g}; add GPU nodes, lower "
-            "replicas or the GPUs of each, or set each generator's `url` to a vLLM server that already runs"
-        )
+def _gpus_of(config: VllmGenerator) -> int:
+    return config.replicas * math.prod(_parallel_sizes(config).values())
 
 
 def _app(wanted: Sequence[VllmGenerator]) -> Any:

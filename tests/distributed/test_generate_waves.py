@@ -1,5 +1,6 @@
 """Generation in waves, on a real Ray: who draws fewer, what a resumed run pays, budgets, recorded pools, failures."""
 
+import contextlib
 import json
 
 import pytest
@@ -180,6 +181,24 @@ def test_recorded_pools_are_read_in_waves(local_ray, run, tmp_path):
     assert {name: len(samples) for name, samples in drawn(run).items()} == {"same": 4, "different": 16}
     # Recorded answers have no token counts, so what was saved is known in samples alone.
     assert (summary.saved.num_samples, summary.saved.completion_tokens) == (12, None)
+
+
+def test_servers_take_turns_in_every_wave(local_ray, server, run, monkeypatch):
+    """Of 3 GPUs each takes 2. Samples that all differ need 2 waves of 4 for 8."""
+    seen = []
+
+    @contextlib.contextmanager
+    def running(configs, *, num_gpus):
+        (config,) = configs
+        seen.append(f"start {config.name}")
+        yield (config.model_copy(update={"url": server.url}),)
+        seen.append(f"end {config.name}")
+
+    monkeypatch.setattr("raydebm.distributed.generate.running_endpoints", running)
+    servers = [{"kind": "vllm", "name": name, "model": "m", "tensor_parallel": 2} for name in "vw"]
+    summary = sample(with_generation(servers, num_samples=4, waves=[4]), run, problems("hard: ok"))
+    assert seen == ["start v", "end v", "start w", "end w"] * 2
+    assert summary.num_ok == 8
 
 
 def test_a_candidate_of_an_unknown_problem_is_an_error(local_ray, server, run):

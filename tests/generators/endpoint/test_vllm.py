@@ -4,7 +4,7 @@ import os
 import pytest
 
 from raydebm.config import OpenAIGenerator, TransformersGenerator, VllmGenerator
-from raydebm.distributed.vllm import beside_servers, llm_settings, running_endpoints
+from raydebm.distributed.vllm import check_gpus, gpus_left, llm_settings, running_endpoints, turns
 from raydebm.errors import ResourceError
 from raydebm.generators import build_generator
 from raydebm.generators.endpoint.vllm_server import endpoint_of
@@ -39,7 +39,7 @@ def test_replicas_that_contradict_each_other_are_refused(settings, message):
         VllmGenerator(name="v", model="m", **settings)
 
 
-def test_gpus_of_all_replicas_are_counted():
+def test_server_that_needs_more_gpus_than_there_are_is_refused():
     """3 replicas of 2 x 4 GPUs; the engine's own argument replaces the 2 of the recipe."""
     config = VllmGenerator(
         name="v",
@@ -49,12 +49,22 @@ def test_gpus_of_all_replicas_are_counted():
         pipeline_parallel=2,
         engine_kwargs={"pipeline_parallel_size": 4},
     )
-    with (
-        pytest.raises(ResourceError, match="need 24 GPUs and the cluster has 23"),
-        running_endpoints([config], num_gpus=23),
-    ):
-        pass
+    message = r"'v' needs 24 GPUs \(3 replicas x 2 tensor_parallel x 4 pipeline_parallel\).* has 23; .*`url`"
+    with pytest.raises(ResourceError, match=message):
+        check_gpus([VllmGenerator(name="u", model="m"), config], num_gpus=23)
     assert llm_settings(config)["deployment_config"]["num_replicas"] == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "num_gpus"),
+    [
+        pytest.param({}, 2, id="all that there are"),
+        pytest.param({}, 0, id="it runs on CPUs"),
+        pytest.param({"url": "http://host:8000"}, 1, id="it runs elsewhere"),
+    ],
+)
+def test_server_that_the_cluster_can_hold_is_not_refused(settings, num_gpus):
+    check_gpus([VllmGenerator(name="v", model="m", tensor_parallel=2, **settings)], num_gpus=num_gpus)
 
 
 def test_without_a_gpu_there_is_one_server():
@@ -132,39 +142,77 @@ def test_servers_that_cannot_be_ended_hide_no_other_error(serve, monkeypatch, ca
     assert "weren't deleted" in caplog.text
 
 
-def beside(*, tensor_parallel=1, url=None, device="auto"):
-    return (
-        OpenAIGenerator(name="o", model="m"),
-        VllmGenerator(name="v", model="m", tensor_parallel=tensor_parallel, url=url),
-        TransformersGenerator(name="l", model="m", device=device),
-    )
+def server(name, gpus=1, **settings):
+    return VllmGenerator(name=name, model="m", tensor_parallel=gpus, **settings)
+
+
+def names_by_turn(configs, *, num_gpus):
+    return ["".join(config.name for config in group) for group in turns(configs, num_gpus=num_gpus)]
 
 
 @pytest.mark.parametrize(
-    ("server", "num_gpus", "left"),
+    ("gpus", "num_gpus", "expected"),
     [
-        pytest.param({}, 3, 2, id="some are left"),
-        pytest.param({"url": "http://host:8000"}, 3, 3, id="a server that runs already is not of this cluster"),
-        pytest.param({"url": "http://host:8000"}, 0, 0, id="none to begin with: whoever asks for one finds out"),
+        pytest.param({"a": 1, "b": 1, "c": 1}, 3, ["abc"], id="all fit"),
+        pytest.param({"a": 1, "b": 1, "c": 1}, 1, ["a", "b", "c"], id="one at a time"),
+        pytest.param({"a": 1, "b": 1, "c": 1}, 2, ["ab", "c"], id="two, and what is left"),
+        pytest.param({"a": 1, "b": 2, "c": 1}, 2, ["a", "b", "c"], id="the last is not moved to the first"),
+        pytest.param({"a": 1, "b": 4, "c": 1}, 2, ["a", "b", "c"], id="one is too large: who starts it refuses it"),
+        pytest.param({"a": 1, "b": 1}, 0, ["a", "b"], id="without GPUs"),
     ],
 )
-@pytest.mark.parametrize("device", ["auto", "cpu", "cuda"])
-def test_local_models_get_the_gpus_that_servers_leave(server, num_gpus, left, device):
-    configs = beside(device=device, **server)
-    assert beside_servers(configs, num_gpus=num_gpus) == (configs, left)
+def test_servers_share_the_gpus_as_long_as_these_are_enough(gpus, num_gpus, expected):
+    assert names_by_turn([server(name, need) for name, need in gpus.items()], num_gpus=num_gpus) == expected
 
 
-@pytest.mark.parametrize("num_gpus", [1, 2])
-def test_local_models_go_to_the_cpu_where_servers_leave_no_gpu(num_gpus):
-    configs, left = beside_servers(beside(tensor_parallel=2), num_gpus=num_gpus)
-    assert [config.device for config in configs if config.kind == "transformers"] == ["cpu"]
-    assert left == 0
+def test_every_replica_counts_for_a_turn():
+    """2 replicas of one GPU, then one: 3 of 2."""
+    assert names_by_turn([server("a", replicas=2), server("b")], num_gpus=2) == ["a", "b"]
 
 
-@pytest.mark.parametrize("device", ["cuda", "cuda:0"])
-def test_local_model_that_asks_for_a_gpu_beside_servers_that_take_all_is_refused(device):
-    with pytest.raises(ResourceError, match=f"'l' asks for device '{device}'.*all of the cluster's 1 GPUs.*`url`"):
-        beside_servers(beside(device=device), num_gpus=1)
+def test_servers_that_run_already_take_no_turn():
+    configs = [server("a", 2), server("u", 8, url="http://host:8000"), server("b", 2)]
+    assert names_by_turn(configs, num_gpus=2) == ["au", "b"]
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "expected"), [(0, ["o", "a", "b"]), (1, ["oa", "b"]), (2, ["oab"])], ids=lambda value: f"{value}"
+)
+def test_endpoints_are_asked_with_the_first_servers_on_gpus(num_gpus, expected):
+    configs = [OpenAIGenerator(name="o", model="m"), server("a"), server("b")]
+    assert names_by_turn(configs, num_gpus=num_gpus) == expected
+
+
+@pytest.mark.parametrize(
+    ("device", "num_gpus", "expected"),
+    [
+        pytest.param("auto", 2, ["ol", "ab"], id="both servers take all GPUs"),
+        pytest.param("cuda", 2, ["ol", "ab"], id="it asks for a GPU"),
+        pytest.param("cuda:0", 1, ["ol", "a", "b"], id="the first server takes all"),
+        pytest.param("auto", 3, ["aolb"], id="one is left"),
+        pytest.param("cuda", 3, ["aolb"], id="one is left, and it asks for it"),
+        pytest.param("cpu", 2, ["aolb"], id="it wants none"),
+        pytest.param("auto", 0, ["ol", "a", "b"], id="there are none"),
+    ],
+)
+def test_local_model_comes_first_where_servers_would_leave_it_no_gpu(device, num_gpus, expected):
+    local = TransformersGenerator(name="l", model="m", device=device)
+    configs = [server("a"), OpenAIGenerator(name="o", model="m"), local, server("b")]
+    assert names_by_turn(configs, num_gpus=num_gpus) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "num_gpus", "left"),
+    [
+        pytest.param({}, 3, 1, id="one of three"),
+        pytest.param({}, 2, 0, id="none of two"),
+        pytest.param({"url": "http://host:8000"}, 3, 3, id="a server that runs already is not of this cluster"),
+        pytest.param({}, 0, 0, id="none to begin with"),
+    ],
+)
+def test_local_models_get_the_gpus_that_servers_leave(settings, num_gpus, left):
+    configs = [server("v", 2, **settings), TransformersGenerator(name="l", model="m")]
+    assert gpus_left(configs, num_gpus=num_gpus) == left
 
 
 def test_settings_of_a_started_server():
