@@ -18,10 +18,10 @@ from raydebm.scorer.model.batching import TextEncoder, micro_batches
 
 
 class EncoderStates:
-    """Reads with a frozen encoder, in float32 on the CPU."""
+    """Reads with a frozen encoder, in float32, on a GPU where there is one."""
 
     def __init__(self, model: str, *, max_length: int, micro_batch_tokens: int, last_tokens: int) -> None:
-        self._backbone = load_backbone(model, device="cpu", dtype="float32")
+        self._backbone = load_backbone(model, dtype="float32")
         middle = int(self._backbone.encoder.config.num_hidden_layers) // 2
         self._pooling = StatePooling(layers=(middle, -1), last_tokens=last_tokens)
         self._encoder = TextEncoder(self._backbone.tokenizer, max_length=min(max_length, self._backbone.context))
@@ -34,7 +34,8 @@ class EncoderStates:
         pad_id = int(self._backbone.tokenizer.pad_token_id)
         readings = [Reading.failed("an encoder gives no log-probabilities")] * len(texts)
         for batch in micro_batches([text.ids for text in encoded], max_tokens=self._micro_batch_tokens, pad_id=pad_id):
-            output = self._backbone.encoder(input_ids=batch.ids, attention_mask=batch.mask, output_hidden_states=True)
+            moved = batch.to(self._backbone.device)
+            output = self._backbone.encoder(input_ids=moved.ids, attention_mask=moved.mask, output_hidden_states=True)
             for row, place in enumerate(batch.positions):
                 tokens = len(encoded[place].ids)
                 features = self._pooling(output.hidden_states, row, slice(0, tokens)).astype(np.float32)

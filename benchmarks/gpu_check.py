@@ -16,6 +16,7 @@ The floor of operations counts two per weight of the encoder's layers and token,
 """
 
 import argparse
+import importlib.util
 import json
 import platform
 import statistics
@@ -38,6 +39,9 @@ from raydebm.scorer.ensemble import MergedEngine
 from raydebm.scorer.model.backbone import Backbone, converted, make_backbone
 
 Ids = list[tuple[int, ...]]
+
+VLLM_MEMORY = 0.4
+"""Share of the device's memory that vLLM takes beside the scorers that are still there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,23 +185,33 @@ def scoring(place: Place, sizes: Sizes, *, peak_tflops: float) -> dict[str, Any]
             "share_of_peak": floor / seconds / 1e12 / peak_tflops,
             "memory_gib": place.peak_gib(),
         }
-    return {"adapters": len(stored), "texts": len(ids), "tokens": sizes.num_tokens, **rows, "vllm": _vllm(sizes, ids)}
+    return {
+        "adapters": len(stored),
+        "texts": len(ids),
+        "tokens": sizes.num_tokens,
+        **rows,
+        "vllm": _vllm(place, sizes, ids),
+    }
 
 
-def _vllm(sizes: Sizes, ids: Ids) -> dict[str, Any] | str:
+def _vllm(place: Place, sizes: Sizes, ids: Ids) -> dict[str, Any] | str:
     """The pooling runner on the same architecture and texts, without adapters: one of K passes."""
+    if place.device.type != "cuda":
+        return "needs a GPU"
     try:
         from vllm import LLM, TokensPrompt
     except ImportError:
         return "not installed"
     import tempfile
 
-    with tempfile.TemporaryDirectory() as folder:
-        encoder_of(sizes).encoder.save_pretrained(folder)
-        llm = LLM(folder, runner="pooling", skip_tokenizer_init=True, enforce_eager=False)
-        prompts = [TokensPrompt(prompt_token_ids=list(row)) for row in ids]
-        place = Place(device=torch.device("cuda"), dtype=torch.bfloat16)
-        seconds = place.seconds_of(lambda: llm.embed(prompts, use_tqdm=False), at_least=sizes.seconds)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            encoder_of(sizes).encoder.save_pretrained(folder)
+            llm = LLM(folder, runner="pooling", skip_tokenizer_init=True, gpu_memory_utilization=VLLM_MEMORY)
+            prompts = [TokensPrompt(prompt_token_ids=list(row)) for row in ids]
+            seconds = place.seconds_of(lambda: llm.embed(prompts, use_tqdm=False), at_least=sizes.seconds)
+    except Exception as error:  # whatever it is, the other parts are to be measured
+        return f"failed: {error}"
     return {"seconds_of_one_pass": seconds, "candidates_per_s_at_five_passes": len(ids) / seconds / 5}
 
 
@@ -248,7 +262,11 @@ def _train(index: int, place: Place, sizes: Sizes, ready: Any, rates: Any) -> No
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    versions = {name: metadata.version(name) for name in ("torch", "transformers", "peft")}
+    versions = {
+        name: metadata.version(name)
+        for name in ("torch", "transformers", "peft", "vllm")
+        if importlib.util.find_spec(name) is not None
+    }
     if device.type != "cuda":
         return {"device": platform.processor() or platform.machine(), "python": platform.python_version(), **versions}
     properties = torch.cuda.get_device_properties(device)

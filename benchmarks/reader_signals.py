@@ -1,13 +1,13 @@
 """What a language model that only reads the answers says about them: readings of a recorded pool, and a table.
 
-    python benchmarks/reader_signals.py read configs/gsm8k_recorded.yaml MODEL readings/gsm8k.parquet --problems 200
-    python benchmarks/reader_signals.py read configs/gsm8k_recorded.yaml package:minilm readings/m.parquet --encoder
-    python benchmarks/reader_signals.py table configs/gsm8k_recorded.yaml qwen=readings/gsm8k.parquet minilm=...
+    python benchmarks/reader_signals.py read configs/gsm8k_recorded.yaml MODEL readings/gsm8k.qwen --problems 200
+    python benchmarks/reader_signals.py read configs/gsm8k_recorded.yaml package:minilm readings/gsm8k.minilm --encoder
+    python benchmarks/reader_signals.py table configs/gsm8k_recorded.yaml qwen=readings/gsm8k.qwen minilm=...
 
-``read`` writes after every few problems and goes on where it stopped. Problems come in the order of their hashed ids,
+``read`` writes a file into its folder after every few problems and goes on where it stopped. Problems come in the order of their hashed ids,
 so that the first 200 are a random part of all. Beside the readings it keeps frozen features of each text (mean and last
 eight tokens' mean, of the middle layer and of the last one); of an encoder, which expects no token, there are features
-alone. ``table`` evaluates the problems that all files have: signals, and heads on the features of the last layer, which
+alone. ``table`` evaluates the problems that all folders have: signals, and heads on the features of the last layer, which
 are fitted on four fifths of the problems and score the other fifth, from all pairs and from pairs within one author.
 Then ensembles of five heads: of one backbone, each on its own bag of 80 % of the problems, and of several backbones.
 """
@@ -32,24 +32,28 @@ from recorded_pools import RecordedPool, recorded_pools
 from raydebm.baselines.causal_reader import Reader, StatePooling
 from raydebm.config import ReaderBaseline, load_recipe
 
-PROBLEMS_PER_WRITE = 4
 LAST_TOKENS = 8
 
 
 def read(given: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     recipe = load_recipe(given.recipe)
-    target = Path(given.readings)
-    rows = pq.read_table(target).to_pylist() if target.exists() else []
-    done = {row["problem_id"] for row in rows}
+    folder = Path(given.readings)
+    folder.mkdir(parents=True, exist_ok=True)
+    done = {row["problem_id"] for row in _stored(folder, columns=["problem_id"])}
     waiting = [pool for pool in recorded_pools(recipe, most=given.problems) if pool.problem.problem_id not in done]
     print(f"{len(done)} problems are read, {len(waiting)} to go", flush=True)
     reader = _encoder(given) if given.encoder else _reader(given)
-    for start in range(0, len(waiting), PROBLEMS_PER_WRITE):
-        rows += _rows_of(reader, waiting[start : start + PROBLEMS_PER_WRITE])
-        _write(rows, target)
-        count = min(start + PROBLEMS_PER_WRITE, len(waiting))
-        print(f"{time.strftime('%H:%M:%S')} {count} of {len(waiting)}", flush=True)
+    for start in range(0, len(waiting), given.problems_per_file):
+        pools = waiting[start : start + given.problems_per_file]
+        _write(_rows_of(reader, pools), folder / f"{len(done) + start:06}.parquet")
+        print(f"{time.strftime('%H:%M:%S')} {start + len(pools)} of {len(waiting)}", flush=True)
+
+
+def _stored(folder: Path, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    files = sorted(folder.glob("*.parquet"))
+    rows: list[dict[str, Any]] = [row for file in files for row in pq.read_table(file, columns=columns).to_pylist()]
+    return rows
 
 
 def _encoder(given: argparse.Namespace) -> EncoderStates:
@@ -96,8 +100,8 @@ def _rows_of(reader: Reader | EncoderStates, pools: Sequence[RecordedPool]) -> l
 
 def table(given: argparse.Namespace) -> None:
     recipe = load_recipe(given.recipe)
-    files = dict(named.split("=", 1) for named in given.readings)
-    read_by = {name: pq.read_table(file).to_pylist() for name, file in files.items()}
+    folders = dict(named.split("=", 1) for named in given.readings)
+    read_by = {name: _stored(Path(folder)) for name, folder in folders.items()}
     done = set.intersection(*({row["problem_id"] for row in rows} for rows in read_by.values()))
     pools = labelled(recipe, [pool for pool in recorded_pools(recipe) if pool.problem.problem_id in done])
     print(f"{len(pools)} problems, {sum(len(pool.candidates) for pool in pools)} answers\n")
@@ -128,7 +132,6 @@ def _last_layer(rows: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[np.float
 
 
 def _write(rows: Sequence[dict[str, Any]], target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_suffix(".part")
     plain = [
         {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in row.items()} for row in rows
@@ -148,18 +151,19 @@ def main() -> None:
     reading = verbs.add_parser("read")
     reading.add_argument("recipe")
     reading.add_argument("model", help="folder or hub name")
-    reading.add_argument("readings", help="Parquet file to write or to go on with")
+    reading.add_argument("readings", help="folder to write or to go on with")
     reading.add_argument("--problems", type=int, default=200)
     reading.add_argument("--encoder", action="store_true", help="the model is a backbone of the scorer: features alone")
     reading.add_argument("--middle-layer", type=int, default=16, help="whose states are kept beside the last layer's")
     reading.add_argument("--max-length", type=int, default=256)
     reading.add_argument("--dtype", default="bfloat16")
     reading.add_argument("--input-format", default="plain")
+    reading.add_argument("--problems-per-file", type=int, default=4)
     reading.add_argument("--micro-batch-tokens", type=int, default=2048)
     reading.set_defaults(run=read)
     evaluation = verbs.add_parser("table")
     evaluation.add_argument("recipe")
-    evaluation.add_argument("readings", nargs="+", metavar="NAME=FILE")
+    evaluation.add_argument("readings", nargs="+", metavar="NAME=FOLDER")
     evaluation.set_defaults(run=table)
     given = parser.parse_args()
     given.run(given)
