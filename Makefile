@@ -26,7 +26,7 @@ demo: $(VENV)/.ready
 # The main job on answers of three real LLMs, which come with the package (docs/results/gsm8k_small_llms.md).
 demo-real: $(VENV)/.ready
 	@$(BIN)/raydebm run --config configs/gsm8k_small_llms.yaml --recorded embedded:gsm8k_small_llms \
-	  generators.2.num_samples=1 run_dir=runs/demo-real
+	  run_dir=runs/demo-real
 
 # From nothing, in an empty folder, which stays for a look when something is wrong.
 check-demo: $(VENV)/.ready

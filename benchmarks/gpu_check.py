@@ -32,7 +32,9 @@ import torch.multiprocessing as multiprocessing
 from bench_common import SpecialIds, peft_model
 from bench_scoring import PeftLoop, heads_of, rank_correlation, stored_adapters
 from bench_training import ours
-from transformers import ModernBertConfig, ModernBertModel
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import ModernBertConfig, ModernBertModel, PreTrainedTokenizerFast
 
 from raydebm.config import PAPER_ADAPTERS
 from raydebm.scorer.ensemble import MergedEngine
@@ -207,12 +209,22 @@ def _vllm(place: Place, sizes: Sizes, ids: Ids) -> dict[str, Any] | str:
     try:
         with tempfile.TemporaryDirectory() as folder:
             encoder_of(sizes).encoder.save_pretrained(folder)
-            llm = LLM(folder, runner="pooling", skip_tokenizer_init=True, gpu_memory_utilization=VLLM_MEMORY)
+            _any_tokenizer(sizes).save_pretrained(folder)
+            llm = LLM(folder, runner="pooling", gpu_memory_utilization=VLLM_MEMORY)
             prompts = [TokensPrompt(prompt_token_ids=list(row)) for row in ids]
             seconds = place.seconds_of(lambda: llm.embed(prompts, use_tqdm=False), at_least=sizes.seconds)
-    except Exception as error:  # whatever it is, the other parts are to be measured
+    except Exception as error:  # noqa: BLE001  # whatever it is, the other parts are to be measured
         return f"failed: {error}"
     return {"seconds_of_one_pass": seconds, "candidates_per_s_at_five_passes": len(ids) / seconds / 5}
+
+
+def _any_tokenizer(sizes: Sizes) -> PreTrainedTokenizerFast:
+    """vLLM asks for one, although it is given ids."""
+    config = ModernBertConfig(**sizes.config)
+    words = {f"w{number}": number for number in range(config.vocab_size)}
+    special = {f"{name}_token": f"w{getattr(config, f'{name}_token_id')}" for name in ("pad", "cls", "sep")}
+    model = Tokenizer(WordLevel(words, unk_token="w0"))
+    return PreTrainedTokenizerFast(tokenizer_object=model, **special)  # type: ignore[no-untyped-call]
 
 
 def training(place: Place, sizes: Sizes) -> list[dict[str, Any]]:

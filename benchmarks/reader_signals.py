@@ -4,12 +4,13 @@
     python benchmarks/reader_signals.py read configs/gsm8k_recorded.yaml package:minilm readings/gsm8k.minilm --encoder
     python benchmarks/reader_signals.py table configs/gsm8k_recorded.yaml qwen=readings/gsm8k.qwen minilm=...
 
-``read`` writes a file into its folder after every few problems and goes on where it stopped. Problems come in the order of their hashed ids,
-so that the first 200 are a random part of all. Beside the readings it keeps frozen features of each text (mean and last
-eight tokens' mean, of the middle layer and of the last one); of an encoder, which expects no token, there are features
-alone. ``table`` evaluates the problems that all folders have: signals, and heads on the features of the last layer, which
-are fitted on four fifths of the problems and score the other fifth, from all pairs and from pairs within one author.
-Then ensembles of five heads: of one backbone, each on its own bag of 80 % of the problems, and of several backbones.
+``read`` writes a file into its folder after every few problems and goes on where it stopped. Problems come in the
+order of their hashed ids, so that the first 200 are a random part of all. Beside the readings it keeps frozen features
+of each text (mean and last eight tokens' mean, of the middle layer and of the last one); of an encoder, which expects
+no token, there are features alone. ``table`` evaluates the problems that all folders have: signals, and heads on the
+features of the last layer, which are fitted on four fifths of the problems and score the other fifth, from all pairs
+and from pairs within one author. Then ensembles of five heads: of one backbone, each on its own bag of 80 % of the
+problems, and of several backbones.
 """
 
 import argparse

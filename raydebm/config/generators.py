@@ -127,8 +127,8 @@ class VllmGenerator(GeneratorBase):
 
     It runs on the cluster's GPUs through ray.serve.llm. Servers that need more GPUs together than there are take turns,
     in the recipe's order; each alone must fit. A local model that may use a GPU comes before servers that would take
-    all of them. Without a GPU it is a process (of vLLM's CPU build) on the machine of the command, one generator after
-    the other."""
+    all of them. Without a GPU, or with a ``python`` of its own, it is a process on the machine of the command, one
+    generator after the other; it uses the GPUs of that machine, and without any vLLM's CPU build is needed."""
 
     kind: Literal["vllm"] = "vllm"
     """A vLLM server."""
@@ -139,7 +139,7 @@ class VllmGenerator(GeneratorBase):
     replica_urls: ServerUrls = ()
     """With ``url``: further servers of the same model, as for ``openai``."""
     replicas: int = Field(1, ge=1)
-    """Servers to start; requests are spread over them. Without a GPU there is one."""
+    """Servers to start; requests are spread over them. A process is alone."""
     tensor_parallel: int = Field(1, ge=1)
     """GPUs per replica over which each layer is split."""
     pipeline_parallel: int = Field(1, ge=1)
@@ -149,9 +149,10 @@ class VllmGenerator(GeneratorBase):
     engine_kwargs: dict[str, Any] = {}
     """Arguments of vLLM's engine."""
     python: str | None = None
-    """Without a GPU: the Python of the environment that has vLLM's CPU build; None: this one."""
+    """The Python of another environment, whose vLLM is started as a process; None: ray.serve.llm, or without a GPU
+    this environment's vLLM as a process."""
     startup_timeout_s: float = Field(900.0, gt=0)
-    """Without a GPU: how long the server may take until it answers."""
+    """How long a process may take until it answers."""
     max_in_flight: int = Field(256, ge=1)
     """Maximum number of open requests."""
     timeout_s: float = Field(600.0, gt=0)

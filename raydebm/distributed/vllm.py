@@ -1,4 +1,4 @@
-"""vLLM servers, spoken to like any endpoint: on the cluster's GPUs through ``ray.serve.llm``, else as a process here.
+"""vLLM servers, spoken to like any endpoint: on the cluster's GPUs through ``ray.serve.llm``, or as a process here.
 
 ``ray.serve.llm`` needs the extra ``raydebm[vllm]`` and is imported only when a server is to be started on GPUs.
 """
@@ -34,37 +34,38 @@ def running_endpoints(configs: Sequence[GeneratorConfig], *, num_gpus: float) ->
         ResourceError: vLLM is not installed, or the servers do not come up.
     """
     wanted = _to_start(configs)
-    if not wanted:
-        yield tuple(configs)
-        return
-    if not num_gpus:
-        with ExitStack() as servers:
-            yield tuple(servers.enter_context(_on_cpu(config)) if config in wanted else config for config in configs)
-        return
-    app, name = _app(wanted), APP.format(uuid.uuid4().hex[:12])
-    try:
-        url = _start(app, name)
-        started = {"url": url, "replicas": 1}  # all are behind one address
-        yield tuple(config.model_copy(update=started) if config in wanted else config for config in configs)
-    finally:
-        _delete(name)
+    on_cluster = [config for config in wanted if not _is_process(config, num_gpus)]
+    with ExitStack() as servers:
+        if on_cluster:
+            app, name = _app(on_cluster), APP.format(uuid.uuid4().hex[:12])
+            servers.callback(_delete, name)
+            started = {"url": _start(app, name), "replicas": 1}  # all are behind one address
+        yield tuple(
+            config.model_copy(update=started)
+            if config in on_cluster
+            else servers.enter_context(_process(config))
+            if config in wanted
+            else config
+            for config in configs
+        )
 
 
 def turns(configs: Sequence[GeneratorConfig], *, num_gpus: float) -> list[tuple[GeneratorConfig, ...]]:
     """The generators in groups that are asked one after the other.
 
-    Servers to be started keep their order, and share a group while the GPUs are enough for all of it. The other
-    generators are asked together with the first servers, or before them where these would leave no GPU to a local model
-    that may use one. Without GPUs they also come first, for each server has the machine's CPUs and memory to itself.
+    Servers to be started on the cluster keep their order, and share a group while the GPUs are enough for all of it.
+    The other generators are asked together with the first of them, or before where these would leave no GPU to a local
+    model that may use one. A server that is a process has this machine to itself: it comes last, alone.
     """
     servers = _to_start(configs)
     others = [config for config in configs if config not in servers]
-    first, *later = _fitting(servers, num_gpus) or [()]
-    if num_gpus and (gpus_left(first, num_gpus=num_gpus) or not any(map(_may_use_gpu, others))):
+    processes = [config for config in servers if _is_process(config, num_gpus)]
+    first, *later = _fitting([config for config in servers if config not in processes], num_gpus) or [()]
+    if gpus_left(first, num_gpus=num_gpus) or not any(map(_may_use_gpu, others)):
         groups = [tuple(config for config in configs if config in (*others, *first)), *later]
     else:
         groups = [tuple(others), first, *later]
-    return [group for group in groups if group]
+    return [group for group in (*groups, *((config,) for config in processes)) if group]
 
 
 def gpus_left(configs: Sequence[GeneratorConfig], *, num_gpus: float) -> float:
@@ -73,13 +74,13 @@ def gpus_left(configs: Sequence[GeneratorConfig], *, num_gpus: float) -> float:
 
 
 def check_gpus(configs: Sequence[GeneratorConfig], *, num_gpus: float) -> None:
-    """Check that each server to be started fits the cluster's GPUs. Without GPUs it runs on CPUs.
+    """Check that each server to be started on the cluster fits its GPUs.
 
     Raises:
         ResourceError: one needs more than there are.
     """
-    for config in _to_start(configs) if num_gpus else ():
-        if (needed := _gpus_of(config)) > num_gpus:
+    for config in _to_start(configs):
+        if not _is_process(config, num_gpus) and (needed := _gpus_of(config)) > num_gpus:
             tensor, pipeline = _parallel_sizes(config).values()
             raise ResourceError(
                 f"vLLM generator {config.name!r} needs {needed} GPUs ({config.replicas} replicas x {tensor} "
@@ -89,11 +90,11 @@ def check_gpus(configs: Sequence[GeneratorConfig], *, num_gpus: float) -> None:
 
 
 @contextmanager
-def _on_cpu(config: VllmGenerator) -> Iterator[GeneratorConfig]:
+def _process(config: VllmGenerator) -> Iterator[GeneratorConfig]:
     if config.replicas > 1:
         raise ResourceError(
-            f"generator {config.name!r} asks for {config.replicas} replicas, and without a GPU one server has the "
-            "machine to itself; set `replicas` to 1, or `url` and `replica_urls` to servers that run elsewhere"
+            f"generator {config.name!r} asks for {config.replicas} replicas, and a server that is a process of this "
+            "machine has it to itself; set `replicas` to 1, or `url` and `replica_urls` to servers that run elsewhere"
         )
     host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     with vllm_process(config, source=_source(config), host=host) as url:
@@ -128,6 +129,11 @@ def _to_start(configs: Sequence[GeneratorConfig]) -> list[VllmGenerator]:
     return [config for config in configs if isinstance(config, VllmGenerator) and config.url is None]
 
 
+def _is_process(config: VllmGenerator, num_gpus: float) -> bool:
+    """Whether the server is a process of this machine: without GPUs, or in an environment of its own."""
+    return not num_gpus or config.python is not None
+
+
 def _fitting(servers: Sequence[VllmGenerator], num_gpus: float) -> list[tuple[GeneratorConfig, ...]]:
     """Groups in the servers' order. A server for which the last group has too few GPUs left begins a new one."""
     groups: list[tuple[GeneratorConfig, ...]] = []
@@ -153,8 +159,9 @@ def _app(wanted: Sequence[VllmGenerator]) -> Any:
         from ray.serve.llm import LLMConfig, build_openai_app
     except ImportError as error:
         raise ResourceError(
-            f"generator {wanted[0].name!r} wants a vLLM server to be started, and vLLM is not installed ({error}); "
-            "install the extra raydebm[vllm] on the cluster, or set the generator's `url` to a server that already runs"
+            f"generator {wanted[0].name!r} wants a vLLM server to be started, and ray.serve.llm cannot be imported "
+            f"({error}); install the vLLM that it was made for (pip install 'ray[llm]'), or name the `python` of an "
+            "environment with another one, or set the generator's `url` to a server that already runs"
         ) from error
     return build_openai_app({"llm_configs": [LLMConfig(**llm_settings(config)) for config in wanted]})
 

@@ -41,22 +41,24 @@ def test_the_pool_is_small():
     assert sum(file.stat().st_size for file in local_path(POOL).iterdir()) < 5_000_000
 
 
-def test_a_hundred_problems_have_the_samples_that_the_page_names(sampled, problems):
+def test_all_problems_have_four_samples_and_a_greedy_answer_of_each_model(candidates, problems):
     by_problem = {}
-    for candidate in sampled:
-        by_problem.setdefault(candidate.problem_id, Counter())[candidate.generator] += 1
+    for candidate in candidates:
+        if candidate.pass_index == 1:
+            by_problem.setdefault(candidate.problem_id, Counter())[candidate.generator, candidate.is_greedy] += 1
 
-    assert Counter(problems[problem_id][2] for problem_id in by_problem) == {"train": 60, "test": 40}
-    assert all(count == {"smollm2-135m": 4, "qwen-0.5b": 4, "qwen-1.5b": 1} for count in by_problem.values())
+    assert by_problem.keys() == problems.keys()
+    models = ("smollm2-135m", "qwen-0.5b", "qwen-1.5b")
+    expected = {(model, greedy): 1 if greedy else 4 for model in models for greedy in (False, True)}
+    assert all(count == expected for count in by_problem.values())
 
 
-def test_each_test_problem_has_a_reply_to_feedback(candidates, problems):
-    replies = [each for each in candidates if each.pass_index == 2]
+def test_doubted_problems_have_eight_replies_to_feedback(candidates, problems):
+    replies = Counter(each.problem_id for each in candidates if each.pass_index == 2)
 
-    assert Counter(each.generator for each in replies) == {"qwen-1.5b": 40}
-    assert {each.problem_id for each in replies} <= {
-        problem_id for problem_id, (_, _, split) in problems.items() if split == "test"
-    }
+    assert {each.generator for each in candidates if each.pass_index == 2} == {"qwen-1.5b"}
+    assert set(replies.values()) == {8}
+    assert Counter(problems[problem_id][2] for problem_id in replies) == {"train": 40, "test": 51}
 
 
 def test_samples_know_how_likely_their_model_held_them(sampled):
@@ -70,7 +72,7 @@ def test_the_models_are_as_good_as_the_page_says(sampled, problems):
         problem, gold, _ = problems[candidate.problem_id]
         right[candidate.generator] += label_candidate(task, problem, gold, candidate).verdict == "correct"
 
-    assert right == {"smollm2-135m": 0, "qwen-0.5b": 64, "qwen-1.5b": 32}
+    assert right == {"smollm2-135m": 10, "qwen-0.5b": 146, "qwen-1.5b": 301}
 
 
 def test_the_recipe_reads_its_answers_from_the_pool(repository, problems):

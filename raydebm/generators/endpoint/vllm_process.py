@@ -1,4 +1,4 @@
-"""A vLLM server as a process of this machine, for vLLM's CPU build, up while a context lasts.
+"""A vLLM server as a process of this machine, up while a context lasts.
 
 Does not know: Ray, requests.
 """
@@ -71,11 +71,15 @@ def _python(config: VllmGenerator) -> str:
         return sys.executable
     if config.python is not None and (path := shutil.which(config.python)) is not None:
         return path
-    missing = "vLLM is not installed here" if config.python is None else f"{config.python!r} is no program"
+    if config.python is not None:
+        raise ResourceError(
+            f"generator {config.name!r}: {config.python!r} is no program; set `python` to the Python of an environment "
+            "that has vLLM, or `url` to a server that already runs"
+        )
     raise ResourceError(
-        f"generator {config.name!r}: there is no GPU for a vLLM server, and {missing}; add GPU nodes and the extra "
-        "raydebm[vllm], or install vLLM's CPU build in an environment and name its `python`, or set the generator's "
-        "`url` to a server that already runs"
+        f"generator {config.name!r}: there is no GPU for a vLLM server, and vLLM is not installed here; add GPU nodes "
+        "and the extra raydebm[vllm], or install vLLM's CPU build in an environment and name its `python`, or set the "
+        "generator's `url` to a server that already runs"
     )
 
 

@@ -73,6 +73,23 @@ def test_without_a_gpu_there_is_one_server():
         pass
 
 
+def test_a_server_with_a_python_of_its_own_is_a_process_although_there_are_gpus():
+    config = VllmGenerator(name="v", model="m", python="no-such-python")
+    with pytest.raises(ResourceError, match="'no-such-python' is no program"), running_endpoints([config], num_gpus=1):
+        pass
+
+
+def test_processes_have_turns_of_their_own_after_the_servers_of_the_cluster():
+    endpoint, process, *servers = (
+        OpenAIGenerator(name="o", model="m"),
+        VllmGenerator(name="p", model="m", python="vllm/bin/python"),
+        VllmGenerator(name="v", model="m"),
+        VllmGenerator(name="w", model="m"),
+    )
+    groups = turns([endpoint, process, *servers], num_gpus=2)
+    assert groups == [(endpoint, *servers), (process,)]
+
+
 def test_generator_without_a_server_says_how_to_get_one():
     with pytest.raises(ResourceError, match=r"generator 'v': no vLLM server.*`url`.*raydebm\[vllm\]"):
         build_generator(VllmGenerator(name="v", model="m"))
