@@ -9,8 +9,8 @@ order of their hashed ids, so that the first 200 are a random part of all. Besid
 of each text (mean and last eight tokens' mean, of the middle layer and of the last one); of an encoder, which expects
 no token, there are features alone. ``table`` evaluates the problems that all folders have: signals, and heads on the
 features of the last layer, which are fitted on four fifths of the problems and score the other fifth, from all pairs
-and from pairs within one author. Then ensembles of five heads: of one backbone, each on its own bag of 80 % of the
-problems, and of several backbones.
+and from pairs within one author; of several readers also the sums of the latter, with and without the entropies. Then
+ensembles of five heads: of one backbone, each on its own bag of 80 % of the problems, and of several backbones.
 """
 
 import argparse
@@ -114,8 +114,26 @@ def table(given: argparse.Namespace) -> None:
         scores |= {f"{name}: {each}": {row["candidate_id"]: float(row[each]) for row in rows} for each in known}
         for within, kind in ((False, "all pairs"), (True, "within one author")):
             scores[f"{name}: head, {kind}"] = head_scores(pools, last[name], within_author=within)
+    scores |= _together(scores, [name for name, rows in read_by.items() if rows[0]["entropy"] is not None])
     print("\n".join(tables(with_scores(pools, scores), list(scores))), end="\n\n")
     print("\n".join(ensemble_tables(recipe, pools, last)))
+
+
+def _together(scores: Mapping[str, Mapping[str, float]], readers: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Sums over several readers, each divided by its standard deviation."""
+    if len(readers) < 2:
+        return {}
+    heads = [scores[f"{name}: head, within one author"] for name in readers]
+    entropies = [scores[f"{name}: entropy"] for name in readers]
+    return {
+        f"{' and '.join(readers)}: heads, within one author": _sum(heads),
+        f"{' and '.join(readers)}: heads, within one author, and entropies": _sum([*heads, *entropies]),
+    }
+
+
+def _sum(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    scales = [float(np.std(list(part.values()))) or 1.0 for part in parts]
+    return {key: sum(part[key] / scale for part, scale in zip(parts, scales, strict=True)) for key in parts[0]}
 
 
 def costs(read_by: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
