@@ -23,10 +23,12 @@ $(VENV)/.ready: pyproject.toml client/pyproject.toml constraints.txt
 demo: $(VENV)/.ready
 	@$(BIN)/raydebm demo
 
-# The main job on answers of three real LLMs, which come with the package (docs/results/gsm8k_small_llms.md).
+# The main job on answers of three real LLMs, which come with the package (docs/results/gsm8k_small_llms.md): half of the
+# problems, for two cores. All 200: make demo-real LIMITS=
+LIMITS ?= task.train.limit=60 task.test.limit=40
 demo-real: $(VENV)/.ready
 	@$(BIN)/raydebm run --config configs/gsm8k_small_llms.yaml --recorded embedded:gsm8k_small_llms \
-	  run_dir=runs/demo-real
+	  $(LIMITS) run_dir=runs/demo-real
 
 # From nothing, in an empty folder, which stays for a look when something is wrong.
 check-demo: $(VENV)/.ready

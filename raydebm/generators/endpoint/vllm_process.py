@@ -1,4 +1,4 @@
-"""A vLLM server as a process of this machine, up while a context lasts.
+"""A vLLM server as a process of this machine, up while a context lasts and the process that started it lives.
 
 Does not know: Ray, requests.
 """
@@ -33,6 +33,8 @@ _DYING_S = 0.2
 """A server whose last connection broke may take so long to be gone."""
 _STOP_S = 20.0
 """Time between SIGTERM and SIGKILL."""
+_SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
+"""Ends the server when this process is killed: what stays behind would hold the machine's memory or its GPU."""
 
 
 @contextlib.contextmanager
@@ -51,7 +53,11 @@ def vllm_process(config: VllmGenerator, *, source: str, host: str) -> Iterator[s
     command += ["--served-model-name", config.model, "--host", host, "--port", str(port)]
     with tempfile.NamedTemporaryFile(mode="w+b", prefix="raydebm-vllm-", suffix=".log") as log:
         server = subprocess.Popen(  # the operator's own program
-            [*command, *_flags(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            [sys.executable, "-I", _SUPERVISOR, str(_STOP_S), *command, *_flags(config)],
+            stdin=subprocess.PIPE,  # held open, never written to
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
         try:
             url = f"http://{host}:{port}"
@@ -133,6 +139,8 @@ def _end(server: subprocess.Popen[bytes]) -> None:
             os.killpg(server.pid, end_signal)
         with contextlib.suppress(subprocess.TimeoutExpired):
             server.wait(wait_s)
+    if server.stdin is not None:
+        server.stdin.close()
 
 
 def free_port(host: str) -> int:

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import stat
+import subprocess
 import sys
 import textwrap
 import time
@@ -52,14 +53,18 @@ def asked(url):
         return json.load(reply)
 
 
+def wait_until(is_so, timeout_s=10):
+    deadline = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_a_server_is_up_within_the_context_and_gone_after_it(program):
     with server(program(SERVES)) as url:
         processes = asked(url)["processes"]
         assert all(map(is_running, processes))
-    deadline = time.monotonic() + 10
-    while any(map(is_running, processes)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(map(is_running, processes))
+    wait_until(lambda: not any(map(is_running, processes)))
 
 
 def test_engine_arguments_become_options(program):
@@ -107,6 +112,28 @@ def test_without_vllm_the_error_says_how_to_get_it():
 def test_a_python_that_is_missing_is_named():
     with pytest.raises(ResourceError, match="'no-such-python' is no program; set `python`"), server("no-such-python"):
         pass
+
+
+def test_a_killed_starter_leaves_no_server_behind(program, tmp_path):
+    starter = f"""
+        from pathlib import Path
+        import os, time
+        from raydebm.config import VllmGenerator
+        from raydebm.generators.endpoint.vllm_process import vllm_process
+        config = VllmGenerator(name="v", model="org/m", python={program(SERVES)!r})
+        with vllm_process(config, source="/models/m", host="127.0.0.1") as url:
+            Path({str(tmp_path / "url.part")!r}).write_text(url)
+            os.rename({str(tmp_path / "url.part")!r}, {str(tmp_path / "url")!r})
+            time.sleep(600)
+    """
+    started = subprocess.Popen([sys.executable, "-c", textwrap.dedent(starter)])
+    wait_until((tmp_path / "url").exists, timeout_s=60)
+    processes = asked((tmp_path / "url").read_text())["processes"]
+
+    started.kill()
+    started.wait()
+
+    wait_until(lambda: not any(map(is_running, processes)))
 
 
 def test_an_error_within_the_context_ends_the_server_too(program):
