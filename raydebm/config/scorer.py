@@ -98,7 +98,7 @@ class ScorerConfig(Section):
     device: Device = "auto"
     """auto: the first visible GPU, else the CPU; or a torch device name."""
     micro_batch_tokens: int = Field(8192, ge=1)
-    """Padded tokens per forward pass."""
+    """Padded tokens per forward pass. A large GPU is a fifth faster with 32768 (docs/log/gpu.md)."""
 
     @model_validator(mode="after")
     def _distinct_adapters(self) -> "ScorerConfig":
