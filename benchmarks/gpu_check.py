@@ -16,7 +16,7 @@ The floor of operations counts two per weight of the encoder's layers and token,
 """
 
 import argparse
-import importlib.util
+import contextlib
 import json
 import platform
 import statistics
@@ -274,11 +274,9 @@ def _train(index: int, place: Place, sizes: Sizes, ready: Any, rates: Any) -> No
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    versions = {
-        name: metadata.version(name)
-        for name in ("torch", "transformers", "peft", "vllm")
-        if importlib.util.find_spec(name) is not None
-    }
+    versions = {each: metadata.version(each) for each in ("torch", "transformers", "peft")}
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        versions["vllm"] = metadata.version("vllm")
     if device.type != "cuda":
         return {"device": platform.processor() or platform.machine(), "python": platform.python_version(), **versions}
     properties = torch.cuda.get_device_properties(device)

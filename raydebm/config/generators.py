@@ -139,7 +139,7 @@ class VllmGenerator(GeneratorBase):
     replica_urls: ServerUrls = ()
     """With ``url``: further servers of the same model, as for ``openai``."""
     replicas: int = Field(1, ge=1)
-    """Servers to start; requests are spread over them. A process is alone."""
+    """Servers to start; requests are spread over them. A server that is a process has exactly one."""
     tensor_parallel: int = Field(1, ge=1)
     """GPUs per replica over which each layer is split."""
     pipeline_parallel: int = Field(1, ge=1)

@@ -22,7 +22,7 @@ from raydebm.config import GeneratorConfig, Recipe
 from raydebm.decision.stopping.wave_schedule import WaveSchedule
 from raydebm.distributed.candidate_blocks import WINDOW_REQUESTS, GroupSpools, Setup, stream
 from raydebm.distributed.label import gold_free_reports
-from raydebm.distributed.vllm import check_gpus, gpus_left, running_endpoints, turns
+from raydebm.distributed.vllm import check_servers, gpus_left, running_endpoints, turns
 from raydebm.errors import UnknownNameError
 from raydebm.generators import Journal, Secret, check_keys
 from raydebm.generators.account import JournalAccount
@@ -199,7 +199,7 @@ class _Answering:
             spools.flush()
         waiting = [(group, spools) for group, spools in groups if spools.num_requests]
         for group, _ in waiting:  # before anything is sent
-            check_gpus(group, num_gpus=num_gpus)
+            check_servers(group, num_gpus=num_gpus)
         for group, spools in waiting:
             setup = self._reached(group, num_gpus=num_gpus)
             left = gpus_left(group, num_gpus=num_gpus)

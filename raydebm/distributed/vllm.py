@@ -16,7 +16,7 @@ from ray.exceptions import RayError
 from raydebm.config import GeneratorConfig, TransformersGenerator, VllmGenerator
 from raydebm.embedded import PREFIX, embedded_path
 from raydebm.errors import ResourceError
-from raydebm.generators.endpoint.vllm_process import vllm_process
+from raydebm.generators.endpoint.vllm_process import check_process, vllm_process
 
 _LOG = logging.getLogger(__name__)
 
@@ -73,29 +73,30 @@ def gpus_left(configs: Sequence[GeneratorConfig], *, num_gpus: float) -> float:
     return max(0.0, num_gpus - sum(map(_gpus_of, _to_start(configs))))
 
 
-def check_gpus(configs: Sequence[GeneratorConfig], *, num_gpus: float) -> None:
-    """Check that each server to be started on the cluster fits its GPUs.
+def check_servers(configs: Sequence[GeneratorConfig], *, num_gpus: float) -> None:
+    """Check what can be known of the servers to be started before they are.
 
     Raises:
-        ResourceError: one needs more than there are.
+        ResourceError: one on the cluster needs more GPUs than there are, or ``ray.serve.llm`` cannot be imported; one
+            that is a process has no vLLM, or several replicas.
     """
     for config in _to_start(configs):
-        if not _is_process(config, num_gpus) and (needed := _gpus_of(config)) > num_gpus:
+        if _is_process(config, num_gpus):
+            check_process(config)
+            continue
+        if (needed := _gpus_of(config)) > num_gpus:
             tensor, pipeline = _parallel_sizes(config).values()
             raise ResourceError(
                 f"vLLM generator {config.name!r} needs {needed} GPUs ({config.replicas} replicas x {tensor} "
                 f"tensor_parallel x {pipeline} pipeline_parallel) and the cluster has {num_gpus:g}; add GPU nodes, "
                 "lower one of the three, or set its `url` to a vLLM server that already runs"
             )
+        _import_serve_llm(config)
 
 
 @contextmanager
 def _process(config: VllmGenerator) -> Iterator[GeneratorConfig]:
-    if config.replicas > 1:
-        raise ResourceError(
-            f"generator {config.name!r} asks for {config.replicas} replicas, and a server that is a process of this "
-            "machine has it to itself; set `replicas` to 1, or `url` and `replica_urls` to servers that run elsewhere"
-        )
+    check_process(config)
     host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     with vllm_process(config, source=_source(config), host=host) as url:
         yield config.model_copy(update={"url": url})
@@ -154,16 +155,21 @@ def _gpus_of(config: VllmGenerator) -> int:
 
 
 def _app(wanted: Sequence[VllmGenerator]) -> Any:
+    llm = _import_serve_llm(wanted[0])
+    return llm.build_openai_app({"llm_configs": [llm.LLMConfig(**llm_settings(config)) for config in wanted]})
+
+
+def _import_serve_llm(config: VllmGenerator) -> Any:
     try:
+        import ray.serve.llm
         import vllm  # noqa: F401
-        from ray.serve.llm import LLMConfig, build_openai_app
     except ImportError as error:
         raise ResourceError(
-            f"generator {wanted[0].name!r} wants a vLLM server to be started, and ray.serve.llm cannot be imported "
-            f"({error}); install the vLLM that it was made for (pip install 'ray[llm]'), or name the `python` of an "
-            "environment with another one, or set the generator's `url` to a server that already runs"
+            f"generator {config.name!r} wants a vLLM server to be started, and ray.serve.llm cannot be imported "
+            f"({error}); install the extra raydebm[vllm], which brings the vLLM that it was made for, or name the "
+            "`python` of an environment with another one, or set the generator's `url` to a server that already runs"
         ) from error
-    return build_openai_app({"llm_configs": [LLMConfig(**llm_settings(config)) for config in wanted]})
+    return ray.serve.llm
 
 
 def _start(app: Any, name: str) -> str:

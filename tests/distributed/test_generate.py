@@ -100,7 +100,8 @@ def test_samples_share_requests_and_a_later_run_asks_for_what_lacks(local_ray, s
     generate(requests[:5], recipe=recipe, run=run)
     generate(requests, recipe=recipe, run=run)
 
-    assert [body.get("n", 1) for body in server.bodies] == [4, 1, 3]
+    sizes = [body.get("n", 1) for body in server.bodies]
+    assert (sorted(sizes[:2]), sizes[2:]) == ([1, 4], [3])  # the first two are sent at once, and come in any order
     assert [row.text for row in table(run)] == ["x", "xx", "xxx", "xxxx", "x", "x", "xx", "xxx"]
 
 
@@ -318,6 +319,7 @@ def turns_on_gpus(local_ray, server, monkeypatch):
             seen.append(f"end {[config.name for config in configs]}")
 
     monkeypatch.setattr("raydebm.distributed.generate.running_endpoints", holding_gpus)
+    monkeypatch.setattr("raydebm.distributed.vllm._import_serve_llm", lambda config: None)
     return seen
 
 

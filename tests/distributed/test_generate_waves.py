@@ -195,6 +195,7 @@ def test_servers_take_turns_in_every_wave(local_ray, server, run, monkeypatch):
         seen.append(f"end {config.name}")
 
     monkeypatch.setattr("raydebm.distributed.generate.running_endpoints", running)
+    monkeypatch.setattr("raydebm.distributed.vllm._import_serve_llm", lambda config: None)
     servers = [{"kind": "vllm", "name": name, "model": "m", "tensor_parallel": 2} for name in "vw"]
     summary = sample(with_generation(servers, num_samples=4, waves=[4]), run, problems("hard: ok"))
     assert seen == ["start v", "end v", "start w", "end w"] * 2

@@ -5,11 +5,10 @@ Does not know: Ray, requests.
 
 import contextlib
 import importlib.util
+import json
 import logging
-import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -29,10 +28,12 @@ _LOG = logging.getLogger(__name__)
 _LOG_LINES = 8
 """Lines of the server's log that an error shows."""
 _ERROR = re.compile(r"\b\w*(Error|Exception)\b: ")
-_DYING_S = 0.2
+_DYING_S = 1.0
 """A server whose last connection broke may take so long to be gone."""
 _STOP_S = 20.0
 """Time between SIGTERM and SIGKILL."""
+_END_S = 40.0
+"""How long the supervisor may take to end the server and all that it started."""
 _SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
 """Ends the server when this process is killed: what stays behind would hold the machine's memory or its GPU."""
 
@@ -72,6 +73,20 @@ def vllm_process(config: VllmGenerator, *, source: str, host: str) -> Iterator[s
             _end(server)
 
 
+def check_process(config: VllmGenerator) -> None:
+    """Check what can be known before the server is started.
+
+    Raises:
+        ResourceError: there is no vLLM for it, or more than one replica is asked for.
+    """
+    _python(config)
+    if config.replicas > 1:
+        raise ResourceError(
+            f"generator {config.name!r} asks for {config.replicas} replicas, and a server that is a process of this "
+            "machine has it to itself; set `replicas` to 1, or `url` and `replica_urls` to servers that run elsewhere"
+        )
+
+
 def _python(config: VllmGenerator) -> str:
     if config.python is None and importlib.util.find_spec("vllm") is not None:
         return sys.executable
@@ -92,12 +107,13 @@ def _python(config: VllmGenerator) -> str:
 def _flags(config: VllmGenerator) -> list[str]:
     """vLLM's engine arguments as options: ``max_model_len: 512`` becomes ``--max-model-len 512``."""
     flags = ["--tensor-parallel-size", str(config.tensor_parallel)]
+    flags += ["--pipeline-parallel-size", str(config.pipeline_parallel)]
     for name, value in config.engine_kwargs.items():
         option = name.replace("_", "-")
         if isinstance(value, bool):
             flags.append(f"--{option}" if value else f"--no-{option}")
         else:
-            flags += [f"--{option}", str(value)]
+            flags += [f"--{option}", value if isinstance(value, str) else json.dumps(value)]
     return flags
 
 
@@ -133,14 +149,15 @@ def _tail(log: IO[bytes]) -> str:
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:
-    """End the server and what it started, such as its engine's process: they share a process group."""
-    for end_signal, wait_s in ((signal.SIGTERM, _STOP_S), (signal.SIGKILL, None)):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(server.pid, end_signal)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            server.wait(wait_s)
-    if server.stdin is not None:
-        server.stdin.close()
+    """End the supervisor, which ends the server and what it started, such as its engine's process."""
+    server.terminate()
+    try:
+        server.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
+    assert server.stdin is not None
+    server.stdin.close()
 
 
 def free_port(host: str) -> int:

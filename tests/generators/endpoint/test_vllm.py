@@ -1,10 +1,12 @@
 import asyncio
+import importlib.util
 import os
+import sys
 
 import pytest
 
 from raydebm.config import OpenAIGenerator, TransformersGenerator, VllmGenerator
-from raydebm.distributed.vllm import check_gpus, gpus_left, llm_settings, running_endpoints, turns
+from raydebm.distributed.vllm import check_servers, gpus_left, llm_settings, running_endpoints, turns
 from raydebm.errors import ResourceError
 from raydebm.generators import build_generator
 from raydebm.generators.endpoint.vllm_server import endpoint_of
@@ -39,7 +41,13 @@ def test_replicas_that_contradict_each_other_are_refused(settings, message):
         VllmGenerator(name="v", model="m", **settings)
 
 
-def test_server_that_needs_more_gpus_than_there_are_is_refused():
+@pytest.fixture
+def importable(monkeypatch):
+    """``ray.serve.llm`` with its vLLM, of which nothing is real."""
+    monkeypatch.setattr("raydebm.distributed.vllm._import_serve_llm", lambda config: None)
+
+
+def test_server_that_needs_more_gpus_than_there_are_is_refused(importable):
     """3 replicas of 2 x 4 GPUs; the engine's own argument replaces the 2 of the recipe."""
     config = VllmGenerator(
         name="v",
@@ -51,7 +59,7 @@ def test_server_that_needs_more_gpus_than_there_are_is_refused():
     )
     message = r"'v' needs 24 GPUs \(3 replicas x 2 tensor_parallel x 4 pipeline_parallel\).* has 23; .*`url`"
     with pytest.raises(ResourceError, match=message):
-        check_gpus([VllmGenerator(name="u", model="m"), config], num_gpus=23)
+        check_servers([VllmGenerator(name="u", model="m"), config], num_gpus=23)
     assert llm_settings(config)["deployment_config"]["num_replicas"] == 3
 
 
@@ -59,24 +67,32 @@ def test_server_that_needs_more_gpus_than_there_are_is_refused():
     ("settings", "num_gpus"),
     [
         pytest.param({}, 2, id="all that there are"),
-        pytest.param({}, 0, id="it runs on CPUs"),
+        pytest.param({"python": sys.executable}, 0, id="it runs on CPUs"),
+        pytest.param({"python": sys.executable}, 1, id="it is a process"),
         pytest.param({"url": "http://host:8000"}, 1, id="it runs elsewhere"),
     ],
 )
-def test_server_that_the_cluster_can_hold_is_not_refused(settings, num_gpus):
-    check_gpus([VllmGenerator(name="v", model="m", tensor_parallel=2, **settings)], num_gpus=num_gpus)
+def test_server_that_there_is_room_for_is_not_refused(importable, settings, num_gpus):
+    check_servers([VllmGenerator(name="v", model="m", tensor_parallel=2, **settings)], num_gpus=num_gpus)
 
 
-def test_without_a_gpu_there_is_one_server():
-    config = VllmGenerator(name="v", model="m", replicas=2)
-    with pytest.raises(ResourceError, match="asks for 2 replicas"), running_endpoints([config], num_gpus=0):
-        pass
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"replicas": 2, "python": sys.executable}, "asks for 2 replicas"),
+        ({"python": "no-such-python"}, "'no-such-python' is no program"),
+    ],
+)
+@pytest.mark.parametrize("num_gpus", [0, 1])
+def test_process_that_cannot_be_started_is_refused_before(settings, message, num_gpus):
+    with pytest.raises(ResourceError, match=message):
+        check_servers([VllmGenerator(name="v", model="m", **settings)], num_gpus=num_gpus)
 
 
-def test_a_server_with_a_python_of_its_own_is_a_process_although_there_are_gpus():
-    config = VllmGenerator(name="v", model="m", python="no-such-python")
-    with pytest.raises(ResourceError, match="'no-such-python' is no program"), running_endpoints([config], num_gpus=1):
-        pass
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vllm is installed")
+def test_server_of_the_cluster_without_vllm_is_refused_before():
+    with pytest.raises(ResourceError, match=r"ray\.serve\.llm cannot be imported.*raydebm\[vllm\].*`python`.*`url`"):
+        check_servers([VllmGenerator(name="v", model="m")], num_gpus=1)
 
 
 def test_processes_have_turns_of_their_own_after_the_servers_of_the_cluster():

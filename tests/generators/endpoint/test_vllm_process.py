@@ -69,12 +69,14 @@ def test_a_server_is_up_within_the_context_and_gone_after_it(program):
 
 def test_engine_arguments_become_options(program):
     arguments = {"max_model_len": 512, "dtype": "bfloat16", "enforce_eager": True, "enable_prefix_caching": False}
+    arguments["speculative_config"] = {"method": "ngram"}
     with server(program(SERVES), engine_kwargs=arguments, tensor_parallel=2) as url:
         command = asked(url)["command"]
     assert command[2:6] == ["--model", "/models/m", "--served-model-name", "org/m"]
     assert command[10:] == [
-        *("--tensor-parallel-size", "2", "--max-model-len", "512", "--dtype", "bfloat16"),
-        *("--enforce-eager", "--no-enable-prefix-caching"),
+        *("--tensor-parallel-size", "2", "--pipeline-parallel-size", "1", "--max-model-len", "512"),
+        *("--dtype", "bfloat16", "--enforce-eager", "--no-enable-prefix-caching"),
+        *("--speculative-config", '{"method": "ngram"}'),
     ]
 
 
