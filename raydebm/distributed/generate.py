@@ -200,6 +200,7 @@ class _Answering:
         waiting = [(group, spools) for group, spools in groups if spools.num_requests]
         for group, _ in waiting:  # before anything is sent
             check_servers(group, num_gpus=num_gpus)
+        waiting.sort(key=lambda one: one[0] != self._turn)  # first those whose servers are still up from the last wave
         for group, spools in waiting:
             setup = self._reached(group, num_gpus=num_gpus)
             left = gpus_left(group, num_gpus=num_gpus)
