@@ -219,13 +219,13 @@ def tables(pools: Sequence[EvaluatedPool], kinds: Mapping[str, MemberEnergies], 
         changed = with_energies(pools, records)
         stacks[name] = Stack.of(changed)
         aurocs[name] = number(screen(changed, lambda_=0.0, bootstrap=bootstrap).within_auroc)
-    base = _right(next(iter(stacks.values())))
+    base = right_by_energy(next(iter(stacks.values())))
     lines = [
         "| ensemble | correct % | minus one adapter, points | AUROC within author | q | rho | predicted | measured |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for name, stack in stacks.items():
-        right = _right(stack)
+        right = right_by_energy(stack)
         cells = [with_interval(bootstrap.proportion(right)), points(bootstrap.mean(right - base)), aurocs[name]]
         lines.append(f"| {name} | " + " | ".join([*cells, *_theory_cells(stack, bootstrap)]) + " |")
     lines += ["", "| ensemble | signal | AUROC | between equal vote shares |", "|---|---|---:|---:|"]
@@ -234,7 +234,7 @@ def tables(pools: Sequence[EvaluatedPool], kinds: Mapping[str, MemberEnergies], 
     return lines
 
 
-def _right(stack: Stack) -> Floats:
+def right_by_energy(stack: Stack) -> Floats:
     """(P,): whether the candidate of lowest mean energy is right; NaN without a label."""
     mu = stack.mu()
     return stack.at(stack.correct, stack.lowest(stack.energy(mu, 0.0), mu))

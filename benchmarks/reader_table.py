@@ -63,7 +63,7 @@ def tables(pools: Sequence[LabelledPool], scores: Sequence[str], *, seed: int = 
 def alone(pools: Sequence[LabelledPool], scores: Sequence[str], bootstrap: Bootstrap) -> list[str]:
     """Best of N by one score, and how well it tells right from wrong."""
     random, oracle = _mean_worth(pools), np.array([np.nanmax(pool.worth) for pool in pools])
-    rows = [("random", random), (f"best author ({_best_author(pools)})", _worth_of_author(pools, _best_author(pools)))]
+    rows = [("random", random), (f"best author ({best_author(pools)})", worth_of_author(pools, best_author(pools)))]
     rows += [("oracle", oracle)]
     lines = [
         "| signal | best of N, % | gap closed, % | AUROC within author | AUROC within problem |",
@@ -86,13 +86,13 @@ def _mean_worth(pools: Sequence[LabelledPool]) -> Floats:
     return np.array([np.nanmean(pool.worth) for pool in pools])
 
 
-def _best_author(pools: Sequence[LabelledPool]) -> str:
+def best_author(pools: Sequence[LabelledPool]) -> str:
     """Who is right most often, on these very problems."""
     authors = sorted({scored.candidate.generator for pool in pools for scored in pool.candidates})
-    return max(authors, key=lambda author: float(np.nanmean(_worth_of_author(pools, author))))
+    return max(authors, key=lambda author: float(np.nanmean(worth_of_author(pools, author))))
 
 
-def _worth_of_author(pools: Sequence[LabelledPool], author: str) -> Floats:
+def worth_of_author(pools: Sequence[LabelledPool], author: str) -> Floats:
     """The mean over an author's answers to each problem; 0 where it has none."""
     means = []
     for pool in pools:

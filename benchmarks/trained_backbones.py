@@ -9,12 +9,12 @@ problems, 2,000 times.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from ensemble_kinds import MemberEnergies, tables
-from reader_table import CONTEXT_WITHOUT, WITHOUT_ENERGIES
+from ensemble_kinds import MemberEnergies, right_by_energy, tables
+from reader_table import CONTEXT_WITHOUT, WITHOUT_ENERGIES, best_author, worth_of_author
 
 from raydebm.config import parse_recipe
 from raydebm.confounding.screen import screen
@@ -91,13 +91,14 @@ def table(runs: Mapping[str, Trained]) -> list[str]:
     for name, run in runs.items():
         stack = Stack.of(run.test)
         bootstrap = Bootstrap.of(len(run.test), num_bootstrap=2000, seed=0)
-        mu = stack.mu()
-        right = stack.at(stack.correct, stack.lowest(stack.energy(mu, 0.0), mu))
+        right = right_by_energy(stack)
+        labelled = labelled_pools(run.test)
+        author = worth_of_author(labelled, best_author(labelled))
         with_, without = (run.decided(with_energies=kept) for kept in (True, False))
         random = stack.by_chance()
         cells = (
             with_interval(bootstrap.proportion(right)),
-            points(bootstrap.mean(right - _best_author(run.test))),
+            points(bootstrap.mean(right - author)),
             with_interval(bootstrap.ratio(right - random, stack.oracle() - random)),
             number(screen(run.test, lambda_=0.0, bootstrap=bootstrap).within_auroc),
             with_interval(bootstrap.proportion(with_)),
@@ -105,18 +106,6 @@ def table(runs: Mapping[str, Trained]) -> list[str]:
         )
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
-
-
-def _best_author(pools: Sequence[EvaluatedPool]) -> Floats:
-    """(P,): how often the author is right who is right most often, on these very problems."""
-    authors = sorted({scored.candidate.generator for pool in pools for scored in pool.candidates})
-    shares = [np.array([_share_right(pool, author) for pool in pools]) for author in authors]
-    return max(shares, key=lambda share: float(share.mean()))
-
-
-def _share_right(pool: EvaluatedPool, author: str) -> float:
-    own = [place for place, each in enumerate(pool.candidates) if each.candidate.generator == author]
-    return float(np.mean([pool.correct[place] for place in own])) if own else 0.0
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from ray.exceptions import RayError
 from raydebm.config import GeneratorConfig, TransformersGenerator, VllmGenerator
 from raydebm.embedded import PREFIX, embedded_path
 from raydebm.errors import ResourceError
-from raydebm.generators.endpoint.vllm_process import check_process, vllm_process
+from raydebm.generators.endpoint.vllm_process import check_process, engine_arguments, vllm_process
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,19 +35,17 @@ def running_endpoints(configs: Sequence[GeneratorConfig], *, num_gpus: float) ->
     """
     wanted = _to_start(configs)
     on_cluster = [config for config in wanted if not _is_process(config, num_gpus)]
+    started: dict[str, GeneratorConfig] = {}
     with ExitStack() as servers:
         if on_cluster:
             app, name = _app(on_cluster), APP.format(uuid.uuid4().hex[:12])
             servers.callback(_delete, name)
-            started = {"url": _start(app, name), "replicas": 1}  # all are behind one address
-        yield tuple(
-            config.model_copy(update=started)
-            if config in on_cluster
-            else servers.enter_context(_process(config))
-            if config in wanted
-            else config
-            for config in configs
-        )
+            place = {"url": _start(app, name), "replicas": 1}  # all are behind one address
+            started |= {config.name: config.model_copy(update=place) for config in on_cluster}
+        for config in wanted:
+            if config.name not in started:
+                started[config.name] = servers.enter_context(_process(config))
+        yield tuple(started.get(config.name, config) for config in configs)
 
 
 def turns(configs: Sequence[GeneratorConfig], *, num_gpus: float) -> list[tuple[GeneratorConfig, ...]]:
@@ -85,7 +83,7 @@ def check_servers(configs: Sequence[GeneratorConfig], *, num_gpus: float) -> Non
             check_process(config)
             continue
         if (needed := _gpus_of(config)) > num_gpus:
-            tensor, pipeline = _parallel_sizes(config).values()
+            tensor, pipeline = _parallel_sizes(config)
             raise ResourceError(
                 f"vLLM generator {config.name!r} needs {needed} GPUs ({config.replicas} replicas x {tensor} "
                 f"tensor_parallel x {pipeline} pipeline_parallel) and the cluster has {num_gpus:g}; add GPU nodes, "
@@ -107,17 +105,17 @@ def llm_settings(config: VllmGenerator) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "model_loading_config": {"model_id": config.model, "model_source": _source(config)},
         "deployment_config": {"num_replicas": config.replicas, "max_ongoing_requests": config.max_in_flight},
-        "engine_kwargs": {**_parallel_sizes(config), **config.engine_kwargs},
+        "engine_kwargs": engine_arguments(config),
     }
     if config.accelerator_type is not None:
         settings["accelerator_type"] = config.accelerator_type
     return settings
 
 
-def _parallel_sizes(config: VllmGenerator) -> dict[str, int]:
-    """By vLLM's names. Its own arguments in ``engine_kwargs`` win over the recipe's settings."""
-    sizes = {"tensor_parallel_size": config.tensor_parallel, "pipeline_parallel_size": config.pipeline_parallel}
-    return {name: config.engine_kwargs.get(name, size) for name, size in sizes.items()}
+def _parallel_sizes(config: VllmGenerator) -> tuple[int, int]:
+    """GPUs over which each layer is split, and groups of so many over which the layers are divided."""
+    arguments = engine_arguments(config)
+    return arguments["tensor_parallel_size"], arguments["pipeline_parallel_size"]
 
 
 def _source(config: VllmGenerator) -> str:
@@ -151,7 +149,7 @@ def _may_use_gpu(config: GeneratorConfig) -> bool:
 
 
 def _gpus_of(config: VllmGenerator) -> int:
-    return config.replicas * math.prod(_parallel_sizes(config).values())
+    return config.replicas * math.prod(_parallel_sizes(config))
 
 
 def _app(wanted: Sequence[VllmGenerator]) -> Any:

@@ -251,8 +251,9 @@ http.server.ThreadingHTTPServer((options["--host"], int(options["--port"])), Ans
 """Says of each request whether another server of the test is up."""
 
 
-def test_without_gpus_servers_take_turns_and_end(local_ray, server, run, tmp_path, monkeypatch):
-    monkeypatch.setattr("raydebm.distributed.generate._cluster_gpus", lambda: 0.0)
+@pytest.mark.parametrize("num_gpus", [0.0, 3.0])
+def test_servers_that_are_processes_take_turns_and_end(local_ray, server, run, tmp_path, monkeypatch, num_gpus):
+    monkeypatch.setattr("raydebm.distributed.generate._cluster_gpus", lambda: num_gpus)
     program = tmp_path / "vllm"
     program.write_text(VLLM_PROGRAM, encoding="utf-8")
     program.chmod(0o755)

@@ -70,6 +70,4 @@ def _signal_all(child: "subprocess.Popen[bytes]", number: int) -> bool:
 
 
 if __name__ == "__main__":
-    status = main()
-    sys.stdout.flush()
-    os._exit(status)  # a thread may be reading standard input
+    sys.exit(main())

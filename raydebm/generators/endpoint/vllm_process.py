@@ -18,7 +18,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from raydebm.config import VllmGenerator
 from raydebm.errors import ResourceError
@@ -104,11 +104,16 @@ def _python(config: VllmGenerator) -> str:
     )
 
 
+def engine_arguments(config: VllmGenerator) -> dict[str, Any]:
+    """Arguments of vLLM's engine, by its names. Those in ``engine_kwargs`` win over the recipe's settings."""
+    sizes = {"tensor_parallel_size": config.tensor_parallel, "pipeline_parallel_size": config.pipeline_parallel}
+    return {**sizes, **config.engine_kwargs}
+
+
 def _flags(config: VllmGenerator) -> list[str]:
     """vLLM's engine arguments as options: ``max_model_len: 512`` becomes ``--max-model-len 512``."""
-    flags = ["--tensor-parallel-size", str(config.tensor_parallel)]
-    flags += ["--pipeline-parallel-size", str(config.pipeline_parallel)]
-    for name, value in config.engine_kwargs.items():
+    flags = list[str]()
+    for name, value in engine_arguments(config).items():
         option = name.replace("_", "-")
         if isinstance(value, bool):
             flags.append(f"--{option}" if value else f"--no-{option}")

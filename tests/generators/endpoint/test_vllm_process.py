@@ -6,7 +6,6 @@ import stat
 import subprocess
 import sys
 import textwrap
-import time
 import urllib.request
 
 import pytest
@@ -53,18 +52,11 @@ def asked(url):
         return json.load(reply)
 
 
-def wait_until(is_so, timeout_s=10):
-    deadline = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def test_a_server_is_up_within_the_context_and_gone_after_it(program):
+def test_a_server_is_up_within_the_context_and_gone_after_it(program, eventually):
     with server(program(SERVES)) as url:
         processes = asked(url)["processes"]
         assert all(map(is_running, processes))
-    wait_until(lambda: not any(map(is_running, processes)))
+    assert eventually(lambda: not any(map(is_running, processes)), seconds=10)
 
 
 def test_engine_arguments_become_options(program):
@@ -116,7 +108,7 @@ def test_a_python_that_is_missing_is_named():
         pass
 
 
-def test_a_killed_starter_leaves_no_server_behind(program, tmp_path):
+def test_a_killed_starter_leaves_no_server_behind(program, tmp_path, eventually):
     starter = f"""
         from pathlib import Path
         import os, time
@@ -129,13 +121,13 @@ def test_a_killed_starter_leaves_no_server_behind(program, tmp_path):
             time.sleep(600)
     """
     started = subprocess.Popen([sys.executable, "-c", textwrap.dedent(starter)])
-    wait_until((tmp_path / "url").exists, timeout_s=60)
+    assert eventually((tmp_path / "url").exists, seconds=60)
     processes = asked((tmp_path / "url").read_text())["processes"]
 
     started.kill()
     started.wait()
 
-    wait_until(lambda: not any(map(is_running, processes)))
+    assert eventually(lambda: not any(map(is_running, processes)), seconds=10)
 
 
 def test_an_error_within_the_context_ends_the_server_too(program):
