@@ -87,7 +87,7 @@ def fake_ray():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("torch.set_num_threads", lambda number: None)
         patch.setattr(ray, "get", lambda references: references)
-        patch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_accelerator_ids=dict))
+        patch.setattr(train_worker, "_gpu", lambda: None)
         yield patch
 
 
