@@ -1,11 +1,12 @@
-"""Generation against a server in a storm, while its driver and its worker are killed at random times.
+"""Generation against a server in a storm, while its driver, its worker and its node are killed at random times.
 
     python tests/damage/damaged_generation.py --seeds 30 --requests 50000
 
 The server answers some requests at once and others only after 429, 5xx, resets, replies that are cut off or no JSON,
-and silence; a few it refuses for good. After the last kill a driver runs to its end, and then must hold: every request
-has its row, in order, with the text that belongs to it or the error that the server gave; and no more answers were paid
-for twice than were in flight when something was killed.
+and silence; a few it refuses for good. Every second storm is on a cluster of two nodes, of which one is killed, the
+others on a Ray that ends with its driver. After the last kill a driver runs to its end, and then must hold: every
+request has its row, in order, with the text that belongs to it or the error that the server gave; and no more answers
+were paid for twice than were in flight when something was killed.
 """
 
 import argparse
@@ -23,9 +24,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # for the module beside this one
+sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this one
 
-from victims import Driver
+from victims import Driver, Nodes, in_turn, nodes_for
 
 from raydebm.records import Candidate, GenerationRequest, Sampling
 from raydebm.run.directory import RunDir
@@ -78,7 +79,7 @@ class Damage:
     """What came of one storm."""
 
     kills: Counter[str]
-    """How often the driver and the worker were killed."""
+    """How often the driver, a worker and a node were killed."""
     num_answers: int
     num_failed: int
     paid_twice: int
@@ -88,13 +89,14 @@ class Damage:
     seconds: float
 
 
-def weather(storm: Storm, folder: Path, *, kills: Sequence[str]) -> Damage:
+def weather(storm: Storm, folder: Path, *, kills: Sequence[str], nodes: Nodes | None = None) -> Damage:
     """Let a storm pass, with these processes killed one after another, and look at what is left.
 
     Args:
         storm: what is asked.
         folder: for the run directory.
-        kills: ``driver`` or ``worker``, each at a random share of the requests.
+        kills: ``driver``, ``worker`` or, where there are nodes, ``node``, each at a random share of the requests.
+        nodes: where it happens; None: on a Ray that the driver starts.
     """
     rng, started = random.Random(f"kills {storm.seed}"), time.monotonic()
     marks = sorted(rng.uniform(0.05, 0.9) * storm.num_requests for _ in kills)
@@ -106,6 +108,7 @@ def weather(storm: Storm, folder: Path, *, kills: Sequence[str]) -> Damage:
             [str(HERE / "generation_driver.py"), json.dumps(asdict(storm)), f"{base}/v1", run.root],
             log=folder / "driver.log",
             workers=lambda: _workers(run),
+            nodes=nodes,
         )
         for mark, victim in zip(marks, kills, strict=True):
             done[victim] += driver.kill(victim, when=functools.partial(_has_requests, base, mark))
@@ -167,13 +170,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--requests", type=int, default=50_000)
-    parser.add_argument("--kills", type=int, default=4, help="of each run, driver and worker in turn")
+    parser.add_argument("--kills", type=int, default=4, help="of each run, in turn")
     given = parser.parse_args()
     broken = 0
     for seed in range(given.seeds):
-        kills = [("worker", "driver")[index % 2] for index in range(given.kills)]
-        with tempfile.TemporaryDirectory() as folder:
-            damage = weather(Storm(seed=seed, num_requests=given.requests), Path(folder), kills=kills)
+        storm = Storm(seed=seed, num_requests=given.requests)
+        with tempfile.TemporaryDirectory() as folder, nodes_for(seed, log=Path(folder) / "nodes.log") as nodes:
+            damage = weather(storm, Path(folder), kills=in_turn(given.kills, nodes=nodes), nodes=nodes)
         broken += bool(damage.wrong)
         sys.stdout.write(
             f"seed {seed}: killed {dict(damage.kills)}, {damage.num_answers} answers, {damage.num_failed} refused, "

@@ -27,7 +27,7 @@ from loaded_service import NODE, SERVICE, VICTIMS, Asked, Load, Service, p50_p99
 
 UPDATE = "update"
 """All replicas are replaced, the old ones once the new ones run."""
-DAMAGES = (*VICTIMS, UPDATE, SERVICE)
+DAMAGES = (*VICTIMS, NODE, UPDATE, SERVICE)
 RECOVERY_S = 300.0
 
 

@@ -1,9 +1,10 @@
-"""Training while its driver and its workers are killed at random times.
+"""Training while its driver, its workers and their nodes are killed at random times.
 
     python tests/damage/damaged_training.py --seeds 30
 
-Three adapters with dropout are trained on a tiny encoder, once in peace and once per seed with kills. After the last
-kill a driver runs to its end, and then every file of weights must be the same to the last bit.
+Three adapters with dropout are trained on a tiny encoder, once in peace and once per seed with kills: every second
+time on a cluster of two nodes, of which one is killed, else on a Ray that ends with its driver. After the last kill a
+driver runs to its end, and then every file of weights must be the same to the last bit.
 """
 
 import argparse
@@ -21,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this on
 sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
 from scorer_parts import tiny_backbone
-from victims import Driver
+from victims import Driver, Nodes, in_turn, nodes_for
 
 HERE = Path(__file__).parent
 ADAPTERS = ("a0", "a1", "a2")
@@ -34,7 +35,7 @@ class Damage:
     """What came of one training."""
 
     kills: Counter[str]
-    """How often the driver and a worker were killed."""
+    """How often the driver, a worker and a node were killed."""
     wrong: tuple[str, ...]
     """What does not hold, in words."""
     seconds: float
@@ -50,23 +51,23 @@ class Trainings:
         self._peaceful = folder / "peaceful"
         self._driver(self._peaceful).finish()
 
-    def damaged(self, seed: int, *, kills: Sequence[str]) -> Damage:
-        """Train again, with these processes killed one after another: ``driver`` or ``worker``, each after a random
-        number of epochs over all adapters and a random part of the next one."""
+    def damaged(self, seed: int, *, kills: Sequence[str], nodes: Nodes | None = None) -> Damage:
+        """Train again, with these killed one after another: ``driver``, ``worker`` or, where there are nodes, ``node``,
+        each after a random number of epochs over all adapters and a random part of the next one."""
         rng, started = random.Random(seed), time.monotonic()
         run, done = self._folder / f"seed {seed}", Counter[str]()
         marks = sorted(rng.randrange(1, NUM_EPOCHS * len(ADAPTERS) - 1) for _ in kills)
-        driver = self._driver(run)
+        driver = self._driver(run, nodes)
         for mark, victim in zip(marks, kills, strict=True):
             due = _Due(run, mark, later_s=rng.uniform(0, 1))
             done[victim] += driver.kill(victim, when=due)
         driver.finish()
         return Damage(kills=done, wrong=tuple(self._differences(run)), seconds=time.monotonic() - started)
 
-    def _driver(self, run: Path) -> Driver:
+    def _driver(self, run: Path, nodes: Nodes | None = None) -> Driver:
         run.mkdir()
         command = [str(HERE / "training_driver.py"), str(self._backbone), str(run), str(NUM_EPOCHS)]
-        return Driver(command, log=run / "driver.log", workers=lambda: _workers(run))
+        return Driver(command, log=run / "driver.log", workers=lambda: _workers(run), nodes=nodes)
 
     def _differences(self, run: Path) -> list[str]:
         return [
@@ -112,14 +113,14 @@ def _workers(run: Path) -> list[int]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=30)
-    parser.add_argument("--kills", type=int, default=2, help="of each training, worker and driver in turn")
+    parser.add_argument("--kills", type=int, default=2, help="of each training, in turn")
     given = parser.parse_args()
-    kills = [("worker", "driver")[index % 2] for index in range(given.kills)]
     broken = 0
     with tempfile.TemporaryDirectory() as folder:
         trainings = Trainings(Path(folder))
         for seed in range(given.seeds):
-            damage = trainings.damaged(seed, kills=kills)
+            with nodes_for(seed, log=Path(folder) / "nodes.log") as nodes:
+                damage = trainings.damaged(seed, kills=in_turn(given.kills, nodes=nodes), nodes=nodes)
             broken += bool(damage.wrong)
             faults = "".join(f"; {each}" for each in damage.wrong)
             sys.stdout.write(f"seed {seed}: killed {dict(damage.kills)}, {damage.seconds:.0f} s{faults}\n")

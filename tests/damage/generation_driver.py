@@ -1,6 +1,6 @@
 """The program that is killed: answers all requests of a storm, as ``raydebm generate`` would, and resumes.
 
-``python generation_driver.py '<json of Storm>' URL RUN_DIR``
+``python generation_driver.py '<json of Storm>' URL RUN_DIR [ADDRESS]``; without an address on a Ray of its own.
 """
 
 import json
@@ -17,7 +17,7 @@ from raydebm.distributed.session import ray_session
 from raydebm.run.directory import RunDir
 
 
-def main(storm: Storm, url: str, run_dir: str) -> None:
+def main(storm: Storm, url: str, run_dir: str, address: str | None = None) -> None:
     """Answer the storm's requests and write their table."""
     endpoint = {
         "kind": "openai",
@@ -33,9 +33,9 @@ def main(storm: Storm, url: str, run_dir: str) -> None:
     recipe = parse_recipe(
         {"name": "storm", "task": {"name": "toy"}, "generators": [endpoint], "generation": generation}
     )
-    with ray_session(RayConfig(num_cpus=8, object_store_mb=100)):
+    with ray_session(RayConfig(address=address, num_cpus=8, object_store_mb=100)):
         generate(storm.requests(), recipe=recipe, run=RunDir(run_dir))
 
 
 if __name__ == "__main__":
-    main(Storm(**json.loads(sys.argv[1])), sys.argv[2], sys.argv[3])
+    main(Storm(**json.loads(sys.argv[1])), *sys.argv[2:])

@@ -4,14 +4,13 @@ import asyncio
 import json
 import math
 import os
-import signal
 import statistics
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -22,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
 import httpx
 from hand_written_run import PUZZLE
-from processes import is_running
+from processes import kill_all, kill_node, nodes_below, processes_below
 from tiny_service_run import make_models, make_run
 from upstream import Upstream
 
@@ -42,9 +41,8 @@ VICTIMS = {
     "ingress": "ServeReplica:raydebm:TriageIngress",
     "controller": "ServeController",
     "proxy": "ProxyActor",
-    NODE: "/raylet/raylet ",
 }
-"""What stands in the command line of each process that can be killed."""
+"""Processes that can be killed, and what stands in the command line of each."""
 SERVICE = "service"
 """Everything, killed at once and started again."""
 USD_PER_TOKEN = 0.01
@@ -190,12 +188,14 @@ class Service:
     def kill(self, victim: str) -> list[int]:
         """Kill one process of a kind, or all; returns the process ids."""
         pids = [*self._processes(), self._process.pid] if victim == SERVICE else self.found(victim)[:1]
-        _kill([*pids, *_below(pids[0])] if victim == NODE else pids)
+        if victim == NODE:
+            kill_node(pids[0])
+            self._tell("node")
+        else:
+            kill_all(pids)
         if victim == SERVICE:
             self._process.wait()
             self._process = self._start()
-        if victim == NODE:
-            self._tell("node")
         return pids
 
     def update(self) -> None:
@@ -208,11 +208,14 @@ class Service:
         self._process.stdin.flush()
 
     def found(self, victim: str) -> list[int]:
-        """Processes of a kind that run, those with most replicas below them first. The head's raylet does not count,
-        because the controller ends with it."""
-        commands = self._processes().items()
-        pids = [pid for pid, command in commands if VICTIMS[victim] in command and " --head" not in command]
-        return sorted(pids, key=lambda pid: -sum("ServeReplica" in command for command in _below(pid).values()))
+        """Processes of a kind that run, those with most replicas below them first."""
+        if victim == NODE:
+            pids = nodes_below(self._process.pid)
+        else:
+            pids = [pid for pid, command in self._processes().items() if VICTIMS[victim] in command]
+        return sorted(
+            pids, key=lambda pid: -sum("ServeReplica" in command for command in processes_below(pid).values())
+        )
 
     def memory_mib(self) -> float:
         """What all of its processes hold, shared pages counted once per process."""
@@ -225,11 +228,11 @@ class Service:
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
     def close(self) -> None:
-        _kill([*self._processes(), self._process.pid])
+        kill_all([*self._processes(), self._process.pid])
         self._process.wait()
 
     def _processes(self) -> dict[int, str]:
-        return _below(self._process.pid)
+        return processes_below(self._process.pid)
 
     def _tree(self, run_dir: str) -> dict[str, Any]:
         tree = read_serve_config(CONFIG)
@@ -263,32 +266,6 @@ class Service:
         if process.stdout.readline() != b"ready\n":
             raise AssertionError(f"the service did not start: {self._log.read_text()[-3000:]}")
         return process
-
-
-def _below(root: int) -> dict[int, str]:
-    """Command lines of the processes below one."""
-    parents, commands = {}, {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            stat = (entry / "stat").read_text().rpartition(")")[2].split()
-            commands[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        parents[int(entry.name)] = int(stat[1])
-    below, found = {root}, {}
-    while more := {pid for pid, parent in parents.items() if parent in below} - below:
-        below |= more
-        found.update({pid: commands[pid] for pid in more if is_running(pid)})
-    return found
-
-
-def _kill(pids: Sequence[int]) -> None:
-    """Those that are there still: children end with their parents."""
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The program that is killed: trains a tiny ensemble, as ``raydebm train`` would, and resumes.
 
-``python training_driver.py BACKBONE RUN_DIR NUM_EPOCHS``
+``python training_driver.py BACKBONE RUN_DIR NUM_EPOCHS [ADDRESS]``; without an address on a Ray of its own.
 """
 
 import sys
@@ -16,14 +16,15 @@ from raydebm.distributed.train import train_ensemble
 from raydebm.run.directory import RunDir
 
 
-def main(backbone: str, run_dir: str, num_epochs: str) -> None:
+def main(backbone: str, run_dir: str, num_epochs: str, address: str | None = None) -> None:
     """Train three adapters."""
     training = {"max_epochs": int(num_epochs), "patience": int(num_epochs)}
     recipe = recipe_for(
         Path(backbone), num_adapters=3, training=training, num_cpus=8, max_failures=3, object_store_mb=100
     )
-    recipe = recipe.model_copy(update={"task": TaskConfig(name="gsm8k")})  # any that is built in
-    with ray_session(recipe.ray):
+    ray = recipe.ray.model_copy(update={"address": address})
+    recipe = recipe.model_copy(update={"task": TaskConfig(name="gsm8k"), "ray": ray})  # any task that is built in
+    with ray_session(ray):
         train_ensemble(recipe=recipe, run=RunDir(run_dir), train=groups_of(0, 200), validation=groups_of(500, 8))
 
 

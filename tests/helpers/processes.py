@@ -1,5 +1,9 @@
 """Processes that tests end, seen from outside."""
 
+import os
+import signal
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -9,3 +13,40 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "XZ"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def processes_below(root: int) -> dict[int, str]:
+    """Command lines of the processes below one, by process id."""
+    parents, commands = {}, {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = (entry / "stat").read_text().rpartition(")")[2].split()
+            commands[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        parents[int(entry.name)] = int(stat[1])
+    below, found = {root}, {}
+    while more := {pid for pid, parent in parents.items() if parent in below} - below:
+        below |= more
+        found.update({pid: commands[pid] for pid in more if is_running(pid)})
+    return found
+
+
+def nodes_below(root: int) -> list[int]:
+    """The raylets of Ray's nodes below a process; not the head's, because its cluster ends with it."""
+    found = processes_below(root).items()
+    return [pid for pid, command in found if "/raylet/raylet " in command and " --head" not in command]
+
+
+def kill_all(pids: Iterable[int]) -> None:
+    """Those that are there still: children end with their parents."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def kill_node(raylet: int) -> None:
+    """A raylet and all that runs below it end at once, as when a machine loses its power."""
+    kill_all([raylet, *processes_below(raylet)])

@@ -9,6 +9,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,10 +129,10 @@ class GeneratorDeployment:
             num_left = len({request.candidate_id for request in requests})
             while num_left:
                 batch = [await arrivals.get()]
-                if len(batch) < num_left:
-                    await asyncio.sleep(LINGER_S)
-                while not arrivals.empty():
-                    batch.append(arrivals.get_nowait())
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LINGER_S):
+                        while len(batch) < num_left:
+                            batch.append(await arrivals.get())
                 num_left -= len(batch)
                 yield batch
 
