@@ -90,21 +90,20 @@ class GenerationRequest:
     sample_index: int = 0
     response_format: str | None = None
     """OpenAI's object as JSON text, where a client of the service gave one; for endpoints that honour it."""
+    _id: str = field(default="", init=False, repr=False, compare=False)
+    """The candidate's id once it was asked for: a request of the service asks for it tens of times."""
 
     @property
     def candidate_id(self) -> str:
         """Content address: the same request always means the same candidate, so it is paid for once."""
-        return content_id(
-            self.task,
-            self.problem_id,
-            self.generator,
-            [dict(message) for message in self.messages],
-            [self.sampling.temperature, self.sampling.top_p, self.sampling.max_tokens, list(self.sampling.stop)],
-            self.seed,
-            self.pass_index,
-            self.sample_index,
-            *(() if self.response_format is None else (self.response_format,)),
-        )
+        if not self._id:
+            sampling, messages = self.sampling, [dict(message) for message in self.messages]
+            drawn = [sampling.temperature, sampling.top_p, sampling.max_tokens, list(sampling.stop)]
+            asked = (self.task, self.problem_id, self.generator, messages, drawn)
+            which = (self.seed, self.pass_index, self.sample_index)
+            given = () if self.response_format is None else (self.response_format,)
+            object.__setattr__(self, "_id", content_id(*asked, *which, *given))
+        return self._id
 
 
 class FailureKind(StrEnum):

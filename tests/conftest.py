@@ -4,6 +4,7 @@ import asyncio
 import os
 import secrets
 import socket
+import sys
 import time
 from functools import cache
 from pathlib import Path
@@ -31,6 +32,10 @@ os.environ.update(
     # Ray workers import the package by the same path as the tests, installed or not.
     PYTHONPATH=os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH", "")])),
 )
+
+# Hundreds of processes of the tests import raydebm; where the caller forbids bytecode each would compile it again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Time says nothing about correctness where the machine is shared. The same examples every time: a change is judged by
 # what it changed. To look for new ones: pytest --hypothesis-profile=explore

@@ -68,7 +68,7 @@ async def solve(problem: Problem, *, parts: Parts, policy: Policy) -> Outcome:
             messages = next_messages(problem, task=parts.task, decided=decided, pool=pool)
         record = _record(pass_index, sampled, decided, feedback=_last_words(messages) if again else None)
         passes.append(record)
-        parts.observer.decided(record, decided.reason + sampled.lost)
+        parts.observer.decided(record, decided.reason + sampled.lost, decided.beliefs)
         if not again:
             return Outcome(
                 problem=problem,

@@ -179,7 +179,9 @@ class Policy(PolicySettings):
         tau_answer = changes.get("tau_answer")
         if "tau_accept" not in changes and isinstance(tau_answer, int | float) and tau_answer > self.tau_accept:
             changes = {**changes, "tau_accept": tau_answer}
-        other = Policy.from_json({**self.to_json(), **changes})
+        # The posterior as it is: writing and reading it would take longer than everything else.
+        settings = self.model_dump(mode="json", by_alias=True, exclude={"posterior"}, exclude_none=True)
+        other = Policy.from_json({**settings, "posterior": self.posterior, **changes})
         compared = Policy.model_fields.keys() - {"guarantee", "tau_settled"}
         changed = {name for name in compared if getattr(self, name) != getattr(other, name)} - _harmless(self, other)
         if not changed:

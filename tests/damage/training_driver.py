@@ -19,9 +19,9 @@ from raydebm.run.directory import RunDir
 def main(backbone: str, run_dir: str, num_epochs: str, address: str | None = None) -> None:
     """Train three adapters."""
     training = {"max_epochs": int(num_epochs), "patience": int(num_epochs)}
-    recipe = recipe_for(
-        Path(backbone), num_adapters=3, training=training, num_cpus=8, max_failures=3, object_store_mb=100
-    )
+    # One worker at a time on 8 CPUs: each further one would be three more processes to start, after every kill.
+    options = {"num_cpus": 8, "cpus_per_adapter": 5, "max_failures": 3, "object_store_mb": 100}
+    recipe = recipe_for(Path(backbone), num_adapters=3, training=training, **options)
     ray = recipe.ray.model_copy(update={"address": address})
     recipe = recipe.model_copy(update={"task": TaskConfig(name="gsm8k"), "ray": ray})  # any task that is built in
     with ray_session(ray):

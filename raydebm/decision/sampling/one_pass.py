@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
+from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.policy import Policy
 from raydebm.decision.sampling.checks import unchecked
 from raydebm.decision.sampling.deadline import Deadline, now_s
@@ -100,8 +101,8 @@ class Observer(Protocol):
         """A wave of a pass is over."""
         ...
 
-    def decided(self, record: PassRecord, reason: str) -> None:
-        """A pass is over."""
+    def decided(self, record: PassRecord, reason: str, beliefs: Sequence[Belief]) -> None:
+        """A pass is over, with what is believed about the pool's answers, the selected one first."""
         ...
 
 
@@ -112,7 +113,7 @@ class NoObserver:
     def waved(self, wave: Wave) -> None:
         pass
 
-    def decided(self, record: PassRecord, reason: str) -> None:
+    def decided(self, record: PassRecord, reason: str, beliefs: Sequence[Belief]) -> None:
         pass
 
 

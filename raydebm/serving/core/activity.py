@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from raydebm import tracing
+from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.sampling.waves import Wave
 from raydebm.records import Candidate, GenerationRequest, PassRecord, ScoredCandidate
 from raydebm.serving.core.events import CandidateScored, Event, PassDecided, Progress, Started, WaveEnded
@@ -64,6 +65,8 @@ class Activity:
     """False: baselines that are evidence did not work."""
     judged: list[ScoredCandidate] = field(default_factory=list)
     """Written, checked and scored."""
+    beliefs: Sequence[Belief] = ()
+    """About the answers of all passes so far, the selected one first; empty without a posterior."""
     stages_ms: dict[str, float] = field(default_factory=dict)
     ceilings: list[CeilingStatus] = field(default_factory=list)
     """What was left of the day's ceilings after the last pass."""
@@ -126,6 +129,7 @@ class ProgressObserver:
         """A wave ended."""
         self.activity.report(WaveEnded(wave))
 
-    def decided(self, record: PassRecord, reason: str) -> None:
+    def decided(self, record: PassRecord, reason: str, beliefs: Sequence[Belief]) -> None:
         """A pass led to a decision, for this reason."""
+        self.activity.beliefs = beliefs
         self.activity.report(PassDecided(record, reason))

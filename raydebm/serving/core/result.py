@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.sampling.deadline import is_late
 from raydebm.decision.shadow import Shadow
 from raydebm.decisions.record import DecisionRecord, new_record_id
@@ -132,6 +133,11 @@ class TriageResult:
             return False
         is_whole = not (activity.reused or activity.over_budget) and context.policy.waves == served.waves
         return is_whole and ceiling_on_candidates(context, calibrated=served) is None
+
+    @property
+    def beliefs(self) -> Sequence[Belief]:
+        """About the distinct answers, the selected one first; empty without a posterior or a selection."""
+        return () if self.best is None else self.activity.beliefs
 
     @property
     def best(self) -> ScoredCandidate | None:

@@ -62,7 +62,7 @@ class Heard:
     def scored(self, scored):
         self.scored_at.append((round(now_s(), 6), scored.candidate.candidate_id, scored.energies is not None))
 
-    def decided(self, record, reason):
+    def decided(self, record, reason, beliefs):
         self.decisions.append((record.decision, reason))
 
 

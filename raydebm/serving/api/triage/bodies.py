@@ -6,7 +6,6 @@ from typing import Any
 
 from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.policy import LIMITS, Policy
-from raydebm.decision.rules import beliefs_about
 from raydebm.records import Candidate, PassRecord, ScoredCandidate, Violation
 from raydebm.serving.api.schema.candidate_bodies import CandidateBody, Usage, ViolationBody
 from raydebm.serving.api.schema.decision_bodies import (
@@ -44,7 +43,7 @@ def triage_body(result: TriageResult) -> TriageResponse:
         decision=result.decision,
         reason=result.reason,
         confidence=outcome.confidence,
-        answers=[answer_body(belief) for belief in beliefs_about(outcome.pool, policy, best)[:MAX_ANSWERS]],
+        answers=[answer_body(belief) for belief in result.beliefs[:MAX_ANSWERS]],
         guarantee=guarantee_body(result.record.policy, result.suspended),
         answer=result.answer,
         text=result.text,
@@ -75,7 +74,7 @@ def triage_body(result: TriageResult) -> TriageResponse:
         seed=context.seed,
         versions=dict(result.record.versions),
         ignored_messages=context.ignored_messages,
-        choices=None if context.num_choices is None else best_answers(outcome, policy, context.num_choices),
+        choices=None if context.num_choices is None else best_answers(result, context.num_choices),
         candidates=[candidate_body(scored, policy.lambda_) for scored in outcome.pool]
         if context.return_candidates
         else None,

@@ -4,10 +4,9 @@ import math
 from dataclasses import dataclass
 
 from raydebm.decision.evidence.terms import clusters_of
-from raydebm.decision.policy import Policy
-from raydebm.decision.rules import beliefs_about
 from raydebm.records import Outcome, ScoredCandidate
 from raydebm.serving.api.schema.decision_bodies import ChoiceBody
+from raydebm.serving.core.result import TriageResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,21 +22,21 @@ class _Answer:
         return self.proof is not False and self.probability != 0
 
 
-def best_answers(outcome: Outcome, policy: Policy, most: int) -> list[ChoiceBody]:
+def best_answers(result: TriageResult, most: int) -> list[ChoiceBody]:
     """The selected answer, then the others: by probability, without a posterior by their lowest energy.
 
     Args:
-        outcome: of the request.
-        policy: that decided.
+        result: of the request.
         most: how many are wanted.
     """
+    outcome = result.outcome
     if outcome.best is None:
         return []
     believed = [
         _Answer(belief.best, belief.probability, belief.cluster.proof, len(belief.candidates))
-        for belief in beliefs_about(outcome.pool, policy, outcome.best)
+        for belief in result.beliefs
     ]
-    selected, *others = believed or _by_energy(outcome, outcome.best, policy.lambda_)
+    selected, *others = believed or _by_energy(outcome, outcome.best, result.context.policy.lambda_)
     return [_body(answer) for answer in [selected, *(other for other in others if other.may_be_given)][:most]]
 
 
