@@ -1,9 +1,12 @@
 """The policies of a run: its recipe's own, the calibrated one, and the one that is evaluated."""
 
+import logging
 from typing import Any
 
-from raydebm.decision.policy import Policy, policy_of
+from raydebm.decision.policy import Policy, policy_id, policy_of
 from raydebm.pipeline.context import StageContext
+
+log = logging.getLogger(__name__)
 
 
 def default_policy(context: StageContext) -> Policy:
@@ -24,7 +27,22 @@ def evaluated_policy(context: StageContext) -> Policy:
 
 
 def decision_fit(context: StageContext) -> dict[str, Any] | None:
-    """How the posterior was fitted; None where the policy has none."""
+    """How calibration fitted the posterior; None where it fitted none."""
     if not context.run.exists("calibration", "decision.json"):
         return None
     return context.run.needed_object("calibration", "decision.json")
+
+
+def fit_in_force(context: StageContext) -> dict[str, Any] | None:
+    """The same, of the policy in force; None where a promotion or a roll-back has replaced the calibrated one, for its
+    thresholds and what they promise are another policy's then."""
+    fit, version = decision_fit(context), policy_id(calibrated_policy(context))
+    if fit is None or fit["policy"] == version:
+        return fit
+    log.warning(
+        "policy %s is in force, and calibration fitted %s: confidence and promises are left out of the report; remove "
+        "calibration/manifest.json to calibrate again",
+        version,
+        fit["policy"],
+    )
+    return None

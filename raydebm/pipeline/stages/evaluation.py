@@ -9,7 +9,7 @@ from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
-from raydebm.pipeline.policies import decision_fit, evaluated_policy
+from raydebm.pipeline.policies import evaluated_policy, fit_in_force
 from raydebm.pipeline.pools import evaluated_pools, recorded_pools
 from raydebm.pipeline.scores import judge_prices
 from raydebm.pipeline.stages.candidates import saved_samples
@@ -36,7 +36,7 @@ def make_evaluation(context: StageContext) -> Facts:
         adapters=[adapter.name for adapter in recipe.scorer.adapters],
         outcomes=outcomes,
         labels=recorded_pools(context, TEST).labels,
-        fit=decision_fit(context),
+        fit=fit_in_force(context),
         config=_evaluation_config(context),
         seed=recipe.seed,
         positive_frac=recipe.pairs.positive_frac,
