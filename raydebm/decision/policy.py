@@ -36,6 +36,7 @@ change the answer, or make it certain.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -198,6 +199,7 @@ class Policy(PolicySettings):
         return cls.model_validate(dict(value))
 
 
+@lru_cache(maxsize=64)
 def policy_id(policy: Policy) -> str:
     """An id of everything that the policy says, limits of a request included."""
     return content_id(policy.to_json(), length=12)

@@ -13,6 +13,7 @@ A term that was not measured is NaN, which adds nothing, and is never taken for 
 """
 
 import math
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,26 +81,37 @@ class Evidence:
         return self.context[:, names.index(name)] if name in names else np.full(len(self.context), math.nan)
 
 
-def evidence_of(table: PoolTable, reference: Reference, *, skills: Floats | None = None) -> Evidence:
-    """Measure every term of every cluster.
+def evidence_of(
+    table: PoolTable, reference: Reference, *, skills: Floats | None = None, names: Container[str] | None = None
+) -> Evidence:
+    """Measure the terms of every cluster.
 
     Args:
         table: the pools.
         reference: what is known about authors.
         skills: log-odds of each row's author, shape (R,), in place of the reference's.
+        names: of the terms to measure; None: all. Baselines' scores are measured wherever candidates have them.
 
     Raises:
         ConfigError: a term that a user added has not one number per answer, or per pool.
     """
     inputs = TermInputs(table=table, reference=reference, skills=skills)
-    answers, none = terms_about("answer"), terms_about("none")
+    answers, none = (
+        [term for term in terms_about(about) if names is None or term.name in names] for about in ("answer", "none")
+    )
     relative, levels = _score_terms(table, reference)
+    num_clusters, num_pools = table.num_clusters, table.num_pools
     return Evidence(
         names=(*(term.name for term in answers), *(SCORE + name for name in table.scores)),
         context_names=(*(term.name for term in none), *(POOL_SCORE + name for name in table.scores)),
-        terms=np.column_stack([*(_measured(term, inputs, table.num_clusters) for term in answers), *relative]),
-        context=np.column_stack([*(_measured(term, inputs, table.num_pools) for term in none), *levels]),
+        terms=_columns([*(_measured(term, inputs, num_clusters) for term in answers), *relative], num_clusters),
+        context=_columns([*(_measured(term, inputs, num_pools) for term in none), *levels], num_pools),
     )
+
+
+def _columns(columns: Sequence[Floats], count: int) -> Floats:
+    """Shape (count, len(columns)), also without any."""
+    return np.column_stack([np.empty((count, 0)), *columns])
 
 
 def _measured(term: Term, inputs: TermInputs, count: int) -> Floats:

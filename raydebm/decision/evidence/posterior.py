@@ -199,7 +199,8 @@ class Posterior:
 
     def estimates(self, table: PoolTable) -> Estimates:
         """Probabilities as arrays: exact proofs applied, and recalibrated."""
-        evidence = evidence_of(table, self.reference)
+        weighted = {name for name, weight in (*self.weights.items(), *self.context_weights.items()) if weight != 0}
+        evidence = evidence_of(table, self.reference, names=weighted)
         owner, count = table.pool_of_cluster, len(table.clusters)
         terms = tuple(name for name, weight in self.weights.items() if weight != 0)
         added = self._added(evidence, terms, owner, count)
