@@ -7,23 +7,30 @@ import sys
 
 from ray.cluster_utils import Cluster
 
-MEMORY_BYTES = 100 * 2**20
+MEMORY_BYTES = 200_000_000
 
 
 def main(num_nodes: int) -> None:
     """Serve until the input ends."""
-    head = {"num_cpus": 0, "object_store_memory": MEMORY_BYTES, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    for _ in range(num_nodes):
-        _add_node(cluster)
+    cluster = cluster_of(num_nodes)
     cluster.wait_for_nodes(timeout=300)
     sys.stdout.write(f"{cluster.address}\n")
     sys.stdout.flush()
     for _ in sys.stdin:
-        _add_node(cluster)
+        add_node(cluster)
 
 
-def _add_node(cluster: Cluster) -> None:
+def cluster_of(num_nodes: int) -> Cluster:
+    """A head without CPUs, and nodes that are coming up."""
+    head = {"num_cpus": 0, "object_store_memory": MEMORY_BYTES, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    for _ in range(num_nodes):
+        add_node(cluster)
+    return cluster
+
+
+def add_node(cluster: Cluster) -> None:
+    """Start one more node of 8 CPUs."""
     cluster.add_node(wait=False, num_cpus=8, object_store_memory=MEMORY_BYTES)
 
 

@@ -7,34 +7,26 @@ The head has the controller and the proxy, and each of two other nodes has room 
 import sys
 
 import ray
-from ray.cluster_utils import Cluster
+from nodes_driver import add_node, cluster_of
 from ray.serve.context import _get_global_client
 from ray.serve.schema import ServeDeploySchema
 
 from raydebm.serving.ray.launch import deployed, read_serve_config
 
 NUM_NODES = 2
-MEMORY_BYTES = 200_000_000
 
 
 def main(path: str, port: int) -> None:
-    head = {"num_cpus": 0, "object_store_memory": MEMORY_BYTES, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    for _ in range(NUM_NODES):
-        _add_node(cluster)
+    cluster = cluster_of(NUM_NODES)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
     with deployed(path, port=port, args={}, timeout_s=600):
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         for number, line in enumerate(sys.stdin):
             if line == "node\n":
-                _add_node(cluster)
+                add_node(cluster)
             else:
                 _update(path, port, number)
-
-
-def _add_node(cluster: Cluster) -> None:
-    cluster.add_node(wait=False, num_cpus=8, object_store_memory=MEMORY_BYTES)
 
 
 def _update(path: str, port: int, number: int) -> None:

@@ -199,10 +199,12 @@ class Posterior:
 
     def estimates(self, table: PoolTable) -> Estimates:
         """Probabilities as arrays: exact proofs applied, and recalibrated."""
-        weighted = {name for name, weight in (*self.weights.items(), *self.context_weights.items()) if weight != 0}
-        evidence = evidence_of(table, self.reference, names=weighted)
+        terms, context = (
+            tuple(name for name, weight in weights.items() if weight != 0)
+            for weights in (self.weights, self.context_weights)
+        )
+        evidence = evidence_of(table, self.reference, names=(*terms, *context))
         owner, count = table.pool_of_cluster, len(table.clusters)
-        terms = tuple(name for name, weight in self.weights.items() if weight != 0)
         added = self._added(evidence, terms, owner, count)
         scores, none = added.sum(axis=1), self._none_scores(evidence)
         proof = table.proof
