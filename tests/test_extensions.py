@@ -114,7 +114,7 @@ def test_a_term_of_the_wrong_shape_is_named(added_terms):
     add_term(Term(name="house", words="", measure=lambda inputs: np.zeros(3)))
 
     with pytest.raises(ConfigError, match=r"'house' must be one number per answer, shape \(2,\); got \(3,\)"):
-        Posterior(weights={"votes": 1.0}, context_weights={}).beliefs([scored_candidate("A"), scored_candidate("B")])
+        Posterior(weights={"house": 1.0}, context_weights={}).beliefs([scored_candidate("A"), scored_candidate("B")])
 
 
 def test_a_policy_with_a_term_that_no_module_adds_says_where_to_name_it():

@@ -57,6 +57,7 @@ def serve(
 
     from raydebm.config.section import problems_in
     from raydebm.run.addresses import resolved
+    from raydebm.serving.logs import whole_lines_on_stderr
     from raydebm.serving.ray.app import serve_until_interrupted
     from raydebm.serving.settings.app_args import AppArgs
 
@@ -73,4 +74,5 @@ def serve(
     except ValidationError as error:
         problems = "; ".join(problems_in(error, root="options"))
         raise ConfigError(f"the options make no service: {problems}") from error
-    serve_until_interrupted(args, host=host, port=port)
+    with whole_lines_on_stderr():
+        serve_until_interrupted(args, host=host, port=port)

@@ -9,10 +9,12 @@ import logging
 import os
 import re
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TextIO, cast
 
 from raydebm import tracing
 from raydebm.errors import ConfigError, without_credentials
@@ -111,3 +113,42 @@ def configure_logs(request_id: Callable[[], str] = REQUEST_ID.get, environ: Mapp
     handler.setFormatter(JsonLines(request_id) if form == "json" else TextLines(request_id))
     logger.addHandler(handler)
     logger.setLevel(level)
+
+
+class WholeLines:
+    """A text stream that hands on each thread's text line by line.
+
+    Ray prints the lines of workers from a thread of its own, with ``print``, which writes a line and its end one after
+    the other: what another thread writes in between lands on the same line, and a JSON line no longer parses.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._begun = threading.local()
+
+    def write(self, text: str) -> int:
+        """Write the lines that ``text`` ends; the rest waits for its end. Returns the number of characters taken."""
+        whole, end, rest = (getattr(self._begun, "text", "") + text).rpartition("\n")
+        self._begun.text = rest
+        if end:
+            self._stream.write(whole + end)
+        return len(text)
+
+    def end(self) -> None:
+        """Write what this thread has begun."""
+        self._stream.write(getattr(self._begun, "text", ""))
+        self._begun.text = ""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def whole_lines_on_stderr() -> Iterator[None]:
+    """Let threads share standard error line by line."""
+    stream = WholeLines(sys.stderr)
+    with redirect_stderr(cast(TextIO, stream)):
+        try:
+            yield
+        finally:
+            stream.end()
