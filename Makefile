@@ -55,14 +55,15 @@ test-clients: $(VENV)/.ready
 	@$(BIN)/python tests/clients/run.py $(CLIENTS) --write docs/clients.md
 
 # Generation in a storm, training and the service, while processes are killed, and a service that is asked for too much;
-# hours with 30 seeds: make damage SEEDS=3 REQUESTS=2000 OVERLOAD_S=60
+# hours with 30 seeds: make damage SEEDS=3 FIRST_SEED=0 REQUESTS=2000 OVERLOAD_S=60
 SEEDS ?= 30
+FIRST_SEED ?= 0
 REQUESTS ?= 50000
 OVERLOAD_S ?= 600
 damage: $(VENV)/.ready
-	@$(BIN)/python tests/damage/damaged_training.py --seeds $(SEEDS)
-	@$(BIN)/python tests/damage/damaged_generation.py --seeds $(SEEDS) --requests $(REQUESTS)
-	@$(BIN)/python tests/damage/damaged_serving.py --seeds $(SEEDS)
+	@$(BIN)/python tests/damage/damaged_training.py --seeds $(SEEDS) --first-seed $(FIRST_SEED)
+	@$(BIN)/python tests/damage/damaged_generation.py --seeds $(SEEDS) --first-seed $(FIRST_SEED) --requests $(REQUESTS)
+	@$(BIN)/python tests/damage/damaged_serving.py --seeds $(SEEDS) --first-seed $(FIRST_SEED)
 	@$(BIN)/python tests/damage/overloaded_serving.py --seconds $(OVERLOAD_S)
 
 # Coverage-guided, every parser: make fuzz FUZZ_ARGS="--executions 1000000 --target 'plain JSON'"

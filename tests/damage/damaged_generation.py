@@ -26,7 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this one
 
-from victims import Driver, Nodes, in_turn, nodes_for
+from victims import Driver, Nodes, add_seeds, in_turn, nodes_for, seeds_of
 
 from raydebm.records import Candidate, GenerationRequest, Sampling
 from raydebm.run.directory import RunDir
@@ -168,12 +168,12 @@ def _process(*command: str, stdout: int) -> Iterator["subprocess.Popen[bytes]"]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=30)
+    add_seeds(parser)
     parser.add_argument("--requests", type=int, default=50_000)
     parser.add_argument("--kills", type=int, default=4, help="of each run, in turn")
     given = parser.parse_args()
     broken = 0
-    for seed in range(given.seeds):
+    for seed in seeds_of(given):
         storm = Storm(seed=seed, num_requests=given.requests)
         with tempfile.TemporaryDirectory() as folder, nodes_for(seed, log=Path(folder) / "nodes.log") as nodes:
             damage = weather(storm, Path(folder), kills=in_turn(given.kills, nodes=nodes), nodes=nodes)

@@ -24,6 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))  # for the module beside this one
 
 from loaded_service import NODE, SERVICE, VICTIMS, Asked, Load, Service, p50_p99, service
+from victims import add_seeds, seeds_of
 
 UPDATE = "update"
 """All replicas are replaced, the old ones once the new ones run."""
@@ -141,7 +142,7 @@ def _overspent(served: Service) -> Iterator[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=30)
+    add_seeds(parser)
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--window-s", type=float, default=10.0)
     parser.add_argument("--ceiling-usd", type=float, help="for the day; default: money is not limited")
@@ -149,7 +150,7 @@ def main() -> int:
     given = parser.parse_args()
     broken = 0
     with tempfile.TemporaryDirectory() as folder, service(Path(folder), ceiling_usd=given.ceiling_usd) as served:
-        for seed in range(given.seeds):
+        for seed in seeds_of(given):
             victims = random.Random(f"order {seed}").sample(given.victims, len(given.victims))
             options = {"victims": victims, "num_clients": given.clients, "window_s": given.window_s}
             damage = asyncio.run(damaged(served, seed=seed, **options))

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this on
 sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
 from scorer_parts import tiny_backbone
-from victims import Driver, Nodes, in_turn, nodes_for
+from victims import Driver, Nodes, add_seeds, in_turn, nodes_for, seeds_of
 
 HERE = Path(__file__).parent
 ADAPTERS = ("a0", "a1", "a2")
@@ -112,13 +112,13 @@ def _workers(run: Path) -> list[int]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=30)
+    add_seeds(parser)
     parser.add_argument("--kills", type=int, default=2, help="of each training, in turn")
     given = parser.parse_args()
     broken = 0
     with tempfile.TemporaryDirectory() as folder:
         trainings = Trainings(Path(folder))
-        for seed in range(given.seeds):
+        for seed in seeds_of(given):
             with nodes_for(seed, log=Path(folder) / "nodes.log") as nodes:
                 damage = trainings.damaged(seed, kills=in_turn(given.kills, nodes=nodes), nodes=nodes)
             broken += bool(damage.wrong)

@@ -1,5 +1,6 @@
 """A program that is started again whenever it was killed, with its workers and the nodes that these run on."""
 
+import argparse
 import os
 import signal
 import subprocess
@@ -36,6 +37,17 @@ class Nodes:
         self._process.stdin.write("node\n")
         self._process.stdin.flush()
         return True
+
+
+def add_seeds(parser: argparse.ArgumentParser) -> None:
+    """Let the command say which seeds to run; ``seeds_of`` reads it."""
+    parser.add_argument("--seeds", type=int, default=30, help="how many (default: 30)")
+    parser.add_argument("--first-seed", type=int, default=0, help="go on from this one, where others were run before")
+
+
+def seeds_of(given: argparse.Namespace) -> range:
+    """The seeds that were asked for."""
+    return range(given.first_seed, given.first_seed + given.seeds)
 
 
 @contextmanager
