@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from raydebm.config import RayConfig
-from raydebm.errors import RaydebmError, ResourceError
+from raydebm.errors import RaydebmError, ResourceError, last_line
 
 LOG = logging.getLogger(__name__)
 
@@ -106,7 +106,15 @@ def _own_cluster(config: RayConfig) -> Iterator[Path]:
         # no others, and Ray writes none to the home folder.
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     with _raylet_muted():
-        session = _start(config, attempts=2)
+        session = start_here(
+            num_cpus=config.num_cpus or max(MIN_LOGICAL_CPUS, os.cpu_count() or 1),
+            num_gpus=config.num_gpus,
+            object_store_memory=config.object_store_mb * 2**20,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            remedy=f"Free memory or disk space, lower ray.object_store_mb (now {config.object_store_mb}), or set "
+            "ray.address to a running cluster",
+        )
         _own_clusters += 1
         try:
             _quieten()
@@ -131,29 +139,28 @@ def _raylet_muted() -> Iterator[None]:
         worker._worker_logs_enabled = True
 
 
-def _start(config: RayConfig, *, attempts: int) -> Path:
-    """Start Ray; returns its session's folder."""
+def start_here(*, remedy: str, attempts: int = 2, **options: Any) -> Path:
+    """Start a Ray without a dashboard on this machine; returns its session's folder.
+
+    Args:
+        remedy: what the user can do where it does not start.
+        attempts: Ray gives its node 30 s, which a busy machine may exceed; then it is started again.
+        options: further ones for ``ray.init``.
+
+    Raises:
+        ResourceError: it did not start.
+    """
     import ray
 
     try:
-        context: Any = ray.init(
-            address="local",
-            num_cpus=config.num_cpus or max(MIN_LOGICAL_CPUS, os.cpu_count() or 1),
-            num_gpus=config.num_gpus,
-            include_dashboard=False,
-            object_store_memory=config.object_store_mb * 2**20,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
+        context: Any = ray.init(address="local", include_dashboard=False, **options)
         return Path(context.address_info["session_dir"])
-    except Exception as error:  # a plain one, when the node is not up within 30 s: a busy machine, so once more
+    except Exception as error:  # a plain one, where the node is not up in time
         ray.shutdown()
         if attempts > 1:
-            return _start(config, attempts=attempts - 1)
-        raise ResourceError(
-            f"Ray did not start on this machine: {error}. Free memory or disk space, lower ray.object_store_mb "
-            f"(now {config.object_store_mb}), or set ray.address to a running cluster"
-        ) from error
+            return start_here(remedy=remedy, attempts=attempts - 1, **options)
+        reason = last_line(str(error)).rstrip(".")
+        raise ResourceError(f"Ray did not start on this machine: {reason}. {remedy}") from error
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # for the module beside this one
+sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this one
 
 from loaded_service import NODE, SERVICE, VICTIMS, Asked, Load, Service, p50_p99, service
 from victims import add_seeds, seeds_of

@@ -6,12 +6,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from raydebm.config import RayConfig
 from raydebm.distributed import session
-from raydebm.distributed.session import check_reachable, is_own_cluster, ray_session
+from raydebm.distributed.session import check_reachable, is_own_cluster, ray_session, start_here
 from raydebm.errors import ResourceError
 
 
@@ -34,6 +35,36 @@ def test_a_listener_that_is_not_ray_is_given_up_in_time(monkeypatch):
         listener.listen()
         with pytest.raises(ResourceError, match="no answer within 3 s"):
             check_reachable(f"127.0.0.1:{listener.getsockname()[1]}")
+
+
+def starts_that(*outcomes):
+    """In place of ``ray.init``: raises or returns these, one after another."""
+    remaining = list(outcomes)
+
+    def start(**options):
+        outcome = remaining.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    return start
+
+
+TOO_LATE = Exception("2026-11-26 12:00:01 services.py\nThe current node timed out during startup.")
+
+
+def test_a_node_that_was_not_up_in_time_is_started_again(monkeypatch):
+    started = SimpleNamespace(address_info={"session_dir": "/tmp/ray/session"})
+    monkeypatch.setattr("ray.init", starts_that(TOO_LATE, started))
+
+    assert start_here(remedy="Wait.") == Path("/tmp/ray/session")
+
+
+def test_a_node_that_is_late_twice_is_given_up_with_the_remedy(monkeypatch):
+    monkeypatch.setattr("ray.init", starts_that(TOO_LATE, TOO_LATE))
+
+    with pytest.raises(ResourceError, match=r"on this machine: The current node timed out during startup\. Wait\.$"):
+        start_here(remedy="Wait.")
 
 
 @pytest.mark.ray

@@ -21,6 +21,7 @@ from ray.serve.config import HTTPOptions
 from ray.serve.schema import ApplicationStatus, DeploymentStatusOverview, LoggingConfig, ProxyStatus, ServeStatus
 
 from raydebm.config import BaselineConfig
+from raydebm.distributed.session import start_here
 from raydebm.errors import ResourceError, last_line
 from raydebm.generators import check_keys
 from raydebm.run.directory import RunDir
@@ -249,12 +250,8 @@ def _connect() -> None:
         return
     num_cpus = max(4, os.cpu_count() or 1)
     os.environ.setdefault(PROXY_SETTING, PROXY_MIDDLEWARES)  # read by the process of Serve's proxy, our grandchild
-    try:
-        ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, logging_level=logging.WARNING)
-    except Exception as error:
-        # Ray raises a bare Exception when its processes are not up in time; they are when the machine has time.
-        ray.shutdown()
-        raise ResourceError(
-            f"Ray could not be started on this machine: {last_line(str(error))}; where it is busy, try again, or start "
-            "Ray yourself (`ray start --head`) and set RAY_ADDRESS"
-        ) from error
+    start_here(
+        num_cpus=num_cpus,
+        logging_level=logging.WARNING,
+        remedy="Try again where the machine is busy, or start Ray yourself (`ray start --head`) and set RAY_ADDRESS",
+    )
