@@ -10,6 +10,8 @@ from raydebm.errors import PoolError, ScoringError
 from raydebm.records import Candidate, CandidateScore, Problem
 
 POOLS_PER_CALL = 16
+NO_TEXT = "no text to score"
+"""How the error of a candidate without text begins."""
 
 
 def score_candidates(
@@ -66,7 +68,7 @@ def _pools(problems: Mapping[str, Problem], candidates: Iterable[Candidate]) -> 
 def _row(name: str, candidate: Candidate, by_text: Mapping[tuple[str, str], TextScore]) -> CandidateScore:
     if candidate.text is None:
         return CandidateScore(
-            candidate_id=candidate.candidate_id, name=name, score=None, error=f"no text to score: {candidate.error}"
+            candidate_id=candidate.candidate_id, name=name, score=None, error=f"{NO_TEXT}: {candidate.error}"
         )
     score = by_text[candidate.problem_id, candidate.text]
     return CandidateScore(

@@ -13,7 +13,7 @@ from raydebm.distributed.session import get_or_raise
 from raydebm.generators import Secret
 from raydebm.generators.account import journal_and_budget
 from raydebm.pairs import TrainingGroup
-from raydebm.records import Candidate, Problem
+from raydebm.records import Candidate, CandidateScore, Problem
 from raydebm.run.directory import SCORES_FOLDER, RunDir
 
 
@@ -28,6 +28,8 @@ class BaselineInputs:
     """Training groups of ``train`` and ``validation``; empty for a baseline that learns nothing."""
     key: Secret | None
     """A judge's API key."""
+    kept: Sequence[CandidateScore] = ()
+    """Scores of some of the candidates, which stay."""
 
 
 def score_baseline(
@@ -59,4 +61,7 @@ def _score_baseline(recipe: Recipe, run: RunDir, name: str, inputs: BaselineInpu
         validation=inputs.groups.get("validation", ()),
         folder=Path(run.baseline_uri(name)) if run.is_local else None,
     )
-    run.write_scores(score_candidates(scorer, inputs.problems, inputs.candidates), name, folder)
+    rows = {row.candidate_id: row for row in inputs.kept}
+    open_ones = [candidate for candidate in inputs.candidates if candidate.candidate_id not in rows]
+    rows |= {row.candidate_id: row for row in score_candidates(scorer, inputs.problems, open_ones)}
+    run.write_scores((rows[candidate.candidate_id] for candidate in inputs.candidates), name, folder)

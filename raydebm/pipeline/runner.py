@@ -10,7 +10,7 @@ from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.generators import check_keys
 from raydebm.pipeline.context import Facts, StageContext
 from raydebm.pipeline.makers import MAKERS
-from raydebm.pipeline.scores import check_judges, forget_ratings
+from raydebm.pipeline.scores import ask_failed_again, check_judges, evidence_names
 from raydebm.pipeline.stages.evaluation import read_evaluation
 from raydebm.pipeline.stages.passes import forget_failed_passes
 from raydebm.pipeline.writing_lock import write_lock
@@ -106,13 +106,16 @@ class Pipeline(StageContext):
             check_judges(self.recipe, self.run, basis=self.basis("pairs") if are_sampled else None)
 
     def forget_failed(self) -> None:
-        """Have failed requests sent again, for candidates of all passes and for ratings of judges; what was answered
-        is kept."""
+        """Have failed requests sent again, for candidates, ratings and readings of all passes; what was answered is
+        kept."""
         if not self.run.exists():
             return
         with write_lock(self.run):
             if self.run.facts("candidates").get("num_failed"):
                 self.run.reopen("candidates")
             forget_failed_passes(self)
-            if forget_ratings(self.recipe, self.run):
+            failed = ask_failed_again(self.recipe, self.run)
+            if failed & evidence_names(self.recipe):
+                self.run.reopen("calibration")
+            if failed:
                 self.run.reopen("evaluation")

@@ -4,22 +4,32 @@ In:   a labelled run's candidates; for those that learn from pairs also the trai
 Out:  ``<run>/scores/<name>.parquet``, and a manifest of what each was made from.
 """
 
+import logging
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from raydebm.config import BaselineConfig, Recipe
+from raydebm.baselines.running import NO_TEXT
+from raydebm.config import BaselineConfig, JudgeBaseline, Recipe, ServedReaderBaseline
+from raydebm.errors import ScoringError
 from raydebm.evaluation.pools.pool import Scores
 from raydebm.generators import Secret, check_keys
 from raydebm.generators.journal import spent_usd
 from raydebm.pairs import TrainingGroup, build_pairs, training_groups
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
 from raydebm.pipeline.writing_lock import write_lock
-from raydebm.records import Candidate
+from raydebm.records import Candidate, CandidateScore
 from raydebm.run.directory import SCORES_FOLDER, RunDir
 from raydebm.run.fingerprints import baseline_state, is_unchanged
 
 Groups = Mapping[str, Sequence[TrainingGroup]]
 """Training groups of the splits ``train`` and ``validation``."""
+ASKED = (JudgeBaseline, ServedReaderBaseline)
+"""The kinds that ask an endpoint, which may be away."""
+AGAIN = "again"
+"""Marks, in the manifest, scores of which those that are missing shall be asked for again."""
+
+log = logging.getLogger(__name__)
 
 
 def score_baselines(context: StageContext, names: Collection[str] | None = None) -> None:
@@ -33,15 +43,15 @@ def score_baselines(context: StageContext, names: Collection[str] | None = None)
 
     Raises:
         MissingKeyError: a judge's key is not in the environment; nothing was scored.
+        ScoringError: a baseline that is evidence scored no answer at all; it is asked again the next time.
     """
     recipe, run, basis = context.recipe, context.run, context.basis("pairs")
     waiting = waiting_baselines(recipe, run, basis, names=names)
     if not waiting:
         return
-    from raydebm.distributed.baselines import BaselineInputs, score_baseline
-
-    keys = {baseline.name: _key_of(baseline) for baseline in waiting}
-    problems, splits, candidates = context.problems(), context.splits(), run.candidates()
+    for baseline in waiting:
+        _key_of(baseline)
+    splits, candidates = context.splits(), run.candidates()
     with write_lock(run):
         for baseline in waiting:
             train = splits[TRAIN] if _learns(recipe, run, baseline) else ()
@@ -50,9 +60,7 @@ def score_baselines(context: StageContext, names: Collection[str] | None = None)
                 candidate for candidate in candidates if candidate.problem_id in scored and not candidate.is_greedy
             ]
             groups = _all_pairs(context, candidates) if baseline.learns_from_pairs else {}
-            inputs = BaselineInputs(problems=problems, candidates=pools, groups=groups, key=keys[baseline.name])
-            score_baseline(recipe, run, baseline.name, inputs, payer=context.payer or run)
-            _finish(recipe, run, baseline, basis, folder=SCORES_FOLDER)
+            _score(context, baseline, pools, groups, basis=basis)
             if baseline.name in evidence_names(recipe):
                 run.reopen("calibration")  # it learned from the scores that were there before
             run.reopen("evaluation")  # it shows the scores that were there before
@@ -60,22 +68,52 @@ def score_baselines(context: StageContext, names: Collection[str] | None = None)
 
 def score_later_pass(context: StageContext, stage: str) -> None:
     """Score a later pass's candidates by the baselines that are evidence, below ``stage``, where scores are missing."""
-    recipe, run, basis, folder = context.recipe, context.run, context.basis("energies"), f"{stage}/{SCORES_FOLDER}"
-    waiting = waiting_baselines(recipe, run, basis, folder=folder, names=evidence_names(recipe))
-    if not waiting:
-        return
+    recipe, basis, folder = context.recipe, context.basis("energies"), f"{stage}/{SCORES_FOLDER}"
+    for baseline in waiting_baselines(recipe, context.run, basis, folder=folder, names=evidence_names(recipe)):
+        _score(context, baseline, context.run.candidates(stage), {}, basis=basis, folder=folder)
+
+
+def _score(
+    context: StageContext,
+    baseline: BaselineConfig,
+    candidates: Sequence[Candidate],
+    groups: Groups,
+    *,
+    basis: str,
+    folder: str = SCORES_FOLDER,
+) -> None:
     from raydebm.distributed.baselines import BaselineInputs, score_baseline
 
-    problems, candidates = context.problems(), run.candidates(stage)
-    for baseline in waiting:
-        inputs = BaselineInputs(problems=problems, candidates=candidates, groups={}, key=_key_of(baseline))
-        score_baseline(recipe, run, baseline.name, inputs, payer=run, folder=folder)
-        _finish(recipe, run, baseline, basis, folder=folder)
+    recipe, run = context.recipe, context.run
+    done, state = run.manifest(folder) or {}, _state(recipe, run, baseline, basis)
+    is_asked_again = _is_current({**done.get(baseline.name, {}), AGAIN: False}, state)
+    kept = [row for row in run.scores(baseline.name, folder) if row.score is not None] if is_asked_again else ()
+    inputs = BaselineInputs(
+        problems=context.problems(), candidates=candidates, groups=groups, key=_key_of(baseline), kept=kept
+    )
+    # Journals of later passes' judges are the run's own.
+    payer = context.payer if folder == SCORES_FOLDER and context.payer is not None else run
+    score_baseline(recipe, run, baseline.name, inputs, payer=payer, folder=folder)
+    _check_scores(baseline, run.scores(baseline.name, folder), is_evidence=baseline.name in evidence_names(recipe))
+    run.finish(folder, {**done, baseline.name: state})
 
 
-def _finish(recipe: Recipe, run: RunDir, baseline: BaselineConfig, basis: str, *, folder: str) -> None:
-    done = run.manifest(folder) or {}
-    run.finish(folder, {**done, baseline.name: _state(recipe, run, baseline, basis)})
+def _check_scores(baseline: BaselineConfig, rows: Sequence[CandidateScore], *, is_evidence: bool) -> None:
+    """Warn of answers without a score.
+
+    Raises:
+        ScoringError: decisions would rest on the scores, and no answer has one.
+    """
+    failed = [row.error for row in rows if _has_failed(row)]
+    if not failed:
+        return
+    num_scored = sum(row.score is not None for row in rows)
+    ((reason, count),) = Counter(failed).most_common(1)
+    told = f"baseline {baseline.name!r} gave {len(failed)} of {len(failed) + num_scored} answers no score"
+    told += f"; {count} times: {reason}"
+    if is_evidence and not num_scored:
+        raise ScoringError(f"{told}. The posterior would do without it: see to that and repeat the command")
+    log.warning("%s%s", told, "; --retry-failed asks again" if isinstance(baseline, ASKED) else "")
 
 
 def check_judges(recipe: Recipe, run: RunDir, *, basis: str | None) -> None:
@@ -106,7 +144,7 @@ def waiting_baselines(
 
 
 def _is_current(made: Mapping[str, Any] | None, now: Mapping[str, Any]) -> bool:
-    if made is None or any(made.get(key) != now.get(key) for key in ("config", "basis")):
+    if made is None or made.get(AGAIN) or any(made.get(key) != now.get(key) for key in ("config", "basis")):
         return False
     if now.get("train") and not made.get("train"):
         return False
@@ -130,22 +168,32 @@ def evidence_names(recipe: Recipe) -> frozenset[str]:
 
 def _key_of(baseline: BaselineConfig) -> Secret | None:
     """Read here and handed over: a worker on another node, or of a cluster that runs, has another environment."""
-    if baseline.kind not in ("judge", "served_reader"):
+    if not isinstance(baseline, ASKED):
         return None
     return check_keys([baseline.generator]).get(baseline.generator.name)
 
 
-def forget_ratings(recipe: Recipe, run: RunDir) -> bool:
-    """Have the judges' ratings made again: those that their journals hold cost nothing, those that failed are asked.
+def ask_failed_again(recipe: Recipe, run: RunDir, folder: str = SCORES_FOLDER) -> set[str]:
+    """Have endpoints asked again for what they gave no score; the other scores stay.
 
     Returns:
-        Whether there were any.
+        The names of their baselines.
     """
-    judges = {baseline.name for baseline in recipe.baselines if baseline.kind == "judge"}
-    done = run.manifest(SCORES_FOLDER) or {}
-    if judges & done.keys():
-        run.finish(SCORES_FOLDER, {name: state for name, state in done.items() if name not in judges})
-    return bool(judges & done.keys())
+    done = run.manifest(folder) or {}
+    failed = {
+        baseline.name
+        for baseline in recipe.baselines
+        if isinstance(baseline, ASKED)
+        and baseline.name in done
+        and any(_has_failed(row) for row in run.scores(baseline.name, folder))
+    }
+    if failed:
+        run.finish(folder, {name: {**state, AGAIN: True} if name in failed else state for name, state in done.items()})
+    return failed
+
+
+def _has_failed(row: CandidateScore) -> bool:
+    return row.error is not None and not row.error.startswith(NO_TEXT)
 
 
 def _all_pairs(context: StageContext, candidates: Sequence[Candidate]) -> Groups:

@@ -8,16 +8,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @contextmanager
 def chat_endpoint(answer, **usage):
-    """Its address. ``answer(headers, body)`` gives the text of a reply, and ``usage`` stands in every reply."""
+    """Its address. ``answer(headers, body)`` gives the text of a reply, and ``usage`` stands in every reply; without a
+    text the server fails."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            message = {"role": "assistant", "content": answer(self.headers, body)}
+            text = answer(self.headers, body)
+            message = {"role": "assistant", "content": text}
             choice = {"index": 0, "finish_reason": "stop", "message": message}
             reply = {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
             content = json.dumps(reply | ({"usage": usage} if usage else {})).encode()
-            self.send_response(200)
+            self.send_response(500 if text is None else 200)
             self.send_header("Content-Type", "application/json")
             self.end_headers()
             self.wfile.write(content)

@@ -12,7 +12,7 @@ from raydebm.pipeline.policies import calibrated_policy, evaluated_policy
 from raydebm.pipeline.pools import recorded_pools
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.stages.passes import outcomes_of
-from raydebm.records import Candidate, Decision
+from raydebm.records import Candidate, CandidateScore, Decision
 from raydebm.run.ensemble_file import read_ref
 from raydebm.run.fingerprints import new_manifest
 from raydebm.run.stages import REPAIRED, STAGES
@@ -190,15 +190,45 @@ def test_settings_that_make_nothing_stale_are_kept(complete):
     assert complete.run.recipe().scorer.device == "cpu"
 
 
-def test_ratings_are_made_again_on_demand_and_other_scores_kept(tmp_path):
+def rated(tmp_path, *errors, kind="judge"):
+    """A run of which an endpoint and EORM have scored answers, apart from those with an error."""
     endpoint = {"kind": "openai", "name": "e", "model": "m", "base_url": "http://127.0.0.1:9/v1"}
-    judge, eorm = {"kind": "judge", "name": "strict", "generator": endpoint}, {"kind": "eorm", "name": "eorm"}
-    pipeline = Pipeline(recipe=recipe_of(tmp_path, baselines=[judge, eorm]))
+    asked = {"kind": kind, "name": "strict", "generator": endpoint}
+    pipeline = Pipeline(recipe=recipe_of(tmp_path, baselines=[asked, {"kind": "eorm", "name": "eorm"}]))
+    for name in ("strict", "eorm"):
+        pipeline.run.write_scores(
+            (
+                CandidateScore(candidate_id=str(index), name=name, score=None if error else 1.0, error=error)
+                for index, error in enumerate(errors)
+            ),
+            name,
+        )
     pipeline.run.finish("scores", {"strict": {"basis": "b"}, "eorm": {"basis": "b"}})
-    pipeline.run.finish("evaluation", {})
+    for stage in ("calibration", "evaluation"):
+        pipeline.run.finish(stage, {})
+    return pipeline
+
+
+def test_ratings_that_failed_are_made_again_on_demand_and_other_scores_kept(tmp_path):
+    pipeline = rated(tmp_path, None, "the server is away")
     pipeline.forget_failed()
 
-    assert (pipeline.run.manifest("scores"), pipeline.run.manifest("evaluation")) == ({"eorm": {"basis": "b"}}, None)
+    assert pipeline.run.manifest("scores") == {"strict": {"basis": "b", "again": True}, "eorm": {"basis": "b"}}
+    assert [stage for stage in ("calibration", "evaluation") if pipeline.run.manifest(stage) is None] == ["evaluation"]
+
+
+def test_readings_that_failed_calibrate_again_for_they_are_evidence(tmp_path):
+    pipeline = rated(tmp_path, None, "the server is away", kind="served_reader")
+    pipeline.forget_failed()
+
+    assert pipeline.run.manifest("calibration") is None
+
+
+def test_an_answer_without_text_is_not_rated_again(tmp_path):
+    pipeline = rated(tmp_path, None, "no text to score: the request failed")
+    pipeline.forget_failed()
+
+    assert pipeline.run.manifest("evaluation") is not None
 
 
 def test_the_folder_of_a_repair_is_never_trained(local_ray, finished, tmp_path):

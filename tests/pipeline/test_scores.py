@@ -5,11 +5,11 @@ from chat_endpoint import chat_endpoint
 from tiny_run import recipe_of
 
 from raydebm.baselines.eorm import EormRecord
-from raydebm.errors import MissingKeyError
+from raydebm.errors import MissingKeyError, ScoringError
 from raydebm.generators import Journal
 from raydebm.pipeline.context import StageContext
 from raydebm.pipeline.runner import Pipeline
-from raydebm.pipeline.scores import read_scores, score_baselines, waiting_baselines
+from raydebm.pipeline.scores import ask_failed_again, read_scores, score_baselines, waiting_baselines
 from raydebm.pipeline.studies.changed_scorer import run_of_scorer
 from raydebm.records import Candidate, CandidateScore, Label, Problem, Verdict
 from raydebm.run.directory import RunDir
@@ -37,6 +37,9 @@ def endpoint():
 
     with chat_endpoint(answer, prompt_tokens=9, completion_tokens=3, cost=0.25) as url:
         yield url, keys
+
+
+NO_RETRIES = {"api_key_env": None, "max_retries": 0}
 
 
 def judge(name="judge", **generator):
@@ -105,6 +108,43 @@ def test_runs_with_one_payer_ask_a_judge_once_and_share_the_budget(local_ray, en
     assert score(recipe, first, answers(2), payer=payer) == [7.0, 7.0]
     assert score(recipe, second, answers(5), payer=payer) == [7.0, 7.0, 7.0, 7.0, None]
     assert len(keys) == 4
+
+
+@pytest.fixture
+def fragile():
+    """(address, texts that the endpoint rates, the questions that came); it fails where a question has none of them."""
+    rated, asked = {"It is 0."}, []
+
+    def answer(headers, body):
+        asked.append(body["messages"][-1]["content"])
+        return "Score: 7" if any(text in asked[-1] for text in rated) else None
+
+    with chat_endpoint(answer) as url:
+        yield url, rated, asked
+
+
+def test_what_a_judge_could_not_rate_is_asked_again_on_demand_and_nothing_else(local_ray, fragile, tmp_path):
+    url, rated, asked = fragile
+    recipe, run = recipe_of(tmp_path, baselines=[judge(base_url=url, **NO_RETRIES)]), RunDir(str(tmp_path))
+    assert score(recipe, run, answers(2)) == [7.0, None]
+    rated.add("It is 1.")
+    assert score(recipe, run, answers(2)) == [7.0, None]
+    assert ask_failed_again(recipe, run) == {"judge"}
+
+    del asked[:]
+    assert score(recipe, run, answers(2)) == [7.0, 7.0]
+    assert len(asked) == 1
+    assert "It is 1." in asked[0]
+
+
+def test_evidence_that_scored_nothing_is_refused_and_asked_again_the_next_time(local_ray, tmp_path):
+    with chat_endpoint(lambda headers, body: "without log-probabilities") as url:
+        reader = judge("reader", base_url=url, **NO_RETRIES) | {"kind": "served_reader"}
+        recipe, run = recipe_of(tmp_path, baselines=[reader]), RunDir(str(tmp_path))
+        with pytest.raises(ScoringError, match=r"'reader' gave 2 of 2 answers no score; 2 times: .*repeat the command"):
+            score(recipe, run, answers(2))
+
+    assert [one.name for one in waiting_baselines(recipe, run, "b")] == ["reader"]
 
 
 def test_the_key_of_a_judge_is_missed_before_anything_starts(tmp_path, monkeypatch):

@@ -10,10 +10,11 @@ from raydebm.generators.account import SHARED_PASSES, JournalAccount
 from raydebm.pipeline.context import TEST, VALIDATION, StageContext
 from raydebm.pipeline.policies import evaluated_policy
 from raydebm.pipeline.pools import later_pass, later_passes, recorded_pools
-from raydebm.pipeline.scores import score_later_pass
+from raydebm.pipeline.scores import ask_failed_again, score_later_pass
 from raydebm.pipeline.stages.energies import score_candidates
 from raydebm.pipeline.stages.labels import label_candidates
 from raydebm.records import GenerationRequest, Outcome, Problem
+from raydebm.run.directory import SCORES_FOLDER
 
 
 def outcomes_of(context: StageContext, split: str = TEST) -> list[Outcome]:
@@ -26,6 +27,8 @@ def complete(
 ) -> list[list[Outcome]]:
     """The outcomes of a split's problems under each policy; samples every later pass that one of them asks for."""
     problems = context.problems_of(split)
+    for later in later_passes(context, split):
+        score_later_pass(context, later)
     while True:
         pools = recorded_pools(context, split)
         parts, source = recorded_parts(context, pools)
@@ -61,6 +64,8 @@ def forget_failed_passes(context: StageContext) -> None:
             if len(answered) < len(candidates):
                 context.run.reopen(stage)  # first: a process that is killed here has them sent again the next time
                 context.run.write_candidates(answered, later)
+            if ask_failed_again(context.recipe, context.run, f"{later}/{SCORES_FOLDER}"):
+                context.run.reopen(stage)
 
 
 def _sample(context: StageContext, split: str, requests: Sequence[GenerationRequest]) -> None:
