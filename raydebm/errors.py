@@ -158,6 +158,12 @@ def last_line(message: str) -> str:
     return lines[-1] if lines else ""
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a computation had too little memory, on a device or in the machine; torch need not be imported to ask."""
+    names = {base.__name__ for base in type(error).__mro__}
+    return bool(names & {"OutOfMemoryError", "MemoryError"}) or "can't allocate memory" in str(error)
+
+
 def in_one_line(message: str, *, limit: int = 300) -> str:
     """A message of another package's error, whose first line is often the least of it."""
     line = " ".join(message.split())

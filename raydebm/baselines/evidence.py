@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from raydebm.baselines import build_scorer
 from raydebm.baselines.protocol import CandidateScorer, PoolTexts, TextScore
+from raydebm.baselines.running import scored_pools
 from raydebm.config import BaselineConfig
 from raydebm.records import Problem
 from raydebm.run.addresses import local_copy
@@ -45,7 +46,7 @@ class EvidenceScorers:
         ]
         mappings: list[dict[str, float]] = [{} for _ in texts]
         for scorer in self._scorers:
-            for pool, scores in zip(pools, scorer.score(pools), strict=True):
+            for pool, scores in zip(pools, scored_pools(scorer, pools), strict=True):
                 for text, score in zip(pool.texts, scores, strict=True):
                     for place in places[pool.problem.prompt][text]:
                         mappings[place] |= _named(scorer.name, score)

@@ -6,12 +6,13 @@ Does not know: what kind of scorer it runs.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from raydebm.baselines.protocol import CandidateScorer, PoolTexts, TextScore
-from raydebm.errors import PoolError, ScoringError
+from raydebm.errors import PoolError, ScoringError, in_one_line, is_out_of_memory
 from raydebm.records import Candidate, CandidateScore, Problem
 
 POOLS_PER_CALL = 16
 NO_TEXT = "no text to score"
 """How the error of a candidate without text begins."""
+REMEDY = "choose a smaller model or a device with more memory"
 
 
 def score_candidates(
@@ -38,18 +39,38 @@ def score_candidates(
     done = 0
     for start in range(0, len(pools), pools_per_call):
         chunk = pools[start : start + pools_per_call]
-        scores = scorer.score(chunk)
-        if [len(row) for row in scores] != [len(pool.texts) for pool in chunk]:
-            raise ScoringError(
-                f"baseline {scorer.name!r} gave {[len(row) for row in scores]} scores for pools of "
-                f"{[len(pool.texts) for pool in chunk]} texts"
-            )
-        for pool, row in zip(chunk, scores, strict=True):
+        for pool, row in zip(chunk, scored_pools(scorer, chunk), strict=True):
             by_text |= {(pool.problem.problem_id, text): score for text, score in zip(pool.texts, row, strict=True)}
         done += len(chunk)
         if on_progress is not None:
             on_progress(done, len(pools))
     return [_row(scorer.name, candidate, by_text) for candidate in candidates]
+
+
+def scored_pools(scorer: CandidateScorer, pools: Sequence[PoolTexts]) -> list[list[TextScore]]:
+    """For each pool one score per text, in order. Where memory is too small the halves of the pools are tried, and
+    the texts of a pool that is too large alone are scores with an error.
+
+    Raises:
+        ScoringError: the scorer gave another number of scores than it got texts.
+    """
+    try:
+        scores = scorer.score(pools)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        if len(pools) == 1:
+            return [[TextScore.failed(f"{in_one_line(str(error))}; {REMEDY}")] * len(pools[0].texts)]
+    else:
+        if [len(row) for row in scores] != [len(pool.texts) for pool in pools]:
+            raise ScoringError(
+                f"baseline {scorer.name!r} gave {[len(row) for row in scores]} scores for pools of "
+                f"{[len(pool.texts) for pool in pools]} texts"
+            )
+        return scores
+    # Outside of the handler, because the error's traceback holds what was computed so far.
+    middle = len(pools) // 2
+    return scored_pools(scorer, pools[:middle]) + scored_pools(scorer, pools[middle:])
 
 
 def _pools(problems: Mapping[str, Problem], candidates: Iterable[Candidate]) -> list[PoolTexts]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from raydebm.config import RayConfig
-from raydebm.errors import RaydebmError, ResourceError, last_line
+from raydebm.errors import RaydebmError, ResourceError, in_one_line, is_out_of_memory, last_line
 
 LOG = logging.getLogger(__name__)
 
@@ -257,6 +257,7 @@ def get_or_raise(reference: Any) -> Any:
 
     Raises:
         RaydebmError: what the task raised.
+        ResourceError: it had too little memory.
     """
     import ray
 
@@ -265,4 +266,9 @@ def get_or_raise(reference: Any) -> Any:
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, RaydebmError):
             raise error.cause from error
+        if is_out_of_memory(error.cause):
+            raise ResourceError(
+                f"too little memory: {in_one_line(str(error.cause))}. Choose a smaller model, a lower "
+                "scorer.micro_batch_tokens, or a machine or device with more"
+            ) from error
         raise

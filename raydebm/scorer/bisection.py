@@ -7,7 +7,9 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from raydebm.errors import ScoringError
+from raydebm.errors import ScoringError, in_one_line, is_out_of_memory
+
+LESS_MEMORY = "lower scorer.max_length, or score on a device with more memory"
 
 _LOG = logging.getLogger(__name__)
 
@@ -54,5 +56,10 @@ def scores_or_errors(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> li
         if len(texts) == 1:
             _LOG.exception("a text cannot be scored")
             return [ScoringError(f"the scorer cannot read this text: {type(error).__name__}: {error}")]
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        if len(texts) == 1:
+            return [ScoringError(f"{in_one_line(str(error))}; {LESS_MEMORY}")]
     middle = len(texts) // 2
     return scores_or_errors(scorer, texts[:middle]) + scores_or_errors(scorer, texts[middle:])

@@ -1,4 +1,5 @@
 import pytest
+import torch
 
 from raydebm.baselines import TextScore, score_candidates
 from raydebm.errors import PoolError, ScoringError
@@ -60,6 +61,35 @@ def test_the_scorer_sees_a_bounded_number_of_problems_at_a_time(candidate):
 
     assert [len(call) for call in scorer.calls] == [2, 2, 1]
     assert seen == [(2, 5), (4, 5), (5, 5)]
+
+
+class OneProblem(Lengths):
+    """Has memory for one problem at a time, whose answers are short."""
+
+    def score(self, pools):
+        if len(pools) > 1 or len(pools[0].texts[0]) > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
+        return super().score(pools)
+
+
+def test_fewer_problems_at_a_time_are_scored_where_memory_is_too_small(candidate):
+    rows = [candidate(f"c{index}", problem_id=f"p{index}", text="x" * index) for index in range(1, 5)]
+
+    scores = score_candidates(OneProblem(), problems(*(f"p{index}" for index in range(1, 5))), rows)
+
+    assert [row.score for row in scores] == [1.0, 2.0, 3.0, None]
+    assert scores[-1].error == (
+        "CUDA out of memory. Tried to allocate 9 GiB; choose a smaller model or a device with more memory"
+    )
+
+
+def test_another_failure_of_a_scorer_is_raised(candidate):
+    class Broken(Lengths):
+        def score(self, pools):
+            raise RuntimeError("device lost")
+
+    with pytest.raises(RuntimeError, match="device lost"):
+        score_candidates(Broken(), problems("p"), [candidate("a")])
 
 
 def test_a_candidate_of_an_unknown_problem_is_refused(candidate):

@@ -12,7 +12,7 @@ import pytest
 
 from raydebm.config import RayConfig
 from raydebm.distributed import session
-from raydebm.distributed.session import check_reachable, is_own_cluster, ray_session, start_here
+from raydebm.distributed.session import check_reachable, get_or_raise, is_own_cluster, ray_session, start_here
 from raydebm.errors import ResourceError
 
 
@@ -65,6 +65,16 @@ def test_a_node_that_is_late_twice_is_given_up_with_the_remedy(monkeypatch):
 
     with pytest.raises(ResourceError, match=r"on this machine: The current node timed out during startup\. Wait\.$"):
         start_here(remedy="Wait.")
+
+
+@pytest.mark.ray
+def test_a_task_without_enough_memory_is_an_error_with_a_remedy(local_ray):
+    @local_ray.remote
+    def grow():
+        raise MemoryError("Unable to allocate 9 GiB")
+
+    with pytest.raises(ResourceError, match=r"too little memory: Unable to allocate 9 GiB\. Choose a smaller model"):
+        get_or_raise(grow.remote())
 
 
 @pytest.mark.ray
