@@ -108,6 +108,8 @@ class ServedReader:
         text = f"{self._endpoint.base_url}: {error}"
         if isinstance(error, openai.BadRequestError):
             text += f" ({REMEDY})"
+        elif isinstance(error, openai.APIConnectionError) and str(error.__cause__ or ""):
+            text += f" ({error.__cause__})"  # a refused connection is a timeout to the client
         if self._key.value:
             text = text.replace(self._key.value, "***")
         return without_credentials(text)

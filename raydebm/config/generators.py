@@ -152,7 +152,7 @@ class VllmGenerator(GeneratorBase):
     """The Python of another environment, whose vLLM is started as a process; None: ray.serve.llm, or without a GPU
     this environment's vLLM as a process."""
     startup_timeout_s: float = Field(900.0, gt=0)
-    """How long a process may take until it answers."""
+    """How long a server that raydebm starts may take until it answers."""
     max_in_flight: int = Field(256, ge=1)
     """Maximum number of open requests."""
     timeout_s: float = Field(600.0, gt=0)

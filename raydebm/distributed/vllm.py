@@ -5,8 +5,10 @@
 
 import logging
 import math
+import threading
 import uuid
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -40,7 +42,8 @@ def running_endpoints(configs: Sequence[GeneratorConfig], *, num_gpus: float) ->
         if on_cluster:
             app, name = _app(on_cluster), APP.format(uuid.uuid4().hex[:12])
             servers.callback(_delete, name)
-            place = {"url": _start(app, name), "replicas": 1}  # all are behind one address
+            limit_s = max(config.startup_timeout_s for config in on_cluster)
+            place = {"url": _start(app, name, limit_s), "replicas": 1}  # all are behind one address
             started |= {config.name: config.model_copy(update=place) for config in on_cluster}
         for config in wanted:
             if config.name not in started:
@@ -170,14 +173,29 @@ def _import_serve_llm(config: VllmGenerator) -> Any:
     return ray.serve.llm
 
 
-def _start(app: Any, name: str) -> str:
+def _start(app: Any, name: str, limit_s: float) -> str:
     from ray import serve  # a second of imports that other runs do without
 
     # Generating actors on other nodes must reach it.
     host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    is_up: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            is_up.set_result(serve.run(app, name=name, route_prefix=f"/{name}"))
+        except BaseException as error:  # noqa: BLE001 - it is raised where the result is waited for
+            is_up.set_exception(error)
+
     try:
         serve.start(http_options={"host": host, "port": PORT})
-        serve.run(app, name=name, route_prefix=f"/{name}")
+        # Serve itself waits for as long as it takes, which is for ever where another application holds the GPUs.
+        threading.Thread(target=run, daemon=True).start()
+        if not wait([is_up], limit_s).done:
+            raise ResourceError(
+                f"the vLLM servers did not come up within {limit_s:g} s (startup_timeout_s); see logs/serve in Ray's "
+                "session folder, and `ray status` for GPUs that something else holds"
+            )
+        is_up.result()
     except (RuntimeError, TimeoutError) as error:
         raise ResourceError(
             f"the vLLM servers did not come up: {error}; see logs/serve in Ray's session folder"

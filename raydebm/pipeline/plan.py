@@ -10,6 +10,7 @@ from raydebm.generators.passes import PassRequests
 from raydebm.generators.recorded import PoolGenerator, recorded_generators
 from raydebm.generators.requests import CostEstimate, estimate_cost
 from raydebm.pipeline.context import StageContext
+from raydebm.pipeline.policies import default_policy
 from raydebm.pipeline.stages.problems import answerable, load_problems
 from raydebm.records import GenerationRequest
 from raydebm.run.fingerprints import current_manifest
@@ -49,8 +50,7 @@ def plan_of(recipe: Recipe) -> Plan:
             *_dropped(len(loaded) - len(problems)),
             *recorded,
             *_waves(context.passes),
-            f"later passes: at most {recipe.triage.num_regenerate} more requests per validation problem and lambda, "
-            "and per regenerated test problem",
+            *_later_passes(context),
             f"then {len(recipe.scorer.adapters)} adapters on {' and '.join(recipe.scorer.backbones)} are trained in "
             "parallel",
             *_baselines(recipe),
@@ -71,6 +71,14 @@ def _stages(context: StageContext) -> str:
     )
     missing = [stage.name for stage in STAGES if stage.name not in complete]
     return f"stages to make: {', '.join(missing) or 'none'}; complete: {', '.join(complete) or 'none'}"
+
+
+def _later_passes(context: StageContext) -> Iterator[str]:
+    if default_policy(context).max_passes > 1:
+        yield (
+            f"later passes: at most {context.recipe.triage.num_regenerate} more requests per validation problem and "
+            "lambda, and per regenerated test problem"
+        )
 
 
 def _waves(passes: PassRequests) -> Iterator[str]:

@@ -186,6 +186,7 @@ def test_an_endpoint_that_does_not_answer_is_an_error(server, pool):
 
     assert score.value is None
     assert score.error.startswith("http://127.0.0.1:9/v1: ")
+    assert "Cannot connect to host 127.0.0.1:9" in score.error
 
 
 def test_two_calls_share_a_reader(server, pool):

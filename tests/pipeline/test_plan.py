@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 
-from raydebm.config import JudgeBaseline, OpenAIGenerator, load_recipe, parse_recipe
+from raydebm.config import JudgeBaseline, OpenAIGenerator, TransformersGenerator, load_recipe, parse_recipe
 from raydebm.errors import PoolError
 from raydebm.generators.recorded import recorded_generators
 from raydebm.pipeline.plan import plan_of
@@ -108,3 +108,12 @@ def test_shipped_recipes_find_most_of_their_recorded_answers(repository, shared_
 
     assert len(missing) >= 7
     assert {name: frac for name, frac in missing.items() if frac > 1} == {}
+
+
+def test_no_later_pass_is_announced_where_a_recording_would_have_to_answer_feedback(recipe):
+    recorded = recipe(num_samples=1)
+    local = TransformersGenerator(name="local", model="embedded:kk-bo")
+    asked = recorded.model_copy(update={"generators": (local, *recorded.generators)})
+
+    assert not any(note.startswith("later passes") for note in plan_of(recorded).notes)
+    assert any(note.startswith("later passes") for note in plan_of(asked).notes)

@@ -2,6 +2,7 @@ import asyncio
 import importlib.util
 import os
 import sys
+import threading
 
 import pytest
 
@@ -157,6 +158,19 @@ def test_servers_that_do_not_come_up_are_ended_and_hold_no_gpu(serve, monkeypatc
     with pytest.raises(expected), running_endpoints([VllmGenerator(name="v", model="m")], num_gpus=1):
         pass
     assert done[0] == "start"
+    assert done[1].startswith("delete raydebm-vllm-")
+
+
+def test_servers_that_find_no_free_gpu_are_given_up_in_time(serve, monkeypatch):
+    """Serve waits for ever where another application holds the GPUs."""
+    module, done = serve
+    monkeypatch.setattr(module, "run", lambda app, **options: threading.Event().wait())
+
+    with (
+        pytest.raises(ResourceError, match=r"not come up within 0\.2 s \(startup_timeout_s\).*`ray status`"),
+        running_endpoints([VllmGenerator(name="v", model="m", startup_timeout_s=0.2)], num_gpus=1),
+    ):
+        pass
     assert done[1].startswith("delete raydebm-vllm-")
 
 
