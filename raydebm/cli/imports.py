@@ -91,7 +91,7 @@ def import_pool(
 
     The file that is written is a pool for `recorded` generators.
     """
-    from raydebm.generators.recorded import PARQUET, TEXT_FIELDS
+    from raydebm.generators.pool_files import PARQUET, TEXT_FIELDS
     from raydebm.generators.recorded import import_pool as read_pool
     from raydebm.run.folder import Folder
     from raydebm.run.tables import CANDIDATES

@@ -45,6 +45,7 @@ class Entries:
     """(question, answer)."""
 
 
+@functools.cache
 def is_installed() -> bool:
     """Whether the package reasoning-gym can be imported."""
     return find_spec("reasoning_gym") is not None

@@ -1,0 +1,231 @@
+"""Files of recorded pools, read for some of their models.
+
+In:   raydebm's candidate Parquet, or JSON lines (plain or gzip); a folder stands for its ``candidates.parquet``.
+Out:  one entry per problem, model and draw, its thinking told apart from its answer as in a reply.
+Does not know: problems, requests.
+"""
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from raydebm.embedded import local_path
+from raydebm.errors import PoolError, TaskDataError
+from raydebm.generators.replies import split_reasoning
+from raydebm.identity import content_id
+from raydebm.records import Candidate, well_formed
+from raydebm.run.folder import Folder
+from raydebm.run.tables import CANDIDATES
+
+log = logging.getLogger(__name__)
+
+Rank = tuple[int, int, int]
+"""(pass, sample index, 1 when greedy)."""
+
+Entries = Sequence[tuple[str, str, Rank, Candidate]]
+"""(problem id as in the file, model, rank, candidate) of everything usable in a file, each key once."""
+
+Pool = tuple[Entries, set[str]]
+"""The entries of the models that were asked for, and the names of all models in the file."""
+
+_Draw = tuple[str, int, str]
+"""Orders the draws of a model: run, sample, and the sample as written where it is no integer."""
+
+TEXT_FIELDS = ("text",)
+PARQUET = ".parquet"
+"""How the name of a pool of our own candidates ends; everything else is read as JSON lines."""
+
+_UNNUMBERED = -1
+"""The sample of a line that has neither ``sample`` nor ``run``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RecordedEntry:
+    """One usable line of a JSON-lines pool. ``text`` is None exactly when ``error`` says why."""
+
+    problem_id: str
+    model: str
+    draw: _Draw
+    text: str | None
+    error: str | None
+
+
+def read_pool_file(name: str | Path, task: str, text_fields: Sequence[str], models: Sequence[str] | None) -> Pool:
+    """The entries of a file.
+
+    Args:
+        task: the task's name, as stored with each candidate.
+        text_fields: of JSON lines, where the answer stands; the first field that has one counts.
+        models: those whose entries are wanted; None: all.
+
+    Raises:
+        TaskDataError: the file is missing, unreadable, or has no usable line.
+    """
+    path = local_path(str(name))
+    if path.is_dir():
+        path /= "candidates.parquet"
+    entries, known = (
+        _read_parquet(path) if path.suffix == PARQUET else _read_json_lines(path, task, text_fields, models)
+    )
+    return [(source_id, model, rank, _apart_from_thinking(found)) for source_id, model, rank, found in entries], known
+
+
+def _apart_from_thinking(candidate: Candidate) -> Candidate:
+    """The candidate as if its text had just been drawn."""
+    if candidate.text is None or candidate.reasoning is not None:
+        return candidate
+    text, reasoning = split_reasoning(candidate.text)
+    if reasoning is None:
+        return candidate
+    if text.strip():
+        return replace(candidate, text=text, reasoning=reasoning)
+    why = "nothing follows </think>" if "</think>" in candidate.text else "<think> is never closed"
+    return replace(candidate, text=None, reasoning=reasoning, error=f"recorded without an answer: {why}")
+
+
+def _read_parquet(path: Path) -> Pool:
+    try:
+        candidates = Folder(str(path.parent)).read_records(CANDIDATES, path.name)
+    except PoolError as error:
+        raise TaskDataError(str(error)) from error
+    if not candidates:
+        raise TaskDataError(f"recorded pool {str(path)!r} is empty")
+    by_key: dict[tuple[str, str, Rank], Candidate] = {}
+    for candidate in candidates:
+        rank = (candidate.pass_index, candidate.sample_index, int(candidate.is_greedy))
+        by_key.setdefault((candidate.problem_id, candidate.generator, rank), candidate)
+    return [(*key, candidate) for key, candidate in by_key.items()], {generator for _, generator, _ in by_key}
+
+
+def _read_json_lines(path: Path, task: str, text_fields: Sequence[str], models: Sequence[str] | None) -> Pool:
+    entries, known = _entries(path, text_fields, models)
+    sample_of = _sample_indices(entries.values())
+    found = []
+    for entry in entries.values():
+        sample = sample_of[entry.model, entry.draw]
+        candidate = Candidate(
+            candidate_id=content_id("recorded", task, entry.problem_id, entry.model, list(entry.draw), entry.text),
+            task=task,
+            problem_id=entry.problem_id,
+            generator=entry.model,
+            text=entry.text,
+            error=entry.error,
+            sample_index=sample,
+        )
+        found.append((entry.problem_id, entry.model, (1, sample, 0), candidate))
+    return found, known
+
+
+def _sample_indices(entries: Iterable[_RecordedEntry]) -> dict[tuple[str, _Draw], int]:
+    """A sample index for every draw of every model, the same for all problems.
+
+    Plain sample numbers stay as they are; where runs or samples have names, draws are counted in the names' order.
+    """
+    draws: dict[str, set[_Draw]] = {}
+    for entry in entries:
+        draws.setdefault(entry.model, set()).add(entry.draw)
+    indices: dict[tuple[str, _Draw], int] = {}
+    for model, of_model in draws.items():
+        plain = not any(run or name for run, _, name in of_model)
+        for count, draw in enumerate(sorted(of_model)):
+            indices[model, draw] = draw[1] if plain else count
+    return indices
+
+
+def _entries(
+    path: Path, text_fields: Sequence[str], models: Sequence[str] | None
+) -> tuple[dict[tuple[str, str, _Draw], _RecordedEntry], set[str]]:
+    entries: dict[tuple[str, str, _Draw], _RecordedEntry] = {}
+    known: set[str] = set()
+    bad: list[str] = []
+    repeated = 0
+    unnumbered: Counter[tuple[str, str]] = Counter()
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = _row(line)
+        except (ValueError, RecursionError) as error:  # RecursionError: thousands of brackets
+            bad.append(f"{path}:{number}: {error}")
+            continue
+        known.add(row["model"])
+        if models is not None and row["model"] not in models:
+            continue
+        entry = _entry(row, text_fields)
+        if entry.draw[1] == _UNNUMBERED:
+            entry = replace(entry, draw=("", unnumbered[entry.problem_id, entry.model], ""))
+            unnumbered[entry.problem_id, entry.model] += 1
+        key = (entry.problem_id, entry.model, entry.draw)
+        repeated += key in entries
+        entries.setdefault(key, entry)
+    if not known:
+        first = f"; the first bad line is {bad[0]}" if bad else ""
+        raise TaskDataError(
+            f"recorded pool {str(path)!r} has no usable line{first}; "
+            f"expected JSON objects with problem_id, model, {' or '.join(text_fields)} and optionally sample or run"
+        )
+    if bad:
+        log.warning("%d lines of %s cannot be used; the first: %s", len(bad), path, bad[0])
+    if repeated:
+        log.warning("%d lines of %s repeat an earlier problem, model and sample; the first counts", repeated, path)
+    return entries, known
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        with pa.input_stream(str(path), compression="detect") as stream:
+            content: str = stream.read().decode("utf-8")
+    except FileNotFoundError as error:
+        raise TaskDataError(f"recorded pool {str(path)!r} does not exist") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise TaskDataError(f"recorded pool {str(path)!r} cannot be read as text: {error}") from error
+    # Not splitlines(): completions may hold U+2028 and the like, which JSON leaves unescaped.
+    return content.split("\n")
+
+
+def _row(line: str) -> dict[str, Any]:
+    """One line.
+
+    Raises:
+        ValueError: the line does not say which problem and model it belongs to.
+    """
+    row = json.loads(line)
+    if not isinstance(row, dict):
+        raise ValueError(f"must be a JSON object, got {type(row).__name__}")
+    for name in ("problem_id", "model"):
+        if not isinstance(row.get(name), str) or not row[name]:
+            raise ValueError(f"field {name!r} must be a non-empty text, got {row.get(name)!r}")
+        row[name] = well_formed(row[name])
+    return row
+
+
+def _entry(row: Mapping[str, Any], text_fields: Sequence[str]) -> _RecordedEntry:
+    texts = (_text(row.get(name)) for name in text_fields)
+    text, error = next((content for content in texts if content is not None), None), None
+    if text is None:
+        seen = ", ".join(f"field {name!r} is {row.get(name)!r:.80}" for name in text_fields)
+        error = well_formed(f"recorded without text: {seen}")
+    return _RecordedEntry(problem_id=row["problem_id"], model=row["model"], draw=_draw(row), text=text, error=error)
+
+
+def _text(value: Any) -> str | None:
+    """An answer as text: lists and objects as JSON, in the order in which they stand."""
+    if isinstance(value, list | dict) and value:
+        return well_formed(json.dumps(value, ensure_ascii=False))
+    return well_formed(value) if isinstance(value, str) else None
+
+
+def _draw(row: Mapping[str, Any]) -> _Draw:
+    run = "" if row.get("run") is None else well_formed(str(row["run"]))
+    sample = row.get("sample")
+    if sample is None:
+        return (run, 0 if run else _UNNUMBERED, "")
+    if isinstance(sample, int) and not isinstance(sample, bool) and sample >= 0:
+        return (run, sample, "")
+    return (run, 0, well_formed(str(sample)))
