@@ -53,7 +53,7 @@ def demo(
 ) -> None:
     """Train, evaluate, serve and ask, offline on small models.
 
-    Takes about five minutes on two CPU cores; a second run reuses what the first one left.
+    Takes two to six minutes on two CPU cores; a second run reuses what the first one left.
     """
     from raydebm.config import load_recipe
     from raydebm.generators.endpoint.vllm_process import free_port
