@@ -14,9 +14,9 @@ from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.export.examples import hub_backbone, peft_example, scorer_example
 from raydebm.export.target import front_matter
+from raydebm.pretrained.model_source import is_decoder_type
 from raydebm.scorer.card import LIMITS, adapter_table, description, notes
 from raydebm.scorer.checkpoint_records import AdapterRecord, EnsembleRecord
-from raydebm.scorer.model.backbone import is_decoder_type
 
 TAGS = ["raydebm", "lora", "energy-based-model", "reward-model", "verifier", "reranking", "uncertainty"]
 ALONE = "mu only"

@@ -8,8 +8,7 @@ and shared between processes, and ``load_backbone`` maps them without copying.
 
 import hashlib
 import importlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -18,14 +17,11 @@ import torch
 import torch.utils.dlpack
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedConfig, PreTrainedModel
-from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
-)
-from transformers.utils import logging as transformers_logging
+from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from raydebm.errors import CheckpointError, ConfigError, UnknownNameError
+from raydebm.pretrained.model_source import ModelSource, is_decoder_type
 from raydebm.scorer.model.blocks import num_positions
 from raydebm.scorer.model.precision import cpu_dtype
 
@@ -140,9 +136,9 @@ def frozen_weights(name: str, *, dtype: Literal["float32", "stored"] = "float32"
             half the size where that is 16 bits. The fingerprint is the same either way.
 
     Raises:
-        CheckpointError: the model cannot be read, or weights are missing in it.
+        CheckpointError: the model cannot be read, or weights are missing in it or of another shape.
     """
-    encoder = _read_encoder(name, resolve_backbone(name))
+    encoder = _read_encoder(_source(name))
     if dtype == "float32":
         encoder = converted(encoder, torch.float32)
     return {key: _to_numpy(tensor) for key, tensor in encoder.state_dict().items()}
@@ -167,20 +163,22 @@ def load_backbone(
         config_only: leave the weights on the meta device, for counting parameters.
 
     Raises:
-        CheckpointError: the model cannot be read, is of an unknown family, or the weights do not fit it.
+        CheckpointError: the model cannot be read, is of an unknown family, the weights do not fit it, or it has no
+            tokenizer of its own.
     """
-    source = resolve_backbone(name)
-    config = _read(name, AutoConfig.from_pretrained, source)
+    source = _source(name)
+    config = source.config()
     if config_only:
         encoder = encoder_on_meta(config)
         return Backbone(name=name, family=family_of(config), encoder=encoder, tokenizer=None, fingerprint="")
     family_of(config)
-    encoder = _read_encoder(name, source) if weights is None else map_weights(config, weights, name=name)
+    tokenizer = source.tokenizer()
+    encoder = _read_encoder(source) if weights is None else map_weights(config, weights, name=name)
     fingerprint = fingerprint_of(encoder)
     place = resolve_device(device)
     chosen = cpu_dtype(encoder) if dtype == "auto" and place.type == "cpu" else resolve_dtype(dtype, place)
     encoder = converted(encoder, chosen, device=place)
-    tokenizer = _read(name, AutoTokenizer.from_pretrained, source)
+    source.check_ids(tokenizer, encoder)
     return make_backbone(encoder, tokenizer, name=name, fingerprint=fingerprint)
 
 
@@ -215,11 +213,6 @@ def family_of(config: PreTrainedConfig) -> str:
             "decoder such as Qwen2 or Llama"
         )
     return family
-
-
-def is_decoder_type(family: str) -> bool:
-    """Whether models of this type are causal language models and no masked ones."""
-    return family in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and family not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 
 def encoder_on_meta(config: PreTrainedConfig) -> PreTrainedModel:
@@ -290,25 +283,19 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _read(name: str, reader: Any, source: Path | str) -> Any:
-    with _quiet_transformers():
-        try:
-            return reader(source)
-        except (OSError, ValueError) as error:
-            raise CheckpointError(
-                f"backbone {name!r} cannot be read: {str(error).splitlines()[0]}. Check the name and the network, "
-                "or give a local folder, embedded:encoder-mini or package:minilm as scorer.backbone"
-            ) from error
-
-
-def _read_encoder(name: str, source: Path | str) -> PreTrainedModel:
-    encoder, info = _read(
-        name, lambda where: AutoModel.from_pretrained(where, dtype="auto", output_loading_info=True), source
+def _source(name: str) -> ModelSource:
+    return ModelSource(
+        called=f"backbone {name!r}",
+        place=resolve_backbone(name),
+        remedy=(
+            "Check the name and the network, or give a local folder, embedded:encoder-mini or package:minilm as "
+            "scorer.backbone"
+        ),
     )
-    missing = sorted(key for key in info["missing_keys"] if not key.startswith(UNUSED))
-    if missing:
-        raise CheckpointError(f"backbone {name!r}: {len(missing)} weights are missing, such as {missing[0]!r}")
-    return _without_pooler(encoder)
+
+
+def _read_encoder(source: ModelSource) -> PreTrainedModel:
+    return _without_pooler(source.model(AutoModel, dtype="auto", unused=UNUSED))
 
 
 def _frozen(encoder: PreTrainedModel) -> PreTrainedModel:
@@ -354,18 +341,3 @@ def _fresh_buffers(module: nn.Module, config: PreTrainedConfig) -> dict[str, Ten
         return dict(rebuilt.named_buffers(recurse=False))
     positions = torch.arange(config.max_position_embeddings).expand((1, -1))
     return {"position_ids": positions, "token_type_ids": torch.zeros_like(positions)}
-
-
-@contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """No load report about unused heads (MLM, pooler) and no progress bar; missing weights are our own error."""
-    log: Any = transformers_logging
-    verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
-    log.set_verbosity_error()
-    log.disable_progress_bar()
-    try:
-        yield
-    finally:
-        log.set_verbosity(verbosity)
-        if bars:
-            log.enable_progress_bar()

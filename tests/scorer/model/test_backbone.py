@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, RobertaConfig, T5Config
+from transformers import AutoModel, AutoTokenizer, RobertaConfig, T5Config
 
 from raydebm.errors import CheckpointError, ConfigError, UnknownNameError
 from raydebm.scorer.model.backbone import (
@@ -135,6 +135,30 @@ def test_missing_weights_are_not_made_up(tiny_folders, tmp_path):
     folder = copy_model(tiny_folders["modernbert"], tmp_path / "torn", without="layers.1.attn.Wqkv.weight")
     with pytest.raises(CheckpointError, match=r"1 weights are missing, such as 'layers\.1\.attn\.Wqkv\.weight'"):
         load_backbone(str(folder), device="cpu")
+
+
+def test_torn_weights_are_refused(tiny_folders, tmp_path):
+    folder = copy_model(tiny_folders["bert"], tmp_path / "torn")
+    (folder / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(CheckpointError, match=r"backbone '.*torn' cannot be read: SafetensorError.*fetched again"):
+        load_backbone(str(folder), device="cpu")
+
+
+def test_a_folder_without_a_tokenizer_is_refused(tiny_folders, tmp_path):
+    folder = copy_model(tiny_folders["bert"], tmp_path / "weights")
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(CheckpointError, match=r"backbone '.*weights' has no tokenizer"):
+        load_backbone(str(folder), device="cpu")
+
+
+def test_the_tokenizer_of_a_larger_vocabulary_is_refused(tiny_folders, tmp_path):
+    folder = copy_model(tiny_folders["bert"], tmp_path / "larger")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(["left"])
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(CheckpointError, match=r"1 ids beyond the 96 rows of its embedding, such as 96 for 'left'"):
+        load_backbone(str(folder), weights=frozen_weights(str(folder)), device="cpu")
 
 
 def test_weights_of_another_model_are_refused(tiny_folders):
