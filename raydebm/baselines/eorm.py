@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoTokenizer
 
 from raydebm.baselines.protocol import PoolTexts, TextScore
 from raydebm.baselines.text_pooling import flattened, regrouped
@@ -26,6 +25,7 @@ from raydebm.config import EormBaseline
 from raydebm.errors import CheckpointError, PoolError
 from raydebm.identity import seed_for
 from raydebm.pairs import TrainingGroup
+from raydebm.pretrained.model_source import ModelSource
 from raydebm.scorer.checkpoint import load_tensors, read_record, save_tensors
 from raydebm.scorer.checkpoint_records import Record
 from raydebm.scorer.model.backbone import resolve_backbone, resolve_device
@@ -104,13 +104,12 @@ class _EormTexts:
     """Token ids of ``[CLS] problem [SEP] candidate``. GPT-2's one special token serves as both marks, as published."""
 
     def __init__(self, config: EormBaseline) -> None:
-        try:
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(resolve_backbone(config.tokenizer))
-        except (OSError, ValueError) as error:
-            raise CheckpointError(
-                f"baseline {config.name!r}: tokenizer {config.tokenizer!r} cannot be read: "
-                f"{str(error).splitlines()[0]}; check the network, or give a local folder or package:minilm"
-            ) from error
+        source = ModelSource(
+            called=f"baseline {config.name!r}: tokenizer {config.tokenizer!r}",
+            place=resolve_backbone(config.tokenizer),
+            remedy="Check the network, or give a local folder or package:minilm",
+        )
+        self._tokenizer: Any = source.tokenizer()
         tokenizer = self._tokenizer
         self.cls = _first(tokenizer.bos_token_id, tokenizer.cls_token_id, tokenizer.eos_token_id)
         self.sep = _first(tokenizer.eos_token_id, tokenizer.sep_token_id)

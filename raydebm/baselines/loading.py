@@ -5,11 +5,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoTokenizer
 
 from raydebm.baselines.protocol import TextScore
 from raydebm.config import LocalModelBaseline
-from raydebm.errors import CheckpointError
+from raydebm.pretrained.model_source import ModelSource
 from raydebm.scorer.model.backbone import resolve_backbone, resolve_device, resolve_dtype
 from raydebm.scorer.model.batching import MicroBatch, micro_batches
 
@@ -26,27 +25,20 @@ class LoadedModel:
             reader: an Auto class, or another with ``from_pretrained``.
 
         Raises:
-            CheckpointError: the model or its tokenizer cannot be read, or weights are missing in it.
+            CheckpointError: the model or its tokenizer cannot be read, is incomplete, of another kind, or they do not
+                fit each other.
         """
         self.name = config.name
         self.device = resolve_device(config.device)
         dtype = resolve_dtype(config.dtype, self.device)
         self._micro_batch_tokens = config.micro_batch_tokens
-        try:
-            source = resolve_backbone(config.model) if config.model.startswith("embedded:") else config.model
-            self.tokenizer: Any = AutoTokenizer.from_pretrained(source)
-            model, info = reader.from_pretrained(source, dtype=dtype, output_loading_info=True)
-        except (OSError, ValueError, RuntimeError, ImportError) as error:
-            raise CheckpointError(
-                f"baseline {config.name!r}: model {config.model!r} cannot be loaded: {str(error).splitlines()[0]}; "
-                "check the name, the network and the model's kind, or give a local folder"
-            ) from error
-        if info["missing_keys"]:
-            missing = sorted(info["missing_keys"])
-            raise CheckpointError(
-                f"baseline {config.name!r}: {len(missing)} weights of {config.model!r} are missing, such as "
-                f"{missing[0]!r}; a model of another kind was given, and random weights score nothing"
-            )
+        source = ModelSource(
+            called=f"baseline {config.name!r}: model {config.model!r}",
+            place=resolve_backbone(config.model) if config.model.startswith("embedded:") else config.model,
+        )
+        self.tokenizer: Any = source.tokenizer()
+        model = source.model(reader, dtype=dtype)
+        source.check_ids(self.tokenizer, model)
         self.model: Any = model.to(self.device).eval()
         self.max_length = config.max_length or self._context()
 

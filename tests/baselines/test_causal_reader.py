@@ -1,8 +1,9 @@
 import math
+import shutil
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from raydebm.baselines import causal_reader as causal_reader_module
 from raydebm.baselines.causal_reader import Reader, StatePooling, reading_of
@@ -179,6 +180,27 @@ def test_chat_puts_the_answer_after_the_opened_turn(causal_reader):
 def test_chat_needs_a_template(reader_without_template):
     with pytest.raises(CheckpointError, match="has no chat template; use input_format: plain"):
         reader(reader_without_template, input_format="chat")
+
+
+def test_an_encoder_is_no_reader(encoder_reward):
+    with pytest.raises(CheckpointError, match=r"baseline 'reader': model '.*encoder' is an encoder \('bert'\)"):
+        reader(encoder_reward)
+
+
+def test_a_reader_without_a_tokenizer_is_refused(causal_reader, tmp_path):
+    model = AutoModelForCausalLM.from_pretrained(causal_reader)
+    Qwen2ForCausalLM(Qwen2Config(**model.config.to_dict() | {"model_type": "qwen2"})).save_pretrained(tmp_path)
+
+    with pytest.raises(CheckpointError, match=r"baseline 'reader': model '.*' has no tokenizer"):
+        reader(str(tmp_path))
+
+
+def test_a_reader_whose_weights_are_torn_is_refused(causal_reader, tmp_path):
+    folder = shutil.copytree(causal_reader, tmp_path / "torn")
+    (folder / "model.safetensors").write_bytes(b"")
+
+    with pytest.raises(CheckpointError, match=r"baseline 'reader': model '.*torn' cannot be read: SafetensorError"):
+        reader(str(folder))
 
 
 def test_an_answer_without_tokens_has_no_score(causal_reader, pool):

@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from transformers import BertConfig
 
 from raydebm.baselines import build_scorer
 from raydebm.baselines.eorm import Eorm, EormModel, sinusoids, train_eorm
@@ -155,6 +156,13 @@ def test_a_torn_checkpoint_is_refused(config, trained):
     (trained / "eorm.safetensors").write_bytes(b"torn")
     with pytest.raises(CheckpointError, match="cannot be read"):
         Eorm.load(trained, config)
+
+
+def test_a_folder_without_a_tokenizer_is_named(config, tmp_path):
+    BertConfig().save_pretrained(tmp_path)
+    wrong = config.model_copy(update={"tokenizer": str(tmp_path)})
+    with pytest.raises(CheckpointError, match=r"tokenizer '.*' has no tokenizer"):
+        train_eorm(wrong, train=TRAIN, validation=[], folder=tmp_path)
 
 
 def test_a_missing_tokenizer_says_what_to_do(config, tmp_path):
