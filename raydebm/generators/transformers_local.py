@@ -11,20 +11,20 @@ import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 
 from raydebm.config import TransformersGenerator
 from raydebm.embedded import PREFIX, embedded_path
-from raydebm.errors import GenerationError
+from raydebm.errors import CheckpointError, GenerationError, in_one_line
 from raydebm.generators.decoding import DecodedRow, DecodeRow, decode
 from raydebm.generators.logprobs import LogProbs
 from raydebm.generators.replies import answer_start, split_reasoning
 from raydebm.generators.requests import TokenUsage, answered, unanswered
 from raydebm.identity import canonical_json
+from raydebm.pretrained.model_source import ModelSource
 from raydebm.records import Candidate, GenerationRequest, Message
 
 _STOP_WINDOW = 32
@@ -46,7 +46,8 @@ class LocalGenerator:
             threads: torch threads of this process; None leaves torch's own choice.
 
         Raises:
-            GenerationError: the model cannot be loaded, or its tokenizer has no chat template.
+            GenerationError: the model cannot be loaded, is no whole decoder, or its tokenizer is not its own or has no
+                chat template.
             UnknownNameError: no embedded model has this name.
         """
         if threads is not None:
@@ -211,25 +212,29 @@ def _load(config: TransformersGenerator) -> tuple[Any, Any]:
     dtype = config.dtype
     if dtype == "auto":  # float32 on CPU: bfloat16 is no faster there and makes a row's text depend on its batch
         dtype = "bfloat16" if device.startswith("cuda") else "float32"
-    source = _source(config.model)
+    source = ModelSource(
+        called=f"generator {config.name!r}: model {config.model!r}",
+        place=embedded_path(config.model.removeprefix(PREFIX)) if config.model.startswith(PREFIX) else config.model,
+    )
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-        model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=getattr(torch, dtype))
+        tokenizer = source.tokenizer()
+        model = source.model(AutoModelForCausalLM, dtype=getattr(torch, dtype))
+        source.check_ids(tokenizer, model, pads=False)
+    except CheckpointError as error:
+        raise GenerationError(str(error)) from error
+    try:
         model = model.to(device).eval()
-    except (OSError, ValueError, RuntimeError, ImportError) as error:
-        raise GenerationError(f"generator {config.name!r}: model {config.model!r} cannot be loaded: {error}") from error
+    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts that it has it
+        raise GenerationError(
+            f"{source.called} cannot be put on device {device!r}: {in_one_line(str(error))}. Set device to one that is "
+            "there and has room, such as cpu"
+        ) from error
     if tokenizer.chat_template is None:
         raise GenerationError(
             f"generator {config.name!r}: the tokenizer of {config.model!r} has no chat template; use a chat model, "
             "or add a chat_template.jinja to its folder"
         )
     return tokenizer, model
-
-
-def _source(model: str) -> str | Path:
-    if model.startswith(PREFIX):
-        return embedded_path(model.removeprefix(PREFIX))
-    return model
 
 
 def _context_of(config: Any) -> int:

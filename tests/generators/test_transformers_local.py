@@ -7,7 +7,15 @@ import pytest
 import torch
 from aiohttp import web
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
 
 from raydebm.config import OpenAIGenerator, TransformersGenerator
 from raydebm.embedded import embedded_path
@@ -179,8 +187,48 @@ def test_model_without_chat_template(tmp_path):
 
 
 def test_model_that_is_not_there(tmp_path):
-    with pytest.raises(GenerationError, match=r"generator 'l': model .*nowhere.* cannot be loaded"):
+    with pytest.raises(GenerationError, match=r"generator 'l': model .*nowhere.* cannot be read"):
         LocalGenerator(TransformersGenerator(name="l", model=str(tmp_path / "nowhere"), device="cpu"))
+
+
+def test_a_model_whose_weights_are_torn(tmp_path):
+    folder = save_model(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(GenerationError, match=r"generator 'l': model .* cannot be read: SafetensorError"):
+        LocalGenerator(TransformersGenerator(name="l", model=folder, device="cpu"))
+
+
+def test_a_model_without_the_weights_that_write(tmp_path):
+    folder = save_model(tmp_path)
+    AutoModel.from_pretrained(folder).save_pretrained(folder)
+    with pytest.raises(GenerationError, match=r"generator 'l': model .*: 1 weights are missing, such as 'lm_head"):
+        LocalGenerator(TransformersGenerator(name="l", model=folder, device="cpu"))
+
+
+def test_an_encoder_writes_nothing(tmp_path):
+    folder = save_model(tmp_path)
+    BertForMaskedLM(
+        BertConfig(
+            vocab_size=len(WORDS), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24
+        )
+    ).save_pretrained(folder)
+    with pytest.raises(GenerationError, match=r"generator 'l': model .* is an encoder \('bert'\)"):
+        LocalGenerator(TransformersGenerator(name="l", model=folder, device="cpu"))
+
+
+def test_a_tokenizer_with_more_words_than_the_model(tmp_path):
+    folder = save_model(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(["w60"])
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(GenerationError, match="1 ids beyond the 63 rows of its embedding, such as 63 for 'w60'"):
+        LocalGenerator(TransformersGenerator(name="l", model=folder, device="cpu"))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the device is there")
+def test_a_device_that_is_not_there(model_folder):
+    with pytest.raises(GenerationError, match=r"generator 'l': model .* cannot be put on device 'cuda'"):
+        LocalGenerator(TransformersGenerator(name="l", model=model_folder, device="cuda"))
 
 
 def test_unknown_embedded_model():
