@@ -23,8 +23,8 @@ from raydebm.baselines.protocol import PoolTexts, TextScore
 from raydebm.baselines.readings import Reading
 from raydebm.baselines.text_pooling import flattened, regrouped
 from raydebm.config import ServedReaderBaseline, VllmGenerator
-from raydebm.errors import without_credentials
-from raydebm.generators.endpoint.api_keys import Secret, key_of
+from raydebm.generators.endpoint.api_keys import Secret, key_of, without_secrets
+from raydebm.generators.endpoint.official_client import official_client
 from raydebm.generators.endpoint.vllm_server import endpoint_of
 
 BETWEEN = "\n"
@@ -70,13 +70,12 @@ class ServedReader:
 
     async def _read_all(self, texts: Sequence[tuple[str, str]]) -> list[Reading]:
         slots = asyncio.Semaphore(self._endpoint.max_in_flight)
-        async with openai.AsyncOpenAI(
-            api_key=self._key.value or "none",
-            base_url=self._endpoint.base_url,
-            default_headers=self._endpoint.headers,
-            timeout=self._endpoint.timeout_s,
+        async with official_client(
+            self._endpoint.base_url,
+            api_key=self._key.value,
+            headers=self._endpoint.headers,
+            timeout_s=self._endpoint.timeout_s,
             max_retries=self._endpoint.max_retries,
-            http_client=openai.DefaultAioHttpClient(timeout=self._endpoint.timeout_s, follow_redirects=False),
         ) as client:
             return list(await asyncio.gather(*(self._read(client, slots, *text) for text in texts)))
 
@@ -94,25 +93,25 @@ class ServedReader:
                     extra_body=self._endpoint.extra_body,
                 )
         except openai.OpenAIError as error:
-            return Reading.failed(self._explained(error))
+            return self._failed(_explained(error))
         try:
             log_probs = _answer_log_probs(completion, before + answer, start=len(before))
         except ValueError as error:
-            return Reading.failed(f"{self._endpoint.base_url}: {error}; use a local model (kind: reader)")
+            return self._failed(f"{error}; use a local model (kind: reader)")
         if not log_probs:
-            reason = "the reply has no log-probabilities of the answer's tokens"
-            return Reading.failed(f"{self._endpoint.base_url}: {reason}; {REMEDY}")
+            return self._failed(f"the reply has no log-probabilities of the answer's tokens; {REMEDY}")
         return Reading.of(log_probs, None)
 
-    def _explained(self, error: openai.OpenAIError) -> str:
-        text = f"{self._endpoint.base_url}: {error}"
-        if isinstance(error, openai.BadRequestError):
-            text += f" ({REMEDY})"
-        elif isinstance(error, openai.APIConnectionError) and str(error.__cause__ or ""):
-            text += f" ({error.__cause__})"  # a refused connection is a timeout to the client
-        if self._key.value:
-            text = text.replace(self._key.value, "***")
-        return without_credentials(text)
+    def _failed(self, reason: str) -> Reading:
+        text = f"{self._endpoint.base_url}: {reason}"
+        return Reading.failed(without_secrets(text, self._endpoint, self._key.value))
+
+
+def _explained(error: openai.OpenAIError) -> str:
+    if isinstance(error, openai.BadRequestError):
+        return f"{error} ({REMEDY})"
+    cause = str(error.__cause__ or "") if isinstance(error, openai.APIConnectionError) else ""
+    return f"{error} ({cause})" if cause else str(error)  # a refused connection is a timeout to the client
 
 
 def _answer_log_probs(completion: Any, prompt: str, *, start: int) -> list[float]:

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from raydebm.config.section import MOST_SAMPLES, Device, PathName, Section
+from raydebm.errors import without_credentials
 
 OPENROUTER_URL = "https://openrouter.ai/api/v1"
 OPENAI_URL = "https://api.openai.com/v1"
@@ -13,7 +14,7 @@ MOST_REQUESTS_PER_BATCH = 50_000
 
 def _distinct(urls: tuple[str, ...]) -> tuple[str, ...]:
     if repeated := [url for url in dict.fromkeys(urls) if urls.count(url) > 1]:
-        raise ValueError(f"{repeated[0]!r} stands twice; name each server once")
+        raise ValueError(f"{without_credentials(repeated[0])!r} stands twice; name each server once")
     return urls
 
 
@@ -21,6 +22,8 @@ ServerUrls = Annotated[tuple[str, ...], AfterValidator(_distinct)]
 
 
 class GeneratorBase(Section):
+    model_config = ConfigDict(hide_input_in_errors=True)  # addresses may have passwords
+
     name: PathName
     """Name in reports and records."""
     num_samples: int | None = Field(None, ge=0, le=MOST_SAMPLES)
@@ -55,6 +58,20 @@ class EndpointGenerator(GeneratorBase):
     extra_body: dict[str, Any] = {}
     """Extra fields of every request's body."""
 
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The base URLs of all servers."""
+        return (self.base_url,)
+
+    @model_validator(mode="after")
+    def _one_way_of_access(self) -> "EndpointGenerator":
+        if self.api_key_env and any(url != without_credentials(url) for url in self.addresses):
+            raise ValueError(
+                f"a request has one Authorization header: leave user and password out of the address of {self.name!r}, "
+                f"or set its api_key_env to null (it is {self.api_key_env})"
+            )
+        return self
+
 
 class OpenAIGenerator(EndpointGenerator):
     """Any OpenAI-compatible endpoint: OpenRouter, a vLLM server, OpenAI itself."""
@@ -81,6 +98,10 @@ class OpenAIGenerator(EndpointGenerator):
     max_retries: int = Field(6, ge=0)
     """Retries after the first attempt, with growing pauses; permanent errors are not retried. Nor is, under a limit in
     US dollars, a reply that may be billed and did not come through: one that broke off, is no JSON, is 502 or 504."""
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return (self.base_url, *self.replica_urls)
 
 
 class OpenAIBatchGenerator(EndpointGenerator):

@@ -6,7 +6,7 @@ Out:  a ``Completion`` per choice, or a ``ReplyError`` that says whether asking 
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -15,6 +15,8 @@ from raydebm.generators.logprobs import LogProbs
 from raydebm.generators.requests import NO_USAGE, TokenUsage
 from raydebm.records import FailureKind, well_formed
 
+MAX_REPLY_BYTES = 64 * 2**20
+"""Most bytes of one reply, unpacked. The longest answers with log-probabilities of all their tokens stay far below."""
 _RETRY_STATUS = frozenset({408, 409, 425, 429})
 _FATAL_STATUS = frozenset({401})
 _DOUBTFUL_STATUS = frozenset({402, 404})
@@ -84,6 +86,34 @@ class ReplyError(Exception):
     def doubtful(self) -> bool:
         """Whether the failure may concern all requests or this one alone."""
         return self.status in _DOUBTFUL_STATUS
+
+
+async def read_whole(chunks: AsyncIterable[bytes]) -> bytes:
+    """The bytes of a reply, as far as an endpoint may fill the memory with them.
+
+    Args:
+        chunks: what comes, unpacked.
+
+    Raises:
+        ReplyError: there are more than ``MAX_REPLY_BYTES``.
+    """
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in chunks:
+        parts.append(chunk)
+        size += len(chunk)
+        check_length(size)
+    return b"".join(parts)
+
+
+def check_length(num_bytes: int) -> None:
+    """Whether so much may be kept of one reply.
+
+    Raises:
+        ReplyError: it is more than ``MAX_REPLY_BYTES``.
+    """
+    if num_bytes > MAX_REPLY_BYTES:
+        raise ReplyError(f"the reply is longer than {MAX_REPLY_BYTES} bytes and was not read to its end", is_lost=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

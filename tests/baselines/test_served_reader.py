@@ -4,6 +4,7 @@ Its offsets are vLLM's: the lengths of the tokens before, with one that begins e
 character.
 """
 
+import base64
 import http.server
 import json
 import re
@@ -16,6 +17,7 @@ import pytest
 from raydebm.baselines import build_scorer
 from raydebm.config import ServedReaderBaseline
 from raydebm.errors import ConfigError, MissingKeyError
+from raydebm.generators import replies
 
 LOG_PROBS = {"likely": -0.5, "unlikely": -4.0}
 
@@ -187,6 +189,32 @@ def test_an_endpoint_that_does_not_answer_is_an_error(server, pool):
     assert score.value is None
     assert score.error.startswith("http://127.0.0.1:9/v1: ")
     assert "Cannot connect to host 127.0.0.1:9" in score.error
+
+
+def test_the_user_and_password_of_an_address_are_sent_as_such(server, pool):
+    url = server.url.replace("//", "//team:hunter2@")
+    [[score]] = reader(server, base_url=url).score([pool("p", "likely")])
+
+    assert score.value == -0.5
+    assert server.keys == ["Basic " + base64.b64encode(b"team:hunter2").decode()]
+
+
+@pytest.mark.parametrize("answer", ["refused", "silent"])
+def test_a_password_in_the_address_is_in_no_error(server, pool, answer):
+    url = server.url.replace("//", "//team:hunter2@")
+    [[score]] = reader(server, base_url=url).score([pool("p", answer)])
+
+    assert score.error.startswith("http://***@127.0.0.1")
+    assert "hunter2" not in score.error
+    assert base64.b64encode(b"team:hunter2").decode() not in score.error
+
+
+def test_a_reply_that_is_too_long_is_the_error_of_its_row(server, pool, monkeypatch):
+    monkeypatch.setattr(replies, "MAX_REPLY_BYTES", 1000)
+    [[score]] = reader(server).score([pool("p", "word " * 300)])
+
+    assert "the reply is longer than 1000 bytes" in score.error
+    assert len(server.bodies) == 1
 
 
 def test_two_calls_share_a_reader(server, pool):

@@ -6,6 +6,7 @@ on; when they are used up, the last one stays. Run as a program it serves until 
 
 import argparse
 import asyncio
+import gzip
 import json
 import sys
 from collections import Counter
@@ -16,6 +17,7 @@ from aiohttp import web
 from threaded_server import ThreadedServer
 
 HANG_S = 30.0
+BLANKS = b" " * 5_000_000
 
 
 class MisbehavingServer(ThreadedServer):
@@ -175,6 +177,23 @@ async def _cut_off(request: web.Request, body: dict[str, Any], name: str) -> web
     return response
 
 
+async def _packed(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
+    """Five kilobytes that become five megabytes."""
+    return web.Response(body=gzip.compress(BLANKS), headers={"Content-Encoding": "gzip"})
+
+
+async def _endless(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
+    response = web.StreamResponse()
+    await response.prepare(request)
+    while True:
+        await response.write(BLANKS)
+
+
+async def _packed_answer(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
+    content = json.dumps(completion(f"answer to {name}")).encode()
+    return web.Response(body=gzip.compress(content), headers={"Content-Encoding": "gzip"})
+
+
 def _fixed(status: int, content: Any, headers: dict[str, str] | None = None) -> Behaviour:
     async def behave(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
         text = content if isinstance(content, str) else json.dumps(content)
@@ -206,6 +225,9 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "reset": _reset,
     "cut off": _cut_off,
     "redirect": _redirect,
+    "packed": _packed,
+    "endless": _endless,
+    "packed answer": _packed_answer,
     "401": _echo_key,
     "402": _fixed(402, {"error": {"message": "insufficient credits"}}),
     "404": _fixed(404, {"error": {"message": "no such model"}}),

@@ -1,10 +1,16 @@
 """Keys of endpoints, on their way from the environment to a header."""
 
+import base64
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from raydebm.config import EndpointGenerator
-from raydebm.errors import MissingKeyError
+from raydebm.errors import MissingKeyError, without_credentials
+
+_ADDRESS = re.compile(r"(?P<scheme>[^/]*//)(?:(?P<user>[^/?#]*)@)?(?P<rest>.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +35,35 @@ def key_of(config: EndpointGenerator) -> Secret:
     if not value:
         raise MissingKeyError(config.name, config.api_key_env)
     return Secret(value)
+
+
+def address_and_headers(base_url: str, api_key: str | None, headers: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """Where to send requests, and with which headers: user and password of an address become a header of their own,
+    because no HTTP client takes them together with another one, and errors name addresses.
+
+    Args:
+        base_url: as the recipe has it.
+        api_key: sent where the address names no user.
+        headers: further ones.
+    """
+    found = _ADDRESS.fullmatch(base_url)
+    if found is None or found["user"] is None:
+        return base_url, dict(headers) | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
+    return found["scheme"] + found["rest"], dict(headers) | {"Authorization": f"Basic {_basic_token(found['user'])}"}
+
+
+def without_secrets(text: str, config: EndpointGenerator, key: str | None) -> str:
+    """A text without the key and without passwords of addresses, also where an endpoint repeats them in its words."""
+    users = [found["user"] for url in config.addresses if (found := _ADDRESS.fullmatch(url)) and found["user"]]
+    passwords = [password for user in users if (password := user.partition(":")[2])]
+    text = without_credentials(text)
+    for secret in (key, *map(_basic_token, users), *passwords, *map(unquote, passwords)):
+        if secret:
+            text = text.replace(secret, "***")
+    return text
+
+
+def _basic_token(user: str) -> str:
+    """``user:password`` of an address, as the header has it."""
+    name, _, password = user.partition(":")
+    return base64.b64encode(f"{unquote(name)}:{unquote(password)}".encode()).decode()

@@ -1,13 +1,13 @@
 """What an error row says of an endpoint: which one, what happened, and what to do about it."""
 
 from raydebm.config import EndpointGenerator
-from raydebm.errors import without_credentials
+from raydebm.generators.endpoint.api_keys import without_secrets
 from raydebm.generators.endpoint.transports import CarrierError
 from raydebm.generators.replies import ReplyError
 
 
 def failure_text(error: ReplyError | CarrierError, config: EndpointGenerator, *, key: str | None) -> str:
-    """The text of an error row, which never has the key.
+    """The text of an error row, which has neither the key nor a password.
 
     Args:
         error: what happened.
@@ -24,6 +24,4 @@ def failure_text(error: ReplyError | CarrierError, config: EndpointGenerator, *,
         text += f" (is {config.model!r} a model of this endpoint, and does it take these parameters?)"
     elif status == 402:
         text += " (add credit at the provider or ask for fewer tokens, then repeat the command with --retry-failed)"
-    if key:
-        text = text.replace(key, "***")
-    return without_credentials(text if failure is not None else f"{config.base_url}: {text}")
+    return without_secrets(text if failure is not None else f"{config.base_url}: {text}", config, key)

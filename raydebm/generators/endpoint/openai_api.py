@@ -77,7 +77,7 @@ class EndpointAccess:
 def _over_servers(config: OpenAIGenerator, connect: Callable[[OpenAIGenerator], Transport]) -> Transport:
     if not config.replica_urls:
         return connect(config)
-    urls = dict.fromkeys((config.base_url, *config.replica_urls))
+    urls = dict.fromkeys(config.addresses)
     return Replicas({url: connect(config.model_copy(update={"base_url": url})) for url in urls})
 
 
@@ -364,7 +364,7 @@ class OpenAIApiGenerator:
             self._asks_logprobs = False
             _LOG.warning(
                 "%s gives no log-probabilities, so the candidates of %s have none: %s",
-                self._config.base_url,
+                without_credentials(self._config.base_url),
                 self.name,
                 self._explain(error),
             )

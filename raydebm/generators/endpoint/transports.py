@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from raydebm import tracing
-from raydebm.generators.replies import HttpReply
+from raydebm.generators.endpoint.api_keys import address_and_headers
+from raydebm.generators.replies import HttpReply, read_whole
 
 if TYPE_CHECKING:
     import aiohttp
@@ -44,6 +45,7 @@ class Transport(Protocol):
             LateReplyError: the request was sent, and no complete reply came back in time.
             LostReplyError: the request was sent, and its connection broke off.
             CarrierError: no complete reply came back for another reason.
+            ReplyError: the reply is too long to be read.
         """
         ...
 
@@ -66,8 +68,8 @@ class AiohttpTransport:
     def __init__(self, base_url: str, *, api_key: str | None, headers: Mapping[str, str], timeout_s: float) -> None:
         import aiohttp  # 0.2 s of imports that plans and recorded pools do not need
 
-        self._url = base_url.rstrip("/") + "/chat/completions"
-        self._headers = dict(headers) | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
+        address, self._headers = address_and_headers(base_url, api_key, headers)
+        self._url = address.rstrip("/") + "/chat/completions"
         # A connection has at most half of the time, so that a total that runs out means a request that was sent.
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(_CONNECT_S, timeout_s / 2))
         self._session: aiohttp.ClientSession | None = None
@@ -93,12 +95,12 @@ class AiohttpTransport:
             async with self._open().post(
                 self._url, json=dict(body), headers=tracing.outgoing(), allow_redirects=False
             ) as response:
-                content = await response.read()
+                content = await read_whole(response.content.iter_any())
         except aiohttp.ConnectionTimeoutError as error:
             raise CarrierError(f"connection failed: none within {self._timeout.connect:g} s") from error
         except TimeoutError as error:
             raise LateReplyError(f"no reply within {self._timeout.total:g} s") from error
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # the last: of a malformed address
             kind = CarrierError if isinstance(error, _unsent_errors()) else LostReplyError
             raise kind(f"connection failed: {type(error).__name__}: {error}") from error
         headers = {name.lower(): value for name, value in response.headers.items()}
@@ -120,17 +122,12 @@ class OpenAIClientTransport:
     def __init__(self, base_url: str, *, api_key: str | None, headers: Mapping[str, str], timeout_s: float) -> None:
         import openai  # 0.5 s of imports that only this path needs
 
+        from raydebm.generators.endpoint.official_client import official_client
+
         self._errors = (openai.APIConnectionError, openai.APIStatusError)
         self._status_error = openai.APIStatusError
         self._timeout_s = timeout_s
-        self._client = openai.AsyncOpenAI(
-            api_key=api_key or "none",
-            base_url=base_url,
-            default_headers=dict(headers),
-            timeout=timeout_s,
-            max_retries=0,
-            http_client=openai.DefaultAioHttpClient(timeout=timeout_s, follow_redirects=False),
-        )
+        self._client = official_client(base_url, api_key=api_key, headers=headers, timeout_s=timeout_s, max_retries=0)
 
     async def post(self, body: Body) -> HttpReply:
         arguments = {key: value for key, value in body.items() if key in _OPENAI_ARGUMENTS}
@@ -168,7 +165,7 @@ def _unsent_errors() -> tuple[type[BaseException], ...]:
     """What says that there was no connection to send a request over."""
     import aiohttp
 
-    return aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL
+    return aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, ValueError
 
 
 def _has_cause(error: BaseException, kinds: tuple[type[BaseException], ...]) -> bool:

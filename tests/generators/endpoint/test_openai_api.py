@@ -331,14 +331,6 @@ def test_a_clients_own_fault_does_not_turn_the_endpoint_off(answer, ask, server)
     assert [candidate.text is not None for candidate in candidates] == [False] * 8 + [True]
 
 
-def test_a_password_in_the_address_is_in_no_error(ask, refusing_port):
-    url = f"http://team:hunter2@127.0.0.1:{refusing_port}/v1"
-    config = OpenAIGenerator(name="g", model="m", base_url=url, api_key_env=None, max_retries=0)
-    (candidate,) = drawn(config, ask())
-    assert f"http://***@127.0.0.1:{refusing_port}/v1" in candidate.error
-    assert "hunter2" not in candidate.error
-
-
 def test_log_probabilities_are_kept_where_they_are_asked_for(answer, ask):
     (candidate,) = answer(ask("p: with logprobs"), logprobs=True)
     assert (candidate.logprob, candidate.worst_logprob) == (-1.0, -1.5)

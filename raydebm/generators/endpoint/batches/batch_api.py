@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from raydebm.config import OpenAIBatchGenerator
 from raydebm.generators.endpoint.batches.batch_lines import CHAT_PATH
 from raydebm.generators.endpoint.transports import CarrierError
-from raydebm.generators.replies import ReplyError, status_error
+from raydebm.generators.replies import ReplyError, check_length, status_error
 
 if TYPE_CHECKING:
     from openai.types import Batch
@@ -59,15 +59,17 @@ class BatchApi:
     def __init__(self, config: OpenAIBatchGenerator, key: str | None) -> None:
         import openai  # 0.5 s of imports that only this path needs
 
+        from raydebm.generators.endpoint.official_client import official_client
+
         self._errors = (openai.APIConnectionError, openai.APIStatusError)
         self._status_error = openai.APIStatusError
-        self._client = openai.AsyncOpenAI(
-            api_key=key or "none",
-            base_url=config.base_url,
-            default_headers=config.headers,
-            timeout=config.timeout_s,
+        self._client = official_client(
+            config.base_url,
+            api_key=key,
+            headers=config.headers,
+            timeout_s=config.timeout_s,
             max_retries=config.max_retries,
-            http_client=openai.DefaultAsyncHttpxClient(timeout=config.timeout_s, follow_redirects=False),
+            over_aiohttp=False,
         )
 
     async def upload(self, name: str, content: bytes) -> str:
@@ -109,17 +111,21 @@ class BatchApi:
 
     async def lines(self, file_id: str) -> AsyncIterator[bytes]:
         """The lines of a file as they come, without empty ones. Only line feeds end a line: texts may hold any other
-        separator."""
-        rest = b""
+        separator. A file may be of any length, and none of its lines is longer than a reply."""
+        line = bytearray()
         with self._translated():
             async with self._client.files.with_streaming_response.content(file_id) as response:
                 async for chunk in response.iter_bytes():
-                    *whole, rest = (rest + chunk).split(b"\n")
-                    for line in whole:
+                    *ends, begin = chunk.split(b"\n")
+                    for end in ends:
+                        line += end
                         if line.strip():
-                            yield line
-        if rest.strip():
-            yield rest
+                            yield bytes(line)
+                        line.clear()
+                    line += begin
+                    check_length(len(line))
+        if line.strip():
+            yield bytes(line)
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -1,0 +1,100 @@
+"""Replies without a limit to their length: they cost one answer, and neither the memory nor the process."""
+
+import asyncio
+
+import pytest
+from batch_server import BatchServer
+
+from raydebm.config import OpenAIBatchGenerator, OpenAIGenerator
+from raydebm.generators import EndpointAccess, replies
+from raydebm.generators.endpoint.api_keys import Secret
+from raydebm.generators.endpoint.batches.batch_api import BatchApi
+from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
+from raydebm.generators.endpoint.rate_limits import Budget
+from raydebm.generators.endpoint.transports import AiohttpTransport, OpenAIClientTransport
+from raydebm.generators.protocol import collect
+from raydebm.generators.replies import ReplyError
+
+TOO_LONG = "the reply is longer than 1000000 bytes and was not read to its end"
+
+
+@pytest.fixture(autouse=True)
+def limit(monkeypatch):
+    monkeypatch.setattr(replies, "MAX_REPLY_BYTES", 1_000_000)
+
+
+@pytest.fixture(params=[AiohttpTransport, OpenAIClientTransport], ids=["aiohttp", "openai"])
+def answer(request, server):
+    """Ask the server once per request and return the candidates."""
+
+    def transport(config, key):
+        return request.param(config.base_url, api_key=key.value, headers=config.headers, timeout_s=config.timeout_s)
+
+    def run(*requests, budget=None, **settings):
+        async def session():
+            config = OpenAIGenerator(name="g", model="m", base_url=server.url, api_key_env=None, **settings)
+            generator = OpenAIApiGenerator(config, EndpointAccess(budget=budget), transport=transport)
+            try:
+                return await collect(generator, requests)
+            finally:
+                await generator.aclose()
+
+        return asyncio.run(session())
+
+    return run
+
+
+@pytest.mark.parametrize("behaviour", ["packed", "endless"])
+def test_a_reply_that_is_too_long_is_an_error_row_that_names_the_limit(behaviour, answer, ask):
+    (candidate,) = answer(ask(f"p: {behaviour}"))
+    assert candidate.text is None
+    assert candidate.error.endswith(TOO_LONG)
+
+
+def test_a_reply_that_is_too_long_is_not_asked_for_again(answer, ask, server):
+    answer(ask("p: packed, ok"))
+    assert server.num_requests == 1
+
+
+def test_a_reply_that_is_too_long_may_be_billed(answer, ask):
+    budget = Budget(1.0)
+    answer(ask("p: packed"), budget=budget, usd_per_million_prompt_tokens=1.0, usd_per_million_completion_tokens=1.0)
+    assert budget.left_usd < 1.0
+
+
+def test_other_requests_get_their_answers(answer, ask):
+    candidates = answer(ask("p: endless"), ask("q: ok"))
+    assert [candidate.text for candidate in candidates] == [None, "answer to q with seed 1000"]
+
+
+def test_a_packed_reply_of_usual_length_is_read(answer, ask):
+    (candidate,) = answer(ask("p: packed answer"))
+    assert candidate.text == "answer to p"
+
+
+@pytest.fixture
+def lines():
+    """The lines of a file that a batch API gives."""
+
+    def read(content):
+        async def session(url):
+            api = BatchApi(OpenAIBatchGenerator(name="g", model="m", base_url=url), Secret("sk").value)
+            try:
+                return [line async for line in api.lines("file")]
+            finally:
+                await api.aclose()
+
+        with BatchServer() as provider:
+            provider.files["file"] = content
+            return asyncio.run(session(provider.url))
+
+    return read
+
+
+def test_a_file_of_a_batch_may_be_longer_than_a_reply(lines):
+    assert lines(b"a line\n" * 200_000) == [b"a line"] * 200_000
+
+
+def test_a_line_of_a_batchs_file_may_not(lines):
+    with pytest.raises(ReplyError, match=TOO_LONG):
+        lines(b"a line\n" + b" " * 1_500_000)
