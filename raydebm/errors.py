@@ -25,7 +25,7 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-_CREDENTIALS = re.compile(r"://[^/\s@]+@")
+_CREDENTIALS = re.compile(r"://[^/?#\s\"']+@")
 
 
 class RaydebmError(Exception):

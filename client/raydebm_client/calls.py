@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -106,6 +107,8 @@ class Settings:
     """How a client talks. See ``Raydebm``."""
 
     base_url: str
+    shown_url: str
+    """The same without user and password, for messages."""
     headers: Mapping[str, str]
     timeout_s: float
     max_retries: int
@@ -119,16 +122,21 @@ class Settings:
         """
         url = (base_url or os.environ.get("RAYDEBM_BASE_URL") or DEFAULT_URL).rstrip("/").removesuffix("/v1")
         if not url.startswith(("http://", "https://")):
-            raise ValueError(f"base_url must start with http:// or https://, got {url!r}")
+            raise ValueError(f"base_url must start with http:// or https://, got {_without_user(url)!r}")
         if max_retries < 0 or not timeout_s > 0:
             raise ValueError(f"max_retries must be >= 0 and timeout_s > 0, got {max_retries} and {timeout_s}")
         key = api_key or os.environ.get("RAYDEBM_API_KEY")
         return cls(
             base_url=url,
+            shown_url=_without_user(url),
             headers={} if key is None else {"Authorization": f"Bearer {key}"},
             timeout_s=timeout_s,
             max_retries=max_retries,
         )
+
+
+def _without_user(url: str) -> str:
+    return re.sub(r"//[^/?#]+@", "//***@", url)
 
 
 # ---- what is sent ------------------------------------------------------------------------------------------------
@@ -288,11 +296,11 @@ def error_of(status: int, content: bytes, headers: Mapping[str, str]) -> Service
 def lost(error: httpx.RequestError, settings: Settings) -> ServiceError:
     """A connection that failed, or gave what cannot be unpacked."""
     if isinstance(error, httpx.DecodingError):
-        return unexpected(settings.base_url, error)
+        return unexpected(settings.shown_url, error)
     if isinstance(error, httpx.ReadTimeout):
-        message = f"{settings.base_url} said nothing for {settings.timeout_s:g} s; raise timeout_s"
+        message = f"{settings.shown_url} said nothing for {settings.timeout_s:g} s; raise timeout_s"
         return ServiceError(message, 504, "timeout")
-    message = f"{settings.base_url} cannot be reached: {error!r}; is the service running (`raydebm serve`)?"
+    message = f"{settings.shown_url} cannot be reached: {error!r}; is the service running (`raydebm serve`)?"
     return ServiceError(message, 503, "unreachable")
 
 

@@ -5,6 +5,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from raydebm.errors import without_credentials
+
 
 def _stays_below(name: str) -> str:
     if not name.strip() or ".." in name or name.startswith("/"):
@@ -32,7 +34,7 @@ class Section(BaseModel):
 
 
 def problems_in(error: ValidationError, *, root: str) -> Iterator[str]:
-    """One line per problem: its path, what is wrong, and the value.
+    """One line per problem: its path, what is wrong, and the value, without passwords of addresses.
 
     Args:
         root: how a problem of the whole is named, which has no path.
@@ -42,4 +44,4 @@ def problems_in(error: ValidationError, *, root: str) -> Iterator[str]:
         # Where the whole is wrong, its message names the values, and the whole would hide it.
         has_own_value = path and problem["type"] not in {"missing", "extra_forbidden"}
         value = f" (got {problem['input']!r})" if has_own_value else ""
-        yield f"{path or root}: {problem['msg'].removeprefix('Value error, ')}{value}"
+        yield without_credentials(f"{path or root}: {problem['msg'].removeprefix('Value error, ')}{value}")

@@ -206,6 +206,13 @@ def test_a_lost_connection_is_tried_again(connect):
     assert connect(Service(httpx.ConnectError("refused"), ok(ACCEPTED)))("triage", "?").accepted
 
 
+def test_a_password_in_the_address_is_in_no_error():
+    with Raydebm("http://team:hunter2@127.0.0.1:9", max_retries=0) as client, pytest.raises(ServiceError) as caught:
+        client.health()
+    assert str(caught.value).startswith("http://***@127.0.0.1:9 cannot be reached")
+    assert "hunter2" not in str(caught.value)
+
+
 def test_a_service_that_is_not_there_is_named(connect):
     with pytest.raises(ServiceError, match="http://test cannot be reached") as caught:
         connect(Service(httpx.ConnectError("refused")), max_retries=0)("triage", "?")
