@@ -6,28 +6,29 @@ client's to check. This test fails when a field changes that.
 
 import contextlib
 import copy
+import hashlib
 import sys
 from pathlib import Path
 
 import pytest
 
-from raydebm.serving.api.example_requests import EXAMPLES
+from raydebm.decisions.writer import DecisionWriter
+from raydebm.serving.access.keys import ApiKey, Keyring
+from raydebm.serving.api.application import create_app
 from raydebm.serving.api.headers import HEADERS
+from raydebm.serving.core.service import TriageService
 
 HOST = "metadata.probe.invalid"
 FILE = "/etc/probe-of-a-client"
 URL = f"http://{HOST}/latest/meta-data"
 ADDRESSES = (URL, f"s3://{HOST}/run", f"file://{FILE}", f"../../../..{FILE}")
-PATHS = {
-    "chat": "/v1/chat/completions",
-    "triage": "/v1/triage",
-    "batch": "/v1/triage/batch",
-    "score": "/v1/score",
-    "rerank": "/v1/rerank",
-    "rewards": "/get_reward",
-    "responses": "/v1/responses",
-    "verify": "/v1/verify",
-}
+ROUTES = (
+    "/v1/chat/completions", "/v1/triage", "/v1/triage/batch", "/v1/score", "/v1/rerank", "/get_reward",
+    "/v1/responses", "/v1/verify", "/v1/decisions/replay", "/v1/decisions/{record_id}/replay",
+    "/v1/decisions/{record_id}/outcome", "/v1/policies/try", "/v1/policies/drop", "/v1/policies/promote",
+    "/v1/policies/rollback",
+)  # fmt: skip
+"""What takes a body."""
 _EVENTS = ("open", "os.", "socket.", "subprocess.", "urllib.", "http.", "shutil.", "glob.", "pathlib.")
 _seen = []
 
@@ -69,10 +70,34 @@ def changed(body, path, value):
     return body
 
 
-def optional_fields(document, route):
-    """Top-level fields of a body that its examples may leave out."""
-    content = document["paths"][PATHS[route]]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    return document["components"]["schemas"][content["$ref"].rpartition("/")[2]]["properties"]
+def example_of(document, route):
+    """The first example of a body, and the top-level fields that it may leave out."""
+    content = document["paths"][route]["post"]["requestBody"]["content"]["application/json"]
+    example = next(iter(content["examples"].values()))["value"]
+    return example, document["components"]["schemas"][content["schema"]["$ref"].rpartition("/")[2]]["properties"]
+
+
+@pytest.fixture
+def send(bundle, backend, client_of, puzzle):
+    """Sends a body as an admin, to a service with one stored decision, a promoted policy and one on trial."""
+    admin = ApiKey(name="admin", sha256=hashlib.sha256(b"admin-key").hexdigest(), admin=True)
+    records = DecisionWriter(bundle.records.folder)
+    app = create_app(TriageService(bundle, backend, records=records), keyring=Keyring([admin]), take_policies=taken)
+    client, headers = client_of(app), {"Authorization": "Bearer admin-key"}
+    record_id = client.post("/v1/triage", {"problem": puzzle}, headers=headers).json()["record_id"]
+    records.flush()
+    first, second = ({"policy": {"rule": "paper", "theta_sigma": theta}, "percent": 0} for theta in (0.5, 0.6))
+    for route, body in (("try", first), ("promote", {}), ("try", second)):
+        client.post(f"/v1/policies/{route}", body, headers=headers)
+
+    def post(route, body):
+        return client.post(route.replace("{record_id}", record_id), body, headers=headers)
+
+    return post
+
+
+async def taken():
+    """The service of this test goes on with the policy that it has."""
 
 
 def test_the_watch_sees_what_it_is_for():
@@ -82,15 +107,26 @@ def test_the_watch_sees_what_it_is_for():
     assert [event for event, _ in _seen] == ["open"]
 
 
+def test_every_route_that_takes_a_body_is_tried(client):
+    paths = client.get("/openapi.json").json()["paths"]
+    assert {path for path, methods in paths.items() if {"post", "put", "patch"} & {*methods}} == {*ROUTES}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_the_examples_that_are_changed_are_answered(client, send, route):
+    example, _ = example_of(client.get("/openapi.json").json(), route)
+    reply = send(route, example)
+    assert (route, reply.status_code) == (route, 200), reply.text
+
+
 @pytest.mark.parametrize("address", [URL, FILE])
-@pytest.mark.parametrize("route", EXAMPLES)
-def test_no_text_of_a_body_is_an_address(client, route, address):
-    example = next(iter(EXAMPLES[route].values()))
+@pytest.mark.parametrize("route", ROUTES)
+def test_no_text_of_a_body_is_an_address(client, send, route, address):
+    example, fields = example_of(client.get("/openapi.json").json(), route)
     bodies = [changed(example, path, address) for path in places_of(example)]
-    fields = optional_fields(client.get("/openapi.json").json(), route)
     bodies += [{**example, name: value} for name in fields for value in (address, {"url": address})]
     with nothing_opened():
-        statuses = {client.post(PATHS[route], body).status_code for body in bodies}
+        statuses = {send(route, body).status_code for body in bodies}
     assert max(statuses) < 500
 
 
