@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from raydebm.decisions.outcomes.log import OutcomeLog
 from raydebm.decisions.record import DECISIONS, SUMMARY, DecisionRecord, microseconds, record_of, time_of_id
-from raydebm.decisions.storage.damage import DamagedFileError, decoding
+from raydebm.decisions.storage.damage import NO_DECISION, DamagedFileError, decoding, note_left_out
 from raydebm.decisions.storage.file_names import RecordFile
 from raydebm.decisions.storage.index import SummaryIndex, completed
 from raydebm.decisions.storage.parquet_folder import FolderReader
@@ -317,9 +317,9 @@ def _rows_of(lines: pa.Table, record_ids: Sequence[str]) -> list[Row]:
 
 
 def _record(row: Row) -> DecisionRecord | None:
-    """None for a row of a damaged file that was decoded and is no decision: pages have no checksums."""
+    """None for a row that is no decision."""
     try:
         return record_of(row)
-    except (ConfigError, ValueError, KeyError, TypeError) as error:
-        log.warning("a stored decision is left out: it cannot be read: %s", error)
+    except NO_DECISION as error:
+        note_left_out(error)
         return None

@@ -18,6 +18,7 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import Recorded
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import scores_of
+from raydebm.decisions.storage.damage import NO_DECISION, note_left_out
 from raydebm.records import Candidate, ConstraintReport, Decision, Energies, PassStop, ScoredCandidate
 
 _ROW = ("record_id", "task", "problem_id", "decision", "selected", "policy_json")
@@ -45,7 +46,7 @@ class Stored:
 def stored_decisions(
     reader: DecisionReader, where: Filter | None = None, *, prompts: bool = False, batch_size: int = 256
 ) -> Iterator[Stored]:
-    """Every decision that passes.
+    """Every decision that passes and can be read.
 
     Args:
         reader: the folder.
@@ -59,7 +60,19 @@ def stored_decisions(
     columns += [f"passes.list.element.{name}" for name in ("selected", "stop")]
     columns += [f"candidates.list.element.{name}" for name in names]
     for batch in reader.batches(columns, where, batch_size=batch_size):
-        yield from _batch(batch, policies, with_prompts=prompts)
+        yield from _readable(batch, policies, with_prompts=prompts)
+
+
+def _readable(batch: pa.RecordBatch, policies: dict[str, Policy], *, with_prompts: bool) -> list[Stored]:
+    """A batch without its damaged decisions, for which it is read again row by row."""
+    try:
+        return list(_batch(batch, policies, with_prompts=with_prompts))
+    except NO_DECISION as error:
+        if batch.num_rows == 1:
+            note_left_out(error)
+            return []
+    rows = (batch.slice(place, 1) for place in range(batch.num_rows))
+    return [stored for row in rows for stored in _readable(row, policies, with_prompts=with_prompts)]
 
 
 def _batch(batch: pa.RecordBatch, policies: dict[str, Policy], *, with_prompts: bool) -> Iterator[Stored]:

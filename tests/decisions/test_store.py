@@ -599,13 +599,16 @@ def test_a_damaged_file_is_read_as_far_as_it_can_be_and_never_raises(make_record
         list(reader.records())
 
 
-def test_a_decision_whose_damaged_text_is_no_json_is_left_out(make_record, stored, folder, monkeypatch):
+@pytest.mark.parametrize("text", ["{", "[" * 100_000], ids=["open", "deep"])
+def test_a_decision_whose_damaged_text_is_no_json_is_left_out(make_record, stored, folder, monkeypatch, text):
     records = [make_record(index) for index in range(3)]
     reader, rows = stored(records), [record_row(record) for record in records]
-    broken = pa.RecordBatch.from_pylist([rows[0], {**rows[1], "policy_json": "{"}, rows[2]], schema=DECISIONS)
+    broken = pa.RecordBatch.from_pylist([rows[0], {**rows[1], "policy_json": text}, rows[2]], schema=DECISIONS)
     monkeypatch.setattr(reader, "batches", lambda columns, where, **options: iter([broken]))
 
-    assert [record.record_id for record in reader.records()] == [records[0].record_id, records[2].record_id]
+    whole = [records[0].record_id, records[2].record_id]
+    assert [record.record_id for record in reader.records()] == whole
+    assert [stored.recorded.record_id for stored in stored_decisions(reader)] == whole
 
 
 def damaged(content, rng):

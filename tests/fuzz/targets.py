@@ -6,19 +6,30 @@ A target takes a text and returns nothing. The tests beside this module try the 
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from raydebm.baselines.judge import read_rating
 from raydebm.constraints import expressions, schemas, templates
 from raydebm.constraints.patterns import compile_pattern, is_found
+from raydebm.decision.policy import Policy
 from raydebm.decision.sampling.checks import check_candidate
+from raydebm.decisions.reader import DecisionReader, Filter
+from raydebm.decisions.record import DECISIONS, DecisionRecord, microseconds, new_record_id, record_row
+from raydebm.decisions.storage.file_names import file_name
+from raydebm.decisions.stored_decisions import stored_decisions as replayed
 from raydebm.errors import ConfigError, ConstraintError, TaskDataError
 from raydebm.generators.endpoint.batches.batch_lines import read_result
 from raydebm.generators.replies import HttpReply, ReplyError, read_reply, split_reasoning
-from raydebm.records import Candidate, Problem, well_formed
+from raydebm.records import Candidate, Decision, Energies, Outcome, PassRecord, Problem, ScoredCandidate, well_formed
 from raydebm.run.json_lines import read_json_lines
 from raydebm.tasks import get_task, task_of
 from raydebm.tasks.base import Task
@@ -172,6 +183,57 @@ def task_file(text: str) -> None:
             return
 
 
+def stored_decisions(text: str) -> None:
+    """Wherever a row is read as something: what is no decision is left out, and the row next to it is read."""
+    text = well_formed(text)  # Parquet takes nothing else
+    whole = _stored_row()
+    rows = [whole, *_rows_with(text, whole)]
+    time = microseconds(whole["time"])
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / file_name(time, time, writer="f", sequence=0, level=0)
+        pq.write_table(pa.Table.from_pylist(rows, schema=DECISIONS), file)
+        reader = DecisionReader(folder)
+        assert reader.count(Filter(passthrough=True)) == len(rows)
+        reader.page(Filter(text=text, task=text))
+        reader.get(text)
+        assert whole["record_id"] in {record.record_id for record in reader.records()}
+        assert whole["record_id"] in {stored.recorded.record_id for stored in replayed(reader)}
+
+
+@cache
+def _stored_row() -> Mapping[str, Any]:
+    problem = Problem(task="gsm8k", problem_id="p", prompt="How many are nine times two?")
+    candidate = replace(_candidate(problem, "#### 18"), seed=1)
+    report = check_candidate(get_task("gsm8k"), problem, candidate)
+    energies = Energies(candidate_id=candidate.candidate_id, members=(-0.5, 0.5))
+    best = ScoredCandidate(candidate=candidate, report=report, energies=energies, scores={"judge": 1.0})
+    round_ = PassRecord(
+        pass_index=1, num_requested=1, num_failed=0, selected="c", sigma=0.5, penalty=0.0, decision=Decision.ACCEPT
+    )
+    outcome = Outcome(problem=problem, decision=Decision.ACCEPT, best=best, passes=(round_,), pool=(best,), reason="")
+    time = datetime(2026, 5, 1, tzinfo=UTC)
+    policy = Policy(theta_sigma=1.0, max_passes=1)
+    record_id = new_record_id(time)
+    return record_row(
+        DecisionRecord(record_id=record_id, time=time, request_id="r", outcome=outcome, policy=policy, seed=1)
+    )
+
+
+def _rows_with(text: str, whole: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The row with the text in one place after the other: its own fields, its round's and its candidate's."""
+    for name in _texts_of(DECISIONS):
+        yield {**whole, "record_id": new_record_id(whole["time"]), name: text}
+    for member in ("passes", "candidates"):
+        [inner] = whole[member]
+        for name in _texts_of(DECISIONS.field(member).type.value_type):
+            yield {**whole, "record_id": new_record_id(whole["time"]), member: [{**inner, name: text}]}
+
+
+def _texts_of(fields: pa.Schema | pa.StructType) -> list[str]:
+    """What the reader makes something of; other texts it hands on."""
+    return [field.name for field in fields if field.name.endswith("_json") or field.name == "decision"]
+
+
 @cache
 def targets() -> Mapping[str, Target]:
     """By name. Problems are made once."""
@@ -202,6 +264,7 @@ def targets() -> Mapping[str, Target]:
         "plain JSON": plain_json,
         "reply of an endpoint": reply,
         "schema": schema,
+        "stored decisions": stored_decisions,
         "task file": task_file,
         "template": template,
     }

@@ -3,18 +3,23 @@
 Arrow raises the same types for both. A file is at fault when all of its bytes can be read and it cannot be decoded.
 """
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
 from pyarrow import fs
 
-from raydebm.errors import PoolError
+from raydebm.errors import ConfigError, PoolError
+
+log = logging.getLogger(__name__)
 
 UNREADABLE = (OSError, PoolError, pa.ArrowException)
 """What a folder raises that cannot be listed, read or written, also where a file stands in its place."""
 DECODING_ERRORS = (pa.ArrowException, OSError, ValueError, KeyError, TypeError)
 """What reading damaged content raises; ``OSError`` also stands for a disk that fails."""
+NO_DECISION = (ConfigError, ValueError, KeyError, TypeError, RecursionError)
+"""What a row of a damaged file raises that was decoded and is no decision: pages have no checksums."""
 _CHUNK = 2**20
 
 
@@ -37,6 +42,11 @@ def decoding(path: str, filesystem: fs.FileSystem) -> Iterator[None]:
         if not _is_readable(path, filesystem):
             raise
         raise DamagedFileError(path, str(error).strip().partition("\n")[0]) from error
+
+
+def note_left_out(error: Exception) -> None:
+    """Say that a row is no decision and is left out."""
+    log.warning("a stored decision is left out: it cannot be read: %s", error)
 
 
 def _is_readable(path: str, filesystem: fs.FileSystem) -> bool:
