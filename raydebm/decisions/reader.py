@@ -4,7 +4,6 @@ Lists rest on an index in memory; everything else skips files by their names and
 may come and go while they are read.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -26,8 +25,6 @@ from raydebm.decisions.storage.parquet_folder import FolderReader
 from raydebm.errors import ConfigError
 from raydebm.records import Decision
 from raydebm.run.codec import Row
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 SortKey = Literal[

@@ -31,6 +31,7 @@ ROUTES = (
 """What takes a body."""
 _EVENTS = ("open", "os.", "socket.", "subprocess.", "urllib.", "http.", "shutil.", "glob.", "pathlib.")
 _seen = []
+_documents = []
 
 
 def _watch(event, arguments):
@@ -78,6 +79,14 @@ def example_of(document, route):
 
 
 @pytest.fixture
+def document(client):
+    """The OpenAPI document, written once for all tests."""
+    if not _documents:
+        _documents.append(client.get("/openapi.json").json())
+    return _documents[0]
+
+
+@pytest.fixture
 def send(bundle, backend, client_of, puzzle):
     """Sends a body as an admin, to a service with one stored decision, a promoted policy and one on trial."""
     admin = ApiKey(name="admin", sha256=hashlib.sha256(b"admin-key").hexdigest(), admin=True)
@@ -107,22 +116,21 @@ def test_the_watch_sees_what_it_is_for():
     assert [event for event, _ in _seen] == ["open"]
 
 
-def test_every_route_that_takes_a_body_is_tried(client):
-    paths = client.get("/openapi.json").json()["paths"]
-    assert {path for path, methods in paths.items() if {"post", "put", "patch"} & {*methods}} == {*ROUTES}
+def test_every_route_that_takes_a_body_is_tried(document):
+    assert {path for path, methods in document["paths"].items() if {"post", "put", "patch"} & {*methods}} == {*ROUTES}
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_the_examples_that_are_changed_are_answered(client, send, route):
-    example, _ = example_of(client.get("/openapi.json").json(), route)
+def test_the_examples_that_are_changed_are_answered(document, send, route):
+    example, _ = example_of(document, route)
     reply = send(route, example)
     assert (route, reply.status_code) == (route, 200), reply.text
 
 
 @pytest.mark.parametrize("address", [URL, FILE])
 @pytest.mark.parametrize("route", ROUTES)
-def test_no_text_of_a_body_is_an_address(client, send, route, address):
-    example, fields = example_of(client.get("/openapi.json").json(), route)
+def test_no_text_of_a_body_is_an_address(document, send, route, address):
+    example, fields = example_of(document, route)
     bodies = [changed(example, path, address) for path in places_of(example)]
     bodies += [{**example, name: value} for name in fields for value in (address, {"url": address})]
     with nothing_opened():
