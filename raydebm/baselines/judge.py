@@ -28,7 +28,7 @@ INSTRUCTIONS = (
 )
 QUESTION = "Problem:\n{problem}\n\nAnswer to rate:\n{mark}\n{answer}\n{mark}\n\nRate the answer between the marks."
 
-_NUMBER = r"[*_\[\(\s`$]{0,8}(-?\d{1,4}(?:\.\d{1,4})?)"
+_NUMBER = r"[*_\[\(\s`$]{0,8}(-?\d{1,4}(?:\.\d{1,4})?)(?![0-9A-Za-z]|\.\d)"
 _MARKED = re.compile(r"\b(?:score|rating)\b(?:\s+is)?[*_`]{0,4}\s{0,4}[:=]?" + _NUMBER, re.IGNORECASE)
 _ALONE = re.compile(r"^[*_\[\(\s`]{0,8}(-?\d{1,4}(?:\.\d{1,4})?)[*_\]\)\s`]{0,8}(?:/\s?(\d{1,3}))?[.*\s]{0,4}$")
 _TAIL_CHARS = 4000

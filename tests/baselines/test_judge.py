@@ -55,6 +55,8 @@ def config(server, **more):
         ("Reason.\n8/10", 8.0),
         ("10", 10.0),
         ("**4**", 4.0),
+        ("Score: 8.", 8.0),
+        ("Score: 7_", 7.0),
     ],
 )
 def test_ratings_are_read(reply, rating):
@@ -71,6 +73,9 @@ def test_ratings_are_read(reply, rating):
         ("Score: N", "no rating"),
         ("", "no rating"),
         ("1 2 3", "no rating"),
+        ("Score: 9b07f10911b62014", "no rating"),
+        ("Score: 67894b07f10911b62014", "no rating"),
+        ("Score: 10000000", "no rating"),
     ],
 )
 def test_a_reply_without_a_rating_is_no_guess(reply, reason):
