@@ -37,8 +37,14 @@ def test_a_listener_that_is_not_ray_is_given_up_in_time(monkeypatch):
             check_reachable(f"127.0.0.1:{listener.getsockname()[1]}")
 
 
-def starts_that(*outcomes):
-    """In place of ``ray.init``: raises or returns these, one after another."""
+@pytest.fixture
+def starts_with(monkeypatch):
+    """Ray whose starts come to these outcomes, one after another, and which leaves the real one of other tests alone."""
+    monkeypatch.setattr("ray.shutdown", lambda: None)
+    return lambda *outcomes: monkeypatch.setattr("ray.init", _starts(outcomes))
+
+
+def _starts(outcomes):
     remaining = list(outcomes)
 
     def start(**options):
@@ -53,15 +59,14 @@ def starts_that(*outcomes):
 TOO_LATE = Exception("2026-11-26 12:00:01 services.py\nThe current node timed out during startup.")
 
 
-def test_a_node_that_was_not_up_in_time_is_started_again(monkeypatch):
-    started = SimpleNamespace(address_info={"session_dir": "/tmp/ray/session"})
-    monkeypatch.setattr("ray.init", starts_that(TOO_LATE, started))
+def test_a_node_that_was_not_up_in_time_is_started_again(starts_with):
+    starts_with(TOO_LATE, SimpleNamespace(address_info={"session_dir": "/tmp/ray/session"}))
 
     assert start_here(remedy="Wait.") == Path("/tmp/ray/session")
 
 
-def test_a_node_that_is_late_twice_is_given_up_with_the_remedy(monkeypatch):
-    monkeypatch.setattr("ray.init", starts_that(TOO_LATE, TOO_LATE))
+def test_a_node_that_is_late_twice_is_given_up_with_the_remedy(starts_with):
+    starts_with(TOO_LATE, TOO_LATE)
 
     with pytest.raises(ResourceError, match=r"on this machine: The current node timed out during startup\. Wait\.$"):
         start_here(remedy="Wait.")
