@@ -39,7 +39,7 @@ def test_a_listener_that_is_not_ray_is_given_up_in_time(monkeypatch):
 
 @pytest.fixture
 def starts_with(monkeypatch):
-    """Ray whose starts come to these outcomes, one after another, and which leaves the real one of other tests alone."""
+    """Ray whose starts come to these outcomes, one after another; the real one of other tests stays."""
     monkeypatch.setattr("ray.shutdown", lambda: None)
     return lambda *outcomes: monkeypatch.setattr("ray.init", _starts(outcomes))
 
