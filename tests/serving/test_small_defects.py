@@ -4,7 +4,6 @@ import json
 import os
 import shlex
 import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -82,8 +81,9 @@ def test_a_ray_that_does_not_start_is_one_line(monkeypatch):
         raise Exception("Traceback ...\nThe current node timed out during startup.")
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(app_module, "ray", SimpleNamespace(init=init, shutdown=lambda: None))
-    with pytest.raises(ResourceError, match=r"timed out during startup.*try again, or start Ray yourself") as caught:
+    monkeypatch.setattr("ray.init", init)
+    monkeypatch.setattr("ray.shutdown", lambda: None)
+    with pytest.raises(ResourceError, match=r"timed out during startup.*Try again.*, or start Ray yourself") as caught:
         app_module._connect()
     assert "\n" not in str(caught.value)
 
