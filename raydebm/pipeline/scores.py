@@ -50,7 +50,7 @@ def score_baselines(context: StageContext, names: Collection[str] | None = None)
     if not waiting:
         return
     for baseline in waiting:
-        _key_of(baseline)
+        _key_of(baseline)  # one that is missing is told before anything is paid for
     splits, candidates = context.splits(), run.candidates()
     with write_lock(run):
         for baseline in waiting:
@@ -91,9 +91,7 @@ def _score(
     inputs = BaselineInputs(
         problems=context.problems(), candidates=candidates, groups=groups, key=_key_of(baseline), kept=kept
     )
-    # Journals of later passes' judges are the run's own.
-    payer = context.payer if folder == SCORES_FOLDER and context.payer is not None else run
-    score_baseline(recipe, run, baseline.name, inputs, payer=payer, folder=folder)
+    score_baseline(recipe, run, baseline.name, inputs, payer=context.payer or run, folder=folder)
     _check_scores(baseline, run.scores(baseline.name, folder), is_evidence=baseline.name in evidence_names(recipe))
     run.finish(folder, {**done, baseline.name: state})
 
