@@ -2,7 +2,11 @@
 
 import pytest
 
+from raydebm.config import parse_recipe
+from raydebm.scorer.training.settings import TrainingSettings
 from raydebm.tasks import get_task
+
+GENERATOR = {"kind": "recorded", "name": "g", "pool": "x", "model": "y"}
 
 
 @pytest.mark.parametrize(
@@ -20,3 +24,18 @@ def test_a_task_trains_with_the_papers_settings(name, batch_size, max_length, pa
 
     assert (defaults.batch_size, defaults.max_length, defaults.patience) == (batch_size, max_length, patience)
     assert (defaults.learning_rate, defaults.lambda_) == (learning_rate, lambda_)
+
+
+def test_a_program_has_the_papers_four_seconds_for_each_test():
+    assert get_task("taco").limits.cpu_s == 4.0
+
+
+def test_optimiser_and_head_have_the_papers_settings():
+    tree = {"name": "r", "task": {"name": "gsm8k"}, "generators": [GENERATOR]}
+    recipe = parse_recipe(tree)
+    training, scorer = recipe.training, recipe.scorer
+
+    assert (training.weight_decay, training.max_grad_norm, training.warmup_frac) == (0.01, 1.0, 0.1)
+    assert (scorer.head_dropout, {adapter.dropout for adapter in scorer.adapters}) == (0.2, {0.2})
+    settings = TrainingSettings.from_recipe(recipe, get_task("gsm8k").defaults, scorer.adapters[0])
+    assert (settings.weight_decay, settings.max_grad_norm, settings.head_dropout) == (0.01, 1.0, 0.2)

@@ -352,6 +352,48 @@ def test_the_learning_rate_rises_over_a_tenth_and_falls_as_a_cosine(step, expect
     assert learning_rate_factor(step, num_steps=20, warmup_frac=0.1) == pytest.approx(expected)
 
 
+@pytest.fixture
+def one_step(train, settings, tmp_path):
+    """One optimiser step on all problems at a learning rate of 0.1: (stored head, first moments of all weights)."""
+
+    def call(folder, **changes):
+        at_once = {"max_epochs": 1, "batch_size": 1000, "warmup_frac": 0.0, "learning_rate": 0.1}
+        kept = tmp_path / f"{folder}-kept"
+        train(folder, settings=dataclasses.replace(settings, **at_once | changes), report=Reports(kept))
+        moments = load_file(kept / "epoch-1" / "optimizer.safetensors")
+        first = [moment.flatten() for name, moment in moments.items() if name.endswith(".exp_avg")]
+        return weights(tmp_path / folder)["head.safetensors"], torch.cat(first)
+
+    return call
+
+
+def test_weights_decay_beside_the_gradient_and_not_within_it(one_step):
+    """The last layer starts at 0, so that no gradient reaches the layer before it: a step of AdamW multiplies it by
+    1 - 0.1 * 0.5, where Adam would move each weight by the whole learning rate."""
+    plain, _ = one_step("plain", weight_decay=0.0)
+    decayed, _ = one_step("decayed", weight_decay=0.5)
+
+    torch.testing.assert_close(decayed["hidden.weight"], 0.95 * plain["hidden.weight"], rtol=1e-5, atol=0)
+
+
+def test_a_gradient_is_clipped_to_its_greatest_norm(one_step):
+    """The first moment after one step is a tenth of the gradient."""
+    _, clipped = one_step("clipped", max_grad_norm=1e-3)
+    _, whole = one_step("whole", max_grad_norm=1e6)
+
+    assert float(clipped.norm()) == pytest.approx(1e-4, rel=1e-3)
+    torch.testing.assert_close(clipped / clipped.norm(), whole / whole.norm(), rtol=1e-4, atol=1e-6)
+
+
+def test_training_drops_out_what_the_head_s_last_layer_reads(one_step):
+    """At a rate of 1 nothing reaches the last layer, whose weights stay at 0."""
+    dropped, _ = one_step("dropped", head_dropout=1.0)
+    kept, _ = one_step("kept", head_dropout=0.0)
+
+    assert not dropped["out.weight"].any()
+    assert kept["out.weight"].all()
+
+
 def test_no_warm_up_starts_at_the_full_rate():
     assert learning_rate_factor(0, num_steps=20, warmup_frac=0.0) == 1.0
 

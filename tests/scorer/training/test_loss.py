@@ -87,5 +87,20 @@ def test_the_head_starts_at_energy_zero():
     assert EnergyHead(8)(torch.randn(3, 8)).tolist() == [0.0, 0.0, 0.0]
 
 
+def test_the_head_drops_a_fifth_of_what_its_last_layer_reads_in_training_alone():
+    head = EnergyHead(1000)
+    with torch.no_grad():
+        head.hidden.weight.zero_()
+        head.hidden.bias.fill_(100.0)
+        head.out.weight.fill_(0.01)
+    texts = torch.zeros(20, 1000)
+    torch.manual_seed(1)
+    num_kept = head.train()(texts).detach() / 1.25
+
+    assert head.eval()(texts).tolist() == pytest.approx([1000.0] * 20)
+    assert torch.allclose(num_kept, num_kept.round(), atol=0.01)
+    assert float(num_kept.mean()) == pytest.approx(800, abs=14)  # five standard errors
+
+
 def test_the_head_gives_float32_for_bfloat16():
     assert EnergyHead(8)(torch.randn(3, 8).bfloat16()).dtype == torch.float32
