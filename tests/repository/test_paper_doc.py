@@ -1,22 +1,18 @@
-"""docs/paper.md names places and tests that exist, and says why where something differs."""
+"""docs/paper.md names places, tests and mutations that exist, and says why where something differs."""
 
 import ast
-import re
+from collections import Counter
 from functools import cache
-from pathlib import Path
 
 import pytest
+import yaml
+from paper_page import NUM_CELLS, REPOSITORY, cells_of_rows, paper_rows, quoted
 
 from raydebm.evaluation.paper.published import paper
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 STATUSES = {"same", "reading", "differs", "ready", "missing"}
-LINES = (REPOSITORY / "docs" / "paper.md").read_text(encoding="utf-8").splitlines()
-ROWS = [
-    [cell.strip() for cell in line.strip("|").split(" | ")]
-    for line in LINES
-    if line.startswith("| ") and not line.startswith("| paper |")
-]
+ROWS = paper_rows()
+MUTATIONS = yaml.safe_load((REPOSITORY / "tests" / "mutations" / "mutations.yaml").read_text(encoding="utf-8"))
 
 
 @cache
@@ -34,39 +30,57 @@ def names_in(path):
     return names
 
 
-def test_the_page_has_rows_of_five_cells():
+def is_there(place, separator):
+    path, _, name = place.partition(separator)
+    return (REPOSITORY / path).is_file() and (not name or name in names_in(path))
+
+
+def test_the_page_has_rows_of_equally_many_cells():
     assert len(ROWS) >= 50
-    assert [row[0] for row in ROWS if len(row) != 5] == []
+    assert [row[0] for row in cells_of_rows() if len(row) != NUM_CELLS] == []
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.paper)
 def test_every_place_and_test_exists(row):
-    _, code, test, status, _ = row
-    if code == test == "-":
-        assert status == "missing"
+    if row.status == "missing":
         return
-    path, _, name = re.fullmatch(r"`(raydebm/[\w/]+\.py)(:(\w+))?`", code).groups()
-    assert name is None or name in names_in(path)
-    assert (REPOSITORY / path).is_file()
-    path, _, name = re.fullmatch(r"`(tests/[\w/]+\.py)(::(test_\w+))?`", test).groups()
-    assert name is None or name in names_in(path)
-    assert (REPOSITORY / path).is_file()
+    (place,) = quoted(row.code)
+    assert place.startswith("raydebm/")
+    assert is_there(place, ":")
+    assert row.tests
+    assert [test for test in row.tests if not test.startswith("tests/") or not is_there(test, "::")] == []
+
+
+def test_every_row_has_a_mutation_and_every_mutation_a_row():
+    assert [row.paper for row in ROWS if not row.mutations and row.status != "missing"] == []
+    assert {name for row in ROWS for name in row.mutations} == {each["id"] for each in MUTATIONS}
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation["id"])
+def test_a_mutations_text_occurs_once(mutation):
+    """Where the code has changed, mend its entry in tests/mutations/mutations.yaml, and run the script for it."""
+    text = (REPOSITORY / mutation["file"]).read_text(encoding="utf-8")
+
+    assert (text.count(mutation["old"]), mutation["new"] == mutation["old"]) == (1, False)
+
+
+def test_ids_of_mutations_are_unique():
+    assert [name for name, count in Counter(each["id"] for each in MUTATIONS).items() if count > 1] == []
 
 
 def test_every_table_of_the_paper_has_one_row():
-    labels = re.findall(r"`(tab:\w+|text)`", " ".join(row[0] for row in ROWS))
+    labels = [label for row in ROWS for label in quoted(row.paper) if label.startswith("tab:") or label == "text"]
 
     assert sorted(labels) == sorted([*paper().tables, *paper().settings, "tab:transfer"])
 
 
 def test_every_figure_of_the_paper_has_one_row():
-    labels = re.findall(r"`(fig:\w+)`", " ".join(cell for row in ROWS for cell in row))
+    labels = [label for row in cells_of_rows() for cell in row for label in quoted(cell) if label.startswith("fig:")]
 
     assert sorted(labels) == sorted(figure.label for figure in paper().figures)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.paper)
 def test_what_is_not_the_same_says_why(row):
-    *_, status, reason = row
-    assert status in STATUSES
-    assert status in ("same", "ready") or len(reason) > 10
+    assert row.status in STATUSES
+    assert row.status in ("same", "ready") or len(row.reason) > 10

@@ -11,7 +11,7 @@ import torch
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
-from raydebm.config import PAPER_ADAPTERS, PairsConfig
+from raydebm.config import PAPER_ADAPTERS, PairsConfig, parse_recipe
 from raydebm.confounding import repair, repair_texts
 from raydebm.confounding.balance import (
     RepairText,
@@ -61,6 +61,13 @@ def test_cells_are_capped_and_generators_that_tell_the_label_are_left_out():
 
     assert sizes(balanced) == {("a", True): 6, ("a", False): 5, ("b", True): 6, ("b", False): 6}
     assert left_out == {"sure": (30, 1)}
+
+
+def test_a_cell_has_at_most_the_papers_396_texts():
+    generators = [{"kind": "recorded", "name": "g", "pool": "x", "model": "y"}]
+    recipe = parse_recipe({"name": "r", "task": {"name": "t"}, "generators": generators})
+
+    assert (RepairSettings().cap, recipe.confounding.repair_cap) == (396, 396)
 
 
 def test_the_order_of_the_data_changes_no_draw():

@@ -39,3 +39,9 @@ def test_optimiser_and_head_have_the_papers_settings():
     assert (scorer.head_dropout, {adapter.dropout for adapter in scorer.adapters}) == (0.2, {0.2})
     settings = TrainingSettings.from_recipe(recipe, get_task("gsm8k").defaults, scorer.adapters[0])
     assert (settings.weight_decay, settings.max_grad_norm, settings.head_dropout) == (0.01, 1.0, 0.2)
+
+
+def test_programs_are_paired_with_the_papers_limits():
+    defaults = get_task("taco").defaults
+
+    assert (defaults.max_correct, defaults.max_incorrect) == (8, 24)

@@ -87,6 +87,19 @@ def test_the_head_starts_at_energy_zero():
     assert EnergyHead(8)(torch.randn(3, 8)).tolist() == [0.0, 0.0, 0.0]
 
 
+def test_the_heads_energies_by_hand():
+    """Of (1, 3): (-1, 1) after the norm, then 0.5 and 2 by the layer, then gelu(0.5) + 2 gelu(2) + 0.1."""
+    head = EnergyHead(2).eval()
+    with torch.no_grad():
+        head.hidden.weight.copy_(torch.tensor([[0.5, 1.0], [-1.0, 1.0]]))
+        head.hidden.bias.zero_()
+        head.out.weight.copy_(torch.tensor([[1.0, 2.0]]))
+        head.out.bias.fill_(0.1)
+    gelu = [x * (1 + math.erf(x / math.sqrt(2))) / 2 for x in (0.5, 2.0)]
+
+    assert float(head(torch.tensor([[1.0, 3.0]])).detach()) == pytest.approx(gelu[0] + 2 * gelu[1] + 0.1, abs=1e-4)
+
+
 def test_the_head_drops_a_fifth_of_what_its_last_layer_reads_in_training_alone():
     head = EnergyHead(1000)
     with torch.no_grad():
