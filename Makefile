@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP = PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-input
 PYTEST_ARGS ?=
 
-.PHONY: demo demo-real check-demo test test-clients damage damage-training damage-generation damage-serving damage-overload check format fuzz audit sbom clean
+.PHONY: demo demo-real check-demo test test-clients mutations damage damage-training damage-generation damage-serving damage-overload check format fuzz audit sbom clean
 
 $(VENV)/.ready: pyproject.toml client/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "raydebm needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
@@ -53,6 +53,10 @@ format: $(VENV)/.ready
 # Each client of others in an environment of its own, from the package index: make test-clients CLIENTS="openai cohere"
 test-clients: $(VENV)/.ready
 	@$(BIN)/python tests/clients/run.py $(CLIENTS) --write docs/clients.md
+
+# Each mutation of the code that docs/paper.md names, against the tests of its row: make mutations IDS="clip adamw"
+mutations: $(VENV)/.ready
+	@$(BIN)/python tests/mutations/run.py $(IDS)
 
 # Generation in a storm, training and the service, while processes are killed, and a service that is asked for too much;
 # hours with 30 seeds: make damage SEEDS=3 FIRST_SEED=0 REQUESTS=2000 OVERLOAD_S=60. All four run, and it fails at the end

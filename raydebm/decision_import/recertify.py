@@ -37,6 +37,7 @@ from raydebm.decision.redecide import Recorded, recorded_outcome, redecide, rede
 from raydebm.decision_import.labelled import LabelledDecision
 from raydebm.decision_import.sample import OutcomeSample
 from raydebm.errors import ConfigError
+from raydebm.pairs import text_key
 from raydebm.records import Decision, Label, ScoredCandidate, Verdict
 
 
@@ -138,7 +139,8 @@ def _pool_of(decision: LabelledDecision) -> LabelledPool:
     """The first pass; all of it is labelled as far as the report says."""
     first = [scored for scored in decision.pool if scored.candidate.pass_index == 1]
     worth = np.array([_worth(decision.labels, scored) for scored in first], dtype=np.float64)
-    return LabelledPool(problem_id=decision.problem.problem_id, candidates=first, worth=worth)
+    problem = decision.problem
+    return LabelledPool(problem_id=problem.problem_id, candidates=first, worth=worth, text_key=text_key(problem.prompt))
 
 
 def _worth(labels: Mapping[str, Label], scored: ScoredCandidate) -> float:

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from raydebm.config import Recipe
 from raydebm.generators.passes import PassRequests, RequestsByProblem
-from raydebm.pairs import held_out, split_problems
+from raydebm.pairs import held_out, split_problems, text_key
 from raydebm.records import Gold, Problem
 from raydebm.run.addresses import resolved
 from raydebm.run.directory import RunDir
@@ -87,11 +87,13 @@ class StageContext:
         return {gold.problem_id: gold for gold in self.run.golds()}
 
     def splits(self) -> dict[str, list[str]]:
-        """Problem ids of ``train``, ``validation`` and ``test``. No id is in two of them."""
+        """Problem ids of ``train``, ``validation`` and ``test``. No id is in two of them, and a problem of the training
+        source whose text is that of a test problem, but for case and white space, is in none."""
         rows = self.run.problems()
         prompts, test = {row.problem.problem_id: row.problem.prompt for row in rows}, held_out(rows, self.recipe)
+        texts = {text_key(prompts[problem_id]) for problem_id in test}
         train, validation = split_problems(
-            {problem_id: prompt for problem_id, prompt in prompts.items() if problem_id not in test},
+            {problem_id: prompt for problem_id, prompt in prompts.items() if text_key(prompt) not in texts},
             validation_frac=self.recipe.pairs.validation_frac,
             seed=self.recipe.training_seed,
         )

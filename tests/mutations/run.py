@@ -132,6 +132,8 @@ def say(line: str) -> None:
 
 def verdict(copies: Copies, mutation: Mutation) -> tuple[str, str]:
     """("killed", "SURVIVED" or "ERROR"), and why."""
+    if not tests_of(mutation):
+        return "ERROR", "no row of docs/paper.md has it"
     try:
         code, output = copies.outcome(tests_of(mutation), mutation)
     except (ValueError, OSError) as error:

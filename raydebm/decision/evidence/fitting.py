@@ -38,6 +38,8 @@ class LabelledPool:
     worth: Floats
     """By candidate: 1 right, 0 wrong, or 1 - violation score; NaN for unlabelled."""
     weight: float = 1.0
+    text_key: str = ""
+    """The same for problems that are the same, which are kept in one fold; empty: it is like no other."""
 
     @property
     def is_labelled(self) -> bool:
@@ -274,6 +276,15 @@ def folds_of(problem_ids: Sequence[str], num_folds: int) -> Ints:
     return np.array([place[name] for name in problem_ids], dtype=np.intp)
 
 
+def _names_of_equal(pools: Sequence[LabelledPool]) -> list[str]:
+    """By pool the smallest id of the problems that are the same."""
+    smallest: dict[str, str] = {}
+    keys = [pool.text_key or f"problem {pool.problem_id}" for pool in pools]
+    for key, pool in zip(keys, pools, strict=True):
+        smallest[key] = min(smallest.get(key, pool.problem_id), pool.problem_id)
+    return [smallest[key] for key in keys]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CrossFit:
     """Predictions for every pool by a posterior that was fitted on other folds."""
@@ -298,7 +309,7 @@ def cross_fit(
     """
     if len(labelled_table.pools) < 2:
         raise PoolError(f"cross-fitting needs at least 2 problems, got {len(labelled_table.pools)}")
-    folds = folds_of([pool.problem_id for pool in labelled_table.pools], min(num_folds, len(labelled_table.pools)))
+    folds = folds_of(_names_of_equal(labelled_table.pools), min(num_folds, len(labelled_table.pools)))
     posteriors = tuple(fit(folds != fold) for fold in range(int(folds.max()) + 1))
     probability, none = np.zeros(labelled_table.table.num_clusters), np.ones(len(labelled_table.pools))
     for fold, posterior in enumerate(posteriors):

@@ -16,7 +16,8 @@ from raydebm.evaluation.studies.transfer import Transfer
 from raydebm.evaluation.studies.variants import VariantStudy
 
 Status = Literal["measured", "not measurable", "needs a key or GPU", "not applicable"]
-STATUSES: tuple[Status, ...] = ("measured", "not measurable", "needs a key or GPU", "not applicable")
+MIN_PROBLEMS = 30
+"""A figure on fewer problems is counted apart, and none of a transfer is shown: its interval says little."""
 
 
 REPAIRED_COLUMNS = ("TACO",)
@@ -45,9 +46,10 @@ class ReproducedTable:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
 
-    def count(self, status: Status) -> int:
-        """Number of cells with this status."""
-        return sum(cell.status == status for _, cells in self.rows for cell in cells)
+    @property
+    def cells(self) -> list[Cell]:
+        """All cells, row by row."""
+        return [cell for _, cells in self.rows for cell in cells]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from raydebm.evaluation.paper.paper_cells import (
+    MIN_PROBLEMS,
     Absent,
     Answer,
     Context,
@@ -151,18 +152,28 @@ def transferred(context: Context, row: str, column: str) -> Answer:
         if target is None:
             continue
         if row in _CHANCE:
-            return found_or((transfer.vote if row == "Self-consistency" else transfer.random).get(target), "no label")
-        cell = transfer.cell(row, target)
-        if cell is not None:
-            return _of_source(cell, row, column)
-        cell = transfer.cell(row.removesuffix(" (MB)"), target) if row.endswith("(MB)") else None
-        if cell is not None:
-            return _of_source(cell, row, column, remark=_OTHER_BACKBONE)
+            by_chance = (transfer.vote if row == "Self-consistency" else transfer.random).get(target)
+            return _enough(found_or(by_chance, "no label"))
+        sources = {row: ""} | ({row.removesuffix(" (MB)"): _OTHER_BACKBONE} if row.endswith("(MB)") else {})
+        for source, remark in sources.items():
+            cell, refusal = transfer.cell(source, target), transfer.refusal(source, target)
+            if cell is not None:
+                return _enough(_of_source(cell, row, column, remark=remark))
+            if refusal is not None:
+                return Absent(refusal)
     own = _in_domain(context, row, column)
     return _not_transferred(context, row, column) if own is None else own
 
 
 _OTHER_BACKBONE = "the scorer's backbone is another than ModernBERT"
+
+
+def _enough(answer: Answer) -> Answer:
+    """The answer, or that it rests on too few problems."""
+    n = answer.estimate.n if isinstance(answer, Measured) and answer.estimate is not None else MIN_PROBLEMS
+    if n >= MIN_PROBLEMS:
+        return answer
+    return Absent(f"tried on {n} problems, and fewer than {MIN_PROBLEMS} say little; leave out --transfer-problems")
 
 
 def _of_source(cell: TransferCell, row: str, column: str, *, remark: str = "") -> Answer:

@@ -38,7 +38,7 @@ from raydebm.evaluation.paper.paper_measures import (
 from raydebm.evaluation.paper.paper_pools import cross_pool, single_multi
 from raydebm.evaluation.paper.published import PublishedTable, paper, share_of
 from raydebm.evaluation.report.decision_tables import rule_in_words
-from raydebm.evaluation.report.table_cells import ece_in_words, points
+from raydebm.evaluation.report.table_cells import ece_in_words, number, points
 from raydebm.evaluation.results.entries import ALL_PASSES, OURS, SelectorRow
 from raydebm.evaluation.selectors.selector import SINGLE_SHOT
 from raydebm.evaluation.stats.intervals import Estimate
@@ -258,10 +258,11 @@ def _energies(context: Context, row: str, column: str) -> Answer:
             if chosen is None
             else _calibration(chosen)
         )
+    within = f"mu; mean within problems with both classes {number(mu_row.energy_gap)}, n={mu_row.energy_gap.n}"
     estimate, remark, reason = {
         "E(correct)": (mu_row.mean_correct, "mu", "no correct candidate has energies"),
         "E(incorrect)": (mu_row.mean_incorrect, "mu", "no incorrect candidate has energies"),
-        "Energy gap": (mu_row.energy_gap, "mean over problems with both classes", "no problem has both classes"),
+        "Energy gap": (mu_row.mean_difference, within, "not both labels have energies"),
         "Kendall tau": (mu_row.kendall_tau_b, "tau-b, mean over problems", "no problem has labels that differ"),
     }[row]
     return found_or(estimate, reason, plain=True, remark=remark)

@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from raydebm.errors import PoolError
-from raydebm.evaluation.paper.paper_cells import STATUSES, ReproducedTable
+from raydebm.evaluation.paper.paper_cells import MIN_PROBLEMS, Cell, ReproducedTable
 from raydebm.evaluation.paper.paper_tables import reproduced_tables
 from raydebm.evaluation.provenance import command_line, versions
 from raydebm.evaluation.report.table_cells import Table
@@ -37,6 +37,45 @@ class ReproductionSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CellCounts:
+    """Cells in which the paper prints something, and those of rows and columns that only this project has."""
+
+    published: int
+    measured: int
+    """Published ones with a value of ours."""
+    on_few_problems: int
+    """Measured ones on fewer than ``MIN_PROBLEMS`` problems."""
+    not_measurable: int
+    needs_key_or_gpu: int
+    beyond_the_paper: int
+    """Measured cells in which the paper prints nothing; none of the others."""
+
+    @classmethod
+    def of(cls, cells: Sequence[Cell]) -> "CellCounts":
+        """Count."""
+        published = [cell for cell in cells if cell.published is not None]
+        statuses = Counter(cell.status for cell in published)
+        few = [cell for cell in published if cell.estimate is not None and cell.estimate.n < MIN_PROBLEMS]
+        return cls(
+            published=len(published),
+            measured=statuses["measured"],
+            on_few_problems=len(few),
+            not_measurable=statuses["not measurable"],
+            needs_key_or_gpu=statuses["needs a key or GPU"],
+            beyond_the_paper=sum(cell.published is None and cell.status == "measured" for cell in cells),
+        )
+
+    def in_words(self) -> str:
+        """One sentence about the paper's cells, one about ours."""
+        return (
+            f"{self.measured} of the paper's {self.published} cells are measured here ({self.on_few_problems} of them "
+            f"on fewer than {MIN_PROBLEMS} problems), {self.not_measurable} are not measurable with these runs, and "
+            f"{self.needs_key_or_gpu} need a key or a GPU. Rows and columns that the paper does not have hold "
+            f"{self.beyond_the_paper} more figures."
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reproduction(JsonResults):
     """Everything the report says, as data."""
 
@@ -51,15 +90,16 @@ class Reproduction(JsonResults):
     command: str
     versions: dict[str, str]
 
-    def count(self, status: str) -> int:
-        """Cells of all tables with this status."""
-        return sum(cell.status == status for table in self.tables for _, cells in table.rows for cell in cells)
+    @property
+    def counts(self) -> "CellCounts":
+        """How many cells there are of each kind."""
+        return CellCounts.of([cell for table in self.tables for cell in table.cells])
 
     def facts(self) -> dict[str, Any]:
         """The few numbers to show and to keep in a manifest."""
         return {
             "pools": {study.name: study.evaluation.facts() for study in self.studies},
-            "cells": {status: self.count(status) for status in STATUSES},
+            "cells": asdict(self.counts),
         }
 
 

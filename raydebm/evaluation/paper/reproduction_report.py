@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from raydebm.evaluation.paper.paper_cells import STATUSES, Context
+from raydebm.evaluation.paper.paper_cells import Context
 from raydebm.evaluation.paper.paper_figures import figure_table
 from raydebm.evaluation.paper.published import paper
 from raydebm.evaluation.paper.reproduction import Picks, Reproduction
@@ -68,10 +68,8 @@ def _markdown_paper_table(table: PaperTable) -> str:
 
 
 def _counted(reproduction: Reproduction) -> str:
-    """How many of the paper's cells have a value here."""
-    counts = ", ".join(f"{reproduction.count(status)} {status}" for status in STATUSES)
     settings = ", ".join(paper().settings)
-    return f"Cells of the paper's tables: {counts}. Tables that only state settings are recipes: {settings}."
+    return f"{reproduction.counts.in_words()} Tables that only state settings are recipes: {settings}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

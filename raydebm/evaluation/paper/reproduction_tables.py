@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from raydebm.evaluation.certainty.signals import SIGMA
 from raydebm.evaluation.certainty.trust import LEARNED
 from raydebm.evaluation.paper.paper_cells import Cell, ReproducedTable
-from raydebm.evaluation.paper.reproduction import Reproduction
+from raydebm.evaluation.paper.reproduction import CellCounts, Reproduction
 from raydebm.evaluation.report.table_cells import Table, number, points, with_interval
 from raydebm.evaluation.results.entries import OURS, SelectorRow
 from raydebm.evaluation.stats.intervals import Estimate
@@ -117,8 +117,7 @@ class PaperTable:
     rows: tuple[tuple[str, tuple[tuple[str, str, str, str], ...]], ...]
     """(row, cells of (published, measured, status, number of the reason or ""))."""
     reasons: tuple[str, ...]
-    measured: int
-    total: int
+    counts: CellCounts
 
 
 def paper_table(table: ReproducedTable) -> PaperTable:
@@ -133,7 +132,7 @@ def paper_table(table: ReproducedTable) -> PaperTable:
         return (cell.published or "-", cell.measured or "-", cell.status, number)
 
     rows = tuple((name, tuple(text(cell) for cell in cells)) for name, cells in table.rows)
-    applicable = sum(cell.status != "not applicable" for _, cells in table.rows for cell in cells)
+    counts = CellCounts.of(table.cells)
     return PaperTable(
         label=table.label,
         title=table.title,
@@ -141,6 +140,5 @@ def paper_table(table: ReproducedTable) -> PaperTable:
         headers=table.columns,
         rows=rows,
         reasons=tuple(reasons),
-        measured=table.count("measured"),
-        total=applicable,
+        counts=counts,
     )

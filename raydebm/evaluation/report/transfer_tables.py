@@ -38,6 +38,7 @@ def transfer_table(transfer: Transfer) -> Table:
             "difference to random choice in points; then by E, with the constraints and lambda of the pool's own "
             "run, which owe nothing to the scorer. * the scorer trained on that task. 95 % intervals over problems "
             "that all rows cover."
+            + "".join(f" Left out: {cell.source} on {cell.target}, {cell.reason}." for cell in transfer.refused)
         ),
         headers=("trained on", *(text for target in transfer.targets for text in (target, f"{target}, by E"))),
         rows=(*rows, line("self-consistency", transfer.vote), line("random", transfer.random)),

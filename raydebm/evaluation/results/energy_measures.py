@@ -33,7 +33,10 @@ class EnergyMeasureRow:
     pair_accuracy: Estimate
     kendall_tau_b: Estimate
     energy_gap: Estimate
-    """Mean energy of incorrect minus that of correct candidates."""
+    """Mean energy of a problem's incorrect minus that of its correct candidates."""
+    mean_difference: Estimate
+    """``mean_incorrect`` minus ``mean_correct``: the paper's gap, to which easy and hard problems contribute what they
+    have of either."""
     mean_correct: Estimate
     """Over all correct candidates, so problems with many of them weigh more."""
     mean_incorrect: Estimate
@@ -127,16 +130,28 @@ def _energy_rows(stack: Stack, names: Sequence[str], lambda_: float, bootstrap: 
                 pair_accuracy=bootstrap.proportion(pair_accuracies(energies, stack.correct)),
                 kendall_tau_b=bootstrap.mean(kendall_taus(stack, energies)),
                 energy_gap=bootstrap.mean(energy_gaps(stack, finite)),
-                mean_correct=_class_mean(stack, finite, 1.0, bootstrap),
-                mean_incorrect=_class_mean(stack, finite, 0.0, bootstrap),
+                mean_difference=_mean_difference(stack, finite, bootstrap),
+                mean_correct=bootstrap.ratio(*_class_sums(stack, finite, 1.0)),
+                mean_incorrect=bootstrap.ratio(*_class_sums(stack, finite, 0.0)),
             )
         )
     return rows
 
 
-def _class_mean(stack: Stack, energies: Floats, label: float, bootstrap: Bootstrap) -> Estimate:
+def _class_sums(stack: Stack, energies: Floats, label: float) -> tuple[Floats, Floats]:
+    """Sum and number of the energies of one label, (P,) each."""
     inside = (stack.correct == label) & ~np.isnan(energies)
-    return bootstrap.ratio(np.where(inside, energies, 0.0).sum(axis=1), inside.sum(axis=1).astype(np.float64))
+    return np.where(inside, energies, 0.0).sum(axis=1), inside.sum(axis=1).astype(np.float64)
+
+
+def _mean_difference(stack: Stack, energies: Floats, bootstrap: Bootstrap) -> Estimate:
+    good, bad = _class_sums(stack, energies, 1.0), _class_sums(stack, energies, 0.0)
+    if not good[1].any() or not bad[1].any():
+        return NOTHING
+    value = bad[0].sum() / bad[1].sum() - good[0].sum() / good[1].sum()
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = [bootstrap.sums(total) / bootstrap.sums(count) for total, count in (bad, good)]
+    return bootstrap.interval(float(value), means[0] - means[1], int(((good[1] + bad[1]) > 0).sum()))
 
 
 def _pass_at_n(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> list[PassAtN]:

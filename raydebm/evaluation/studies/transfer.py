@@ -59,6 +59,15 @@ class TransferCell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedCell:
+    """A source and a target that are not compared, and why."""
+
+    source: str
+    target: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
     """A matrix of sources and targets, with random choice and the vote below it."""
 
@@ -70,14 +79,34 @@ class Transfer:
     vote: dict[str, Estimate]
     comparisons: tuple[Comparison, ...]
     """Each source against the in-domain one of the same target (the first run where none is marked), by mu alone."""
+    refused: tuple[RefusedCell, ...] = ()
 
     def cell(self, source: str, target: str) -> TransferCell | None:
         """What a source's scorer reaches on a target; None where that was not measured."""
         return next((cell for cell in self.cells if (cell.source, cell.target) == (source, target)), None)
 
+    def refusal(self, source: str, target: str) -> str | None:
+        """Why there is no such cell; None where it was not refused."""
+        same = (cell.reason for cell in self.refused if (cell.source, cell.target) == (source, target))
+        return next(same, None)
 
-def transfer(runs: Sequence[ScoredRun], *, title: str, num_bootstrap: int = 2000, seed: int = 0) -> Transfer:
-    """The matrix of the runs; a pair without a run has no cell.
+
+def transfer(
+    runs: Sequence[ScoredRun],
+    *,
+    title: str,
+    refused: Sequence[RefusedCell] = (),
+    num_bootstrap: int = 2000,
+    seed: int = 0,
+) -> Transfer:
+    """Build the matrix of the runs; a pair without a run has no cell.
+
+    Args:
+        runs: pools, as each source scored them.
+        title: of the matrix.
+        refused: pairs that have no run because the comparison would not be fair.
+        num_bootstrap: resamples.
+        seed: of the resamples.
 
     Raises:
         ValueError: two runs have the same source and target.
@@ -109,12 +138,13 @@ def transfer(runs: Sequence[ScoredRun], *, title: str, num_bootstrap: int = 2000
     comparisons = [replace(comparison, p_holm=holm) for comparison, holm in zip(comparisons, corrected, strict=True)]
     return Transfer(
         title=title,
-        sources=tuple(dict.fromkeys(run.source for run in runs)),
-        targets=tuple(dict.fromkeys(run.target for run in runs)),
+        sources=tuple(dict.fromkeys(run.source for run in (*runs, *refused))),
+        targets=tuple(dict.fromkeys(run.target for run in (*runs, *refused))),
         cells=tuple(cells),
         random=chance,
         vote=votes,
         comparisons=tuple(comparisons),
+        refused=tuple(refused),
     )
 
 

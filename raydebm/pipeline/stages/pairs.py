@@ -27,7 +27,7 @@ def make_pairs(context: StageContext) -> Facts:
 
 
 def check_twins(context: StageContext) -> None:
-    """Have pairs made again, and all that follows, that an earlier version split without regard for equal problems."""
+    """Reopen pairs, and all that follows, that an earlier version split without regard for equal problems."""
     run = context.run
     if run.manifest("pairs") is None or not run.has_problems():
         return
@@ -38,10 +38,12 @@ def check_twins(context: StageContext) -> None:
 
 
 def _num_twins(context: StageContext) -> int:
-    """Problems to train and validate on that are the same as others of them, but for case and white space."""
-    problems = [*context.problems_of(TRAIN), *context.problems_of(VALIDATION)]
-    groups = by_text({problem.problem_id: problem.prompt for problem in problems})
-    return sum(len(ids) for ids in groups if len(ids) > 1)
+    """Count problems to train and validate on that are the same as others or as a test problem, but for case and white
+    space. The latter are left out."""
+    splits, problems = context.splits(), context.problems()
+    groups = by_text({name: problems[name].prompt for name in (*splits[TRAIN], *splits[VALIDATION])})
+    num_left_out = len(problems) - sum(map(len, splits.values()))
+    return num_left_out + sum(len(ids) for ids in groups if len(ids) > 1)
 
 
 def candidates_as_scored(context: StageContext) -> Iterator[Candidate]:

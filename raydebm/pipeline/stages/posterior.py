@@ -20,6 +20,7 @@ from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
 from raydebm.evaluation.pools.pool import EvaluatedPool, RecordedPools, without_energies
 from raydebm.evaluation.pools.stack import Stack
+from raydebm.pairs import text_key
 from raydebm.pipeline.context import TRAIN, VALIDATION, StageContext
 from raydebm.pipeline.pools import evaluated_pools, recorded_pools
 from raydebm.pipeline.stages.energies import adapters_out_of_bag
@@ -74,6 +75,7 @@ def labelled_pools(pools: Sequence[EvaluatedPool]) -> list[LabelledPool]:
             problem_id=pool.problem.problem_id,
             candidates=pool.candidates,
             worth=((1 - pool.violation) if scored else pool.correct)[: len(pool.candidates)],
+            text_key=text_key(pool.problem.prompt),
         )
         for pool in pools
     ]

@@ -4,15 +4,16 @@ In:   pipelines of finished runs.
 Out:  a ``Transfer``, and the tables of what had to be scored for it, below ``<run>/transfer/``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from raydebm.config import ScorerConfig
 from raydebm.evaluation.paper.paper_cells import REPAIRED_COLUMNS
 from raydebm.evaluation.paper.published import paper
 from raydebm.evaluation.pools.pool import EvaluatedPool, RecordedPools, assemble_pools
-from raydebm.evaluation.studies.transfer import ScoredRun, Transfer, transfer
+from raydebm.evaluation.studies.transfer import RefusedCell, ScoredRun, Transfer, transfer
 from raydebm.identity import content_id
-from raydebm.pipeline.context import TEST, StageContext
+from raydebm.pairs import text_key
+from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
 from raydebm.pipeline.policies import calibrated_policy
 from raydebm.pipeline.pools import evaluated_pools, recorded_pools
 from raydebm.pipeline.stages.energies import pool_candidates
@@ -23,9 +24,10 @@ _BACKBONES = {"answerdotai/ModernBERT-base": " (MB)", "microsoft/deberta-v3-base
 
 
 def transfer_between(pipelines: Sequence[StageContext], *, run: RunDir, num_problems: int | None = None) -> Transfer:
-    """Every run's adapters on every run's test candidates (paper, cross-domain transfer).
+    """Try every run's adapters on every run's test candidates (paper, cross-domain transfer).
 
-    Of a scorer and its repair only one takes part: the one whose figures the paper gives for the task.
+    Of a scorer and its repair only one takes part: the one whose figures the paper gives for the task. A scorer is not
+    tried on a test with problems that it was trained or chosen on.
 
     Args:
         run: the candidates' energies by foreign adapters go below its ``transfer/``.
@@ -58,20 +60,33 @@ def _matrix(
     num_problems: int | None = None,
 ) -> Transfer:
     chosen = {id(target): _first_problems(target, num_problems) for target in pipelines}
-    runs = [
-        ScoredRun(
-            source=sources[id(source)],
-            target=targets[id(target)],
-            pools=evaluated_pools(target, TEST)
-            if source is target
-            else _transferred(source, target, chosen[id(target)], run=run),
-            lambda_=calibrated_policy(target).lambda_,
-            in_domain=source is target,
-        )
-        for source in pipelines
-        for target in pipelines
-    ]
-    return transfer(runs, title=title, num_bootstrap=pipelines[0].recipe.evaluation.num_bootstrap)
+    runs, refused = [], []
+    for source in pipelines:
+        for target in pipelines:
+            names = {"source": sources[id(source)], "target": targets[id(target)]}
+            is_own = source is target
+            if not is_own and (num_seen := num_seen_in_training(source, target, chosen[id(target)])):
+                reason = f"{num_seen} of its {len(chosen[id(target)])} test problems are among those of the training"
+                refused.append(RefusedCell(**names, reason=reason))
+                continue
+            pools = (
+                evaluated_pools(target, TEST) if is_own else _transferred(source, target, chosen[id(target)], run=run)
+            )
+            lambda_ = calibrated_policy(target).lambda_
+            runs.append(ScoredRun(**names, pools=pools, lambda_=lambda_, in_domain=is_own))
+    num_bootstrap = pipelines[0].recipe.evaluation.num_bootstrap
+    return transfer(runs, title=title, refused=refused, num_bootstrap=num_bootstrap)
+
+
+def num_seen_in_training(source: StageContext, target: StageContext, chosen: Collection[str]) -> int:
+    """Count the target's chosen test problems that the source was trained or validated on, by id or by text."""
+    seen = [problem for split in (TRAIN, VALIDATION) for problem in source.problems_of(split)]
+    ids, texts = ({problem.problem_id for problem in seen}, {text_key(problem.prompt) for problem in seen})
+    return sum(
+        problem.problem_id in ids or text_key(problem.prompt) in texts
+        for problem in target.problems_of(TEST)
+        if problem.problem_id in chosen
+    )
 
 
 def _as_published(pipelines: Sequence[StageContext]) -> list[StageContext]:

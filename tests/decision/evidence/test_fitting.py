@@ -287,6 +287,17 @@ def test_folds_differ_by_at_most_one_problem_and_keep_copies_together():
     assert (folds_of(names[::-1], 5)[::-1] == folds[:23]).all()
 
 
+def test_problems_that_are_the_same_are_in_one_fold():
+    pools = synthetic_problems(6, seed=2)
+    twins = [*pools, *(replace(pool, problem_id=f"twin of {pool.problem_id}") for pool in pools)]
+    keyed = [replace(pool, text_key=f"text {index % 6}") for index, pool in enumerate(twins)]
+
+    crossed = cross_fit(table_of(keyed), lambda used: special_case("votes"), num_folds=3)
+
+    assert (crossed.fold[:6] == crossed.fold[6:]).all()
+    assert sorted(np.bincount(crossed.fold[:6])) == [2, 2, 2]
+
+
 def test_every_problem_is_predicted_by_a_posterior_fitted_on_the_others():
     table = table_of(synthetic_problems(7, seed=2))
     seen = []

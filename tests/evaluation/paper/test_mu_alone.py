@@ -94,10 +94,12 @@ def test_an_in_domain_cell_of_transfer_shows_both(study):
 
 
 def test_a_transferred_cell_says_where_e_is_the_same(make_pool):
-    pools = [make_pool((1, {"members": (0.0,)}), (0, {"members": (0.5,)}))]
+    pools = [
+        make_pool((1, {"members": (0.0,)}), (0, {"members": (0.5,)}), problem_id=f"p{index}") for index in range(30)
+    ]
     run = ScoredRun(source="MuSR (MB)", target="GSM8K", pools=pools)
     matrix = transfer([run], title="t", num_bootstrap=100)
 
     measured = cell(reproduction([], transfers=[matrix]), "tab:full_transfer", "MuSR (MB)").measured
 
-    assert measured == "100.0 [2.5, 100.0], n=1; the same by E"
+    assert measured == "100.0 [88.4, 100.0], n=30; the same by E"

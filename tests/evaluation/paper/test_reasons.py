@@ -5,8 +5,10 @@ import pytest
 
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
+from raydebm.evaluation.paper.published import paper
 from raydebm.evaluation.paper.reproduction import reproduction
-from raydebm.evaluation.studies.transfer import ScoredRun, transfer
+from raydebm.evaluation.report.transfer_tables import transfer_table
+from raydebm.evaluation.studies.transfer import RefusedCell, ScoredRun, transfer
 
 CONFIG = EvaluationConfig(num_bootstrap=100)
 
@@ -80,7 +82,7 @@ def test_a_deberta_scorer_that_was_not_tried_elsewhere_needs_no_gpu_but_a_transf
 def test_the_one_mean_violation_of_the_papers_transfer_table_is_a_mean_violation_here(make_pool):
     pools = [
         make_pool((0, {"members": (0.0,)}), (1, {"members": (1.0,)}), violations=[0.25, 0.0], problem_id=f"p{index}")
-        for index in range(3)
+        for index in range(30)
     ]
     runs = [ScoredRun(source=source, target="TP", pools=pools) for source in ("K&K (MB)", "MuSR (MB)")]
     reproduced = reproduction([], transfers=[transfer(runs, title="t", num_bootstrap=100)])
@@ -171,3 +173,56 @@ def test_a_sweep_names_the_scorer_before_its_repair(make_pool):
 
     assert "TACO: as trained, scorer on an unnamed backbone, E_constraint" in table(reproduced, "tab:full_k_sweep").note
     assert "TACO: refitted, scorer on an unnamed backbone, E_constraint" in table(reproduced, "tab:main_results").note
+
+
+def test_a_transfer_to_problems_of_the_training_is_left_out_and_says_why(make_pool, puzzles, questions):
+    refused = RefusedCell(
+        source="GSM8K", target="K&K", reason="5 of its 40 test problems are among those of the training"
+    )
+    home = ScoredRun(source="K&K", target="K&K", pools=small_pools(make_pool, num_problems=40), in_domain=True)
+    matrix = transfer([home], title="Transfer", refused=[refused], num_bootstrap=100)
+
+    absent = cell(reproduction([puzzles, questions], transfers=[matrix]), "tab:full_transfer", "GSM8K (MB)", "K&K")
+
+    assert (absent.status, absent.reason) == ("not measurable", refused.reason)
+    assert f"Left out: GSM8K on K&K, {refused.reason}." in transfer_table(matrix).caption
+
+
+@pytest.mark.parametrize(("num_problems", "status"), [(29, "not measurable"), (30, "measured")])
+def test_a_transfer_needs_thirty_problems(make_pool, puzzles, questions, num_problems, status):
+    pools = small_pools(make_pool, num_problems=num_problems)
+    matrix = transfer([ScoredRun(source="GSM8K", target="K&K", pools=pools)], title="Transfer", num_bootstrap=100)
+    reproduced = reproduction([puzzles, questions], transfers=[matrix])
+
+    cells = [cell(reproduced, "tab:full_transfer", row, "K&K") for row in ("GSM8K (MB)", "Random")]
+
+    assert [each.status for each in cells] == [status] * 2
+    assert all(("on 29 problems" in each.reason) is (num_problems == 29) for each in cells)
+
+
+def test_the_gap_of_the_energies_is_the_difference_of_the_means_as_the_paper_has_it(make_pool):
+    """Right 0 and 4, wrong 1, 5 and 6: means 2 and 4, so 2. Within the problems 1 and 1.5, so 1.25."""
+    pools = [
+        make_pool((1, {"members": (0.0,)}), (0, {"members": (1.0,)}), problem_id="p"),
+        make_pool((1, {"members": (4.0,)}), (0, {"members": (5.0,)}), (0, {"members": (6.0,)}), problem_id="q"),
+    ]
+
+    gap = cell(reproduction([studied(pools, "gsm8k")]), "tab:energy_sep", "Energy gap", "GSM8K")
+
+    assert gap.estimate.value == pytest.approx(2.0)
+    assert "within problems with both classes 1.250" in gap.reason
+
+
+def test_the_papers_cells_are_counted_apart_from_ours(make_pool, puzzles):
+    extra = studied(small_pools(make_pool), "knights_knaves", name="more puzzles")
+    alone, both = reproduction([puzzles]).counts, reproduction([puzzles, extra]).counts
+
+    assert alone.published == both.published == sum(
+        cell is not None for table in paper().tables.values() for row, _ in table.rows
+        for cell in (table.cell(row, column) for column in table.columns)
+    )  # fmt: skip
+    assert alone.measured == both.measured
+    assert alone.measured + alone.not_measurable + alone.needs_key_or_gpu == alone.published
+    assert both.beyond_the_paper > alone.beyond_the_paper > 0
+    assert alone.on_few_problems > 0
+    assert f"{alone.measured} of the paper's {alone.published} cells are measured here" in alone.in_words()

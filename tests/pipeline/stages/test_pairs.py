@@ -78,3 +78,20 @@ def test_pairs_that_were_split_between_equal_problems_are_made_again(tmp_path, p
     check_twins(context)
 
     assert (context.run.manifest("pairs") is not None) is is_kept
+
+
+def test_a_training_problem_that_is_a_test_problem_in_other_spelling_is_in_no_split(tmp_path):
+    context = StageContext(recipe=recipe_of(tmp_path))
+    texts = {"a": "How many?", "b": "How much?", "c": "Why?", "t": "how  MANY?"}
+    context.run.write_problems(
+        SplitProblem(problem=Problem(task="t", problem_id=name, prompt=text), split="test" if name == "t" else "train")
+        for name, text in texts.items()
+    )
+    context.run.finish("pairs", {"facts": {}})
+
+    splits = context.splits()
+    check_twins(context)
+
+    assert sorted(splits["train"] + splits["validation"]) == ["b", "c"]
+    assert splits["test"] == ["t"]
+    assert context.run.manifest("pairs") is None

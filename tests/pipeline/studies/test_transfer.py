@@ -5,7 +5,14 @@ from types import SimpleNamespace
 import pytest
 
 from raydebm.evaluation.paper.published import paper
-from raydebm.pipeline.studies.transfer import _as_published, _first_problems, _source_labels, _transfer_labels
+from raydebm.pipeline.studies.transfer import (
+    _as_published,
+    _first_problems,
+    _source_labels,
+    _transfer_labels,
+    num_seen_in_training,
+)
+from raydebm.records import Problem
 from raydebm.run.directory import RunDir
 
 
@@ -66,3 +73,19 @@ def test_the_row_of_a_variants_backbone_is_filled_by_its_label():
     labels = _source_labels(runs, _transfer_labels(runs))
 
     assert labels[id(runs[1])] in dict(paper().tables["tab:full_transfer"].rows)
+
+
+def with_problems(**by_split):
+    """A run with (id, text) of the problems of each split."""
+    problems = {
+        split: [Problem(task="t", problem_id=name, prompt=text) for name, text in pairs]
+        for split, pairs in by_split.items()
+    }
+    return SimpleNamespace(problems_of=lambda split: problems.get(split, []))
+
+
+def test_test_problems_that_a_source_was_trained_on_are_found_by_id_and_by_text():
+    source = with_problems(train=[("a", "One?"), ("b", "Two?")], validation=[("c", "Three?")], test=[("d", "Four?")])
+    target = with_problems(test=[("a", "1?"), ("x", "two?  "), ("c", "3?"), ("d", "Four?"), ("b", "not chosen")])
+
+    assert num_seen_in_training(source, target, {"a", "x", "c", "d"}) == 3
