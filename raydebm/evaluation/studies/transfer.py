@@ -138,8 +138,8 @@ def transfer(
     comparisons = [replace(comparison, p_holm=holm) for comparison, holm in zip(comparisons, corrected, strict=True)]
     return Transfer(
         title=title,
-        sources=tuple(dict.fromkeys(run.source for run in (*runs, *refused))),
-        targets=tuple(dict.fromkeys(run.target for run in (*runs, *refused))),
+        sources=tuple(dict.fromkeys([*(run.source for run in runs), *(cell.source for cell in refused)])),
+        targets=tuple(dict.fromkeys([*(run.target for run in runs), *(cell.target for cell in refused)])),
         cells=tuple(cells),
         random=chance,
         vote=votes,
