@@ -293,7 +293,6 @@ class Decision(StrEnum):
     ACCEPT = "accept"
     REGENERATE = "regenerate"
     ABSTAIN = "abstain"
-    PASSTHROUGH = "passthrough"
     """Nothing was decided: a chat that is no problem of a served task was answered by one generator."""
 
 
@@ -376,7 +375,7 @@ class Outcome:
 
     problem: Problem
     decision: Decision
-    """ACCEPT or ABSTAIN, in the service also PASSTHROUGH; REGENERATE occurs only inside ``passes``."""
+    """ACCEPT or ABSTAIN; REGENERATE occurs only inside ``passes``."""
     best: ScoredCandidate | None
     """The energy minimiser, also when the decision is to abstain; None when nothing parsed."""
     passes: tuple[PassRecord, ...]

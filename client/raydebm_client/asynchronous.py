@@ -167,7 +167,7 @@ class AsyncRaydebm:
         reader = calls.StreamReader()
         body = calls.stream_body(problem, messages, task, overrides)
         headers = calls.new_key()
-        response = await self._send("POST", "/v1/chat/completions", stream=True, json=body, headers=headers)
+        response = await self._send("POST", "/v1/triage", stream=True, json=body, headers=headers)
         try:
             async for line in response.aiter_lines():
                 progress = reader.feed(line)

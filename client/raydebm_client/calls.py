@@ -25,7 +25,6 @@ from raydebm_client.results import (
     rerank_result,
     rewards,
     score_result,
-    streamed_result,
     triage_result,
 )
 
@@ -227,23 +226,14 @@ def reward_groups(prompts: Sequence[str]) -> list[list[int]]:
 
 
 def stream_body(
-    problem: str | None,
+    problem: Problem | None,
     messages: Sequence[Mapping[str, Any]] | None,
     task: str | None,
     overrides: Overrides,
 ) -> dict[str, Any]:
-    """A chat request that streams; the service's own events tell of progress."""
     if (problem is None) == (messages is None):
         raise ValueError("give exactly one of problem and messages")
-    chat = messages if problem is None else [{"role": "user", "content": problem}]
-    named = _named(overrides, Overrides)
-    return {
-        "model": f"raydebm/{task or 'auto'}",
-        "messages": list(chat or ()),
-        "stream": True,
-        **{name: named.pop(name) for name in ("n",) if name in named},  # OpenAI's own field of a chat
-        "raydebm": {**named, "progress": "events"},
-    }
+    return {**triage_body(problem, messages, task, overrides), "stream": True}
 
 
 def outcome_call(record_id: str, correct: bool, by: str, answer: str | None, note: str | None) -> Call[OutcomeResult]:
@@ -380,8 +370,7 @@ class StreamReader:
     def __init__(self) -> None:
         self._event = ""
         self._data: list[str] = []
-        self._content: list[str] = []
-        self._decision: Mapping[str, Any] | None = None
+        self._result: TriageResult | None = None
 
     def feed(self, line: str) -> Progress | None:
         """One line without its end; comments and unknown events are skipped.
@@ -411,15 +400,12 @@ class StreamReader:
         if "error" in body:
             error = body["error"]
             raise ServiceError(error["message"], body.get("status", 503), error["code"], error.get("param"))
-        for choice in body.get("choices", ()):
-            if choice.get("index", 0) > 0:  # the further answers of ``n``
-                continue
-            self._content.append(choice["delta"].get("content") or "")
-        self._decision = body.get("raydebm", self._decision)
+        if event == "raydebm.result":
+            self._result = triage_result(body)
         return None
 
     def result(self) -> TriageResult:
         """Raises ServiceError when the stream ended before the decision."""
-        if self._decision is None:
+        if self._result is None:
             raise ServiceError("the stream ended before the decision; ask again", 502, "stream_cut")
-        return streamed_result(self._decision, content="".join(self._content))
+        return self._result

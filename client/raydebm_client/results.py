@@ -213,16 +213,6 @@ def triage_result(body: Mapping[str, Any]) -> TriageResult:
     return record(TriageResult, body, **changes)
 
 
-def streamed_result(body: Mapping[str, Any], *, content: str | None) -> TriageResult:
-    """Read the ``raydebm`` object at the end of a stream, with the text that came before it."""
-    pool = body.get("candidates") or []
-    finite = [candidate for candidate in pool if candidate.get("energy") is not None]
-    last = body["passes"][-1].get("selected") if body.get("passes") else None
-    best = next((candidate for candidate in finite if candidate["candidate_id"] == last), None)
-    text = content if body.get("decision") == "accept" else None
-    return triage_result({**body, "text": text, "candidate": best, "choices": None})  # a stream's are a mere count
-
-
 def score_result(body: Mapping[str, Any]) -> ScoreResult:
     data = [record(ScoredText, entry) for entry in record_list(body, "data")]
     return record(ScoreResult, body, data=data, raw=body)

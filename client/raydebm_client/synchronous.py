@@ -167,7 +167,7 @@ class Raydebm:
         reader = calls.StreamReader()
         body = calls.stream_body(problem, messages, task, overrides)
         headers = calls.new_key()
-        response = self._send("POST", "/v1/chat/completions", stream=True, json=body, headers=headers)
+        response = self._send("POST", "/v1/triage", stream=True, json=body, headers=headers)
         try:
             for line in response.iter_lines():
                 progress = reader.feed(line)

@@ -1,11 +1,11 @@
 """``raydebm serve``: a finished run as a service on this machine."""
 
 import os
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from raydebm.cli.parameters import MAX_PORT, options_from
+from raydebm.cli.parameters import MAX_PORT
 from raydebm.errors import ConfigError
 
 LINES_AS_THEY_ARE = {"RAY_DISABLE_WORKER_LOG_PREFIX": "1", "RAY_DEDUP_LOGS": "0"}
@@ -13,25 +13,7 @@ LINES_AS_THEY_ARE = {"RAY_DISABLE_WORKER_LOG_PREFIX": "1", "RAY_DEDUP_LOGS": "0"
 takes two requests of two replicas, which differ by numbers alone, for one line that is repeated."""
 
 
-def other_questions(
-    general: Annotated[bool, typer.Option("--general", help="Answer questions of no task too, by votes.")] = False,
-    equality_judge: Annotated[
-        str | None, typer.Option(help="With --general: generator that says whether two answers mean the same.")
-    ] = None,
-    passthrough: Annotated[
-        str | None, typer.Option(help="Generator that answers chats that are no problem of the task.")
-    ] = None,
-) -> dict[str, Any]:
-    """The application's arguments about what is no problem of a run's task."""
-    if equality_judge is not None and not general:
-        raise typer.BadParameter("answers are compared for questions of no task; add --general")
-    judged = {} if equality_judge is None else {"equality": {"judge": equality_judge}}
-    return {"general": judged if general else None, "passthrough": passthrough}
-
-
-@options_from(other_questions, "others")
 def serve(
-    others: dict[str, Any],
     run_dir: Annotated[str, typer.Option("--run-dir", help="A finished run; a folder or a URL.")] = "runs/demo",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=MAX_PORT, help="Port to listen on.")] = 8000,
@@ -67,7 +49,6 @@ def serve(
         "reuse_s": reuse,
         "allowed_hosts": (host, *(allowed_host or ())),
         "policies": {"text": {"on_abstain": "text"}},
-        **others,
     }
     try:
         args = AppArgs.model_validate(given)

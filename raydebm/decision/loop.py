@@ -60,8 +60,6 @@ async def solve(problem: Problem, *, parts: Parts, policy: Policy) -> Outcome:
         )  # fmt: skip
         longest_s = max(longest_s, now_s() - started_s)
         pool += sampled.candidates
-        if parts.equality is not None:
-            pool = await parts.equality.merged(problem, pool)
         decided = decide_pool(pool, passes_left=_passes_left(policy, pass_index, sampled, pool), policy=policy)
         again = decided.decision is Decision.REGENERATE
         if again:

@@ -10,9 +10,8 @@ says so (``exact`` is False). Where the new policy would sample a pass that was 
 was sampled, the result is REGENERATE.
 
 Under another policy with waves, or with other energies, a recorded pass is cut to what its rule would have sampled
-(``waves.cut_pass``), at the ends of waves; live, a wave may also end before its last candidates have come. Where a
-judge of equality made one answer of several after the pass, the cut judges by these. Where nothing changed, every pass
-ends where it ended.
+(``waves.cut_pass``), at the ends of waves; live, a wave may also end before its last candidates have come. Where
+nothing changed, every pass ends where it ended.
 """
 
 import math

@@ -2,8 +2,7 @@
 
 An outcome is about the selected candidate. Where every right answer of a task says the same (``base.gold_maker``), one
 correct answer, given by the reporter or selected and reported as right, becomes gold and the task's judge labels all
-candidates; wordings that a judge of equality counted as a right answer are right, too. Elsewhere the verdict holds for
-the candidates that gave the selected answer, and the others have no label.
+candidates. Elsewhere the verdict holds for the candidates that gave the selected answer, and the others have no label.
 
 Does not know: Ray, torch, HTTP.
 """
@@ -11,7 +10,6 @@ Does not know: Ray, torch, HTTP.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from raydebm.decisions.outcomes.answer_keys import merged_keys
 from raydebm.decisions.outcomes.log import ReportedOutcome, reports_by_record
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import DecisionRecord
@@ -91,8 +89,6 @@ def _label_decision(task: Task, record: DecisionRecord, reports: Sequence[Report
         scored.candidate.candidate_id: _label(task, problem, gold, scored, best, correct)
         for scored in record.outcome.pool
     }
-    if gold is not None:
-        labels |= _labels_of_wordings(task, record, labels)
     if fault is None and gold is not None and best is not None:
         fault = _contradiction(labels[best.candidate.candidate_id], correct=correct)
     if fault is not None:
@@ -134,20 +130,6 @@ def _label(
         verdict = Verdict.CORRECT if correct else Verdict.INCORRECT
     reason = "" if is_same else "the outcome says nothing about this answer"
     return Label(candidate_id=candidate.candidate_id, problem_id=candidate.problem_id, verdict=verdict, reason=reason)
-
-
-def _labels_of_wordings(task: Task, record: DecisionRecord, labels: Mapping[str, Label]) -> dict[str, Label]:
-    """Labels of wordings that a judge of equality counted as an answer that is right: gold knows one wording alone."""
-    pool = record.outcome.pool
-    right = {each.report.vote_key for each in pool if labels[each.candidate.candidate_id].verdict is Verdict.CORRECT}
-    merged = right & merged_keys(task, record)
-    same = (each.candidate.candidate_id for each in pool if each.report.vote_key in merged)
-    reason = "it means the same as a right answer"
-    return {
-        name: Label(candidate_id=name, problem_id=label.problem_id, verdict=Verdict.CORRECT, reason=reason)
-        for name in same
-        if (label := labels[name]).verdict is Verdict.INCORRECT
-    }
 
 
 def _contradiction(label: Label, *, correct: bool) -> str | None:

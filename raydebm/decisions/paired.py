@@ -18,7 +18,6 @@ from functools import cache
 from typing import Any
 
 from raydebm.decision.shadow import PolicyRole, Shadow
-from raydebm.decisions.outcomes.answer_keys import counted_key
 from raydebm.decisions.outcomes.log import ReportedOutcome, reports_by_record
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import shadow_from
@@ -164,9 +163,10 @@ def _verdict(
     record = reader.get(row["record_id"])
     if record is None:
         return None
-    key = counted_key(task, record.problem, record.outcome.pool, given)
-    if key is None:
+    answer = task.parse(record.problem, given)
+    if answer is None:
         return None
+    key = task.vote_key(record.problem, answer)
     correct, best = reports[-1].correct, record.outcome.best
     own_key = None if best is None else best.report.vote_key
     if key == (shadow.vote_key if correct else own_key):

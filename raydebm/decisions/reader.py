@@ -23,7 +23,6 @@ from raydebm.decisions.storage.file_names import RecordFile
 from raydebm.decisions.storage.index import SummaryIndex, completed
 from raydebm.decisions.storage.parquet_folder import FolderReader
 from raydebm.errors import ConfigError
-from raydebm.records import Decision
 from raydebm.run.codec import Row
 
 T = TypeVar("T")
@@ -43,9 +42,7 @@ class Filter:
     """Which decisions. None: any."""
 
     decision: str | None = None
-    """``accept``, ``abstain`` or ``passthrough``."""
-    passthrough: bool = False
-    """Whether chats that were answered without a decision pass too where no ``decision`` is named."""
+    """``accept`` or ``abstain``."""
     task: str | None = None
     since: datetime | None = None
     """At or after; with a time zone."""
@@ -111,8 +108,6 @@ class Filter:
             for column, compare, value in wanted
             if value is not None
         }
-        if self.decision is None and not self.passthrough:
-            terms["decision", "ne"] = ds.field("decision") != str(Decision.PASSTHROUGH)
         if self.outcome == NO_OUTCOME:
             terms["outcome", "absent"] = ds.field("outcome").is_null()
         if self.text:
@@ -296,7 +291,7 @@ def _exactly(record_id: str) -> Filter | None:
     time = time_of_id(record_id)
     if time is None or time.year > LAST_YEAR:
         return None
-    return Filter(since=time, until=time + timedelta(microseconds=1), passthrough=True)
+    return Filter(since=time, until=time + timedelta(microseconds=1))
 
 
 def _passing(lines: pa.Table, columns: Sequence[str], where: Filter) -> pa.Table:

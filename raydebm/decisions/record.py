@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.shadow import PolicyRole, Shadow
-from raydebm.errors import ServiceError
 from raydebm.identity import canonical_json, content_id
 from raydebm.pairs import text_key
 from raydebm.records import (
@@ -186,9 +185,6 @@ class DecisionRecord:
     """Candidates that an earlier request paid for, by id: how many seconds before this one they arrived."""
     lost: tuple[Candidate, ...] = ()
     """Drawn and paid for in a pass of which nothing could be used. They count in the figures and are not stored."""
-    comparisons: tuple[Candidate, ...] = ()
-    """Replies of the model that says which answers mean the same: paid for, and no candidates. They count in tokens and
-    cost and are not stored."""
     policy_role: PolicyRole | None = None
     """Which of two policies decided; None where there was one."""
     shadow: Shadow | None = None
@@ -221,13 +217,6 @@ def time_of_id(record_id: str) -> datetime | None:
         return None
 
 
-def check_decided(decision: str | None, param: str) -> None:
-    """Raises ServiceError 422 for a chat that was passed through, about which nothing was decided."""
-    if decision == Decision.PASSTHROUGH:
-        message = "ordinary chat was passed through here, and nothing was decided about it; name a decision"
-        raise ServiceError(message, 422, "no_decision", param)
-
-
 def microseconds(time: datetime) -> int:
     """Microseconds since 1970."""
     return (time - EPOCH) // timedelta(microseconds=1)
@@ -245,8 +234,7 @@ def record_row(record: DecisionRecord) -> Row:
     energies = None if best is None else best.energies
     drawn = [*written, *record.lost]
     sampled = [candidate for candidate in drawn if candidate.candidate_id not in record.reused]
-    paid = [*sampled, *record.comparisons]
-    costs = [candidate.cost_usd for candidate in paid if candidate.cost_usd is not None]
+    costs = [candidate.cost_usd for candidate in sampled if candidate.cost_usd is not None]
     return {
         "record_id": record.record_id,
         "time": record.time,
@@ -270,8 +258,8 @@ def record_row(record: DecisionRecord) -> Row:
         "num_failed": sum(candidate.text is None for candidate in written) + len(record.lost),
         "num_passes": len(outcome.passes),
         "num_reused": len(drawn) - len(sampled),
-        "prompt_tokens": sum(candidate.prompt_tokens or 0 for candidate in paid),
-        "completion_tokens": sum(candidate.completion_tokens or 0 for candidate in paid),
+        "prompt_tokens": sum(candidate.prompt_tokens or 0 for candidate in sampled),
+        "completion_tokens": sum(candidate.completion_tokens or 0 for candidate in sampled),
         "cost_usd": math.fsum(costs) if costs else None,
         "latency_ms": record.latency_ms,
         "policy_id": policy_id(record.policy),

@@ -103,10 +103,6 @@ class PassRequests:
                 requests += self._make(problem, messages, config, num_samples=1, greedy=True)
         return requests
 
-    def as_given(self, problem: Problem, messages: Sequence[Message]) -> list[GenerationRequest]:
-        """One request to each generator with this chat, as it is."""
-        return [made for config in self.asked for made in self._make(problem, messages, config, num_samples=1)]
-
     def later(self, problem: Problem, pass_index: int, messages: Sequence[Message]) -> list[GenerationRequest]:
         """A pass that answers feedback; of it the policy's ``fresh_share`` answers the first prompt, spread evenly."""
         triage = self.recipe.triage

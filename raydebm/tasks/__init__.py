@@ -24,11 +24,7 @@ BUILT_IN = {
     "math500": "raydebm.tasks.math500:Math500",
     "musr": "raydebm.tasks.musr:Musr",
     "reasoning_gym": "raydebm.tasks.reasoning_gym:ReasoningGym",
-    "any": "raydebm.tasks.open_question:OpenQuestion",
 }
-GENERAL = "any"
-"""The built-in task that reads every question."""
-
 
 _ADDED: dict[str, Callable[[], Task]] = {}
 

@@ -9,7 +9,7 @@ import typer
 from raydebm.cli.commands import command_of
 from raydebm.errors import ConfigError, ResourceError
 from raydebm.serving.ray.app import check_port
-from raydebm.serving.settings.app_args import EqualityArgs, GeneralArgs, RunArgs
+from raydebm.serving.settings.app_args import RunArgs
 
 
 @pytest.fixture
@@ -38,20 +38,6 @@ def test_log_lines_of_replicas_are_printed_as_they_are_unless_the_user_says_othe
     monkeypatch.delenv("RAY_DISABLE_WORKER_LOG_PREFIX")
     serve()
     assert (os.environ["RAY_DISABLE_WORKER_LOG_PREFIX"], os.environ["RAY_DEDUP_LOGS"]) == ("1", "1")
-
-
-@pytest.mark.parametrize(("options", "general"), [([], None), (["--general"], GeneralArgs())])
-def test_questions_of_no_task_are_answered_where_the_user_says_so(serve, options, general):
-    assert serve(*options).general == general
-
-
-def test_a_generator_compares_answers_where_the_user_names_one(serve):
-    assert serve("--general", "--equality-judge", "ada").general == GeneralArgs(equality=EqualityArgs(judge="ada"))
-
-
-def test_a_judge_of_general_answers_alone_is_a_mistake(serve):
-    with pytest.raises(typer.BadParameter, match="--general"):
-        serve("--equality-judge", "ada")
 
 
 @pytest.mark.parametrize("verb", ["serve", "demo"])

@@ -47,7 +47,8 @@ PUZZLE = (
 def live_service() -> Iterator[str]:
     """The address of a service whose only generator always gives the right answer.
 
-    ``raydebm/auto`` accepts it; ``raydebm/auto@strict`` abstains, because any sigma is above its thresholds.
+    ``raydebm/knights_knaves`` accepts it; ``raydebm/knights_knaves@strict`` abstains: any sigma is above its
+    thresholds.
     """
     sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests" / "damage")]
     from loaded_service import service

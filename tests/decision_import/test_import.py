@@ -13,7 +13,6 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.decision_import import labelled_decisions
 from raydebm.decision_import.run_folder import CONTRADICTION, merged, write_run
-from raydebm.decisions.outcomes.answer_keys import counted_key
 from raydebm.decisions.outcomes.log import ReportedOutcome, content_of
 from raydebm.decisions.reader import DecisionReader
 from raydebm.decisions.record import DecisionRecord, new_record_id
@@ -160,44 +159,6 @@ def test_tasks_whose_right_answers_differ_label_the_selected_answer_alone(stored
     reader = stored((record(0, ["2", "3"]), [(True, "ada", "2")]))
     (decision,) = labelled_decisions(reader, lambda name: Programs())
     assert (verdicts(decision), decision.gold) == (["correct", "unlabeled"], None)
-
-
-NYC, NEW_YORK, BOSTON = "NYC", "New York City", "Boston"
-
-
-def judged_equal(*wordings):
-    """A decision about an open question whose judge of equality made one answer of the first two of three wordings."""
-    problem = Problem(task="any", problem_id="p0", prompt="Which city is the largest?")
-    decision = record(0, wordings, problem=problem)
-    pool = [
-        replace(scored, report=check_candidate(get_task("any"), problem, scored.candidate))
-        for scored in decision.outcome.pool
-    ]
-    head = pool[0].report.vote_key
-    pool[1] = replace(pool[1], report=replace(pool[1].report, vote_key=head))
-    outcome = replace(decision.outcome, pool=tuple(pool), best=pool[0])
-    return replace(decision, outcome=outcome, request={"equality": {"judge": "large", "groups": [list(wordings[:2])]}})
-
-
-def test_wordings_that_a_judge_called_the_same_as_a_right_answer_are_right(stored):
-    (decision,) = labelled(stored((judged_equal(NYC, NEW_YORK, BOSTON), [(True, "ada", None)])))
-
-    assert (decision.fault, verdicts(decision)) == (None, ["correct", "correct", "incorrect"])
-
-
-def test_an_answer_in_another_wording_has_the_key_that_it_counts_as():
-    decision = judged_equal(NYC, NEW_YORK, BOSTON)
-    pool = decision.outcome.pool
-
-    keys = [counted_key(get_task("any"), decision.problem, pool, f"#### {each}") for each in (NEW_YORK, BOSTON, "Rome")]
-
-    assert keys == [pool[0].report.vote_key, pool[2].report.vote_key, "rome"]
-
-
-def test_without_a_judge_gold_alone_labels(stored):
-    alone = replace(judged_equal(NYC, NEW_YORK, BOSTON), request={})
-
-    assert verdicts(labelled(stored((alone, [(True, "ada", None)])))[0]) == ["correct", "incorrect", "incorrect"]
 
 
 @pytest.mark.parametrize("changes", [{}, {"labels": "constraints", "constraints": [SHORT], "gold": {"field": "a"}}])

@@ -193,7 +193,7 @@ def stored_decisions(text: str) -> None:
         file = Path(folder) / file_name(time, time, writer="f", sequence=0, level=0)
         pq.write_table(pa.Table.from_pylist(rows, schema=DECISIONS), file)
         reader = DecisionReader(folder)
-        assert reader.count(Filter(passthrough=True)) == len(rows)
+        assert reader.count(Filter()) == len(rows)
         reader.page(Filter(text=text, task=text))
         reader.get(text)
         assert whole["record_id"] in {record.record_id for record in reader.records()}

@@ -153,7 +153,11 @@ def test_no_header_and_no_path_is_an_address(client, puzzle, address):
 def test_a_schema_refers_to_no_other_document(client, puzzle, address):
     schema = {"type": "object", "properties": {"a": {"$ref": address}}, "$schema": address, "$id": address}
     wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-    body = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}], "response_format": wanted}
+    body = {
+        "model": "raydebm/knights_knaves",
+        "messages": [{"role": "user", "content": puzzle}],
+        "response_format": wanted,
+    }
     with nothing_opened():
         assert client.post("/v1/chat/completions", body).status_code in (200, 400)
 
@@ -163,7 +167,8 @@ def test_an_image_of_a_chat_is_not_fetched(client, puzzle, address):
     content = [{"type": "text", "text": puzzle}, {"type": "image_url", "image_url": {"url": address}}]
     with nothing_opened():
         reply = client.post(
-            "/v1/chat/completions", {"model": "raydebm/auto", "messages": [{"role": "user", "content": content}]}
+            "/v1/chat/completions",
+            {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": content}]},
         )
     assert reply.status_code == 400
 

@@ -55,7 +55,7 @@ TRIAGE = st.fixed_dictionaries(
     },
 )
 CHAT = st.fixed_dictionaries(
-    {"model": st.sampled_from(["raydebm/auto", "raydebm/knights_knaves", SURROGATE]), "messages": MESSAGES},
+    {"model": st.sampled_from(["raydebm/knights_knaves", "raydebm/knights_knaves", SURROGATE]), "messages": MESSAGES},
     optional={
         "raydebm": st.fixed_dictionaries({}, optional=OVERRIDES) | JSON,
         "stream": st.booleans() | JSON,

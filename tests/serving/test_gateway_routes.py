@@ -1,17 +1,16 @@
 """Several tasks behind one address, over HTTP."""
 
 import pytest
-from two_runs import LIKE_THEM, UNLIKE_THEM
+from two_runs import LIKE_THEM
 
 from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
-from raydebm.serving.settings.app_args import GeneralArgs
 from raydebm.serving.settings.gateway import load_gateway
 
 
 @pytest.fixture
 def gateway(two_runs):
-    return load_gateway(two_runs(general=GeneralArgs(), policies={"strict": {"theta_sigma": 0.1}}))
+    return load_gateway(two_runs(policies={"strict": {"theta_sigma": 0.1}}))
 
 
 @pytest.fixture
@@ -25,7 +24,7 @@ def chat(model, text):
 
 def test_every_task_and_every_named_policy_is_a_model(service):
     ids = [model["id"] for model in service.get("/v1/models").json()["data"]]
-    names = ["knights_knaves", "gsm8k", "any", "auto"]
+    names = ["knights_knaves", "gsm8k"]
     assert ids == [f"raydebm/{name}{policy}" for policy in ("", "@strict") for name in names]
 
 
@@ -35,50 +34,24 @@ def test_a_model_has_the_versions_of_its_own_run(service, gateway):
     assert model["versions"]["checkpoint"] != gateway.versions["checkpoint"]
 
 
-def test_auto_says_which_task_took_the_question_and_why(service, puzzle):
-    body = service.post("/v1/chat/completions", chat("raydebm/auto", puzzle)).json()["raydebm"]
-    assert (body["task"], body["routing"]["task"], body["routing"]["scorer"]) == ("knights_knaves",) * 2 + (None,)
-    assert body["routing"]["certainty"] == pytest.approx(46 / 47)
-    assert body["routing"]["reasons"][0].startswith("knights_knaves can read it, and reads none of 45")
+def test_a_request_names_its_task_where_several_are_served(service, puzzle):
+    reply = service.post("/v1/triage", {"problem": puzzle})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "missing_task")
+    assert "knights_knaves, gsm8k" in reply.json()["error"]["message"]
 
 
 def test_a_question_is_decided_by_its_own_runs_policy_generators_and_adapters(service, script, gateway):
     backend = script(lambda request: "#### 84")
-    body = service.post("/v1/triage", {"problem": LIKE_THEM}).json()
+    body = service.post("/v1/triage", {"problem": LIKE_THEM, "task": "gsm8k"}).json()
     assert (body["task"], body["answer"], body["policy"]["theta_sigma"]) == ("gsm8k", "#### 84", 0.5)
     assert [generator["name"] for generator in body["generators"]] == ["ada"]
     assert {bundle.checkpoint for bundle in backend.served} == {gateway.of("gsm8k").checkpoint}
 
 
-def test_a_general_question_is_decided_by_votes_and_promises_nothing(service, script):
-    script(lambda request: f"#### Michelangelo {request.generator}")
-    apart = service.post("/v1/triage", {"problem": UNLIKE_THEM}).json()
-    assert (apart["task"], apart["decision"], apart["guarantee"]) == ("any", "abstain", None)
-    script(lambda request: "#### Michelangelo")
-    agreed = service.post("/v1/triage", {"problem": UNLIKE_THEM}).json()
-    assert (agreed["decision"], agreed["answer"], agreed["guarantee"]) == ("accept", "#### Michelangelo", None)
-    assert agreed["confidence"] == pytest.approx(0.92, abs=0.005)  # two models that agree
-    assert (agreed["routing"]["scorer"], agreed["routing"]["out_of_domain"]) == ("gsm8k", True)
-
-
-def test_the_store_keeps_how_a_task_was_chosen(gateway, backend, client_of):
-    records = []
-
-    class Kept:
-        def put(self, record):
-            records.append(record)
-            return True
-
-    service = client_of(create_app(TriageService(gateway, backend, records=Kept())))
-    service.post("/v1/triage", {"problem": UNLIKE_THEM})
-    assert records[0].request["routing"]["task"] == "any"
-    assert records[0].request["routing"]["scorer"] == "gsm8k"
-
-
 def test_a_named_policy_holds_for_every_task(service, script):
     script(lambda request: "#### 84")
     body = service.post("/v1/chat/completions", chat("raydebm/gsm8k@strict", LIKE_THEM)).json()["raydebm"]
-    assert (body["policy"]["theta_sigma"], body["routing"]) == (0.1, None)
+    assert body["policy"]["theta_sigma"] == 0.1
 
 
 def test_texts_without_a_task_are_scored_by_the_ensemble_of_the_named_model(service, backend, gateway):
@@ -94,16 +67,14 @@ def test_the_policies_of_each_run_are_shown_by_its_task(service, gateway):
         service.get(f"/v1/policies?task={name}").json()["first"]["version"] for name in ("knights_knaves", "gsm8k")
     ]
     assert versions == [gateway.of(name).versions["policy"] for name in ("knights_knaves", "gsm8k")]
-    assert service.get("/v1/policies?task=any").status_code == 404
 
 
 def test_the_tasks_whose_policies_can_be_asked_for_are_named(service):
-    """Not the general one: it has no run, and so no policy that could be changed."""
     assert service.get("/v1/policies?task=gsm8k").json()["tasks"] == ["knights_knaves", "gsm8k"]
 
 
 def test_options_and_health_name_every_run(service, gateway):
     options, health = service.get("/v1/options").json(), service.get("/health").json()
-    assert options["generators_of"] == {"knights_knaves": ["ada", "bo"], "gsm8k": ["ada"], "any": ["ada", "bo"]}
-    assert list(options["policies"]) == list(health["policies"]) == ["knights_knaves", "gsm8k", "any"]
+    assert options["generators_of"] == {"knights_knaves": ["ada", "bo"], "gsm8k": ["ada"]}
+    assert list(options["policies"]) == list(health["policies"]) == ["knights_knaves", "gsm8k"]
     assert health["runs"]["gsm8k"] == gateway.of("gsm8k").versions

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 LITELLM_RERANK = {
-    "model": "raydebm/auto",
+    "model": "raydebm/knights_knaves",
     "query": "q",
     "top_n": 1,
     "documents": ["aa", "b"],
@@ -29,7 +29,11 @@ def test_the_rerank_request_that_litellm_sends(client, script, provider):
 
 
 def test_the_chat_request_that_litellm_sends(client, puzzle, texts):
-    body = {"messages": [{"role": "user", "content": puzzle}], "model": "raydebm/auto", "raydebm": {"max_passes": 1}}
+    body = {
+        "messages": [{"role": "user", "content": puzzle}],
+        "model": "raydebm/knights_knaves",
+        "raydebm": {"max_passes": 1},
+    }
     headers = {"Authorization": "Bearer x", "X-Stainless-Raw-Response": "true", "x-stainless-retry-count": "0"}
     reply = client.post("/v1/chat/completions", body, headers=headers).json()
     assert reply["choices"][0]["message"]["content"] == texts["right"]
@@ -56,14 +60,14 @@ def cohere():
 def asked(url, puzzle):
     """What every call of ``litellm.completion`` has here."""
     messages = [{"role": "user", "content": puzzle}]
-    return {"model": "openai/raydebm/auto", "api_base": f"{url}/v1", "api_key": "x", "messages": messages}
+    return {"model": "openai/raydebm/knights_knaves", "api_base": f"{url}/v1", "api_key": "x", "messages": messages}
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_litellms_own_rerank(url, script, litellm, provider):
     script(energies=lambda text: (-float(len(text)),))
     base = f"{url}/v1/rerank" if provider == "jina_ai" else url
-    model = f"{provider}/raydebm/auto"
+    model = f"{provider}/raydebm/knights_knaves"
     reply = litellm.rerank(model=model, api_base=base, api_key="x", query="q", documents=["b", "aa"], top_n=1)
     assert (reply.results[0]["index"], reply.results[0]["relevance_score"]) == (1, 2.0)
 
@@ -109,7 +113,7 @@ def test_coheres_own_rerank(url, script, cohere, name):
     """Both generations of the client, over HTTP; energies are minus the lengths."""
     script(energies=lambda text: (-float(len(text)),))
     client = getattr(cohere, name)(api_key="x", base_url=url)
-    reply = client.rerank(model="raydebm/auto", query="q", documents=["b", "aa", "ccc"], top_n=2)
+    reply = client.rerank(model="raydebm/knights_knaves", query="q", documents=["b", "aa", "ccc"], top_n=2)
     assert [(one.index, one.relevance_score) for one in reply.results] == [(2, 3.0), (1, 2.0)]
 
 
@@ -121,7 +125,7 @@ def test_coheres_client_reads_our_errors(url, cohere):
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_curl_sees_a_stream_as_it_comes(url, puzzle, texts, read_events):
-    body = '{"model": "raydebm/auto", "stream": true, "messages": [{"role": "user", "content": "PUZZLE"}]}'
+    body = '{"model": "raydebm/knights_knaves", "stream": true, "messages": [{"role": "user", "content": "PUZZLE"}]}'
     sent = body.replace("PUZZLE", puzzle.replace('"', '\\"'))
     command = ["curl", "-sN", "--max-time", "120", f"{url}/v1/chat/completions", "-H", "Content-Type: application/json"]
     done = subprocess.run([*command, "-d", sent], capture_output=True, text=True, timeout=180, check=True)

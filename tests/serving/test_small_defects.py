@@ -21,7 +21,7 @@ from raydebm.tasks.answers import find_number
 
 
 def chat(puzzle, **changes):
-    return {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}], **changes}
+    return {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}], **changes}
 
 
 @pytest.mark.parametrize("stop", ["", [""], ["a", ""]])

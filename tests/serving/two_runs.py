@@ -19,7 +19,6 @@ QUESTIONS = [
 ]
 """45 word problems that differ in a few words."""
 LIKE_THEM = "Ida buys 96 eggs and gives 12 eggs to a niece. How many pears are left?"
-UNLIKE_THEM = "How many moons does Jupiter have?"
 
 
 def write_problems(run, task_name, texts):

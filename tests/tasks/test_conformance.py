@@ -222,12 +222,6 @@ CASES = {
         gold_answer=lambda gold: gold.value["answer"],
         answers=lambda problem: st.fractions(max_denominator=1000).map(render_number),
     ),
-    "any": Case(
-        rows=open_rows,
-        other_gold=lambda row: {**row, "answer": "123456"},
-        gold_answer=lambda gold: gold.value["answer"],
-        answers=lambda problem: st.sampled_from(["Paris", "1080", "blue whale", "yes", "2.5", "-3", "C minor"]),
-    ),
     "knights_knaves": Case(
         rows=puzzle_rows,
         other_gold=lambda row: {name: value for name, value in row.items() if name != "solution"},

@@ -9,7 +9,6 @@ from raydebm.run.tables import PROBLEM
 from raydebm.tasks import BUILT_IN, get_task
 
 SOURCES = {
-    "any": "gsm8k",  # it has no published problems of its own, and takes any question with an answer
     "gsm8k": "gsm8k",
     "knights_knaves": "knights_knaves/problems_kk_test.jsonl.gz",
     "math500": "math",

@@ -81,15 +81,6 @@ class ScoreSource(Protocol):
         ...
 
 
-class AnswerEquality(Protocol):
-    """Says which answers of a pool mean the same, beyond those with one vote key."""
-
-    async def merged(self, problem: Problem, pool: Sequence[ScoredCandidate]) -> tuple[ScoredCandidate, ...]:
-        """The pool in its order, with one vote key for answers that mean the same. Never raises for a part that does
-        not work: answers then stay apart."""
-        ...
-
-
 class Observer(Protocol):
     """Receives the events of a request as they happen."""
 
@@ -127,8 +118,6 @@ class Parts:
     scorer: EnergyScorer
     baselines: ScoreSource | None = None
     """None: no baseline's scores are evidence."""
-    equality: AnswerEquality | None = None
-    """None: answers are equal where their vote keys are."""
     observer: Observer = field(default_factory=NoObserver)
     """Told what happens while it happens."""
     deadline: Deadline | None = None

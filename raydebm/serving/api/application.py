@@ -37,7 +37,6 @@ from raydebm.serving.pages import page_paths, page_routes
 from raydebm.serving.settings.bundle import Bundle
 from raydebm.serving.spending.candidate_store import CandidateStore
 from raydebm.serving.spending.ledger import Ledger
-from raydebm.tasks import GENERAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,12 +142,7 @@ def _policy_desks(
     bundle: Bundle, reader: DecisionReader | None, take_policies: TakePolicies | None
 ) -> Mapping[str, PolicyDesk]:
     """One desk for each task whose policy a run holds."""
-    return {
-        name: PolicyDesk(run, reader, take_policies)
-        for run in bundle.runs
-        for name in run.policies
-        if name != GENERAL or run.run_dir is not None  # without a run, its policy is made of the arguments
-    }
+    return {name: PolicyDesk(run, reader, take_policies) for run in bundle.runs for name in run.policies}
 
 
 def ledger_of(bundle: Bundle) -> Ledger | None:

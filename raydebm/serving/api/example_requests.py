@@ -12,9 +12,9 @@ WRONG = '{"Ava": "knave", "Zoey": "knave"}'
 
 EXAMPLES: dict[str, dict[str, Any]] = {
     "chat": {
-        "plain": {"model": "raydebm/auto", "messages": [{"role": "user", "content": PUZZLE}]},
+        "plain": {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": PUZZLE}]},
         "with settings": {
-            "model": "raydebm/auto",
+            "model": "raydebm/knights_knaves",
             "messages": [
                 {"role": "system", "content": "Explain your answer in one sentence."},
                 {"role": "user", "content": [{"type": "text", "text": PUZZLE}]},
@@ -25,16 +25,16 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             "raydebm": {"num_samples": 2, "on_abstain": "best", "return_candidates": True},
         },
         "stream": {
-            "model": "raydebm/auto",
+            "model": "raydebm/knights_knaves",
             "messages": [{"role": "user", "content": PUZZLE}],
             "stream": True,
             "stream_options": {"include_usage": True},
         },
     },
     "responses": {
-        "text": {"model": "raydebm/auto", "input": PUZZLE},
+        "text": {"model": "raydebm/knights_knaves", "input": PUZZLE},
         "conversation": {
-            "model": "raydebm/auto",
+            "model": "raydebm/knights_knaves",
             "instructions": "Explain your answer in one sentence.",
             "input": [{"role": "user", "content": [{"type": "input_text", "text": PUZZLE}]}],
             "max_output_tokens": 512,
@@ -61,7 +61,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         },
     },
     "rerank": {
-        "texts": {"model": "raydebm/auto", "query": PUZZLE, "documents": [WRONG, RIGHT], "top_n": 1},
+        "texts": {"model": "raydebm/knights_knaves", "query": PUZZLE, "documents": [WRONG, RIGHT], "top_n": 1},
         "objects": {"query": PUZZLE, "documents": [{"text": WRONG}, {"text": RIGHT}], "return_documents": True},
     },
     "rewards": {"two responses": {"query": [PUZZLE + RIGHT, PUZZLE + WRONG], "prompts": [PUZZLE, PUZZLE]}},

@@ -1,23 +1,21 @@
-"""Model ids: ``raydebm/<task>``, ``raydebm/<task>@<policy>`` and ``raydebm/auto[@<policy>]``."""
+"""Model ids: ``raydebm/<task>`` and ``raydebm/<task>@<policy>``."""
 
 from typing import Any
 
 from raydebm.errors import ServiceError
-from raydebm.serving.core.request import AUTO
 from raydebm.serving.settings.bundle import Bundle
 
 MODEL_PREFIX = "raydebm/"
-AUTO_ID = MODEL_PREFIX + AUTO
 
 
 def model_ids(bundle: Bundle) -> list[str]:
     """Every id that ``GET /v1/models`` lists: the calibrated policy first, then the named ones."""
-    names = [MODEL_PREFIX + name for name in (*bundle.tasks, AUTO)]
+    names = [MODEL_PREFIX + name for name in bundle.tasks]
     return names + [f"{name}@{policy}" for policy in bundle.profiles for name in names]
 
 
 def parse_model(bundle: Bundle, model: str) -> tuple[str, str | None]:
-    """The task's name or ``auto``, and the policy's name.
+    """Task and named policy of a model id.
 
     Raises:
         ServiceError: 404 for an id that is not served.
@@ -32,14 +30,12 @@ def parse_model(bundle: Bundle, model: str) -> tuple[str, str | None]:
 def model_body(bundle: Bundle, model: str) -> dict[str, Any]:
     """``GET /v1/models/{id}``. Raises ServiceError 404."""
     task_name, policy = parse_model(bundle, model)
-    tasks = bundle.tasks if task_name == AUTO else (task_name,)
-    run = bundle if task_name == AUTO else bundle.of(task_name)
     return {
         "id": model,
         "object": "model",
         "created": 0,
         "owned_by": "raydebm",
-        "raydebm": {"tasks": list(tasks), "policy": policy, "versions": dict(run.versions)},
+        "raydebm": {"tasks": [task_name], "policy": policy, "versions": dict(bundle.of(task_name).versions)},
     }
 
 

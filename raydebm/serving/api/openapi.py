@@ -14,7 +14,6 @@ from raydebm.serving.api.model_ids import model_ids
 from raydebm.serving.api.schema.chat_bodies import ErrorBody
 from raydebm.serving.api.schema.request_bodies import ChatOverrides
 from raydebm.serving.core.conversation import ROLES
-from raydebm.serving.core.request import AUTO
 from raydebm.serving.settings.bundle import Bundle
 from raydebm.serving.settings.overrides import HEADER_PREFIX
 
@@ -118,7 +117,7 @@ def _way(fields: Sequence[str], ways: Sequence[Sequence[str]]) -> dict[str, Any]
 def _names(bundle: Bundle) -> dict[str, list[str]]:
     return {
         "model": model_ids(bundle),
-        "task": [*bundle.tasks, AUTO],
+        "task": list(bundle.tasks),
         "policy": list(bundle.profiles),
         "generators": list(bundle.all_generators),
     }

@@ -16,36 +16,6 @@ from raydebm.serving.spending.ceilings import CeilingStatus
 
 
 @dataclass(slots=True)
-class EqualityUse:
-    """What a request asked the judge of equality, and what came of it."""
-
-    judge: str
-    asked: list[GenerationRequest] = field(default_factory=list)
-    replies: list[Candidate] = field(default_factory=list)
-    """In the order of their arrival; paid for, and no candidates."""
-    num_cached: int = 0
-    """Comparisons that an earlier request of the same caller paid for."""
-    num_failed: int = 0
-    """Asked, and without a reply that says yes or no."""
-    num_skipped: int = 0
-    """Not asked, because a limit forbids it."""
-    reasons: list[str] = field(default_factory=list)
-    """Why some failed or were not asked, each reason once."""
-    groups: list[list[str]] = field(default_factory=list)
-    """The answers that count as one, where these are several."""
-
-    def take(self, reply: Candidate) -> None:
-        """Count a reply once, also where it comes again at the end of a call."""
-        if all(reply.candidate_id != other.candidate_id for other in self.replies):
-            self.replies.append(reply)
-
-    def because(self, reason: str) -> None:
-        """Note why a comparison failed or was not asked for."""
-        if reason not in self.reasons:
-            self.reasons.append(reason)
-
-
-@dataclass(slots=True)
 class Activity:
     """What one request did, for its answer and for its progress events."""
 
@@ -59,8 +29,6 @@ class Activity:
     """Not asked, because an earlier request paid for them."""
     drawn: list[Candidate] = field(default_factory=list)
     """In the order of their arrival, those of a pass that was lost included."""
-    equality: EqualityUse | None = None
-    """None where no model is asked which answers mean the same."""
     has_all_evidence: bool = True
     """False: baselines that are evidence did not work."""
     judged: list[ScoredCandidate] = field(default_factory=list)
@@ -72,24 +40,9 @@ class Activity:
     """What was left of the day's ceilings after the last pass."""
 
     @property
-    def all_asked(self) -> list[GenerationRequest]:
-        """Every request to a generator, those of the judge of equality among them."""
-        return self.asked if self.equality is None else [*self.asked, *self.equality.asked]
-
-    @property
-    def comparisons(self) -> Sequence[Candidate]:
-        """Replies of the judge of equality."""
-        return () if self.equality is None else self.equality.replies
-
-    @property
-    def paid(self) -> list[Candidate]:
-        """Everything that came back and may have cost something, replies of the judge of equality among them."""
-        return [*self.drawn, *self.comparisons]
-
-    @property
     def is_paid(self) -> bool:
         """Whether anything that came back says that it was billed."""
-        return any(reply.cost_usd or reply.prompt_tokens or reply.completion_tokens for reply in self.paid)
+        return any(reply.cost_usd or reply.prompt_tokens or reply.completion_tokens for reply in self.drawn)
 
     def report(self, event: Event) -> None:
         """Send an event to the one who watches the request; nothing happens where no one does."""

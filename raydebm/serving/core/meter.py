@@ -43,9 +43,8 @@ class Meter(Protocol):
         """Generators of a task's run were compared with its calibration, by one more decision."""
         ...
 
-    def drawn(self, candidates: Sequence[Candidate], comparisons: Sequence[Candidate] = ()) -> None:
-        """One request drew these in all its passes, whether or not they led to a decision, and was given these replies
-        of the judge of equality: tokens and cost, and no candidates."""
+    def drawn(self, candidates: Sequence[Candidate]) -> None:
+        """One request sampled these in all its passes, whether or not they led to a decision."""
         ...
 
 
@@ -64,7 +63,7 @@ class NoMeter:
     def decided(self, result: TriageResult) -> None:
         """Nothing is counted."""
 
-    def drawn(self, candidates: Sequence[Candidate], comparisons: Sequence[Candidate] = ()) -> None:
+    def drawn(self, candidates: Sequence[Candidate]) -> None:
         """Nothing is counted."""
 
     def reported(self, *, task: str, decision: str, correct: bool) -> None:

@@ -3,7 +3,7 @@
 Every mistake of the client ends here, as a ServiceError that names the field.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,18 +14,16 @@ from raydebm.identity import content_id
 from raydebm.records import GenerationRequest, Message, Problem
 from raydebm.serving.core.conversation import Conversation, transcript, weave
 from raydebm.serving.settings.bundle import Bundle
-from raydebm.serving.settings.known_problems import NOT_A_PROBLEM, KnownProblems
 from raydebm.serving.settings.overrides import Overrides, SamplingOverrides
 from raydebm.serving.settings.rollout import Assignment, is_canary, is_tried
-from raydebm.serving.settings.routing import Routing, choose, nearest_scorer
 from raydebm.serving.spending.affordability import no_prices, unpriced
 from raydebm.serving.spending.ceilings import Account, check_count
-from raydebm.tasks import GENERAL
 from raydebm.tasks.base import Task
 
-AUTO = "auto"
 NO_PROBLEM = "not_a_problem"
-"""Code of the error about a text that no task can read."""
+"""Code of the error about a text that its task cannot read."""
+NOT_A_PROBLEM = (RaydebmError, KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
+"""What a task may raise about a text or about ``data`` that is no problem of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +44,6 @@ class ReadProblem:
     bundle: Bundle
     task: Task
     problem: Problem
-    routing: Routing | None = None
-    """How the task was chosen, and whose ensemble scores; None where neither was left to the service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +80,6 @@ class RequestContext:
     """Distinct answers that the client wants to see at most; None: the selected one."""
     assignment: Assignment | None = None
     """Which of two policies answers, and the other one; None where there is no second one to compare with."""
-    routing: Routing | None = None
-    """See ``ReadProblem``."""
-    passthrough: bool = False
-    """Whether this is no problem of a served task, and one generator answers it as it is (see ``passthrough``)."""
 
     @property
     def scored_prompt(self) -> str:
@@ -130,8 +122,6 @@ class RequestContext:
     def _made(
         self, passes: PassRequests, pass_index: int, messages: tuple[Message, ...] | None
     ) -> list[GenerationRequest]:
-        if self.passthrough:
-            return passes.as_given(self.problem, ({"role": "user", "content": self.problem.prompt},))
         if messages is not None:
             return passes.later(self.problem, pass_index, messages)
         most = self.bundle.limits.request.num_samples
@@ -176,7 +166,6 @@ def request_context(
         earlier_turns=context,
         ignored_messages=0 if conversation is None else conversation.num_ignored,
         assignment=assignment,
-        routing=read.routing,
     )
 
 
@@ -197,64 +186,33 @@ def charged_to(context: RequestContext, account: Account | None, *, owner: str) 
 
 
 def read_problem(bundle: Bundle, task_name: str | None, problem: str | GivenProblem) -> ReadProblem:
-    """The problem, and the run whose task can read it: the named one, or the one that ``routing`` chooses.
+    """Read the problem by its task, with the run of that task.
+
+    Args:
+        bundle: the served runs.
+        task_name: name of a served task. Default: the only one.
+        problem: the text, or its structure.
 
     Raises:
-        ServiceError: 404 for an unknown task, 413 for a text that is too long, 422 for one that no task can read.
+        ServiceError: 404 for an unknown task, 400 for none where several are served, 413 for a text that is too long,
+            422 for one that the task cannot read.
     """
-    is_named = task_name not in (None, AUTO)
-    if is_named and task_name not in bundle.tasks:
-        message = f"task {task_name!r} is not served here; served: {', '.join(bundle.tasks)}"
+    if task_name is None and len(bundle.tasks) > 1:
+        message = f"several tasks are served here; name one of {', '.join(bundle.tasks)} in 'task'"
+        raise ServiceError(message, 400, "missing_task", "task")
+    name = task_name or bundle.tasks[0]
+    if name not in bundle.tasks:
+        message = f"task {name!r} is not served here; served: {', '.join(bundle.tasks)}"
         raise ServiceError(message, 404, "unknown_task", "task")
     _check_length(bundle, problem)
-    text = problem if isinstance(problem, str) else problem.prompt
-    names = bundle.tasks if task_name is None or not is_named else (task_name,)
-    readings, refusals = _readings(bundle, names, problem)
-    if not readings:
-        message = f"the text is not a problem of a task that is served here; {'; '.join(refusals)}"
-        raise ServiceError(message, 422, NO_PROBLEM, "problem")
-    routing = _routing(bundle.known, text, readings, refusals, is_named=is_named)
-    name = next(iter(readings)) if routing is None else routing.task
-    return ReadProblem(
-        bundle=_run_of(bundle, name, routing), task=bundle.task(name), problem=readings[name], routing=routing
-    )
-
-
-def _routing(
-    known: KnownProblems | None, text: str, readings: Iterable[str], refusals: Sequence[str], *, is_named: bool
-) -> Routing | None:
-    """How the task is chosen, and whose ensemble scores; None where neither is left to the service."""
-    readers = [name for name in readings if name != GENERAL]
-    if known is None or (is_named and readers):
-        return None
-    if is_named:
-        words = ("the request names the task",)
-        return Routing(task=GENERAL, certainty=1.0, reasons=words, scorer=nearest_scorer(known, text))
-    return choose(known, text, readers, refusals, has_general=GENERAL in readings)
-
-
-def _readings(
-    bundle: Bundle, names: Sequence[str], problem: str | GivenProblem
-) -> tuple[Mapping[str, Problem], Sequence[str]]:
-    """The problem as each task reads it, and why the others cannot."""
-    readings: dict[str, Problem] = {}
-    refusals: list[str] = []
-    for name in names:
-        try:
-            readings[name] = _problem(bundle.task(name), problem)
-        except NOT_A_PROBLEM as error:
-            refusals.append(f"{name}: {_words(error)}")
-    return readings, refusals
-
-
-def _run_of(bundle: Bundle, name: str, routing: Routing | None) -> Bundle:
-    """The run of a task; that of the general task scores with the ensemble of the nearest one."""
-    run = bundle.of(name).alone
-    if routing is None or routing.scorer is None:
-        return run
-    scorer = bundle.of(routing.scorer)
-    parts = {part: scorer.versions[part] for part in ("backbone", "checkpoint") if part in scorer.versions}
-    return replace(run, checkpoint=scorer.checkpoint, reasoning=scorer.reasoning, versions={**run.versions, **parts})
+    task = bundle.task(name)
+    try:
+        read = _problem(task, problem)
+    except NOT_A_PROBLEM as error:
+        words = str(error) if isinstance(error, RaydebmError) else f"its data is not what the task needs ({error!r})"
+        message = f"the text is not a problem of task {name}: {words}"
+        raise ServiceError(message, 422, NO_PROBLEM, "problem") from error
+    return ReadProblem(bundle=bundle.of(name).alone, task=task, problem=read)
 
 
 def check_context(bundle: Bundle, context: Sequence[Message]) -> None:
@@ -290,10 +248,6 @@ def _problem(task: Task, problem: str | GivenProblem) -> Problem:
     task.messages(made)  # raises when the data lacks what the task needs
     task.parse(made, "")
     return made
-
-
-def _words(error: BaseException) -> str:
-    return str(error) if isinstance(error, RaydebmError) else f"its data is not what the task needs ({error!r})"
 
 
 def _policies(bundle: Bundle, problem: Problem, overrides: Overrides) -> tuple[Policy, Assignment | None]:

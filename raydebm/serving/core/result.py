@@ -6,7 +6,7 @@ Does not know: Ray, HTTP.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from raydebm.decision.sampling.deadline import is_late
 from raydebm.decision.shadow import Shadow
 from raydebm.decisions.record import DecisionRecord, new_record_id
 from raydebm.records import Decision, Outcome, PassRecord, PassStop, ScoredCandidate, Violation
-from raydebm.serving.core.activity import Activity, EqualityUse
+from raydebm.serving.core.activity import Activity
 from raydebm.serving.core.request import RequestContext
 from raydebm.serving.core.sampling_conditions import asked_otherwise, ceiling_on_candidates, decided_under
 from raydebm.serving.logs import redact
@@ -44,19 +44,18 @@ def decision_record(
         ),
         seed=context.seed,
         scored_prompt=None if context.scored_prompt == context.problem.prompt else context.scored_prompt,
-        request=_request(context, activity),
+        request=_request(context),
         versions=context.versions,
         latency_ms=elapsed_ms,
         stages_ms=dict(activity.stages_ms),
         reused={reused.candidate.candidate_id: reused.age_s for reused in activity.reused},
         lost=tuple(candidate for candidate in activity.drawn if candidate.candidate_id not in in_pool),
-        comparisons=tuple(activity.comparisons),
         policy_role=None if context.assignment is None else context.assignment.role,
         shadow=shadow,
     )
 
 
-def _request(context: RequestContext, activity: Activity) -> dict[str, Any]:
+def _request(context: RequestContext) -> dict[str, Any]:
     asked = {
         "generators": list(context.generators),
         "num_samples": context.num_samples,
@@ -64,25 +63,8 @@ def _request(context: RequestContext, activity: Activity) -> dict[str, Any]:
         "context": [dict(message) for message in context.earlier_turns],
         "response_format": context.response_format,
         "fresh": context.fresh or None,
-        "routing": None if context.routing is None else asdict(context.routing),
-        "equality": None if activity.equality is None else equality_facts(activity.equality),
     }
     return {name: value for name, value in asked.items() if value not in (None, [], {})}
-
-
-def equality_facts(use: EqualityUse) -> dict[str, Any]:
-    """What the judge of equality was asked and what came of it, as answers and stored decisions say it."""
-    costs = [reply.cost_usd for reply in use.replies if reply.cost_usd is not None]
-    return {
-        "judge": use.judge,
-        "asked": len(use.asked),
-        "cached": use.num_cached,
-        "failed": use.num_failed,
-        "skipped": use.num_skipped,
-        "cost_usd": math.fsum(costs) if costs else None,
-        "groups": use.groups,
-        "reason": redact("; ".join(use.reasons)) or None,
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +111,7 @@ class TriageResult:
         no earlier turns, and every candidate sampled for this request."""
         context, activity = self.context, self.activity
         served = context.bundle.policies.get(context.problem.task)
-        if served is None or context.passthrough or asked_otherwise(context) is not None:
+        if served is None or asked_otherwise(context) is not None:
             return False
         is_whole = not (activity.reused or activity.over_budget) and context.policy.waves == served.waves
         return is_whole and ceiling_on_candidates(context, calibrated=served) is None
@@ -150,7 +132,7 @@ class TriageResult:
         return self.record.problem.task
 
     @property
-    def decision(self) -> Literal["accept", "abstain", "passthrough"]:
+    def decision(self) -> Literal["accept", "abstain"]:
         """As answers and lists say it."""
         return final_decision(self.outcome.decision)
 
@@ -216,8 +198,8 @@ class TriageResult:
 
     @property
     def cost_usd(self) -> float | None:
-        """What the candidates and the judge of equality cost; None when no generator reports cost."""
-        costs = [candidate.cost_usd for candidate in self.activity.paid if candidate.cost_usd is not None]
+        """Cost of the candidates; None when no generator reports cost."""
+        costs = [candidate.cost_usd for candidate in self.activity.drawn if candidate.cost_usd is not None]
         return math.fsum(costs) if costs else None  # the same in whatever order they came
 
     @property
@@ -265,10 +247,8 @@ class TriageResult:
         ]
 
 
-def final_decision(decision: Decision) -> Literal["accept", "abstain", "passthrough"]:
+def final_decision(decision: Decision) -> Literal["accept", "abstain"]:
     """A decision as answers and lists say it."""
-    if decision is Decision.PASSTHROUGH:
-        return "passthrough"
     return "accept" if decision is Decision.ACCEPT else "abstain"
 
 

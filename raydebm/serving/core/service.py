@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from raydebm import tracing
-from raydebm.decision.evidence.equality import VerdictCache
 from raydebm.decision.guarantee.drift_monitor import DriftMonitor
 from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy, policy_id
@@ -22,10 +21,9 @@ from raydebm.decisions.outcomes.claims import ClaimMonitor
 from raydebm.decisions.record import RecordSink
 from raydebm.errors import CeilingReachedError, LimitReachedError, RaydebmError, ServiceError
 from raydebm.records import Outcome
-from raydebm.serving.core import passthrough
 from raydebm.serving.core.activity import Activity, ProgressObserver
 from raydebm.serving.core.backend import Backend
-from raydebm.serving.core.evaluators import BackendChecker, Baselines, JudgedEquality, Scorer
+from raydebm.serving.core.evaluators import BackendChecker, Baselines, Scorer
 from raydebm.serving.core.events import Progress
 from raydebm.serving.core.faults import fault_of
 from raydebm.serving.core.meter import Meter, NoMeter
@@ -55,8 +53,6 @@ class TriageService:
     """Says whether a policy's promise is suspended; None: outcomes are not watched."""
     candidate_store: CandidateStore | None = None
     """Candidates that equal requests may reuse, where ``bundle.reuse`` is set; None: nothing is reused."""
-    verdicts: VerdictCache = field(default_factory=VerdictCache)
-    """What the judge of equality has said, where ``bundle.equality`` is set."""
     drift: Mapping[str, DriftMonitor] = field(default_factory=dict)
     """By task, what compares the generators of its run with their calibration; nothing does for the others."""
     notices: Callable[[], list[str]] = list
@@ -108,11 +104,10 @@ class TriageService:
             outcome = await self._solve(context, activity, waited_s=started - (context.received or started))
         finally:
             # Also of a request that fails or that no one waits for any more.
-            self.meter.drawn(activity.drawn, activity.comparisons)
+            self.meter.drawn(activity.drawn)
             _log_failed_candidates(activity)
         _check_written(outcome, activity)
-        if not context.passthrough:
-            _check_judged(outcome)
+        _check_judged(outcome)
         second = None if context.assignment is None else self._shadow(context, context.assignment, outcome, activity)
         elapsed_ms = 1000 * (time.perf_counter() - started)
         record = decision_record(context, outcome, activity, elapsed_ms=elapsed_ms, shadow=second)
@@ -177,15 +172,12 @@ class TriageService:
         observer, source = ProgressObserver(context, activity), self._source(context, backend, activity, deadline)
         observer.begun()
         try:
-            if context.passthrough:
-                return await passthrough.answered(context, source)
             parts = Parts(
                 task=context.task,
                 source=source,
                 checker=BackendChecker(backend, activity),
                 scorer=Scorer(backend, activity, context.scored_prompt, bundle.reasoning),
                 baselines=Baselines(backend, activity, context.scored_prompt) if bundle.recipe.evidence else None,
-                equality=None if bundle.equality is None else JudgedEquality.of(source, bundle.equality, self.verdicts),
                 observer=observer,
                 deadline=deadline,
             )

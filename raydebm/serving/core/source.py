@@ -5,7 +5,6 @@ Does not know: Ray, HTTP.
 
 import asyncio
 import logging
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,7 +14,7 @@ from raydebm.decision.sampling.waves import PassWaves
 from raydebm.errors import CeilingReachedError, LimitReachedError, RaydebmError, ResourceError
 from raydebm.generators.requests import unanswered
 from raydebm.records import Candidate, FailureKind, GenerationRequest, Message, Problem
-from raydebm.serving.core.activity import Activity, EqualityUse
+from raydebm.serving.core.activity import Activity
 from raydebm.serving.core.backend import Backend
 from raydebm.serving.core.events import CandidateArrived, PassPlanned
 from raydebm.serving.core.faults import fault_of
@@ -82,47 +81,6 @@ class Source:
             if (candidate := drawing.candidates.get(request.candidate_id)) is not None
         ]
 
-    async def judge(self, requests: Sequence[GenerationRequest], *, use: EqualityUse, max_usd: float | None) -> None:
-        """Ask the judge of equality as much as money, the day's ceilings and the deadline allow; ``use`` has what was
-        asked and what came.
-
-        Args:
-            requests: comparisons, the most important ones first.
-            use: of the request.
-            max_usd: what comparisons may cost, next to the request's own limit; None: no limit of their own.
-
-        Raises:
-            RaydebmError, OSError: the generators do not work, or spending cannot be counted.
-        """
-        if self.deadline is not None and now_s() >= self.deadline.draw_until_s:
-            use.because("the time for sampling is over")
-            return
-        plan, account, hold = self._judge_plan(requests, use, max_usd), self.context.account, None
-        if account is not None and plan.asked:
-            worst = worst_of(self.context.bundle.generator_configs())
-            try:
-                plan, hold = await reserved(plan, account, worst)
-            except CeilingReachedError:
-                plan = replace(plan, asked=[], over_budget=list(requests))
-        if plan.over_budget:
-            use.because("what is left of the money or of the day's ceilings may not cover it")
-        if not plan.asked:
-            return
-        use.asked.extend(plan.asked)
-        try:
-            await self.draw(plan.asked, use.take, hedge=False)
-        finally:
-            await self._settled(hold, plan.asked)
-
-    def _judge_plan(self, requests: Sequence[GenerationRequest], use: EqualityUse, own_usd: float | None) -> Affordable:
-        worst, account = worst_of(self.context.bundle.generator_configs()), self.context.account
-        # Where money is limited, a judge without prices could cost anything: no finite sum pays for it.
-        limits = [sys.float_info.max] if account is not None and account.limits_money else []
-        limits += [] if own_usd is None else [own_usd - spent_usd(use.asked, use.replies, worst)]
-        if self.context.policy.max_usd is not None:
-            limits.append(self.context.policy.max_usd - spent_usd(self.activity.all_asked, self.activity.paid, worst))
-        return affordable(requests, left_usd=max(0.0, min(limits)) if limits else None, worst=worst)
-
     def check_parts(self) -> None:
         """Raises LimitReachedError where the next candidates would fare no better, and cost as much."""
         if (fault := fault_of(self.activity.judged)) is not None:
@@ -154,7 +112,7 @@ class Source:
         worst = worst_of(self.context.bundle.generator_configs())
         try:
             if hold is not None:
-                await account.settle(hold, spent_amount(asked, self.activity.paid, account, worst))
+                await account.settle(hold, spent_amount(asked, self.activity.drawn, account, worst))
             self.activity.ceilings = await account.status()
         except ResourceError as error:  # the candidates were paid for; what was held goes on counting as spent
             log.error("spending was not settled", extra={"facts": {"reason": str(error)}})
@@ -195,7 +153,7 @@ class Source:
         if policy.max_usd is None:
             return affordable(requests, most=most)
         worst = worst_of(self.context.bundle.generator_configs())
-        left_usd = max(0.0, policy.max_usd - spent_usd(activity.all_asked, activity.paid, worst))
+        left_usd = max(0.0, policy.max_usd - spent_usd(activity.asked, activity.drawn, worst))
         plan = affordable(
             requests,
             most=most,

@@ -35,7 +35,7 @@ from raydebm.serving.ray.ingress import TriageIngress
 from raydebm.serving.ray.proxy import PROXY_MIDDLEWARES, PROXY_SETTING
 from raydebm.serving.ray.shutdown import close_application, drain, interrupted_by_signals, stop_serve
 from raydebm.serving.settings.app_args import AppArgs, request_timeout_s
-from raydebm.serving.settings.gateway import load_gateway, load_runs
+from raydebm.serving.settings.gateway import load_gateway
 
 __all__ = ["APP_NAME", "AppArgs", "build", "check_port", "serve_until_interrupted", "start_local"]
 
@@ -195,7 +195,7 @@ def serve_until_interrupted(args: AppArgs, *, host: str = "127.0.0.1", port: int
     """
     check_port(host, port)  # before Ray starts, because that takes seconds
     if not ray.is_initialized():
-        for run in load_runs(args).runs:
+        for run in load_gateway(args).runs:
             check_keys(run.generator_configs())  # replicas of our own Ray see this environment
         _connect()
     with interrupted_by_signals(), suppress(KeyboardInterrupt):

@@ -118,12 +118,12 @@ class RayMeter:
         if stop.tokens_saved:
             self._saved_tokens.inc(stop.tokens_saved, labels)
 
-    def drawn(self, candidates: Sequence[Candidate], comparisons: Sequence[Candidate] = ()) -> None:
+    def drawn(self, candidates: Sequence[Candidate]) -> None:
         """See ``Meter``."""
         for candidate in candidates:
             outcome = "failed" if candidate.text is None else "written"
             self._candidates.inc(1, {"generator": candidate.generator, "outcome": outcome})
-        for paid in (*candidates, *comparisons):
+        for paid in candidates:
             self._count_cost(paid)
 
     def reported(self, *, task: str, decision: str, correct: bool) -> None:

@@ -8,7 +8,6 @@ from raydebm.decisions.outcomes.claims import WatchArgs
 from raydebm.decisions.writer import RecordsArgs
 from raydebm.generators.endpoint.hedging import HedgeAfter
 from raydebm.reporter import DEADLINE_S
-from raydebm.serving.settings.fields import Probability
 from raydebm.serving.settings.overrides import Profile
 from raydebm.serving.spending.candidate_store import ReuseLimits
 from raydebm.serving.spending.ceilings import DayCeilings, RequestCeilings
@@ -82,44 +81,11 @@ class RunArgs(BaseModel):
     """None: scorer/ of the run; else another ensemble's folder or filesystem URL."""
 
 
-class EqualityArgs(BaseModel):
-    """A model that says whether two short answers of the general task mean the same."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    judge: str
-    """The generator that is asked: one of those that answer, or another one of their run that is served."""
-    max_calls: int = Field(12, ge=1, le=64)
-    """Comparisons that one request may ask for; further answers count as different."""
-    max_usd: float | None = Field(None, ge=0, allow_inf_nan=False)
-    """US dollars that the comparisons of one request may cost, next to the request's own ``max_usd``; None: no limit
-    of their own."""
-    max_tokens: int = Field(256, ge=1)
-    """Most tokens of one reply; a model that thinks first needs more."""
-
-
-class GeneralArgs(BaseModel):
-    """The task ``any``: questions that belong to no other served task, decided by votes alone."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    like: str | None = None
-    """The served task whose generators answer; None: the first one."""
-    tau_accept: Probability = 0.95
-    """As in a policy. No labelled problem stands behind the probability, so it is stricter than elsewhere."""
-    tau_answer: Probability = 0.85
-    """As in a policy. One model that agrees with itself does not reach it, two models that agree do."""
-    equality: EqualityArgs | None = None
-    """Who says whether two answers mean the same; None: they are equal where their normalised words are."""
-
-
 class AppArgs(RunArgs):
     """The ``args`` of the application in ``serve_config.yaml``. Unknown keys are refused."""
 
     further_runs: tuple[RunArgs, ...] = ()
-    """Runs of other tasks behind the same address: ``raydebm/<task>`` each, and ``raydebm/auto`` chooses."""
-    general: GeneralArgs | None = None
-    """Serves ``raydebm/any`` too; None: a question that no task can read is refused."""
+    """Runs of other tasks behind the same address: ``raydebm/<task>`` each."""
     device: str = "auto"
     """Device of the scorer: ``auto``, ``cpu``, ``cuda``."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
@@ -157,8 +123,6 @@ class AppArgs(RunArgs):
     policies: dict[str, Profile] = Field(default_factory=dict)
     """Named changes to the served policies: ``strict: {theta_sigma: 0.3}`` gives the models ``raydebm/<task>@strict``,
     of every task."""
-    passthrough: str | None = None
-    """Generator that answers the chats that are no problem of a served task; None: these are refused."""
     limits: LimitArgs = Field(default_factory=LimitArgs)
     records: RecordsArgs | None = Field(default_factory=RecordsArgs)
     """How decisions are stored; None: they are not."""
@@ -181,4 +145,4 @@ class AppArgs(RunArgs):
     def of_run(self, run: RunArgs) -> "AppArgs":
         """The same service, of another run alone."""
         own = {name: getattr(run, name) for name in RunArgs.model_fields}
-        return self.model_copy(update={**own, "further_runs": (), "general": None})
+        return self.model_copy(update={**own, "further_runs": ()})

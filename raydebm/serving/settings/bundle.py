@@ -22,8 +22,7 @@ from raydebm.records import Reasoning
 from raydebm.run.addresses import is_url
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import CheckpointRef, backbone_names, fingerprint_of, read_ensemble_file, reasoning_of
-from raydebm.serving.settings.app_args import AppArgs, EqualityArgs, LimitArgs
-from raydebm.serving.settings.known_problems import KnownProblems
+from raydebm.serving.settings.app_args import AppArgs, LimitArgs
 from raydebm.serving.settings.overrides import Profile
 from raydebm.serving.settings.run_source import RunSource
 from raydebm.serving.spending.affordability import no_prices, unpriced
@@ -41,7 +40,7 @@ class Bundle:
 
     recipe: Recipe
     policies: Mapping[str, Policy]
-    """One per served task; the order is the order in which ``raydebm/auto`` tries them."""
+    """By task."""
     generators: tuple[str, ...]
     """Names of the served generators, in the recipe's order."""
     checkpoint: str
@@ -60,10 +59,6 @@ class Bundle:
     """The policy that decides next to the first one of the run's task, as shadow or canary; None: one decides alone."""
     is_promotable: bool = False
     """Whether the first policy is the one of ``calibration/policy.json``, which a promotion replaces."""
-    equality: EqualityArgs | None = None
-    """Who says whether two answers of the general task mean the same; None: their normalised words do."""
-    passthrough: str | None = None
-    """Generator of the chats that are no problem of a served task; None: these are refused."""
     limits: LimitArgs = field(default_factory=LimitArgs)
     reuse: ReuseLimits | None = None
     """How candidates of earlier requests are reused; None: they are not."""
@@ -78,9 +73,7 @@ class Bundle:
     source: RunSource | None = None
     """Where the generators' replicas find what they load; None: they have what they began with."""
     others: Mapping[str, "Bundle"] = field(default_factory=dict)
-    """The further runs behind the same address, by task, the general one last. They have no others themselves."""
-    known: KnownProblems | None = None
-    """What ``raydebm/auto`` compares a question with; None: one task is served."""
+    """The further runs behind the same address, by task. They have no others themselves."""
     reasoning: Reasoning = "answer"
     """What the scorer reads of a candidate that thinks before it answers, as it was trained."""
 
@@ -128,7 +121,7 @@ class Bundle:
     @property
     def alone(self) -> "Bundle":
         """This run without the further ones."""
-        return replace(self, others={}, known=None) if self.others else self
+        return replace(self, others={}) if self.others else self
 
     def of(self, task_name: str) -> "Bundle":
         """The run of a served task."""
@@ -206,7 +199,6 @@ def load_bundle(args: AppArgs) -> Bundle:
         profiles=_profiles(args, recipe, policy, generators),
         second=second,
         is_promotable=args.policy is None,
-        passthrough=_passthrough(args.passthrough, recipe, generators),
         limits=args.limits,
         reuse=args.reuse,
         records=_records(run, args.records),
@@ -257,20 +249,6 @@ def _generators(recipe: Recipe, wanted: tuple[str, ...] | None) -> tuple[str, ..
             "`generators`"
         )
     return served
-
-
-def _passthrough(wanted: str | None, recipe: Recipe, generators: Sequence[str]) -> str | None:
-    """Raises UnknownNameError for a generator that is not served, ConfigError for one that answers no new question."""
-    if wanted is None:
-        return None
-    kinds = {config.name: config.kind for config in recipe.generators if config.name in generators}
-    if wanted not in kinds:
-        raise UnknownNameError("generator", wanted, generators)
-    if kinds[wanted] == "recorded":
-        raise ConfigError(
-            f"passthrough: generator {wanted!r} is recorded, so it has no answer to a new question; name another one"
-        )
-    return wanted
 
 
 def _check_prices(recipe: Recipe, generators: Sequence[str], max_usd: float | None, *, where: str) -> None:

@@ -4,7 +4,7 @@ import os
 
 URL = os.environ["RAYDEBM_URL"]
 PUZZLE = os.environ["PUZZLE"]
-MODEL, STRICT = "raydebm/auto", "raydebm/auto@strict"
+MODEL, STRICT = "raydebm/knights_knaves", "raydebm/knights_knaves@strict"
 MESSAGES = [{"role": "user", "content": PUZZLE}]
 RIGHT = 'Ava contradicts herself, so Zoey is right. {"Ava": "knave", "Zoey": "knight"}'
 ROLES = {"Ava": "knave", "Zoey": "knight"}

@@ -110,7 +110,7 @@ class AnyScorer:
 
 @pytest.fixture
 def run(task, problem, checker, run_virtually):
-    def run(source, policy=VOTES, *, observer=None, deadline_ms=None, scorer=None, equality=None):
+    def run(source, policy=VOTES, *, observer=None, deadline_ms=None, scorer=None):
         async def solved():
             deadline = None if deadline_ms is None else Deadline.starting_now(deadline_ms)
             return await solve(
@@ -120,7 +120,6 @@ def run(task, problem, checker, run_virtually):
                     source=source,
                     checker=checker,
                     scorer=scorer or AnyScorer(),
-                    equality=equality,
                     observer=observer or NoObserver(),
                     deadline=deadline,
                 ),
@@ -157,28 +156,6 @@ def test_waves_go_on_where_answers_differ(run, samples):
     stop = outcome.passes[0].stop
     assert (stop.reason, stop.words) == ("budget", "all 16 samples of the pass were drawn")
     assert (stop.num_samples, stop.tokens_saved, stop.saved_frac) == (16, 0, 0.0)
-
-
-class OneAnswer:
-    """A judge of equality to whom all answers mean 42."""
-
-    async def merged(self, problem, pool):
-        return tuple(replace(each, report=replace(each.report, vote_key="42")) for each in pool)
-
-
-@pytest.mark.parametrize("num_planned", [8, 16])
-def test_a_pass_whose_answers_were_merged_after_its_waves_is_made_again_as_it_was(run, samples, num_planned):
-    """Waves saw as many votes for 42 as for 43; the record holds 42 alone, which the first wave would settle."""
-    policy = VOTES.replaced(epsilon=0.3)
-    outcome = run(Waved(samples(*["42", "43"] * (num_planned // 2))), policy, equality=OneAnswer())
-    recorded = recorded_outcome(outcome, record_id="r", policy=policy)
-
-    again, other = redecide(recorded), redecide(recorded, policy=policy.replaced(epsilon=0.29))
-
-    assert len(outcome.pool) == num_planned
-    assert (again.num_candidates, again.stop_reason) == (num_planned, outcome.passes[0].stop.reason)
-    assert (again.decision, again.selected) == (outcome.decision, outcome.best.candidate.candidate_id)
-    assert other.num_candidates == 4, "another policy judges by what counts as one answer"
 
 
 def test_with_other_energies_waves_are_judged_again(run, samples):

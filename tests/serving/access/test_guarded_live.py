@@ -25,7 +25,7 @@ def test_the_official_client_raises_its_own_errors(live_service, puzzle):
     messages = [{"role": "user", "content": puzzle}]
     stranger = openai.OpenAI(base_url=f"{live_service.url}/v1", api_key="nobody", max_retries=0)
     with pytest.raises(openai.AuthenticationError):
-        stranger.chat.completions.create(model="raydebm/auto@recorded-only", messages=messages)
+        stranger.chat.completions.create(model="raydebm/knights_knaves@recorded-only", messages=messages)
     slow = openai.OpenAI(base_url=f"{live_service.url}/v1", api_key=SLOW_KEY, max_retries=0)
     assert slow.models.list().data[0].id == "raydebm/knights_knaves"
     with pytest.raises(openai.RateLimitError) as caught:
@@ -35,13 +35,17 @@ def test_the_official_client_raises_its_own_errors(live_service, puzzle):
 
 def test_the_official_client_asks_for_one_model(live_service):
     client = openai.OpenAI(base_url=f"{live_service.url}/v1", api_key=KEY, max_retries=0)
-    assert client.models.retrieve("raydebm/auto@recorded-only").id == "raydebm/auto@recorded-only"
+    assert client.models.retrieve("raydebm/knights_knaves@recorded-only").id == "raydebm/knights_knaves@recorded-only"
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_goes_away_ends_the_request_to_the_endpoint(live_service, puzzle, stream, eventually):
     upstream, port = live_service.upstream, int(live_service.url.rpartition(":")[2])
-    chat = {"model": "raydebm/auto@hanging-only", "messages": [{"role": "user", "content": puzzle}], "stream": stream}
+    chat = {
+        "model": "raydebm/knights_knaves@hanging-only",
+        "messages": [{"role": "user", "content": puzzle}],
+        "stream": stream,
+    }
     content = json.dumps(chat).encode()
     head = (
         f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"

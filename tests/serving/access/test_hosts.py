@@ -80,7 +80,7 @@ BODIES = ("/v1/triage", "/v1/triage/batch", "/v1/chat/completions", "/v1/respons
 @pytest.mark.parametrize("path", BODIES)
 def test_a_page_of_another_site_has_nothing_run(client, backend, puzzle, path, kind):
     """A browser sends these types, and a body of no type, to any address without asking the service first."""
-    chat = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}]}
+    chat = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}]}
     content = json.dumps({"problem": puzzle, "input": puzzle, "outcome": "right", **chat})
     reply = client.request("POST", path, content=content, headers={} if kind is None else {"Content-Type": kind})
     assert (reply.status_code, reply.json()["error"]["code"], backend.requests) == (400, "invalid_json", [])

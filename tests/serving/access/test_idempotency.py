@@ -93,7 +93,7 @@ def test_a_key_belongs_to_the_settings_in_headers_too(client, backend, puzzle):
 
 def test_a_stream_that_gives_back_a_clients_field_is_replayed(client, backend, puzzle):
     """A field of the name by which events about failures are recognised."""
-    body = {"model": "raydebm/auto", "input": puzzle, "stream": True, "metadata": {"should_retry": "no"}}
+    body = {"model": "raydebm/knights_knaves", "input": puzzle, "stream": True, "metadata": {"should_retry": "no"}}
     first = client.post("/v1/responses", body, headers=KEY)
     num_sampled = len(backend.requests)
 
@@ -105,10 +105,10 @@ def test_a_stream_that_gives_back_a_clients_field_is_replayed(client, backend, p
 STREAMS = {
     "/v1/triage": lambda puzzle: {"problem": puzzle},
     "/v1/chat/completions": lambda puzzle: {
-        "model": "raydebm/auto",
+        "model": "raydebm/knights_knaves",
         "messages": [{"role": "user", "content": puzzle}],
     },
-    "/v1/responses": lambda puzzle: {"model": "raydebm/auto", "input": puzzle},
+    "/v1/responses": lambda puzzle: {"model": "raydebm/knights_knaves", "input": puzzle},
 }
 
 

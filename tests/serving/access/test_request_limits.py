@@ -21,7 +21,7 @@ from raydebm.serving.settings.app_args import AppArgs, LimitArgs
 from raydebm.serving.settings.bundle import load_bundle
 
 KEY = "k" * 32
-MODEL = "raydebm/auto"
+MODEL = "raydebm/knights_knaves"
 
 
 @pytest.fixture

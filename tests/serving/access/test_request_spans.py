@@ -63,7 +63,7 @@ def test_probes_below_a_route_prefix_leave_no_span(traced, app, spans):
 
 
 def test_a_stream_is_traced_to_its_end(traced, puzzle, spans):
-    body = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}], "stream": True}
+    body = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}], "stream": True}
     assert traced.post("/v1/chat/completions", body, headers=HEADERS).status_code == 200
     by_name = spans()
     assert by_name["triage"].context.trace_id == int(TRACE, 16)

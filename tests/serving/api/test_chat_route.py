@@ -82,11 +82,6 @@ def test_list_content_is_read(ask, puzzle):
     assert ask(messages=[{"role": "user", "content": parts}]).json()["raydebm"]["decision"] == "accept"
 
 
-def test_auto_finds_the_task(ask):
-    body = ask(model="raydebm/auto").json()
-    assert (body["model"], body["raydebm"]["task"]) == (MODEL, "knights_knaves")
-
-
 def test_sampling_fields_reach_the_generators(ask, backend):
     ask(temperature=0.3, top_p=0.5, max_completion_tokens=32, seed=3, stop="END")
     sampling = backend.requests[0].sampling
@@ -113,7 +108,6 @@ def test_the_raydebm_seed_goes_before_the_top_level_one(ask):
     [
         ({"model": "gpt-4o"}, 404, "model_not_found", "model"),
         ({"model": "raydebm/gms8k"}, 404, "model_not_found", "model"),
-        ({"model": "raydebm/auto", "raydebm": {"task": "gms8k"}}, 404, "unknown_task", "task"),
         ({"raydebm": {"task": "gsm8k"}}, 400, "bad_override", "raydebm.task"),
         ({"n": 17}, 400, "invalid_request", "n"),
         ({"num_samples": 4}, 400, "misplaced_parameter", "num_samples"),
@@ -147,9 +141,9 @@ def test_tools_that_are_offered_are_not_called(ask, choice):
     assert [(each["finish_reason"], "tool_calls" in each["message"]) for each in choices] == [("stop", False)]
 
 
-def test_models_lists_tasks_and_auto(client):
+def test_models_lists_tasks(client):
     body = client.get("/v1/models").json()
-    assert [model["id"] for model in body["data"]] == [MODEL, "raydebm/auto"]
+    assert [model["id"] for model in body["data"]] == [MODEL]
 
 
 def test_a_stream_gives_progress_as_comments_then_the_answer_then_done(ask, texts, read_events, chunks_of):

@@ -27,7 +27,7 @@ def voting_client(write_run, recipe, backend, client):
 
 def asked(n, **changes):
     return {
-        "model": "raydebm/auto",
+        "model": "raydebm/knights_knaves",
         "messages": [{"role": "user", "content": QUESTION}],
         "n": n,
         **changes,
@@ -116,7 +116,7 @@ def test_an_answer_that_a_constraint_refutes_is_no_choice(client, script, puzzle
     """By the paper's rule there are no probabilities; the wrong answer breaks an exact constraint."""
     script(lambda request: texts["wrong"] if request.sample_index else texts["right"])
     messages = [{"role": "user", "content": puzzle}]
-    body = client.post(CHAT, {"model": "raydebm/auto", "messages": messages, "n": 2}).json()
+    body = client.post(CHAT, {"model": "raydebm/knights_knaves", "messages": messages, "n": 2}).json()
     assert [choice["message"]["content"] for choice in body["choices"]] == [texts["right"]]
     assert body["choices"][0]["raydebm"]["confidence"] is None
     assert body["choices"][0]["raydebm"]["proof"] is True

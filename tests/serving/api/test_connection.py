@@ -47,7 +47,7 @@ REQUESTS = {
 def test_work_is_cancelled_when_the_client_goes_away(app, backend, free_port, puzzle, name, listening, eventually):
     backend.pause_s = 60.0
     path, changes = REQUESTS[name]
-    chat = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}], **(changes or {})}
+    chat = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}], **(changes or {})}
     bodies = {"/v1/triage": {"problem": puzzle}, "/v1/triage/batch": {"requests": [{"problem": puzzle}] * 2}}
     with listening(app, free_port):
         client = open_request(free_port, path, bodies.get(path, chat))
@@ -60,7 +60,7 @@ def test_work_is_cancelled_when_the_client_goes_away(app, backend, free_port, pu
 def test_comments_keep_a_silent_connection_open(app, backend, free_port, puzzle, monkeypatch, listening):
     monkeypatch.setattr(connection, "KEEP_ALIVE_S", 0.05)
     backend.pause_s = 60.0
-    body = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}], "stream": True}
+    body = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}], "stream": True}
     with listening(app, free_port):
         client = open_request(free_port, "/v1/chat/completions", body)
         received = read_until(client, lambda reply: reply.count(b": keep-alive\n\n") >= 3)
@@ -88,7 +88,7 @@ def statuses(caplog):
 
 def test_a_gone_client_leaves_one_line_and_no_alarm(app, backend, free_port, puzzle, caplog, listening, eventually):
     backend.pause_s = 60.0
-    body = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}]}
+    body = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}]}
     with caplog.at_level(logging.INFO), listening(app, free_port):
         for stream in (True, False):
             count = len(backend.requests)
@@ -109,7 +109,7 @@ def test_a_client_that_sends_no_body_is_told_so(write_run, backend, free_port, l
 
 
 def test_a_stream_over_a_real_connection_ends_with_done(app, free_port, puzzle, texts, listening):
-    body = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}], "stream": True}
+    body = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}], "stream": True}
     with listening(app, free_port):
         client = open_request(free_port, "/v1/chat/completions", body)
         received = read_until(client, lambda reply: b"data: [DONE]" in reply)

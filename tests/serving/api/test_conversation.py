@@ -103,7 +103,7 @@ def follow_up(client, puzzle):
     ]
 
     def ask(**changes):
-        return client.post("/v1/chat/completions", {"model": "raydebm/auto", "messages": messages, **changes})
+        return client.post("/v1/chat/completions", {"model": "raydebm/knights_knaves", "messages": messages, **changes})
 
     return ask
 
@@ -126,7 +126,7 @@ def test_the_ensemble_scores_the_problem_with_its_context(follow_up, backend, pu
 
 def test_a_client_system_message_alone_changes_nothing_for_the_ensemble(client, backend, puzzle):
     messages = [{"role": "system", "content": "Answer in French."}, {"role": "user", "content": puzzle}]
-    client.post("/v1/chat/completions", {"model": "raydebm/auto", "messages": messages})
+    client.post("/v1/chat/completions", {"model": "raydebm/knights_knaves", "messages": messages})
     assert {text.prompt for text in backend.scored} == {puzzle}
 
 
@@ -139,12 +139,12 @@ def test_other_context_means_other_candidates(follow_up, client, puzzle):
 
 def test_a_context_that_is_too_long_is_refused(client, puzzle):
     messages = [{"role": "user", "content": "x" * 2001}, {"role": "user", "content": puzzle}]
-    reply = client.post("/v1/chat/completions", {"model": "raydebm/auto", "messages": messages})
+    reply = client.post("/v1/chat/completions", {"model": "raydebm/knights_knaves", "messages": messages})
     assert (reply.status_code, reply.json()["error"]["code"]) == (413, "context_too_long")
 
 
 def test_the_response_format_reaches_the_generators_and_makes_other_candidates(client, backend, puzzle):
-    body = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}]}
+    body = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}]}
     client.post("/v1/chat/completions", {**body, "response_format": {"type": "text"}})
     client.post("/v1/chat/completions", {**body, "response_format": {"type": "json_object"}})
     plain, formatted = backend.requests[0], backend.requests[-4]

@@ -1,11 +1,8 @@
 """Settings of one request: header > body > the model id's policy > the calibrated default."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from raydebm.errors import ConfigError, UnknownNameError
-from raydebm.serving.api.chat.completions import answering_model
 from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import load_bundle
 
@@ -19,7 +16,7 @@ def bundle(write_run):
     return load_bundle(AppArgs(run_dir=write_run(), policies=policies))
 
 
-def policy_of(client, puzzle, *, model="raydebm/auto", headers=None, **body):
+def policy_of(client, puzzle, *, model="raydebm/knights_knaves", headers=None, **body):
     sent = {"model": model, "messages": [{"role": "user", "content": puzzle}], "raydebm": body}
     reply = client.post("/v1/chat/completions", sent, headers=headers)
     assert reply.status_code == 200, reply.text
@@ -36,21 +33,21 @@ def test_the_model_id_names_a_policy(client, puzzle):
 
 
 def test_the_body_goes_before_the_model_id(client, puzzle):
-    policy = policy_of(client, puzzle, model="raydebm/auto@strict", theta_sigma=0.5)
+    policy = policy_of(client, puzzle, model="raydebm/knights_knaves@strict", theta_sigma=0.5)
     assert (policy["theta_sigma"], policy["lambda"]) == (0.5, 3.0)
 
 
 def test_null_in_the_body_changes_nothing(client, puzzle):
     """Typed clients send absent fields so; a named policy keeps its limits."""
     policy = policy_of(
-        client, puzzle, model="raydebm/auto@strict", theta_sigma=None, max_passes=None, **{"lambda": None}
+        client, puzzle, model="raydebm/knights_knaves@strict", theta_sigma=None, max_passes=None, **{"lambda": None}
     )
     assert (policy["theta_sigma"], policy["lambda"]) == (0.25, 3.0)
 
 
 def test_a_header_goes_before_the_body(client, puzzle):
     headers = {"X-RayDEBM-Theta-Sigma": "0.1", "X-RayDEBM-Lambda": "2"}
-    policy = policy_of(client, puzzle, model="raydebm/auto@strict", theta_sigma=0.5, headers=headers)
+    policy = policy_of(client, puzzle, model="raydebm/knights_knaves@strict", theta_sigma=0.5, headers=headers)
     assert (policy["theta_sigma"], policy["lambda"]) == (0.1, 2.0)
 
 
@@ -67,7 +64,7 @@ def test_the_triage_route_takes_the_same_headers(client, puzzle, backend):
 
 def test_on_abstain_by_header(client, puzzle, script, energies):
     script(energies=lambda text: energies["unsure"])
-    body = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}]}
+    body = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}]}
     reply = client.post("/v1/chat/completions", body, headers={"X-RayDEBM-On-Abstain": "error"})
     assert (reply.status_code, reply.json()["error"]["code"]) == (422, "abstained")
 
@@ -89,28 +86,20 @@ def test_bad_headers_are_named(client, puzzle, headers, status, param):
 def test_models_are_listed_with_their_policies(client):
     assert [model["id"] for model in client.get("/v1/models").json()["data"]] == [
         "raydebm/knights_knaves",
-        "raydebm/auto",
         "raydebm/knights_knaves@strict",
-        "raydebm/auto@strict",
         "raydebm/knights_knaves@cheap",
-        "raydebm/auto@cheap",
     ]
 
 
 def test_one_model_can_be_asked_for(client):
-    model = client.get("/v1/models/raydebm/auto@strict").json()
+    model = client.get("/v1/models/raydebm/knights_knaves@strict").json()
     assert (model["id"], model["raydebm"]["policy"], model["raydebm"]["tasks"]) == (
-        "raydebm/auto@strict",
+        "raydebm/knights_knaves@strict",
         "strict",
         ["knights_knaves"],
     )
-    reply = client.get("/v1/models/raydebm/auto@lax")
+    reply = client.get("/v1/models/raydebm/knights_knaves@lax")
     assert (reply.status_code, reply.json()["error"]["code"]) == (404, "model_not_found")
-
-
-def test_an_answer_names_the_task_that_auto_found(client, puzzle):
-    body = {"model": "raydebm/auto@strict", "messages": [{"role": "user", "content": puzzle}]}
-    assert client.post("/v1/chat/completions", body).json()["model"] == "raydebm/knights_knaves@strict"
 
 
 @pytest.mark.parametrize(
@@ -125,16 +114,3 @@ def test_an_answer_names_the_task_that_auto_found(client, puzzle):
 def test_a_bad_named_policy_ends_the_start(write_run, policies, error, words):
     with pytest.raises(error, match=words):
         load_bundle(AppArgs(run_dir=write_run(), policies=policies))
-
-
-@pytest.mark.parametrize(
-    ("model", "answering"),
-    [
-        ("raydebm/auto", "raydebm/automobiles"),
-        ("raydebm/auto@strict", "raydebm/automobiles@strict"),
-        ("raydebm/automobiles", "raydebm/automobiles"),
-        ("raydebm/automobiles@strict", "raydebm/automobiles@strict"),
-    ],
-)
-def test_the_answer_names_the_task_that_auto_took_and_leaves_other_ids(model, answering):
-    assert answering_model(SimpleNamespace(decision="accept", task="automobiles"), model) == answering

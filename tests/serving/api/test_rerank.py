@@ -111,9 +111,9 @@ def test_the_paths_that_clients_of_the_three_dialects_use(client, path):
     assert client.post(path, {"query": "q", "documents": ["a"]}).json()["results"][0]["index"] == 0
 
 
-def test_the_request_that_coheres_client_sends(client):
+def test_the_request_that_coheres_client_sends(client, puzzle):
     """Recorded from ``cohere.ClientV2(...).rerank(...)``, version 7.3."""
-    body = {"model": "raydebm/auto", "query": "q", "documents": ["a", "b"], "top_n": 2}
+    body = {"model": "raydebm/knights_knaves", "query": puzzle, "documents": ["a", "b"], "top_n": 2}
     headers = {"Authorization": "Bearer x", "X-Client-Name": "t", "X-Fern-Language": "Python"}
     reply = client.post("/v2/rerank", body, headers=headers).json()
     assert reply["id"].startswith("rerank-")
@@ -127,7 +127,7 @@ def test_coheres_own_client(app, script):
     async def call():
         http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app))
         client = cohere.AsyncClientV2(api_key="x", base_url="http://localhost", httpx_client=http)
-        return await client.rerank(model="raydebm/auto", query="q", documents=["bad", "good"], top_n=1)
+        return await client.rerank(model="raydebm/knights_knaves", query="q", documents=["bad", "good"], top_n=1)
 
     reply = asyncio.run(call())
     assert (reply.results[0].index, reply.results[0].relevance_score) == (1, 2.0)

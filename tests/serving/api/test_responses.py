@@ -8,11 +8,6 @@ import openai
 import pydantic
 import pytest
 
-from raydebm.serving.api.application import create_app
-from raydebm.serving.core.service import TriageService
-from raydebm.serving.settings.app_args import AppArgs
-from raydebm.serving.settings.bundle import load_bundle
-
 PATH, MODEL = "/v1/responses", "raydebm/knights_knaves"
 
 
@@ -182,11 +177,3 @@ def test_an_error_in_a_stream_ends_it_as_failed(call, puzzle, script):
         "failed",
         "generation_failed",
     )
-
-
-def test_ordinary_chat_passes_through(write_run, backend, client):
-    backend.write = lambda request: "Good day!"
-    bundle = load_bundle(AppArgs(run_dir=write_run(), passthrough="ada"))
-    open_client = type(client)(create_app(TriageService(bundle, backend)))
-    body = open_client.post(PATH, {"model": "raydebm/auto", "input": "Hello"}).json()
-    assert (body["output"][0]["content"][0]["text"], body["raydebm"]["decision"]) == ("Good day!", "passthrough")

@@ -177,7 +177,7 @@ def test_when_the_client_goes_away_the_work_upstream_is_cancelled(bundle, backen
     from raydebm.serving.core.service import TriageService
 
     backend.pause_s = 600.0
-    request = ChatRequest(model="raydebm/auto", messages=[{"role": "user", "content": puzzle}], stream=True)
+    request = ChatRequest(model="raydebm/knights_knaves", messages=[{"role": "user", "content": puzzle}], stream=True)
 
     async def leave_early():
         context, overrides = chat_context(bundle, request, request_id="r")

@@ -30,7 +30,7 @@ def schema_format(schema):
 
 
 def chat(puzzle, **changes):
-    return {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}], **changes}
+    return {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}], **changes}
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_long_schema_is_refused_at_no_cost(client, backend, write_run, puzzle,
     body = chat(puzzle, response_format=schema_format(schema))
     if path == "/v1/responses":
         wanted = {"type": "json_schema", "name": "answer", "schema": schema}
-        body = {"model": "raydebm/auto", "input": puzzle, "text": {"format": wanted}}
+        body = {"model": "raydebm/knights_knaves", "input": puzzle, "text": {"format": wanted}}
     roomy = type(client)(create_app(TriageService(load_bundle(AppArgs(run_dir=write_run())), backend)))
     reply = roomy.post(path, body)
     assert (reply.status_code, reply.json()["error"]["code"]) == (400, "unsupported_response_format")
@@ -192,7 +192,9 @@ def test_the_official_client_parses_it(app, puzzle):
         http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app))
         client = openai.AsyncOpenAI(base_url="http://localhost/v1", api_key="k", http_client=http, max_retries=0)
         messages = [{"role": "user", "content": puzzle}]
-        return await client.chat.completions.parse(model="raydebm/auto", messages=messages, response_format=Roles)
+        return await client.chat.completions.parse(
+            model="raydebm/knights_knaves", messages=messages, response_format=Roles
+        )
 
     assert asyncio.run(call()).choices[0].message.parsed == Roles(**ANSWER)
 

@@ -117,7 +117,7 @@ def test_a_batch_is_not_streamed(client, puzzle):
 
 def test_chats_tell_the_same(client, puzzle, read_events):
     body = {
-        "model": "raydebm/auto",
+        "model": "raydebm/knights_knaves",
         "messages": [{"role": "user", "content": puzzle}],
         "stream": True,
         "raydebm": {"progress": "events", "max_passes": 1},

@@ -106,7 +106,7 @@ def test_a_header_asks_for_fresh_candidates_too(ask, backend):
 
 
 def test_other_sampling_reuses_nothing(ask, backend, puzzle):
-    chat = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}]}
+    chat = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}]}
     ask(path="/v1/chat/completions", **chat)
     hot = ask(path="/v1/chat/completions", temperature=1.5, **chat)
     same = ask(path="/v1/chat/completions", temperature=1.5, **chat)

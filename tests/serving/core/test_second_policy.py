@@ -235,7 +235,7 @@ def test_answers_say_which_policy_gave_them(service_of, client_of, puzzle):
     answer = client.post("/v1/triage", {"problem": puzzle}).json()
     chat = client.post(
         "/v1/chat/completions",
-        {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}]},
+        {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}]},
     ).json()
     for body in (answer, chat["raydebm"]):
         assert (body["policy_role"], body["versions"]["policy"]) == ("canary", policy_id(LENIENT))

@@ -117,30 +117,6 @@ def test_words_are_explained_where_the_pointer_rests(asked):
     )
 
 
-def test_the_page_says_which_task_took_a_question(service, open_page):
-    page = open_page(service.url)
-    words = page.evaluate(
-        """async () => (await import('./static/answers.js')).routingNote({ task: 'any', certainty: 0.95,
-        reasons: ['no other task can read it'], scorer: 'gsm8k', out_of_domain: true }).textContent"""
-    )
-    assert words == (
-        "any took the question (certainty 0.95): no other task can read it. Energies are those of gsm8k, which has "
-        "learned no such question; they have no weight."
-    )
-
-
-def test_the_page_says_which_answers_count_as_one(service, open_page):
-    page = open_page(service.url)
-    words = page.evaluate(
-        """async () => (await import('./static/answers.js')).equalityNote({ judge: 'ada',
-        groups: [['New York City', 'NYC']], reason: 'HTTP 500' }).textContent"""
-    )
-    assert words == (
-        "Counted as one answer, as ada says that they mean the same: New York City = NYC. Not every pair of answers "
-        "was compared, so some that mean the same may count twice: HTTP 500."
-    )
-
-
 def test_why_sampling_stopped_is_one_sentence(service, open_page):
     page = open_page(service.url)
     sentence = page.evaluate(

@@ -357,19 +357,19 @@ def test_generators_that_failed_are_named(start, backend, open_page, texts):
 
 
 def test_generators_to_choose_are_those_of_the_task(two_runs, backend, listening, free_port, open_page):
-    """The second run has ada alone; while the task is open, every run's own generators answer."""
+    """The second run has ada alone."""
     with listening(create_app(TriageService(load_gateway(two_runs()), backend)), free_port) as url:
         page = open_page(url)
         ready(page)
         page.locator("#policy-details").evaluate("details => details.open = true")
         shown = {}
-        for task in ("auto", "knights_knaves", "gsm8k"):
+        for task in ("knights_knaves", "gsm8k"):
             page.locator("#task").select_option(task)
             boxes = page.locator("input[name='generators']:visible").evaluate_all(
                 "boxes => boxes.map((box) => box.value)"
             )
             shown[task] = boxes
-    assert shown == {"auto": [], "knights_knaves": ["ada", "bo"], "gsm8k": ["ada"]}
+    assert shown == {"knights_knaves": ["ada", "bo"], "gsm8k": ["ada"]}
 
 
 def test_a_key_is_asked_for_where_the_service_wants_one(start, backend, open_page):

@@ -13,7 +13,7 @@ from raydebm.run.directory import RunDir
 from raydebm.serving.api.application import create_app
 from raydebm.serving.api.operations.live import LiveMeter
 from raydebm.serving.core.service import TriageService
-from raydebm.serving.settings.app_args import AppArgs, GeneralArgs
+from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import load_bundle
 from raydebm.serving.settings.gateway import load_gateway
 
@@ -70,7 +70,7 @@ def tried_in(two_runs, script, texts, puzzle, listening, free_port):
     opened = contextlib.ExitStack()
 
     def start(*tasks):
-        args = two_runs(general=GeneralArgs())
+        args = two_runs()
         folders = {"knights_knaves": args.run_dir, "gsm8k": args.further_runs[0].run_dir}
         for task in tasks:
             PolicyHistory(RunDir(folders[task])).try_policy(SECOND, percent=0.0)

@@ -80,7 +80,7 @@ def test_the_same_request_twice_gives_the_same_candidates(live_client, puzzle):
 
 
 def test_streaming_reports_each_candidate(live_client, puzzle, read_events):
-    body = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}], "stream": True}
+    body = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}], "stream": True}
     events = read_events(live_client("/v1/chat/completions", body).text)
     comments = [data for name, data in events if name == "comment"]
     assert sum('"event": "candidate"' in data for data in comments) == 5

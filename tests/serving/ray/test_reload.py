@@ -89,9 +89,9 @@ def test_a_task_is_added_and_taken_out_by_user_config(two_runs):
     args = two_runs()
     second = args.further_runs[0].run_dir
     alone = AppArgs(run_dir=args.run_dir)
-    added = load_gateway(changed_args(alone, {"further_runs": [{"run_dir": second}], "general": {}}))
+    added = load_gateway(changed_args(alone, {"further_runs": [{"run_dir": second}]}))
     removed = load_gateway(changed_args(args, {"further_runs": []}))
-    assert added.tasks == ("knights_knaves", "gsm8k", "any")
+    assert added.tasks == ("knights_knaves", "gsm8k")
     assert removed.tasks == ("knights_knaves",)
 
 

@@ -265,7 +265,7 @@ def test_every_request_of_a_batch_is_charged(priced_app, puzzle):
 
 def test_streams_and_chats_are_charged(priced_app, puzzle):
     app = priced_app(limits={"key_per_day": {"candidates": 8}})
-    chat = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}]}
+    chat = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}]}
     assert post(app, chat, path="/v1/chat/completions")[0].json()["raydebm"]["ceilings"][0]["left"] == 4
     (streamed,) = post(app, {"problem": puzzle, "stream": True})
     assert '"left": 0.0' in streamed.text

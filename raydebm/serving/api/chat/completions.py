@@ -14,14 +14,12 @@ from raydebm.errors import ServiceError
 from raydebm.serving.api.chat.json_form import JsonForm, format_for_endpoints
 from raydebm.serving.api.headers import merged_overrides
 from raydebm.serving.api.messages import read_conversation
-from raydebm.serving.api.model_ids import AUTO_ID, MODEL_PREFIX, parse_model
+from raydebm.serving.api.model_ids import parse_model
 from raydebm.serving.api.schema.candidate_bodies import CandidateBody
 from raydebm.serving.api.schema.chat_bodies import ChoiceCount, ChoiceFacts
 from raydebm.serving.api.schema.decision_bodies import ChoiceBody, DecisionBody, TriageResponse
 from raydebm.serving.api.schema.request_bodies import ChatOverrides, ChatRequest
-from raydebm.serving.core.conversation import Conversation
-from raydebm.serving.core.passthrough import passthrough_context
-from raydebm.serving.core.request import AUTO, NO_PROBLEM, RequestContext, request_context
+from raydebm.serving.core.request import RequestContext, request_context
 from raydebm.serving.settings.bundle import Bundle
 
 CHUNK_CHARS = 80
@@ -62,7 +60,7 @@ def chat_context(
     _check_supported(request)
     task_name, policy = parse_model(bundle, request.model)
     overrides = merged_overrides(bundle, request.raydebm, headers=headers or {}, policy=policy)
-    if overrides.task is not None and task_name not in (AUTO, overrides.task):
+    if overrides.task is not None and task_name != overrides.task:
         message = f"model {request.model!r} and raydebm.task {overrides.task!r} contradict each other; give one of them"
         raise ServiceError(message, 400, "bad_override", "raydebm.task")
     conversation = read_conversation(request.messages)
@@ -70,52 +68,18 @@ def chat_context(
     if wanted is not None and wanted.type != "text" and overrides.on_abstain == "text":
         message = "on_abstain 'text' answers in words, which response_format rules out; use 'refuse', 'best' or 'error'"
         raise ServiceError(message, 400, "bad_override", "on_abstain")
-    try:
-        context = request_context(
-            bundle,
-            overrides if overrides.seed is not None else overrides.model_copy(update={"seed": request.seed}),
-            request_id=request_id,
-            task_name=overrides.task or task_name,
-            problem=conversation.problem,
-            sampling=request.sampling(),
-            conversation=conversation,
-        )
-    except ServiceError as error:
-        if error.code != NO_PROBLEM:
-            raise
-        context = _ordinary_chat(bundle, request, overrides, error, conversation, request_id)
-    return replace(
-        context, response_format=_offered(request, context), num_choices=request.n, received=received
-    ), overrides
-
-
-def _ordinary_chat(
-    bundle: Bundle,
-    request: ChatRequest,
-    overrides: ChatOverrides,
-    refusal: ServiceError,
-    conversation: Conversation,
-    request_id: str,
-) -> RequestContext:
-    return passthrough_context(
+    context = request_context(
         bundle,
-        overrides,
-        refusal=refusal,
-        conversation=conversation,
+        overrides if overrides.seed is not None else overrides.model_copy(update={"seed": request.seed}),
         request_id=request_id,
-        sampling=request.sampling(of_one=True),
-        seed=request.seed,
+        task_name=task_name,
+        problem=conversation.problem,
+        sampling=request.sampling(),
+        conversation=conversation,
     )
-
-
-def _offered(request: ChatRequest, context: RequestContext) -> str | None:
-    """The response format that endpoints are asked for: the task's, in ordinary chat the client's own."""
-    wanted = request.response_format
-    if context.passthrough:
-        offered = None if wanted is None or wanted.type == "text" else wanted.model_dump(exclude_none=True)
-    else:
-        offered = format_for_endpoints(wanted, context.task)
-    return None if offered is None else json.dumps(offered, sort_keys=True)
+    offered = format_for_endpoints(wanted, context.task)
+    response_format = None if offered is None else json.dumps(offered, sort_keys=True)
+    return replace(context, response_format=response_format, num_choices=request.n, received=received), overrides
 
 
 def _check_supported(request: ChatRequest) -> None:
@@ -175,17 +139,11 @@ def replies_of(answer: TriageResponse, on_abstain: str, form: JsonForm | None = 
         return [_refused(answer, on_abstain)]
     choices = answer.choices or []
     first = Reply(
-        content=given.text if form is None else _in_form(answer, given, form),
+        content=given.text if form is None else form.content(given.answer or ""),
         is_cut=given.finish_reason == "length",
         facts=ChoiceFacts.model_validate(choices[0], from_attributes=True) if choices else None,
     )
     return [first, *(reply for choice in choices[1:] if (reply := _further(choice, form)) is not None)]
-
-
-def _in_form(answer: TriageResponse, given: CandidateBody, form: JsonForm) -> str:
-    if answer.decision == "passthrough":
-        return form.as_written(given.text or "")
-    return form.content(given.answer or "")
 
 
 def _further(choice: ChoiceBody, form: JsonForm | None) -> Reply | None:
@@ -207,7 +165,7 @@ def _refused(answer: TriageResponse, on_abstain: str) -> Reply:
 
 def _given(answer: TriageResponse, on_abstain: str) -> CandidateBody | None:
     """The candidate whose text is given out; None: none is."""
-    return answer.candidate if answer.decision != "abstain" or on_abstain == "best" else None
+    return answer.candidate if answer.decision == "accept" or on_abstain == "best" else None
 
 
 def completion_body(
@@ -287,8 +245,6 @@ def _count(answer: TriageResponse, replies: Sequence[Reply], n: int | None) -> C
 
 
 def _why_fewer(answer: TriageResponse, num_given: int) -> str:
-    if answer.decision == "passthrough":
-        return "ordinary chat has one answer"
     if num_given == 0:
         return "no answer can be trusted"
     if num_given < len(answer.choices or []):
@@ -301,15 +257,9 @@ def _head(answer: TriageResponse, model: str, kind: str) -> dict[str, Any]:
         "id": f"chatcmpl-{answer.request_id}",
         "object": kind,
         "created": int(time.time()),
-        "model": answering_model(answer, model),
+        "model": model,
         "system_fingerprint": f"{answer.versions.get('checkpoint', '')}-{answer.versions.get('policy', '')}",
     }
-
-
-def answering_model(answer: TriageResponse, model: str) -> str:
-    """The model id with the task that ``auto`` took."""
-    name, at, policy = model.partition("@")
-    return model if answer.decision == "passthrough" or name != AUTO_ID else f"{MODEL_PREFIX}{answer.task}{at}{policy}"
 
 
 def _delta(index: int, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:

@@ -49,14 +49,6 @@ class JsonForm:
         """
         return self._first_fitting(answer, self._shapes(answer))
 
-    def as_written(self, text: str) -> str:
-        """A generator's own JSON, in ordinary chat; nothing is put into a shape that it did not write.
-
-        Raises:
-            ServiceError: 400, the text is no JSON of this form.
-        """
-        return self._first_fitting(text, [_value(text)])
-
     def _first_fitting(self, answer: str, values: Iterable[Any]) -> str:
         faults = []
         for value in values:

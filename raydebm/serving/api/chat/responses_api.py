@@ -8,7 +8,6 @@ from raydebm.errors import ServiceError
 from raydebm.serving.api.chat.completions import (
     FREE_TOOL_CHOICES,
     Reply,
-    answering_model,
     decision_object,
     pieces_of,
     replies_of,
@@ -126,7 +125,7 @@ def response_body(
         **begun(request, answer.request_id),
         "status": _status(reply),
         "incomplete_details": {"reason": "max_output_tokens"} if reply.is_cut else None,
-        "model": answering_model(answer, request.model),
+        "model": request.model,
         "output": [_output(answer.request_id, reply)],
         "usage": usage.model_dump(),
         "raydebm": decision_object(answer),

@@ -26,7 +26,7 @@ def model_routes(service: TriageService) -> APIRouter:
 
     @router.get("/v1/models", response_model=ModelsBody, summary="List models")
     async def models() -> dict[str, Any]:
-        """One model per task and named policy, and `raydebm/auto`."""
+        """One model per task and named policy."""
         return models_body(service.bundle)
 
     @router.get("/v1/models/{model_id:path}", response_model=ModelBody, summary="Show a model")

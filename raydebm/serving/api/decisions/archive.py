@@ -23,7 +23,7 @@ from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.redecide import recorded_outcome
 from raydebm.decisions.outcomes.claims import ClaimMonitor
 from raydebm.decisions.reader import DecisionReader, Filter
-from raydebm.decisions.record import DecisionRecord, check_decided
+from raydebm.decisions.record import DecisionRecord
 from raydebm.decisions.storage.damage import UNREADABLE
 from raydebm.decisions.stored_decisions import Stored, stored_decisions
 from raydebm.decisions.stored_replay import Changes, Replayed, ReplayTally, groups, replay_stored
@@ -115,13 +115,12 @@ class DecisionArchive:
         """One decision, made again.
 
         Raises:
-            ServiceError: 404 when it is not there; 422 for a chat that was passed through.
+            ServiceError: 404 when it is not there.
             ConfigError: the changed values contradict the others of its policy.
         """
 
         def again() -> Redecided:
             record = self._record(record_id)
-            check_decided(record.outcome.decision, "record_id")
             recorded = recorded_outcome(record.outcome, record_id=record_id, policy=record.policy)
             stored = Stored(recorded=recorded, task=record.problem.task, prompt=None)
             changed = changes_of(changes)
@@ -135,10 +134,9 @@ class DecisionArchive:
         """The figures so far, after each step; the last one is a ``ReplayResult``.
 
         Raises:
-            ServiceError: 503 when too many replays run; 422 for chats that were passed through.
+            ServiceError: 503 when too many replays run.
             ConfigError: the changed values contradict the others of a policy.
         """
-        check_decided(request.where.decision, "where.decision")
         if self._num_replays >= MAX_REPLAYS:
             raise TooManyError(f"{MAX_REPLAYS} replays run here; try again", 503, BUSY_RETRY_S)
         self._num_replays += 1

@@ -122,13 +122,13 @@ class LiveMeter:
             bin_.generators[reused.candidate.generator, "reused"] += 1
         bin_.violations.update(violation.constraint for violation in result.violations)
 
-    def drawn(self, candidates: Sequence[Candidate], comparisons: Sequence[Candidate] = ()) -> None:
+    def drawn(self, candidates: Sequence[Candidate]) -> None:
         """See ``Meter``."""
-        self._to.drawn(candidates, comparisons)
+        self._to.drawn(candidates)
         bin_ = self._bin()
         for candidate in candidates:
             bin_.generators[candidate.generator, "failed" if candidate.text is None else "written"] += 1
-        for paid in (*candidates, *comparisons):
+        for paid in candidates:
             _count_cost(bin_, paid)
 
     def reported(self, *, task: str, decision: str, correct: bool) -> None:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from raydebm.decisions.outcomes.claims import ClaimMonitor
 from raydebm.decisions.outcomes.log import OutcomeLog, ReportedOutcome, content_of
 from raydebm.decisions.reader import DecisionReader
-from raydebm.decisions.record import DecisionRecord, check_decided, time_of_id
+from raydebm.decisions.record import DecisionRecord, time_of_id
 from raydebm.decisions.storage.damage import UNREADABLE
 from raydebm.errors import ServiceError
 from raydebm.records import Candidate, ConstraintReport, Problem
@@ -98,7 +98,6 @@ class OutcomeDesk:
                 read; 409 after ``MAX_REPORTS`` reports; 503 when it cannot be stored now.
         """
         decision = await self._in_thread(lambda: self._decision(record_id))
-        check_decided(decision["decision"], "record_id")
         if body.correct and decision["selected"] is None:
             message = "nothing was selected in this decision, so that no answer can be right; report `correct: false`"
             raise ServiceError(message, 422, "no_answer", "correct")

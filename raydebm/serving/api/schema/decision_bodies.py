@@ -108,41 +108,6 @@ class ReuseBody(BaseModel):
     """What they cost the request that sampled them; null when no generator reports cost."""
 
 
-class EqualityBody(BaseModel):
-    """What a model was asked about answers that may mean the same. Its calls are part of usage and cost."""
-
-    judge: str
-    """The generator."""
-    asked: int
-    """Comparisons of two answers that were paid for."""
-    cached: int
-    """Comparisons that an earlier request of the same caller paid for."""
-    failed: int
-    """Asked, and without a reply that says yes or no."""
-    skipped: int
-    """Not asked, because a limit forbids it."""
-    cost_usd: float | None
-    """Null where the generator reports no cost, or was not asked."""
-    groups: list[list[str]]
-    """Answers that count as one, where these are several."""
-    reason: str | None
-    """Why some failed or were skipped: these answers count as different; null where none did."""
-
-
-class RoutingBody(BaseModel):
-    """Which task took a question that named none (`raydebm/auto`), and whose ensemble gives the energies."""
-
-    task: str
-    certainty: float
-    """0 to 1: how sure it is that the question belongs to the task; of `any`, that it belongs to no other."""
-    reasons: list[str]
-    """Sentences, the one that decided first."""
-    scorer: str | None
-    """The task whose ensemble gave the energies, where it is another one; null: the task's own."""
-    out_of_domain: bool
-    """Whether that ensemble has learned no such question: energies then have no weight in the decision."""
-
-
 class DecisionBody(StopFields):
     """The decision with its reasons; the ``raydebm`` object of chat answers.
 
@@ -153,11 +118,8 @@ class DecisionBody(StopFields):
     record_id: str | None = None
     """Id of the stored decision, to look at it and to report its outcome; null where it is not stored."""
     task: str
-    routing: RoutingBody | None = None
-    """Null where the client named the task, or one task is served."""
     problem_id: str
-    decision: Literal["accept", "abstain", "passthrough"]
-    """passthrough: a chat that is no problem of a served task; one generator answered it, and nothing was checked."""
+    decision: Literal["accept", "abstain"]
     reason: str
     confidence: float | None = None
     """Probability that the selected answer is right; null without a fitted posterior or a selection."""
@@ -189,8 +151,6 @@ class DecisionBody(StopFields):
     cancelled or a price is unknown."""
     reused: ReuseBody | None = None
     """Null where every candidate was sampled for this request."""
-    equality: EqualityBody | None = None
-    """Null where answers are equal by their normalised form alone."""
     ceilings: list[CeilingBody] = Field(default_factory=list)
     """What is left of the day's ceilings, where the operator set any."""
     latency_ms: float

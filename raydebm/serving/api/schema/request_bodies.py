@@ -58,7 +58,7 @@ class TriageRequest(Overrides):
     """Exactly one of ``problem`` and ``messages``."""
 
     task: Text | None = None
-    """None: the first of the service's tasks that can read the problem."""
+    """Default: the only served task."""
     problem: Text | ProblemBody | None = None
     messages: list[ChatMessage] | None = None
     """The last user message is the problem; what stands before it is context."""
@@ -127,13 +127,12 @@ class ChatRequest(BaseModel):
     response_format: ResponseFormat | None = None
     raydebm: ChatOverrides | None = None
 
-    def sampling(self, *, of_one: bool = False) -> SamplingOverrides:
+    def sampling(self) -> SamplingOverrides:
         """Temperature 0 means "be deterministic" to clients that send it; answers here are, for a seed, while
-        candidates at temperature 0 would all be the same. So 0 keeps the recipe's temperature, but for a single
-        answer (``of_one``)."""
+        candidates at temperature 0 would all be the same. So 0 keeps the recipe's temperature."""
         stop = (self.stop,) if isinstance(self.stop, str) else self.stop
         return SamplingOverrides(
-            temperature=self.temperature if of_one else self.temperature or None,
+            temperature=self.temperature or None,
             top_p=self.top_p,
             max_tokens=self.max_completion_tokens or self.max_tokens,
             stop=None if stop is None else tuple(stop),

@@ -39,7 +39,7 @@ Name = Annotated[Text, Field(min_length=1, max_length=200)]
 class Where(Body):
     """Which decisions. What is left out lets everything pass."""
 
-    decision: Literal["accept", "abstain", "passthrough"] | None = None
+    decision: Literal["accept", "abstain"] | None = None
     """Left out, chats that passed through without a decision are not among them."""
     task: Name | None = None
     generator: Name | None = None
@@ -95,7 +95,7 @@ class DecisionRow(BaseModel):
     problem_id: str
     title: str
     """The beginning of the problem."""
-    decision: Literal["accept", "abstain", "passthrough"]
+    decision: Literal["accept", "abstain"]
     reason: str
     selected: str | None
     generator: str | None

@@ -10,11 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from raydebm.errors import ServiceError
 from raydebm.serving.api.headers import merged_overrides
-from raydebm.serving.api.model_ids import AUTO_ID, parse_model
+from raydebm.serving.api.model_ids import parse_model
 from raydebm.serving.api.schema.candidate_bodies import Usage, ViolationBody
 from raydebm.serving.api.schema.score_bodies import MAX_CANDIDATES_TO_SCORE, ScoreItem, ScoreRequest
 from raydebm.serving.api.scoring.score_items import get_scores, task_of_scores
-from raydebm.serving.core.request import AUTO
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.fields import Body, NotNegative, Text, writable
 from raydebm.serving.settings.overrides import Overrides
@@ -49,8 +48,8 @@ class RerankRequest(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True, extra="ignore")
 
     model: Text | None = None
-    """``raydebm/<task>``: the query must be a problem of that task, and constraints count; ``raydebm/auto`` or absent:
-    they count when a task can read the query."""
+    """``raydebm/<task>``: the query must be a problem of that task, and constraints count. Absent: they count where
+    the only served task can read the query."""
     query: Text = Field(min_length=1)
     documents: list[Text | Document] = Field(min_length=1, max_length=MAX_CANDIDATES_TO_SCORE)
     top_n: Annotated[int, Field(ge=1)] | None = None
@@ -110,7 +109,7 @@ async def rerank(
     ranked = sorted(scored.data, key=_rank)[: request.top_n]
     return RerankResponse(
         id=f"rerank-{request_id}",
-        model=request.model or AUTO_ID,
+        model=request.model or scored.model,
         task=task,
         results=[_result(score, request.documents[score.index], request.return_documents) for score in ranked],
         usage=scored.usage,
@@ -122,7 +121,7 @@ async def rerank(
 def _asked(service: TriageService, request: RerankRequest) -> tuple[str | None, ScoreRequest]:
     """The task whose constraints count, and what is to be scored."""
     texts = [document if isinstance(document, str) else document.text for document in request.documents]
-    named, policy = (AUTO, None) if request.model is None else parse_model(service.bundle, request.model)
+    named, policy = (None, None) if request.model is None else parse_model(service.bundle, request.model)
     changes = request.raydebm or RerankOverrides()
     own = Overrides.model_validate(changes.model_dump(by_alias=True, include={"lambda_"}, exclude_unset=True))
     merged = merged_overrides(service.bundle, own, headers={}, policy=policy)
@@ -134,7 +133,7 @@ def _asked(service: TriageService, request: RerankRequest) -> tuple[str | None, 
     try:
         return task_of_scores(service.bundle, asked), asked
     except ServiceError as error:
-        if wanted != AUTO or error.code != "not_a_problem":
+        if wanted is not None or error.code != "not_a_problem":
             raise
         return None, ScoreRequest(text_1=request.query, text_2=texts)
 

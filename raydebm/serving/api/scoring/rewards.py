@@ -19,7 +19,6 @@ from raydebm.serving.api.schema.score_bodies import MAX_CANDIDATES_TO_SCORE, Sco
 from raydebm.serving.api.scoring.score_items import scored_texts, task_of_scores
 from raydebm.serving.core.faults import NO_ANSWER, check_tokens
 from raydebm.serving.core.given import within_deadline
-from raydebm.serving.core.request import AUTO
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.fields import Finite, NotNegative, Text
 
@@ -37,7 +36,7 @@ class RewardSettings(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid", populate_by_name=True)
 
     task: Text | None = None
-    """None: a task that can read the prompt, else no constraints."""
+    """Default: the only served task; no constraints where it cannot read the prompt."""
     reward: Literal["energy", "log_odds"] = "energy"
     """The value. energy: -(mu + lambda * E_constraint). log_odds: log(p / (1 - p)) within [-10, 10], where p is the
     probability that the answer is right, by the task's posterior over the request's responses to the same prompt."""
@@ -156,7 +155,7 @@ async def _scored(service: TriageService, group: _Group, settings: RewardSetting
     try:
         task = task_of_scores(service.bundle, asked)
     except ServiceError as error:
-        is_optional = settings.task in (None, AUTO) and not wants_log_odds
+        is_optional = settings.task is None and not wants_log_odds
         if not is_optional or error.code not in ("not_a_problem", "missing_text"):
             raise
         task, asked = service.bundle.tasks[0], ScoreRequest(text_1=group.prompt, text_2=group.texts)

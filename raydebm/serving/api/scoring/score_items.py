@@ -16,7 +16,7 @@ from raydebm.serving.api.schema.score_bodies import ScoreItem, ScoreRequest, Sco
 from raydebm.serving.api.triage.bodies import candidate_body
 from raydebm.serving.core.faults import check_lengths, check_tokens
 from raydebm.serving.core.given import given_candidates, judged, scored_pairs, within_deadline
-from raydebm.serving.core.request import AUTO, read_problem
+from raydebm.serving.core.request import read_problem
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.bundle import Bundle
 
@@ -87,7 +87,7 @@ def _run_of_model(bundle: Bundle, model: str | None) -> Bundle:
     if model not in model_ids(bundle):
         return bundle.alone
     name, _ = parse_model(bundle, model)
-    return bundle.alone if name == AUTO else bundle.of(name).alone
+    return bundle.of(name).alone
 
 
 async def _score_candidates(service: TriageService, request: ScoreRequest) -> Scored:

@@ -5,27 +5,23 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from raydebm.decision.evidence.posterior import Belief
-from raydebm.decision.policy import LIMITS, Policy
+from raydebm.decision.policy import Policy
 from raydebm.records import Candidate, PassRecord, ScoredCandidate, Violation
 from raydebm.serving.api.schema.candidate_bodies import CandidateBody, Usage, ViolationBody
 from raydebm.serving.api.schema.decision_bodies import (
     MAX_ANSWERS,
     AnswerBody,
     CeilingBody,
-    EqualityBody,
     GuaranteeBody,
     ReuseBody,
-    RoutingBody,
     TriageResponse,
 )
 from raydebm.serving.api.schema.pass_bodies import GeneratorBody, PassBody
 from raydebm.serving.api.triage.choices import best_answers
-from raydebm.serving.core.activity import EqualityUse
 from raydebm.serving.core.faults import NO_ANSWER, NO_ENERGY
 from raydebm.serving.core.request import RequestContext
-from raydebm.serving.core.result import TriageResult, equality_facts, finite_or_none, stop_totals
+from raydebm.serving.core.result import TriageResult, finite_or_none, stop_totals
 from raydebm.serving.logs import redact
-from raydebm.serving.settings.routing import Routing
 from raydebm.serving.spending.candidate_store import ReusedCandidate
 
 
@@ -38,7 +34,6 @@ def triage_body(result: TriageResult) -> TriageResponse:
         request_id=context.request_id,
         record_id=result.record.record_id if result.is_stored else None,
         task=result.task,
-        routing=routing_body(context.routing),
         problem_id=context.problem.problem_id,
         decision=result.decision,
         reason=result.reason,
@@ -60,11 +55,10 @@ def triage_body(result: TriageResult) -> TriageResponse:
         passes=[pass_body(record) for record in outcome.passes],
         feedback=[record.feedback for record in outcome.passes if record.feedback is not None],
         generators=[GeneratorBody.model_validate(use, from_attributes=True) for use in result.generators],
-        usage=_usage(result.activity.paid),
+        usage=_usage(result.activity.drawn),
         cost_usd=result.cost_usd,
         cancelled_usd=result.cancelled_usd,
         reused=_reuse_body(result.reused),
-        equality=_equality_body(result.activity.equality),
         **stop_totals([record.stop for record in outcome.passes]),
         latency_ms=result.latency_ms,
         stages_ms=dict(result.stages_ms),
@@ -82,11 +76,10 @@ def triage_body(result: TriageResult) -> TriageResponse:
 
 
 def _settings(context: RequestContext) -> dict[str, Any]:
-    """What counted: of a chat that was passed through, its limits alone."""
     settings = context.policy.settings()
     if context.deadline_ms is not None:
         settings["deadline_ms"] = context.deadline_ms
-    return {name: settings[name] for name in LIMITS if name in settings} if context.passthrough else settings
+    return settings
 
 
 def answer_body(belief: Belief) -> AnswerBody:
@@ -99,19 +92,6 @@ def answer_body(belief: Belief) -> AnswerBody:
         num_candidates=len(belief.candidates),
         authors=sorted({scored.candidate.generator for scored in belief.candidates}),
         candidate_ids=[scored.candidate.candidate_id for scored in belief.candidates],
-    )
-
-
-def routing_body(routing: Routing | None) -> RoutingBody | None:
-    """How the task was chosen; None where the client named it."""
-    if routing is None:
-        return None
-    return RoutingBody(
-        task=routing.task,
-        certainty=routing.certainty,
-        reasons=list(routing.reasons),
-        scorer=routing.scorer,
-        out_of_domain=routing.scorer is not None,
     )
 
 
@@ -168,7 +148,7 @@ def _violation_body(violation: Violation) -> ViolationBody:
 
 
 def _checks(context: RequestContext, best: ScoredCandidate | None) -> list[str]:
-    if best is None or context.passthrough or not best.report.parsed or best.report.error is not None:
+    if best is None or not best.report.parsed or best.report.error is not None:
         return []
     return [constraint.name for constraint in context.task.constraints]
 
@@ -206,10 +186,6 @@ def _reuse_body(reused: Sequence[ReusedCandidate]) -> ReuseBody | None:
         tokens_saved=sum(each.tokens for each in reused),
         usd_saved=math.fsum(costs) if costs else None,
     )
-
-
-def _equality_body(use: EqualityUse | None) -> EqualityBody | None:
-    return None if use is None else EqualityBody.model_validate(equality_facts(use))
 
 
 def _usage(candidates: Iterable[Candidate]) -> Usage:

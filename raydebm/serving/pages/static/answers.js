@@ -30,25 +30,6 @@ export function checksInWords(checks, constraints) {
   return `${count(broken.length)} of ${plural(checks.length, "check")} ${broken.length === 1 ? "does" : "do"} not hold (${words(broken)})`;
 }
 
-/** Which task took a question that named none, and why, as a paragraph; null where the client named it. */
-export function routingNote(routing) {
-  if (!routing) return null;
-  const foreign = routing.out_of_domain
-    ? ` Energies are those of ${routing.scorer}, which has learned no such question; they have no weight.` : "";
-  return el("p", { class: "muted break" },
-    `${routing.task} took the question (certainty ${probability(routing.certainty)}): ${routing.reasons.join("; ")}.${foreign}`);
-}
-
-/** Which answers count as one because a model says that they mean the same, and what it could not say, as a paragraph; null
- *  where it was not asked, or had nothing to say. */
-export function equalityNote(equality) {
-  if (!equality || (!equality.groups.length && !equality.reason)) return null;
-  const groups = equality.groups.map((words) => words.join(" = ")).join("; ");
-  const same = groups ? `Counted as one answer, as ${equality.judge} says that they mean the same: ${groups}. ` : "";
-  const apart = equality.reason ? `Not every pair of answers was compared, so some that mean the same may count twice: ${equality.reason}.` : "";
-  return el("p", { class: "muted break" }, `${same}${apart}`.trim());
-}
-
 /** "Stopped after 8 of 32 samples: ..."; null where the pass or the decision was not sampled in waves. */
 export function stopSentence({ stop_reason: reason, stop_words: words, num_planned: planned, num_samples: drawn, tokens_saved: tokens }) {
   if (!reason) return null;

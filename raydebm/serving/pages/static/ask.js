@@ -3,7 +3,7 @@
 import { ApiError, NONE, announce, byId, count, decisionBadge, duration, el, fill, money, number, plural, showError,
   streamEvents, svg } from "./base.js";
 import { formIsValid, refuseField, requestBody, setUpForm, storesDecisions } from "./ask_form.js";
-import { answerList, checksInWords, confidenceSentence, equalityNote, guaranteeNote, probability, routingNote, stopSentence } from "./answers.js";
+import { answerList, checksInWords, confidenceSentence, guaranteeNote, probability, stopSentence } from "./answers.js";
 import { CandidateRow, axes, legend } from "./candidate_rows.js";
 import { term } from "./glossary.js";
 import { outcomeForm } from "./outcome_buttons.js";
@@ -202,8 +202,6 @@ function drawDecision(result) {
     accepted ? el("div", {}, el("h3", { class: "visually-hidden" }, "Answer"), el("p", { class: "answer", tabindex: "0" }, result.answer ?? result.text)) : null,
     sentence || checked ? el("p", { class: "confidence" }, sentence ?? `${checked[0].toUpperCase()}${checked.slice(1)}.`) : null,
     accepted || best ? outcomeForm(result) : null,
-    routingNote(result.routing),
-    equalityNote(result.equality),
     stopSentence(result) ? el("p", { class: "muted" }, stopSentence(result)) : null,
     guaranteeNote(result.guarantee),
     el("div", {}, el("h3", {}, accepted ? "Why it was accepted" : "Why no answer is given"), el("p", { class: "reason text-block" }, result.reason)),

@@ -41,8 +41,7 @@ export async function setUpForm(submit) {
 }
 
 function showOptions() {
-  const auto = options.tasks.length > 1 ? [el("option", { value: "auto" }, "the first that can read the problem")] : [];
-  fill(byId("task"), auto, options.tasks.map((name) => el("option", { value: name }, name)));
+  fill(byId("task"), options.tasks.map((name) => el("option", { value: name }, name)));
   const names = Object.keys(options.named_policies);
   fill(byId("policy"), el("option", { value: "" }, "calibrated"), names.map((name) => el("option", { value: name }, name)));
   byId("profile-field").hidden = names.length === 0;
@@ -65,7 +64,7 @@ function showOptions() {
 
 /** What holds where the form leaves it open: the calibrated policy of the task with the named one on it. */
 function served() {
-  const task = byId("task").value === "auto" ? options.tasks[0] : byId("task").value;
+  const task = byId("task").value;
   const changes = options.named_policies[byId("policy").value] ?? {};
   const counts = new Set(Object.values(options.num_samples));
   return { ...options.policies[task], seed: options.seed, num_samples: counts.size === 1 ? [...counts][0] : "as the recipe says", ...changes };
@@ -124,15 +123,14 @@ function overrides() {
 /** The problem as it is sent: with the sample's own fields while its text is untouched, so that it is the same problem. */
 function asked() {
   const text = byId("problem").value;
-  const isSample = sample !== null && text === sample.problem.prompt && ["auto", sample.task].includes(byId("task").value);
+  const isSample = sample !== null && text === sample.problem.prompt && byId("task").value === sample.task;
   return isSample ? sample.problem : text;
 }
 
 /** What the form asks for. */
 export function requestBody() {
   const task = byId("task").value;
-  const named = task && (task !== "auto" || sample === null || typeof asked() === "string") ? task : sample?.task;
-  return { ...(named ? { task: named } : {}), problem: asked(), ...overrides(), return_candidates: true, stream: true };
+  return { ...(task ? { task } : {}), problem: asked(), ...overrides(), return_candidates: true, stream: true };
 }
 
 function showCurl() {
