@@ -166,8 +166,7 @@ class AsyncRaydebm:
         """Progress while candidates arrive; the last item is the result. Leaving the loop cancels the work upstream."""
         reader = calls.StreamReader()
         body = calls.stream_body(problem, messages, task, overrides)
-        headers = calls.new_key()
-        response = await self._send("POST", "/v1/triage", stream=True, json=body, headers=headers)
+        response = await self._send("POST", "/v1/triage", stream=True, json=body)
         try:
             async for line in response.aiter_lines():
                 progress = reader.feed(line)

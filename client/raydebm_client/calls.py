@@ -4,7 +4,6 @@ import json
 import os
 import random
 import re
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -42,8 +41,6 @@ FINAL = (httpx.ReadTimeout, httpx.DecodingError)
 """Losses after which nothing is asked for again: work merely takes too long, or would come again as it came."""
 MISREAD = (ValueError, KeyError, TypeError, AttributeError)
 """What reading an answer raises that has another form."""
-STILL_RUNS = "idempotency_key_in_use"
-"""Code of the one conflict (409) that ends by itself: the service still works on the first try of this request."""
 LONGEST_PAUSE_S = 60.0
 """A service that wants to be left alone for longer is not waited for."""
 FIRST_PAUSE_S = 0.5
@@ -76,7 +73,6 @@ class Overrides(TypedDict, total=False):
     seed: int
     return_candidates: bool
     n: int
-    fresh: bool
     policy: str
 
 
@@ -316,20 +312,13 @@ def _batch_item(entry: Mapping[str, Any]) -> TriageResult | ServiceError:
 
 
 def content(call: Call[Any]) -> dict[str, Any]:
-    """What httpx sends. A request that may cost something has a key, so that all its tries are one to the service."""
-    headers = {} if call.body is None else new_key()
-    return {"json": call.body, "params": dict(call.query), "headers": headers}
-
-
-def new_key() -> dict[str, str]:
-    """The header of one request, the same for all of its tries."""
-    return {"Idempotency-Key": uuid.uuid4().hex}
+    """Arguments of one request for httpx."""
+    return {"json": call.body, "params": dict(call.query)}
 
 
 def may_retry(failure: ServiceError, headers: Mapping[str, str]) -> bool:
     """Whether the same request may do better in a moment; the service says where it would not."""
-    is_retried = failure.status in RETRIED or (failure.status, failure.code) == (409, STILL_RUNS)
-    return is_retried and headers.get("x-should-retry", "").lower() != "false"
+    return failure.status in RETRIED and headers.get("x-should-retry", "").lower() != "false"
 
 
 def pause_before_retry(attempt: int, *, max_retries: int, retry_after: str | None) -> float | None:

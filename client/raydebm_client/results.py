@@ -77,7 +77,6 @@ class TriageResult:
     cost_usd: float | None = None
     cancelled_usd: float | None = None
     """What cancelled requests may have cost at most, beyond ``cost_usd``."""
-    reused: dict[str, Any] | None = None
     """candidates, oldest_s, tokens_saved and usd_saved of the candidates that an earlier equal request paid for; None:
     all were sampled for this one."""
     stop_reason: str | None = None

@@ -166,8 +166,7 @@ class Raydebm:
         """Progress while candidates arrive; the last item is the result. Leaving the loop cancels the work upstream."""
         reader = calls.StreamReader()
         body = calls.stream_body(problem, messages, task, overrides)
-        headers = calls.new_key()
-        response = self._send("POST", "/v1/triage", stream=True, json=body, headers=headers)
+        response = self._send("POST", "/v1/triage", stream=True, json=body)
         try:
             for line in response.iter_lines():
                 progress = reader.feed(line)

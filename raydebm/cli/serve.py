@@ -23,10 +23,6 @@ def serve(
     further_run: Annotated[
         list[str] | None, typer.Option(help="A finished run of another task, behind the same address; repeatable.")
     ] = None,
-    reuse: Annotated[
-        float | None,
-        typer.Option(min=1, help="Seconds in which equal requests of one caller reuse candidates."),
-    ] = None,
 ) -> None:
     """Serve finished runs until Ctrl-C or SIGTERM.
 
@@ -46,7 +42,6 @@ def serve(
     given = {
         "run_dir": resolved(run_dir),
         "further_runs": [{"run_dir": resolved(folder)} for folder in further_run or ()],
-        "reuse_s": reuse,
         "allowed_hosts": (host, *(allowed_host or ())),
         "policies": {"text": {"on_abstain": "text"}},
     }

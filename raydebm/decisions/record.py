@@ -51,7 +51,6 @@ CANDIDATE = pa.struct(
         pa.field("num_tokens", pa.int32()),
         pa.field("num_truncated", pa.int32()),
         pa.field("scores_json", pa.string()),
-        pa.field("reused_age_s", pa.float64()),
     ]
 )
 STOP = pa.struct(
@@ -123,7 +122,6 @@ SUMMARY = pa.schema(
         ("num_candidates", pa.int32()),
         ("num_failed", pa.int32()),
         ("num_passes", pa.int32()),
-        ("num_reused", pa.int32()),
         ("prompt_tokens", pa.int64()),
         ("completion_tokens", pa.int64()),
         ("cost_usd", pa.float64()),
@@ -134,8 +132,7 @@ SUMMARY = pa.schema(
     ]
 )
 """What a list of decisions shows. ``problem_key`` is the same for a problem that is asked again, whatever id it was
-given. ``generator``, ``sigma``, ``mu``, ``energy`` and ``penalty`` are the selected candidate's; ``num_reused`` of the
-candidates were paid for by an earlier request; their tokens do not count.
+given. ``generator``, ``sigma``, ``mu``, ``energy`` and ``penalty`` are the selected candidate's.
 ``policy_id`` is the id of the policy that decided. ``policy_role`` says which of two policies that was,
 ``agrees`` whether the other one would have given the same answer; null where there was one policy."""
 DECISIONS = pa.schema(
@@ -181,8 +178,6 @@ class DecisionRecord:
     """As in the answer: of raydebm, the recipe, the checkpoint, the policy."""
     latency_ms: float = 0.0
     stages_ms: Mapping[str, float] = field(default_factory=dict)
-    reused: Mapping[str, float] = field(default_factory=dict)
-    """Candidates that an earlier request paid for, by id: how many seconds before this one they arrived."""
     lost: tuple[Candidate, ...] = ()
     """Drawn and paid for in a pass of which nothing could be used. They count in the figures and are not stored."""
     policy_role: PolicyRole | None = None
@@ -233,8 +228,7 @@ def record_row(record: DecisionRecord) -> Row:
     best, written = outcome.best, [scored.candidate for scored in outcome.pool]
     energies = None if best is None else best.energies
     drawn = [*written, *record.lost]
-    sampled = [candidate for candidate in drawn if candidate.candidate_id not in record.reused]
-    costs = [candidate.cost_usd for candidate in sampled if candidate.cost_usd is not None]
+    costs = [candidate.cost_usd for candidate in drawn if candidate.cost_usd is not None]
     return {
         "record_id": record.record_id,
         "time": record.time,
@@ -257,9 +251,8 @@ def record_row(record: DecisionRecord) -> Row:
         "num_candidates": len(drawn),
         "num_failed": sum(candidate.text is None for candidate in written) + len(record.lost),
         "num_passes": len(outcome.passes),
-        "num_reused": len(drawn) - len(sampled),
-        "prompt_tokens": sum(candidate.prompt_tokens or 0 for candidate in sampled),
-        "completion_tokens": sum(candidate.completion_tokens or 0 for candidate in sampled),
+        "prompt_tokens": sum(candidate.prompt_tokens or 0 for candidate in drawn),
+        "completion_tokens": sum(candidate.completion_tokens or 0 for candidate in drawn),
         "cost_usd": math.fsum(costs) if costs else None,
         "latency_ms": record.latency_ms,
         "policy_id": policy_id(record.policy),
@@ -276,9 +269,7 @@ def record_row(record: DecisionRecord) -> Row:
         "stages_json": canonical_json(dict(record.stages_ms)),
         "shadow": None if record.shadow is None else asdict(record.shadow),
         "passes": [_pass_row(pass_) for pass_ in outcome.passes],
-        "candidates": [
-            _candidate_row(scored, record.reused.get(scored.candidate.candidate_id)) for scored in outcome.pool
-        ],
+        "candidates": [_candidate_row(scored) for scored in outcome.pool],
     }
 
 
@@ -313,11 +304,6 @@ def record_of(row: Row) -> DecisionRecord:
         versions=json.loads(row["versions_json"]),
         latency_ms=row["latency_ms"],
         stages_ms=json.loads(row["stages_json"]),
-        reused={
-            candidate_row["candidate_id"]: age_s
-            for candidate_row in row["candidates"]
-            if (age_s := candidate_row.get("reused_age_s")) is not None
-        },
         policy_role=row.get("policy_role"),
         shadow=shadow_from(row),
     )
@@ -340,7 +326,7 @@ def _pass_of(row: Row) -> PassRecord:
     return PassRecord(**{**row, "decision": Decision(row["decision"]), "stop": stop})
 
 
-def _candidate_row(scored: ScoredCandidate, reused_age_s: float | None) -> Row:
+def _candidate_row(scored: ScoredCandidate) -> Row:
     report, energies = REPORTS.row(scored.report), scored.energies
     return {
         **CANDIDATES.row(scored.candidate),
@@ -350,7 +336,6 @@ def _candidate_row(scored: ScoredCandidate, reused_age_s: float | None) -> Row:
         "num_tokens": None if energies is None else energies.num_tokens,
         "num_truncated": None if energies is None else energies.num_truncated,
         "scores_json": canonical_json(dict(scored.scores)) if scored.scores else None,
-        "reused_age_s": reused_age_s,
     }
 
 

@@ -22,9 +22,6 @@ from raydebm.errors import ConfigError, without_credentials
 REQUEST_ID: ContextVar[str] = ContextVar("raydebm_request_id", default="")
 """Id of the request that this task works on; set by the guard, and inherited by the tasks and threads it starts."""
 
-CALLER: ContextVar[str] = ContextVar("raydebm_caller", default="")
-"""Name of the key that asks, likewise; empty where there are no keys."""
-
 _SECRETS = (
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=*-]{6,}"), r"\1 ***"),
     (

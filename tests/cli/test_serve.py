@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from raydebm.cli.commands import command_of
-from raydebm.errors import ConfigError, ResourceError
+from raydebm.errors import ResourceError
 from raydebm.serving.ray.app import check_port
 from raydebm.serving.settings.app_args import RunArgs
 
@@ -51,13 +51,3 @@ def test_a_port_that_cannot_be_is_refused(verb, port):
 def test_a_host_that_is_not_of_this_machine_is_named_with_its_option(host):
     with pytest.raises(ResourceError, match=rf"{re.escape(host)}:8000 cannot be used .*\(`--host`\)"):
         check_port(host, 8000)
-
-
-def test_time_without_end_is_refused(serve):
-    with pytest.raises(ConfigError, match=r"reuse_s: .*finite"):
-        serve("--reuse", "inf")
-
-
-@pytest.mark.parametrize(("options", "seconds"), [([], None), (["--reuse", "600"], 600.0)])
-def test_candidates_are_reused_for_as_long_as_the_user_says(serve, options, seconds):
-    assert serve(*options).reuse_s == seconds

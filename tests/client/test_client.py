@@ -98,13 +98,13 @@ def test_triage_sends_what_was_given_and_reads_what_it_knows(connect):
     assert triage.raw["brand_new_field"] == 1
 
 
-def test_triage_may_ask_for_fresh_candidates_and_several_answers(connect):
+def test_triage_may_ask_for_several_answers(connect):
     choice = {"answer": "42", "text": "It is 42."}
     service = Service(ok({**ACCEPTED, "choices": [choice]}))
 
-    triage = connect(service)("triage", "6 x 7?", fresh=True, n=2)
+    triage = connect(service)("triage", "6 x 7?", n=2)
 
-    assert service.bodies == [{"problem": "6 x 7?", "fresh": True, "n": 2}]
+    assert service.bodies == [{"problem": "6 x 7?", "n": 2}]
     assert triage.choices == [choice]
 
 
@@ -160,20 +160,6 @@ def test_what_the_service_says_will_not_help_is_not_asked_again(connect):
     service = Service(failed(504, **{"x-should-retry": "false"}))
     with pytest.raises(ServiceError):
         connect(service, max_retries=3)("triage", "?", deadline_ms=10)
-    assert len(service.requests) == 1
-
-
-def refusal(code):
-    return failed(409, {"error": {**BUSY["error"], "code": code}})
-
-
-def test_a_conflict_is_asked_again_only_while_the_first_try_runs(connect):
-    service = Service(refusal("idempotency_key_in_use"), ok(ACCEPTED))
-    assert connect(service)("triage", "?").accepted
-
-    service = Service(refusal("policies_unusable"), ok(ACCEPTED))
-    with pytest.raises(ServiceError, match="409"):
-        connect(service)("triage", "?")
     assert len(service.requests) == 1
 
 
@@ -398,14 +384,6 @@ def test_a_stream_that_is_refused_is_tried_again(connect, pauses):
     service = Service(failed(503, **{"retry-after": "1"}), stream_of(result()))
     assert connect(service)("stream", "6 x 7?")[-1].accepted
     assert pauses == [1.0]
-
-
-def test_all_tries_of_a_stream_have_one_key(connect):
-    service = Service(httpx.ReadError("reset"), stream_of(result()))
-    connect(service)("stream", "6 x 7?")
-    connect(service)("stream", "6 x 7?")
-    first, again, other = (request.headers["idempotency-key"] for request in service.requests)
-    assert first == again != other
 
 
 def test_a_stream_needs_a_problem_or_messages(connect):

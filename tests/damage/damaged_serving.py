@@ -3,8 +3,8 @@
     python tests/damage/damaged_serving.py --seeds 30
 
 ``serve_config.yaml`` over a tiny run, on a Ray of its own, with an endpoint that sells candidates and counts them, and
-with a ceiling for the day where one is given. Clients ask all the time, as ``raydebm_client`` does: each request has an
-idempotency key, and what fails and may be repeated is repeated. Meanwhile replicas, proxy, controller and a whole node
+with a ceiling for the day where one is given. Clients ask all the time, as ``raydebm_client`` does: what
+fails and may be repeated is repeated, and paid for again. Meanwhile replicas, proxy, controller and a whole node
 are killed (``SIGKILL``), all replicas are replaced, and the whole service is killed and started again. Then must hold:
 every answer is right, only requests that were in flight in what was killed may be without one, and neither the endpoint
 nor the ledger has seen more than the ceiling.

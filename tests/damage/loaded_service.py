@@ -8,7 +8,6 @@ import statistics
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -99,11 +98,10 @@ class Load:
 
     async def _ask(self, client: httpx.AsyncClient, *, seed: int) -> tuple[str, str]:
         body = {"problem": PUZZLE, "seed": seed, "num_samples": 1, "max_passes": 1}
-        headers = {"Idempotency-Key": uuid.uuid4().hex}
         give_up, last = time.monotonic() + PATIENCE_S, ""
         while time.monotonic() < give_up:
             try:
-                reply = await client.post("/v1/triage", json=body, headers=headers)
+                reply = await client.post("/v1/triage", json=body)
             except httpx.TransportError as error:
                 last = type(error).__name__
             else:
@@ -113,7 +111,7 @@ class Load:
                 self.num_refused += reply.status_code == 503
                 if last == "429 insufficient_quota":
                     return "spent", last
-                if reply.headers.get("x-should-retry") == "false" or _code(reply) == "idempotency_answer_lost":
+                if reply.headers.get("x-should-retry") == "false":
                     return "lost", last
             await asyncio.sleep(0.2)
         return "lost", f"no answer within {PATIENCE_S:g} s; the last: {last}"

@@ -3,6 +3,7 @@
 A plain ASGI middleware, so that streams pass through unbuffered and hold their place until they end.
 """
 
+import asyncio
 import logging
 import re
 import time
@@ -17,15 +18,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from raydebm.errors import RaydebmError, ServiceError
 from raydebm.serving.access.hosts import check_host
-from raydebm.serving.access.idempotency import IdempotencyStore, answer_once
 from raydebm.serving.access.keys import ApiKey, Keyring
 from raydebm.serving.access.places import RequestPlaces
 from raydebm.serving.access.request_limits import Admission, Intake, KeyLimits
-from raydebm.serving.access.uploads import Uploads, replayed
 from raydebm.serving.core.meter import Meter, NoMeter
 from raydebm.serving.error_form import error_response
 from raydebm.serving.failures import as_service_error
-from raydebm.serving.logs import CALLER, REQUEST_ID
+from raydebm.serving.logs import REQUEST_ID
 from raydebm.serving.settings.app_args import LimitArgs
 from raydebm.serving.spending.ledger import Ledger
 
@@ -36,6 +35,8 @@ PUBLIC_PATHS = frozenset({"/health", "/openapi.json"})
 PAID_PATHS = ("/v1/chat/completions", "/v1/responses", "/v1/triage", "/v1/triage/batch")
 """Requests that may have paid for candidates when the replica that held them died."""
 CLIENT_CLOSED = 499
+MAX_BODY_S = 30.0
+"""Seconds in which the whole body of a request must arrive."""
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods of requests that take no place and whose bodies are not read."""
 REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -79,8 +80,6 @@ class GuardSettings:
 class GuardStores:
     """What the guard asks and keeps between requests."""
 
-    idempotency: IdempotencyStore
-    """Answers repeated requests."""
     keyring: Keyring | None = None
     """Who may call; None: anyone."""
     meter: Meter = field(default_factory=NoMeter)
@@ -103,7 +102,6 @@ class Guard:
         self, app: ASGIApp, *, settings: GuardSettings, stores: GuardStores, routes: Sequence[BaseRoute] = ()
     ) -> None:
         self._app, self._settings, self._stores, self._routes = app, settings, stores, routes
-        self._uploads = Uploads(settings.limits, max_bytes=settings.max_body_bytes)
         self._allowed_hosts = frozenset(name.lower() for name in settings.allowed_hosts)
         self._admission = Admission(settings.limits, on_change=self._tell_load)
         self._key_limits = KeyLimits(settings.limits, ledger=stores.ledger)
@@ -115,7 +113,7 @@ class Guard:
         request_id, started = _request_id(scope), time.perf_counter()
         scope.setdefault("state", {}).update(request_id=request_id, received=started)
         answer = _TrackedAnswer(send, request_id if self._settings.echo_request_id else None)
-        before, no_caller = REQUEST_ID.set(request_id), CALLER.set("")
+        before = REQUEST_ID.set(request_id)
         try:
             with self._stores.intake.open():
                 await self._guarded(scope, receive, answer)
@@ -131,7 +129,6 @@ class Guard:
         finally:
             self._tell(scope, answer.status, time.perf_counter() - started)
             REQUEST_ID.reset(before)
-            CALLER.reset(no_caller)
 
     async def _guarded(self, scope: Scope, receive: Receive, answer: _TrackedAnswer) -> None:
         if self._stores.keyring is None:
@@ -146,14 +143,10 @@ class Guard:
                 await self._app(scope, receive, answer.send)
                 return
             self._admission.check()  # when no request could wait, none need be uploaded
-            body = await self._uploads.read(scope, receive)
-
-            async def work(send: Send) -> None:
-                scope["state"]["places"] = RequestPlaces(use, self._admission)
-                async with self._admission.place():
-                    await self._app(scope, replayed(body, receive), send)
-
-            await answer_once(self._stores.idempotency, scope, body, answer.send, work, owner=use.owner)
+            body = await read_body(scope, receive, max_bytes=self._settings.max_body_bytes)
+            scope["state"]["places"] = RequestPlaces(use, self._admission)
+            async with self._admission.place():
+                await self._app(scope, _replayed(body, receive), answer.send)
 
     def _caller(self, scope: Scope) -> ApiKey | None:
         if self._stores.keyring is None:
@@ -164,7 +157,6 @@ class Guard:
             words = "the API key is wrong" if header else "an API key is needed: Authorization: Bearer <key>"
             raise ServiceError(words, 401, "invalid_api_key")
         scope["state"]["key"] = key.name
-        CALLER.set(key.name)
         scope["state"].update(may_see_decisions=key.decisions, is_admin=key.admin, reports_as=key.reports_as)
         scope["state"]["reserved_names"] = self._stores.keyring.reserved_names
         return key
@@ -211,3 +203,45 @@ def _request_id(scope: Scope) -> str:
         if name == b"x-request-id" and REQUEST_ID_PATTERN.fullmatch(value.decode("latin-1")):
             return str(value.decode("latin-1"))
     return uuid.uuid4().hex
+
+
+async def read_body(scope: Scope, receive: Receive, *, max_bytes: int) -> bytes:
+    """Read a whole body before its request takes a place, so that a slow client holds up no other.
+
+    Raises:
+        ServiceError: 413 for a body above the limit, whatever its Content-Length says; 408 for one that does not arrive
+            within ``MAX_BODY_S``.
+        ClientDisconnect: the client went away meanwhile.
+    """
+    too_large = ServiceError(f"the body is larger than {max_bytes} bytes", 413, "body_too_large")
+    declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+    if declared.isdigit() and int(declared) > max_bytes:
+        raise too_large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(MAX_BODY_S):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                body += message.get("body", b"")
+                if len(body) > max_bytes:
+                    raise too_large
+                if not message.get("more_body", False):
+                    return bytes(body)
+    except TimeoutError as error:
+        raise ServiceError(
+            f"the body did not arrive within {MAX_BODY_S:g} s; send it again", 408, "body_too_slow"
+        ) from error
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Hand on a body that was read before in one message, then what comes after it."""
+    pending = [body]
+
+    async def receive_again() -> Message:
+        if pending:
+            return {"type": "http.request", "body": pending.pop(), "more_body": False}
+        return await receive()
+
+    return receive_again

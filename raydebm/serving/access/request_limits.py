@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 from raydebm.errors import ServiceError
-from raydebm.identity import content_id
 from raydebm.serving.access.keys import ApiKey
 from raydebm.serving.failures import BUSY_RETRY_S, TooManyError
 from raydebm.serving.settings.app_args import LimitArgs
@@ -50,8 +49,6 @@ class KeyUse:
     """What one key does, and how much it may do."""
 
     name: str = ""
-    owner: str = ""
-    """Digest of the key, under which its candidates are kept for reuse; empty: there are no keys."""
     bucket: TokenBucket | None = None
     """None: any rate."""
     max_open: int | None = None
@@ -146,9 +143,7 @@ class KeyLimits:
         most = key.max_concurrent or self._limits.max_concurrent
         per_day = self._limits.key_per_day if key.per_day is None else key.per_day
         account = account_of(self._ledger, service=self._limits.per_day, key_name=key.name, key=per_day)
-        # Not the name alone: a key that is issued anew under an old name is another caller.
-        owner = content_id("owner", key.name, key.sha256, length=64)
-        return KeyUse(name=key.name, owner=owner, bucket=bucket, max_open=most, account=account, clock=self._clock)
+        return KeyUse(name=key.name, bucket=bucket, max_open=most, account=account, clock=self._clock)
 
 
 class Intake:

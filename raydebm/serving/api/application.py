@@ -1,8 +1,6 @@
 """The ASGI application: all routes over one service, the guard around them, and failures in OpenAI's form."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -14,7 +12,6 @@ from raydebm.decisions.reader import DecisionReader
 from raydebm.decisions.writer import DecisionWriter
 from raydebm.errors import RaydebmError
 from raydebm.serving.access.guard import PUBLIC_PATHS, Guard, GuardSettings, GuardStores
-from raydebm.serving.access.idempotency import IdempotencyStore
 from raydebm.serving.access.keys import Keyring
 from raydebm.serving.access.request_limits import Intake
 from raydebm.serving.api.chat.routes import chat_routes, model_routes, response_routes
@@ -35,23 +32,7 @@ from raydebm.serving.error_form import error_response, http_error, validation_er
 from raydebm.serving.failures import as_service_error
 from raydebm.serving.pages import page_paths, page_routes
 from raydebm.serving.settings.bundle import Bundle
-from raydebm.serving.spending.candidate_store import CandidateStore
 from raydebm.serving.spending.ledger import Ledger
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """What outlives an application: a reload makes a new one."""
-
-    intake: Intake
-    """See ``GuardStores``."""
-    idempotency: IdempotencyStore
-    """See ``GuardStores``."""
-
-    @classmethod
-    def of(cls, bundle: Bundle) -> "Kept":
-        """A new intake, and the store of the bundle's file, or one in memory."""
-        return cls(intake=Intake(), idempotency=idempotency_of(bundle))
 
 
 def create_app(
@@ -60,7 +41,7 @@ def create_app(
     keyring: Keyring | None = None,
     echo_request_id: bool = True,
     live: LiveMeter | None = None,
-    kept: Kept | None = None,
+    intake: Intake | None = None,
     ledger: Ledger | None = None,
     take_policies: TakePolicies | None = None,
 ) -> FastAPI:
@@ -71,7 +52,7 @@ def create_app(
         keyring: who may call; None: anyone.
         echo_request_id: see ``GuardSettings``.
         live: what ``/v1/live`` shows; the service's meter, where that remembers.
-        kept: of the application before; None: new.
+        intake: counts open requests, also those of the application before. Default: a new one.
         ledger: counts the days' spending; None: one of the bundle's file.
         take_policies: has this replica read the run's policies again; None: it cannot.
     """
@@ -89,7 +70,6 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     routers, bundle = _routers(service, live, take_policies), service.bundle
-    kept = kept or Kept.of(bundle)
     app.add_middleware(
         Guard,
         settings=GuardSettings(
@@ -100,10 +80,9 @@ def create_app(
             echo_request_id=echo_request_id,
         ),
         stores=GuardStores(
-            idempotency=kept.idempotency,
             keyring=keyring,
             meter=service.meter,
-            intake=kept.intake,
+            intake=intake or Intake(),
             ledger=ledger or ledger_of(bundle),
         ),
         routes=[route for router in routers for route in router.routes],
@@ -150,23 +129,6 @@ def ledger_of(bundle: Bundle) -> Ledger | None:
     if bundle.ledger_file is None:
         return None
     return Ledger(bundle.ledger_file, across_nodes=bundle.limits.ledger_across_nodes)
-
-
-def candidates_of(bundle: Bundle) -> CandidateStore:
-    """The store next to the ledger's file; without one, the candidates of this process alone."""
-    return CandidateStore(_beside_ledger(bundle, "candidates.sqlite"), across_nodes=bundle.limits.ledger_across_nodes)
-
-
-def idempotency_of(bundle: Bundle) -> IdempotencyStore:
-    """The store next to the ledger's file; without one, the keys of this process alone."""
-    return IdempotencyStore(
-        _beside_ledger(bundle, "idempotency.sqlite"),
-        across_nodes=bundle.limits.ledger_across_nodes,
-    )
-
-
-def _beside_ledger(bundle: Bundle, name: str) -> str:
-    return ":memory:" if bundle.ledger_file is None else str(Path(bundle.ledger_file).with_name(name))
 
 
 def _add_error_handlers(app: FastAPI) -> None:

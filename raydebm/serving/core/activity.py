@@ -11,7 +11,6 @@ from raydebm.decision.sampling.waves import Wave
 from raydebm.records import Candidate, GenerationRequest, PassRecord, ScoredCandidate
 from raydebm.serving.core.events import CandidateScored, Event, PassDecided, Progress, Started, WaveEnded
 from raydebm.serving.core.request import RequestContext
-from raydebm.serving.spending.candidate_store import ReusedCandidate
 from raydebm.serving.spending.ceilings import CeilingStatus
 
 
@@ -25,8 +24,6 @@ class Activity:
     """Cancelled in flight, because the others settled the pass. They may have cost something."""
     over_budget: list[GenerationRequest] = field(default_factory=list)
     """Not asked, because ``max_usd`` might not have covered them."""
-    reused: list[ReusedCandidate] = field(default_factory=list)
-    """Not asked, because an earlier request paid for them."""
     drawn: list[Candidate] = field(default_factory=list)
     """In the order of their arrival, those of a pass that was lost included."""
     has_all_evidence: bool = True

@@ -38,8 +38,6 @@ class CandidateArrived:
     done: int
     """Candidates of the pass that have come, this one included."""
     total: int
-    age_s: float | None = None
-    """Age of a candidate that is reused; None: it was sampled for this request."""
 
 
 @dataclass(frozen=True, slots=True)

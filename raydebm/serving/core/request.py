@@ -72,10 +72,6 @@ class RequestContext:
     """What is left for it of its batch's time; None: it comes alone, or its batch has no deadline."""
     account: Account | None = None
     """What the caller may spend today; None: nothing is limited."""
-    owner: str = ""
-    """Whose candidates may be reused: a digest of the API key, the same for everybody where there are no keys."""
-    fresh: bool = False
-    """Whether nothing is to be reused."""
     num_choices: int | None = None
     """Distinct answers that the client wants to see at most; None: the selected one."""
     assignment: Assignment | None = None
@@ -162,27 +158,25 @@ def request_context(
         seed=bundle.recipe.seed if overrides.seed is None else overrides.seed,
         sampling=sampling or SamplingOverrides(),
         return_candidates=overrides.return_candidates,
-        fresh=overrides.fresh,
         earlier_turns=context,
         ignored_messages=0 if conversation is None else conversation.num_ignored,
         assignment=assignment,
     )
 
 
-def charged_to(context: RequestContext, account: Account | None, *, owner: str) -> RequestContext:
+def charged_to(context: RequestContext, account: Account | None) -> RequestContext:
     """The same request on somebody's account.
 
     Args:
         context: the request.
         account: what the caller may spend; None: nothing is limited.
-        owner: see ``RequestContext.owner``.
 
     Raises:
         ServiceError: 400, the account limits money, and a generator that would be asked has no prices.
     """
     if account is not None and account.limits_money:
         check_prices(context.bundle, context.generators)
-    return replace(context, account=account, owner=owner)
+    return replace(context, account=account)
 
 
 def read_problem(bundle: Bundle, task_name: str | None, problem: str | GivenProblem) -> ReadProblem:

@@ -20,7 +20,6 @@ from raydebm.serving.core.request import RequestContext
 from raydebm.serving.core.sampling_conditions import asked_otherwise, ceiling_on_candidates, decided_under
 from raydebm.serving.logs import redact
 from raydebm.serving.spending.affordability import worst_of
-from raydebm.serving.spending.candidate_store import ReusedCandidate
 
 
 def decision_record(
@@ -38,7 +37,6 @@ def decision_record(
         policy=decided_under(
             context,
             outcome,
-            reused=bool(activity.reused),
             over_budget=bool(activity.over_budget),
             has_all_evidence=activity.has_all_evidence,
         ),
@@ -48,7 +46,6 @@ def decision_record(
         versions=context.versions,
         latency_ms=elapsed_ms,
         stages_ms=dict(activity.stages_ms),
-        reused={reused.candidate.candidate_id: reused.age_s for reused in activity.reused},
         lost=tuple(candidate for candidate in activity.drawn if candidate.candidate_id not in in_pool),
         policy_role=None if context.assignment is None else context.assignment.role,
         shadow=shadow,
@@ -62,7 +59,6 @@ def _request(context: RequestContext) -> dict[str, Any]:
         "sampling": context.sampling.model_dump(mode="json", exclude_none=True),
         "context": [dict(message) for message in context.earlier_turns],
         "response_format": context.response_format,
-        "fresh": context.fresh or None,
     }
     return {name: value for name, value in asked.items() if value not in (None, [], {})}
 
@@ -81,8 +77,6 @@ class GeneratorUse:
     """Not asked for, because each might have cost more than what was left of ``max_usd``."""
     cancelled: int
     """Cancelled in flight, because the others settled the pass."""
-    reused: int
-    """Not asked for, because an earlier request paid for them."""
     error: str | None
     """The first error, when some failed."""
 
@@ -108,12 +102,12 @@ class TriageResult:
     def is_sampled_as_calibrated(self) -> bool:
         """Whether pass 1 was sampled as those of the calibration problems were, so that the generators can be compared
         with what they did there: the run's own generators, sampling and waves, a budget that leaves out no candidate,
-        no earlier turns, and every candidate sampled for this request."""
+        and no earlier turns."""
         context, activity = self.context, self.activity
         served = context.bundle.policies.get(context.problem.task)
         if served is None or asked_otherwise(context) is not None:
             return False
-        is_whole = not (activity.reused or activity.over_budget) and context.policy.waves == served.waves
+        is_whole = not activity.over_budget and context.policy.waves == served.waves
         return is_whole and ceiling_on_candidates(context, calibrated=served) is None
 
     @property
@@ -211,11 +205,6 @@ class TriageResult:
         return finite_or_none(math.fsum(worst(request) for request in self.activity.cancelled))
 
     @property
-    def reused(self) -> Sequence[ReusedCandidate]:
-        """The candidates that an earlier request paid for, as it got them."""
-        return self.activity.reused
-
-    @property
     def generators(self) -> list[GeneratorUse]:
         """Every generator that was asked or would have been, in that order. Candidates of a pass that was lost count
         as failed."""
@@ -223,9 +212,7 @@ class TriageResult:
         asked = Counter(request.generator for request in activity.asked)
         over_budget = Counter(request.generator for request in activity.over_budget)
         cancelled = Counter(request.generator for request in activity.cancelled)
-        reused = Counter(each.candidate.generator for each in activity.reused)
-        known = self.record.reused
-        pool = [each.candidate for each in self.outcome.pool if each.candidate.candidate_id not in known]
+        pool = [each.candidate for each in self.outcome.pool]
         num_late = Counter(candidate.generator for candidate in pool if is_late(candidate))
         written = Counter(candidate.generator for candidate in pool if candidate.text is not None)
         errors: dict[str, str] = {}
@@ -240,10 +227,9 @@ class TriageResult:
                 late=num_late[name],
                 over_budget=over_budget[name],
                 cancelled=cancelled[name],
-                reused=reused[name],
                 error=errors.get(name),
             )
-            for name in dict.fromkeys([*asked, *over_budget, *reused])
+            for name in dict.fromkeys([*asked, *over_budget])
         ]
 
 
@@ -293,7 +279,6 @@ def decision_facts(result: TriageResult) -> dict[str, Any]:
         **{name: stops.get(name) for name in ("stop_reason", "num_cancelled", "tokens_saved")},
         "stages_ms": result.stages_ms,
         "candidates": sum(use.asked for use in uses),
-        "reused": sum(use.reused for use in uses),
         "failed": sum(use.failed for use in uses),
         "late": sum(use.late for use in uses),
         "over_budget": sum(use.over_budget for use in uses),
@@ -312,7 +297,6 @@ def decision_attributes(result: TriageResult) -> dict[str, Any]:
         "raydebm.penalty": facts["penalty"],
         "raydebm.num_candidates": facts["candidates"],
         "raydebm.num_failed": facts["failed"],
-        "raydebm.num_reused": facts["reused"],
         "raydebm.cost_usd": facts["cost_usd"],
         "raydebm.policy": facts["policy"],
         "raydebm.checkpoint": result.record.versions.get("checkpoint"),

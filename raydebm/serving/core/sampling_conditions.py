@@ -25,15 +25,12 @@ def asked_otherwise(context: RequestContext) -> str | None:
     return f"the request changed {', '.join(changed)}" if changed else None
 
 
-def decided_under(
-    context: RequestContext, outcome: Outcome, *, reused: bool, over_budget: bool, has_all_evidence: bool
-) -> Policy:
+def decided_under(context: RequestContext, outcome: Outcome, *, over_budget: bool, has_all_evidence: bool) -> Policy:
     """The request's policy as it decided: with its promise void where that was not certified for this decision.
 
     Args:
         context: the request.
         outcome: what the loop returned.
-        reused: candidates of an earlier request were reused.
         over_budget: a limit of money left candidates out.
         has_all_evidence: baselines that are evidence worked, where there are any.
     """
@@ -43,7 +40,7 @@ def decided_under(
     reason = (
         asked_otherwise(context)
         or _served_otherwise(context)
-        or _limited(outcome, reused=reused, over_budget=over_budget)
+        or _limited(outcome, over_budget=over_budget)
         or (None if has_all_evidence else "baselines that are evidence did not work")
     )
     return policy if reason is None else policy.without_promise(reason)
@@ -82,10 +79,8 @@ def ceiling_on_candidates(context: RequestContext, *, calibrated: Policy) -> str
     return f"a ceiling of the service allows {policy.budget} candidates, and all passes may sample {most}"
 
 
-def _limited(outcome: Outcome, *, reused: bool, over_budget: bool) -> str | None:
+def _limited(outcome: Outcome, *, over_budget: bool) -> str | None:
     """What a limit kept from this decision; None where none did."""
-    if reused:
-        return "candidates of an earlier request were reused"
     if over_budget:
         return "a limit of money left candidates out"
     if any(is_late(scored.candidate) for scored in outcome.pool):

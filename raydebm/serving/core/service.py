@@ -33,8 +33,6 @@ from raydebm.serving.core.source import Source
 from raydebm.serving.failures import as_service_error
 from raydebm.serving.settings.bundle import Bundle
 from raydebm.serving.settings.rollout import Assignment
-from raydebm.serving.spending.candidate_store import CandidateStore
-from raydebm.serving.spending.reuse import Reuse
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +49,6 @@ class TriageService:
     """Where decisions are stored; None: nowhere."""
     claims: ClaimMonitor | None = None
     """Says whether a policy's promise is suspended; None: outcomes are not watched."""
-    candidate_store: CandidateStore | None = None
-    """Candidates that equal requests may reuse, where ``bundle.reuse`` is set; None: nothing is reused."""
     drift: Mapping[str, DriftMonitor] = field(default_factory=dict)
     """By task, what compares the generators of its run with their calibration; nothing does for the others."""
     notices: Callable[[], list[str]] = list
@@ -149,27 +145,11 @@ class TriageService:
         suspension = self.claims.suspension(policy_id(policy))
         return suspension.reason if suspension.suspended else None
 
-    def _source(
-        self, context: RequestContext, backend: Backend, activity: Activity, deadline: Deadline | None
-    ) -> Source:
-        limits = context.bundle.reuse
-        reuse: Reuse | None = None
-        if self.candidate_store is not None and limits is not None:
-            generators = context.bundle.recipe.generators
-            reuse = Reuse(
-                store=self.candidate_store,
-                limits=limits,
-                owner=context.owner,
-                generators=generators,
-                fresh=context.fresh,
-            )
-        return Source(context, backend, activity, deadline, reuse)
-
     async def _solve(self, context: RequestContext, activity: Activity, *, waited_s: float) -> Outcome:
         total_ms = context.deadline_ms
         deadline = None if total_ms is None else Deadline.starting_now(total_ms, spent_s=waited_s)
         backend, bundle = self.backend.serving(context.bundle), context.bundle
-        observer, source = ProgressObserver(context, activity), self._source(context, backend, activity, deadline)
+        observer, source = ProgressObserver(context, activity), Source(context, backend, activity, deadline)
         observer.begun()
         try:
             parts = Parts(

@@ -5,13 +5,13 @@ Does not know: Ray, HTTP.
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from raydebm.decision.sampling.deadline import Deadline, now_s
 from raydebm.decision.sampling.one_pass import Arrived
 from raydebm.decision.sampling.waves import PassWaves
-from raydebm.errors import CeilingReachedError, LimitReachedError, RaydebmError, ResourceError
+from raydebm.errors import LimitReachedError, RaydebmError, ResourceError
 from raydebm.generators.requests import unanswered
 from raydebm.records import Candidate, FailureKind, GenerationRequest, Message, Problem
 from raydebm.serving.core.activity import Activity
@@ -20,9 +20,7 @@ from raydebm.serving.core.events import CandidateArrived, PassPlanned
 from raydebm.serving.core.faults import fault_of
 from raydebm.serving.core.request import RequestContext
 from raydebm.serving.spending.affordability import Affordable, affordable, reserved, spent_amount, spent_usd, worst_of
-from raydebm.serving.spending.candidate_store import ReusedCandidate
 from raydebm.serving.spending.ledger import Hold
-from raydebm.serving.spending.reuse import Reuse
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +33,6 @@ class Source:
     backend: Backend
     activity: Activity
     deadline: Deadline | None = None
-    reuse: Reuse | None = None
-    """Candidates that earlier requests paid for; None: nothing is reused."""
 
     async def generate(
         self,
@@ -56,11 +52,10 @@ class Source:
         if pass_index > 1:
             self.check_parts()
         wanted = self.context.requests(pass_index, messages)
-        known = {} if self.reuse is None else await self.reuse.find(wanted)
-        plan, hold = await self._reserved(self._plan(wanted, known), known)
+        plan, hold = await self._reserved(self._plan(wanted))
         self.activity.over_budget.extend(plan.over_budget)
         feedback = None if messages is None else messages[-1]["content"]
-        drawing = _Drawing(self, plan, known, arrived)
+        drawing = _Drawing(self, plan, arrived)
         try:
             self.activity.report(PassPlanned(pass_index=pass_index, feedback=feedback, plan=plan))
             await (drawing.draw(plan.asked) if waves is None else waves.run(plan.asked, drawing.draw))
@@ -73,8 +68,6 @@ class Source:
                 cancelled = (request for request in drawing.asked if request.candidate_id in waves.cancelled)
                 self.activity.cancelled.extend(cancelled)
             await self._settled(hold, drawing.asked)
-            if self.reuse is not None:
-                await self.reuse.keep(drawing.asked, drawing.paid)
         return [
             candidate
             for request in plan.asked
@@ -86,24 +79,12 @@ class Source:
         if (fault := fault_of(self.activity.judged)) is not None:
             raise LimitReachedError(str(fault))
 
-    async def _reserved(self, plan: Affordable, known: Collection[str]) -> tuple[Affordable, Hold | None]:
-        """The part of a pass that is reused or that the day's ceilings allow. Raises CeilingReachedError when that is
-        nothing."""
+    async def _reserved(self, plan: Affordable) -> tuple[Affordable, Hold | None]:
+        """The part of a pass that the day's ceilings allow. Raises CeilingReachedError when that is nothing."""
         account = self.context.account
-        to_pay = [request for request in plan.asked if request.candidate_id not in known]
-        if account is None or not to_pay:
+        if account is None or not plan.asked:
             return plan, None
-        try:
-            part, hold = await reserved(
-                replace(plan, asked=to_pay), account, worst_of(self.context.bundle.generator_configs())
-            )
-        except CeilingReachedError:
-            if len(to_pay) == len(plan.asked):
-                raise
-            part, hold = replace(plan, asked=[], over_budget=[*plan.over_budget, *to_pay]), None
-        paid = {request.candidate_id for request in part.asked}
-        asked = [request for request in plan.asked if request.candidate_id in known or request.candidate_id in paid]
-        return replace(part, asked=asked), hold
+        return await reserved(plan, account, worst_of(self.context.bundle.generator_configs()))
 
     async def _settled(self, hold: Hold | None, asked: Sequence[GenerationRequest]) -> None:
         account = self.context.account
@@ -141,14 +122,14 @@ class Source:
             late = unanswered(request, self.deadline.not_drawn(), failure=FailureKind.LATE)
             take(late)  # changes nothing where one has arrived
 
-    def _plan(self, requests: Sequence[GenerationRequest], known: Collection[str]) -> Affordable:
-        """What of a pass is asked for. Reused candidates count for the budget and cost nothing.
+    def _plan(self, requests: Sequence[GenerationRequest]) -> Affordable:
+        """What of a pass is asked for.
 
         Raises:
             LimitReachedError: the money that is left pays for no candidate of the pass.
         """
         policy, activity = self.context.policy, self.activity
-        num_drawn = len(activity.asked) - len(activity.cancelled) + len(activity.reused)
+        num_drawn = len(activity.asked) - len(activity.cancelled)
         most = None if policy.budget is None else policy.budget - num_drawn
         if policy.max_usd is None:
             return affordable(requests, most=most)
@@ -158,7 +139,7 @@ class Source:
             requests,
             most=most,
             left_usd=left_usd,
-            worst=lambda request: 0.0 if request.candidate_id in known else worst(request),
+            worst=worst,
         )
         if not plan.asked:
             activity.over_budget.extend(plan.over_budget)
@@ -182,57 +163,33 @@ class _Drawing:
 
     source: Source
     plan: Affordable
-    known: Mapping[str, ReusedCandidate]
-    """What need not be asked for, by candidate id."""
     arrived: Arrived
     candidates: dict[str, Candidate] = field(default_factory=dict)
     asked: list[GenerationRequest] = field(default_factory=list)
-    paid: list[Candidate] = field(default_factory=list)
 
     async def draw(self, requests: Sequence[GenerationRequest]) -> None:
-        """Take what is known of a wave, or of the whole pass, and ask for the rest."""
+        """Sample a wave, or the whole pass."""
         if self.asked:
             self.source.check_parts()
-        to_pay = []
-        for request in requests:
-            if (reused := self.known.get(request.candidate_id)) is None:
-                to_pay.append(request)
-            else:
-                self._reuse(reused)
-        if not to_pay:
-            return
-        self.asked.extend(to_pay)
-        self.source.activity.asked.extend(to_pay)
+        self.asked.extend(requests)
+        self.source.activity.asked.extend(requests)
         with self.source.activity.timed("generate"):
-            await self.source.draw(to_pay, self._pay, hedge=self.source.may_repeat)
+            await self.source.draw(requests, self._take, hedge=self.source.may_repeat)
 
     def give_up(self, reason: str) -> None:
         """Count what was asked and has not come as failed."""
         for request in self.asked:
             if request.candidate_id not in self.candidates:
-                self._pay(unanswered(request, reason))
+                self._take(unanswered(request, reason))
 
-    def _pay(self, candidate: Candidate) -> None:
-        if candidate.candidate_id not in self.candidates:
-            fitting = self.source.fitting(candidate)
-            self.paid.append(fitting)
-            self.source.activity.drawn.append(fitting)  # now, because it was paid for whatever becomes of the pass
-            self._take(fitting)
-
-    def _reuse(self, reused: ReusedCandidate) -> None:
-        self.source.activity.reused.append(reused)
-        # This request pays nothing for it: sums over decisions, shadows and replays count its cost once.
-        cost_usd = None if reused.candidate.cost_usd is None else 0.0
-        self._take(self.source.fitting(replace(reused.candidate, cost_usd=cost_usd)), age_s=reused.age_s)
-
-    def _take(self, candidate: Candidate, *, age_s: float | None = None) -> None:
-        self.candidates[candidate.candidate_id] = candidate
+    def _take(self, candidate: Candidate) -> None:
+        if candidate.candidate_id in self.candidates:
+            return
+        fitting = self.source.fitting(candidate)
+        self.source.activity.drawn.append(fitting)  # now, because it was paid for whatever becomes of the pass
+        self.candidates[fitting.candidate_id] = fitting
         event = CandidateArrived(
-            context=self.source.context,
-            candidate=candidate,
-            done=len(self.candidates),
-            total=len(self.plan.asked),
-            age_s=age_s,
+            context=self.source.context, candidate=fitting, done=len(self.candidates), total=len(self.plan.asked)
         )
         self.source.activity.report(event)
-        self.arrived(candidate)
+        self.arrived(fitting)

@@ -66,7 +66,7 @@ def build(args: AppArgs) -> serve.Application:
             bundle.generator_configs(), args.run_dir, args.threads, args.hedge_after, bundle.source
         ),
         _deployment(ScorerDeployment, max_ongoing_requests=256).bind(
-            bundle.checkpoint, args.device, _scoring_type(args), args.threads, args.batching, args.cache_texts
+            bundle.checkpoint, args.device, _scoring_type(args), args.threads, args.cache_texts
         ),
         _deployment(ConstraintDeployment).bind(args.max_check_s),
         args,

@@ -25,13 +25,13 @@ from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import CheckpointRef, read_ref
 from raydebm.scorer.bisection import TextScorer
 from raydebm.scorer.texts import TextToScore, energies_of_lists
-from raydebm.serving.access.fairness import MAX_TEXTS, SLICE_S, FairQueue
 from raydebm.serving.access.keys import ENVIRONMENT as CLIENT_KEYS
 from raydebm.serving.logs import configure_logs
 from raydebm.serving.ray.energy_cache import EnergyCache
 from raydebm.serving.ray.ensembles import Ensembles
 from raydebm.serving.ray.loaded_generators import Draws, LoadedGenerators, Trace
 from raydebm.serving.ray.prometheus import BatchMeter, HedgeMeter
+from raydebm.serving.ray.slices import MAX_TEXTS, SLICE_S, SliceQueue
 from raydebm.serving.settings.app_args import CACHE_TEXTS
 from raydebm.serving.settings.run_source import RunSource
 
@@ -163,7 +163,7 @@ class _Text:
 
 
 class ScorerDeployment:
-    """The ensemble. Texts of requests that run together share batches, which are short, in turn by key and request."""
+    """The ensemble. Texts of requests that run together share short batches, in turn by call."""
 
     def __init__(
         self,
@@ -171,14 +171,12 @@ class ScorerDeployment:
         device: str = "auto",
         dtype: str = "auto",
         threads: int | None = None,
-        batching: bool = True,
         cache_texts: int = CACHE_TEXTS,
     ) -> None:
         """
         Args:
             checkpoint: the ensemble to begin with.
             device: as ``EnsembleScorer.load`` has it; so are dtype and threads.
-            batching: whether texts of several requests share batches.
             cache_texts: whose energies are kept at most; 0: none.
         """
         forget_client_keys()
@@ -189,9 +187,7 @@ class ScorerDeployment:
         tracing.start_tracing("scorer")
         self._meter = BatchMeter()
         self._cache = EnergyCache(cache_texts)
-        self._queue: FairQueue[_Text, Energies | None] = FairQueue(
-            self.score_parts, size=lambda text: text.size, shared=batching
-        )
+        self._queue: SliceQueue[_Text, Energies | None] = SliceQueue(self.score_parts, size=lambda text: text.size)
         self._num_calls = self._num_batches = 0
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
@@ -212,7 +208,6 @@ class ScorerDeployment:
         texts: Sequence[TextToScore],
         checkpoint: CheckpointRef | None = None,
         trace: Trace = None,
-        caller: str = "",
     ) -> list[Energies | None]:
         """Energies in the order of the texts; None for a text that gives NaN, which fails alone.
 
@@ -220,7 +215,6 @@ class ScorerDeployment:
             texts: what to score.
             checkpoint: the adapters that must do it, loaded when they are not; None: those that the replica began with.
             trace: of the caller.
-            caller: name of the key that asks, whose requests share one turn.
 
         Raises:
             CheckpointError: the adapters cannot be loaded.
@@ -238,7 +232,7 @@ class ScorerDeployment:
                 if energies is None
             ]
             self._meter.looked_up(num_hits=len(texts) - len(work), num_misses=len(work))
-            scored = iter(await self._queue.submit(work, caller=caller, request=request_id_of_serve()))
+            scored = iter(await self._queue.submit(work))
             return [next(scored) if energies is None else energies for energies in known]
 
     def score_parts(self, parts: Sequence[Sequence[_Text]]) -> list[list[Energies | None]]:

@@ -22,7 +22,6 @@ from raydebm.errors import RaydebmError, ServiceError
 from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Problem
 from raydebm.run.ensemble_file import CheckpointRef
 from raydebm.scorer.texts import TextToScore
-from raydebm.serving.logs import CALLER
 from raydebm.serving.settings.bundle import Bundle
 from raydebm.serving.settings.run_source import RunSource
 
@@ -181,7 +180,7 @@ class HandleBackend:
         """See ``Backend``."""
         call, checkpoint = self._scorer.score, None if self._run is None else self._run.checkpoint_ref
         energies: list[Energies | None] = await persistently(
-            lambda: self._call(call, list(texts), checkpoint, tracing.outgoing(), CALLER.get()),
+            lambda: self._call(call, list(texts), checkpoint, tracing.outgoing()),
             what="scorer",
             patiently=True,
         )

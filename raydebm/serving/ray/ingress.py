@@ -18,7 +18,7 @@ from raydebm.serving.access.guard import PUBLIC_PATHS
 from raydebm.serving.access.keys import WatchedKeyring, load_keyring
 from raydebm.serving.access.request_limits import Intake
 from raydebm.serving.access.request_spans import Traced
-from raydebm.serving.api.application import Kept, candidates_of, create_app, idempotency_of
+from raydebm.serving.api.application import create_app
 from raydebm.serving.api.operations.live import LiveMeter
 from raydebm.serving.api.outcomes.assembly import claim_monitor, drift_monitors
 from raydebm.serving.core.service import TriageService
@@ -58,7 +58,7 @@ class TriageIngress:
         tracing.start_tracing("ingress")
         self._args, self._meter = args, RayMeter()
         self._live, self._intake = LiveMeter(self._meter), Intake()
-        self._records, self._idempotency = writer_of(bundle.records), idempotency_of(bundle)
+        self._records = writer_of(bundle.records)
         self._backend = HandleBackend(generator, scorer, constraint, baselines, bundle)
         self._keyring = load_keyring(bundle.limits.keys_file)
         claims = claim_monitor(bundle, self._live)
@@ -70,7 +70,6 @@ class TriageIngress:
             meter=self._live,
             records=self._records,
             claims=claims,
-            candidate_store=candidates_of(bundle),
             drift=drift_monitors(bundle, self._live),
             notices=self._notices,
         )
@@ -171,8 +170,6 @@ class TriageIngress:
             await asyncio.to_thread(self._watch.look_at, _folders(bundle))
         drift = drift_monitors(bundle, self._live, running=self._service.drift)
         self._service = replace(self._service, bundle=bundle, backend=backend, claims=claims, drift=drift)
-        if _shared_file(bundle) != _shared_file(running):
-            self._idempotency = idempotency_of(bundle)
         self._keyring = keyring
         self._show()
 
@@ -183,7 +180,7 @@ class TriageIngress:
             keyring=self._keyring,
             echo_request_id=False,
             live=self._live,
-            kept=Kept(intake=self._intake, idempotency=self._idempotency),
+            intake=self._intake,
             take_policies=self._take_policies,
         )
         if self._app is None:
@@ -208,11 +205,6 @@ class TriageIngress:
         if records is not None:
             records.close()
         tracing.flush_tracing()
-
-
-def _shared_file(bundle: Bundle) -> tuple[str | None, bool]:
-    """Next to which file the answers of idempotency keys are kept, and how it is shared."""
-    return bundle.ledger_file, bundle.limits.ledger_across_nodes
 
 
 def _folders(bundle: Bundle) -> list[str]:

@@ -50,8 +50,6 @@ class RayMeter:
         self._saved_tokens = Counter(
             "raydebm_saved_tokens", "Tokens of samples that waves left out, estimated", ("task", "reason")
         )
-        self._reused = Counter("raydebm_reused_candidates", "Candidates that were paid for before", ("generator",))
-        self._reused_tokens = Counter("raydebm_reused_tokens", "Tokens of reused candidates", ("generator",))
         self._cost = Counter("raydebm_cost_usd", "Cost of candidates in US dollars", ("generator",))
         self._outcomes = Counter("raydebm_outcomes", "Outcomes that were reported", ("task", "decision", "outcome"))
         self._suspended = Gauge("raydebm_claim_suspended", "1 while a promise is suspended, else 0", ("policy",))
@@ -93,11 +91,6 @@ class RayMeter:
         for record in result.passes:
             if record.stop is not None:
                 self._stopped(result.task, record.stop)
-        for reused in result.reused:
-            generator = {"generator": reused.candidate.generator}
-            self._reused.inc(1, generator)
-            if reused.tokens:
-                self._reused_tokens.inc(reused.tokens, generator)
         for violation in result.violations:
             self._violations.inc(1, {**task, "constraint": violation.constraint})
 

@@ -23,8 +23,6 @@ CHANGEABLE = (
     "second_policy",
     "checkpoint",
     "policies",
-    "reuse_s",
-    "reuse_mb",
     "further_runs",
     "limits",
     "allowed_hosts",

@@ -9,7 +9,6 @@ from raydebm.decisions.writer import RecordsArgs
 from raydebm.generators.endpoint.hedging import HedgeAfter
 from raydebm.reporter import DEADLINE_S
 from raydebm.serving.settings.overrides import Profile
-from raydebm.serving.spending.candidate_store import ReuseLimits
 from raydebm.serving.spending.ceilings import DayCeilings, RequestCeilings
 
 CACHE_TEXTS = 100_000
@@ -42,12 +41,6 @@ class LimitArgs(BaseModel):
     """Requests that wait for their turn; the next one is answered 503."""
     max_wait_s: float = Field(30.0, gt=0)
     """A request that waited so long is answered 503."""
-    max_uploading: int = Field(256, ge=1)
-    """Bodies that are read at once; above it the oldest is given up with a 408 (see ``access.uploads``). The sum of
-    this, ``max_running`` and ``max_waiting`` stays below the ingress deployment's ``max_ongoing_requests``, so that
-    health checks always get through."""
-    max_body_s: float = Field(30.0, gt=0)
-    """Seconds in which a request's whole body must come, else it is answered 408."""
     request: RequestCeilings = Field(default_factory=RequestCeilings)
     """What one request may ask for at most."""
     per_day: DayCeilings = Field(default_factory=DayCeilings)
@@ -93,15 +86,8 @@ class AppArgs(RunArgs):
     ``checkpoint``, what the device prefers."""
     threads: int | None = Field(None, ge=1)
     """CPU threads of one scorer replica and of local generators; None: torch's default."""
-    batching: bool = True
-    """Score the candidates of requests that arrive together in one batch."""
     cache_texts: int = Field(CACHE_TEXTS, ge=0)
     """Texts whose energies each scorer replica keeps, so that equal ones are scored once; 0: none."""
-    reuse_s: float | None = Field(None, gt=0, allow_inf_nan=False)
-    """Seconds in which the candidates of an equal request with the same API key are reused and not paid for again (see
-    ``spending.reuse``). None: every request samples its own."""
-    reuse_mb: float = Field(64, gt=0, allow_inf_nan=False)
-    """Most megabytes of candidates that are kept for reuse; the oldest go first."""
     hedge_after_ms: Literal["p95"] | Annotated[float, Field(gt=0)] | None = None
     """A request to an endpoint that takes longer is sent a second time, and the first answer counts: after so many
     milliseconds, or after the 95th percentile of what its last requests took (see
@@ -128,13 +114,6 @@ class AppArgs(RunArgs):
     """How decisions are stored; None: they are not."""
     watch: WatchArgs = Field(default_factory=WatchArgs)
     """What outcomes that users report are held against."""
-
-    @property
-    def reuse(self) -> ReuseLimits | None:
-        """None where nothing is reused."""
-        if self.reuse_s is None:
-            return None
-        return ReuseLimits(max_age_s=self.reuse_s, max_bytes=int(1_000_000 * self.reuse_mb))
 
     @property
     def hedge_after(self) -> HedgeAfter | None:

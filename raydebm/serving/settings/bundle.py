@@ -26,7 +26,6 @@ from raydebm.serving.settings.app_args import AppArgs, LimitArgs
 from raydebm.serving.settings.overrides import Profile
 from raydebm.serving.settings.run_source import RunSource
 from raydebm.serving.spending.affordability import no_prices, unpriced
-from raydebm.serving.spending.candidate_store import ReuseLimits
 from raydebm.serving.spending.ceilings import within_ceilings
 from raydebm.tasks import task_of
 from raydebm.tasks.base import Task
@@ -60,8 +59,6 @@ class Bundle:
     is_promotable: bool = False
     """Whether the first policy is the one of ``calibration/policy.json``, which a promotion replaces."""
     limits: LimitArgs = field(default_factory=LimitArgs)
-    reuse: ReuseLimits | None = None
-    """How candidates of earlier requests are reused; None: they are not."""
     records: RecordsArgs | None = None
     """Where decisions are stored, the folder filled in; None: they are not."""
     watch: WatchArgs = field(default_factory=WatchArgs)
@@ -200,7 +197,6 @@ def load_bundle(args: AppArgs) -> Bundle:
         second=second,
         is_promotable=args.policy is None,
         limits=args.limits,
-        reuse=args.reuse,
         records=_records(run, args.records),
         watch=args.watch,
         reference=_reference(run) if args.checkpoint is None else None,

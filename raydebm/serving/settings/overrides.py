@@ -74,8 +74,6 @@ class Overrides(PolicyChanges):
     seed: int | None = Field(None, ge=-SEED_LIMIT, lt=SEED_LIMIT)
     """Same seed, same candidates; None: the recipe's seed, so that the run's own problems give the run's candidates."""
     return_candidates: bool = False
-    fresh: bool = False
-    """Sample every candidate again, where the service reuses those of earlier equal requests (`reuse_s`)."""
     policy: Text | None = None
     """A named policy, as in the model id ``raydebm/<task>@<policy>``; the other fields change it."""
 

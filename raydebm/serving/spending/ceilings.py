@@ -16,7 +16,6 @@ from raydebm.decision.policy import Policy
 from raydebm.errors import ServiceError
 from raydebm.records import GenerationRequest
 from raydebm.serving.spending.ledger import NANO, Amount, Ceiling, Hold, Ledger
-from raydebm.serving.spending.undoable import done_or_undone
 
 N = TypeVar("N", int, float)
 SERVICE = "service"
@@ -137,9 +136,12 @@ class Account:
     async def reserve(self, wanted: Sequence[Amount]) -> Hold:
         """See ``Ledger.reserve``; what is held for a caller that is cancelled meanwhile is put back."""
         accounts = {name: ceilings.as_ceiling() for name, ceilings in self.ceilings.items()}
-        return await done_or_undone(
-            lambda: self.ledger.reserve(accounts, list(wanted)), lambda hold: self.ledger.settle(hold, Amount())
-        )
+        work = asyncio.ensure_future(asyncio.to_thread(self.ledger.reserve, accounts, list(wanted)))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            await self.settle(await work, Amount())
+            raise
 
     async def settle(self, hold: Hold, actual: Amount) -> None:
         """See ``Ledger.settle``; goes on when the caller is cancelled."""

@@ -7,6 +7,7 @@ import socket
 import httpx
 import pytest
 
+from raydebm.serving.access import guard
 from raydebm.serving.api import connection
 from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
@@ -100,9 +101,8 @@ def test_a_gone_client_leaves_one_line_and_no_alarm(app, backend, free_port, puz
     assert max(record.levelno for record in caplog.records) == logging.INFO
 
 
-def test_a_client_that_sends_no_body_is_told_so(write_run, backend, free_port, listening):
-    bundle = load_bundle(AppArgs(run_dir=write_run(), limits={"max_body_s": 0.05}))
-    app = create_app(TriageService(bundle, backend))
+def test_a_client_that_sends_no_body_is_told_so(app, free_port, listening, monkeypatch):
+    monkeypatch.setattr(guard, "MAX_BODY_S", 0.05)
     with listening(app, free_port), socket.create_connection(("127.0.0.1", free_port), timeout=60) as client:
         client.sendall(b"POST /v1/triage HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
         assert b" 408 " in read_until(client, lambda reply: b"\r\n" in reply).partition(b"\r\n")[0]

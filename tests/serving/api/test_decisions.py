@@ -435,17 +435,6 @@ def test_too_many_replays_are_refused_for_now(client, monkeypatch):
     assert client.post("/v1/decisions/replay", {}).status_code == 503
 
 
-def test_a_streamed_replay_that_was_refused_for_now_is_run_again_under_its_key(client, monkeypatch):
-    key, replay = {"Idempotency-Key": "r"}, {"stream": True}
-    with monkeypatch.context() as busy:
-        busy.setattr(archive, "MAX_REPLAYS", 0)
-        refused = client.post("/v1/decisions/replay", replay, headers=key)
-    again = client.post("/v1/decisions/replay", replay, headers=key)
-
-    assert '"status": 503, "should_retry": true' in refused.text
-    assert ("event: result" in again.text, "idempotent-replayed" in again.headers) == (True, False)
-
-
 def test_a_replay_that_nobody_waits_for_any_more_ends(bundle, monkeypatch):
     """One step of one decision is taken, and no other; its place is free again."""
     taken = []

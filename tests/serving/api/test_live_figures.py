@@ -54,7 +54,6 @@ class Answer:
     task, decision, num_passes, sigma, energy, latency_ms = "t", "accept", 2, 0.5, -2.0, 150.0
     stages_ms = {"generate": 100.0, "score": 20.0}  # noqa: RUF012
     violations = ()
-    reused = ()
 
 
 def drawn(generator="ada", *, failed=False, cost=0.25):

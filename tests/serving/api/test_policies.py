@@ -1,12 +1,8 @@
 """The policies of a service over HTTP: shown, compared, promoted and rolled back by an admin."""
 
-import asyncio
 import hashlib
-import threading
-import time
 from pathlib import Path
 
-import httpx
 import pytest
 
 from raydebm.decision.policy import Policy, policy_id
@@ -191,36 +187,6 @@ def test_a_change_that_may_have_been_made_is_not_repeated(serving, history, monk
 
     assert [reply.status_code for reply in replies] == [503, 503]
     assert (replies[0].headers["x-should-retry"], len(history.changes())) == ("false", 3)
-
-
-def test_a_cancelled_change_is_made_whole_and_once(serving, history, monkeypatch):
-    """As Serve cancels a request whose client went away; the client sends it again."""
-    policies, service = promoted_twice(history), serving()
-    began, roll_back = threading.Event(), PolicyHistory.roll_back
-
-    def slow(self, **facts):
-        began.set()
-        time.sleep(0.1)
-        return roll_back(self, **facts)
-
-    monkeypatch.setattr(PolicyHistory, "roll_back", slow)
-    headers = {**ADMIN, "Idempotency-Key": "k"}
-
-    async def cancelled():
-        transport = httpx.ASGITransport(app=service.app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
-            request = asyncio.create_task(client.post("/v1/policies/rollback", json={}))
-            while not began.is_set():
-                await asyncio.sleep(0.001)
-            request.cancel()
-            await asyncio.wait({request})
-
-    asyncio.run(cancelled())
-    again = service.client.post("/v1/policies/rollback", {}, headers=headers)
-
-    assert (again.status_code, again.json()["applied"], service.taken, history.applied()) == (200, True, 1, 1)
-    assert again.headers["idempotent-replayed"] == "true"
-    assert (len(history.changes()), history.first()) == (3, policies[1])
 
 
 @pytest.mark.parametrize(

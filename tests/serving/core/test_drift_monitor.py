@@ -19,7 +19,6 @@ from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import load_bundle
 from raydebm.serving.settings.gateway import load_gateway
-from raydebm.serving.spending.candidate_store import CandidateStore
 
 ANSWERS_ALWAYS = {name: {"missing": [0.0] * 50} for name in ("ada", "bo")}
 NAMES = ("Ava", "Zoey", "Mia", "Liam", "Noah", "Emma", "Jack", "Lily")
@@ -66,10 +65,8 @@ def meter():
 
 @pytest.fixture
 def client(watched, backend, meter, client_of):
-    bundle = watched(reuse_s=60)
-    service = TriageService(
-        bundle, backend, meter=meter, drift=drift_monitors(bundle, meter), candidate_store=CandidateStore(":memory:")
-    )
+    bundle = watched()
+    service = TriageService(bundle, backend, meter=meter, drift=drift_monitors(bundle, meter))
     return client_of(create_app(service, live=meter))
 
 
@@ -97,7 +94,7 @@ def test_without_a_change_nothing_is_said(client, script):
 
 def test_a_problem_counts_once(client, meter):
     for _ in range(3):
-        client.post("/v1/triage", {"problem": puzzle_of(0), "fresh": True})
+        client.post("/v1/triage", {"problem": puzzle_of(0)})
     assert meter.moved == [("knights_knaves", 2)]
 
 
@@ -169,12 +166,6 @@ def test_a_change_of_one_run_leaves_the_monitors_of_the_others(gateway, meter):
     monitors = drift_monitors(changed, meter, running=running)
     assert monitors["knights_knaves"] is running["knights_knaves"]
     assert monitors["gsm8k"] is not running["gsm8k"]
-
-
-def test_reused_candidates_do_not_count_again(client, meter):
-    client.post("/v1/triage", {"problem": puzzle_of(0), "num_samples": 1})
-    client.post("/v1/triage", {"problem": puzzle_of(0)})
-    assert meter.moved == []
 
 
 def test_watching_costs_no_answer(watched, backend, puzzle, client_of):

@@ -17,7 +17,6 @@ from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import load_bundle
 from raydebm.serving.settings.overrides import Overrides
-from raydebm.serving.spending.candidate_store import CandidateStore
 
 PROMISE = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500}
 PROMISING = Policy(max_passes=2, num_regenerate=2, guarantee=PROMISE)
@@ -182,14 +181,6 @@ def test_a_request_keeps_its_own_reason_below_a_ceiling(ask):
         False,
         "the request changed lambda",
     )
-
-
-def test_reused_candidates_have_no_promise(ask, served, backend):
-    app = create_app(TriageService(served(reuse_s=60), backend, candidate_store=CandidateStore(":memory:")))
-
-    assert ask(app=app) == (True, None)
-    assert ask(app=app) == (False, "candidates of an earlier request were reused")
-    assert ask({"fresh": True}, app=app) == (True, None)
 
 
 def test_the_stored_decision_says_the_same_and_is_none_of_the_promised_policys(served, backend, puzzle):

@@ -56,7 +56,7 @@ def live_client(live_run, live_backend):
 
 
 def test_the_whole_application_builds(live_run):
-    serve.run(build(AppArgs(run_dir=live_run, threads=1, batching=False)), name="whole", _local_testing_mode=True)
+    serve.run(build(AppArgs(run_dir=live_run, threads=1)), name="whole", _local_testing_mode=True)
 
 
 def test_a_second_pass_improves_the_answer(live_client, puzzle):

@@ -57,7 +57,7 @@ def chat_routes(service: TriageService) -> APIRouter:
         context, overrides = chat_context(
             service.bundle, body, request_id=state.request_id, headers=request.headers, received=state.received
         )
-        context = charged_to(context, state.key_use.account, owner=state.key_use.owner)
+        context = charged_to(context, state.key_use.account)
         if body.stream:
             return EventStream(chat_events(service, context, body, overrides, form=form))
         answer = triage_body(await while_connected(request, service.triage(context)))
@@ -96,7 +96,7 @@ def response_routes(service: TriageService) -> APIRouter:
             headers=request.headers,
             received=state.received,
         )
-        context = charged_to(context, state.key_use.account, owner=state.key_use.owner)
+        context = charged_to(context, state.key_use.account)
         if body.stream:
             return EventStream(response_events(service, context, body, overrides, form=form))
         answer = triage_body(await while_connected(request, service.triage(context)))

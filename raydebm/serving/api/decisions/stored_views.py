@@ -121,7 +121,6 @@ def _candidate(scored: ScoredCandidate, record: DecisionRecord) -> StoredCandida
         reasoning=candidate.reasoning,
         prompt_tokens=candidate.prompt_tokens,
         latency_s=candidate.latency_s,
-        reused_age_s=record.reused.get(candidate.candidate_id),
     )
 
 

@@ -66,7 +66,7 @@ class _Bin:
     passes: Counter[str] = field(default_factory=Counter)
     violations: Counter[str] = field(default_factory=Counter)
     generators: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """(generator, written | failed | reused | prompt | completion)."""
+    """(generator, written | failed | prompt | completion)."""
     costs: dict[str, float] = field(default_factory=dict)
     """US dollars by generator."""
 
@@ -118,8 +118,6 @@ class LiveMeter:
             bin_.sigmas[decision, even_bar(result.sigma, SIGMA_WIDTH)] += 1
         if result.energy is not None:
             bin_.energies[decision, even_bar(result.energy, ENERGY_WIDTH)] += 1
-        for reused in result.reused:
-            bin_.generators[reused.candidate.generator, "reused"] += 1
         bin_.violations.update(violation.constraint for violation in result.violations)
 
     def drawn(self, candidates: Sequence[Candidate]) -> None:
@@ -300,7 +298,6 @@ def _generators(bins: Sequence[_Bin]) -> list[GeneratorFigures]:
             generator=name,
             written=counts[name, "written"],
             failed=counts[name, "failed"],
-            reused=counts[name, "reused"],
             prompt_tokens=counts[name, "prompt"],
             completion_tokens=counts[name, "completion"],
             cost_usd=math.fsum(bin_.costs.get(name, 0.0) for bin_ in bins),

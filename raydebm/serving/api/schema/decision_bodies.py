@@ -96,18 +96,6 @@ class GuaranteeBody(BaseModel):
     """Where the labelled problems are decisions that users reported on; null: problems of the run."""
 
 
-class ReuseBody(BaseModel):
-    """Candidates that an earlier equal request of the same caller paid for. They are in no figure of usage or cost."""
-
-    candidates: int
-    oldest_s: float
-    """Seconds since the oldest of them arrived."""
-    tokens_saved: int
-    """Prompt and completion tokens that were not paid for again; 0 where the generators report none."""
-    usd_saved: float | None
-    """What they cost the request that sampled them; null when no generator reports cost."""
-
-
 class DecisionBody(StopFields):
     """The decision with its reasons; the ``raydebm`` object of chat answers.
 
@@ -149,8 +137,6 @@ class DecisionBody(StopFields):
     cancelled_usd: float | None = None
     """What cancelled requests may have cost at most, beyond ``cost_usd``, at the recipe's prices; null where none was
     cancelled or a price is unknown."""
-    reused: ReuseBody | None = None
-    """Null where every candidate was sampled for this request."""
     ceilings: list[CeilingBody] = Field(default_factory=list)
     """What is left of the day's ceilings, where the operator set any."""
     latency_ms: float

@@ -37,8 +37,6 @@ class GeneratorFigures(BaseModel):
     generator: str
     written: int
     failed: int
-    reused: int
-    """Paid for by an earlier equal request, and in none of the other figures."""
     prompt_tokens: int
     completion_tokens: int
     cost_usd: float

@@ -51,7 +51,5 @@ class GeneratorBody(BaseModel):
     """Not asked, because each might have cost more than what was left of ``max_usd``."""
     cancelled: int = 0
     """Asked, and cancelled in flight, because the others settled the pass."""
-    reused: int = 0
-    """Not asked, because an earlier equal request paid for them."""
     error: str | None
     """The first error, when some failed."""

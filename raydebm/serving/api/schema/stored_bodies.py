@@ -112,8 +112,6 @@ class DecisionRow(BaseModel):
     num_candidates: int
     num_failed: int
     num_passes: int
-    num_reused: int | None
-    """Candidates that an earlier equal request paid for; null in records of versions that did not reuse any."""
     prompt_tokens: int
     completion_tokens: int
     cost_usd: float | None
@@ -152,9 +150,6 @@ class StoredCandidate(CandidateBody):
     """Thinking that came apart from the answer; never scored or parsed."""
     prompt_tokens: int | None
     latency_s: float | None
-    reused_age_s: float | None
-    """Seconds before this request in which an earlier equal one paid for it, and `cost_usd` is then 0; null where it
-    was sampled for this one."""
 
 
 class ShadowBody(BaseModel):

@@ -1,7 +1,6 @@
 """From records to response bodies. Pure; an infinite energy or penalty becomes null, because JSON has no infinity."""
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from raydebm.decision.evidence.posterior import Belief
@@ -13,7 +12,6 @@ from raydebm.serving.api.schema.decision_bodies import (
     AnswerBody,
     CeilingBody,
     GuaranteeBody,
-    ReuseBody,
     TriageResponse,
 )
 from raydebm.serving.api.schema.pass_bodies import GeneratorBody, PassBody
@@ -22,7 +20,6 @@ from raydebm.serving.core.faults import NO_ANSWER, NO_ENERGY
 from raydebm.serving.core.request import RequestContext
 from raydebm.serving.core.result import TriageResult, finite_or_none, stop_totals
 from raydebm.serving.logs import redact
-from raydebm.serving.spending.candidate_store import ReusedCandidate
 
 
 def triage_body(result: TriageResult) -> TriageResponse:
@@ -58,7 +55,6 @@ def triage_body(result: TriageResult) -> TriageResponse:
         usage=_usage(result.activity.drawn),
         cost_usd=result.cost_usd,
         cancelled_usd=result.cancelled_usd,
-        reused=_reuse_body(result.reused),
         **stop_totals([record.stop for record in outcome.passes]),
         latency_ms=result.latency_ms,
         stages_ms=dict(result.stages_ms),
@@ -173,18 +169,6 @@ def pass_body(record: PassRecord) -> PassBody:
         confidence=record.confidence,
         feedback=record.feedback,
         **stop_totals([record.stop]),
-    )
-
-
-def _reuse_body(reused: Sequence[ReusedCandidate]) -> ReuseBody | None:
-    if not reused:
-        return None
-    costs = [each.candidate.cost_usd for each in reused if each.candidate.cost_usd is not None]
-    return ReuseBody(
-        candidates=len(reused),
-        oldest_s=round(max(each.age_s for each in reused), 3),
-        tokens_saved=sum(each.tokens for each in reused),
-        usd_saved=math.fsum(costs) if costs else None,
     )
 
 

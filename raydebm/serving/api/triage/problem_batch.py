@@ -119,7 +119,7 @@ class _Batch:
         if request.stream:
             raise ServiceError("a batch is not streamed; leave 'stream' out", 400, "unsupported_parameter", "stream")
         context = triage_context(self.service, request, request_id=request_id, headers=self.headers)
-        context = charged_to(context, self.key_use.account, owner=self.key_use.owner)
+        context = charged_to(context, self.key_use.account)
         return triage_body(await self.service.triage(replace(context, left_ms=left_ms)))
 
     def _left_ms(self) -> int | None:

@@ -76,7 +76,6 @@ def _arrived(event: CandidateArrived) -> dict[str, Any]:
         "sample_index": candidate.sample_index,
         "error": None if candidate.error is None else redact(candidate.error),
         "late": is_late(candidate),
-        "reused": event.age_s is not None,
         **({"text": candidate.text} if event.context.return_candidates else {}),
     }
 

@@ -34,7 +34,7 @@ def triage_routes(service: TriageService) -> APIRouter:
         context = triage_context(
             service, body, request_id=state.request_id, headers=request.headers, received=state.received
         )
-        context = charged_to(context, state.key_use.account, owner=state.key_use.owner)
+        context = charged_to(context, state.key_use.account)
         if body.stream:
             return EventStream(triage_events(service, context))
         return triage_body(await while_connected(request, service.triage(context)))
