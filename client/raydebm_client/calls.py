@@ -4,7 +4,7 @@ import json
 import os
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -32,8 +32,6 @@ Problem = str | Mapping[str, Any]
 """A text, or an object with ``prompt`` and the task's own ``data``."""
 
 DEFAULT_URL = "http://127.0.0.1:8000"
-BATCH_SIZE = 32
-"""Problems of one HTTP request; more are sent one request after the other."""
 RETRIED = frozenset({429, 502, 503, 504})
 LOST = (httpx.TransportError, httpx.DecodingError)
 """What httpx raises where an answer does not arrive."""
@@ -151,20 +149,6 @@ def triage_call(body: Mapping[str, Any]) -> Call[TriageResult]:
     return Call(path="/v1/triage", body=body, read=triage_result)
 
 
-def batch_call(bodies: Sequence[Mapping[str, Any]], max_parallel: int) -> Call[list[TriageResult | ServiceError]]:
-    """An item that failed is an error in its place."""
-    return Call(
-        path="/v1/triage/batch",
-        body={"requests": list(bodies), "max_parallel": max_parallel},
-        read=lambda body: [_batch_item(entry) for entry in body["data"]],
-    )
-
-
-def all_failed(error: ServiceError, bodies: Sequence[Mapping[str, Any]]) -> list[TriageResult | ServiceError]:
-    """What became of one batch request that failed as a whole: an error in every place."""
-    return [error] * len(bodies)
-
-
 def score_call(
     problem: Problem, candidates: Sequence[str], task: str | None, lambda_: float | None
 ) -> Call[ScoreResult]:
@@ -245,12 +229,6 @@ def health_call() -> Call[dict[str, Any]]:
     return Call(path="/health", read=dict)
 
 
-def groups(bodies: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:
-    """Bodies of one batch request each."""
-    for start in range(0, len(bodies), BATCH_SIZE):
-        yield bodies[start : start + BATCH_SIZE]
-
-
 def _named(values: Mapping[str, Any], kind: type) -> dict[str, Any]:
     unknown = sorted(set(values) - set(kind.__annotations__))
     if unknown:
@@ -302,13 +280,6 @@ def unexpected(what: str, error: Exception) -> ServiceError:
     """An answer that is not the service's."""
     message = f"{what} answered something else than expected ({error!r}); check base_url"
     return ServiceError(message, 502, "unexpected_answer")
-
-
-def _batch_item(entry: Mapping[str, Any]) -> TriageResult | ServiceError:
-    if entry.get("error") is None:
-        return triage_result(entry["result"])
-    error = entry["error"]
-    return ServiceError(error["message"], entry["status"], error["code"], error.get("param"))
 
 
 def content(call: Call[Any]) -> dict[str, Any]:

@@ -73,34 +73,15 @@ class Raydebm:
         task: str | None = None,
         **overrides: Unpack[Overrides],
     ) -> TriageResult:
-        """Draw candidates, check and score them, and accept, try again or abstain.
+        """Sample candidates, check and score them, and accept, try again or abstain.
 
         Args:
             problem: a text, or an object with ``prompt`` and the task's own ``data``.
             messages: a chat instead; its last user message is the problem.
-            task: None: the first served task that can read the problem.
+            task: name of a served task. Default: the only one.
             overrides: what is different for this request.
         """
         return self._do(calls.triage_call(calls.triage_body(problem, messages, task, overrides)))
-
-    def batch(
-        self,
-        problems: Sequence[Problem],
-        *,
-        task: str | None = None,
-        max_parallel: int = 8,
-        **overrides: Unpack[Overrides],
-    ) -> list[TriageResult | ServiceError]:
-        """Triage many problems; one that fails is a ServiceError in its place, and the others go on."""
-        bodies = [calls.triage_body(problem, None, task, overrides) for problem in problems]
-        answers: list[TriageResult | ServiceError] = []
-        for group in calls.groups(bodies):
-            try:
-                part = self._do(calls.batch_call(group, max_parallel))
-            except ServiceError as error:  # what came before it was paid for
-                part = calls.all_failed(error, group)
-            answers += part
-        return answers
 
     def score(
         self, problem: Problem, candidates: Sequence[str], *, task: str | None = None, lambda_: float | None = None

@@ -8,7 +8,7 @@ from email.utils import format_datetime
 import httpx
 import pytest
 
-from raydebm_client import AsyncRaydebm, Progress, Raydebm, ServiceError, TriageResult, calls
+from raydebm_client import AsyncRaydebm, Progress, Raydebm, ServiceError, calls
 
 ACCEPTED = {
     "decision": "accept",
@@ -230,36 +230,6 @@ def test_a_proxys_error_page_is_quoted_briefly(connect):
 
 
 # ---- the other calls ---------------------------------------------------------------------------------------------
-
-
-def test_a_batch_is_cut_into_requests_and_failures_stay_in_their_place(connect):
-    error = {"index": 0, "error": {"message": "no", "type": "e", "code": "not_a_problem", "param": None}, "status": 422}
-    good = {"index": 0, "result": ACCEPTED, "error": None, "status": 200}
-    size = calls.BATCH_SIZE
-    service = Service(ok({"data": [good] * size}), ok({"data": [error]}))
-
-    replies = connect(service)("batch", ["?"] * (size + 1), task="t", max_parallel=3)
-
-    assert [len(body["requests"]) for body in service.bodies] == [size, 1]
-    assert service.bodies[1] == {"requests": [{"task": "t", "problem": "?"}], "max_parallel": 3}
-    assert all(isinstance(reply, TriageResult) for reply in replies[:size])
-    assert (replies[size].status, replies[size].code) == (422, "not_a_problem")
-
-
-@pytest.mark.parametrize(
-    ("lost", "status"),
-    [(lambda: failed(401), 401), (lambda: failed(503), 503), (lambda: httpx.ReadTimeout("slow"), 504)],
-    ids=["401", "503", "timeout"],
-)
-def test_a_batch_request_that_fails_costs_its_own_problems_only(connect, lost, status):
-    good = {"index": 0, "result": ACCEPTED, "error": None, "status": 200}
-    size = calls.BATCH_SIZE
-    service = Service(ok({"data": [good] * size}), lost(), ok({"data": [good]}))
-
-    replies = connect(service, max_retries=0)("batch", ["?"] * (2 * size + 1))
-
-    assert [isinstance(reply, TriageResult) for reply in replies] == [True] * size + [False] * size + [True]
-    assert {reply.status for reply in replies[size : 2 * size]} == {status}
 
 
 def test_scores_keep_the_order(connect):

@@ -14,7 +14,7 @@ LITELLM_RERANK = {
     "return_documents": True,
 }
 """What LiteLLM 1.106 sends for ``litellm.rerank(..., top_n=1)``, whatever the provider."""
-PROVIDERS = {"cohere": "/v2/rerank", "hosted_vllm": "/rerank", "jina_ai": "/v1/rerank"}
+PROVIDERS = {"cohere": "/v2/rerank", "jina_ai": "/v1/rerank"}
 """The path that it uses for each provider's name."""
 
 
@@ -94,13 +94,6 @@ def test_litellm_hands_on_fields_of_our_own(litellm, asked):
     assert len(litellm.completion(**asked, extra_body=body).raydebm["candidates"]) == 2
 
 
-def test_litellm_hands_on_headers_of_our_own(litellm, asked):
-    """The header goes before the body: one candidate each, not three."""
-    body = {"raydebm": {"num_samples": 3, "return_candidates": True}}
-    reply = litellm.completion(**asked, extra_body=body, extra_headers={"X-RayDEBM-Num-Samples": "1"})
-    assert len(reply.raydebm["candidates"]) == 2
-
-
 def test_litellm_shows_an_abstention_as_a_refusal(litellm, asked, script, energies):
     script(energies=lambda text: energies["unsure"])
     message = litellm.completion(**asked).choices[0].message
@@ -109,12 +102,13 @@ def test_litellm_shows_an_abstention_as_a_refusal(litellm, asked, script, energi
 
 
 @pytest.mark.parametrize("name", ["Client", "ClientV2"])
-def test_coheres_own_rerank(url, script, cohere, name):
-    """Both generations of the client, over HTTP; energies are minus the lengths."""
-    script(energies=lambda text: (-float(len(text)),))
+def test_coheres_own_rerank(url, script, cohere, name, puzzle, texts):
+    """Both generations of the client, over HTTP; mu is -2, and the wrong answer has a penalty of 0.5."""
+    script(energies=lambda text: (-2.0,))
     client = getattr(cohere, name)(api_key="x", base_url=url)
-    reply = client.rerank(model="raydebm/knights_knaves", query="q", documents=["b", "aa", "ccc"], top_n=2)
-    assert [(one.index, one.relevance_score) for one in reply.results] == [(2, 3.0), (1, 2.0)]
+    documents = [texts["unreadable"], texts["wrong"], texts["right"]]
+    reply = client.rerank(model="raydebm/knights_knaves", query=puzzle, documents=documents, top_n=2)
+    assert [(one.index, one.relevance_score) for one in reply.results] == [(2, 2.0), (1, 1.5)]
 
 
 def test_coheres_client_reads_our_errors(url, cohere):

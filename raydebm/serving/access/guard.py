@@ -19,7 +19,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from raydebm.errors import RaydebmError, ServiceError
 from raydebm.serving.access.hosts import check_host
 from raydebm.serving.access.keys import ApiKey, Keyring
-from raydebm.serving.access.places import RequestPlaces
 from raydebm.serving.access.request_limits import Admission, Intake, KeyLimits
 from raydebm.serving.core.meter import Meter, NoMeter
 from raydebm.serving.error_form import error_response
@@ -32,7 +31,7 @@ log = logging.getLogger(__name__)
 
 PUBLIC_PATHS = frozenset({"/health", "/openapi.json"})
 """What needs no key, because probes have none. Both name tasks, policies and generators, but no key and no address."""
-PAID_PATHS = ("/v1/chat/completions", "/v1/responses", "/v1/triage", "/v1/triage/batch")
+PAID_PATHS = ("/v1/chat/completions", "/v1/responses", "/v1/triage")
 """Requests that may have paid for candidates when the replica that held them died."""
 CLIENT_CLOSED = 499
 MAX_BODY_S = 30.0
@@ -91,8 +90,7 @@ class GuardStores:
 
 
 class Guard:
-    """Wraps the application. Sets ``request_id``, ``received``, ``key_use`` and, of requests with a body, ``places`` of
-    ``request.state``, and ``logs.REQUEST_ID``.
+    """Wraps the application, and sets ``request_id``, ``received`` and ``key_use`` of ``request.state``.
 
     Args:
         routes: of the application, to name a request that is refused before it gets there.
@@ -144,7 +142,6 @@ class Guard:
                 return
             self._admission.check()  # when no request could wait, none need be uploaded
             body = await read_body(scope, receive, max_bytes=self._settings.max_body_bytes)
-            scope["state"]["places"] = RequestPlaces(use, self._admission)
             async with self._admission.place():
                 await self._app(scope, _replayed(body, receive), answer.send)
 

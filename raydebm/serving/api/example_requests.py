@@ -46,19 +46,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "with limits": {"problem": PUZZLE, "deadline_ms": 60_000, "budget": 8},
         "as events": {"problem": PUZZLE, "stream": True, "return_candidates": True},
     },
-    "batch": {"two problems": {"requests": [{"problem": PUZZLE}, {"problem": PUZZLE, "seed": 1}], "max_parallel": 2}},
     "score": {
         "candidates of a problem": {"problem": PUZZLE, "candidates": [RIGHT, WRONG]},
         "vLLM's shape": {"text_1": PUZZLE, "text_2": [RIGHT, WRONG]},
-    },
-    "verify": {
-        "texts": {"problem": PUZZLE, "candidates": [RIGHT, WRONG]},
-        "named candidates": {
-            "messages": [{"role": "user", "content": PUZZLE}],
-            "candidates": [{"id": "a", "text": WRONG, "author": "ada"}, {"id": "b", "text": RIGHT}],
-            "blind": False,
-            "passes_left": 0,
-        },
     },
     "rerank": {
         "texts": {"model": "raydebm/knights_knaves", "query": PUZZLE, "documents": [WRONG, RIGHT], "top_n": 1},

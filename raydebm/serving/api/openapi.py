@@ -1,24 +1,20 @@
-"""What the OpenAPI document says beyond the types: examples, error bodies, the headers, the key.
+"""What the OpenAPI document says beyond the types: examples, error bodies, the key.
 
 The examples are requests of the Knights & Knaves task; tests send every one of them.
 """
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI
 
-from raydebm.serving.access.guard import PAID_PATHS
 from raydebm.serving.api.model_ids import model_ids
 from raydebm.serving.api.schema.chat_bodies import ErrorBody
-from raydebm.serving.api.schema.request_bodies import ChatOverrides
 from raydebm.serving.core.conversation import ROLES
 from raydebm.serving.settings.bundle import Bundle
-from raydebm.serving.settings.overrides import HEADER_PREFIX
 
 _MEANINGS = {
-    400: "The request is wrong; `param` names the field or header.",
+    400: "The request is wrong; `param` names the field.",
     401: "The API key is missing or wrong.",
     404: "Unknown model, task or policy.",
     413: "The body or a text in it is too long.",
@@ -54,12 +50,8 @@ def describe(app: FastAPI, bundle: Bundle, *, keyed: bool) -> None:
 
 
 def _complete(document: dict[str, Any], bundle: Bundle, *, keyed: bool) -> None:
-    for path in PAID_PATHS:
-        operation = document["paths"][path]["post"]
-        operation["parameters"] = [*operation.get("parameters", ()), *_headers(bundle)]
     document["paths"]["/v1/models/{model_id}"]["get"]["parameters"][0]["schema"]["enum"] = model_ids(bundle)
     schemas = document["components"]["schemas"]
-    schemas["BatchRequest"]["properties"]["requests"]["items"] = {"$ref": "#/components/schemas/TriageRequest"}
     schemas["ChatMessage"]["properties"]["role"]["enum"] = list(ROLES)
     schemas["ContentPart"]["properties"]["type"]["enum"] = ["text"]
     for name, ways in _EITHER.items():
@@ -86,18 +78,16 @@ _NAMED = {
     "ChatRequest": ("model",),
     "ResponseRequest": ("model",),
     "RerankRequest": ("model",),
-    "ChatOverrides": ("task", "policy", "generators"),
+    "ChatOverrides": ("policy", "generators"),
     "TriageRequest": ("task", "policy", "generators"),
     "RerankOverrides": ("task",),
     "ScoreRequest": ("task",),
-    "VerifyRequest": ("task", "policy"),
 }
 """Fields whose values are names that this installation knows."""
 
 
 _EITHER = {
     "TriageRequest": (("problem",), ("messages",)),
-    "VerifyRequest": (("problem",), ("messages",)),
     "ScoreRequest": (("problem", "candidates"), ("text_1", "text_2")),
 }
 """Bodies that are written in one of two ways: all fields of one, none of the other."""
@@ -129,36 +119,3 @@ def _name(schema: dict[str, Any], names: Sequence[str]) -> None:
     target = kind["items"] if kind["type"] == "array" else kind
     if names:
         target["enum"] = list(names)
-
-
-def _headers(bundle: Bundle) -> list[dict[str, Any]]:
-    """The override headers, with the types of the fields that they set."""
-    properties = ChatOverrides.model_json_schema(by_alias=True)["properties"]
-    for field in _NAMED["ChatOverrides"]:
-        _name(properties[field], _names(bundle)[field])
-    return [
-        {
-            "name": HEADER_PREFIX.replace("raydebm", "RayDEBM").replace("x-", "X-", 1) + _title(field),
-            "in": "header",
-            "required": False,
-            "description": "Goes before the body's field. " + properties[field].get("description", ""),
-            "schema": _simple(properties[field]),
-        }
-        for field in sorted(properties)
-    ]
-
-
-def _title(field: str) -> str:
-    return "-".join(part.capitalize() for part in field.split("_"))
-
-
-def _simple(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema without null, which a header cannot hold; a list is written with commas."""
-    kinds = [kind for kind in schema.get("anyOf", [schema]) if kind.get("type") != "null"]
-    header_schema = {key: value for key, value in kinds[0].items() if key not in ("title", "default")}
-    if header_schema.get("type") != "array":
-        return header_schema
-    if header_schema["items"].get("type") == "integer":
-        return {"type": "string", "pattern": r"^(\d+(, *\d+)*)?$"}
-    one = "|".join(map(re.escape, header_schema["items"]["enum"]))
-    return {"type": "string", "pattern": f"^({one})(, *({one}))*$"}

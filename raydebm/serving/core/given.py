@@ -1,4 +1,4 @@
-"""Candidates that a client gives: as records, checked and scored. What ``/v1/score`` and ``/v1/verify`` stand on."""
+"""Candidates that a client gives: as records, checked and scored."""
 
 import asyncio
 import time
@@ -23,29 +23,21 @@ T = TypeVar("T")
 UNKNOWN_AUTHOR = "client"
 
 
-def given_candidates(
-    problem: Problem, texts: Sequence[str], authors: Sequence[str | None] | None = None
-) -> list[Candidate]:
+def given_candidates(problem: Problem, texts: Sequence[str]) -> list[Candidate]:
     """Records in the order of the texts. Thinking is separated from the answer, as with sampled candidates.
 
     The ids do not depend on the order, so that no tie does.
-
-    Args:
-        problem: that they answer.
-        texts: as they came.
-        authors: names of the generators that wrote them; None: one unknown author wrote them all.
     """
-    names = authors or [None] * len(texts)
     seen: Counter[str] = Counter()
     candidates = []
-    for index, (given, author) in enumerate(zip(texts, names, strict=True)):
+    for index, given in enumerate(texts):
         answer, thinking = split_reasoning(given)
         candidates.append(
             Candidate(
                 candidate_id=content_id("given", problem.problem_id, given, seen[given]),
                 task=problem.task,
                 problem_id=problem.problem_id,
-                generator=author or UNKNOWN_AUTHOR,
+                generator=UNKNOWN_AUTHOR,
                 text=answer,
                 reasoning=thinking,
                 sample_index=index,
@@ -56,39 +48,24 @@ def given_candidates(
 
 
 async def judged(
-    bundle: Bundle,
-    backend: Backend,
-    problem: Problem,
-    candidates: Sequence[Candidate],
-    *,
-    scored_prompt: str | None = None,
+    bundle: Bundle, backend: Backend, problem: Problem, candidates: Sequence[Candidate]
 ) -> list[ScoredCandidate]:
-    """The candidates with their checks, energies and, where baselines are evidence, their scores.
+    """The candidates with their checks, energies and, where baselines are evidence, their scores."""
 
-    Args:
-        bundle: says what is evidence.
-        backend: checks and scores.
-        problem: that they answer.
-        candidates: to judge.
-        scored_prompt: what stands for the problem where earlier turns of a chat belong to it.
-    """
+    async def baseline_scores() -> list[Mapping[str, float]]:
+        if not bundle.recipe.evidence:
+            return [{} for _ in candidates]
+        return await Baselines(backend, Activity(None)).scores(problem, candidates)
+
     energies, reports, scores = await asyncio.gather(
-        Scorer(backend, Activity(None), scored_prompt, bundle.reasoning).score(problem, candidates),
+        Scorer(backend, Activity(None), None, bundle.reasoning).score(problem, candidates),
         backend.check(problem, candidates),
-        _baseline_scores(bundle, backend, problem, candidates, scored_prompt),
+        baseline_scores(),
     )
     return [
         ScoredCandidate(candidate=candidate, report=report, energies=own_energies, scores=own_scores)
         for candidate, report, own_energies, own_scores in zip(candidates, reports, energies, scores, strict=True)
     ]
-
-
-async def _baseline_scores(
-    bundle: Bundle, backend: Backend, problem: Problem, candidates: Sequence[Candidate], scored_prompt: str | None
-) -> list[Mapping[str, float]]:
-    if not bundle.recipe.evidence:
-        return [{} for _ in candidates]
-    return await Baselines(backend, Activity(None), scored_prompt).scores(problem, candidates)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ class Meter(Protocol):
         ...
 
     def failed(self, *, task: str, status: int, code: str) -> None:
-        """One triage led to no decision: of a request, a stream (whose HTTP status is 200), or an item of a batch."""
+        """One triage led to no decision: of a request, or a stream, whose HTTP status is 200."""
         ...
 
     def load(self, *, num_running: int, num_waiting: int) -> None:

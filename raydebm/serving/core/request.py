@@ -68,8 +68,6 @@ class RequestContext:
     """OpenAI's object in JSON, for the generators that take one."""
     received: float | None = None
     """``time.perf_counter()`` when the request arrived, from which its deadline counts; None: when work begins."""
-    left_ms: int | None = None
-    """What is left for it of its batch's time; None: it comes alone, or its batch has no deadline."""
     account: Account | None = None
     """What the caller may spend today; None: nothing is limited."""
     num_choices: int | None = None
@@ -81,13 +79,6 @@ class RequestContext:
     def scored_prompt(self) -> str:
         """What the ensemble reads as the problem, with the earlier turns, for a follow-up means nothing alone."""
         return transcript(self.earlier_turns, self.problem.prompt)
-
-    @property
-    def deadline_ms(self) -> int | None:
-        """Milliseconds to the decision; None: no limit. What a batch leaves is no setting of the policy: that would be
-        another one, with no outcomes held against its promise."""
-        limits = [most for most in (self.policy.deadline_ms, self.left_ms) if most is not None]
-        return min(limits, default=None)
 
     @property
     def versions(self) -> Mapping[str, str]:

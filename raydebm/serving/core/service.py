@@ -81,7 +81,7 @@ class TriageService:
         return result
 
     def _note_failure(self, context: RequestContext, error: Exception) -> None:
-        """Here and not around HTTP, where a stream that fails and a batch whose items fail are answered 200."""
+        """Here and not around HTTP, where a stream that fails is answered 200."""
         service_error = (
             as_service_error(error) if isinstance(error, RaydebmError) else ServiceError(repr(error), 500, "internal")
         )
@@ -146,7 +146,7 @@ class TriageService:
         return suspension.reason if suspension.suspended else None
 
     async def _solve(self, context: RequestContext, activity: Activity, *, waited_s: float) -> Outcome:
-        total_ms = context.deadline_ms
+        total_ms = context.policy.deadline_ms
         deadline = None if total_ms is None else Deadline.starting_now(total_ms, spent_s=waited_s)
         backend, bundle = self.backend.serving(context.bundle), context.bundle
         observer, source = ProgressObserver(context, activity), Source(context, backend, activity, deadline)

@@ -18,8 +18,6 @@ MAX_SAMPLES = 64
 MAX_PASSES = 8
 MAX_DEADLINE_MS = 3_600_000
 SEED_LIMIT = 2**63
-HEADER_PREFIX = "x-raydebm-"
-"""Begins the names of headers that change the same, in lower case."""
 
 BodyType = TypeVar("BodyType", bound=Body)
 

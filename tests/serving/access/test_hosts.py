@@ -73,7 +73,7 @@ def test_without_keys_nothing_runs_for_another_name(client, backend, puzzle):
     assert backend.requests == []
 
 
-BODIES = ("/v1/triage", "/v1/triage/batch", "/v1/chat/completions", "/v1/responses", "/v1/decisions/x/outcome")
+BODIES = ("/v1/triage", "/v1/chat/completions", "/v1/responses", "/v1/decisions/x/outcome")
 
 
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import pickle
-import re
 
 import httpx
 import openai
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from raydebm.serving.access.keys import ApiKey, Keyring
 from raydebm.serving.access.request_limits import Admission, KeyLimits, TokenBucket
 from raydebm.serving.api.application import create_app
-from raydebm.serving.core.meter import NoMeter
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.failures import TooManyError
 from raydebm.serving.settings.app_args import AppArgs, LimitArgs
@@ -128,102 +126,6 @@ def test_a_key_above_its_rate_is_told_when_to_come_back(limited_app, puzzle):
 def test_a_keys_own_limit_goes_before_the_default(limited_app, puzzle):
     app = limited_app(key={"requests_per_minute": 5}, requests_per_minute=1)
     assert {reply.status_code for reply in together(app, 5, body={"problem": puzzle})} == {200}
-
-
-def batch_of(count, puzzle):
-    return {"requests": [{"problem": puzzle, "seed": seed} for seed in range(count)], "max_parallel": 32}
-
-
-def test_every_request_of_a_batch_counts_for_the_rate(limited_app, puzzle):
-    app = limited_app(requests_per_minute=3)
-    (reply,) = together(app, 1, "/v1/triage/batch", batch_of(5, puzzle))
-    data = reply.json()["data"]
-    assert [entry["status"] for entry in data] == [200, 200, 200, 429, 429]
-    assert data[3]["error"]["code"] == "rate_limit_exceeded"
-    assert re.search(r"try again in \d+ s", data[3]["error"]["message"])
-    assert together(app, 1, body={"problem": puzzle})[0].status_code == 429
-
-
-@pytest.mark.parametrize(("limits", "most"), [({"max_concurrent": 2}, 2), ({}, 8)], ids=["limited", "free"])
-def test_a_batch_runs_no_more_at_once_than_its_key_may(limited_app, backend, puzzle, limits, most):
-    running, seen, generate = [], [], backend.generate
-
-    async def counted(requests, on_candidate, *, hedge):
-        running.append(requests)
-        seen.append(len(running))
-        try:
-            return await generate(requests, on_candidate, hedge=hedge)
-        finally:
-            running.remove(requests)
-
-    backend.generate, backend.pause_s = counted, 0.001
-    (reply,) = together(limited_app(**limits), 1, "/v1/triage/batch", batch_of(8, puzzle))
-    assert (reply.json()["num_failed"], max(seen)) == (0, most)
-
-
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/get_reward", {"query": ["pa", "pb", "qa", "ra"], "prompts": ["p", "p", "q", "r"]}),
-        ("/v1/score", {"text_1": ["p", "p", "q", "r"], "text_2": ["a", "b", "a", "a"]}),
-    ],
-)
-def test_every_problem_of_a_request_for_scores_counts_for_the_rate(limited_app, path, body):
-    app = limited_app(requests_per_minute=4)
-    assert together(app, 1, path, body)[0].status_code == 200
-    refused = together(app, 1, path, body)[0]
-    assert refused.status_code == 429
-    assert "with the 3 problems of this request" in refused.json()["error"]["message"]
-    assert 1 <= int(refused.headers["retry-after"]) <= 30
-    one = {"text_1": "p", "text_2": ["a", "b"]}
-    assert [together(app, 1, "/v1/score", one)[0].status_code for _ in range(2)] == [200, 429]
-
-
-@pytest.mark.parametrize("limits", [{"max_running": 2}, {"max_concurrent": 2}], ids=["of the service", "of the key"])
-def test_a_batch_holds_as_many_places_as_problems_run(limited_app, backend, puzzle, while_busy, limits):
-    app = limited_app(max_waiting=0, **limits)
-
-    async def ask(client):
-        return (await client.post("/v1/triage", json={"problem": puzzle, "seed": 99})).status_code, len(
-            backend.requests
-        )
-
-    asked, status = while_busy(app, ask, "/v1/triage/batch", batch_of(4, puzzle), count=2)
-    assert (asked, status) == ((503 if "max_running" in limits else 429, 2), 200)
-    assert together(app, 1, body={"problem": puzzle})[0].status_code == 200  # the places are free again
-
-
-def test_rewards_for_many_prompts_hold_as_many_places_as_are_scored(limited_app, backend, monkeypatch):
-    running, seen, score = [], [], backend.score
-
-    async def counted(texts):
-        running.append(texts)
-        seen.append(len(running))
-        await asyncio.sleep(0.001)
-        running.remove(texts)
-        return await score(texts)
-
-    monkeypatch.setattr(backend, "score", counted)
-    prompts = [f"p{index}" for index in range(8)]
-    (reply,) = together(limited_app(max_running=3), 1, "/get_reward", {"query": prompts, "prompts": prompts})
-    assert (reply.status_code, max(seen)) == (200, 3)
-
-
-@pytest.mark.parametrize("max_running", [1, 2])
-def test_batches_that_hold_all_places_are_answered(limited_app, puzzle, max_running):
-    replies = together(limited_app(max_running=max_running), 2, "/v1/triage/batch", batch_of(5, puzzle))
-    assert [reply.json()["num_failed"] for reply in replies] == [0, 0]
-
-
-def test_running_problems_of_a_batch_are_told(limited_app, backend, puzzle, while_busy, monkeypatch):
-    seen = []
-    monkeypatch.setattr(NoMeter, "load", lambda self, *, num_running, num_waiting: seen.append(num_running))
-
-    async def ask(client):
-        return seen[-1]
-
-    assert while_busy(limited_app(), ask, "/v1/triage/batch", batch_of(4, puzzle), count=4) == (4, 200)
-    assert seen[-1] == 0
 
 
 def held_back(backend, app, posts, num_refused):

@@ -108,7 +108,7 @@ def test_the_raydebm_seed_goes_before_the_top_level_one(ask):
     [
         ({"model": "gpt-4o"}, 404, "model_not_found", "model"),
         ({"model": "raydebm/gms8k"}, 404, "model_not_found", "model"),
-        ({"raydebm": {"task": "gsm8k"}}, 400, "bad_override", "raydebm.task"),
+        ({"raydebm": {"task": "gsm8k"}}, 400, "invalid_request", "raydebm.task"),
         ({"n": 17}, 400, "invalid_request", "n"),
         ({"num_samples": 4}, 400, "misplaced_parameter", "num_samples"),
         ({"lambda": 0.0}, 400, "misplaced_parameter", "lambda"),

@@ -40,7 +40,6 @@ REQUESTS = {
     "stream": ("/v1/chat/completions", {"stream": True}),
     "silent stream": ("/v1/chat/completions", {"stream": True, "raydebm": {"progress": "none"}}),
     "triage": ("/v1/triage", None),
-    "batch": ("/v1/triage/batch", None),
 }
 
 
@@ -49,7 +48,7 @@ def test_work_is_cancelled_when_the_client_goes_away(app, backend, free_port, pu
     backend.pause_s = 60.0
     path, changes = REQUESTS[name]
     chat = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}], **(changes or {})}
-    bodies = {"/v1/triage": {"problem": puzzle}, "/v1/triage/batch": {"requests": [{"problem": puzzle}] * 2}}
+    bodies = {"/v1/triage": {"problem": puzzle}}
     with listening(app, free_port):
         client = open_request(free_port, path, bodies.get(path, chat))
         assert eventually(lambda: backend.requests)

@@ -109,12 +109,6 @@ def test_a_bad_request_is_refused_before_the_stream_starts(client, puzzle):
     assert (reply.status_code, reply.json()["error"]["code"]) == (404, "unknown_task")
 
 
-def test_a_batch_is_not_streamed(client, puzzle):
-    body = {"requests": [{"problem": puzzle, "stream": True}]}
-    (entry,) = client.post("/v1/triage/batch", body).json()["data"]
-    assert (entry["status"], entry["error"]["param"]) == (400, "stream")
-
-
 def test_chats_tell_the_same(client, puzzle, read_events):
     body = {
         "model": "raydebm/knights_knaves",

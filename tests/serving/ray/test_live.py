@@ -23,20 +23,21 @@ from raydebm.tasks import get_task
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 MODEL = "raydebm/knights_knaves"
-RECORDED = {"X-RayDEBM-Generators": "recorded"}
+RECORDED = {"generators": ["recorded"]}
 
 
 @pytest.fixture
 def official(live_service):
     url = f"{live_service.url}/v1"
-    return openai.OpenAI(base_url=url, api_key=KEY, default_headers=RECORDED, max_retries=0, timeout=240)
+    return openai.OpenAI(base_url=url, api_key=KEY, max_retries=0, timeout=240)
 
 
 @pytest.fixture
 def chat(official, puzzle):
-    def create(**changes):
-        messages = [{"role": "user", "content": puzzle}]
-        return official.chat.completions.create(model=MODEL, messages=messages, **changes)
+    def create(*, stream=False, stream_options=None, **settings):
+        messages, extra = [{"role": "user", "content": puzzle}], {"raydebm": {**RECORDED, **settings}}
+        streamed = {"stream": True, "stream_options": stream_options} if stream else {}
+        return official.chat.completions.create(model=MODEL, messages=messages, extra_body=extra, **streamed)
 
     return create
 
@@ -55,7 +56,7 @@ def test_the_official_client_gets_the_improved_answer(chat):
 
 
 def test_the_official_client_gets_an_abstention_as_a_refusal(chat):
-    reply = chat(extra_body={"raydebm": {"theta_sigma": 0.0, "theta_abstain": 1e-12}})
+    reply = chat(theta_sigma=0.0, theta_abstain=1e-12)
     message = reply.choices[0].message
     assert message.content is None
     assert message.refusal.startswith("No answer can be trusted: sigma")
@@ -74,7 +75,7 @@ def test_the_official_client_raises_its_own_error_types(official, chat):
     with pytest.raises(openai.NotFoundError, match="raydebm/gms8k"):
         official.chat.completions.create(model="raydebm/gms8k", messages=[{"role": "user", "content": "x"}])
     with pytest.raises(openai.UnprocessableEntityError, match="No answer can be trusted"):
-        chat(extra_body={"raydebm": {"theta_sigma": 0.0, "theta_abstain": 1e-12, "on_abstain": "error"}})
+        chat(theta_sigma=0.0, theta_abstain=1e-12, on_abstain="error")
 
 
 def test_plain_http_gets_the_full_record(live_service, puzzle):
@@ -135,9 +136,10 @@ def test_concurrent_requests_are_scored_in_fewer_batches(live_service, puzzle, h
 
 
 def test_progress_reaches_the_client_before_the_answer(live_service, puzzle):
-    body = {"model": MODEL, "messages": [{"role": "user", "content": puzzle}], "stream": True}
+    messages = [{"role": "user", "content": puzzle}]
+    body = {"model": MODEL, "messages": messages, "stream": True, "raydebm": RECORDED}
     url = f"{live_service.url}/v1/chat/completions"
-    with httpx.stream("POST", url, json=body, headers=HEADERS | RECORDED, timeout=240) as reply:
+    with httpx.stream("POST", url, json=body, headers=HEADERS, timeout=240) as reply:
         lines = [line for line in reply.iter_lines() if line]
     first_data = next(index for index, line in enumerate(lines) if line.startswith("data:"))
     assert sum(line.startswith(": raydebm.progress") for line in lines[:first_data]) >= 5

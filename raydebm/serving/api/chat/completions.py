@@ -12,9 +12,9 @@ from typing import Any
 
 from raydebm.errors import ServiceError
 from raydebm.serving.api.chat.json_form import JsonForm, format_for_endpoints
-from raydebm.serving.api.headers import merged_overrides
 from raydebm.serving.api.messages import read_conversation
 from raydebm.serving.api.model_ids import parse_model
+from raydebm.serving.api.named_policies import merged_overrides
 from raydebm.serving.api.schema.candidate_bodies import CandidateBody
 from raydebm.serving.api.schema.chat_bodies import ChoiceCount, ChoiceFacts
 from raydebm.serving.api.schema.decision_bodies import ChoiceBody, DecisionBody, TriageResponse
@@ -49,7 +49,6 @@ def chat_context(
     request: ChatRequest,
     *,
     request_id: str,
-    headers: Mapping[str, str] | None = None,
     received: float | None = None,
 ) -> tuple[RequestContext, ChatOverrides]:
     """What to run, and how to answer.
@@ -59,10 +58,7 @@ def chat_context(
     """
     _check_supported(request)
     task_name, policy = parse_model(bundle, request.model)
-    overrides = merged_overrides(bundle, request.raydebm, headers=headers or {}, policy=policy)
-    if overrides.task is not None and task_name != overrides.task:
-        message = f"model {request.model!r} and raydebm.task {overrides.task!r} contradict each other; give one of them"
-        raise ServiceError(message, 400, "bad_override", "raydebm.task")
+    overrides = merged_overrides(bundle, request.raydebm, policy=policy)
     conversation = read_conversation(request.messages)
     wanted = request.response_format
     if wanted is not None and wanted.type != "text" and overrides.on_abstain == "text":

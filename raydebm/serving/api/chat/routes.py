@@ -54,9 +54,7 @@ def chat_routes(service: TriageService) -> APIRouter:
         An abstention is a refusal: status 200, `content` null, `refusal` set. The top-level `raydebm` object says why.
         With `stream` come progress, then the answer's chunks, then `[DONE]`."""
         state, form = request.state, await read_form(body.response_format)
-        context, overrides = chat_context(
-            service.bundle, body, request_id=state.request_id, headers=request.headers, received=state.received
-        )
+        context, overrides = chat_context(service.bundle, body, request_id=state.request_id, received=state.received)
         context = charged_to(context, state.key_use.account)
         if body.stream:
             return EventStream(chat_events(service, context, body, overrides, form=form))
@@ -93,7 +91,6 @@ def response_routes(service: TriageService) -> APIRouter:
             service.bundle,
             asked,
             request_id=state.request_id,
-            headers=request.headers,
             received=state.received,
         )
         context = charged_to(context, state.key_use.account)

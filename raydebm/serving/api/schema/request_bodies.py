@@ -77,7 +77,6 @@ class TriageRequest(Overrides):
 class ChatOverrides(Overrides):
     """The ``raydebm`` object of a chat request."""
 
-    task: Text | None = None
     on_abstain: OnAbstain = "refuse"
     """refuse: a refusal in OpenAI's shape; text: its words as content, for clients that show no refusals; best: the
     selected text all the same; error: HTTP 422."""

@@ -41,11 +41,6 @@ class ScoreRequest(Body):
             raise ValueError("'task' and 'lambda' belong to 'problem' and 'candidates', not to 'text_1' and 'text_2'")
         return self
 
-    @property
-    def num_problems(self) -> int:
-        """How many different problems its texts belong to."""
-        return len(set(self.text_1)) if isinstance(self.text_1, list) else 1
-
     def text_pairs(self) -> list[tuple[str, str]]:
         """(problem, candidate) of vLLM's shape; one ``text_1`` goes with every ``text_2``.
 

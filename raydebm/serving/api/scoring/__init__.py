@@ -1,1 +1,1 @@
-"""Routes about candidates that a client gives: scores, verification, reranking, rewards."""
+"""Routes about candidates that a client gives: scores, reranking, rewards."""

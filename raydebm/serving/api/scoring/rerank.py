@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from raydebm.errors import ServiceError
-from raydebm.serving.api.headers import merged_overrides
 from raydebm.serving.api.model_ids import parse_model
+from raydebm.serving.api.named_policies import merged_overrides
 from raydebm.serving.api.schema.candidate_bodies import Usage, ViolationBody
 from raydebm.serving.api.schema.score_bodies import MAX_CANDIDATES_TO_SCORE, ScoreItem, ScoreRequest
 from raydebm.serving.api.scoring.score_items import get_scores, task_of_scores
@@ -124,7 +124,7 @@ def _asked(service: TriageService, request: RerankRequest) -> tuple[str | None, 
     named, policy = (None, None) if request.model is None else parse_model(service.bundle, request.model)
     changes = request.raydebm or RerankOverrides()
     own = Overrides.model_validate(changes.model_dump(by_alias=True, include={"lambda_"}, exclude_unset=True))
-    merged = merged_overrides(service.bundle, own, headers={}, policy=policy)
+    merged = merged_overrides(service.bundle, own, policy=policy)
     lambda_ = merged.policy_changes().get("lambda")
     wanted = changes.task or named
     asked = ScoreRequest.model_validate(

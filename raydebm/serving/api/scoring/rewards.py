@@ -1,20 +1,14 @@
-"""``POST /get_reward`` in OpenRLHF's remote reward shape, so that its ``--remote_rm_url`` can name this service.
+"""``POST /get_reward`` in OpenRLHF's remote reward shape. Its client sends the same lists every time, so settings are
+in the URL: ``/get_reward?task=support_reply&reward=log_odds&sigma_weight=0.5&floor=-10``."""
 
-The trainer's client sends the same three lists every time, so settings stand in the URL:
-``http://host:8000/get_reward?task=support_reply&reward=log_odds&sigma_weight=0.5&floor=-10``.
-"""
-
+import asyncio
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from raydebm.decision.policy import Policy
 from raydebm.errors import ServiceError
-from raydebm.serving.access.places import RequestPlaces
 from raydebm.serving.api.schema.score_bodies import MAX_CANDIDATES_TO_SCORE, ScoreItem, ScoreRequest
 from raydebm.serving.api.scoring.score_items import scored_texts, task_of_scores
 from raydebm.serving.core.faults import NO_ANSWER, check_tokens
@@ -22,12 +16,10 @@ from raydebm.serving.core.given import within_deadline
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.fields import Finite, NotNegative, Text
 
-FLOOR = -10.0
 MAX_LOG_ODDS = 10.0
 """Log-odds of a proven answer; those of a refuted one are minus this, and no estimate lies beyond."""
 MAX_PARALLEL = 16
-"""Prompts of one request that are scored at once, where there are places: the scorer's and the checker's queues belong
-to everybody."""
+"""Prompts of one request that are scored at once."""
 
 
 class RewardSettings(BaseModel):
@@ -38,14 +30,12 @@ class RewardSettings(BaseModel):
     task: Text | None = None
     """Default: the only served task; no constraints where it cannot read the prompt."""
     reward: Literal["energy", "log_odds"] = "energy"
-    """The value. energy: -(mu + lambda * E_constraint). log_odds: log(p / (1 - p)) within [-10, 10], where p is the
-    probability that the answer is right, by the task's posterior over the request's responses to the same prompt."""
+    """energy: -(mu + lambda * E_constraint). log_odds: log(p / (1 - p)) within [-10, 10], where p is the probability
+    that the answer is right, by the task's posterior over the request's responses to the same prompt."""
     lambda_: NotNegative | None = Field(None, alias="lambda")
-    """Weight of E_constraint in the energy."""
     sigma_weight: NotNegative = 0.0
-    """What disagreement of the ensemble costs: above 0 a policy gains less where the verifier is unsure."""
-    floor: Finite = FLOOR
-    """The least reward, and that of a text without an answer. A trainer cannot use minus infinity."""
+    floor: Finite = -10.0
+    """Also the reward of a text without an answer: a trainer cannot use minus infinity."""
 
 
 class RewardRequest(BaseModel):
@@ -54,7 +44,6 @@ class RewardRequest(BaseModel):
     query: list[Text] = Field(min_length=1, max_length=MAX_CANDIDATES_TO_SCORE)
     """Prompt and response in one text each; the response alone is taken too."""
     prompts: list[Text]
-    """What each query starts with."""
     labels: list[Any] | None = None
     """Accepted and never looked at: this reward needs no reference answer."""
 
@@ -70,86 +59,60 @@ class RewardResponse(BaseModel):
     scores: list[Annotated[float, Field(ge=0, le=1)]]
     """1.0 where triage would accept the response at once, else 0.0; trainers filter by it."""
     extra_logs: dict[str, list[float]]
-    """Per response: mu, sigma, penalty, and 1.0 where constraints were checked; ``confidence`` where a task has a
-    fitted posterior, 0.0 for a response without one."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Scored:
-    """One response with the policy that would decide about it."""
-
-    score: ScoreItem
-    policy: Policy
 
 
 async def get_rewards(
-    service: TriageService,
-    request: RewardRequest,
-    settings: RewardSettings,
-    *,
-    received: float | None = None,
-    places: RequestPlaces | None = None,
+    service: TriageService, request: RewardRequest, settings: RewardSettings, *, received: float | None = None
 ) -> RewardResponse:
-    """Rewards in the order of the queries. Responses to the same prompt are scored in one call.
-
-    Args:
-        service: has the ensemble.
-        request: what to score.
-        settings: of the URL.
-        received: ``time.perf_counter()`` when the request arrived; None: now.
-        places: in which prompts are worked on, each in one; None: there are enough.
+    """Return rewards in the order of the queries. Responses to the same prompt are scored in one call.
 
     Raises:
-        ServiceError: an unknown task, a prompt that the named task cannot read, a text that is too long, log-odds of
-            a task without a fitted posterior; 413 for too many tokens in all texts together; 503 when a response could
-            not be checked or scored; 504 when there is not enough time for all of them.
+        ServiceError: a wrong request; 413 for too many tokens; 503 for a response that could not be checked or scored,
+            which a trainer would learn to be bad; 504 when the time is over.
     """
-    groups = _groups(request)
-    num_chars = sum(len(group.prompt) + len(text) for group in groups for text in group.texts)
-    check_tokens(num_chars, service.bundle.max_score_tokens, "query")
-    work = _scored_groups(service, groups, settings, places or RequestPlaces())
-    in_order = await within_deadline(work, service.bundle.score_deadline_s(None), received=received)
-    _check_given([scored.score for scored in in_order])
-    return _response(service, in_order, settings)
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """The responses of a request to one prompt."""
-
-    prompt: str
-    indices: list[int]
-    """Where they stand in the request."""
-    texts: list[str]
-
-
-def _groups(request: RewardRequest) -> list[_Group]:
-    by_prompt: dict[str, list[int]] = {}
+    texts = [query.removeprefix(prompt) for query, prompt in zip(request.query, request.prompts, strict=True)]
+    groups: dict[str, list[int]] = {}
     for index, prompt in enumerate(request.prompts):
-        by_prompt.setdefault(prompt, []).append(index)
-    return [
-        _Group(prompt, indices, [request.query[index].removeprefix(prompt) for index in indices])
-        for prompt, indices in by_prompt.items()
-    ]
+        groups.setdefault(prompt, []).append(index)
+    num_chars = sum(len(prompt) + len(text) for prompt, text in zip(request.prompts, texts, strict=True))
+    check_tokens(num_chars, service.bundle.max_score_tokens, "query")
+    scored: dict[int, tuple[ScoreItem, Policy]] = {}
+    slots = asyncio.Semaphore(MAX_PARALLEL)
+
+    async def score(prompt: str, places: list[int]) -> None:
+        async with slots:
+            scores, policy = await _scored(service, prompt, [texts[place] for place in places], settings)
+        scored.update(zip(places, [(each, policy) for each in scores], strict=True))
+
+    async def score_all() -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for prompt, places in groups.items():
+                    group.create_task(score(prompt, places))
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None  # it cancelled the others: without one reward there is no answer
+
+    await within_deadline(score_all(), service.bundle.score_deadline_s(None), received=received)
+    in_order = [scored[index] for index in range(len(texts))]
+    for index, (each, _) in enumerate(in_order):
+        if each.error not in (None, NO_ANSWER):
+            raise ServiceError(f"response {index} of {len(texts)} has no reward: {each.error}", 503, "no_reward")
+    logs = {name: [getattr(each, name) or 0.0 for each, _ in in_order] for name in ("mu", "sigma", "penalty")}
+    logs["checked"] = [float(each.violations is not None) for each, _ in in_order]
+    if any(policy.posterior is not None for _, policy in in_order):
+        logs["confidence"] = [each.confidence or 0.0 for each, _ in in_order]
+    return RewardResponse(
+        rewards=[_reward(each, settings) for each, _ in in_order],
+        scores=[float(_is_acceptable(each, policy)) for each, policy in in_order],
+        extra_logs=logs,
+    )
 
 
-async def _scored_groups(
-    service: TriageService, groups: Sequence[_Group], settings: RewardSettings, places: RequestPlaces
-) -> list[_Scored]:
-    """The responses of all groups, in the order of the request. Raises the first error of any group."""
-    try:
-        scored = await places.run([partial(_scored, service, group, settings) for group in groups], MAX_PARALLEL)
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from None  # it cancelled the others: without one reward there is no answer
-    items: dict[int, _Scored] = {}
-    for group, of_group in zip(groups, scored, strict=True):
-        items.update(zip(group.indices, of_group, strict=True))
-    return [items[index] for index in range(len(items))]
-
-
-async def _scored(service: TriageService, group: _Group, settings: RewardSettings) -> list[_Scored]:
+async def _scored(
+    service: TriageService, prompt: str, texts: list[str], settings: RewardSettings
+) -> tuple[list[ScoreItem], Policy]:
     asked = ScoreRequest.model_validate(
-        {"task": settings.task, "problem": group.prompt, "candidates": group.texts, "lambda": settings.lambda_}
+        {"task": settings.task, "problem": prompt, "candidates": texts, "lambda": settings.lambda_}
     )
     wants_log_odds = settings.reward == "log_odds"
     try:
@@ -158,39 +121,12 @@ async def _scored(service: TriageService, group: _Group, settings: RewardSetting
         is_optional = settings.task is None and not wants_log_odds
         if not is_optional or error.code not in ("not_a_problem", "missing_text"):
             raise
-        task, asked = service.bundle.tasks[0], ScoreRequest(text_1=group.prompt, text_2=group.texts)
+        task, asked = service.bundle.tasks[0], ScoreRequest(text_1=prompt, text_2=texts)
     policy = service.bundle.of(task).policies[task]
     if wants_log_odds and policy.posterior is None:
         message = f"task {task!r} has no fitted posterior, so there are no log-odds; run `raydebm calibrate` on its run"
         raise ServiceError(message, 400, "no_posterior", "reward")
-    _, scores = await scored_texts(service, asked)
-    return [_Scored(score, policy) for score in scores]
-
-
-def _check_given(scores: Sequence[ScoreItem]) -> None:
-    """A text without an answer is worth the floor. One that could not be checked or scored is not: a trainer would
-    learn that it is bad."""
-    for index, score in enumerate(scores):
-        if score.error not in (None, NO_ANSWER):
-            raise ServiceError(f"response {index} of {len(scores)} has no reward: {score.error}", 503, "no_reward")
-
-
-def _response(service: TriageService, scored: Sequence[_Scored], settings: RewardSettings) -> RewardResponse:
-    scores = [entry.score for entry in scored]
-    logs = {
-        "mu": [score.mu or 0.0 for score in scores],
-        "sigma": [score.sigma or 0.0 for score in scores],
-        "penalty": [score.penalty or 0.0 for score in scores],
-        "checked": [float(score.violations is not None) for score in scores],
-        "answered": [float(score.energy is not None) for score in scores],
-    }
-    if any(entry.policy.posterior is not None for entry in scored):
-        logs["confidence"] = [score.confidence or 0.0 for score in scores]
-    return RewardResponse(
-        rewards=[_reward(score, settings) for score in scores],
-        scores=[float(_is_acceptable(entry)) for entry in scored],
-        extra_logs=logs,
-    )
+    return (await scored_texts(service, asked))[1], policy
 
 
 def _reward(score: ScoreItem, settings: RewardSettings) -> float:
@@ -206,14 +142,13 @@ def _reward(score: ScoreItem, settings: RewardSettings) -> float:
 
 
 def log_odds(probability: float) -> float:
-    """log(p / (1 - p)), cut to [-MAX_LOG_ODDS, MAX_LOG_ODDS]; p may be 0 or 1."""
+    """Return log(p / (1 - p)), cut to [-MAX_LOG_ODDS, MAX_LOG_ODDS]; p may be 0 or 1."""
     if probability in (0, 1):
         return MAX_LOG_ODDS if probability else -MAX_LOG_ODDS
     return min(MAX_LOG_ODDS, max(-MAX_LOG_ODDS, math.log(probability) - math.log1p(-probability)))
 
 
-def _is_acceptable(scored: _Scored) -> bool:
-    score, policy = scored.score, scored.policy
+def _is_acceptable(score: ScoreItem, policy: Policy) -> bool:
     if score.energy is None or score.sigma is None:
         return False
     if policy.rule == "posterior" and score.confidence is not None:

@@ -1,4 +1,4 @@
-"""Routes about given candidates: scores, verification, reranking and rewards."""
+"""Routes about given candidates: scores, reranking and rewards."""
 
 from typing import Annotated
 
@@ -7,16 +7,14 @@ from fastapi import APIRouter, Query, Request
 from raydebm.serving.api.connection import while_connected
 from raydebm.serving.api.example_requests import examples_of
 from raydebm.serving.api.schema.score_bodies import ScoreRequest, ScoreResponse
-from raydebm.serving.api.schema.verify_bodies import VerifyRequest, VerifyResponse
 from raydebm.serving.api.scoring.rerank import RerankRequest, RerankResponse, rerank
 from raydebm.serving.api.scoring.rewards import RewardRequest, RewardResponse, RewardSettings, get_rewards
 from raydebm.serving.api.scoring.score_items import get_scores
-from raydebm.serving.api.scoring.verify import verify
 from raydebm.serving.core.service import TriageService
 
 
 def scoring_routes(service: TriageService) -> APIRouter:
-    """Scores, verification, reranking and rewards."""
+    """Scores, reranking and rewards."""
     router = APIRouter(tags=["scoring"])
 
     @router.post(
@@ -28,31 +26,16 @@ def scoring_routes(service: TriageService) -> APIRouter:
     async def score(body: ScoreRequest, request: Request) -> ScoreResponse:
         """Energies of given candidates. `score` = -energy: higher is better."""
         state = request.state
-        state.key_use.charge_problems(body.num_problems)
         work = get_scores(service, body, request_id=state.request_id, received=state.received)
         return await while_connected(request, work)
 
-    @router.post(
-        "/v1/verify",
-        summary="Verify candidates",
-        response_model=VerifyResponse,
-        openapi_extra=examples_of("verify"),
-    )
-    async def verify_route(body: VerifyRequest, request: Request) -> VerifyResponse:
-        """Approve, redo, reject, tie or abstain: the decision about given candidates, by the rule of triage."""
-        state = request.state
-        work = verify(service, body, request_id=state.request_id, received=state.received)
-        return await while_connected(request, work)
-
-    # Cohere's client asks for /v1/rerank or /v2/rerank, vLLM's and Jina's for /v1/rerank or /rerank.
     @router.post(
         "/v1/rerank",
         summary="Rerank documents",
         response_model=RerankResponse,
         openapi_extra=examples_of("rerank"),
     )
-    @router.post("/v2/rerank", response_model=RerankResponse, include_in_schema=False)
-    @router.post("/rerank", response_model=RerankResponse, include_in_schema=False)
+    @router.post("/v2/rerank", response_model=RerankResponse, include_in_schema=False)  # Cohere's client
     async def rerank_route(body: RerankRequest, request: Request) -> RerankResponse:
         """Documents in the order of their `relevance_score`, which is -energy: higher is better, and no probability."""
         state = request.state
@@ -70,8 +53,7 @@ def scoring_routes(service: TriageService) -> APIRouter:
     ) -> RewardResponse:
         """OpenRLHF's remote reward model: reward = -(mu + lambda E_constraint) - sigma_weight sigma, at least floor."""
         state = request.state
-        state.key_use.charge_problems(len(set(body.prompts)))
-        work = get_rewards(service, body, settings, received=state.received, places=state.places)
+        work = get_rewards(service, body, settings, received=state.received)
         return await while_connected(request, work)
 
     return router

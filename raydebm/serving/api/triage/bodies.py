@@ -1,7 +1,6 @@
 """From records to response bodies. Pure; an infinite energy or penalty becomes null, because JSON has no infinity."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.policy import Policy
@@ -59,7 +58,7 @@ def triage_body(result: TriageResult) -> TriageResponse:
         latency_ms=result.latency_ms,
         stages_ms=dict(result.stages_ms),
         ceilings=[CeilingBody.model_validate(ceiling) for ceiling in result.activity.ceilings],
-        policy=_settings(context),
+        policy=context.policy.settings(),
         policy_role=result.record.policy_role,
         seed=context.seed,
         versions=dict(result.record.versions),
@@ -69,13 +68,6 @@ def triage_body(result: TriageResult) -> TriageResponse:
         if context.return_candidates
         else None,
     )
-
-
-def _settings(context: RequestContext) -> dict[str, Any]:
-    settings = context.policy.settings()
-    if context.deadline_ms is not None:
-        settings["deadline_ms"] = context.deadline_ms
-    return settings
 
 
 def answer_body(belief: Belief) -> AnswerBody:

@@ -1,4 +1,4 @@
-"""Settings of one request: header > body > the model id's policy > the calibrated default."""
+"""Settings of one request: body > the model id's policy > the calibrated default."""
 
 import pytest
 
@@ -16,9 +16,9 @@ def bundle(write_run):
     return load_bundle(AppArgs(run_dir=write_run(), policies=policies))
 
 
-def policy_of(client, puzzle, *, model="raydebm/knights_knaves", headers=None, **body):
+def policy_of(client, puzzle, *, model="raydebm/knights_knaves", **body):
     sent = {"model": model, "messages": [{"role": "user", "content": puzzle}], "raydebm": body}
-    reply = client.post("/v1/chat/completions", sent, headers=headers)
+    reply = client.post("/v1/chat/completions", sent)
     assert reply.status_code == 200, reply.text
     return reply.json()["raydebm"]["policy"]
 
@@ -45,42 +45,9 @@ def test_null_in_the_body_changes_nothing(client, puzzle):
     assert (policy["theta_sigma"], policy["lambda"]) == (0.25, 3.0)
 
 
-def test_a_header_goes_before_the_body(client, puzzle):
-    headers = {"X-RayDEBM-Theta-Sigma": "0.1", "X-RayDEBM-Lambda": "2"}
-    policy = policy_of(client, puzzle, model="raydebm/knights_knaves@strict", theta_sigma=0.5, headers=headers)
-    assert (policy["theta_sigma"], policy["lambda"]) == (0.1, 2.0)
-
-
 def test_a_policy_says_more_than_thresholds(client, puzzle, backend):
-    policy_of(client, puzzle, headers={"X-RayDEBM-Policy": "cheap"})
+    policy_of(client, puzzle, policy="cheap")
     assert [request.generator for request in backend.requests] == ["bo"]
-
-
-def test_the_triage_route_takes_the_same_headers(client, puzzle, backend):
-    headers = {"x-raydebm-generators": "bo, ada", "x-raydebm-num-samples": "1", "x-raydebm-return-candidates": "true"}
-    answer = client.post("/v1/triage", {"problem": puzzle}, headers=headers).json()
-    assert [candidate["generator"] for candidate in answer["candidates"]] == ["ada", "bo"]
-
-
-def test_on_abstain_by_header(client, puzzle, script, energies):
-    script(energies=lambda text: energies["unsure"])
-    body = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}]}
-    reply = client.post("/v1/chat/completions", body, headers={"X-RayDEBM-On-Abstain": "error"})
-    assert (reply.status_code, reply.json()["error"]["code"]) == (422, "abstained")
-
-
-@pytest.mark.parametrize(
-    ("headers", "status", "param"),
-    [
-        ({"X-RayDEBM-Theta-Sigma": "much"}, 400, "x-raydebm-theta-sigma"),
-        ({"X-RayDEBM-Lamda": "1"}, 400, "x-raydebm-lamda"),
-        ({"X-RayDEBM-Max-Passes": "1000"}, 400, "x-raydebm-max-passes"),
-        ({"X-RayDEBM-Policy": "lax"}, 404, "policy"),
-    ],
-)
-def test_bad_headers_are_named(client, puzzle, headers, status, param):
-    reply = client.post("/v1/triage", {"problem": puzzle}, headers=headers)
-    assert (reply.status_code, reply.json()["error"]["param"]) == (status, param)
 
 
 def test_models_are_listed_with_their_policies(client):
@@ -114,3 +81,13 @@ def test_one_model_can_be_asked_for(client):
 def test_a_bad_named_policy_ends_the_start(write_run, policies, error, words):
     with pytest.raises(error, match=words):
         load_bundle(AppArgs(run_dir=write_run(), policies=policies))
+
+
+def test_an_unknown_policy_is_named(client, puzzle):
+    reply = client.post("/v1/triage", {"problem": puzzle, "policy": "lax"})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "unknown_policy")
+
+
+def test_values_that_contradict_a_named_policy_are_refused(client, puzzle):
+    reply = client.post("/v1/triage", {"problem": puzzle, "policy": "strict", "theta_abstain": 0.1})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "bad_override")
