@@ -26,7 +26,7 @@ from raydebm.serving.ray.launch import deployed, read_serve_config
 
 KEY = "d00d" * 10
 """Of a client without limits."""
-SLOW_KEY = "5107" * 10
+SPENT_KEY = "5107" * 10
 """Of a client that may ask once a minute."""
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 POLICIES = {f"{name}-only": {"generators": [name]} for name in ("recorded", "endpoint", "hanging")}
@@ -129,7 +129,7 @@ def _keys():
     def entry(name, key, **limits):
         return {"name": name, "sha256": hashlib.sha256(key.encode()).hexdigest(), **limits}
 
-    return {"keys": [entry("team", KEY), entry("slow", SLOW_KEY, requests_per_minute=1)]}
+    return {"keys": [entry("team", KEY), entry("spent", SPENT_KEY, per_day={"candidates": 0})]}
 
 
 def _tree(config, args, *, port, collector):

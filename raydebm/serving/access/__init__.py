@@ -1,1 +1,1 @@
-"""Who may ask, how much and how often: keys, limits, hosts, uploads, repeated requests, and the guard of all routes."""
+"""Who may ask, and how much: keys, hosts, bodies, the bounded queue, and the guard of all routes."""

@@ -17,14 +17,15 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from raydebm.errors import RaydebmError, ServiceError
+from raydebm.serving.access.admission import Admission, Intake
 from raydebm.serving.access.hosts import check_host
 from raydebm.serving.access.keys import ApiKey, Keyring
-from raydebm.serving.access.request_limits import Admission, Intake, KeyLimits
 from raydebm.serving.core.meter import Meter, NoMeter
 from raydebm.serving.error_form import error_response
 from raydebm.serving.failures import as_service_error
 from raydebm.serving.logs import REQUEST_ID
 from raydebm.serving.settings.app_args import LimitArgs
+from raydebm.serving.spending.ceilings import account_of
 from raydebm.serving.spending.ledger import Ledger
 
 log = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ class _TrackedAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardSettings:
-    """What the guard lets in."""
+    """What the guard lets in, and whom it asks."""
 
     max_body_bytes: int
     """Larger bodies are answered 413."""
@@ -70,15 +71,9 @@ class GuardSettings:
     public_paths: frozenset[str] = PUBLIC_PATHS
     """What needs no key and no place in the queue."""
     allowed_hosts: frozenset[str] = frozenset()
-    """Names under which it answers where there are no keys, in addition to localhost and addresses."""
+    """Names in lower case under which it answers where there are no keys, in addition to localhost and addresses."""
     echo_request_id: bool = True
     """Put ``X-Request-ID`` on the answer. Off behind Serve, whose proxy does it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GuardStores:
-    """What the guard asks and keeps between requests."""
-
     keyring: Keyring | None = None
     """Who may call; None: anyone."""
     meter: Meter = field(default_factory=NoMeter)
@@ -90,19 +85,15 @@ class GuardStores:
 
 
 class Guard:
-    """Wraps the application, and sets ``request_id``, ``received`` and ``key_use`` of ``request.state``.
+    """Wraps the application, and sets ``request_id``, ``received`` and ``account`` of ``request.state``.
 
     Args:
         routes: of the application, to name a request that is refused before it gets there.
     """
 
-    def __init__(
-        self, app: ASGIApp, *, settings: GuardSettings, stores: GuardStores, routes: Sequence[BaseRoute] = ()
-    ) -> None:
-        self._app, self._settings, self._stores, self._routes = app, settings, stores, routes
-        self._allowed_hosts = frozenset(name.lower() for name in settings.allowed_hosts)
+    def __init__(self, app: ASGIApp, *, settings: GuardSettings, routes: Sequence[BaseRoute] = ()) -> None:
+        self._app, self._settings, self._routes = app, settings, routes
         self._admission = Admission(settings.limits, on_change=self._tell_load)
-        self._key_limits = KeyLimits(settings.limits, ledger=stores.ledger)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -113,7 +104,7 @@ class Guard:
         answer = _TrackedAnswer(send, request_id if self._settings.echo_request_id else None)
         before = REQUEST_ID.set(request_id)
         try:
-            with self._stores.intake.open():
+            with self._settings.intake.open():
                 await self._guarded(scope, receive, answer)
         except ClientDisconnect:
             pass  # there is no one left to answer
@@ -129,39 +120,43 @@ class Guard:
             REQUEST_ID.reset(before)
 
     async def _guarded(self, scope: Scope, receive: Receive, answer: _TrackedAnswer) -> None:
-        if self._stores.keyring is None:
-            check_host(scope["headers"], self._allowed_hosts)
+        if self._settings.keyring is None:
+            check_host(scope["headers"], self._settings.allowed_hosts)
         if route_path(scope) in self._settings.public_paths:
             await self._app(scope, receive, answer.send)
             return
-        key = self._caller(scope)
-        with self._key_limits.open(key) as use:
-            scope["state"]["key_use"] = use
-            if scope["method"] in _WITHOUT_BODY:
-                await self._app(scope, receive, answer.send)
-                return
-            self._admission.check()  # when no request could wait, none need be uploaded
-            body = await read_body(scope, receive, max_bytes=self._settings.max_body_bytes)
-            async with self._admission.place():
-                await self._app(scope, _replayed(body, receive), answer.send)
+        key, limits = self._caller(scope), self._settings.limits
+        scope["state"]["account"] = account_of(
+            self._settings.ledger,
+            service=limits.per_day,
+            key_name=None if key is None else key.name,
+            key=limits.key_per_day if key is None or key.per_day is None else key.per_day,
+        )
+        if scope["method"] in _WITHOUT_BODY:
+            await self._app(scope, receive, answer.send)
+            return
+        self._admission.check()  # when no request could wait, none need be uploaded
+        body = await read_body(scope, receive, max_bytes=self._settings.max_body_bytes)
+        async with self._admission.place():
+            await self._app(scope, _replayed(body, receive), answer.send)
 
     def _caller(self, scope: Scope) -> ApiKey | None:
-        if self._stores.keyring is None:
+        if self._settings.keyring is None:
             return None
         header = next((value for name, value in scope["headers"] if name == b"authorization"), None)
-        key = self._stores.keyring.owner(None if header is None else header.decode("latin-1"))
+        key = self._settings.keyring.owner(None if header is None else header.decode("latin-1"))
         if key is None:
             words = "the API key is wrong" if header else "an API key is needed: Authorization: Bearer <key>"
             raise ServiceError(words, 401, "invalid_api_key")
         scope["state"]["key"] = key.name
         scope["state"].update(may_see_decisions=key.decisions, is_admin=key.admin, reports_as=key.reports_as)
-        scope["state"]["reserved_names"] = self._stores.keyring.reserved_names
+        scope["state"]["reserved_names"] = self._settings.keyring.reserved_names
         return key
 
     def _tell(self, scope: Scope, status: int, seconds: float) -> None:
         status = CLIENT_CLOSED if scope["state"].get("client_closed") else status
         route = self._route_of(scope)
-        self._stores.meter.answered(route=route, status=status, seconds=seconds)
+        self._settings.meter.answered(route=route, status=status, seconds=seconds)
         self._tell_load()
         facts = {
             "method": scope["method"],
@@ -180,7 +175,7 @@ class Guard:
         return getattr(route, "path", "other")
 
     def _tell_load(self) -> None:
-        self._stores.meter.load(num_running=self._admission.num_running, num_waiting=self._admission.num_waiting)
+        self._settings.meter.load(num_running=self._admission.num_running, num_waiting=self._admission.num_waiting)
 
 
 async def _last_resort(response: JSONResponse, scope: Scope, receive: Receive, answer: _TrackedAnswer) -> None:

@@ -4,8 +4,7 @@ A keys file (YAML or JSON) looks like this; ``printf %s "$KEY" | sha256sum`` giv
 ``openssl rand -hex 32`` made::
 
     keys:
-      - {name: team-a, sha256: 9f86d0..., requests_per_minute: 600, max_concurrent: 16,
-         per_day: {usd: 5.0}, reports_as: [audit]}
+      - {name: team-a, sha256: 9f86d0..., per_day: {usd: 5.0}, reports_as: [audit]}
 
 Without a file, RAYDEBM_API_KEYS holds the keys themselves: ``team-a=KEY1,team-b=KEY2``.
 A file is read again when it changes (``WatchedKeyring``).
@@ -26,7 +25,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from raydebm.errors import ConfigError
-from raydebm.serving.spending.ceilings import DayCeilings
+from raydebm.serving.spending.ledger import DayCeilings
 from raydebm.user_files.reading import RepeatedKeyError, parsed_yaml
 
 log = logging.getLogger(__name__)
@@ -43,9 +42,6 @@ class ApiKey:
 
     name: str
     sha256: str = field(repr=False)
-    requests_per_minute: float | None = None
-    """None: the service's default."""
-    max_concurrent: int | None = None
     per_day: DayCeilings | None = None
     """What it may spend on one UTC day; None: the service's ``key_per_day``."""
     decisions: bool = True
@@ -140,8 +136,6 @@ class _Entry(BaseModel):
 
     name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")
     sha256: str = Field(pattern=r"^[0-9a-fA-F]{64}$")
-    requests_per_minute: float | None = Field(None, gt=0)
-    max_concurrent: int | None = Field(None, ge=1)
     per_day: DayCeilings | None = None
     decisions: bool = True
     admin: bool = False

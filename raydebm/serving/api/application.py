@@ -11,9 +11,9 @@ from raydebm import __version__
 from raydebm.decisions.reader import DecisionReader
 from raydebm.decisions.writer import DecisionWriter
 from raydebm.errors import RaydebmError
-from raydebm.serving.access.guard import PUBLIC_PATHS, Guard, GuardSettings, GuardStores
+from raydebm.serving.access.admission import Intake
+from raydebm.serving.access.guard import PUBLIC_PATHS, Guard, GuardSettings
 from raydebm.serving.access.keys import Keyring
-from raydebm.serving.access.request_limits import Intake
 from raydebm.serving.api.chat.routes import chat_routes, model_routes, response_routes
 from raydebm.serving.api.decisions.archive import DecisionArchive
 from raydebm.serving.api.decisions.routes import decision_routes
@@ -76,14 +76,12 @@ def create_app(
             max_body_bytes=bundle.max_body_bytes,
             limits=bundle.limits,
             public_paths=PUBLIC_PATHS | page_paths(),
-            allowed_hosts=frozenset(bundle.allowed_hosts),
+            allowed_hosts=frozenset(name.lower() for name in bundle.allowed_hosts),
             echo_request_id=echo_request_id,
-        ),
-        stores=GuardStores(
             keyring=keyring,
             meter=service.meter,
             intake=intake or Intake(),
-            ledger=ledger or ledger_of(bundle),
+            ledger=ledger or (None if bundle.ledger_file is None else Ledger(bundle.ledger_file)),
         ),
         routes=[route for router in routers for route in router.routes],
     )
@@ -122,13 +120,6 @@ def _policy_desks(
 ) -> Mapping[str, PolicyDesk]:
     """One desk for each task whose policy a run holds."""
     return {name: PolicyDesk(run, reader, take_policies) for run in bundle.runs for name in run.policies}
-
-
-def ledger_of(bundle: Bundle) -> Ledger | None:
-    """The ledger in the bundle's file, which is opened when somebody spends below a ceiling."""
-    if bundle.ledger_file is None:
-        return None
-    return Ledger(bundle.ledger_file, across_nodes=bundle.limits.ledger_across_nodes)
 
 
 def _add_error_handlers(app: FastAPI) -> None:

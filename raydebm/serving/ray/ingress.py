@@ -14,9 +14,9 @@ from raydebm import tracing
 from raydebm.decisions.writer import writer_of
 from raydebm.errors import RaydebmError
 from raydebm.records import GC_THRESHOLD
+from raydebm.serving.access.admission import Intake
 from raydebm.serving.access.guard import PUBLIC_PATHS
 from raydebm.serving.access.keys import WatchedKeyring, load_keyring
-from raydebm.serving.access.request_limits import Intake
 from raydebm.serving.access.request_spans import Traced
 from raydebm.serving.api.application import create_app
 from raydebm.serving.api.operations.live import LiveMeter

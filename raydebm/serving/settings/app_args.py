@@ -9,7 +9,8 @@ from raydebm.decisions.writer import RecordsArgs
 from raydebm.generators.endpoint.hedging import HedgeAfter
 from raydebm.reporter import DEADLINE_S
 from raydebm.serving.settings.overrides import Profile
-from raydebm.serving.spending.ceilings import DayCeilings, RequestCeilings
+from raydebm.serving.spending.ceilings import RequestCeilings
+from raydebm.serving.spending.ledger import DayCeilings
 
 CACHE_TEXTS = 100_000
 """About 40 MB of energies."""
@@ -31,16 +32,11 @@ class LimitArgs(BaseModel):
     keys_file: str | None = None
     """API keys as hashes (see ``access.keys``), a file that every ingress replica can read; None: RAYDEBM_API_KEYS,
     else no keys are asked for."""
-    requests_per_minute: float | None = Field(None, gt=0)
-    """Per key; a key's own figure in the file goes before it. None: no limit."""
-    max_concurrent: int | None = Field(None, ge=1)
-    """Open requests per key, likewise. A batch counts as many as it works on."""
     max_running: int = Field(96, ge=1)
-    """Requests that are worked on at once. A batch counts as many as it works on, and always has a place."""
+    """Requests that are worked on at once. With ``max_waiting``, less than the ingress deployment's
+    ``max_ongoing_requests``, so that health checks get through."""
     max_waiting: int = Field(24, ge=0)
     """Requests that wait for their turn; the next one is answered 503."""
-    max_wait_s: float = Field(30.0, gt=0)
-    """A request that waited so long is answered 503."""
     request: RequestCeilings = Field(default_factory=RequestCeilings)
     """What one request may ask for at most."""
     per_day: DayCeilings = Field(default_factory=DayCeilings)
@@ -48,10 +44,8 @@ class LimitArgs(BaseModel):
     key_per_day: DayCeilings = Field(default_factory=DayCeilings)
     """What each key may spend on one UTC day; a key's own ``per_day`` in the file goes before it."""
     ledger_file: str | None = None
-    """SQLite file in which the days' spending is counted, on a disk that all ingress replicas share; None:
+    """SQLite file in which the days' spending is counted, on a disk of the ingress replicas' node. Default:
     ledger.sqlite of the run directory."""
-    ledger_across_nodes: bool = False
-    """Whether ingress replicas of several nodes share that file, whose disk then needs working file locks."""
 
 
 class RunArgs(BaseModel):

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from raydebm.decision.policy import Policy
 from raydebm.errors import ServiceError
 from raydebm.records import GenerationRequest
-from raydebm.serving.spending.ledger import NANO, Amount, Ceiling, Hold, Ledger
+from raydebm.serving.spending.ledger import NANO, Amount, DayCeilings, Hold, Ledger
 
 N = TypeVar("N", int, float)
 SERVICE = "service"
@@ -38,27 +38,6 @@ class RequestCeilings(BaseModel):
     counts up to it."""
     num_regenerate: int | None = Field(None, ge=1)
     """Candidates of a later pass; likewise."""
-
-
-class DayCeilings(BaseModel):
-    """The most that may be spent on one UTC day. None: no limit."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    usd: float | None = Field(None, ge=0, allow_inf_nan=False)
-    candidates: int | None = Field(None, ge=0)
-    tokens: int | None = Field(None, ge=0)
-    """Prompt and completion tokens of all candidates."""
-
-    @property
-    def is_limit(self) -> bool:
-        """Whether anything is limited."""
-        return (self.usd, self.candidates, self.tokens) != (None, None, None)
-
-    def as_ceiling(self) -> Ceiling:
-        """The same as the ledger takes it."""
-        nano_usd = None if self.usd is None else int(self.usd * NANO)
-        return Ceiling(nano_usd, self.candidates, self.tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,8 +114,7 @@ class Account:
 
     async def reserve(self, wanted: Sequence[Amount]) -> Hold:
         """See ``Ledger.reserve``; what is held for a caller that is cancelled meanwhile is put back."""
-        accounts = {name: ceilings.as_ceiling() for name, ceilings in self.ceilings.items()}
-        work = asyncio.ensure_future(asyncio.to_thread(self.ledger.reserve, accounts, list(wanted)))
+        work = asyncio.ensure_future(asyncio.to_thread(self.ledger.reserve, self.ceilings, list(wanted)))
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:

@@ -1,4 +1,4 @@
-"""What was spent on each day, in a SQLite file that all ingress replicas share.
+"""Daily spending in a SQLite file that all ingress replicas of a node share.
 
 Before candidates are asked for, the most that they may cost is taken out of every ceiling at once; afterwards the
 difference to what they did cost is put back. So parallel requests together stay below a ceiling, and when a process is
@@ -8,15 +8,22 @@ Does not know: requests, Ray, HTTP.
 
 import math
 import sqlite3
+import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
-from raydebm.serving.spending.sqlite_file import SqliteFile
+from pydantic import BaseModel, ConfigDict, Field
+
+from raydebm.errors import ResourceError
 
 NANO = 1_000_000_000
 MAX_USD = 1e8
+BUSY_S = 30.0
+"""How long a process waits for another one's transaction, which takes milliseconds."""
 _TABLES = """
 CREATE TABLE IF NOT EXISTS spent (
   day TEXT, account TEXT, nano_usd INTEGER, candidates INTEGER, tokens INTEGER, PRIMARY KEY (day, account));
@@ -42,21 +49,25 @@ class Amount:
         return Amount(self.nano_usd + other.nano_usd, self.candidates + other.candidates, self.tokens + other.tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class Ceiling:
-    """Most of each kind on one day; None: no limit."""
+class DayCeilings(BaseModel):
+    """The most that may be spent on one UTC day. Default: no limit."""
 
-    nano_usd: int | None = None
-    candidates: int | None = None
-    tokens: int | None = None
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    usd: float | None = Field(None, ge=0, allow_inf_nan=False)
+    candidates: int | None = Field(None, ge=0)
+    tokens: int | None = Field(None, ge=0)
+    """Prompt and completion tokens of all candidates."""
+
+    @property
+    def is_limit(self) -> bool:
+        """Whether anything is limited."""
+        return (self.usd, self.candidates, self.tokens) != (None, None, None)
 
     def covers(self, amount: Amount) -> bool:
         """Whether an amount stays within it."""
-        pairs = (
-            (amount.nano_usd, self.nano_usd),
-            (amount.candidates, self.candidates),
-            (amount.tokens, self.tokens),
-        )
+        nano_usd = None if self.usd is None else round(self.usd * NANO)
+        pairs = ((amount.nano_usd, nano_usd), (amount.candidates, self.candidates), (amount.tokens, self.tokens))
         return all(most is None or value <= most for value, most in pairs)
 
 
@@ -72,18 +83,17 @@ class Hold:
 class Ledger:
     """Accounts by name and UTC day. Every call is one transaction; calls may come from any thread."""
 
-    def __init__(
-        self, path: str, *, across_nodes: bool = False, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> None:
+    def __init__(self, path: str, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         """
         Args:
-            path, across_nodes: see ``SqliteFile``.
+            path: the file, made when it is first needed, on a disk of this node.
             clock: tells the day.
         """
-        self._file = SqliteFile(path, tables=_TABLES, name="ledger", across_nodes=across_nodes)
-        self._clock = clock
+        self._path, self._clock = path, clock
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
 
-    def reserve(self, accounts: Mapping[str, Ceiling], wanted: Sequence[Amount]) -> Hold:
+    def reserve(self, accounts: Mapping[str, DayCeilings], wanted: Sequence[Amount]) -> Hold:
         """Hold as many of the wanted amounts as fit below every ceiling, in their order; one that does not fit is
         passed over, and a later, smaller one is not.
 
@@ -91,12 +101,12 @@ class Ledger:
             ResourceError: the file cannot be used.
         """
         hold_id, day = uuid.uuid4().hex, self._day()
-        with self._file.transaction() as db:
+        with self._transaction() as db:
             totals = {account: _total(db, day, account) for account in accounts}
             held, granted = Amount(), []
             for place, amount in enumerate(wanted):
                 more = held + amount
-                if all(ceiling.covers(totals[account] + more) for account, ceiling in accounts.items()):
+                if all(ceilings.covers(totals[account] + more) for account, ceilings in accounts.items()):
                     held = more
                     granted.append(place)
             if granted:
@@ -112,7 +122,7 @@ class Ledger:
         Raises:
             ResourceError: the file cannot be used; what was held then counts as spent.
         """
-        with self._file.transaction() as db:
+        with self._transaction() as db:
             rows = db.execute(
                 "DELETE FROM held WHERE id = ? RETURNING account, day, nano_usd, candidates, tokens", (hold.hold_id,)
             ).fetchall()
@@ -121,21 +131,49 @@ class Ledger:
                 _add(db, day, account, back)
 
     def spent(self, account: str) -> Amount:
-        """What was spent today, what is held included. Raises ResourceError."""
-        with self._file.transaction() as db:
+        """Today's spending, with what is held. Raises ResourceError."""
+        with self._transaction() as db:
             return _total(db, self._day(), account)
 
     def resets_at(self) -> datetime:
         """When the next day begins."""
-        now = self._clock()
-        return (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+        return (self._clock() + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the file; the next use opens it again."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
 
     def _day(self) -> str:
         return self._clock().date().isoformat()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """A connection that no one else writes through until the end, where all is written, or nothing if it raises."""
+        with self._lock:
+            try:
+                db = self._connection = self._connection or self._open()
+                db.execute("BEGIN IMMEDIATE")
+                try:
+                    yield db
+                    db.execute("COMMIT")
+                except BaseException:
+                    if db.in_transaction:
+                        db.execute("ROLLBACK")
+                    raise
+            except (sqlite3.Error, OSError) as error:
+                raise ResourceError(f"the ledger {self._path!r} cannot be used: {error}") from error
+
+    def _open(self) -> sqlite3.Connection:
+        Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+        db = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        # Nothing is lost when a process dies; after a power cut the last moments may be missing.
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=NORMAL")
+        db.executescript(_TABLES)
+        return db
 
 
 def _total(db: sqlite3.Connection, day: str, account: str) -> Amount:

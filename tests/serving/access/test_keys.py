@@ -74,9 +74,9 @@ def test_a_stranger_is_refused_before_its_body_is_read(client):
 
 
 def test_a_keys_file_is_read(keys_file):
-    path = keys_file({"name": "a", "sha256": HASH.upper(), "requests_per_minute": 60, "max_concurrent": 2})
+    path = keys_file({"name": "a", "sha256": HASH.upper(), "decisions": False})
     owner = load_keyring(path).owner(f"Bearer {KEY}")
-    assert (owner.name, owner.requests_per_minute, owner.max_concurrent) == ("a", 60, 2)
+    assert (owner.name, owner.decisions) == ("a", False)
 
 
 def test_the_environment_holds_keys_with_or_without_names():

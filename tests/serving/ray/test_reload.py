@@ -270,10 +270,7 @@ def test_a_folder_without_an_ensemble_is_named(tmp_path):
 
 def write_keys(path, *keys):
     """As a mounted secret changes: a new file takes the old one's place."""
-    entries = [
-        {"name": f"key-{key[0]}", "sha256": hashlib.sha256(key.encode()).hexdigest(), "max_concurrent": 1}
-        for key in keys
-    ]
+    entries = [{"name": f"key-{key[0]}", "sha256": hashlib.sha256(key.encode()).hexdigest()} for key in keys]
     newer = path.with_suffix(".new")
     newer.write_text(yaml.safe_dump({"keys": entries}))
     os.replace(newer, path)

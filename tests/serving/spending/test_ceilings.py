@@ -31,8 +31,8 @@ from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import load_bundle
 from raydebm.serving.spending.affordability import spent_usd
-from raydebm.serving.spending.ceilings import Account, DayCeilings
-from raydebm.serving.spending.ledger import NANO, Amount, Ledger
+from raydebm.serving.spending.ceilings import Account
+from raydebm.serving.spending.ledger import NANO, Amount, DayCeilings, Ledger
 
 KEYS = {name: name * 32 for name in "ab"}
 PRICES = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 15_625.0}

@@ -55,7 +55,7 @@ def chat_routes(service: TriageService) -> APIRouter:
         With `stream` come progress, then the answer's chunks, then `[DONE]`."""
         state, form = request.state, await read_form(body.response_format)
         context, overrides = chat_context(service.bundle, body, request_id=state.request_id, received=state.received)
-        context = charged_to(context, state.key_use.account)
+        context = charged_to(context, state.account)
         if body.stream:
             return EventStream(chat_events(service, context, body, overrides, form=form))
         answer = triage_body(await while_connected(request, service.triage(context)))
@@ -93,7 +93,7 @@ def response_routes(service: TriageService) -> APIRouter:
             request_id=state.request_id,
             received=state.received,
         )
-        context = charged_to(context, state.key_use.account)
+        context = charged_to(context, state.account)
         if body.stream:
             return EventStream(response_events(service, context, body, overrides, form=form))
         answer = triage_body(await while_connected(request, service.triage(context)))

@@ -24,7 +24,7 @@ def ceiling_route() -> APIRouter:
     @router.get("/v1/ceilings", response_model=list[CeilingBody], summary="Show what is left of the day's ceilings")
     async def ceilings(request: Request) -> list[CeilingBody]:
         """What the caller and everybody together may still spend today; empty where nothing is limited."""
-        account = request.state.key_use.account
+        account = request.state.account
         statuses = [] if account is None else await account.status()
         return [CeilingBody.model_validate(status) for status in statuses]
 

@@ -48,7 +48,7 @@ def triage_routes(service: TriageService) -> APIRouter:
             problem=given_problem(problem),
             conversation=conversation,
         )
-        context = charged_to(replace(context, num_choices=body.n, received=state.received), state.key_use.account)
+        context = charged_to(replace(context, num_choices=body.n, received=state.received), state.account)
         if body.stream:
             return EventStream(triage_events(service, context))
         return triage_body(await while_connected(request, service.triage(context)))
