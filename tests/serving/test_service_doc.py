@@ -58,5 +58,4 @@ def test_every_metric_is_listed(text, monkeypatch):
     prometheus.RayMeter()
     prometheus.BatchMeter()
     prometheus.HedgeMeter()
-    assert len(names) == 29
     assert {name for name in names if f"`{name}`" not in text} == set()

@@ -27,7 +27,7 @@ def voting_client(write_run, recipe, backend, client):
 
 def asked(n, **changes):
     return {
-        "model": "raydebm/knights_knaves",
+        "model": "raydebm/gsm8k",
         "messages": [{"role": "user", "content": QUESTION}],
         "n": n,
         **changes,

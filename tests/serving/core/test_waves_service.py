@@ -249,6 +249,6 @@ def test_cancelled_requests_count_against_max_usd_at_their_worst(write_run, endp
     activity = Activity(None)
     activity.asked = context.requests(1, None)[:2]
     activity.cancelled = list(activity.asked)
-    plan = Source(context, None, activity)._plan(context.requests(1, None), ())
+    plan = Source(context, None, activity)._plan(context.requests(1, None))
 
     assert len(plan.asked) == 1  # two of three dollars may be gone

@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import shutil
-from dataclasses import replace
 
 import httpx
 import pytest
@@ -17,7 +16,6 @@ from raydebm.run.ensemble_file import CheckpointRef, read_ref
 from raydebm.serving.access.keys import LOOK_EVERY_S, WatchedKeyring, load_keyring
 from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
-from raydebm.serving.ray import ingress
 from raydebm.serving.ray.ensembles import IDLE_S, Ensembles
 from raydebm.serving.ray.reload import Exchangeable, changed_args, check_same_evidence
 from raydebm.serving.settings.app_args import AppArgs, LimitArgs
@@ -108,24 +106,6 @@ def test_the_adapters_of_another_folder_have_another_version(write_run, tmp_path
 
 
 # ---- the ingress, without Ray ---------------------------------------------------------------------------------------
-
-
-def test_a_replica_that_keeps_keys_in_memory_keeps_them_through_a_reload(
-    bundle, backend, puzzle, client_of, monkeypatch
-):
-    """A run behind a URL has no ledger file. What reloads is the replica's own class, without Ray's cluster."""
-    alone = replace(bundle, run_dir=None, records=None)
-    monkeypatch.setattr(ingress, "load_gateway", lambda args: alone)
-    monkeypatch.setattr(ingress, "HandleBackend", lambda *handles: backend)
-    (replica_class, _) = ingress.TriageIngress.__bases__  # Serve's class around it needs a controller
-    replica = replica_class(alone, None, None, None, AppArgs(run_dir="https://example.org/run"))
-    client = client_of(replica.__serve_build_asgi_app__())
-    key = {"Idempotency-Key": "k"}
-    first, num_sampled = client.post("/v1/triage", {"problem": puzzle}, headers=key), len(backend.requests)
-    asyncio.run(replica._take_policies())
-    again = client.post("/v1/triage", {"problem": puzzle}, headers=key)
-
-    assert (again.text, len(backend.requests)) == (first.text, num_sampled)
 
 
 # ---- the application ------------------------------------------------------------------------------------------------
