@@ -21,15 +21,15 @@ from raydebm.serving.settings.app_args import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 71_500,
-    "modules": 552,
-    "test lines": 53_500,
-    "benchmark lines": 6_600,
-    "client lines": 1_400,
-    "document lines outside docs/log": 14_400,
-    "tracked bytes": 39_700_000,
+    "source lines": 68_200,
+    "modules": 537,
+    "test lines": 51_200,
+    "benchmark lines": 6_500,
+    "client lines": 1_310,
+    "document lines outside docs/log": 14_200,
+    "tracked bytes": 39_600_000,
     "recipe keys": 310,
-    "service arguments": 99,
+    "service arguments": 79,
     "commands": 31,
 }
 """They fall. One rises only with a line of CHANGELOG.md that names the user who needs it."""

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+from raydebm.serving.api.model_ids import model_ids
+from raydebm.serving.settings.bundle import Bundle
+
 PUZZLE = (
     "A very special island is inhabited only by knights and knaves. Knights always tell the truth, and knaves always "
     'lie. You meet 2 inhabitants: Ava, and Zoey. Ava said, "Zoey is a knave if and only if Zoey is a knight." '
@@ -10,11 +13,14 @@ PUZZLE = (
 RIGHT = '{"Ava": "knave", "Zoey": "knight"}'
 WRONG = '{"Ava": "knave", "Zoey": "knave"}'
 
+MODEL = "raydebm/<task>"
+"""Stands for the first served model, which the document names."""
+
 EXAMPLES: dict[str, dict[str, Any]] = {
     "chat": {
-        "plain": {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": PUZZLE}]},
+        "plain": {"model": MODEL, "messages": [{"role": "user", "content": PUZZLE}]},
         "with settings": {
-            "model": "raydebm/knights_knaves",
+            "model": MODEL,
             "messages": [
                 {"role": "system", "content": "Explain your answer in one sentence."},
                 {"role": "user", "content": [{"type": "text", "text": PUZZLE}]},
@@ -25,16 +31,16 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             "raydebm": {"num_samples": 2, "on_abstain": "best", "return_candidates": True},
         },
         "stream": {
-            "model": "raydebm/knights_knaves",
+            "model": MODEL,
             "messages": [{"role": "user", "content": PUZZLE}],
             "stream": True,
             "stream_options": {"include_usage": True},
         },
     },
     "responses": {
-        "text": {"model": "raydebm/knights_knaves", "input": PUZZLE},
+        "text": {"model": MODEL, "input": PUZZLE},
         "conversation": {
-            "model": "raydebm/knights_knaves",
+            "model": MODEL,
             "instructions": "Explain your answer in one sentence.",
             "input": [{"role": "user", "content": [{"type": "input_text", "text": PUZZLE}]}],
             "max_output_tokens": 512,
@@ -51,16 +57,17 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "vLLM's shape": {"text_1": PUZZLE, "text_2": [RIGHT, WRONG]},
     },
     "rerank": {
-        "texts": {"model": "raydebm/knights_knaves", "query": PUZZLE, "documents": [WRONG, RIGHT], "top_n": 1},
+        "texts": {"model": MODEL, "query": PUZZLE, "documents": [WRONG, RIGHT], "top_n": 1},
         "objects": {"query": PUZZLE, "documents": [{"text": WRONG}, {"text": RIGHT}], "return_documents": True},
     },
     "rewards": {"two responses": {"query": [PUZZLE + RIGHT, PUZZLE + WRONG], "prompts": [PUZZLE, PUZZLE]}},
 }
 
 
-def examples_of(route: str) -> dict[str, Any]:
+def examples_of(route: str, bundle: Bundle) -> dict[str, Any]:
     """The examples of a route's body, for its ``openapi_extra``."""
-    return named_examples(EXAMPLES[route])
+    model = {"model": model_ids(bundle)[0]}
+    return named_examples({name: body | model if "model" in body else body for name, body in EXAMPLES[route].items()})
 
 
 def named_examples(named: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from raydebm.serving.settings.bundle import load_bundle  # noqa: E402
 # Requests for each operation that fit the document, and as many that do not.
 # With fewer, none of the requests with many settings may happen to be accepted.
 NUM_EXAMPLES = int(os.environ.get("RAYDEBM_FUZZ_EXAMPLES", "60"))
+MODEL = "raydebm/knights_knaves"
 PATHS = {
     "chat": "/v1/chat/completions",
     "responses": "/v1/responses",
@@ -82,7 +83,8 @@ def test_no_generated_request_makes_the_server_fail(address):
 
 @pytest.mark.parametrize(("route", "name"), [(route, name) for route in EXAMPLES for name in EXAMPLES[route]])
 def test_every_example_works(client, route, name):
-    assert client.post(PATHS[route], EXAMPLES[route][name]).status_code == 200
+    body = EXAMPLES[route][name]
+    assert client.post(PATHS[route], body | {"model": MODEL} if "model" in body else body).status_code == 200
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def chat_routes(service: TriageService) -> APIRouter:
         summary="Complete a chat",
         response_model=None,
         responses={200: {"model": ChatCompletion, "content": {"text/event-stream": {}}}},
-        openapi_extra=examples_of("chat"),
+        openapi_extra=examples_of("chat", service.bundle),
     )
     async def chat(body: ChatRequest, request: Request) -> Response:
         """OpenAI's chat completions. The last user message is the problem, what stands before it is context.
@@ -77,7 +77,7 @@ def response_routes(service: TriageService) -> APIRouter:
         summary="Create a response",
         response_model=None,
         responses={200: {"model": ResponseBody, "content": {"text/event-stream": {}}}},
-        openapi_extra=examples_of("responses"),
+        openapi_extra=examples_of("responses", service.bundle),
     )
     async def response(body: ResponseRequest, request: Request) -> Response:
         """OpenAI's Responses API for text: the same chat in another shape. Nothing is kept between requests, so `input`

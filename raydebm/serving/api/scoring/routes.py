@@ -21,7 +21,7 @@ def scoring_routes(service: TriageService) -> APIRouter:
         "/v1/score",
         summary="Score candidates",
         response_model=ScoreResponse,
-        openapi_extra=examples_of("score"),
+        openapi_extra=examples_of("score", service.bundle),
     )
     async def score(body: ScoreRequest, request: Request) -> ScoreResponse:
         """Energies of given candidates. `score` = -energy: higher is better."""
@@ -33,7 +33,7 @@ def scoring_routes(service: TriageService) -> APIRouter:
         "/v1/rerank",
         summary="Rerank documents",
         response_model=RerankResponse,
-        openapi_extra=examples_of("rerank"),
+        openapi_extra=examples_of("rerank", service.bundle),
     )
     @router.post("/v2/rerank", response_model=RerankResponse, include_in_schema=False)  # Cohere's client
     async def rerank_route(body: RerankRequest, request: Request) -> RerankResponse:
@@ -46,7 +46,7 @@ def scoring_routes(service: TriageService) -> APIRouter:
         "/get_reward",
         summary="Give rewards",
         response_model=RewardResponse,
-        openapi_extra=examples_of("rewards"),
+        openapi_extra=examples_of("rewards", service.bundle),
     )
     async def get_reward(
         body: RewardRequest, request: Request, settings: Annotated[RewardSettings, Query()]

@@ -27,7 +27,7 @@ def triage_routes(service: TriageService) -> APIRouter:
         summary="Triage a problem",
         response_model=TriageResponse,
         responses={200: {"content": {"text/event-stream": {}}}},
-        openapi_extra=examples_of("triage"),
+        openapi_extra=examples_of("triage", service.bundle),
     )
     async def triage(body: TriageRequest, request: Request) -> TriageResponse | Response:
         """Sample candidates, check and score them, and accept, try again or abstain. The full record of one decision.
