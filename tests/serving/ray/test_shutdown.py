@@ -7,13 +7,12 @@ import sys
 import textwrap
 import threading
 import time
-from dataclasses import replace
 
 import httpx
 import pytest
 
-from raydebm.serving.access.request_limits import Intake
-from raydebm.serving.api.application import Kept, create_app
+from raydebm.serving.access.admission import Intake
+from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.ray.shutdown import QUIET_POLLS, drain, interrupted_by_signals
 
@@ -25,7 +24,7 @@ def intake():
 
 @pytest.fixture
 def closable_app(bundle, backend, intake):
-    return create_app(TriageService(bundle, backend), kept=replace(Kept.of(bundle), intake=intake))
+    return create_app(TriageService(bundle, backend), intake=intake)
 
 
 def test_a_closed_service_finishes_what_runs_and_refuses_the_rest(closable_app, intake, backend, puzzle):
@@ -52,7 +51,7 @@ def test_a_closed_service_finishes_what_runs_and_refuses_the_rest(closable_app, 
 def test_an_open_request_of_an_earlier_application_is_counted(bundle, backend, intake):
     """A change of the running service makes a new application; requests of the old one are still open."""
     for _ in range(2):
-        create_app(TriageService(bundle, backend), kept=replace(Kept.of(bundle), intake=intake))
+        create_app(TriageService(bundle, backend), intake=intake)
     with intake.open():
         assert intake.num_open == 1
 
