@@ -1,4 +1,4 @@
-# Two commands do all the set-up: `make demo` runs the main job, `make test` passes the tests.
+# Two commands do all the set-up: `make demo` runs the main job, `make test` passes the tests of a change.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP = PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-input
 PYTEST_ARGS ?=
 
-.PHONY: demo demo-real check-demo test test-clients mutations damage damage-training damage-generation damage-serving damage-overload check format fuzz audit sbom clean
+.PHONY: demo demo-real check-demo test test-all test-touched test-clients mutations damage damage-training damage-generation damage-serving damage-overload check format fuzz audit sbom clean
 
 $(VENV)/.ready: pyproject.toml client/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "raydebm needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
@@ -36,9 +36,21 @@ check-demo: $(VENV)/.ready
 	$(abspath $(BIN))/raydebm demo --json demo.json && \
 	$(abspath $(BIN))/python $(CURDIR)/.ci/check_demo.py demo.json && rm -r $$folder
 
+# The first lane: all that says a change is right, in ten minutes on two idle cores. Two processes: the tests on Ray share one
+# cluster in one of them (tests/conftest.py).
 test: $(VENV)/.ready
-# Two processes: the files of a folder that need Ray go to one of them, and come first (tests/conftest.py).
+	$(BIN)/pytest -n 2 --dist loadscope --lane first $(PYTEST_ARGS)
+
+# Both lanes: that, and what kills processes, opens a browser, builds wheels, fuzzes, starts clusters and trains studies.
+test-all: $(VENV)/.ready
 	$(BIN)/pytest -n 2 --dist loadscope $(PYTEST_ARGS)
+
+# Of the second lane one test file of each kind, then the folders that changed since a commit, as far as the time allows:
+# make test-touched SINCE=main~1 STOP_AFTER=600
+SINCE ?= HEAD~1
+STOP_AFTER ?= 480
+test-touched: $(VENV)/.ready
+	$(BIN)/pytest -n 2 --dist loadscope --touched $(SINCE) --stop-after $(STOP_AFTER) $(PYTEST_ARGS)
 
 check: $(VENV)/.ready
 	$(BIN)/ruff check .

@@ -9,6 +9,7 @@ import time
 from functools import cache
 from pathlib import Path
 
+import lanes
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -187,8 +188,19 @@ def pytest_xdist_make_scheduler(config, log):
     return FoldersOfRayFirst(config, log)
 
 
-def pytest_collection_modifyitems(items):
+def pytest_addoption(parser):
+    lanes.add_options(parser)
+
+
+def pytest_configure(config):
+    for kind, meaning in lanes.KINDS.items():
+        config.addinivalue_line("markers", f"{kind}: second lane; {meaning}")
+    config.pluginmanager.register(lanes.Clock(config), "clock")
+
+
+def pytest_collection_modifyitems(items, config):
     items.sort(key=lambda item: not needs_ray(item.path))
+    lanes.select(items, config, {item.nodeid: lanes.kind_of(item, needs_ray=needs_ray(item.path)) for item in items})
 
 
 @cache

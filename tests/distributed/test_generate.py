@@ -5,11 +5,9 @@ import importlib.util
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
@@ -483,55 +481,6 @@ def test_callers_failure_halfway_loses_nothing(local_ray, server, run):
     summary = generate(requests, recipe=recipe, run=run)
     assert (summary.num_ok, summary.num_reused) == (640, journaled)
     assert abs(server.num_requests - asked - (640 - journaled)) <= 8
-
-
-DRIVER = """
-import sys
-sys.path.insert(0, {folder!r})
-from test_generate_driver import requests, recipe, run
-from raydebm.config import RayConfig
-from raydebm.distributed.generate import generate
-from raydebm.generators.account import SHARED_PASSES, JournalAccount
-from raydebm.distributed.session import ray_session
-with ray_session(RayConfig(num_cpus=8, object_store_mb=100)):
-    generate(requests, recipe=recipe, run=run)
-"""
-
-
-@contextlib.contextmanager
-def process(*command, **options):
-    """Killed at the end, whatever happened in between."""
-    with subprocess.Popen([sys.executable, *command], **options) as started:
-        try:
-            yield started
-        finally:
-            started.kill()
-
-
-@pytest.mark.slow
-def test_killed_driver_resumes_without_a_repeated_call(local_ray, run, tmp_path):
-    """After SIGKILL of the driver halfway, a new run asks only for what did not arrive."""
-    with process(str(SERVER), "--hold-from", "150", stdout=subprocess.PIPE) as endpoint:
-        port = int(endpoint.stdout.readline())
-        get = lambda path: urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=60).read()  # noqa: E731
-        count = lambda: json.loads(get("count"))["requests"]  # noqa: E731
-        requests = [ask(f"p{i}: ok") for i in range(300)]
-        recipe = recipe_of(http(f"http://127.0.0.1:{port}/v1", max_in_flight=16))
-        (tmp_path / "test_generate_driver.py").write_text(
-            "from raydebm.config import Recipe\nfrom raydebm.run.directory import RunDir\n"
-            "from raydebm.records import GenerationRequest, Sampling\n"
-            f"requests = {requests!r}\nrecipe = Recipe.model_validate({recipe.model_dump()!r})\nrun = {run!r}\n"
-        )
-        with process("-c", DRIVER.format(folder=str(tmp_path))):
-            wait_until(lambda: count() == 149 + 16)
-        wait_until(lambda: not any(map(is_running, journal_pids(run))))  # the driver's actors outlive it for a moment
-        journaled = num_journaled(run)
-        get("release")
-        summary = generate(requests, recipe=recipe, run=run)
-        asked_again = count() - (149 + 16)
-    assert 149 - 16 <= journaled <= 149
-    assert (summary.num_ok, summary.num_reused) == (300, journaled)
-    assert asked_again == 300 - journaled
 
 
 def wait_until(condition, *, limit_s=240):

@@ -4,20 +4,14 @@ import contextlib
 import importlib.util
 import json
 import logging
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import threading
-import time
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from processes import is_running
-from scorer_parts import HeldRun, recipe_for, train
+from scorer_parts import recipe_for, train
 
 from raydebm.distributed.train_worker import private_mib
 from raydebm.errors import CheckpointError, PoolError, ResourceError, TrainingError
@@ -135,106 +129,6 @@ def test_a_tracker_that_cannot_write_does_not_stop_a_training(retrained):
 
     assert summary.adapters[1].num_epochs == 2
     assert "tracker tensorboard failed and gets nothing more of this training" in warnings
-
-
-class Killer(threading.Thread):
-    """Ends the worker of ``a1`` with SIGKILL in its second epoch and in its third, once Ray Train holds the checkpoint
-    of the epoch before.
-
-    In a ``HeldRun`` that worker waits for it in these epochs, however slow this thread is.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(daemon=True)
-        self._folder, self._progress = folder, folder / "scorer" / "progress"
-        self.killed: list[int] = []
-
-    def run(self) -> None:
-        for epoch in (2, 3):
-            while self._last_epoch_held() < epoch - 1:
-                time.sleep(0.02)
-            (started,) = self._progress.glob("a1-*.epochs/starts.json")
-            self.killed.append(json.loads(started.read_text())["pids"][-1])
-            os.kill(self.killed[-1], signal.SIGKILL)
-            while is_running(self.killed[-1]):  # the signal is sent, not yet delivered
-                time.sleep(0.02)
-            (self._folder / f"killed-in-000{epoch}.json").touch()
-
-    def _last_epoch_held(self) -> int:
-        for held in self._progress.glob("a1-*.epochs/checkpoint.json"):
-            with contextlib.suppress(FileNotFoundError):  # while it is being replaced
-                return json.loads(held.read_text())["epoch"]
-        return 0
-
-
-@pytest.fixture(scope="module")
-def killed(local_ray, backbone, tmp_path_factory):
-    """Three adapters in one slot, one restart each; the worker is killed in the second epoch of a1, the next one in its
-    third."""
-    folder = tmp_path_factory.mktemp("killed")
-    training = {"max_epochs": 3, "patience": 3}
-    recipe = recipe_for(backbone, num_adapters=3, training=training, max_failures=1, **ONE_SLOT)
-    killer = Killer(folder)
-    killer.start()
-    epochs = {"a0": [], "a1": [], "a2": []}
-    with pytest.raises(TrainingError) as raised:
-        train(
-            recipe,
-            HeldRun(str(folder)),
-            on_epoch=lambda name, facts: epochs[name].append((facts["metrics"]["seconds"], facts["pid"])),
-        )
-    was_complete = (folder / "scorer" / "ensemble.json").exists()
-    torn = shutil.copytree(folder, tmp_path_factory.mktemp("torn") / "run")
-    (note,) = torn.glob("scorer/progress/a1-*.epochs/checkpoint.json")
-    place = json.loads(note.read_text())
-    os.truncate(torn / "scorer" / "progress" / place["run"] / place["checkpoint"] / "member.safetensors", 100)
-    again = train(recipe, folder)
-    train(recipe, torn)
-    return SimpleNamespace(
-        folder=folder,
-        torn=torn,
-        pids=killer.killed,
-        epochs=epochs,
-        error=raised.value,
-        was_complete=was_complete,
-        again=again,
-    )
-
-
-def test_a_killed_worker_costs_its_adapter_the_current_epoch_and_the_others_nothing(killed):
-    assert [pid for _, pid in killed.epochs["a0"]] == killed.pids[:1] * 3
-    assert [pid for _, pid in killed.epochs["a1"]] == killed.pids
-    assert len(killed.epochs["a2"]) == 3
-    assert len(set(killed.pids)) == 2
-    record = json.loads((killed.folder / "scorer" / "a1" / "training.json").read_text())
-    durations = [seconds for seconds, _ in killed.epochs["a1"]]
-    assert [epoch["seconds"] for epoch in record["epochs"]][:2] == durations  # to the last digit: not trained again
-
-
-def test_adapters_that_finished_are_kept_when_one_fails(killed):
-    assert "Finished adapters kept: a0, a2" in str(killed.error)
-    assert set(killed.error.failed) == {"a1"}
-    assert not killed.was_complete
-
-
-def test_a_rerun_trains_only_what_failed(killed):
-    adapters = killed.again.adapters
-
-    assert [(adapter.reused, adapter.restarts, adapter.num_epochs) for adapter in adapters] == [
-        (True, 0, 3), (False, 2, 3), (True, 0, 3),
-    ]  # fmt: skip
-    assert (killed.folder / "scorer" / "ensemble.json").exists()
-
-
-def test_a_torn_epoch_costs_this_epoch_and_those_before_it_are_not_trained_again(killed):
-    folder = killed.torn / "scorer" / "a1"
-    seconds = [epoch["seconds"] for epoch in json.loads((folder / "training.json").read_text())["epochs"]]
-    first, second = (seconds for seconds, _ in killed.epochs["a1"])
-
-    assert seconds[0] == first
-    assert seconds[1] != second
-    for file in ("adapter_model.safetensors", "head.safetensors"):
-        assert (folder / file).read_bytes() == (killed.folder / "scorer" / "a1" / file).read_bytes()
 
 
 def test_a_diverging_adapter_fails_once_and_says_what_to_try(backbone, tmp_path):

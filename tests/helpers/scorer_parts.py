@@ -54,7 +54,9 @@ def groups_of(first: int, count: int) -> list[TrainingGroup]:
     return groups
 
 
-def recipe_for(backbone: Path, *, num_adapters: int = 5, training: dict[str, Any] | None = None, **ray: Any) -> Recipe:
+def recipe_for(
+    backbone: Path, *, task: str = "moody", num_adapters: int = 5, training: dict[str, Any] | None = None, **ray: Any
+) -> Recipe:
     adapters = [
         {"name": "a0", "rank": 2, "alpha": 4, "targets": ["Wqkv"]},
         {"name": "a1", "rank": 2, "alpha": 4, "targets": ["Wqkv", "Wo"]},
@@ -67,7 +69,7 @@ def recipe_for(backbone: Path, *, num_adapters: int = 5, training: dict[str, Any
     return parse_recipe(
         {
             "name": "tiny",
-            "task": {"name": "moody"},
+            "task": {"name": task},
             "generators": [{"kind": "recorded", "name": "g", "pool": "p", "model": "m"}],
             "scorer": {"backbone": str(backbone), "max_length": 64, "adapters": adapters[:num_adapters]},
             "training": {"learning_rate": 1e-3, "batch_size": 8, "max_epochs": 2, "patience": 2} | (training or {}),

@@ -92,6 +92,7 @@ def test_a_pool_without_the_named_field_is_refused_with_a_way_out(recipe):
         plan_of(recipe(num_samples=1, text_fields=("text",)))
 
 
+@pytest.mark.study
 def test_shipped_recipes_find_most_of_their_recorded_answers(repository, shared_data, monkeypatch):
     monkeypatch.setenv("RAYDEBM_DATA", str(shared_data))
     missing = {}

@@ -42,7 +42,7 @@ def address(write_run, recipe, backend, free_port, listening):
         yield url
 
 
-@pytest.mark.slow
+@pytest.mark.fuzz
 def test_no_generated_request_makes_the_server_fail(address):
     """Requests that fit the document and requests that do not; the answers must be as the document says."""
     statuses = Counter()
