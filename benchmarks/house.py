@@ -23,11 +23,11 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 BUDGETS: Mapping[str, int] = {
     "source lines": 68_200,
     "modules": 537,
-    "test lines": 51_200,
+    "test lines": 52_500,
     "benchmark lines": 6_500,
     "client lines": 1_310,
     "document lines outside docs/log": 14_200,
-    "tracked bytes": 39_600_000,
+    "tracked bytes": 42_000_000,
     "recipe keys": 310,
     "service arguments": 79,
     "commands": 31,
