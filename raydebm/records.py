@@ -38,6 +38,10 @@ def well_formed(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
+REFERENCE_HEADING = "Reference information:"
+"""The line before what a problem gives to look things up in, such as tables."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """One question, without its answer. Gold has a record of its own, so that it cannot travel along."""
@@ -45,7 +49,8 @@ class Problem:
     task: str
     problem_id: str
     prompt: str
-    """The question as a human reads it: what generators are asked and what the scorer reads."""
+    """The question as a human reads it: what generators are asked and what the scorer reads. Reference information that
+    the scorer may leave out where it does not fit comes last, after a blank line and a line ``REFERENCE_HEADING``."""
     data: Mapping[str, Any] = field(default_factory=dict)
     """JSON fields that gold-free checks need, such as names and parsed statements."""
     difficulty: str = ""

@@ -5,10 +5,10 @@ Out:  three signals per text over the answer's tokens: ``logprob`` (mean log-pro
       entropy of the next-token distribution) and ``worst`` (mean log-probability of the worst tenth). Higher is better.
 Does not know: labels, energies, who wrote an answer.
 
-One input: the problem, a newline, the answer; or both as a conversation in the tokenizer's chat template. Too long:
-the problem is cut in its middle, down to nothing if need be; only an answer that is too long by itself loses its
-beginning. The tokens of the problem are context and are not measured; answers to one problem share its context, which
-is run once, where that saves a quarter of their tokens (``SHARED_FROM``).
+One input: the problem, a newline, the answer; or both as a conversation in the tokenizer's chat template. Too long: it
+is cut as the scorer's texts are (``batching.fitted``), so that one token of a cut answer follows another than it was
+written after. The tokens of the problem are context and are not measured; answers to one problem share its context,
+which is run once, where that saves a quarter of their tokens (``SHARED_FROM``).
 
 Shapes: B texts of a micro-batch, A tokens of an answer, V vocabulary.
 """
@@ -33,10 +33,11 @@ from raydebm.config import CausalReader
 from raydebm.errors import CheckpointError
 from raydebm.scorer.model.batching import (
     MicroBatch,
-    cut_middle,
+    fitted,
     pad,
     plan_micro_batches,
     token_ids,
+    without_reference,
     without_special_tokens,
 )
 
@@ -168,27 +169,33 @@ class Reader:
         return [readings[place] for place in range(len(rows))]
 
     def _inputs(self, texts: Sequence[tuple[str, str]]) -> list[_Input]:
-        parts = [(*self._around(problem), answer) for problem, answer in texts]
-        asked = token_ids(
-            self._loaded.tokenizer, (text for part in parts for text in part[:2]), is_templated=self._as_chat
+        tokenizer = self._loaded.tokenizer
+        between = "" if self._as_chat else "\n"
+        asked = {
+            problem: (self._before(problem), self._before(without_reference(problem)))
+            for problem in dict.fromkeys(problem for problem, _ in texts)
+        }
+        before = token_ids(
+            tokenizer, (text for forms in asked.values() for text in (*forms, between)), is_templated=self._as_chat
         )
-        answers = token_ids(self._loaded.tokenizer, (answer for *_, answer in parts))
+        answers = token_ids(tokenizer, (answer for _, answer in texts))
         opening = self._opening()
         return [
-            self._input(opening, asked[before], asked[between], answers[answer]) for before, between, answer in parts
+            self._input(opening, *(before[form] for form in (*asked[problem], between)), answers[answer])
+            for problem, answer in texts
         ]
 
-    def _around(self, problem: str) -> tuple[str, str]:
-        """What stands before the answer: what may be cut, and what may not."""
+    def _before(self, problem: str) -> str:
+        """What comes before the answer and may be cut."""
         if not self._as_chat:
-            return problem, "\n"
+            return problem
         tokenizer = self._loaded.tokenizer
-        asked = tokenizer.apply_chat_template(
+        asked: str = tokenizer.apply_chat_template(
             [{"role": "user", "content": without_special_tokens(tokenizer, problem)}],
             tokenize=False,
             add_generation_prompt=True,
         )
-        return asked, ""
+        return asked
 
     def _opening(self) -> list[int]:
         """What the tokenizer puts before every text, such as BOS; a chat template brings its own."""
@@ -199,11 +206,15 @@ class Reader:
         return [int(first[0])] if first and first[0] == tokenizer.bos_token_id else []
 
     def _input(
-        self, opening: Sequence[int], before: Sequence[int], between: Sequence[int], answer: Sequence[int]
+        self,
+        opening: Sequence[int],
+        whole: Sequence[int],
+        request: Sequence[int],
+        between: Sequence[int],
+        answer: Sequence[int],
     ) -> _Input:
         room = self._loaded.max_length - len(opening) - len(between)
-        answer = answer[max(0, len(answer) - room) :]
-        problem = cut_middle(before, room - len(answer))
+        problem, answer = fitted(whole, answer, room, request=request)
         ids = array("i", (*opening, *problem, *between, *answer))
         # Nothing predicts the very first token.
         return _Input(ids=ids, start=max(len(ids) - len(answer), 1), end=len(ids))

@@ -29,7 +29,7 @@ from raydebm.pretrained.model_source import ModelSource
 from raydebm.scorer.checkpoint import load_tensors, read_record, save_tensors
 from raydebm.scorer.checkpoint_records import Record
 from raydebm.scorer.model.backbone import resolve_backbone, resolve_device
-from raydebm.scorer.model.batching import MicroBatch, cut_middle, micro_batches, token_ids
+from raydebm.scorer.model.batching import MicroBatch, fitted, ids_of_pairs, micro_batches
 from raydebm.scorer.training.adapter_data import data_fingerprint
 from raydebm.scorer.training.loss import bradley_terry_loss, step_pairs
 from raydebm.scorer.training.member import gather
@@ -118,12 +118,11 @@ class _EormTexts:
         self._room = config.max_length - NUM_SPECIAL
 
     def __call__(self, texts: Sequence[tuple[str, str]]) -> list[Sequence[int]]:
-        ids = token_ids(self._tokenizer, (text for pair in texts for text in pair))
-        return [self._join(ids[problem], ids[candidate]) for problem, candidate in texts]
+        return [self._join(*ids) for ids in ids_of_pairs(self._tokenizer, texts)]
 
-    def _join(self, problem: Sequence[int], candidate: Sequence[int]) -> Sequence[int]:
-        candidate = candidate[max(0, len(candidate) - self._room) :]
-        return array("i", (self.cls, *cut_middle(problem, self._room - len(candidate)), self.sep, *candidate))
+    def _join(self, whole: Sequence[int], request: Sequence[int], answer: Sequence[int]) -> Sequence[int]:
+        problem, answer = fitted(whole, answer, self._room, request=request)
+        return array("i", (self.cls, *problem, self.sep, *answer))
 
 
 def _first(*ids: int | None) -> int:

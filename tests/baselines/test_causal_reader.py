@@ -159,14 +159,23 @@ def test_a_long_problem_is_cut_in_its_middle(causal_reader):
     assert reading.logprob == pytest.approx(sum(log_probs) / 4, abs=1e-5)
 
 
-def test_a_long_answer_keeps_its_end(causal_reader):
+def test_a_long_answer_is_cut_in_its_middle(causal_reader):
     words = [f"w{index}" for index in range(40)]
-    log_probs, _ = by_hand(causal_reader, words[24], " ".join(words[25:]))
+    log_probs, _ = by_hand(causal_reader, PROBLEM, " ".join(words[:6] + words[-7:]))
 
     reading = reader(causal_reader, max_length=16).read([(PROBLEM, " ".join(words))])[0]
 
-    assert reading.num_tokens == 15
-    assert reading.logprob == pytest.approx(sum(log_probs) / 15, abs=1e-5)
+    assert reading.num_tokens == 13
+    assert reading.logprob == pytest.approx(sum(log_probs) / 13, abs=1e-5)
+
+
+def test_reference_information_that_does_not_fit_is_not_read(causal_reader):
+    tables = " ".join(f"w{index}" for index in range(40))
+    (alone,) = reader(causal_reader).read([(PROBLEM, ANSWER)])
+
+    (read,) = reader(causal_reader, max_length=16).read([(f"{PROBLEM}\n\nReference information:\n{tables}", ANSWER)])
+
+    assert read.logprob == pytest.approx(alone.logprob, abs=1e-5)
 
 
 def test_chat_puts_the_answer_after_the_opened_turn(causal_reader):

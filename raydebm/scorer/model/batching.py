@@ -9,7 +9,7 @@ Shapes: B texts of a micro-batch, T tokens.
 """
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from raydebm.errors import ConfigError
+from raydebm.records import REFERENCE_HEADING
 
 MIN_FILL = 0.85
 """A micro-batch closes at a text shorter than this share of its longest one."""
@@ -32,8 +33,10 @@ class EncodedText:
     """In an array: 4 bytes a token, where a tuple takes 36. A training keeps those of all its texts."""
     num_truncated: int
     """Tokens that were cut to fit."""
-    is_answer_cut: bool = False
-    """Whether the candidate by itself was too long, so that its beginning is missing too."""
+    problem_read: float = 1.0
+    """Share of the problem's tokens that were kept; 1 for an empty problem."""
+    answer_read: float = 1.0
+    """Share of the answer's tokens that were kept; 1 for an empty answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +86,7 @@ def decoder_form(tokenizer: Any) -> TextForm:
 
 
 class TextEncoder:
-    """Tokenizes pairs of texts, without segment ids.
-
-    Too long: the problem is cut in its middle, down to nothing if need be; only a candidate that is too long by itself
-    loses its beginning. The candidate's end, where the answer stands, always stays.
-    """
+    """Tokenizes pairs of texts, without segment ids; those that are too long are ``fitted``."""
 
     def __init__(self, tokenizer: Any, *, max_length: int, is_decoder: bool = False) -> None:
         self._form = decoder_form(tokenizer) if is_decoder else encoder_form(tokenizer)
@@ -98,18 +97,54 @@ class TextEncoder:
 
     def __call__(self, texts: Sequence[tuple[str, str]]) -> list[EncodedText]:
         """One encoding per (problem, candidate), in order."""
-        ids = token_ids(self._tokenizer, (text for pair in texts for text in pair))
-        return [self._join(ids[problem], ids[candidate]) for problem, candidate in texts]
+        form, room = self._form, self._max_length - self._form.num_special
+        encoded = []
+        for whole, request, answer in ids_of_pairs(self._tokenizer, texts):
+            problem, kept = fitted(whole, answer, room, request=request)
+            encoded.append(
+                EncodedText(
+                    ids=array("i", (*form.before, *problem, *form.between, *kept, *form.after)),
+                    num_truncated=len(whole) + len(answer) - len(problem) - len(kept),
+                    problem_read=len(problem) / len(whole) if whole else 1.0,
+                    answer_read=len(kept) / len(answer) if answer else 1.0,
+                )
+            )
+        return encoded
 
-    def _join(self, problem: Sequence[int], candidate: Sequence[int]) -> EncodedText:
-        form = self._form
-        budget = self._max_length - form.num_special
-        num_truncated = max(0, len(problem) + len(candidate) - budget)
-        is_answer_cut = len(candidate) > budget
-        candidate = candidate[max(0, len(candidate) - budget) :]
-        problem = cut_middle(problem, budget - len(candidate))
-        ids = array("i", (*form.before, *problem, *form.between, *candidate, *form.after))
-        return EncodedText(ids=ids, num_truncated=num_truncated, is_answer_cut=is_answer_cut)
+
+def ids_of_pairs(
+    tokenizer: Any, texts: Sequence[tuple[str, str]]
+) -> Iterator[tuple[Sequence[int], Sequence[int], Sequence[int]]]:
+    """For each (problem, answer) the ids of the problem, of the problem without its reference information, and of the
+    answer, as ``fitted`` takes them."""
+    named = [(problem, without_reference(problem), answer) for problem, answer in texts]
+    ids = token_ids(tokenizer, (text for texts_of_one in named for text in texts_of_one))
+    return ((ids[problem], ids[request], ids[answer]) for problem, request, answer in named)
+
+
+def without_reference(problem: str) -> str:
+    """The problem up to the line ``Reference information:``, where it has one."""
+    return problem.partition(f"\n\n{REFERENCE_HEADING}\n")[0]
+
+
+def fitted(
+    problem: Sequence[int], answer: Sequence[int], room: int, *, request: Sequence[int]
+) -> tuple[Sequence[int], Sequence[int]]:
+    """Cut a problem and its answer to ``room`` tokens together; what fits is left as it is.
+
+    Reference information is left out first, as a whole. A third of the room is the problem's and the rest the answer's;
+    what one of them does not use, the other has. Each is cut in its middle, and the answer's last token always stays.
+
+    Args:
+        problem: ids of the whole problem.
+        answer: ids of the answer.
+        room: at least 1.
+        request: ids of the problem without its reference information.
+    """
+    if len(problem) + len(answer) > room:
+        problem = request
+    problem = cut_middle(problem, max(room // 3, room - len(answer)))
+    return problem, cut_middle(answer, room - len(problem))
 
 
 def token_ids(tokenizer: Any, texts: Iterable[str], *, is_templated: bool = False) -> dict[str, Sequence[int]]:
@@ -154,11 +189,11 @@ def without_special_tokens(tokenizer: Any, text: str) -> str:
 
 
 def cut_middle(ids: Sequence[int], length: int) -> list[int]:
-    """At most ``length`` ids: the first half (rounded up) and the last half."""
+    """At most ``length`` ids: the first half and the last half (rounded up)."""
     if len(ids) <= length:
         return list(ids)
-    last = length // 2
-    return [*ids[: length - last], *ids[len(ids) - last :]]
+    first = length // 2
+    return [*ids[:first], *ids[len(ids) - (length - first) :]]
 
 
 def plan_micro_batches(lengths: Sequence[int], *, max_tokens: int) -> list[list[int]]:

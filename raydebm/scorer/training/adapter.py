@@ -162,11 +162,11 @@ class _AdapterRun:
         encoded = encoder(texts)
         self._num_texts = len(encoded)
         self._num_truncated_texts = sum(text.num_truncated > 0 for text in encoded)
-        num_cut = sum(text.is_answer_cut for text in encoded)
+        num_cut = sum(text.answer_read < 1 for text in encoded)
         if 2 * num_cut > len(encoded):
             LOG.warning(
-                "adapter %s: %d of %d answers are longer than the %d tokens that backbone %s reads, and lose their "
-                "beginning; raise max_length, or name a backbone with a longer context",
+                "adapter %s: %d of %d answers do not fit into the %d tokens that backbone %s reads, and lose their "
+                "middle; raise max_length, or name a backbone with a longer context",
                 *(self._adapter.name, num_cut, len(encoded), self._max_length, self._backbone.name),
             )
         self._ids = {pair: text.ids for pair, text in zip(texts, encoded, strict=True)}

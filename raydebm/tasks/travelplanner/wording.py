@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from raydebm.errors import TaskDataError
+from raydebm.records import REFERENCE_HEADING
 from raydebm.tasks.travelplanner.catalogue import Attraction, Drive, Flight, Restaurant, Stay
 from raydebm.tasks.travelplanner.database import drive_of
 from raydebm.tasks.travelplanner.trip_reference import TripReference, read_items
-
-HEADING = "Reference information:"
 
 _RESTAURANT_COLUMNS = "name | average cost per person | cuisines"
 _STAY_COLUMNS = "name | price per night | room type | house rules | minimum nights | maximum occupancy"
@@ -34,7 +33,7 @@ def prompt_of(query: str, reference: TripReference | None) -> str:
     """The query, then the reference information where there is any."""
     if reference is None:
         return query.strip()
-    return "\n".join([query.strip(), "", HEADING, *_reference_lines(reference)])
+    return "\n".join([query.strip(), "", REFERENCE_HEADING, *_reference_lines(reference)])
 
 
 def _reference_lines(reference: TripReference) -> Iterator[str]:
@@ -98,14 +97,14 @@ def split_prompt(text: str) -> tuple[str, TripReference | None]:
         start, end = listed.start(), text.rfind("]") + 1
         query = text[:start] + text[end:]
         return _without_heading(query), read_items(text[start:end], where="the typed text")
-    query, heading, rest = text.partition(HEADING)
+    query, heading, rest = text.partition(REFERENCE_HEADING)
     if not heading or not rest.strip():
         return _without_heading(text), None
     return query.strip(), _read_lines(rest.split("\n"))
 
 
 def _without_heading(text: str) -> str:
-    return text.replace(HEADING, "").strip()
+    return text.replace(REFERENCE_HEADING, "").strip()
 
 
 def _read_lines(lines: Iterable[str]) -> TripReference:

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from raydebm.errors import ConfigError
 from raydebm.scorer.model.backbone import load_backbone
-from raydebm.scorer.model.batching import TextEncoder, cut_middle, micro_batches, plan_micro_batches, token_ids
+from raydebm.scorer.model.batching import TextEncoder, cut_middle, fitted, micro_batches, plan_micro_batches, token_ids
 
 CLS, SEP = 1, 2
 
@@ -28,23 +28,85 @@ def test_a_text_that_fits_exactly_is_not_cut(tokenizer):
     assert (len(encoded.ids), encoded.num_truncated) == (13, 0)
 
 
-def test_the_problem_is_cut_in_its_middle(tokenizer):
+def test_a_problem_that_is_too_long_is_cut_in_its_middle(tokenizer):
     (encoded,) = TextEncoder(tokenizer, max_length=12)([(words(10), words(4, 50))])
-    ids = ids_of(tokenizer, "w0 w1 w2 w8 w9")
+    ids = ids_of(tokenizer, "w0 w1 w7 w8 w9")
     assert tuple(encoded.ids) == (CLS, *ids, SEP, *ids_of(tokenizer, words(4, 50)), SEP)
-    assert encoded.num_truncated == 5
+    assert (encoded.num_truncated, encoded.problem_read, encoded.answer_read) == (5, 0.5, 1.0)
 
 
-def test_a_candidate_that_fits_alone_is_never_cut(tokenizer):
-    (encoded,) = TextEncoder(tokenizer, max_length=8)([(words(10), words(5, 50))])
-    assert tuple(encoded.ids) == (CLS, SEP, *ids_of(tokenizer, words(5, 50)), SEP)
-    assert encoded.num_truncated == 10
+def test_an_answer_that_is_too_long_is_cut_in_its_middle_and_keeps_its_end(tokenizer):
+    (encoded,) = TextEncoder(tokenizer, max_length=12)([(words(2), words(14, 50))])
+    ids = ids_of(tokenizer, "w50 w51 w52 w60 w61 w62 w63")
+    assert tuple(encoded.ids) == (CLS, *ids_of(tokenizer, "w0 w1"), SEP, *ids, SEP)
+    assert (encoded.num_truncated, encoded.problem_read, encoded.answer_read) == (7, 1.0, 0.5)
 
 
-def test_a_candidate_that_is_too_long_alone_keeps_its_end(tokenizer):
-    (encoded,) = TextEncoder(tokenizer, max_length=8)([(words(2), words(9, 50))])
-    assert tuple(encoded.ids) == (CLS, SEP, *ids_of(tokenizer, words(5, 54)), SEP)
-    assert encoded.num_truncated == 6
+def test_where_both_are_too_long_the_problem_has_a_third(tokenizer):
+    (encoded,) = TextEncoder(tokenizer, max_length=12)([(words(9), words(9, 50))])
+    ids = ids_of(tokenizer, "w0 w7 w8"), ids_of(tokenizer, "w50 w51 w52 w56 w57 w58")
+    assert tuple(encoded.ids) == (CLS, *ids[0], SEP, *ids[1], SEP)
+
+
+def test_the_decoders_text_is_cut_in_the_same_way(tokenizer):
+    """Without BOS and a token for the newline, one token is special."""
+    (encoded,) = TextEncoder(tokenizer, max_length=10, is_decoder=True)([(words(9), words(9, 50))])
+    assert tuple(encoded.ids) == (*ids_of(tokenizer, "w0 w7 w8 w50 w51 w52 w56 w57 w58"), SEP)
+
+
+@pytest.mark.parametrize(
+    ("problem", "answer", "room", "kept"),
+    [
+        (10, 20, 30, (10, 20)),  # an exact fit
+        (25, 5, 30, (25, 5)),
+        (11, 20, 30, (10, 20)),
+        (10, 21, 30, (10, 20)),
+        (40, 40, 30, (10, 20)),
+        (6, 40, 30, (6, 24)),  # what the problem does not use
+        (40, 12, 30, (18, 12)),  # what the answer does not use
+        (0, 40, 30, (0, 30)),
+        (40, 0, 30, (30, 0)),
+        (90, 60, 20, (6, 14)),  # a context shorter than a third of the problem
+        (5, 5, 3, (1, 2)),
+        (5, 5, 2, (0, 2)),  # no third of so little
+        (5, 1, 2, (1, 1)),
+        (5, 5, 1, (0, 1)),
+    ],
+)
+def test_the_room_of_problem_and_answer(problem, answer, room, kept):
+    ids = list(range(problem)), list(range(100, 100 + answer))
+    assert tuple(map(len, fitted(*ids, room, request=ids[0]))) == kept
+
+
+def test_the_last_token_of_an_answer_stays():
+    assert fitted([1, 2, 3], [4, 5, 6], 1, request=[1, 2, 3]) == ([], [6])
+
+
+@pytest.mark.parametrize(
+    ("room", "kept"),
+    [(70, 50), (69, 5), (25, 5), (12, 4)],  # all of it, the request alone, exactly, and a third of 12
+)
+def test_reference_information_is_left_out_before_anything_is_cut(room, kept):
+    problem, answer = fitted(range(50), range(100, 120), room, request=range(5))
+    assert (len(problem), len(answer)) == (kept, min(20, room - kept))
+
+
+def test_the_text_of_a_problem_ends_before_its_reference_information(tokenizer):
+    problem = f"w1 w2\n\nReference information:\n{words(9, 10)}"
+    whole, request = TextEncoder(tokenizer, max_length=40), TextEncoder(tokenizer, max_length=10)
+    w1, w2, w3 = ids_of(tokenizer, "w1 w2 w3")
+
+    assert len(whole([(problem, "w3")])[0].ids) == 3 + 13 + 1
+    (encoded,) = request([(problem, "w3")])
+    assert tuple(encoded.ids) == (CLS, w1, w2, SEP, w3, SEP)
+    assert encoded.problem_read == 2 / 13
+
+
+@given(problem=st.integers(0, 20), answer=st.integers(0, 20))
+def test_a_text_that_fits_has_the_tokens_that_it_has_always_had(problem, answer):
+    """And so the energies: an encoder reads nothing else."""
+    problem_ids, answer_ids = list(range(problem)), list(range(100, 100 + answer))
+    assert fitted(problem_ids, answer_ids, max(1, problem + answer), request=[]) == (problem_ids, answer_ids)
 
 
 def test_empty_texts_are_texts(tokenizer):
@@ -93,7 +155,7 @@ def test_a_context_without_room_is_refused(tokenizer):
 
 
 @pytest.mark.parametrize(
-    ("length", "expected"), [(4, [0, 1, 8, 9]), (5, [0, 1, 2, 8, 9]), (1, [0]), (0, []), (10, list(range(10)))]
+    ("length", "expected"), [(4, [0, 1, 8, 9]), (5, [0, 1, 7, 8, 9]), (1, [9]), (0, []), (10, list(range(10)))]
 )
 def test_cut_middle(length, expected):
     assert cut_middle(list(range(10)), length) == expected

@@ -195,10 +195,11 @@ def test_cut_texts_are_counted(train, settings):
 
 @pytest.mark.parametrize(("max_length", "is_told"), [(5, True), (9, False)])
 def test_it_is_told_where_most_answers_do_not_fit(train, settings, caplog, max_length, is_told):
-    """Two words after three special tokens; answers of each problem have two, three and four words."""
+    """Two words after three special tokens, and a third of them is none; answers of each problem have two, three and
+    four words."""
     train(settings=dataclasses.replace(settings, max_length=max_length, max_epochs=1))
 
-    assert ("adapter a0: 44 of 66 answers are longer than the 5 tokens" in caplog.text) is is_told
+    assert ("adapter a0: 44 of 66 answers do not fit into the 5 tokens" in caplog.text) is is_told
 
 
 def test_the_length_is_clipped_to_the_backbones_context(train, settings):
