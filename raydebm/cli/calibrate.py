@@ -173,7 +173,10 @@ def _calibrate_from_decisions(recipe: "Recipe", reported: ReportedOutcomes) -> N
     policy = read_policy(run, recipe, origin.task)
     reason = why_not_current("energies", recipe, run)
     if reason is not None:
-        raise ConfigError(f"{run.root}: {reason}")
+        raise ConfigError(
+            f"{run.root}: the energies are not those of this recipe: {reason}. Give the run's own recipe, or make them "
+            "again by `raydebm evaluate` with this one"
+        )
     sample = outcome_sample(DecisionReader(reported.records), origin)
     fit = recertified(sample, policy, recipe.decision, refit=reported.refit)
     _write(recipe, run, fit, {**source_of(sample), "refit": reported.refit})

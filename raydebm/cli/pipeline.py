@@ -87,7 +87,16 @@ class ProgressBars:
         return update
 
 
-_QUIET = {"seconds", "num_unpriced", "startup_seconds", "backbone_mib", "num_incomplete", "within_limit", "num_texts"}
+_QUIET = {
+    "seconds",
+    "num_unpriced",
+    "startup_seconds",
+    "backbone_mib",
+    "num_incomplete",
+    "within_limit",
+    "num_texts",
+    "files",
+}
 """Facts that stand in the manifest and would crowd the line."""
 _MAX_TEXT = 80
 

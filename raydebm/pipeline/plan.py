@@ -13,7 +13,7 @@ from raydebm.pipeline.context import StageContext
 from raydebm.pipeline.policies import default_policy
 from raydebm.pipeline.stages.problems import answerable, load_problems
 from raydebm.records import GenerationRequest
-from raydebm.run.fingerprints import current_manifest
+from raydebm.run.fingerprints import NOT_COMPLETE, why_not_current
 from raydebm.run.stages import STAGES
 from raydebm.run.stored_table import Many
 
@@ -63,14 +63,11 @@ def plan_of(recipe: Recipe) -> Plan:
 
 def _stages(context: StageContext) -> str:
     """Which stages the run directory has as the recipe would make them now; the others are made."""
-    complete = list(
-        takewhile(
-            lambda name: current_manifest(name, context.recipe, context.run) is not None,
-            (stage.name for stage in STAGES),
-        )
-    )
-    missing = [stage.name for stage in STAGES if stage.name not in complete]
-    return f"stages to make: {', '.join(missing) or 'none'}; complete: {', '.join(complete) or 'none'}"
+    reasons = {stage.name: why_not_current(stage.name, context.recipe, context.run) for stage in STAGES}
+    complete = list(takewhile(lambda name: reasons[name] is None, reasons))
+    missing = [name for name in reasons if name not in complete]
+    again = f" ({missing[0]}: {reasons[missing[0]]})" if missing and reasons[missing[0]] != NOT_COMPLETE else ""
+    return f"stages to make: {', '.join(missing) or 'none'}{again}; complete: {', '.join(complete) or 'none'}"
 
 
 def _later_passes(context: StageContext) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Brings a run to a stage: makes every stage before it that is missing or out of date, and reuses the others."""
 
+import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -14,9 +15,11 @@ from raydebm.pipeline.scores import ask_failed_again, check_judges, evidence_nam
 from raydebm.pipeline.stages.evaluation import read_evaluation
 from raydebm.pipeline.stages.passes import forget_failed_passes
 from raydebm.pipeline.writing_lock import write_lock
-from raydebm.run.fingerprints import current_manifest, new_manifest
+from raydebm.run.fingerprints import NOT_COMPLETE, current_manifest, new_manifest, why_not_current
 from raydebm.run.stages import STAGES, Stage, StageName, stage_named
 from raydebm.tasks import task_of
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,9 @@ class Pipeline(StageContext):
             maker.prepare(self)
         current = current_manifest(stage.name, self.recipe, self.run)
         if current is None:
+            reason = why_not_current(stage.name, self.recipe, self.run)
+            if reason is not None and reason != NOT_COMPLETE:
+                _LOG.warning("%s is made again: %s", self.run.uri(stage.name), reason)
             self._check_may_be_made(stage)
             held.enter_context(write_lock(self.run))
             current = current_manifest(stage.name, self.recipe, self.run)  # another process may have made it meanwhile

@@ -2,7 +2,7 @@
 
 import hashlib
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -28,6 +28,8 @@ _PLACEMENT = frozenset(
 """Settings that say where and how fast, not what: they must not invalidate results."""
 CONTENTS_IN_MEMORY = 256
 """Files and folders whose hash is kept."""
+FILES = "files"
+"""Fact of the problems: by source, the files of the folder that the task reads (names or patterns)."""
 _PAGES = frozenset({"README", "LICENSE", "LICENCE", "COPYING", "NOTICE"})
 """Names of files about a folder, for its readers."""
 
@@ -45,16 +47,24 @@ def stage_fingerprint(stage: StageName, recipe: Recipe, run: RunDir) -> str:
     return content_id(__version__, settings)
 
 
-def _stage_contents(stage: StageName, recipe: Recipe) -> dict[str, str]:
+def _stage_contents(
+    stage: StageName, recipe: Recipe, run: RunDir, facts: Mapping[str, Any] | None = None
+) -> dict[str, str]:
     """Ids of the contents of the local files and folders that matter to a stage, by the names the recipe gives them.
 
     They are the sources of problems, recorded pools, models in folders or embedded in the package, and from the
     calibration on a user's modules (``raydebm.extensions``), whose terms and selectors are used there. What a hub or a
     URL holds counts by its name alone, and so does the code of a task: no answer is paid for again because of it. In a
-    folder only data counts: pages (``*.md``, README, LICENSE, NOTICE), hidden files and bytecode do not.
+    folder only data counts: pages (``*.md``, README, LICENSE, NOTICE), hidden files and bytecode do not, nor does what
+    the task does not read of a source of problems.
+
+    Args:
+        facts: of the problems, while they are made.
     """
     sections = stage_named(stage).settings
-    content_ids = _contents(_names(recipe, sections))
+    if facts is None:
+        facts = run.facts("problems")
+    content_ids = _contents(_names(recipe, sections), facts.get(FILES, {}))
     if "decision" in sections:
         files = extension_files()
         contents = _contents(str(file) for file in files.values())
@@ -86,8 +96,9 @@ def _changed(made: Mapping[str, Any], contents: Mapping[str, str]) -> list[str]:
     return [name for name, content in contents.items() if made_from.get(name) != content]
 
 
-def _contents(names: Iterable[str]) -> dict[str, str]:
-    by_name = {name: _content(name) for name in sorted(set(names))}
+def _contents(names: Iterable[str], files: Mapping[str, Sequence[str]] | None = None) -> dict[str, str]:
+    """``files``: names or patterns of what counts of a folder; of others all data does."""
+    by_name = {name: _content(name, (files or {}).get(name, ("**/*",))) for name in sorted(set(names))}
     return {name: content for name, content in by_name.items() if content is not None}
 
 
@@ -96,7 +107,7 @@ def new_manifest(stage: StageName, recipe: Recipe, run: RunDir, *, facts: Mappin
     upstream = stage_named(stage).upstream
     return {
         "fingerprint": stage_fingerprint(stage, recipe, run),
-        "contents": _stage_contents(stage, recipe),
+        "contents": _stage_contents(stage, recipe, run, facts if stage == "problems" else None),
         "upstream": None if upstream is None else build_id(upstream.name, run),
         "making": uuid.uuid4().hex,
         "version": __version__,
@@ -113,28 +124,25 @@ def current_manifest(stage: StageName, recipe: Recipe, run: RunDir) -> dict[str,
     return run.manifest(stage) if why_not_current(stage, recipe, run) is None else None
 
 
+NOT_COMPLETE = "not complete"
+
+
 def why_not_current(stage: StageName, recipe: Recipe, run: RunDir) -> str | None:
-    """What keeps a stage from being current for this recipe, with the remedy; None: it is."""
+    """What keeps a stage from being current for this recipe, in a few words; None where it is current."""
     manifest = run.manifest(stage)
     if manifest is None:
-        return f"stage {stage!r} is not complete; run `raydebm evaluate` with this recipe"
-    again = "make it again by `raydebm evaluate` with this recipe"
+        return NOT_COMPLETE
     if manifest.get("fingerprint") != stage_fingerprint(stage, recipe, run):
         if manifest.get("version") != __version__:
-            return f"stage {stage!r} was made by raydebm {manifest.get('version')}, and this is {__version__}; {again}"
-        recipe_file = run.uri("recipe.json")
-        return (
-            f"stage {stage!r} was made with other settings than this recipe's; give the recipe that it was made with "
-            f"({recipe_file})"
-        )
-    changed = _changed(manifest, _stage_contents(stage, recipe))
+            return f"made by raydebm {manifest.get('version')}, and this is {__version__}"
+        return f"made with other settings ({run.uri('recipe.json')} has those of the last run)"
+    changed = _changed(manifest, _stage_contents(stage, recipe, run))
     if changed:
-        names = ", ".join(map(repr, changed))
-        return f"what {names} holds has changed since stage {stage!r} was made; put it back as it was, or {again}"
+        return f"content of {', '.join(map(repr, changed))} changed"
     upstream = stage_named(stage).upstream
     before = None if upstream is None else run.manifest(upstream.name)
     if upstream is not None and before is not None and manifest.get("upstream") != before.get("making"):
-        return f"stage {upstream.name!r} was made again after stage {stage!r}; {again}"
+        return f"{upstream.name} made again"
     return None
 
 
@@ -168,11 +176,12 @@ def _names_of_baseline(baseline: BaselineConfig) -> list[str]:
     return [baseline.tokenizer] if baseline.kind == "eorm" else []
 
 
-def _content(name: str) -> str | None:
+def _content(name: str, patterns: Sequence[str]) -> str | None:
     """None where the name is no file or folder of this machine."""
     path = local_path(name)
     try:
-        files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _is_data(file, path))
+        found = {file for pattern in patterns for file in path.glob(pattern) if _is_data(file, path)}
+        files = [path] if path.is_file() else sorted(found)
         versions = tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
     except OSError:  # a name that no path can have, such as one too long
         return None

@@ -28,7 +28,7 @@ from raydebm.tasks.answers import (
 )
 from raydebm.tasks.base import TaskDefaults, required_field
 from raydebm.tasks.file_backed import Pairs, ReferenceTask, question_of, source_id_of
-from raydebm.tasks.sources import JSON_LINES, Located, Row, distinct, file_rows, hub_name, hub_rows
+from raydebm.tasks.sources import JSON_LINES, Located, Row, distinct, file_rows, hub_name, hub_rows, look_for
 
 TASK = "musr"
 HUB_DATASET = "TAUR-Lab/MuSR"
@@ -188,6 +188,7 @@ def _files(path: Path, split: str) -> tuple[list[Path], bool]:
     names = [name.format(split=split) for name in JSON_LINES]
     if path.is_file():
         return [path], path.name in names
+    look_for(path, [*names, *(f"*{suffix}" for suffix in _DATA_SUFFIXES)])
     own = [path / name for name in names if (path / name).is_file()]
     if own:
         return own[:1], True

@@ -13,6 +13,8 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -30,9 +32,32 @@ Located = tuple[str, Row]
 JSON_LINES = ("problems_{split}.jsonl.gz", "problems_{split}.jsonl", "{split}.jsonl.gz", "{split}.jsonl")
 """Usual names of a split's file, in the order in which they are looked for."""
 
+_looked_for: ContextVar[dict[Path, set[str]] | None] = ContextVar("looked_for", default=None)
 _HUB = "hub:"
 _BATCH_SIZE = 256
 _SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".arrow")
+
+
+@contextmanager
+def files_looked_for() -> Iterator[dict[Path, set[str]]]:
+    """Collect, by folder, the names and patterns (of ``Path.glob``) that tasks look for in it meanwhile."""
+    found: dict[Path, set[str]] = {}
+    token = _looked_for.set(found)
+    try:
+        yield found
+    finally:
+        _looked_for.reset(token)
+
+
+def look_for(folder: Path, names: Iterable[str]) -> None:
+    """Note which files of a folder a task reads, if they are there: others in it have no part in its problems.
+
+    Args:
+        names: names or patterns of ``Path.glob``, below the folder.
+    """
+    found = _looked_for.get()
+    if found is not None:
+        found.setdefault(folder, set()).update(names)
 
 
 def check_split(split: str, known: Sequence[str], *, task: str) -> None:
@@ -86,7 +111,8 @@ def _of_split(name: str, files: Sequence[Path]) -> Iterator[Located]:
 
 
 def local_file(source: str, names: Iterable[str], *, otherwise: str) -> Path:
-    """The file itself, or the first of the named files that a folder has.
+    """The file itself, or the first of the named files that a folder has; the folder's other files are taken to have no
+    part in the problems, unless the task names them by ``look_for``.
 
     Args:
         source: a file or a folder, which may be an ``embedded:`` one.
@@ -100,6 +126,7 @@ def local_file(source: str, names: Iterable[str], *, otherwise: str) -> Path:
     if path.is_file():
         return path
     names = list(names)
+    look_for(path, names)
     for name in names:
         if (path / name).is_file():
             return path / name

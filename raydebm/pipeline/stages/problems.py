@@ -5,14 +5,17 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from raydebm.config import Recipe, RecordedGenerator, SplitSource
+from raydebm.embedded import local_path
 from raydebm.errors import PoolError, TaskDataError
 from raydebm.generators.recorded import PoolGenerator, recorded_generators
 from raydebm.identity import content_id
 from raydebm.pipeline.context import Facts, StageContext
 from raydebm.records import Gold, Problem
+from raydebm.run.fingerprints import FILES
 from raydebm.run.tables import SplitProblem
 from raydebm.tasks import task_of
 from raydebm.tasks.paper_data import load_paper_problems
+from raydebm.tasks.sources import files_looked_for
 
 Loaded = tuple[str, Problem, Gold]
 """``"train"`` or ``"test"``, a problem, and its gold."""
@@ -20,13 +23,21 @@ Loaded = tuple[str, Problem, Gold]
 
 def make_problems(context: StageContext) -> Facts:
     """Load problems with gold, and write the recipe next to them."""
-    loaded = list(load_problems(context.recipe))
+    with files_looked_for() as looked_for:
+        loaded = list(load_problems(context.recipe))
     answered = answerable(context.recipe, loaded)
     num_unanswered = len(loaded) - len(answered)
     context.run.write_golds(gold for _, _, gold in answered)
     context.run.write_problems(SplitProblem(problem=problem, split=split) for split, problem, _ in answered)
     counts = Counter(split for split, _, _ in answered)
-    return {**counts, **({"not_recorded": num_unanswered} if num_unanswered else {})}
+    task = context.recipe.task
+    named = {name: local_path(name) for name in (task.train.source, task.test.source) if name is not None}
+    files = {name: sorted(looked_for[path]) for name, path in named.items() if path.is_dir() and path in looked_for}
+    return {
+        **counts,
+        **({"not_recorded": num_unanswered} if num_unanswered else {}),
+        **({FILES: files} if files else {}),
+    }
 
 
 def load_problems(recipe: Recipe) -> Iterator[Loaded]:

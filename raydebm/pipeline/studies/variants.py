@@ -16,7 +16,7 @@ from raydebm.pipeline.studies.children import SHARED, child_run, share_scores, s
 from raydebm.pipeline.studies.repair import ensure_repaired
 from raydebm.pipeline.writing_lock import write_lock
 from raydebm.records import Candidate
-from raydebm.run.fingerprints import build_id, current_manifest, new_manifest, stage_fingerprint
+from raydebm.run.fingerprints import FILES, build_id, current_manifest, new_manifest, stage_fingerprint
 from raydebm.run.stages import StageName
 
 _TRAINED: tuple[StageName, ...] = ("pairs", "scorer", "energies")
@@ -125,7 +125,8 @@ def _candidates_of(shared: Pipeline, recipe: Recipe) -> list[Candidate]:
 def _write_problems(shared: Pipeline, child: Pipeline, answered: Set[str]) -> dict[str, Any]:
     child.run.write_problems(row for row in shared.run.problems() if row.problem.problem_id in answered)
     child.run.write_golds(gold for gold in shared.run.golds() if gold.problem_id in answered)
-    return {"problems": len(answered)}
+    files = shared.run.facts("problems").get(FILES)
+    return {"problems": len(answered), **({FILES: files} if files else {})}
 
 
 def _write_candidates(child: Pipeline, candidates: Sequence[Candidate]) -> dict[str, Any]:

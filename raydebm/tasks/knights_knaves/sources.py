@@ -7,7 +7,7 @@ from pathlib import Path
 from raydebm.errors import TaskDataError
 from raydebm.tasks.knights_knaves.logic import MAX_PEOPLE
 from raydebm.tasks.knights_knaves.puzzles import make_puzzle
-from raydebm.tasks.sources import Row, check_split, file_rows, hub_name, hub_rows
+from raydebm.tasks.sources import Row, check_split, file_rows, hub_name, hub_rows, look_for
 
 DEFAULT_SIZES = range(2, 9)
 DEFAULT_COUNTS = {"train": 6200, "test": 700}
@@ -59,6 +59,7 @@ def _generated(split: str, sizes: range, *, limit: int | None, seed: int) -> Ite
 
 def _files(split: str, path: Path) -> Iterator[tuple[str, Row]]:
     if path.is_dir():
+        look_for(path, [f"*{split}*.jsonl*"])
         files = sorted(file for file in path.glob("*.jsonl*") if split in file.name and "pool" not in file.name)
         if not files:
             raise TaskDataError(f"no file in {path} has {split!r} in its name and ends in .jsonl or .jsonl.gz")

@@ -15,7 +15,7 @@ from raydebm.errors import TaskDataError
 from raydebm.identity import content_id
 from raydebm.records import Gold, Problem
 from raydebm.tasks.base import required_field
-from raydebm.tasks.sources import Located, check_split, file_rows, hub_name, hub_rows, local_file
+from raydebm.tasks.sources import Located, check_split, file_rows, hub_name, hub_rows, local_file, look_for
 from raydebm.tasks.travelplanner.plans import canonical_plan
 from raydebm.tasks.travelplanner.query import MAX_DAYS, read_query
 from raydebm.tasks.travelplanner.trip_reference import TripReference, read_items
@@ -51,6 +51,7 @@ def load_problems(split: str, source: str | None) -> Iterator[tuple[Problem, Gol
         rows = (row for part in PARTS for row in hub_rows(on_hub, part, split=part, otherwise=f"give {_WHAT_ELSE}"))
         return _divided(_distinct(rows, None), split)
     path = Path(str(source))
+    look_for(path, [*(f"problems_{part}.jsonl.gz" for part in PARTS), f"{_DATABASE}/**/*"])
     if path.is_dir() and all((path / f"problems_{part}.jsonl.gz").is_file() for part in PARTS):
         database = str((path / _DATABASE).resolve()) if (path / _DATABASE).is_dir() else None
         files = (path / f"problems_{part}.jsonl.gz" for part in PARTS)
