@@ -248,7 +248,7 @@ class Energies:
     members: tuple[float, ...]
     num_tokens: int = 0
     num_truncated: int = 0
-    """Problem tokens cut from the middle to fit the context."""
+    """Tokens of problem and answer that were cut to fit the context."""
 
     def __post_init__(self) -> None:
         if not self.members or not all(map(math.isfinite, self.members)):

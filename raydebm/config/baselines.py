@@ -108,7 +108,7 @@ class EormBaseline(BaselineBase):
     positions: bool = False
     """Add sinusoidal positions. The released model has none: it sees a bag of tokens."""
     max_length: int = Field(2048, ge=16)
-    """Tokens; a longer problem is cut in its middle."""
+    """Tokens; longer texts are cut as the scorer's are (docs/training.md)."""
     learning_rate: float = Field(5e-5, gt=0)
     """AdamW learning rate."""
     weight_decay: float = Field(0.01, ge=0)

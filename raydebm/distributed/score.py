@@ -78,7 +78,7 @@ class ScoreSummary:
     num_candidates: int
     num_failed: int
     num_truncated: int
-    """Candidates whose problem was cut to fit the context."""
+    """Candidates whose problem or text was cut to fit the context."""
     num_texts: int
     """Distinct texts that were run."""
     dtype: str

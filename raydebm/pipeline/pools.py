@@ -1,6 +1,7 @@
 """The pools of a run's split: candidates of all passes with what is known of them."""
 
 from raydebm.evaluation.pools.pool import EvaluatedPool, RecordedPools, assemble_pools
+from raydebm.evaluation.results.texts_read import TextsRead, texts_read
 from raydebm.pipeline.context import StageContext
 from raydebm.pipeline.scores import evidence_of, scores_of
 from raydebm.run.directory import SCORES_FOLDER
@@ -24,6 +25,15 @@ def recorded_pools(context: StageContext, split: str) -> RecordedPools:
     for folder in (SCORES_FOLDER, *(f"{stage}/{SCORES_FOLDER}" for stage in later)):
         pools.add_scores(evidence_of(context.recipe, run, folder))
     return pools
+
+
+def texts_read_of(context: StageContext) -> tuple[TextsRead, ...]:
+    """What the run's scorer read of the texts of the first pass, by split."""
+    return texts_read(
+        context.run.energies(),
+        problem_of={candidate.candidate_id: candidate.problem_id for candidate in context.run.stored_candidates()},
+        splits=context.splits(),
+    )
 
 
 def later_passes(context: StageContext, split: str) -> list[str]:

@@ -34,6 +34,10 @@ class EnergyRow:
     """One entry per adapter, None for those that were not asked."""
     num_tokens: int = 0
     num_truncated: int = 0
+    problem_read: float | None = None
+    """Share of the problem's tokens that the scorer read; None where it was not recorded."""
+    answer_read: float | None = None
+    """Likewise of the answer's."""
     error: str | None = None
 
     def of_members(self, asked: Sequence[bool]) -> "EnergyRow":

@@ -29,6 +29,14 @@ class Scored(Protocol):
     def num_truncated(self) -> int:
         """Tokens that were cut to fit the context."""
 
+    @property
+    def problem_read(self) -> float:
+        """Share of the problem's tokens that were read."""
+
+    @property
+    def answer_read(self) -> float:
+        """Share of the answer's tokens that were read."""
+
 
 class TextScorer(Protocol):
     """``ensemble.EnsembleScorer``."""

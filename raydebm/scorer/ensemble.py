@@ -47,6 +47,10 @@ class TextEnergies:
     """Tokens read, after truncation, with the special ones; of several backbones by the one that reads most."""
     num_truncated: int
     """Tokens cut to fit the context; of several backbones by the one that cuts most."""
+    problem_read: float = 1.0
+    """Share of the problem's tokens that were read; of several backbones by the one that reads least."""
+    answer_read: float = 1.0
+    """Likewise of the answer's."""
 
 
 class EnergyEngine(Protocol):
@@ -300,6 +304,8 @@ class EnsembleScorer:
                 members=tuple(energies),
                 num_tokens=max(len(text.ids) for text in of_readers),
                 num_truncated=max(text.num_truncated for text in of_readers),
+                problem_read=min(text.problem_read for text in of_readers),
+                answer_read=min(text.answer_read for text in of_readers),
             )
             for energies, *of_readers in zip(energies_MN.t().tolist(), *encoded, strict=True)
         ]

@@ -29,7 +29,14 @@ def score_texts(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[En
     return [
         EnergyRow(candidate_id="", members=None, error=str(one))
         if isinstance(one, ScoringError)
-        else EnergyRow(candidate_id="", members=one.members, num_tokens=one.num_tokens, num_truncated=one.num_truncated)
+        else EnergyRow(
+            candidate_id="",
+            members=one.members,
+            num_tokens=one.num_tokens,
+            num_truncated=one.num_truncated,
+            problem_read=one.problem_read,
+            answer_read=one.answer_read,
+        )
         for one in scores_or_errors(scorer, texts)
     ]
 

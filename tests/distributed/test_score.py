@@ -15,7 +15,8 @@ from raydebm.scorer.texts import score_texts
 
 class FakeScore:
     def __init__(self, members):
-        self.members, self.num_tokens, self.num_truncated = members, 7, 0
+        self.members, self.num_tokens, self.num_truncated = members, 7, 3
+        self.problem_read, self.answer_read = 0.5, 0.25
 
 
 class Fake:
@@ -36,6 +37,7 @@ def test_a_text_without_an_energy_is_a_row_and_the_others_are_scored():
 
     assert [row.members for row in rows] == [(1.0, 0.0), (2.0, 0.0), None, (4.0, 0.0)]
     assert [row.error for row in rows] == [None, None, "energy is NaN", None]
+    assert [(row.problem_read, row.answer_read) for row in rows[1:3]] == [(0.5, 0.25), (None, None)]
 
 
 def test_a_batch_without_failures_is_scored_at_once():

@@ -79,7 +79,7 @@ PROBLEM = Problem(task="t", problem_id="p", prompt="q", data={"names": ["A"]}, d
         (REPORTS, REPORT),
         (REPORTS, ConstraintReport(candidate_id="c1", answer=None, vote_key=None, penalty=math.inf)),
         (REPORTS, ConstraintReport(candidate_id="c1", answer="1", vote_key="1", penalty=0.0, proof=True, note="n")),
-        (ENERGIES, EnergyRow(candidate_id="c1", members=(1.5, -2.0), num_tokens=7, num_truncated=1)),
+        (ENERGIES, EnergyRow(candidate_id="c1", members=(1.5, -2.0), num_tokens=7, num_truncated=1, problem_read=0.5)),
         (ENERGIES, EnergyRow(candidate_id="c1", members=None, error="NaN")),
         (PAIRS, Pair(problem_id="p", chosen="a", rejected="b")),
         (SCORES, CandidateScore(candidate_id="a", name="rm", score=1.5)),

@@ -104,6 +104,7 @@ def test_tokens_and_cuts_are_counted(scorer):
     (short, long) = scorer.score([("w1 w2", "w3"), ("w1 " * 60, "w3 w4")])
     assert (short.num_tokens, short.num_truncated) == (6, 0)
     assert (long.num_tokens, long.num_truncated) == (48, 60 + 2 + 3 - 48)
+    assert (short.problem_read, long.problem_read, long.answer_read) == (1, 43 / 60, 1)
 
 
 def test_no_texts_give_no_energies(scorer):

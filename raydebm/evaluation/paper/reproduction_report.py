@@ -22,6 +22,7 @@ from raydebm.evaluation.report.document import (
 )
 from raydebm.evaluation.report.evaluation_report import provenance, summary
 from raydebm.evaluation.report.evaluation_tables import tables
+from raydebm.evaluation.report.headline import unread_problems
 from raydebm.evaluation.report.study_plates import study_plates
 from raydebm.evaluation.report.study_tables import study_tables
 from raydebm.evaluation.report.table_cells import Table
@@ -67,9 +68,15 @@ def _markdown_paper_table(table: PaperTable) -> str:
     return "\n\n".join(part for part in (markdown_table(shown), reasons) if part)
 
 
-def _counted(reproduction: Reproduction) -> str:
+def _opening(reproduction: Reproduction) -> str:
+    warnings = [
+        f"{study.name}: {warning}"
+        for study in reproduction.studies
+        for warning in unread_problems(study.evaluation.texts_read)
+    ]
     settings = ", ".join(paper().settings)
-    return f"{reproduction.counts.in_words()} Tables that only state settings are recipes: {settings}."
+    cells = f"{reproduction.counts.in_words()} Tables that only state settings are recipes: {settings}."
+    return " ".join([*warnings, cells])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +148,7 @@ def chapters(reproduction: Reproduction, training: Training | None = None) -> li
 
 def render_markdown(reproduction: Reproduction, parts: Sequence[Chapter], *, figures: str | None = "figures") -> str:
     """The report as Markdown, with links to ``<figures>/<chapter>-<number>.svg``; None leaves them out."""
-    text = [f"# {reproduction.title}", _counted(reproduction)]
+    text = [f"# {reproduction.title}", _opening(reproduction)]
     if reproduction.studies:
         overview = overview_of(reproduction)
         text += [overview.caption, markdown_table(overview)]
@@ -166,7 +173,7 @@ def render_html(reproduction: Reproduction, parts: Sequence[Chapter]) -> str:
     """One self-contained page: no script, nothing loaded from elsewhere."""
     return template("reproduction.html.j2").render(
         reproduction=reproduction,
-        counted=_counted(reproduction),
+        opening=_opening(reproduction),
         overview=overview_of(reproduction) if reproduction.studies else None,
         paper_tables=[paper_table(table) for table in reproduction.tables],
         chapters=parts,

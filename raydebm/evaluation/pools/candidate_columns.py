@@ -46,7 +46,6 @@ class CandidateColumns:
     tokens: Floats
     cost_usd: Floats
     cut_off: Floats
-    shortened: Bools
     scores: Mapping[str, Floats] = field(default_factory=dict)
     dimensions: Mapping[str, Floats] = field(default_factory=dict)
     broken: Mapping[str, Floats] = field(default_factory=dict)
@@ -74,7 +73,6 @@ def laid_out(columns: CandidateColumns, *, num_pools: int) -> dict[str, Any]:
         "penalty": padded(columns.penalty, math.inf),
         "answer": padded(numbered(columns.pool, columns.answer), -1),
         "parsed": padded(columns.parsed, False),
-        "shortened": padded(columns.shortened, False),
         **{name: padded(getattr(columns, name)) for name in floats},
         **{
             name: {key: padded(values) for key, values in getattr(columns, name).items()}
@@ -184,9 +182,6 @@ def _details(items: Sequence[ScoredCandidate]) -> dict[str, Any]:
         "tokens": np.array([scored.candidate.completion_tokens for scored in items], dtype=np.float64),
         "cost_usd": np.array([scored.candidate.cost_usd for scored in items], dtype=np.float64),
         "cut_off": np.array([math.nan if reason is None else reason in TRUNCATED for reason in reasons], np.float64),
-        "shortened": np.array(
-            [scored.energies is not None and scored.energies.num_truncated > 0 for scored in items], dtype=np.bool_
-        ),
     }
 
 

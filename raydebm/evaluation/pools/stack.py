@@ -51,8 +51,6 @@ class Stack:
     """(P, N); NaN where unknown."""
     cut_off: Floats
     """(P, N): 1 where the text ended for length, else 0; NaN where no finish reason is recorded."""
-    shortened: Bools
-    """(P, N): the problem's text was cut to fit the encoder when the candidate was scored."""
     scores: Mapping[str, Floats]
     """(P, N) by outside scorer, higher is better; NaN where it has no score."""
     dimensions: Mapping[str, Floats]

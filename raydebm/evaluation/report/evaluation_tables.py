@@ -1,6 +1,7 @@
 """An evaluation as tables of text, the same ones for Markdown, HTML and the terminal."""
 
 import math
+from collections.abc import Sequence
 
 from raydebm.evaluation.report.decision_tables import decision_tables, rule_in_words
 from raydebm.evaluation.report.headline import main_rows
@@ -11,8 +12,11 @@ from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.results.outcomes import WaveSavings
 from raydebm.evaluation.results.selector_costs import has_prices
 from raydebm.evaluation.results.stopping_rows import MAX_PROBLEMS, NUM_REPLAYS
+from raydebm.evaluation.results.texts_read import TextsRead
 from raydebm.evaluation.stats.intervals import NOTHING
 from raydebm.generators.tally import SavedSamples
+
+NOT_RECORDED = "not recorded"
 
 
 def selector_table(evaluation: Evaluation) -> Table:
@@ -314,6 +318,32 @@ def _saved_in_words(saved: SavedSamples) -> str:
     )
 
 
+def texts_table(rows: Sequence[TextsRead]) -> Table:
+    """What the scorer read of its texts, by split; without rows it was not recorded."""
+
+    def share(count: int | None, row: TextsRead) -> str:
+        return NOT_RECORDED if count is None else f"{100 * count / row.num_candidates:.1f}"
+
+    return Table(
+        title="What the scorer read",
+        caption=(
+            "Shares in % of the scored candidates of the first pass: nothing of the problem was read, a part of the "
+            "problem was read, a part of the answer was read. Texts are cut where problem and answer together are "
+            "longer than the scorer's context."
+        ),
+        headers=("split", "candidates", "no problem", "problem in part", "answer in part"),
+        rows=tuple(
+            (
+                row.split,
+                str(row.num_candidates),
+                *(share(count, row) for count in (row.without_problem, row.problem_cut, row.answer_cut)),
+            )
+            for row in rows
+        )
+        or (("all", "-", NOT_RECORDED, NOT_RECORDED, NOT_RECORDED),),
+    )
+
+
 def tables(evaluation: Evaluation) -> list[Table]:
     """All tables that have rows."""
     all_tables = [
@@ -323,6 +353,7 @@ def tables(evaluation: Evaluation) -> list[Table]:
         loop_table(evaluation),
         _stopping_table(evaluation),
         *trust_tables(evaluation),
+        *([texts_table(evaluation.texts_read)] if evaluation.adapters else []),
         energy_table(evaluation),
         _theory_table(evaluation),
         _difficulty_table(evaluation),

@@ -1,11 +1,13 @@
 """What a reader of an evaluation wants to know first: three sentences, and the few selectors that they compare."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from raydebm.evaluation.certainty.confidence import CHOSEN, DecisionStudy
 from raydebm.evaluation.report.table_cells import number, percent, with_interval
 from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, VOTE, SelectorRow
 from raydebm.evaluation.results.evaluation import Evaluation
+from raydebm.evaluation.results.texts_read import TextsRead
 from raydebm.evaluation.selectors.selector import SINGLE_SHOT
 
 MAIN_SELECTORS = (
@@ -21,6 +23,10 @@ MAIN_SELECTORS = (
     ANSWERED,
     "oracle",
 )
+
+
+MUCH = 0.1
+"""Share of candidates without their problem above which a report warns."""
 
 
 def main_rows(evaluation: Evaluation) -> list[SelectorRow]:
@@ -43,9 +49,30 @@ def _worth(row: SelectorRow, *, continuous: bool) -> float:
     return float("-inf") if value is None else -value if continuous else value
 
 
-def sentences(evaluation: Evaluation) -> tuple[str, str, str]:
-    """What was chosen, how good it is, and what may be promised."""
-    return _choice(evaluation), _quality(evaluation), _promised(evaluation.decision)
+def sentences(evaluation: Evaluation) -> tuple[str, ...]:
+    """A warning where there is one, then what was chosen, how good it is, and what may be promised."""
+    return (
+        *unread_problems(evaluation.texts_read),
+        _choice(evaluation),
+        _quality(evaluation),
+        _promised(evaluation.decision),
+    )
+
+
+def unread_problems(rows: Sequence[TextsRead]) -> tuple[str, ...]:
+    """One warning about the splits in which the scorer read nothing of the problem for more than ``MUCH`` of the
+    candidates; none where there are none."""
+    much = [
+        f"{100 * row.without_problem / row.num_candidates:.0f} % of the {row.num_candidates} candidates of {row.split}"
+        for row in rows
+        if row.without_problem is not None and row.without_problem > MUCH * row.num_candidates
+    ]
+    if not much:
+        return ()
+    return (
+        f"Warning: of {' and '.join(much)} the scorer read nothing of the problem, so that their energies judge an "
+        "answer alone; raise scorer.max_length, or name a backbone with a longer context, and train again.",
+    )
 
 
 def _choice(evaluation: Evaluation) -> str:

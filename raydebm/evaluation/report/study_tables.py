@@ -28,7 +28,6 @@ def _overview_table(results: StudyResults) -> Table:
         ("did not parse", str(overview.num_unparsed)),
         ("could not be scored", str(overview.num_unscored)),
         ("without a label", str(overview.num_unlabeled)),
-        ("scored with a cut problem text", str(overview.num_truncated_problems)),
         ("mean characters of a problem", _plain(overview.prompt_characters)),
         ("mean characters of a candidate", _plain(overview.text_characters)),
         *((f"candidates that break the constraint {name}", str(count)) for name, count in overview.constraints.items()),

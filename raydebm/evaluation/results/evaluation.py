@@ -19,6 +19,7 @@ from raydebm.evaluation.results.selector_metrics import (
     Retained,
 )
 from raydebm.evaluation.results.stopping import StoppingRow
+from raydebm.evaluation.results.texts_read import TextsRead
 from raydebm.evaluation.results.theory import EnsembleTheory
 from raydebm.evaluation.results.violation_parts import DimensionTable
 from raydebm.evaluation.stats.intervals import Estimate
@@ -95,6 +96,8 @@ class Evaluation(JsonResults):
     versions: dict[str, str]
     saved: SavedSamples | None = None
     """What sampling in waves did not send, over all splits; None where the first pass was sampled at once."""
+    texts_read: tuple[TextsRead, ...] = ()
+    """What the scorer read of its texts, by split; empty in evaluations of earlier versions and without energies."""
 
     def row(self, name: str) -> SelectorRow | None:
         """The row of a selector; None where the pools do not allow it."""

@@ -34,8 +34,6 @@ class PoolOverview:
     num_unparsed: int
     num_unscored: int
     num_unlabeled: int
-    num_truncated_problems: int
-    """Scored candidates whose problem text was cut to fit the encoder."""
     prompt_characters: float
     text_characters: float | None
     constraints: dict[str, int]
@@ -62,7 +60,6 @@ def overview(stack: Stack, bootstrap: Bootstrap) -> PoolOverview:
         num_unparsed=int((stack.present & ~stack.parsed).sum()),
         num_unscored=int((stack.present & np.isnan(stack.mu())).sum()),
         num_unlabeled=int(np.isnan(stack.correct[stack.present]).sum()),
-        num_truncated_problems=int(stack.shortened.sum()),
         prompt_characters=float(np.mean([len(problem.prompt) for problem in stack.problems])),
         text_characters=float(lengths.mean()) if len(lengths) else None,
         constraints={name: int((~np.isnan(column)).sum()) for name, column in sorted(stack.broken.items())},

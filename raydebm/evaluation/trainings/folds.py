@@ -22,6 +22,7 @@ from raydebm.evaluation.certainty.trust import CONFIDENCE, LEARNED, Certainty
 from raydebm.evaluation.certainty.uncertainty import SignalRow
 from raydebm.evaluation.certainty.worth import CORRECT
 from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, VOTE, SelectorEntry
+from raydebm.evaluation.results.texts_read import TextsRead, joined_texts
 from raydebm.evaluation.stats.intervals import Bootstrap, Floats, mean_of_known
 from raydebm.evaluation.stats.json_results import JsonResults
 from raydebm.evaluation.stats.significance import Comparison, compare, distinct
@@ -97,6 +98,8 @@ class FoldSummary(JsonResults):
     """In bins of equal mass over all problems; one per probability and seed."""
     absent: dict[str, tuple[int, ...]]
     """Selectors and signals that some folds do not have, with these folds."""
+    texts_read: tuple[TextsRead, ...] = ()
+    """What the scorers read of their texts, by split, over all trainings."""
 
     @property
     def is_continuous(self) -> bool:
@@ -227,6 +230,7 @@ def summarise_folds(
         decision=tuple(_decision(joined, values, bootstrap)),
         confidence=tuple(_confidence(joined, values, bootstrap)),
         absent=_absent(parts),
+        texts_read=joined_texts(part.training.texts_read for part in parts),
     )
 
 

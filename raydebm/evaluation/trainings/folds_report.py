@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from raydebm.evaluation.certainty.reliability import Reliability
 from raydebm.evaluation.certainty.uncertainty import SignalRow
 from raydebm.evaluation.report.document import Plate, ReportDocument, plate_of
+from raydebm.evaluation.report.evaluation_tables import texts_table
+from raydebm.evaluation.report.headline import unread_problems
 from raydebm.evaluation.report.study_figures import reliability_figure
 from raydebm.evaluation.report.table_cells import (
     ECE_HEADERS,
@@ -61,6 +63,7 @@ def summary(fold_summary: FoldSummary) -> str:
     """What was found, in sentences that follow from the numbers alone."""
     trainings = "one training" if len(fold_summary.seeds) == 1 else f"{len(fold_summary.seeds)} trainings"
     text = [
+        *unread_problems(fold_summary.texts_read),
         f"{fold_summary.num_problems} problems of task {fold_summary.task}, each tested once in "
         f"{fold_summary.num_folds} folds, by {trainings} on the other folds.",
         *selector_sentences([row.overall for row in fold_summary.rows], fold_summary.comparisons),
@@ -111,6 +114,7 @@ def fold_tables(fold_summary: FoldSummary) -> list[Table]:
         _decision(fold_summary.decision, continuous=fold_summary.is_continuous),
         _calibration(fold_summary.confidence),
         _reliability(fold_summary.confidence),
+        texts_table(fold_summary.texts_read),
     ]
     return [table for table in tables if table.rows]
 

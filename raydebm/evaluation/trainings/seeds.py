@@ -13,9 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from raydebm.errors import PoolError
+from raydebm.evaluation.report.evaluation_tables import texts_table
 from raydebm.evaluation.report.table_cells import Table, number, percent, points, with_interval
 from raydebm.evaluation.report.trust_tables import comparison_table
 from raydebm.evaluation.results.entries import OURS, VOTE, VOTES
+from raydebm.evaluation.results.texts_read import TextsRead, joined_texts
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, Floats, mean_of_known
 from raydebm.evaluation.stats.json_results import JsonResults
 from raydebm.evaluation.stats.significance import Comparison, compare
@@ -61,6 +63,8 @@ class SeedSummary(JsonResults):
     screens: tuple[str, ...]
     """What the confounding screen says of each training."""
     signals: tuple[SeedSignal, ...]
+    texts_read: tuple[TextsRead, ...] = ()
+    """What the scorers read of their texts, by split, over all trainings."""
 
     @property
     def is_continuous(self) -> bool:
@@ -97,6 +101,7 @@ def summarise_seeds(
         within_generator=tuple(each.within_generator for each in facts),
         screens=tuple(each.screen for each in facts),
         signals=seed_signals(trainings, values, bootstrap=bootstrap),
+        texts_read=joined_texts(training.texts_read for training in trainings),
     )
 
 
@@ -162,7 +167,7 @@ def seed_tables(summary: SeedSummary) -> list[Table]:
         tables.append(
             comparison_table(summary.comparisons, what="violation avoided" if summary.is_continuous else "pass@1")
         )
-    return tables
+    return [*tables, texts_table(summary.texts_read)]
 
 
 def _selector_table(summary: SeedSummary) -> Table:

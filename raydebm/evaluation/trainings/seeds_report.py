@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from raydebm.evaluation.provenance import versions
 from raydebm.evaluation.report.document import ReportDocument
+from raydebm.evaluation.report.headline import unread_problems
 from raydebm.evaluation.report.table_cells import number, with_interval
 from raydebm.evaluation.results.entries import OURS, VOTE
 from raydebm.evaluation.stats.significance import ALPHA, Comparison
@@ -15,7 +16,9 @@ from raydebm.run.directory import RunDir
 def summary(seed_summary: SeedSummary) -> str:
     """What was found, in sentences that follow from the numbers alone."""
     text = [
-        f"{len(seed_summary.seeds)} trainings on {seed_summary.num_problems} test problems of task {seed_summary.task}."
+        *unread_problems(seed_summary.texts_read),
+        f"{len(seed_summary.seeds)} trainings on {seed_summary.num_problems} test problems of task "
+        f"{seed_summary.task}.",
     ]
     text += selector_sentences(seed_summary.rows, seed_summary.comparisons)
     ours = seed_summary.row(OURS)

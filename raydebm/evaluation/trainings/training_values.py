@@ -12,6 +12,7 @@ import numpy as np
 
 from raydebm.evaluation.certainty.trust import Certainty
 from raydebm.evaluation.results.entries import SelectorEntry
+from raydebm.evaluation.results.texts_read import TextsRead
 from raydebm.evaluation.stats.intervals import Floats
 
 
@@ -27,6 +28,8 @@ class Training:
     decision: Certainty | None = None
     """The posterior's confidence in the chosen profile's selections; None without a posterior."""
     facts: "TrainingFacts | None" = None
+    texts_read: tuple[TextsRead, ...] = ()
+    """What the scorer read of its texts, by split."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
 from raydebm.pipeline.policies import evaluated_policy, fit_in_force
-from raydebm.pipeline.pools import evaluated_pools, recorded_pools
+from raydebm.pipeline.pools import evaluated_pools, recorded_pools, texts_read_of
 from raydebm.pipeline.scores import judge_prices
 from raydebm.pipeline.stages.candidates import saved_samples
 from raydebm.pipeline.stages.passes import outcomes_of
@@ -44,7 +44,7 @@ def make_evaluation(context: StageContext) -> Facts:
         task=recipe.task.name,
         command=context.command,
     )
-    result = replace(evaluate(inputs), saved=saved_samples(context))
+    result = replace(evaluate(inputs), saved=saved_samples(context), texts_read=texts_read_of(context))
     write_report(result, context.run, "evaluation", training=training_curves(context))
     return result.facts()
 

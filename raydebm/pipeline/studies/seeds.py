@@ -23,7 +23,7 @@ from raydebm.evaluation.trainings.seeds_report import write_seeds
 from raydebm.evaluation.trainings.training_values import Training, TrainingFacts
 from raydebm.pipeline.context import TEST, VALIDATION, Progress, silent
 from raydebm.pipeline.policies import evaluated_policy
-from raydebm.pipeline.pools import evaluated_pools, recorded_pools
+from raydebm.pipeline.pools import evaluated_pools, recorded_pools, texts_read_of
 from raydebm.pipeline.runner import Pipeline, StageReport
 from raydebm.pipeline.stages.passes import outcomes_of
 from raydebm.pipeline.stages.posterior import labelled_stack
@@ -128,4 +128,5 @@ def training_of(pipeline: Pipeline, pools: Sequence[EvaluatedPool], validation: 
             constant=True,
         ),
         decision=None if decided is None else decided.certainty(stack),
+        texts_read=texts_read_of(pipeline),
     )

@@ -11,7 +11,9 @@ from raydebm.evaluation.report.evaluation_report import render_html, render_mark
 from raydebm.evaluation.report.evaluation_tables import loop_table, main_table
 from raydebm.evaluation.report.headline import main_rows, sentences
 from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
+from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.results.outcomes import LoopSummary, wave_savings
+from raydebm.evaluation.results.texts_read import TextsRead
 from raydebm.records import Decision, Outcome, PassRecord, PassStop, Problem
 
 
@@ -81,6 +83,36 @@ def test_three_sentences_say_what_was_chosen_how_good_it_is_and_what_may_be_prom
     assert quality.startswith("On 2 test problems its selection is correct on 50.0 [0.0, 100.0] % (random 37.5,")
     assert quality.endswith("oracle 100.0).")
     assert promise == "No posterior was fitted, so nothing may be promised."
+
+
+def read_of(split, without_problem, *, num_candidates=100):
+    return TextsRead(
+        split=split, num_candidates=num_candidates, without_problem=without_problem, problem_cut=4, answer_cut=52
+    )
+
+
+def test_where_the_scorer_read_no_problem_the_report_opens_with_a_warning(evaluation):
+    read = (read_of("validation", 10), read_of("test", 11), read_of("train", 84))
+    opening = sentences(replace(evaluation, texts_read=read))[0]
+
+    assert opening.startswith(
+        "Warning: of 11 % of the 100 candidates of test and 84 % of the 100 candidates of train the scorer read nothing"
+    )
+    page = render_markdown(replace(evaluation, texts_read=read)).splitlines()
+    assert opening in page[:6]
+    assert "| validation | 100 | 10.0 | 4.0 | 52.0 |" in page
+
+
+@pytest.mark.parametrize("read", [(), (read_of("test", None),), (read_of("test", 10),)])
+def test_there_is_no_warning_where_a_tenth_lacks_its_problem_or_nothing_is_known(evaluation, read):
+    assert len(sentences(replace(evaluation, texts_read=read))) == 3
+
+
+def test_an_evaluation_of_an_earlier_version_says_that_it_is_not_recorded(evaluation):
+    written = {name: value for name, value in evaluation.to_json().items() if name != "texts_read"}
+    page = render_markdown(Evaluation.from_json(written))
+
+    assert "| all | - | not recorded | not recorded | not recorded |" in page.splitlines()
 
 
 def test_the_report_opens_with_a_figure_and_the_sentences_and_folds_its_tables(evaluation):

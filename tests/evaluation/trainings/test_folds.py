@@ -320,6 +320,7 @@ def test_every_row_of_every_table_is_as_long_as_its_headers(with_confidence):
         "Paired tests, pass@1",
         "Calibration of confidence",
         "Reliability of confidence",
+        "What the scorer read",
     ]
     for table in tables:
         assert {len(row) for row in table.rows} == {len(table.headers)}
