@@ -38,7 +38,7 @@ def texts_read(
     split_of = {problem_id: split for split, problem_ids in splits.items() for problem_id in problem_ids}
     scored: dict[str, list[EnergyRow]] = {split: [] for split in splits}
     for row in rows:
-        if row.members is not None and (split := split_of.get(problem_of[row.candidate_id])) is not None:
+        if row.members is not None and (split := split_of.get(problem_of.get(row.candidate_id, ""))) is not None:
             scored[split].append(row)
     return tuple(_counted(split, of_split) for split, of_split in scored.items() if of_split)
 
