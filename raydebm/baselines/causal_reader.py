@@ -171,17 +171,14 @@ class Reader:
     def _inputs(self, texts: Sequence[tuple[str, str]]) -> list[_Input]:
         tokenizer = self._loaded.tokenizer
         between = "" if self._as_chat else "\n"
-        asked = {
-            problem: (self._before(problem), self._before(without_reference(problem)))
-            for problem in dict.fromkeys(problem for problem, _ in texts)
-        }
-        before = token_ids(
-            tokenizer, (text for forms in asked.values() for text in (*forms, between)), is_templated=self._as_chat
-        )
+        problems = dict.fromkeys(problem for problem, _ in texts)
+        wholes = {problem: self._before(problem) for problem in problems}
+        requests = {problem: self._before(without_reference(problem)) for problem in problems}
+        asked = token_ids(tokenizer, (*wholes.values(), *requests.values(), between), is_templated=self._as_chat)
         answers = token_ids(tokenizer, (answer for _, answer in texts))
         opening = self._opening()
         return [
-            self._input(opening, *(before[form] for form in (*asked[problem], between)), answers[answer])
+            self._input(opening, asked[wholes[problem]], asked[requests[problem]], asked[between], answers[answer])
             for problem, answer in texts
         ]
 
