@@ -86,12 +86,15 @@ class Context:
         return studies[0] if studies else None
 
     def studies_of(self, column: str, *, repaired: bool | None = None) -> list[StudyResults]:
-        """Studies of the column's task, with a repaired scorer, without one, or (None) both."""
+        """Studies of the column's task and data, with a repaired scorer, without one, or (None) both."""
         wanted = paper().tasks.get(column)
+        of_task = [study for study in self.studies if wanted is not None and study.task == wanted]
+        fits = [paper().fits(column, study.data) for study in of_task]
+        best = min((fit for fit in fits if fit is not None), default=None)
         return [
             study
-            for study in self.studies
-            if wanted is not None and study.task == wanted and repaired in (None, study.repaired)
+            for study, fit in zip(of_task, fits, strict=True)
+            if fit is not None and fit == best and repaired in (None, study.repaired)
         ]
 
     def before_repair(self, column: str) -> StudyResults | None:

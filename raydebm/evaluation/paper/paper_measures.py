@@ -1,4 +1,4 @@
-"""Cells of the paper's tables: groups, dimensions, transfer, confounding, data, and figures in its text."""
+"""Cells of the paper's tables: groups, dimensions, transfer, confounding, and data."""
 
 import re
 from collections.abc import Sequence
@@ -10,17 +10,17 @@ from raydebm.evaluation.paper.paper_cells import (
     Context,
     Measure,
     Measured,
-    by_energy_and_mu,
     by_mu_and_energy,
     found_or,
     no_pool,
     without,
 )
 from raydebm.evaluation.paper.published import paper
-from raydebm.evaluation.report.table_cells import number
+from raydebm.evaluation.report.table_cells import ece_in_words, number
 from raydebm.evaluation.results.entries import OURS
 from raydebm.evaluation.selectors.selector import SINGLE_SHOT
-from raydebm.evaluation.studies.judges import VIOLATION
+from raydebm.evaluation.stats.intervals import Estimate
+from raydebm.evaluation.studies.study import StudyResults
 from raydebm.evaluation.studies.transfer import TransferCell
 
 _SINGLE_SHOT = {
@@ -32,19 +32,28 @@ _SINGLE_SHOT = {
 size. The paper's Qwen is of the generation 2.5, as its reference says."""
 
 
-def single_shot(model: str, selectors: Sequence[str]) -> tuple[str, str] | None:
-    """The selector that stands for single answers of a model of the paper, and a remark that says which model it is.
+def single_shot(model: str, study: StudyResults, selectors: Sequence[str]) -> tuple[str, str] | None:
+    """The selector that stands for single answers of a model of the paper, and a remark with the model, its version and
+    the number of answers.
 
     The paper's version comes before another one; then its own row before its part of the pool.
     """
     patterns = next((patterns for name, patterns in _SINGLE_SHOT.items() if model.lower() in name.lower()), ())
     kinds = (SINGLE_SHOT, "greedy ", "generator ")
-    names = [name for kind in kinds for name in selectors if name.startswith(kind)]
+    names = [(name, name.removeprefix(kind)) for kind in kinds for name in selectors if name.startswith(kind)]
     for pattern, version in zip(patterns, ("", ", another version"), strict=bool(patterns)):
-        name = next((name for name in names if pattern.search(name.lower())), None)
-        if name is not None:
-            return name, f"here: {name}{version}"
+        for name, generator in names:
+            written = study.models.get(generator, generator)
+            if pattern.search(f"{generator} {written}".lower()):
+                return name, f"here: {written}{version}; {_answers(study, name, generator)}"
     return None
+
+
+def _answers(study: StudyResults, selector: str, generator: str) -> str:
+    row = next((row for row in study.generators if row.name == generator), None)
+    if not selector.startswith("generator ") or row is None or not row.accuracy.n:
+        return "one answer at temperature 0"
+    return f"mean of {row.num_candidates / row.accuracy.n:.3g} sampled answers"
 
 
 NO_REPAIR = {
@@ -60,11 +69,31 @@ def repair_in(row: str) -> bool | None:
     return True if "DFR" in row else None
 
 
+def calibration_error(study: StudyResults) -> Answer:
+    """Calibration error of the probability that was fitted on sigma and mu, else of the first one."""
+    trust = study.evaluation.trust
+    rows = () if trust is None else trust.reliabilities
+    chosen = next((each for each in rows if each.name.startswith("logistic")), rows[0] if rows else None)
+    if chosen is None:
+        return Absent("a probability needs selections of both outcomes to be fitted on")
+    if chosen.ece.value is None:
+        return Absent("no label")
+    estimate = Estimate(value=chosen.ece.value, low=None, high=None, n=chosen.ece.n)
+    return Measured(ece_in_words(chosen.ece), estimate, f"{chosen.name}; ten bins of equal mass")
+
+
 # ---- groups and dimensions -------------------------------------------------------------------------------------------
 
 
 def _plain_group(text: str) -> str:
     return "".join(character for character in text.lower() if character.isalnum()).rstrip("s")
+
+
+def other_groups(context: Context, task: str, shown: Sequence[str]) -> list[str]:
+    """Groups of a task's problems that have no row, such as the difficulties of another benchmark in its column."""
+    study, known = context.study(task), {_plain_group(row) for row in shown}
+    rows = () if study is None else study.evaluation.difficulties
+    return [row.difficulty for row in rows if _plain_group(row.difficulty) not in known]
 
 
 def by_group(task: str, selectors: dict[str, str]) -> Measure:
@@ -95,7 +124,7 @@ def by_group(task: str, selectors: dict[str, str]) -> Measure:
                 if group.guess is None
                 else Measured(f"{100 * group.guess:.1f}")
             )
-        named = (selectors[column], "") if column in selectors else single_shot(column, list(group.pass_at_1))
+        named = (selectors[column], "") if column in selectors else single_shot(column, study, list(group.pass_at_1))
         if named is None:
             return Absent("single answers of this model need an API key", "needs a key or GPU")
         wanted, remark = named
@@ -120,7 +149,7 @@ def dimension(context: Context, row: str, column: str) -> Answer:
         return no_pool("TravelPlanner")
     table = study.evaluation.dimensions
     own = _DIMENSION_SELECTORS.get(column)
-    named = (own, "") if own else single_shot(column, () if table is None else table.selectors)
+    named = (own, "") if own else single_shot(column, study, () if table is None else table.selectors)
     if named is None:
         return Absent("plans of this model need an API key", "needs a key or GPU")
     if table is None:
@@ -306,48 +335,3 @@ def example(context: Context, row: str, column: str) -> Answer:
         "Verdict": f"{verdict}{violation}, E = {shown.energy:.2f}",
     }
     return Measured(texts[column])
-
-
-def text_claim(context: Context, row: str, column: str) -> Answer:
-    """A number that the paper states in its text."""
-    name, what = row.split(": ", 1)
-    study = context.study(name)
-    if study is None:
-        return no_pool(name)
-    evaluation, terms = study.evaluation, study.decomposition
-    if what == "pass@2 by energy":
-        pass_at_2 = next((each for each in evaluation.pass_at_n if each.n == 2), None)
-        return (
-            Absent("no energies")
-            if pass_at_2 is None
-            else by_energy_and_mu(pass_at_2.by_energy, pass_at_2.by_mu, "no label")
-        )
-    if what.startswith("zero-violation"):
-        wanted = {"ours": OURS, "random": "random", "self-consistency": "majority vote"}[what.rsplit(", ", 1)[1]]
-        selected = evaluation.row(wanted)
-        return found_or(None if selected is None else selected.pass_at_1, without(wanted))
-    if what.startswith("mean violation"):
-        wanted = "mu only" if "mu" in what else "constraint only"
-        selected = evaluation.row(wanted)
-        reason = "no violation score" if selected else without(wanted)
-        return found_or(None if selected is None else selected.mean_violation, reason, plain=True)
-    if what.startswith("the "):
-        estimate = None if terms is None else terms.agree if "agree" in what else terms.neither
-        return found_or(estimate, "the two terms do not both choose here")
-    if "judge's rating" in what:
-        rated = next((each for each in study.rated if "judge" in each.name.lower()), None)
-        if rated is None:
-            return Absent("judges need an API key", "needs a key or GPU")
-        return found_or(rated.oracle if "oracle" in what else rated.ours, "not rated", plain=True, remark=rated.name)
-    judges = [each for each in study.judges if "judge" in each.one.lower()]
-    wanted_judges = [
-        each for each in judges if (each.other == VIOLATION if "violation" in what else "judge" in each.other.lower())
-    ]
-    if not wanted_judges:
-        return Absent("judges need an API key", "needs a key or GPU")
-    estimate = wanted_judges[0].spearman
-    if estimate.value is None:
-        return Absent("constant scores")
-    if "violation" in what:  # measured against minus the violation, so that higher is better for both
-        estimate = -estimate
-    return Measured(f"{estimate.value:.2f}", estimate)

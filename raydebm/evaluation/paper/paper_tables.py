@@ -5,8 +5,8 @@ the paper has no value either. Measured values come from ``StudyResults`` and ``
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from raydebm.evaluation.certainty.reliability import Reliability
 from raydebm.evaluation.paper.paper_cells import (
     REPAIRED_COLUMNS,
     Absent,
@@ -26,22 +26,23 @@ from raydebm.evaluation.paper.paper_measures import (
     NO_REPAIR,
     by_generator,
     by_group,
+    calibration_error,
     dimension,
     example,
+    other_groups,
     overview,
     repair_in,
     screen,
     single_shot,
-    text_claim,
     transferred,
 )
 from raydebm.evaluation.paper.paper_pools import cross_pool, single_multi
+from raydebm.evaluation.paper.paper_text import text_claim
 from raydebm.evaluation.paper.published import PublishedTable, paper, share_of
 from raydebm.evaluation.report.decision_tables import rule_in_words
-from raydebm.evaluation.report.table_cells import ece_in_words, number, points
+from raydebm.evaluation.report.table_cells import number, points
 from raydebm.evaluation.results.entries import ALL_PASSES, OURS, SelectorRow
 from raydebm.evaluation.selectors.selector import SINGLE_SHOT
-from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.evaluation.studies.pool_size import MU_ONLY
 from raydebm.evaluation.studies.study import StudyResults
 from raydebm.evaluation.studies.transfer import Transfer
@@ -63,6 +64,8 @@ def _table(context: Context, published: PublishedTable, measure: Measure) -> Rep
         columns = (*columns, *context.extra_columns())
     if published.label == "tab:main_results":
         rows = (*rows, *OWN_ROWS)
+    if published.label in _BY_GROUP:
+        rows = (*rows, *other_groups(context, _ONE_TASK[published.label], rows))
     return ReproducedTable(
         label=published.label,
         title=published.title,
@@ -84,6 +87,8 @@ _ONE_TASK = {
     "tab:tp_perdim": "TravelPlanner",
 }
 """Tables about one task, whose columns are selectors."""
+_BY_GROUP = ("tab:taco_difficulty", "tab:kk_difficulty", "tab:musr_subsets")
+"""Those whose rows are groups of its problems."""
 
 
 def _note(context: Context, published: PublishedTable, columns: Sequence[str]) -> str:
@@ -94,12 +99,17 @@ def _note(context: Context, published: PublishedTable, columns: Sequence[str]) -
     if is_sweep:
         names = [name.removesuffix(" EBM").removesuffix(" Random") for name in names]
     measured = [
-        f"{name}: {study.name}, scorer on {study.backbone or 'an unnamed backbone'}"
+        f"{name}: {study.name}{_stand_in(name, study)}, scorer on {study.backbone or 'an unnamed backbone'}"
         f"{_unlike(name, study, is_sweep=is_sweep)}{_constraint_in_words(name, study)}"
         for name in dict.fromkeys(names)
         if (study := study_of(name)) is not None
     ]
     return " ".join(filter(None, (published.note, f"Measured here: {'; '.join(measured)}." if measured else "")))
+
+
+def _stand_in(column: str, study: StudyResults) -> str:
+    fits_by_default = column == study.name or column not in paper().tasks or paper().fits(column, study.data) == 0
+    return "" if fits_by_default else f" ({study.data} stands in, no candidates of {column} were given)"
 
 
 def _unlike(column: str, study: StudyResults, *, is_sweep: bool) -> str:
@@ -195,13 +205,17 @@ def _selection(context: Context, row: str, column: str) -> Answer:
         word, reason, status = _EXTERNAL[row]
         others = (each for each in rows if each.group == "external" and not each.name.startswith(SINGLE_SHOT))
         selected = next((each for each in others if word in each.name.lower()), None)
-        return _main_value(study, selected) if selected else Absent(reason, status)
-    named, remark = single_shot(row, [each.name for each in rows]) or ("", "")
+        if selected is None:
+            return Absent(reason, status)
+        answer = _main_value(study, selected)
+        model = study.models.get(selected.name, selected.name)
+        return replace(answer, remark=f"here: {model}") if isinstance(answer, Measured) else answer
+    named, remark = single_shot(row, study, [each.name for each in rows]) or ("", "")
     selected = study.evaluation.row(named)
     if selected is None:
         return Absent("answers of this model need an API key", "needs a key or GPU")
     answer = _main_value(study, selected)
-    return Measured(answer.text, answer.estimate, remark) if isinstance(answer, Measured) else answer
+    return replace(answer, remark=remark) if isinstance(answer, Measured) else answer
 
 
 # ---- ablations -------------------------------------------------------------------------------------------------------
@@ -251,13 +265,7 @@ def _energies(context: Context, row: str, column: str) -> Answer:
     if row == "sigma-AUROC":
         return found_or(evaluation.sigma_auroc, "sigma needs two adapters and both outcomes", plain=True)
     if row == "ECE":
-        rows = () if evaluation.trust is None else evaluation.trust.reliabilities
-        chosen = next((each for each in rows if each.name.startswith("logistic")), rows[0] if rows else None)
-        return (
-            Absent("a probability needs selections of both outcomes to be fitted on")
-            if chosen is None
-            else _calibration(chosen)
-        )
+        return calibration_error(study)
     within = f"mu; mean within problems with both classes {number(mu_row.energy_gap)}, n={mu_row.energy_gap.n}"
     estimate, remark, reason = {
         "E(correct)": (mu_row.mean_correct, "mu", "no correct candidate has energies"),
@@ -266,13 +274,6 @@ def _energies(context: Context, row: str, column: str) -> Answer:
         "Kendall tau": (mu_row.kendall_tau_b, "tau-b, mean over problems", "no problem has labels that differ"),
     }[row]
     return found_or(estimate, reason, plain=True, remark=remark)
-
-
-def _calibration(row: Reliability) -> Answer:
-    if row.ece.value is None:
-        return Absent("no label")
-    estimate = Estimate(value=row.ece.value, low=None, high=None, n=row.ece.n)
-    return Measured(ece_in_words(row.ece), estimate, f"{row.name}; ten bins of equal mass")
 
 
 def _selective(context: Context, row: str, column: str) -> Answer:

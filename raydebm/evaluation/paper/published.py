@@ -64,9 +64,24 @@ class Paper:
     """Column or row name -> name of the task."""
     benchmarks: tuple[str, ...]
     """The columns of a table of results over all benchmarks."""
+    other_data: dict[str, tuple[str, ...]]
+    """Column -> words in the names of other benchmarks of its task; while the column's own has no candidates, the first
+    one stands in, and the others have columns of their own."""
     figures: tuple[PublishedFigure, ...]
     settings: dict[str, str]
     """Tables without results, by label: what a recipe states."""
+
+    def fits(self, column: str, data: str) -> int | None:
+        """How well data fits a column: 0 its own, 1 what stands in for it; None where it does not.
+
+        Args:
+            column: as in ``tasks``.
+            data: file or folder of a pool of the column's task; empty for the task's own.
+        """
+        own_task = self.tasks.get(column)
+        words = next((words for name, words in self.other_data.items() if self.tasks[name] == own_task), ())
+        place = next((place for place, word in enumerate(words) if word in data.lower()), None)
+        return 0 if place is None else 1 if place == 0 else None
 
 
 @cache
@@ -80,6 +95,7 @@ def paper() -> Paper:
         tables={table.label: table for table in tables},
         tasks=published["tasks"],
         benchmarks=tuple(published["benchmarks"]),
+        other_data={name: tuple(words) for name, words in published["other_data"].items()},
         figures=tuple(
             PublishedFigure(**{**entry, "tasks": tuple(entry.get("tasks", ()))}) for entry in published["figures"]
         ),

@@ -82,6 +82,8 @@ class TrainingPool:
     """The same by generator."""
     best_quarter: dict[str, Estimate]
     """Generator -> share of its candidates among the best quarter of their pool; empty without violation scores."""
+    num_all_correct: int
+    """Problems whose labelled candidates are all correct."""
 
 
 def training_pool(stack: Stack, *, num_bootstrap: int, seed: int) -> TrainingPool | None:
@@ -99,6 +101,7 @@ def training_pool(stack: Stack, *, num_bootstrap: int, seed: int) -> TrainingPoo
         best_quarter={name: bootstrap.proportion(stack.mean_of(best, mask)) for name, mask in within.items()}
         if not np.isnan(best).all()
         else {},
+        num_all_correct=int((stack.by_chance() == 1).sum()),
     )
 
 

@@ -1,8 +1,8 @@
 """Everything about one task and one pool that a report of results needs: the evaluation and all studies of it."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -37,6 +37,19 @@ class Ridge:
     incorrect: tuple[float, ...]
     num_correct: int
     num_incorrect: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """What a scorer was trained on, and how it went."""
+
+    num_usable: int
+    """Problems with pairs, validation included."""
+    num_pairs: int
+    losses: tuple[float, ...]
+    """Lowest validation loss of each adapter; empty without validation."""
+    num_epochs: tuple[int, ...]
+    """Epochs of each adapter until it stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +91,13 @@ class StudyResults(JsonResults):
     """The scorer's heads were refitted on group-balanced data (the paper's DFR)."""
     notes: tuple[str, ...]
     """What a reader must know about this pool, stated with its figures."""
+    data: str = ""
+    """File or folder of the test problems; empty for the task's own data set."""
+    models: Mapping[str, str] = field(default_factory=dict)
+    """Name of a generator or outside scorer -> its model and version."""
+    fit: Fit | None = None
+    findings: Mapping[str, Estimate] = field(default_factory=dict)
+    """Further figures by name: of the confounding report, and of the reasons of labels."""
 
     @property
     def task(self) -> str:
@@ -98,6 +118,13 @@ class Subject:
     """The scorer's heads were refitted by ``raydebm repair``."""
     notes: tuple[str, ...] = ()
     """Caveats to print with the figures."""
+    data: str = ""
+    """File or folder of the test problems; empty for the task's own data set."""
+    models: Mapping[str, str] = field(default_factory=dict)
+    """Name of a generator or outside scorer -> its model and version."""
+    fit: Fit | None = None
+    findings: Mapping[str, Estimate] = field(default_factory=dict)
+    """See ``StudyResults.findings``."""
 
 
 def study(
@@ -149,6 +176,10 @@ def study(
         backbone=subject.backbone,
         repaired=subject.repaired,
         notes=subject.notes,
+        data=subject.data,
+        models=subject.models,
+        fit=subject.fit,
+        findings=subject.findings,
     )
 
 

@@ -6,9 +6,13 @@ Out:  one report, as JSON, Markdown and HTML, and the tables of what had to be s
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from raydebm.config import EormBaseline, JudgeBaseline
 from raydebm.confounding.report import ConfoundingReport, spread_table
 from raydebm.decision.calibration.grid import GridRow
 from raydebm.evaluation.paper.reproduction import Picks, Reproduction, ReproductionSection, reproduction
@@ -17,8 +21,9 @@ from raydebm.evaluation.pools.pool import EvaluatedPool, without_energies
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.provenance import command_line
 from raydebm.evaluation.results.evaluation import Evaluation
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.evaluation.studies.overview import example_of
-from raydebm.evaluation.studies.study import StudyResults, Subject, study
+from raydebm.evaluation.studies.study import Fit, StudyResults, Subject, study
 from raydebm.evaluation.studies.variants import ScoredVariant, VariantStudy, variant_study
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION
 from raydebm.pipeline.policies import calibrated_policy
@@ -27,8 +32,9 @@ from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.stages.scorer import training_curves
 from raydebm.pipeline.studies.confounding import confounding, screen_of
 from raydebm.pipeline.studies.repair import repair_of
-from raydebm.pipeline.studies.transfer import cross_pool, transfer_between
+from raydebm.pipeline.studies.transfer import cross_pool, data_of, transfer_between
 from raydebm.pipeline.studies.variants import Family, make_variants
+from raydebm.records import Verdict
 from raydebm.run.directory import RunDir
 
 
@@ -64,10 +70,10 @@ def reproduce(
     for pipeline in everyone:
         evaluation = pipeline.evaluate()
         pools = {split: evaluated_pools(pipeline, split) for split in (TEST, VALIDATION)}
-        studies.append(_study_of(pipeline, evaluation, pools))
-        if len(studies[-1].overview.generators) > 1:  # one generator has no other to be confused with
+        if len(Stack.of(pools[TEST]).generators) > 1:  # one generator has no other to be confused with
             whole = confounding(pipeline)[0] if with_confounding else None
             screens[pipeline.run.root] = whole or screen_of(pipeline, pools)
+        studies.append(_study_of(pipeline, evaluation, pools, screens.get(pipeline.run.root)))
     sections = list(map(_section, screens.values()))
     sections += [
         _repair_section(screen, screens[repaired])
@@ -156,14 +162,23 @@ def with_repairs(pipelines: Sequence[Pipeline]) -> list[Pipeline]:
     return runs
 
 
-def _study_of(pipeline: Pipeline, evaluation: Evaluation, pools: Mapping[str, list[EvaluatedPool]]) -> StudyResults:
-    """All studies of one run's evaluated pools, given by split."""
+def _study_of(
+    pipeline: Pipeline,
+    evaluation: Evaluation,
+    pools: Mapping[str, list[EvaluatedPool]],
+    report: ConfoundingReport | None,
+) -> StudyResults:
+    """Study one run's evaluated pools, given by split."""
     recipe = pipeline.recipe
     subject = Subject(
         name=pipeline.name,
         backbone=", ".join(recipe.scorer.backbones),
         num_train=len(pipeline.splits()[TRAIN]),
         repaired=pipeline.is_repaired,
+        data=data_of(recipe),
+        models=_models(pipeline),
+        fit=_fit(pipeline),
+        findings=({} if report is None else findings_of(report)) | _share_of_wrong_answers(pipeline),
     )
     return study(
         evaluation,
@@ -174,6 +189,89 @@ def _study_of(pipeline: Pipeline, evaluation: Evaluation, pools: Mapping[str, li
         example=example_of(pools[TEST], lambda_=evaluation.policy["lambda"]),
         positive_frac=recipe.pairs.positive_frac,
     )
+
+
+def _models(pipeline: Pipeline) -> dict[str, str]:
+    """Model and version of each generator, and what each baseline is."""
+    recipe = pipeline.recipe
+    models = {generator.name: generator.model for generator in recipe.generators}
+    for baseline in recipe.baselines:
+        if isinstance(baseline, EormBaseline):
+            file = RunDir(pipeline.run.baseline_uri(baseline.name))
+            if file.exists("eorm.json"):
+                millions = file.needed_object("eorm.json")["num_parameters"] / 1e6
+                models[baseline.name] = f"EORM of {millions:.3g}M parameters, trained on this pool"
+        elif isinstance(baseline, JudgeBaseline):
+            models[baseline.name] = f"{baseline.name}, {baseline.generator.model}"
+        else:
+            models[baseline.name] = f"{baseline.name}, {getattr(baseline, 'model', baseline.kind)}"
+    return models
+
+
+def _fit(pipeline: Pipeline) -> Fit | None:
+    facts = pipeline.run.facts("pairs")
+    if not {TRAIN, VALIDATION} <= facts.keys():
+        return None
+    epochs = [record["epochs"] for record in training_curves(pipeline).values()]
+    losses = [[epoch["validation_loss"] for epoch in each if epoch["validation_loss"] is not None] for each in epochs]
+    return Fit(
+        num_usable=facts[TRAIN]["problems"] + facts[VALIDATION]["problems"],
+        num_pairs=facts[TRAIN]["pairs"] + facts[VALIDATION]["pairs"],
+        losses=tuple(min(each) for each in losses if each),
+        num_epochs=tuple(len(each) for each in epochs),
+    )
+
+
+def findings_of(report: ConfoundingReport) -> dict[str, Estimate]:
+    """Figures that the paper's text states about a scorer's confounding, by the names of ``published.yaml``."""
+    found = {"gap within a generator": report.screen.gap_within}
+    ablation = {row.name: row.screen for row in report.ablation}
+    without_style = next((screen for name, screen in reversed(ablation.items()) if "+" in name), None)
+    if without_style is not None:
+        found["gap between generators, without style"] = without_style.spread_range
+        found["gap within a generator, without style"] = without_style.gap_within
+    if "code only" in ablation:
+        found["gap between generators, code only"] = ablation["code only"].spread_range
+    if "explanation only" in ablation:
+        found["pass@1, explanation only"] = ablation["explanation only"].accuracy["ours"]
+    for row in (row for swap in report.swaps for row in swap.rows):
+        style = next((name for name in ("LLaMA", "GPT-OSS", "Qwen") if name.lower() in row.style.lower()), None)
+        if not row.is_control and (style or row.style.startswith("(")):
+            found[f"change of mu in {f'the style of {style}' if style else 'another style'}"] = row.change
+    picked: Counter[str] = Counter()
+    for count in report.cases.counts:
+        picked[count.generator] += count.num_picked
+    if picked:
+        [(favourite, _)] = picked.most_common(1)
+        others = [count for count in report.cases.counts if count.generator != favourite]
+        found["selections of other generators on EASY problems"] = _number(
+            sum(count.num_picked for count in others if count.difficulty == "EASY"),
+            sum(count.num_picked for count in others),
+        )
+        found["wrong selections of the favourite with a right alternative"] = _number(
+            sum(count.num_avoidable for count in report.cases.counts if count.generator == favourite),
+            picked.total(),
+        )
+    return found
+
+
+def _number(count: int, total: int) -> Estimate:
+    return Estimate(value=float(count), low=None, high=None, n=total)
+
+
+def _share_of_wrong_answers(pipeline: Pipeline) -> dict[str, Estimate]:
+    """Programs that run and are wrong, among all incorrect ones of the training problems."""
+    if pipeline.recipe.task.name != "taco":
+        return {}
+    problems = {*pipeline.splits()[TRAIN], *pipeline.splits()[VALIDATION]}
+    wrong, incorrect = Counter[str](), Counter[str]()
+    for label in pipeline.run.labels():
+        if label.problem_id in problems and label.verdict is Verdict.INCORRECT:
+            incorrect[label.problem_id] += 1
+            wrong[label.problem_id] += label.reason.startswith("wrong_answer")
+    bootstrap = Bootstrap.of(len(incorrect), num_bootstrap=pipeline.recipe.evaluation.num_bootstrap, seed=0)
+    numbers = [np.array([counts[name] for name in incorrect], dtype=np.float64) for counts in (wrong, incorrect)]
+    return {"wrong answers among incorrect programs": bootstrap.ratio(*numbers)}
 
 
 def _grid(pipeline: Pipeline) -> list[GridRow]:

@@ -5,8 +5,9 @@ Out:  a ``Transfer``, and the tables of what had to be scored for it, below ``<r
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import PurePath
 
-from raydebm.config import ScorerConfig
+from raydebm.config import Recipe, ScorerConfig
 from raydebm.evaluation.paper.paper_cells import REPAIRED_COLUMNS
 from raydebm.evaluation.paper.published import paper
 from raydebm.evaluation.pools.pool import EvaluatedPool, RecordedPools, assemble_pools
@@ -111,11 +112,20 @@ def _transfer_labels(pipelines: Sequence[StageContext]) -> dict[int, str]:
     column = {task: name for name, task in paper().tasks.items()}  # TP, not TravelPlanner, as in that table
     labels = {id(pipeline): pipeline.name for pipeline in pipelines}
     for task, name in column.items():
-        same = [pipeline for pipeline in pipelines if pipeline.recipe.task.name == task]
+        of_task = [pipeline for pipeline in pipelines if pipeline.recipe.task.name == task]
+        fits = [paper().fits(name, data_of(pipeline.recipe)) for pipeline in of_task]
+        best = min((fit for fit in fits if fit is not None), default=None)
+        same = [each for each, fit in zip(of_task, fits, strict=True) if fit is not None and fit == best]
         shown = [pipeline for pipeline in same if pipeline.is_repaired == (name in REPAIRED_COLUMNS)] or same
         if shown:
             labels[id(shown[0])] = name
     return labels
+
+
+def data_of(recipe: Recipe) -> str:
+    """File or folder that a run's test problems come from; empty for the task's own data set."""
+    source = recipe.task.test.source
+    return "" if source is None or source.startswith("hub:") else PurePath(source).name.partition(".")[0]
 
 
 def _source_labels(pipelines: Sequence[StageContext], targets: Mapping[int, str]) -> dict[int, str]:

@@ -134,15 +134,13 @@ def test_another_version_of_the_papers_model_is_marked(make_pool, model, row, re
     reproduced = reproduction([studied(single_shot(make_pool, model), "taco")])
 
     measured = cell(reproduced, "tab:main_results", row, "TACO")
-    assert (measured.estimate.value, measured.reason) == (1.0, f"here: single-shot {model}{remark}")
+    assert (measured.estimate.value, measured.reason) == (1.0, f"here: {model}{remark}; one answer at temperature 0")
 
 
 def test_another_version_is_marked_by_difficulty_too(make_pool):
     reproduced = reproduction([studied(single_shot(make_pool, "claude-sonnet-4"), "taco")])
 
-    assert cell(reproduced, "tab:taco_difficulty", "EASY", "Sonnet 4.6").reason.endswith(
-        "claude-sonnet-4, another version"
-    )
+    assert "claude-sonnet-4, another version" in cell(reproduced, "tab:taco_difficulty", "EASY", "Sonnet 4.6").reason
 
 
 def test_the_papers_version_comes_before_another_one(make_pool):
@@ -150,7 +148,7 @@ def test_the_papers_version_comes_before_another_one(make_pool):
 
     assert (
         cell(reproduced, "tab:main_results", "Claude Sonnet 4.6", "TACO").reason
-        == "here: single-shot claude-sonnet-4.6"
+        == "here: claude-sonnet-4.6; one answer at temperature 0"
     )
 
 
@@ -226,3 +224,50 @@ def test_the_papers_cells_are_counted_apart_from_ours(make_pool, puzzles):
     assert both.beyond_the_paper > alone.beyond_the_paper > 0
     assert alone.on_few_problems > 0
     assert f"{alone.measured} of the paper's {alone.published} cells are measured here" in alone.in_words()
+
+
+def test_a_model_that_sampled_the_pool_is_named_with_its_version_and_its_number_of_answers(make_pool):
+    pools = [
+        make_pool((1, {"generator": "sonnet"}), (0, {"generator": "sonnet"}), (1, {"generator": "g"}), problem_id=name)
+        for name in "pq"
+    ]
+    reproduced = reproduction([studied(pools, "gsm8k", models={"sonnet": "claude-sonnet-4-20250514"})])
+
+    measured = cell(reproduced, "tab:main_results", "Claude Sonnet 4.6", "GSM8K")
+
+    assert measured.estimate.value == 0.5
+    assert measured.reason == "here: claude-sonnet-4-20250514, another version; mean of 2 sampled answers"
+
+
+def test_a_row_of_an_outside_scorer_names_its_model(make_pool):
+    pools = [make_pool((1, {}), (0, {}), scores={"eorm": [1.0, 0.0]})]
+    reproduced = reproduction([studied(pools, "gsm8k", models={"eorm": "EORM of 4.3M parameters"})])
+
+    assert cell(reproduced, "tab:main_results", "EORM (55M)", "GSM8K").reason == "here: EORM of 4.3M parameters"
+
+
+def test_humaneval_has_a_column_of_its_own_and_apps_stands_in_for_taco(make_pool):
+    given = [
+        studied(small_pools(make_pool), "taco", name="humaneval", data="problems_humaneval"),
+        studied(small_pools(make_pool), "taco", name="apps", data="problems_apps150"),
+    ]
+    main = table(reproduction(given), "tab:main_results")
+
+    assert main.columns[-1] == "humaneval"
+    assert "TACO: apps (problems_apps150 stands in" in main.note
+    alone = reproduction(given[:1])
+    assert cell(alone, "tab:main_results", "Random", "TACO").reason == "no scored pool of TACO was given"
+    own = [*given, studied(small_pools(make_pool), "taco", name="programs")]
+    assert table(reproduction(own), "tab:main_results").columns[-2:] == ("humaneval", "apps")
+
+
+def test_groups_that_the_paper_does_not_have_are_rows_below_its_own(make_pool):
+    pools = [
+        make_pool((1, {}), (0, {}), problem_id=f"p{index}", difficulty=["EASY", "interview"][index % 2])
+        for index in range(4)
+    ]
+    reproduced = reproduction([studied(pools, "taco")])
+
+    rows = [name for name, _ in table(reproduced, "tab:taco_difficulty").rows]
+    assert rows == ["EASY", "MEDIUM", "MEDIUM_HARD", "HARD", "interview"]
+    assert cell(reproduced, "tab:taco_difficulty", "interview", "n").measured == "2"

@@ -380,7 +380,7 @@ def test_a_single_shot_model_fills_the_papers_row_of_it(make_pool):
 
     opus = cell(reproduction([results]), "tab:main_results", "Claude Opus 4.6", "K&K")
 
-    assert (opus.estimate.value, opus.reason) == (1.0, "here: single-shot claude-opus-4.6")
+    assert (opus.estimate.value, opus.reason) == (1.0, "here: claude-opus-4.6; one answer at temperature 0")
 
 
 @pytest.mark.parametrize("other", ["claude-3-opus-20240229", "claude-3.5-sonnet", "llama-72b", "qwen2.5-7b"])

@@ -39,7 +39,8 @@ def test_the_first_problems_by_id(number, chosen):
 
 
 def run_of(name, task, *backbones):
-    recipe = SimpleNamespace(task=SimpleNamespace(name=task), scorer=SimpleNamespace(backbones=backbones))
+    of_task = SimpleNamespace(name=task, test=SimpleNamespace(source=None))
+    recipe = SimpleNamespace(task=of_task, scorer=SimpleNamespace(backbones=backbones))
     return SimpleNamespace(name=name, recipe=recipe, is_repaired=False)
 
 
