@@ -104,8 +104,11 @@ class Context:
 
     def on_one_generator(self, column: str) -> StudyResults | None:
         """A scorer of the column's task that was trained, and is tested, on one generator's candidates."""
-        studies = [study for study in self.studies_of(column, repaired=False) if len(study.overview.generators) == 1]
-        return studies[0] if studies else None
+        return next(iter(self.singles_of(column)), None)
+
+    def singles_of(self, column: str) -> list[StudyResults]:
+        """All of those, as they were trained."""
+        return [study for study in self.studies_of(column, repaired=False) if len(study.overview.generators) == 1]
 
     def on_several_generators(self, column: str, *, size: int | None = None) -> StudyResults | None:
         """As ``study``, among those on several generators' candidates.

@@ -17,7 +17,7 @@ from raydebm.evaluation.paper.paper_cells import (
 )
 from raydebm.evaluation.paper.published import paper
 from raydebm.evaluation.report.table_cells import ece_in_words, number
-from raydebm.evaluation.results.entries import OURS
+from raydebm.evaluation.results.entries import OURS, DifficultyRow
 from raydebm.evaluation.selectors.selector import SINGLE_SHOT
 from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.evaluation.studies.study import StudyResults
@@ -100,19 +100,21 @@ def by_group(task: str, selectors: dict[str, str]) -> Measure:
     """A measure that reads a task's selector by the row's group."""
 
     def measure(context: Context, row: str, column: str) -> Answer:
-        study, single = context.study(task), column.startswith("Single-model ")
-        if study is None:
+        shown = context.study(task)
+        if shown is None:
             return no_pool(task)
-        if single:
-            study = context.on_one_generator(task)
-            if study is None:
+        studies = [shown, *(each for each in context.studies_of(task) if len(each.overview.generators) > 1)]
+        if column.startswith("Single-model "):
+            studies = context.singles_of(task)
+            if not studies:
                 return Absent("no run on the candidates of one generator was given")
             column = {"greedy": "Greedy"}.get(column.removeprefix("Single-model "), "EBM")
-        group = next(
-            (each for each in study.evaluation.difficulties if _plain_group(each.difficulty) == _plain_group(row)), None
-        )
-        if group is None:
+        # Pools of easy and of hard problems of a task may come from different runs.
+        found = next(((each, group) for each in studies if (group := _group_of(each, row)) is not None), None)
+        if found is None:
             return Absent(f"the pool has no group {row!r}")
+        study, group = found
+        other = "" if study is studies[0] else f"of {study.name}"
         if column == "n":
             return Measured(str(group.num_problems))
         if column == "n choices":
@@ -128,9 +130,15 @@ def by_group(task: str, selectors: dict[str, str]) -> Measure:
         if named is None:
             return Absent("single answers of this model need an API key", "needs a key or GPU")
         wanted, remark = named
+        remark = "; ".join(filter(None, (remark, other)))
         return found_or(group.pass_at_1.get(wanted), without(wanted), remark=remark)
 
     return measure
+
+
+def _group_of(study: StudyResults, row: str) -> DifficultyRow | None:
+    rows = study.evaluation.difficulties
+    return next((each for each in rows if _plain_group(each.difficulty) == _plain_group(row)), None)
 
 
 _DIMENSION_SELECTORS = {

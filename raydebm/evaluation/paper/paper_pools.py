@@ -13,6 +13,7 @@ from raydebm.evaluation.report.table_cells import points
 from raydebm.evaluation.results.entries import OURS
 from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.evaluation.studies.study import StudyResults
+from raydebm.evaluation.studies.transfer import TransferCell
 
 _NO_SINGLE = "no scorer trained on one generator was given; a variant with one of the recipe's `generators` makes one"
 _SINGLE_SINGLE, _SINGLE_MULTI, _MULTI_MULTI = (
@@ -83,7 +84,7 @@ def _within_one_pool(study: StudyResults, row: str) -> Answer:
 
 def cross_pool(context: Context, row: str, column: str) -> Answer:
     """Scorers trained on one generator or on several, on pools of one generator or of several."""
-    several, single = context.on_several_generators(column), context.on_one_generator(column)
+    several, single, cell = _crossed(context, column)
     if several is None and single is None:
         return no_pool(column)
     if row.startswith(_MULTI_MULTI):
@@ -92,10 +93,17 @@ def cross_pool(context: Context, row: str, column: str) -> Answer:
         return Absent(_NO_SINGLE)
     if row.startswith(_SINGLE_SINGLE):
         return _ours(single, _described(single))
-    for transfer in context.transfers:
-        for cell in transfer.cells:
-            source, target = context.study(cell.source.removesuffix(" (MB)")), context.study(cell.target)
-            if source is single and target is several:
-                mu, energy = cell.by_mu.pass_at_1, cell.by_energy.pass_at_1
-                return by_mu_and_energy(mu, energy, remark=_described(single))
-    return Absent(f"the pool of several generators was not scored by {single.name}")
+    if cell is None:
+        return Absent(f"the pool of several generators was not scored by {single.name}")
+    return by_mu_and_energy(cell.by_mu.pass_at_1, cell.by_energy.pass_at_1, remark=_described(single))
+
+
+def _crossed(context: Context, column: str) -> tuple[StudyResults | None, StudyResults | None, TransferCell | None]:
+    """A pool of several generators, a scorer of one, and what this reaches on that where any was tried so."""
+    singles = context.singles_of(column)
+    several = [study for study in context.studies_of(column) if len(study.overview.generators) > 1]
+    for cell in (cell for transfer in context.transfers for cell in transfer.cells):
+        source, target = context.study(cell.source.removesuffix(" (MB)")), context.study(cell.target)
+        if source in singles and target in several:
+            return target, source, cell
+    return context.on_several_generators(column), context.on_one_generator(column), None

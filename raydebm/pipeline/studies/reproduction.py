@@ -260,15 +260,16 @@ def _number(count: int, total: int) -> Estimate:
 
 
 def _share_of_wrong_answers(pipeline: Pipeline) -> dict[str, Estimate]:
-    """Programs that run and are wrong, among all incorrect ones of the training problems."""
-    if pipeline.recipe.task.name != "taco":
-        return {}
+    """Programs that run and are wrong, among all incorrect ones of the training problems; empty for other tasks, whose
+    labels give no such reason."""
     problems = {*pipeline.splits()[TRAIN], *pipeline.splits()[VALIDATION]}
     wrong, incorrect = Counter[str](), Counter[str]()
     for label in pipeline.run.labels():
         if label.problem_id in problems and label.verdict is Verdict.INCORRECT:
             incorrect[label.problem_id] += 1
             wrong[label.problem_id] += label.reason.startswith("wrong_answer")
+    if not wrong.total():
+        return {}
     bootstrap = Bootstrap.of(len(incorrect), num_bootstrap=pipeline.recipe.evaluation.num_bootstrap, seed=0)
     numbers = [np.array([counts[name] for name in incorrect], dtype=np.float64) for counts in (wrong, incorrect)]
     return {"wrong answers among incorrect programs": bootstrap.ratio(*numbers)}

@@ -271,3 +271,23 @@ def test_groups_that_the_paper_does_not_have_are_rows_below_its_own(make_pool):
     rows = [name for name, _ in table(reproduced, "tab:taco_difficulty").rows]
     assert rows == ["EASY", "MEDIUM", "MEDIUM_HARD", "HARD", "interview"]
     assert cell(reproduced, "tab:taco_difficulty", "interview", "n").measured == "2"
+
+
+def test_groups_that_the_first_pool_lacks_come_from_another_pool_of_the_task(make_pool):
+    def of_size(people, name):
+        groups = [f"{people} people", f"{people + 1} people"]
+        pools = [
+            make_pool(
+                (1, {"members": (0.0,), "generator": "g"}), (0, {"members": (1.0,), "generator": "h"}),
+                problem_id=f"p{index}", difficulty=groups[index % 2],
+            )
+            for index in range(4)
+        ]  # fmt: skip
+        return studied(pools, "knights_knaves", name=name)
+
+    reproduced = reproduction([of_size(2, "small"), of_size(4, "large")])
+
+    cells = [cell(reproduced, "tab:kk_difficulty", f"{people} people", "EBM") for people in (2, 4, 6)]
+    assert [(each.measured is not None, each.reason) for each in cells] == [
+        (True, ""), (True, "of large"), (False, "the pool has no group '6 people'"),
+    ]  # fmt: skip
