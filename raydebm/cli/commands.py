@@ -38,7 +38,6 @@ VERBS = {
     "reproduce": Verb("studies:reproduce", "Write every table and figure of the paper."),
     "confounding": Verb("studies:confounding", "Test whether the scorer recognises who wrote an answer."),
     "repair": Verb("studies:repair", "Refit the energy heads on balanced data."),
-    "distill": Verb("studies:distill", "Teach one adapter what the ensemble says."),
     "serve": Verb("serve:serve", "Serve finished runs until Ctrl-C or SIGTERM."),
     "improve": Verb("policies.improve:improve", "Learn from outcomes, and offer what is not worse."),
     "replay": Verb("replay:replay", "Decide stored traffic again under another policy."),

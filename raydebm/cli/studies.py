@@ -1,4 +1,4 @@
-"""Several trainings, and what was learnt: ``seeds``, ``reproduce``, ``confounding``, ``repair``, ``distill``."""
+"""Several trainings, and what was learnt: ``seeds``, ``reproduce``, ``confounding``, ``repair``."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -177,19 +177,3 @@ def repair(
             "Energies have another scale now. To calibrate and evaluate the repaired scorer, run `raydebm evaluate` "
             f"with the same recipe and --run-dir {pipeline.run.uri('repair')}"
         )
-
-
-@recipe_command
-def distill(recipe: "Recipe") -> None:
-    """Teach one adapter what the ensemble says.
-
-    One forward pass in place of one per adapter; reports what it costs and saves.
-    """
-    with pipeline_for(recipe) as pipeline:
-        from raydebm.evaluation.report.distillation_tables import distillation_summary
-        from raydebm.pipeline.studies.distill import distill_run
-
-        distillation, address = distill_run(pipeline)
-        console.print(distillation_summary(distillation))
-        say(f"report: {address}")
-        say(f"To serve the student: raydebm serve --run-dir {pipeline.run.uri('distilled')}")

@@ -9,7 +9,7 @@ from raydebm.config.generation import GenerationConfig
 from raydebm.config.generators import GeneratorConfig
 from raydebm.config.pairs import PairsConfig
 from raydebm.config.policy import NonNegative
-from raydebm.config.scorer import DistillationConfig, ScorerConfig, TrainingConfig
+from raydebm.config.scorer import ScorerConfig, TrainingConfig
 from raydebm.config.section import PathName, Section
 from raydebm.config.task import TaskConfig
 from raydebm.config.variants import VariantConfig
@@ -101,8 +101,6 @@ class Recipe(Section):
     """Third-party models that rank the same candidates (docs/baselines.md)."""
     confounding: ConfoundingConfig = ConfoundingConfig()
     """Confounding report and repair (docs/confounding.md)."""
-    distillation: DistillationConfig = DistillationConfig()
-    """One adapter in place of the ensemble (``raydebm distill``)."""
     variants: tuple[VariantConfig, ...] = ()
     """Further scorers on the same candidates and labels, for `raydebm reproduce` (docs/paper.md)."""
     ray: RayConfig = RayConfig()

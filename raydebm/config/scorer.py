@@ -168,21 +168,6 @@ class TrainingConfig(Section):
         return self
 
 
-class DistillationConfig(Section):
-    """Settings of ``raydebm distill``: how one adapter learns mu and sigma of the ensemble (docs/training.md)."""
-
-    adapter: AdapterConfig = AdapterConfig(name="student", rank=16, alpha=32, targets=("Wqkv", "Wo", "Wi"))
-    """The student's adapter."""
-    learning_rate: float | None = Field(None, gt=0)
-    """AdamW learning rate; None: that of the training."""
-    batch_size: int = Field(32, ge=1)
-    """Texts per optimiser step: whole problems until it has at least so many."""
-    max_epochs: int = Field(5, ge=1)
-    """Maximum number of epochs."""
-    patience: int = Field(2, ge=1)
-    """Epochs without a lower error on the validation texts before it ends."""
-
-
 OWN_SETTINGS = ("backbone", "pooling", "max_length")
 """Settings of the scorer that an adapter may have otherwise."""
 

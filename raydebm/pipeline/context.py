@@ -12,7 +12,7 @@ from raydebm.records import Gold, Problem
 from raydebm.run.addresses import resolved
 from raydebm.run.directory import RunDir
 from raydebm.run.fingerprints import basis
-from raydebm.run.stages import DISTILLED, REPAIRED, StageName
+from raydebm.run.stages import REPAIRED, StageName
 from raydebm.tasks import task_of
 from raydebm.tasks.base import Task
 
@@ -66,7 +66,7 @@ class StageContext:
     @property
     def name(self) -> str:
         """The run's name in reports."""
-        change = ", repaired" if self.is_repaired else ", distilled" if self.run.exists(DISTILLED.marker) else ""
+        change = ", repaired" if self.is_repaired else ""
         return f"{self.recipe.name}{change} ({self.recipe.task.name})"
 
     @property

@@ -58,11 +58,6 @@ REPAIRED = Given(
     is_what="is the directory of a repair",
     remedy="run `raydebm repair` on the original run again",
 )
-DISTILLED = Given(
-    marker="distilled.json",
-    is_what="is the directory of a distilled scorer",
-    remedy="run `raydebm distill` on the original run again",
-)
 
 _PROBLEMS = Stage(
     name="problems",
@@ -84,7 +79,7 @@ _SCORER = Stage(
     upstream=_PAIRS,
     sections=("scorer", "training"),
     writes=("ensemble.json", "a0…a4/"),
-    given_by=(REPAIRED, DISTILLED),
+    given_by=(REPAIRED,),
 )
 _ENERGIES = Stage(name="energies", upstream=_SCORER, writes=("energies.parquet",))
 _CALIBRATION = Stage(

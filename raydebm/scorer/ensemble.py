@@ -65,8 +65,7 @@ class MergedEngine:
     """One copy of the encoder's structure per adapter with the adapter merged in.
 
     Only adapted matrices are copied; embeddings, norms and the rest are the backbone's own. Texts run in micro-batches
-    of similar length. Blocks that no adapter changes, below the lowest that one does, run once for all members. Members
-    with equal adapters and heads of their own share a copy, which runs once for them.
+    of similar length. Blocks that no adapter changes, below the lowest that one does, run once for all members.
     """
 
     def __init__(
@@ -80,17 +79,16 @@ class MergedEngine:
         self._pad_id = int(backbone.tokenizer.pad_token_id)
         self._micro_batch_tokens = micro_batch_tokens
         self._hidden_size = backbone.hidden_size
-        made: list[tuple[StoredAdapter, nn.Module]] = []
         self._members = [
             (
-                _merged_encoder(backbone, adapter, made),
+                _merged_encoder(backbone, adapter),
                 head_of(adapter, hidden_size=backbone.hidden_size).to(backbone.device),
                 adapter.record.pooling,
             )
             for adapter in adapters
         ]
         adapted = (name.removeprefix(PEFT_PREFIX) for adapter in adapters for name in adapter.lora)
-        self._trunk = Trunk([encoder for _, encoder in made], lowest_adapted(backbone.encoder, adapted))
+        self._trunk = Trunk([encoder for encoder, *_ in self._members], lowest_adapted(backbone.encoder, adapted))
 
     @torch.inference_mode()
     def energies(self, ids: Sequence[Sequence[int]], members: Sequence[int]) -> Tensor:
@@ -120,11 +118,8 @@ class MergedEngine:
     def _read(self, batch: MicroBatch, members: Sequence[int]) -> list[Tensor]:
         self._trunk.forget()
         features: list[Tensor] = []
-        read_by: nn.Module | None = None
         for encoder, _, pooling in (self._members[index] for index in members):
-            if encoder is not read_by:
-                states_BTD = encoder(input_ids=batch.ids, attention_mask=batch.mask).last_hidden_state
-                read_by = encoder
+            states_BTD = encoder(input_ids=batch.ids, attention_mask=batch.mask).last_hidden_state
             # A copy: a view would keep the states of all tokens until the last member has read.
             features.append(pooled(states_BTD, batch.mask, pooling=pooling).clone())
         return features
@@ -137,27 +132,9 @@ def _threads(wanted: int | None, device: torch.device) -> int | None:
     return free_cpus()
 
 
-def _merged_encoder(
-    backbone: Backbone, adapter: StoredAdapter, made: list[tuple[StoredAdapter, nn.Module]]
-) -> nn.Module:
-    """The encoder with the adapter merged in; one that was ``made`` of an equal adapter, where there is one."""
-    for other, encoder in made:
-        if _are_equal(adapter, other):
-            return encoder
+def _merged_encoder(backbone: Backbone, adapter: StoredAdapter) -> nn.Module:
     where = f"adapter {adapter.record.adapter.name!r}"
-    encoder = merged_copy(
-        backbone.encoder, low_rank_updates(adapter.lora, adapter.peft_config, where=where), where=where
-    )
-    made.append((adapter, encoder))
-    return encoder
-
-
-def _are_equal(one: StoredAdapter, other: StoredAdapter) -> bool:
-    return (
-        one.peft_config == other.peft_config
-        and one.lora.keys() == other.lora.keys()
-        and all(torch.equal(tensor, other.lora[name]) for name, tensor in one.lora.items())
-    )
+    return merged_copy(backbone.encoder, low_rank_updates(adapter.lora, adapter.peft_config, where=where), where=where)
 
 
 def head_of(adapter: StoredAdapter, *, hidden_size: int, dropout: float = 0.2) -> EnergyHead:

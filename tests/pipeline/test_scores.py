@@ -10,7 +10,7 @@ from raydebm.generators import Journal
 from raydebm.pipeline.context import StageContext
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.scores import ask_failed_again, read_scores, score_baselines, waiting_baselines
-from raydebm.pipeline.studies.changed_scorer import run_of_scorer
+from raydebm.pipeline.studies.repair import run_of_scorer
 from raydebm.records import Candidate, CandidateScore, Label, Problem, Verdict
 from raydebm.run.directory import RunDir
 from raydebm.run.fingerprints import baseline_state, new_manifest

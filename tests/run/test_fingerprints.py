@@ -8,7 +8,7 @@ import pytest
 from raydebm.config import parse_recipe
 from raydebm.run.directory import RunDir
 from raydebm.run.fingerprints import current_manifest, new_manifest, stage_fingerprint, why_not_current
-from raydebm.run.stages import DISTILLED, REPAIRED
+from raydebm.run.stages import REPAIRED
 
 TASK = {
     "name": "routing",
@@ -262,12 +262,11 @@ def test_a_stage_of_another_version_says_so(sourced):
     assert why_not_current("problems", recipe, run).startswith("made by raydebm 0.0.1, and this is ")
 
 
-@pytest.mark.parametrize("given", [REPAIRED, DISTILLED])
-def test_a_scorer_made_from_another_runs_has_no_problems_out_of_bag(tmp_path, given):
+def test_a_scorer_made_from_another_runs_has_no_problems_out_of_bag(tmp_path):
     recipe, run = parse_recipe(TREE | {"triage": {"max_passes": 1}}), RunDir(str(tmp_path))
     assert run.learns_out_of_bag(recipe)
 
-    run.write_json({}, given.marker)
+    run.write_json({}, REPAIRED.marker)
 
     assert not run.learns_out_of_bag(recipe)
 
@@ -276,7 +275,7 @@ def test_energies_of_a_changed_scorer_that_were_made_out_of_bag_are_made_again(t
     recipe, run = parse_recipe(TREE | {"triage": {"max_passes": 1}}), RunDir(str(tmp_path))
     trained = stage_fingerprint("energies", recipe, run)
 
-    run.write_json({}, DISTILLED.marker)
+    run.write_json({}, REPAIRED.marker)
 
     assert stage_fingerprint("energies", recipe, run) != trained
 

@@ -18,7 +18,6 @@ from raydebm.scorer.member_groups import group_members, load_backbones
 from raydebm.scorer.model.backbone import frozen_weights, load_backbone
 from raydebm.scorer.training.adapter import train_adapter
 from raydebm.scorer.training.adapter_data import AdapterData
-from raydebm.scorer.training.student import TaughtText, TaughtTexts, distill
 
 MINI = "embedded:encoder-mini"
 ORDER = ("a0", "d0", "a1", "m0")
@@ -250,22 +249,3 @@ def test_every_head_can_be_refitted(extractor, checkpoint, tmp_path):
     assert result.record.backbones == read_ensemble(checkpoint)[0].backbones
     assert {(member.scale, member.offset) for member in result.record.members} == {(1.0, 0.0)}
     assert len(EnsembleScorer.load(result.folder, device="cpu").score(TEXTS)[0].members) == 4
-
-
-def test_a_student_may_have_a_backbone_of_its_own(scorer, tiny, settings, tmp_path):
-    taught = [
-        TaughtText(problem_id=prompt, prompt=prompt, text=text, mu=float(place), sigma=0.5)
-        for place, (prompt, text) in enumerate(TEXTS)
-    ]
-    student = distill(
-        TaughtTexts(train=taught, held_out=()),
-        teacher=scorer.record,
-        adapter=AdapterConfig(name="student", rank=2, alpha=4, targets=("Wqkv",), backbone="ignored"),
-        backbone=tiny["bert"],
-        settings=replace(settings, max_epochs=1),
-        out_dir=tmp_path,
-    )
-    record = write_ensemble(tmp_path / "student", student.folders, {})
-
-    assert record.backbones == (tiny["bert"].name,)
-    assert record.data_fingerprint == scorer.record.data_fingerprint

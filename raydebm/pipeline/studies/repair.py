@@ -8,14 +8,17 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from raydebm.config import Recipe
 from raydebm.confounding.repair_report import RepairReport, repair_texts
 from raydebm.confounding.style_swaps import swap_keys
 from raydebm.errors import ConfigError
-from raydebm.pipeline.context import TRAIN, VALIDATION, StageContext
+from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
+from raydebm.pipeline.pools import later_passes
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.stages.energies import make_energies
-from raydebm.pipeline.studies.changed_scorer import new_scorer, run_of_scorer
+from raydebm.pipeline.studies.children import share_scores
 from raydebm.pipeline.studies.confounding import settings_of, swap_inputs, written
+from raydebm.pipeline.writing_lock import write_lock
 from raydebm.run.directory import RunDir
 from raydebm.run.fingerprints import new_manifest
 from raydebm.run.stages import REPAIRED
@@ -49,13 +52,39 @@ def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairRepo
     swap = swap_inputs(pipeline, keys)
     texts = {split: _texts(pipeline, split) for split in (TRAIN, VALIDATION)}
     folder = RunDir(pipeline.run.uri("repair"))
-    with new_scorer(folder, REPAIRED, _repair_marker(pipeline, equalise=equalise)):
+    with write_lock(folder):
+        # First: a process that is killed then leaves no earlier scorer that passes for the new one.
+        folder.remove("scorer")
+        folder.write_json(_repair_marker(pipeline, equalise=equalise), REPAIRED.marker)
         report, known = repaired_heads(pipeline.run, texts, settings_of(pipeline), swap, equalise=equalise)
         repaired = run_of_scorer(pipeline, pipeline.recipe.model_copy(update={"run_dir": folder.root}))
         address = written(report, pipeline, "repair")
         facts = make_energies(repaired, known)
         repaired.run.finish("energies", new_manifest("energies", repaired.recipe, repaired.run, facts=facts))
     return report, address
+
+
+def run_of_scorer(pipeline: Pipeline, recipe: Recipe) -> Pipeline:
+    """Complete a run directory that has only its scorer: copy the stages before it and the scores of baselines.
+
+    It can be scored, calibrated, evaluated and served like any other then.
+
+    Args:
+        pipeline: the original run, with a trained scorer.
+        recipe: the original's, with a ``run_dir`` of its own and whatever else is different of the scorer.
+    """
+    changed = replace(pipeline, recipe=recipe)
+    for stage in ("problems", "candidates", "labels", "pairs"):
+        pipeline.run.copy_stage(stage, changed.run)
+    share_scores(pipeline, changed)
+    for stage in ("energies", "calibration", "evaluation"):  # of an earlier scorer
+        changed.run.remove(stage)
+    for stage in (*later_passes(changed, VALIDATION), *later_passes(changed, TEST)):  # its journals stay: they are paid
+        changed.run.reopen(stage)
+    changed.run.write_recipe(changed.recipe)
+    facts = pipeline.run.facts("scorer")
+    changed.run.finish("scorer", new_manifest("scorer", changed.recipe, changed.run, facts=facts))
+    return changed
 
 
 def _texts(context: StageContext, split: str) -> list["RepairText"]:

@@ -9,24 +9,22 @@ Shapes: B texts of a micro-batch, N distinct texts of a step.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from raydebm.scorer.model.batching import MicroBatch
+from raydebm.scorer.training.loss import StepPairs
 from raydebm.scorer.training.member import EnsembleMember, gather
-
-Target = TypeVar("Target")
-"""What a loss compares energies with: pairs, or energies to be learnt."""
 
 
 def backward(
     member: EnsembleMember,
     batches: Sequence[MicroBatch],
-    target: Target,
+    pairs: StepPairs,
     *,
-    loss_of: Callable[[Tensor, Target], Tensor],
+    loss_of: Callable[[Tensor, StepPairs], Tensor],
     scaler: torch.amp.GradScaler,
     max_graph_bytes: float,
 ) -> float:
@@ -34,8 +32,8 @@ def backward(
 
     Args:
         batches: together each of the N texts once.
-        target: what the loss compares the energies with.
-        loss_of: the loss of the energies, shape (N,) or (N, heads), and the target; in nats for pairs (see ``loss``).
+        pairs: of the N texts.
+        loss_of: the loss of the energies, shape (N,), in nats (see ``loss``).
         scaler: of mixed precision in float16; disabled otherwise.
         max_graph_bytes: above this estimate the step is run in two phases, in pieces that stay below it. A single text
             is never cut, whatever it takes.
@@ -48,9 +46,9 @@ def backward(
     """
     if member.graph_bytes(batches) > max_graph_bytes:
         pieces = [piece for batch in batches for piece in _pieces(member, batch, max_graph_bytes)]
-        return _backward_in_two_phases(member, pieces, target, loss_of=loss_of, scaler=scaler)
+        return _backward_in_two_phases(member, pieces, pairs, loss_of=loss_of, scaler=scaler)
     energies_N = gather([member(batch.to(member.device)) for batch in batches], batches)
-    loss = loss_of(energies_N, target)
+    loss = loss_of(energies_N, pairs)
     _backward(scaler.scale(loss))
     return float(loss.detach())
 
@@ -71,9 +69,9 @@ def _pieces(member: EnsembleMember, batch: MicroBatch, max_graph_bytes: float) -
 def _backward_in_two_phases(
     member: EnsembleMember,
     batches: Sequence[MicroBatch],
-    target: Target,
+    pairs: StepPairs,
     *,
-    loss_of: Callable[[Tensor, Target], Tensor],
+    loss_of: Callable[[Tensor, StepPairs], Tensor],
     scaler: torch.amp.GradScaler,
 ) -> float:
     states: list[list[Tensor]] = []
@@ -83,7 +81,7 @@ def _backward_in_two_phases(
             states.append(_rng_state(member.device))
             energies.append(member(batch.to(member.device)))
     energies_N = gather(energies, batches).requires_grad_()
-    loss = loss_of(energies_N, target)
+    loss = loss_of(energies_N, pairs)
     (gradient_N,) = torch.autograd.grad(scaler.scale(loss), energies_N)
     after = _rng_state(member.device)
     for batch, state in zip(batches, states, strict=True):
