@@ -40,7 +40,7 @@ class LocalBackend:
     proofs: bool
     """False: constraints find nothing, so that answers are parsed and no more."""
 
-    async def generate(self, requests: Sequence[Any], on_candidate: Any, *, hedge: bool) -> list[Candidate]:
+    async def generate(self, requests: Sequence[Any], on_candidate: Any, *, may_repeat: bool) -> list[Candidate]:
         raise NotImplementedError("rewards are about given texts")
 
     async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:

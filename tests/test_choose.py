@@ -274,7 +274,7 @@ class Recorded:
     def serving(self, bundle):
         return self
 
-    async def generate(self, requests, on_candidate, *, hedge):
+    async def generate(self, requests, on_candidate, *, may_repeat):
         candidates = [answered(request, self.texts[request.generator][request.sample_index]) for request in requests]
         for candidate in candidates:
             on_candidate(candidate)

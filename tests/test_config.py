@@ -241,10 +241,6 @@ def test_a_recipe_survives_being_stored(tmp_path):
             {"confounding": {"swap": ["q"]}, "generators": [{"kind": "vllm", "name": "q", "model": "m"}]},
             "confounding.swap: .*give generator 'q' the `url` .* or give confounding.rewriter",
         ),
-        (
-            {"confounding": {"swap": ["q"]}, "generators": [{"kind": "openai_batch", "name": "q", "model": "m"}]},
-            "confounding.swap: a batch API writes candidates alone, and generator 'q' is one",
-        ),
     ],
 )
 def test_a_style_swap_needs_a_known_source_and_someone_to_write(change, message):

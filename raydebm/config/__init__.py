@@ -25,10 +25,8 @@ from raydebm.config.decision import CalibrationConfig, CostsConfig, DecisionConf
 from raydebm.config.generation import GenerationConfig
 from raydebm.config.generators import (
     OPENROUTER_URL,
-    EndpointGenerator,
     GeneratorBase,
     GeneratorConfig,
-    OpenAIBatchGenerator,
     OpenAIGenerator,
     RecordedGenerator,
     TransformersGenerator,
@@ -72,7 +70,6 @@ __all__ = [
     "ConfoundingConfig",
     "CostsConfig",
     "DecisionConfig",
-    "EndpointGenerator",
     "EormBaseline",
     "EvaluationConfig",
     "EvidenceBaseline",
@@ -83,7 +80,6 @@ __all__ = [
     "JudgeBaseline",
     "LocalModelBaseline",
     "Loss",
-    "OpenAIBatchGenerator",
     "OpenAIGenerator",
     "PairRankerBaseline",
     "PairsConfig",

@@ -45,11 +45,6 @@ def check_rewriters(generators: Sequence[GeneratorConfig]) -> None:
             "generator that can (kind: openai, transformers or vllm)"
         )
     for generator in generators:
-        if generator.kind == "openai_batch":
-            raise ValueError(
-                f"confounding.swap: a batch API writes candidates alone, and generator {generator.name!r} is one; give "
-                "confounding.rewriter"
-            )
         if generator.kind == "vllm" and generator.url is None:
             raise ValueError(
                 "confounding.swap: a vLLM server is started to write candidates alone; give generator "

@@ -8,8 +8,6 @@ from raydebm.config.section import MOST_SAMPLES, Device, PathName, Section
 from raydebm.errors import without_credentials
 
 OPENROUTER_URL = "https://openrouter.ai/api/v1"
-OPENAI_URL = "https://api.openai.com/v1"
-MOST_REQUESTS_PER_BATCH = 50_000
 
 
 def _distinct(urls: tuple[str, ...]) -> tuple[str, ...]:
@@ -35,49 +33,13 @@ class GeneratorBase(Section):
     likely tenth. Both are evidence (docs/decision.md). An endpoint that refuses them is asked without."""
 
 
-class EndpointGenerator(GeneratorBase):
-    """What every endpoint has that is asked for chat completions and may send a bill."""
-
-    model: str
-    """The model's name at the endpoint."""
-    base_url: str
-    """Base URL, including ``/v1``."""
-    api_key_env: str | None
-    """The environment variable that holds the key; None for endpoints without one."""
-    usd_per_million_prompt_tokens: float | None = Field(None, ge=0)
-    """Price of prompt tokens, for estimates and budgets where the endpoint reports no cost."""
-    usd_per_million_completion_tokens: float | None = Field(None, ge=0)
-    """Price of completion tokens, likewise."""
-    usd_per_million_cached_prompt_tokens: float | None = Field(None, ge=0)
-    """Price of prompt tokens that the endpoint says it had in its cache; None: that of prompt tokens."""
-    prompt_cache: Literal["key", "control"] | None = None
-    """Hint that a prompt will come again. ``key``: OpenAI's ``prompt_cache_key``. ``control``: ``cache_control``, which
-    models of Anthropic need, on a system message and the last one. Jobs then send one sample of each prompt first."""
-    headers: dict[str, str] = {}
-    """Extra HTTP headers of every request."""
-    extra_body: dict[str, Any] = {}
-    """Extra fields of every request's body."""
-
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        """The base URLs of all servers."""
-        return (self.base_url,)
-
-    @model_validator(mode="after")
-    def _one_way_of_access(self) -> "EndpointGenerator":
-        if self.api_key_env and any(url != without_credentials(url) for url in self.addresses):
-            raise ValueError(
-                f"a request has one Authorization header: leave user and password out of the address of {self.name!r}, "
-                f"or set its api_key_env to null (it is {self.api_key_env})"
-            )
-        return self
-
-
-class OpenAIGenerator(EndpointGenerator):
+class OpenAIGenerator(GeneratorBase):
     """Any OpenAI-compatible endpoint: OpenRouter, a vLLM server, OpenAI itself."""
 
     kind: Literal["openai"] = "openai"
     """An endpoint."""
+    model: str
+    """The model's name at the endpoint."""
     base_url: str = OPENROUTER_URL
     """Base URL, including ``/v1``."""
     replica_urls: ServerUrls = ()
@@ -85,11 +47,16 @@ class OpenAIGenerator(EndpointGenerator):
     once where one cannot be reached or answers 502 or 503."""
     api_key_env: str | None = "OPENROUTER_API_KEY"
     """The environment variable that holds the key; None for endpoints without one."""
+    usd_per_million_prompt_tokens: float | None = Field(None, ge=0)
+    """Price of prompt tokens, for estimates and budgets where the endpoint reports no cost."""
+    usd_per_million_completion_tokens: float | None = Field(None, ge=0)
+    """Price of completion tokens, likewise."""
+    headers: dict[str, str] = {}
+    """Extra HTTP headers of every request."""
+    extra_body: dict[str, Any] = {}
+    """Extra fields of every request's body."""
     max_in_flight: int = Field(64, ge=1)
     """Maximum number of open requests."""
-    samples_per_request: int = Field(1, ge=1)
-    """Samples of one prompt that go out as one request with OpenAI's ``n``, so that the prompt is paid for once. Such a
-    request has no seed. What an endpoint leaves out or refuses is asked for singly."""
     requests_per_minute: float | None = Field(None, gt=0)
     """Spread evenly over the minute; None: no limit."""
     timeout_s: float = Field(120.0, gt=0)
@@ -101,31 +68,17 @@ class OpenAIGenerator(EndpointGenerator):
 
     @property
     def addresses(self) -> tuple[str, ...]:
+        """The base URLs of all servers."""
         return (self.base_url, *self.replica_urls)
 
-
-class OpenAIBatchGenerator(EndpointGenerator):
-    """OpenAI's batch API (``/v1/files`` and ``/v1/batches``), for candidates of runs: half the price, within 24 hours.
-
-    A run that was killed finds its batches again. Give the prices of batches. A service cannot ask such a generator."""
-
-    kind: Literal["openai_batch"] = "openai_batch"
-    """A batch API."""
-    base_url: str = OPENAI_URL
-    """Base URL, including ``/v1``."""
-    api_key_env: str | None = "OPENAI_API_KEY"
-    """The environment variable that holds the key; None for endpoints without one."""
-    max_requests_per_batch: int = Field(MOST_REQUESTS_PER_BATCH, ge=1, le=MOST_REQUESTS_PER_BATCH)
-    """Requests of one batch, which also ends at 200 MB. Smaller ones fit more easily into the provider's limit of
-    enqueued tokens."""
-    max_open_batches: int = Field(4, ge=1)
-    """Batches that are under way at once; their requests are in memory."""
-    poll_s: float = Field(60.0, gt=0)
-    """Seconds between two questions whether a batch is done."""
-    timeout_s: float = Field(600.0, gt=0)
-    """Timeout of one call, such as the upload of a batch."""
-    max_retries: int = Field(6, ge=0)
-    """Retries of a call, with growing pauses. Failed requests of a batch are sent again by --retry-failed."""
+    @model_validator(mode="after")
+    def _one_way_of_access(self) -> "OpenAIGenerator":
+        if self.api_key_env and any(url != without_credentials(url) for url in self.addresses):
+            raise ValueError(
+                f"a request has one Authorization header: leave user and password out of the address of {self.name!r}, "
+                f"or set its api_key_env to null (it is {self.api_key_env})"
+            )
+        return self
 
 
 class TransformersGenerator(GeneratorBase):
@@ -208,7 +161,7 @@ class RecordedGenerator(GeneratorBase):
 
 
 GeneratorConfig = Annotated[
-    OpenAIGenerator | OpenAIBatchGenerator | TransformersGenerator | VllmGenerator | RecordedGenerator,
+    OpenAIGenerator | TransformersGenerator | VllmGenerator | RecordedGenerator,
     Field(discriminator="kind"),
 ]
 

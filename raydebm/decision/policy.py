@@ -49,7 +49,7 @@ from pydantic import (
     model_validator,
 )
 
-from raydebm.config import EndpointGenerator, GeneratorConfig, TriageConfig
+from raydebm.config import GeneratorConfig, OpenAIGenerator, TriageConfig
 from raydebm.config.policy import Count, NonNegative, PolicySettings, Probability, Profile, Rule
 from raydebm.config.section import problems_in
 from raydebm.decision.evidence.posterior import Posterior
@@ -245,4 +245,4 @@ def policy_of(config: TriageConfig, task_defaults: TaskDefaults, generators: Seq
 
 
 def _price_of(config: GeneratorConfig) -> float | None:
-    return config.usd_per_million_completion_tokens if isinstance(config, EndpointGenerator) else 0.0
+    return config.usd_per_million_completion_tokens if isinstance(config, OpenAIGenerator) else 0.0

@@ -1,22 +1,18 @@
 """Requests through Ray Data: blocks of requests in, blocks of candidates out.
 
-Endpoints and local models run side by side, as one dataset each; batch APIs, which answer within a day, are asked from
-threads of the driver. Few requests, such as a late wave or a later pass has, go to tasks, which find a process that is
-there. One row per candidate; a failed request is a row with ``error``. Every answer is in the journal
-before it is in a block, so a killed run repeats nothing that was answered.
+Endpoints and local models run side by side, as one dataset each. Few requests, such as a late wave or a later pass has,
+go to tasks, which find a process that is there. One row per candidate; a failed request is a row with ``error``. Every
+answer is in the journal before it is in a block, so a killed run repeats nothing that was answered.
 Requests lie in spools of the run, and Ray Data carries their addresses: neither it nor the driver holds them.
 
 Columns needed: those of ``request_row``, and ``position``. Columns made: ``run.tables.CANDIDATES``, and ``position``.
 """
 
 import asyncio
-import contextlib
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import zip_longest
-from operator import itemgetter
 from typing import TypeGuard
 
 import pyarrow as pa
@@ -26,15 +22,11 @@ from ray.data import ActorPoolStrategy
 from raydebm.config import (
     GenerationConfig,
     GeneratorConfig,
-    OpenAIBatchGenerator,
-    OpenAIGenerator,
     TransformersGenerator,
 )
 from raydebm.distributed.pooled import map_in_tasks
 from raydebm.errors import RaydebmError
 from raydebm.generators import Budget, EndpointAccess, Generator, Journal, Secret, build_generator, collect
-from raydebm.generators.endpoint.batches.batch_blocks import awaited_blocks, windows
-from raydebm.generators.endpoint.sample_groups import grouped_by
 from raydebm.generators.requests import request_of, request_row, unanswered
 from raydebm.generators.sink import WITH_POSITION, Blocks, CandidateSink, Placed
 from raydebm.records import Candidate, GenerationRequest
@@ -140,7 +132,6 @@ class GenerateBlocks:
                         budget=self._budget,
                         key=self._setup.keys.get(name),
                         shared_slots=self._slots,
-                        is_patient=True,
                     ),
                     journal=self._journal,
                     threads=self._setup.threads,
@@ -213,50 +204,32 @@ class GroupSpools:
         self.names = {config.name for config in configs}
         self._generation = generation
         self._batch_sizes = {config.name: config.batch_size for config in configs if _is_local(config)}
-        self._group_sizes = {
-            config.name: WINDOW_REQUESTS if config.prompt_cache else config.samples_per_request
-            for config in configs
-            if isinstance(config, OpenAIGenerator)
-        }
         self._total = total
-        self.batches = {
-            config.name: RequestSpool(make_spool(f"batch-{number}"), lambda window: [window] if window else [])
-            for number, config in enumerate(configs)
-            if isinstance(config, OpenAIBatchGenerator)
-        }
         self.http = RequestSpool(make_spool("http"), self._http_blocks)
         self.local = RequestSpool(make_spool("local"), self._local_blocks)
 
     def add(self, placed: Placed) -> None:
         """Take a request to one of the generators. Call ``flush`` after the last one."""
         name = placed[1].generator
-        self.batches.get(name, self.local if name in self._batch_sizes else self.http).add(placed)
+        (self.local if name in self._batch_sizes else self.http).add(placed)
 
     def flush(self) -> None:
         """Write what is not written yet."""
-        for requests in self._all:
-            requests.flush()
+        self.http.flush()
+        self.local.flush()
 
     @property
     def num_requests(self) -> int:
         """Requests that were written."""
-        return sum(requests.spool.num_rows for requests in self._all)
-
-    @property
-    def _all(self) -> list[RequestSpool]:
-        return [self.http, self.local, *self.batches.values()]
+        return self.http.spool.num_rows + self.local.spool.num_rows
 
     def _http_blocks(self, placed: Sequence[Placed]) -> Iterator[Sequence[Placed]]:
-        """Requests to different endpoints alternate, so that all endpoints are busy from the start. Samples that go out
-        as one request, or whose prompt the endpoint is to keep, stay in one block."""
+        """Requests to different endpoints alternate, so that all endpoints are busy from the start."""
         by_generator: dict[str, list[Placed]] = {}
         for placed_request in placed:
             by_generator.setdefault(placed_request[1].generator, []).append(placed_request)
-        groups = [
-            grouped_by(mine, itemgetter(1), self._group_sizes.get(name, 1)) for name, mine in by_generator.items()
-        ]
-        alternating = (group for turn in zip_longest(*groups) for group in turn if group is not None)
-        return _whole_chunks(alternating, slice_rows(self._total, at_least=_HTTP_BLOCK_ROWS))
+        alternating = [entry for turn in zip_longest(*by_generator.values()) for entry in turn if entry is not None]
+        return _chunks(alternating, slice_rows(self._total, at_least=_HTTP_BLOCK_ROWS))
 
     def _local_blocks(self, placed: Sequence[Placed]) -> Iterator[Sequence[Placed]]:
         """Blocks hold one generator's requests, of similar length, as many as decode together or a multiple of it."""
@@ -279,42 +252,18 @@ def _is_local(config: GeneratorConfig) -> TypeGuard[TransformersGenerator]:
 def stream(
     spools: GroupSpools, *, setup: Setup, generation: GenerationConfig, sink: CandidateSink, num_gpus: float
 ) -> None:
-    """Run one stream of blocks for endpoints, one for local models and one per batch API, at the same time.
+    """Run one stream of blocks for endpoints and one for local models, at the same time.
 
     Args:
         num_gpus: what local models may have.
     """
-    is_ending = threading.Event()
     streams = [
         _http_answers(spools.http.spool, setup, generation),
         _local_answers(spools.local.spool, setup, generation, num_gpus),
-        *(
-            _batch_answers(config, spools.batches[config.name].spool, setup, is_ending)
-            for config in setup.configs
-            if isinstance(config, OpenAIBatchGenerator)
-        ),
     ]
     with ThreadPoolExecutor(max_workers=len(streams)) as pool:
-        try:
-            for done in [pool.submit(sink.consume, blocks) for blocks in streams]:
-                done.result()
-        finally:
-            is_ending.set()  # after an error or Ctrl-C nobody waits a day for a batch
-
-
-def _batch_answers(config: OpenAIBatchGenerator, spool: Spool, setup: Setup, is_ending: threading.Event) -> Blocks:
-    """As many requests at a time as may be in open batches."""
-    if not spool.num_slices:
-        return
-    with contextlib.closing(Journal(setup.journal)) as journal:
-        budget = Budget(setup.max_usd, journal, elsewhere_usd=setup.elsewhere_usd)
-        access = EndpointAccess(budget=budget, key=setup.keys.get(config.name))
-        most_open = config.max_requests_per_batch * config.max_open_batches
-        yield from awaited_blocks(
-            lambda: build_generator(config, access=access, journal=journal),
-            windows(spool, most_open),
-            is_ending=is_ending,
-        )
+        for done in [pool.submit(sink.consume, blocks) for blocks in streams]:
+            done.result()
 
 
 def _http_answers(spool: Spool, setup: Setup, generation: GenerationConfig) -> Blocks:
@@ -381,18 +330,6 @@ def _in_actors(
         num_gpus=num_gpus,
     )
     yield from answered.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1)
-
-
-def _whole_chunks(groups: Iterable[Sequence[Placed]], size: int) -> Iterator[Sequence[Placed]]:
-    """Chunks of ``size``, longer where a group would be cut."""
-    chunk: list[Placed] = []
-    for group in groups:
-        chunk += group
-        if len(chunk) >= size:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
 
 
 def _chunks(items: Sequence[Placed], size: int) -> Iterator[Sequence[Placed]]:

@@ -4,33 +4,25 @@
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from raydebm.config import (
-    EndpointGenerator,
     GeneratorConfig,
-    OpenAIBatchGenerator,
     OpenAIGenerator,
     TransformersGenerator,
     VllmGenerator,
 )
-from raydebm.errors import ConfigError
 from raydebm.generators.endpoint.api_keys import Secret, key_of
-from raydebm.generators.endpoint.batches.batch_states import BatchStates
-from raydebm.generators.endpoint.hedging import Hedging
 from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator
 from raydebm.generators.endpoint.rate_limits import Budget
 from raydebm.generators.endpoint.vllm_server import endpoint_of
 from raydebm.generators.journal import Journal, JournaledGenerator
 from raydebm.generators.protocol import Generator, collect
 from raydebm.records import Problem
-from raydebm.run.folder import Folder
 
 __all__ = [
     "Budget",
     "EndpointAccess",
     "Generator",
-    "Hedging",
     "Journal",
     "Secret",
     "build_generator",
@@ -51,12 +43,11 @@ def build_generator(
 
     Args:
         journal: answers found there are not asked for again, and new ones are written down.
-        access: how an endpoint is asked. Requests to vLLM servers, whose GPUs are our own, are never hedged.
+        access: how an endpoint is asked.
         threads: torch threads of a local model; None leaves torch's own choice.
         problems: lets a recorded pool be joined by the source's own problem ids.
 
     Raises:
-        ConfigError: a batch API is to be asked without a journal, as a service would.
         MissingKeyError: the endpoint's key is not in the environment.
         ResourceError: a vLLM server is asked for and none is known.
         GenerationError: a local model cannot be loaded.
@@ -66,10 +57,8 @@ def build_generator(
     generator: Generator
     if isinstance(config, OpenAIGenerator):
         generator = OpenAIApiGenerator(config, access)
-    elif isinstance(config, OpenAIBatchGenerator):
-        generator = _batch_generator(config, journal, access or EndpointAccess())
     elif isinstance(config, VllmGenerator):
-        generator = OpenAIApiGenerator(endpoint_of(config), replace(access or EndpointAccess(), hedging=None))
+        generator = OpenAIApiGenerator(endpoint_of(config), access)
     elif isinstance(config, TransformersGenerator):
         from raydebm.generators.transformers_local import LocalGenerator
 
@@ -81,23 +70,10 @@ def build_generator(
     return generator if journal is None else JournaledGenerator(generator, journal)
 
 
-def _batch_generator(config: OpenAIBatchGenerator, journal: Journal | None, access: EndpointAccess) -> Generator:
-    if journal is None:
-        raise ConfigError(
-            f"generator {config.name!r}: kind openai_batch answers within a day, and writes only candidates of runs in "
-            "a folder that can append; ask a generator of kind openai here"
-        )
-    from raydebm.generators.endpoint.batches.openai_batches import OpenAIBatchesGenerator
-
-    states = BatchStates(Folder(str(journal.folder / "batches")), generator=config.name, base_url=config.base_url)
-    key = access.key or key_of(config)
-    return OpenAIBatchesGenerator(config, key=key.value, states=states, budget=access.budget)
-
-
 def check_keys(configs: Sequence[GeneratorConfig]) -> dict[str, Secret]:
     """The keys of all endpoints by generator name, so that a missing one is found before anything starts.
 
     Raises:
         MissingKeyError: the first endpoint whose key is not in the environment.
     """
-    return {config.name: key_of(config) for config in configs if isinstance(config, EndpointGenerator)}
+    return {config.name: key_of(config) for config in configs if isinstance(config, OpenAIGenerator)}

@@ -78,18 +78,12 @@ class PassRequests:
         count = sum(
             (self.recipe.generation.num_samples if g.num_samples is None else g.num_samples) > 0 for g in self.asked
         )
-        remarks = []
-        if wanted[0] < count:
-            remarks.append(
-                f"the first wave has {wanted[0]} of {count} generators: the others are asked about hard problems only, "
-                f"which makes them look worse than they are; generation.waves should begin with {count} or more"
-            )
-        if slow := [config.name for config in self.asked if config.kind == "openai_batch"]:
-            remarks.append(
-                f"each wave waits for batches of {', '.join(slow)}, which may take a day; leave generation.waves out "
-                "to wait once"
-            )
-        return tuple(remarks)
+        if wanted[0] >= count:
+            return ()
+        return (
+            f"the first wave has {wanted[0]} of {count} generators: the others are asked about hard problems only, "
+            f"which makes them look worse than they are; generation.waves should begin with {count} or more",
+        )
 
     def first(self, problem: Problem, *, greedy: bool = False) -> list[GenerationRequest]:
         """The first pass; with ``greedy`` also one request at T=0 per generator that can answer it, the baseline."""

@@ -1,14 +1,13 @@
 """Reading a chat completion: the answer apart from the reasoning, usage, cost, and what can be wrong with it.
 
 In:   status, headers and bytes of an HTTP reply.
-Out:  a ``Completion`` per choice, or a ``ReplyError`` that says whether asking again can help.
+Out:  a ``Completion``, or a ``ReplyError`` that says whether asking again can help.
 """
 
 import json
 import re
 from collections.abc import AsyncIterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from dataclasses import dataclass
 from typing import Any
 
 from raydebm.generators.logprobs import LogProbs
@@ -116,31 +115,11 @@ def check_length(num_bytes: int) -> None:
         raise ReplyError(f"the reply is longer than {MAX_REPLY_BYTES} bytes and was not read to its end", is_lost=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadChoices:
-    """What one reply holds."""
-
-    choices: tuple[Completion | ReplyError, ...]
-    """At least one is a completion. Each has its share of the tokens; the reply's cost stands in ``usage`` alone."""
-    usage: TokenUsage
-    """What the whole reply was billed for."""
-
-
 def read_reply(reply: HttpReply) -> Completion:
-    """The first completion of a reply.
+    """Read the first choice of a reply.
 
     Raises:
         ReplyError: the reply has no usable answer.
-    """
-    read = read_choices(reply, most=1)
-    return next(replace(choice, usage=read.usage) for choice in read.choices if isinstance(choice, Completion))
-
-
-def read_choices(reply: HttpReply, *, most: int) -> ReadChoices:
-    """The first ``most`` choices of a reply; there may be fewer.
-
-    Raises:
-        ReplyError: the reply has no usable answer; of several choices that all failed, why the first one did.
     """
     if 300 <= reply.status < 400:
         raise _redirect_error(reply)
@@ -160,53 +139,9 @@ def read_choices(reply: HttpReply, *, most: int) -> ReadChoices:
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise ReplyError("the reply has no choices", usage=usage)
-    taken = [choice for choice in choices[:most] if isinstance(choice, dict)]
-    shares = _token_shares(usage, taken)
-    read = tuple(_choice(choice, share) for choice, share in zip(taken, shares, strict=True))
-    if isinstance(read[0], ReplyError) and not any(isinstance(choice, Completion) for choice in read):
-        read[0].usage = usage
-        raise read[0]
-    return ReadChoices(choices=read, usage=usage)
-
-
-def _token_shares(usage: TokenUsage, choices: Sequence[Mapping[str, Any]]) -> list[TokenUsage]:
-    """What each choice counts of a reply's tokens: of the prompt's an equal part, of the others by its length.
-
-    Endpoints state the sum over all choices only.
-    """
-    lengths = [1 + _written_chars(choice) for choice in choices]
-    prompts = whole_shares(usage.prompt_tokens, [1] * len(choices))
-    completions = whole_shares(usage.completion_tokens, lengths)
-    cached = whole_shares(usage.cached_tokens, [1] * len(choices))
-    return [
-        TokenUsage(prompt_tokens=prompt, completion_tokens=completion, cached_tokens=hit)
-        for prompt, completion, hit in zip(prompts, completions, cached, strict=True)
-    ]
-
-
-def _written_chars(choice: Mapping[str, Any]) -> int:
-    message = choice.get("message")
-    if not isinstance(message, Mapping):
-        return 0
-    reasoning = message.get("reasoning") or message.get("reasoning_content")
-    return len(_content_text(message.get("content"))) + (len(reasoning) if isinstance(reasoning, str) else 0)
-
-
-def whole_shares(total: int | None, weights: Sequence[int]) -> list[int | None]:
-    """A count in whole parts by positive weights, which add up to it again; None where it is unknown."""
-    if total is None:
-        return [None] * len(weights)
-    ends = [total * end // sum(weights) for end in accumulate(weights)]
-    return [end - start for start, end in zip([0, *ends], ends, strict=False)]
-
-
-def _choice(choice: Mapping[str, Any], usage: TokenUsage) -> Completion | ReplyError:
-    try:
-        if choice.get("error"):
-            raise _error_in_body(choice["error"], usage)
-        return _completion(choice, usage)
-    except ReplyError as error:
-        return error
+    if choices[0].get("error"):
+        raise _error_in_body(choices[0]["error"], usage)
+    return _completion(choices[0], usage)
 
 
 def _completion(choice: Mapping[str, Any], usage: TokenUsage) -> Completion:
@@ -298,11 +233,9 @@ def _usage(value: object) -> TokenUsage:
     if not isinstance(value, Mapping):
         return NO_USAGE
     cost: Any = value.get("cost")
-    details = value.get("prompt_tokens_details")
     return TokenUsage(
         prompt_tokens=_count(value.get("prompt_tokens")),
         completion_tokens=_count(value.get("completion_tokens")),
-        cached_tokens=_count(details.get("cached_tokens")) if isinstance(details, Mapping) else None,
         cost_usd=float(cost) if _is_number(cost) else None,
     )
 

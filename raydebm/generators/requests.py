@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from raydebm.config import EndpointGenerator, GeneratorConfig
+from raydebm.config import GeneratorConfig, OpenAIGenerator
 from raydebm.errors import UnknownNameError
 from raydebm.generators.logprobs import LogProbs
 from raydebm.identity import canonical_json, seed_for
@@ -27,8 +27,6 @@ class TokenUsage:
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    cached_tokens: int | None = None
-    """Tokens of the prompt that the endpoint had in its cache."""
     cost_usd: float | None = None
     """US dollars, as the endpoint states them or by the recipe's prices."""
 
@@ -187,8 +185,6 @@ def estimate_cost(
 ) -> tuple[CostEstimate, ...]:
     """Requests, estimated tokens and the range of the cost for each generator that is asked, in the given order.
 
-    Every prompt counts, also where ``samples_per_request`` may save it: not every endpoint keeps to that.
-
     Raises:
         UnknownNameError: a request names a generator that is not among ``generators``.
     """
@@ -208,7 +204,7 @@ def estimate_cost(
 def _estimate(config: GeneratorConfig, num_requests: int, prompt_tokens: int, max_completion: int) -> CostEstimate:
     low: float | None = 0.0
     high: float | None = 0.0
-    if isinstance(config, EndpointGenerator):
+    if isinstance(config, OpenAIGenerator):
         low = cost_of(config, prompt_tokens, 0)
         high = cost_of(config, prompt_tokens, max_completion)
     return CostEstimate(
@@ -221,13 +217,12 @@ def _estimate(config: GeneratorConfig, num_requests: int, prompt_tokens: int, ma
     )
 
 
-def worst_cost(config: GeneratorConfig, request: GenerationRequest, *, samples: int = 1) -> float | None:
-    """US dollars that one answer, or so many samples in one, cost at most: as if every byte of the chat were a token
-    and each completion ran to its limit. 0 for models of our own and recorded ones; None when the recipe has no prices
-    for the endpoint."""
-    if not isinstance(config, EndpointGenerator):
+def worst_cost(config: GeneratorConfig, request: GenerationRequest) -> float | None:
+    """US dollars that one answer costs at most: as if every byte of the chat were a token and the completion ran to its
+    limit. 0 for models of our own and recorded ones; None when the recipe has no prices for the endpoint."""
+    if not isinstance(config, OpenAIGenerator):
         return 0.0
-    return cost_of(config, worst_prompt_tokens(request), samples * request.sampling.max_tokens)
+    return cost_of(config, worst_prompt_tokens(request), request.sampling.max_tokens)
 
 
 def highest_prices(requests: Iterable[GenerationRequest], generators: Sequence[GeneratorConfig]) -> dict[str, float]:
@@ -254,32 +249,16 @@ def worst_prompt_tokens(request: GenerationRequest) -> int:
     return num_bytes + TEMPLATE_TOKENS * len(request.messages)
 
 
-def cost_of(
-    config: EndpointGenerator,
-    prompt_tokens: int | None,
-    completion_tokens: int | None,
-    *,
-    cached_tokens: int | None = None,
-) -> float | None:
-    """US dollars by the recipe's prices; None when a price or a count is unknown.
-
-    Args:
-        config: has the prices.
-        prompt_tokens: with the cached ones.
-        completion_tokens: what was written.
-        cached_tokens: those of the prompt that count at their own price, where there is one; None: no one says.
-    """
+def cost_of(config: OpenAIGenerator, prompt_tokens: int | None, completion_tokens: int | None) -> float | None:
+    """US dollars by the recipe's prices; None when a price or a count is unknown."""
     prompt_price, completion_price = config.usd_per_million_prompt_tokens, config.usd_per_million_completion_tokens
     if prompt_price is None or completion_price is None or prompt_tokens is None or completion_tokens is None:
         return None
-    cached_price = config.usd_per_million_cached_prompt_tokens
-    cached = 0 if cached_price is None else min(cached_tokens or 0, prompt_tokens)
-    fresh_cost = (prompt_tokens - cached) * prompt_price
-    return (fresh_cost + cached * (cached_price or 0.0) + completion_tokens * completion_price) / 1e6
+    return (prompt_tokens * prompt_price + completion_tokens * completion_price) / 1e6
 
 
-def usage_cost(config: EndpointGenerator, usage: TokenUsage) -> float | None:
+def usage_cost(config: OpenAIGenerator, usage: TokenUsage) -> float | None:
     """US dollars as the endpoint states them, else by the recipe's prices."""
     if usage.cost_usd is not None:
         return usage.cost_usd
-    return cost_of(config, usage.prompt_tokens, usage.completion_tokens, cached_tokens=usage.cached_tokens)
+    return cost_of(config, usage.prompt_tokens, usage.completion_tokens)

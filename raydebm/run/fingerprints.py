@@ -20,8 +20,7 @@ from raydebm.run.stages import StageName, stage_named
 _PLACEMENT = frozenset(
     {
         "device", "max_in_flight", "num_in_flight", "num_processes", "timeout_s", "max_retries", "requests_per_minute",
-        "micro_batch_tokens", "max_usd", "url", "replica_urls", "replicas", "samples_per_request",
-        "max_requests_per_batch", "max_open_batches", "poll_s", "prompt_cache", "usd_per_million_cached_prompt_tokens",
+        "micro_batch_tokens", "max_usd", "url", "replica_urls", "replicas",
         "tensor_parallel", "pipeline_parallel", "accelerator_type", "python", "startup_timeout_s",
     }
 )  # fmt: skip

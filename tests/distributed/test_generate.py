@@ -8,12 +8,10 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from batch_server import BatchServer
 from misbehaving_server import MisbehavingServer
 from processes import is_running
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -90,17 +88,6 @@ def test_failed_requests_are_rows_and_asked_again_next_time(local_ray, server, r
     second = generate(requests, recipe=recipe, run=run, stage="one")
     assert (second.num_ok, second.num_reused, second.num_failed) == (2, 1, 1)
     assert server.num_requests == num_requests + 2
-
-
-def test_samples_share_requests_and_a_later_run_asks_for_what_lacks(local_ray, server, run):
-    recipe = recipe_of(http(server.url, samples_per_request=4))
-    requests = [replace(ask("p: all choices", seed=index), sample_index=index) for index in range(8)]
-    generate(requests[:5], recipe=recipe, run=run)
-    generate(requests, recipe=recipe, run=run)
-
-    sizes = [body.get("n", 1) for body in server.bodies]
-    assert (sorted(sizes[:2]), sizes[2:]) == ([1, 4], [3])  # the first two are sent at once, and come in any order
-    assert [row.text for row in table(run)] == ["x", "xx", "xxx", "xxxx", "x", "x", "xx", "xxx"]
 
 
 def test_too_many_failures(local_ray, server, run):
@@ -208,19 +195,6 @@ def test_vllm_that_is_not_installed_names_the_extra(local_ray, run):
     recipe = recipe_of({"kind": "vllm", "name": "v", "model": "m"})
     with pytest.raises(ResourceError, match=r"raydebm\[vllm\]"):
         generate([ask("a: ok", generator="v")], recipe=recipe, run=run)
-
-
-def test_a_batch_api_and_an_endpoint_answer_one_run(local_ray, server, run):
-    requests = [ask(f"p{i}: ok", generator="gb"[i % 2]) for i in range(6)]
-    with BatchServer() as provider:
-        batch = {"kind": "openai_batch", "name": "b", "model": "m", "base_url": provider.url, "api_key_env": None}
-        recipe = recipe_of(http(server.url), batch | {"poll_s": 0.01, "max_requests_per_batch": 2})
-        summary = generate(requests, recipe=recipe, run=run)
-        batches = provider.asked
-
-    assert (summary.num_ok, server.num_requests, batches) == (6, 3, [["p1", "p3"], ["p5"]])
-    assert [row.generator for row in table(run)] == ["g", "b"] * 3
-    assert run.exists("candidates", "journal", "batches")
 
 
 VLLM_PROGRAM = f"""\

@@ -27,7 +27,6 @@ from raydebm.decisions.record import DECISIONS, DecisionRecord, microseconds, ne
 from raydebm.decisions.storage.file_names import file_name
 from raydebm.decisions.stored_decisions import stored_decisions as replayed
 from raydebm.errors import ConfigError, ConstraintError, TaskDataError
-from raydebm.generators.endpoint.batches.batch_lines import read_result
 from raydebm.generators.replies import HttpReply, ReplyError, read_reply, split_reasoning
 from raydebm.records import Candidate, Decision, Energies, Outcome, PassRecord, Problem, ScoredCandidate, well_formed
 from raydebm.run.json_lines import read_json_lines
@@ -145,7 +144,6 @@ def schema(text: str) -> None:
 def reply(text: str) -> None:
     answer, _ = split_reasoning(text)
     assert len(answer) <= len(text)
-    read_result(text.encode("utf-8", "surrogatepass"))
     for content in (text, json.dumps({"choices": [{"message": {"content": text}}]})):
         try:
             completion = read_reply(HttpReply(status=200, headers={}, content=content.encode("utf-8", "surrogatepass")))

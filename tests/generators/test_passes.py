@@ -67,11 +67,6 @@ def test_a_first_wave_without_every_generator_is_remarked_on():
     assert "begin with 3 or more" in passes(names="abc", waves=[2, 8]).remarks_on_waves[0]
 
 
-def test_waves_of_batches_are_remarked_on():
-    (remark,) = passes(kind="openai_batch", waves=[2, 8]).remarks_on_waves
-    assert remark.startswith("each wave waits for batches of a, b, which may take a day")
-
-
 def test_generators_that_sample_nothing_do_not_count():
     pass_requests = passes(names="abc", waves=[3])
     silent = pass_requests.recipe.generators[0].model_copy(update={"num_samples": 0})

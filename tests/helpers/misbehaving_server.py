@@ -106,41 +106,6 @@ async def _ok(request: web.Request, body: dict[str, Any], name: str) -> web.Stre
     return web.json_response(completion(f"answer to {name} with seed {body.get('seed')}"))
 
 
-async def _all_choices(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
-    """As many choices as are asked for, of one letter, two letters ..."""
-    reply = completion("", usage={"completion_tokens": 10 * body.get("n", 1)})
-    reply["choices"] = [_letters(count) for count in range(1, body.get("n", 1) + 1)]
-    return web.json_response(reply)
-
-
-async def _two_choices(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
-    """Two at most."""
-    return await _all_choices(request, body | {"n": min(body.get("n", 1), 2)}, name)
-
-
-async def _broken_choice(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
-    """The second of several choices was broken off by the provider; the third one is empty."""
-    if "n" not in body:
-        return await _ok(request, body, name)
-    reply = completion("", usage={"cost": 0.5, "completion_tokens": 10})
-    broken = {"index": 1, "error": {"code": 502, "message": "provider is down"}}
-    reply["choices"] = [_letters(1), broken, _letters(0)]
-    return web.json_response(reply)
-
-
-def _letters(count: int) -> dict[str, Any]:
-    return {"message": {"role": "assistant", "content": "x" * count}, "finish_reason": "stop"}
-
-
-def _refuses_n(status: int) -> Behaviour:
-    async def behave(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
-        if "n" in body:
-            return web.json_response({"error": {"message": "unsupported parameter"}}, status=status)
-        return await _ok(request, body, name)
-
-    return behave
-
-
 async def _with_logprobs(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
     """Two tokens with their log-probabilities, where they are asked for."""
     reply = completion("4 2")
@@ -214,11 +179,6 @@ async def _redirect(request: web.Request, body: dict[str, Any], name: str) -> we
 
 BEHAVIOURS: dict[str, Behaviour] = {
     "ok": _ok,
-    "all choices": _all_choices,
-    "two choices": _two_choices,
-    "broken choice": _broken_choice,
-    "refuses n": _refuses_n(400),
-    "404 to n": _refuses_n(404),
     "hang": _hang,
     "with logprobs": _with_logprobs,
     "refuses logprobs": _refuses_logprobs,
@@ -250,7 +210,6 @@ BEHAVIOURS: dict[str, Behaviour] = {
         200, completion(None, message={"content": [{"type": "text", "text": "fo"}, {"type": "text", "text": "ur"}]})
     ),
     "error in body": _fixed(200, {"error": {"code": 502, "message": "provider is down"}}),
-    "cached": _fixed(200, completion("four", usage={"prompt_tokens_details": {"cached_tokens": 8}})),
     "priced": _fixed(200, completion("four", usage={"cost": 0.25})),
     "half a character": _fixed(200, completion("four \ud83d")),
     "half a character in reasoning": _fixed(200, completion("four", message={"reasoning": "two \ud83d"})),

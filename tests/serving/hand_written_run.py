@@ -70,7 +70,7 @@ class HandWritten:
     """As long as it is set, nothing is answered."""
     cancelled: bool = False
 
-    async def generate(self, requests, on_candidate, *, hedge):
+    async def generate(self, requests, on_candidate, *, may_repeat):
         candidates = []
         for request in requests:
             self.requests.append(request)

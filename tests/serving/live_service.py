@@ -30,7 +30,6 @@ SPENT_KEY = "5107" * 10
 """Of a client that may ask once a minute."""
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 POLICIES = {f"{name}-only": {"generators": [name]} for name in ("recorded", "endpoint", "hanging")}
-HEDGE_AFTER_MS = 500
 
 
 class Turns:
@@ -102,7 +101,6 @@ def running(folder, *, live_run, config, problem, port):
             "threads": 1,
             "device": "cpu",
             "dtype": "float32",
-            "hedge_after_ms": HEDGE_AFTER_MS,
             "policies": POLICIES,
             "limits": {"keys_file": str(folder / "keys.yaml")},
             "records": {"folder": str(folder / "kept"), "flush_s": 0.2},

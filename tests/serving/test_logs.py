@@ -89,7 +89,7 @@ def test_unknown_paths_are_logged_under_one_name(client, lines):
 
 
 def test_a_key_that_an_endpoint_quotes_does_not_reach_the_client(client, backend, puzzle):
-    async def generate(requests, on_candidate, *, hedge):
+    async def generate(requests, on_candidate, *, may_repeat):
         return [unanswered(request, f"HTTP 401: Incorrect API key provided: {SECRET}") for request in requests]
 
     backend.generate = generate
@@ -101,9 +101,12 @@ def test_a_key_that_an_endpoint_quotes_does_not_reach_the_client(client, backend
 def test_a_quoted_key_in_a_candidates_error_is_hidden(client, backend, puzzle, script):
     original = backend.generate
 
-    async def generate(requests, on_candidate, *, hedge):
+    async def generate(requests, on_candidate, *, may_repeat):
         first, *others = requests
-        return [unanswered(first, f"HTTP 401: bad key {SECRET}"), *await original(others, on_candidate, hedge=hedge)]
+        return [
+            unanswered(first, f"HTTP 401: bad key {SECRET}"),
+            *await original(others, on_candidate, may_repeat=may_repeat),
+        ]
 
     backend.generate = generate
     reply = client.post("/v1/triage", {"problem": puzzle, "return_candidates": True})

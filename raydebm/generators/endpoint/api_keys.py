@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from raydebm.config import EndpointGenerator
+from raydebm.config import OpenAIGenerator
 from raydebm.errors import MissingKeyError, without_credentials
 
 _ADDRESS = re.compile(r"(?P<scheme>[^/]*//)(?:(?P<user>[^/?#]*)@)?(?P<rest>.*)", re.DOTALL)
@@ -23,7 +23,7 @@ class Secret:
         return "Secret(***)"
 
 
-def key_of(config: EndpointGenerator) -> Secret:
+def key_of(config: OpenAIGenerator) -> Secret:
     """The endpoint's key, from the environment; ``Secret(None)`` for endpoints without one.
 
     Raises:
@@ -52,7 +52,7 @@ def address_and_headers(base_url: str, api_key: str | None, headers: Mapping[str
     return found["scheme"] + found["rest"], dict(headers) | {"Authorization": f"Basic {_basic_token(found['user'])}"}
 
 
-def without_secrets(text: str, config: EndpointGenerator, key: str | None) -> str:
+def without_secrets(text: str, config: OpenAIGenerator, key: str | None) -> str:
     """A text without the key and without passwords of addresses, also where an endpoint repeats them in its words."""
     users = [found["user"] for url in config.addresses if (found := _ADDRESS.fullmatch(url)) and found["user"]]
     passwords = [password for user in users if (password := user.partition(":")[2])]

@@ -1,12 +1,12 @@
 """What an error row says of an endpoint: which one, what happened, and what to do about it."""
 
-from raydebm.config import EndpointGenerator
+from raydebm.config import OpenAIGenerator
 from raydebm.generators.endpoint.api_keys import without_secrets
 from raydebm.generators.endpoint.transports import CarrierError
 from raydebm.generators.replies import ReplyError
 
 
-def failure_text(error: ReplyError | CarrierError, config: EndpointGenerator, *, key: str | None) -> str:
+def failure_text(error: ReplyError | CarrierError, config: OpenAIGenerator, *, key: str | None) -> str:
     """The text of an error row, which has neither the key nor a password.
 
     Args:

@@ -17,14 +17,14 @@ class Backend(Protocol):
     milliseconds."""
 
     async def generate(
-        self, requests: Sequence[GenerationRequest], on_candidate: Arrived, *, hedge: bool
+        self, requests: Sequence[GenerationRequest], on_candidate: Arrived, *, may_repeat: bool
     ) -> list[Candidate]:
         """One candidate per request, in their order; failed ones carry ``error``.
 
         Args:
             requests: what to draw.
             on_candidate: called as each candidate arrives.
-            hedge: whether a slow request may be sent a second time, where the service does so.
+            may_repeat: whether a request that may be billed already may be sent again.
         """
         ...
 

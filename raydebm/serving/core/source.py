@@ -104,16 +104,16 @@ class Source:
         account = self.context.account
         return self.context.policy.max_usd is None and not (account is not None and account.limits_money)
 
-    async def draw(self, requests: Sequence[GenerationRequest], take: Arrived, *, hedge: bool) -> None:
+    async def draw(self, requests: Sequence[GenerationRequest], take: Arrived, *, may_repeat: bool) -> None:
         """All candidates, or those that come in time and a late one for each of the others."""
         if self.deadline is None:
-            for candidate in await self.backend.generate(requests, take, hedge=hedge):
+            for candidate in await self.backend.generate(requests, take, may_repeat=may_repeat):
                 take(candidate)
             return
         if now_s() < self.deadline.draw_until_s:
             try:
                 async with asyncio.timeout_at(self.deadline.draw_until_s) as time_is_up:
-                    for candidate in await self.backend.generate(requests, take, hedge=hedge):
+                    for candidate in await self.backend.generate(requests, take, may_repeat=may_repeat):
                         take(candidate)
             except TimeoutError:
                 if not time_is_up.expired():
@@ -174,7 +174,7 @@ class _Drawing:
         self.asked.extend(requests)
         self.source.activity.asked.extend(requests)
         with self.source.activity.timed("generate"):
-            await self.source.draw(requests, self._take, hedge=self.source.may_repeat)
+            await self.source.draw(requests, self._take, may_repeat=self.source.may_repeat)
 
     def give_up(self, reason: str) -> None:
         """Count what was asked and has not come as failed."""

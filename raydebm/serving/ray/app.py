@@ -63,7 +63,7 @@ def build(args: AppArgs) -> serve.Application:
         bundle,
         # It waits more than it works, and what is asked for its health waits behind what it does.
         _deployment(GeneratorDeployment, max_ongoing_requests=256).bind(
-            bundle.generator_configs(), args.run_dir, args.threads, args.hedge_after, bundle.source
+            bundle.generator_configs(), args.run_dir, args.threads, bundle.source
         ),
         _deployment(ScorerDeployment, max_ongoing_requests=256).bind(
             bundle.checkpoint, args.device, _scoring_type(args), args.threads, args.cache_texts

@@ -17,8 +17,7 @@ from ray.serve.context import _get_serve_request_context
 
 from raydebm import tracing
 from raydebm.config import BaselineConfig, GeneratorConfig, TaskConfig
-from raydebm.generators import EndpointAccess, Generator, Hedging, build_generator
-from raydebm.generators.endpoint.hedging import HedgeAfter
+from raydebm.generators import Generator, build_generator
 from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Problem
 from raydebm.reporter import DEADLINE_S, Reporter
 from raydebm.run.directory import RunDir
@@ -30,7 +29,7 @@ from raydebm.serving.logs import configure_logs
 from raydebm.serving.ray.energy_cache import EnergyCache
 from raydebm.serving.ray.ensembles import Ensembles
 from raydebm.serving.ray.loaded_generators import Draws, LoadedGenerators, Trace
-from raydebm.serving.ray.prometheus import BatchMeter, HedgeMeter
+from raydebm.serving.ray.prometheus import BatchMeter
 from raydebm.serving.ray.slices import MAX_TEXTS, SLICE_S, SliceQueue
 from raydebm.serving.settings.app_args import CACHE_TEXTS
 from raydebm.serving.settings.run_source import RunSource
@@ -55,7 +54,6 @@ class GeneratorDeployment:
         configs: Sequence[GeneratorConfig],
         run_dir: str,
         threads: int | None = None,
-        hedge_after: HedgeAfter | None = None,
         source: RunSource | None = None,
     ) -> None:
         """
@@ -63,27 +61,17 @@ class GeneratorDeployment:
             configs: what to load.
             run_dir: its problems tell recorded pools, which may use the source's own problem ids, what is asked.
             threads: torch threads of local models.
-            hedge_after: when a slow request to an endpoint is sent a second time; None: never.
             source: what calls name the run by whose generators these are; None: they name none.
         """
         forget_client_keys()
         configure_logs(request_id_of_serve)
         tracing.start_tracing("generator")
-        self._threads, self._hedge_after = threads, hedge_after
-        self._meter = None if hedge_after is None else HedgeMeter()
+        self._threads = threads
         self._loaded = LoadedGenerators(self._build(configs, run_dir), self._build_run, source=source)
 
     def _build(self, configs: Sequence[GeneratorConfig], run_dir: str) -> dict[str, Generator]:
         problems = _problems(run_dir) if any(config.kind == "recorded" for config in configs) else ()
-        return {
-            config.name: build_generator(
-                config,
-                access=EndpointAccess(hedging=_hedging(self._hedge_after, self._meter, config.name)),
-                threads=self._threads,
-                problems=problems,
-            )
-            for config in configs
-        }
+        return {config.name: build_generator(config, threads=self._threads, problems=problems) for config in configs}
 
     def _build_run(self, source: RunSource) -> dict[str, Generator]:
         return self._build(source.configs(), source.run_dir)
@@ -100,7 +88,7 @@ class GeneratorDeployment:
         self,
         requests: Sequence[GenerationRequest],
         trace: Trace = None,
-        hedge: bool = True,
+        may_repeat: bool = True,
         source: RunSource | None = None,
     ) -> AsyncIterator[list[Candidate]]:
         """One candidate per request in the order of their arrival, each time all that have come since the last time and
@@ -111,7 +99,7 @@ class GeneratorDeployment:
         Args:
             requests: what to draw.
             trace: of the caller.
-            hedge: whether slow requests may be sent a second time, where the service does so.
+            may_repeat: whether a request that may be billed already may be sent again.
             source: the run whose generators are asked, loaded where they are not; None: those that the replica began
                 with.
 
@@ -120,7 +108,7 @@ class GeneratorDeployment:
         """
         generators = await self._loaded.get(source)
         arrivals: asyncio.Queue[Candidate] = asyncio.Queue()
-        draws = Draws(generators, arrivals, trace, hedge)
+        draws = Draws(generators, arrivals, trace, may_repeat)
         names = dict.fromkeys(request.generator for request in requests)
         async with asyncio.TaskGroup() as group:
             for name in names:
@@ -139,12 +127,6 @@ class GeneratorDeployment:
     def info(self) -> list[str]:
         """Names of the loaded generators."""
         return self._loaded.names
-
-
-def _hedging(after: HedgeAfter | None, meter: HedgeMeter | None, name: str) -> Hedging | None:
-    if after is None or meter is None:
-        return None
-    return Hedging(after, on_repeat=lambda won: meter.repeated(name, won=won))
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,7 @@ class HandleBackend:
                 raise answer.cause
 
     async def generate(
-        self, requests: Sequence[GenerationRequest], on_candidate: Callable[[Candidate], None], *, hedge: bool
+        self, requests: Sequence[GenerationRequest], on_candidate: Callable[[Candidate], None], *, may_repeat: bool
     ) -> list[Candidate]:
         """Candidates as they come; after a death only the missing ones are asked for again."""
         by_id: dict[str, Candidate] = {}
@@ -154,7 +154,7 @@ class HandleBackend:
         async def draw() -> None:
             missing = [request for request in requests if request.candidate_id not in by_id]
             stream = self._generator.options(stream=True).stream
-            arrivals: Any = stream.remote(missing, tracing.outgoing(), hedge, source)
+            arrivals: Any = stream.remote(missing, tracing.outgoing(), may_repeat, source)
             with _cancelled_with_us(arrivals):
                 async for batch in arrivals:
                     self._signs.note("generator")
@@ -163,7 +163,7 @@ class HandleBackend:
                         on_candidate(candidate)
 
         # What a dead replica had sent may be billed; where money is limited, nothing is sent twice.
-        await persistently(draw, what="generator", tries=NUM_TRIES if hedge else 1)
+        await persistently(draw, what="generator", tries=NUM_TRIES if may_repeat else 1)
         return [by_id[request.candidate_id] for request in requests]
 
     async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:

@@ -82,7 +82,7 @@ class Draws:
     generators: Generators
     arrivals: "asyncio.Queue[Candidate]"
     trace: Trace
-    hedge: bool
+    may_repeat: bool
 
     async def draw(self, name: str, requests: Sequence[GenerationRequest]) -> None:
         """Exactly one arrival per request, whatever happens to the generator."""
@@ -98,7 +98,7 @@ class Draws:
         try:
             if name not in self.generators:
                 raise GenerationError(f"generator {name!r} is not loaded; loaded: {', '.join(self.generators)}")
-            async for candidate in _stream(self.generators[name], requests, self.hedge):
+            async for candidate in _stream(self.generators[name], requests, self.may_repeat):
                 if waiting.pop(candidate.candidate_id, None) is not None:
                     self.arrivals.put_nowait(candidate)
                     self._trace(name, candidate, time.perf_counter() - started)
@@ -118,7 +118,7 @@ class Draws:
             tracing.past_span("candidate", candidate_facts(candidate), seconds=seconds, failed=failed)
 
 
-def _stream(generator: Generator, requests: Sequence[GenerationRequest], hedge: bool) -> AsyncIterator[Candidate]:
+def _stream(generator: Generator, requests: Sequence[GenerationRequest], may_repeat: bool) -> AsyncIterator[Candidate]:
     if isinstance(generator, OpenAIApiGenerator):
-        return generator.stream(requests, hedge=hedge)
+        return generator.stream(requests, may_repeat=may_repeat)
     return generator.stream(requests)

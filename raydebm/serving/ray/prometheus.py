@@ -149,20 +149,6 @@ class RayMeter:
             self._cost.inc(candidate.cost_usd, name)
 
 
-class HedgeMeter:
-    """For a generator replica: requests that were sent a second time."""
-
-    def __init__(self) -> None:
-        self._hedges = Counter("raydebm_hedges", "Requests sent a second time", ("generator", "outcome"))
-
-    def repeated(self, generator: str, *, won: bool) -> None:
-        """Args:
-        generator: whose request it was.
-        won: whether the second one answered first.
-        """
-        self._hedges.inc(1, {"generator": generator, "outcome": "won" if won else "lost"})
-
-
 class BatchMeter:
     """For a scorer replica: how well requests share passes of the ensemble."""
 

@@ -1,12 +1,11 @@
 """The arguments of the application, as ``serve_config.yaml`` holds them. Unknown keys are refused."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from raydebm.decisions.outcomes.claims import WatchArgs
 from raydebm.decisions.writer import RecordsArgs
-from raydebm.generators.endpoint.hedging import HedgeAfter
 from raydebm.reporter import DEADLINE_S
 from raydebm.serving.settings.overrides import Profile
 from raydebm.serving.spending.ceilings import RequestCeilings
@@ -82,10 +81,6 @@ class AppArgs(RunArgs):
     """CPU threads of one scorer replica and of local generators; None: torch's default."""
     cache_texts: int = Field(CACHE_TEXTS, ge=0)
     """Texts whose energies each scorer replica keeps, so that equal ones are scored once; 0: none."""
-    hedge_after_ms: Literal["p95"] | Annotated[float, Field(gt=0)] | None = None
-    """A request to an endpoint that takes longer is sent a second time, and the first answer counts: after so many
-    milliseconds, or after the 95th percentile of what its last requests took (see
-    ``generators.endpoint.hedging``). None: never, because it costs up to a tenth more."""
     max_deadline_s: float | None = Field(240.0, ge=1, allow_inf_nan=False)
     """Seconds from its arrival within which every request is decided: the deadline of one that gives none, and the
     longest that one may give. It stays below Serve's ``request_timeout_s``, which cuts a request off without an answer.
@@ -108,12 +103,6 @@ class AppArgs(RunArgs):
     """How decisions are stored; None: they are not."""
     watch: WatchArgs = Field(default_factory=WatchArgs)
     """What outcomes that users report are held against."""
-
-    @property
-    def hedge_after(self) -> HedgeAfter | None:
-        """In seconds."""
-        after = self.hedge_after_ms
-        return after / 1000 if isinstance(after, int | float) else after
 
     def of_run(self, run: RunArgs) -> "AppArgs":
         """The same service, of another run alone."""

@@ -233,18 +233,12 @@ def _records(run: RunDir, args: RecordsArgs | None) -> RecordsArgs | None:
 
 
 def _generators(recipe: Recipe, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Raises UnknownNameError for one that the recipe lacks, ConfigError for one that no client could wait for."""
+    """Raises UnknownNameError for one that the recipe lacks."""
     kinds = {config.name: config.kind for config in recipe.generators}
     for name in wanted or ():
         if name not in kinds:
             raise UnknownNameError("generator", name, kinds)
-    served = tuple(name for name in kinds if wanted is None or name in wanted)
-    if slow := [name for name in served if kinds[name] == "openai_batch"]:
-        raise ConfigError(
-            f"generator {slow[0]!r} is of kind openai_batch, which answers within a day; name others in the service's "
-            "`generators`"
-        )
-    return served
+    return tuple(name for name in kinds if wanted is None or name in wanted)
 
 
 def _check_prices(recipe: Recipe, generators: Sequence[str], max_usd: float | None, *, where: str) -> None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from raydebm.config import EndpointGenerator, GeneratorConfig
+from raydebm.config import GeneratorConfig, OpenAIGenerator
 from raydebm.errors import CeilingReachedError
 from raydebm.generators.requests import worst_cost, worst_prompt_tokens
 from raydebm.records import Candidate, FailureKind, GenerationRequest
@@ -139,7 +139,7 @@ def unpriced(configs: Iterable[GeneratorConfig]) -> list[str]:
     return [
         config.name
         for config in configs
-        if isinstance(config, EndpointGenerator)
+        if isinstance(config, OpenAIGenerator)
         and (config.usd_per_million_prompt_tokens is None or config.usd_per_million_completion_tokens is None)
     ]
 

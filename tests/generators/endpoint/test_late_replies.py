@@ -49,7 +49,7 @@ class Script:
 def played(run_virtually, ask):
     """Asks once; returns the candidate and how often the request was sent."""
 
-    def play(*results, budget=None, hedge=True, **settings):
+    def play(*results, budget=None, may_repeat=True, **settings):
         transport = Script(*results)
         config = OpenAIGenerator(name="g", model="m", api_key_env=None, **settings)
 
@@ -57,7 +57,7 @@ def played(run_virtually, ask):
             generator = OpenAIApiGenerator(
                 config, access=EndpointAccess(key=Secret(None), budget=budget), transport=lambda config, key: transport
             )
-            return [candidate async for candidate in generator.stream([ask()], hedge=hedge)]
+            return [candidate async for candidate in generator.stream([ask()], may_repeat=may_repeat)]
 
         (candidate,) = run_virtually(work())
         return candidate, transport.num_posted
@@ -86,7 +86,9 @@ def test_max_retries_bounds_late_replies_too(played):
     assert played(LATE, ANSWER, max_retries=0)[1] == 1
 
 
-@pytest.mark.parametrize("limit", [{"budget": Budget(100.0)}, {"hedge": False}], ids=["of the run", "of the request"])
+@pytest.mark.parametrize(
+    "limit", [{"budget": Budget(100.0)}, {"may_repeat": False}], ids=["of the run", "of the request"]
+)
 def test_under_a_limit_in_dollars_a_late_reply_is_not_asked_for_again(played, limit):
     candidate, num_posted = played(LATE, ANSWER, **limit)
     assert (candidate.error.partition(": ")[2], candidate.cost_usd, num_posted) == (str(LATE), None, 1)
@@ -103,7 +105,9 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-@pytest.mark.parametrize("limit", [{"budget": Budget(1e9)}, {"hedge": False}], ids=["of the run", "of the request"])
+@pytest.mark.parametrize(
+    "limit", [{"budget": Budget(1e9)}, {"may_repeat": False}], ids=["of the run", "of the request"]
+)
 def test_under_a_limit_in_dollars_no_reply_that_may_be_billed_is_asked_for_again(played, limit, name):
     candidate, num_posted = played(BROKEN[name], ANSWER, **limit, **PRICES)
     assert (candidate.text, candidate.cost_usd, num_posted) == (None, None, 1)
@@ -142,7 +146,7 @@ def test_transports_tell_a_reply_that_broke_off_from_a_refused_connection(transp
 
 def test_what_costs_nothing_is_asked_for_again_under_any_limit(played):
     free = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 0.0}
-    assert played(LATE, ANSWER, budget=Budget(100.0), hedge=False, **free)[0].text == "four"
+    assert played(LATE, ANSWER, budget=Budget(100.0), may_repeat=False, **free)[0].text == "four"
 
 
 def test_every_late_reply_counts_its_worst_cost_now_and_in_later_runs(played, ask, tmp_path):
@@ -173,7 +177,7 @@ def test_a_refusal_costs_nothing(played, status):
 
 @pytest.mark.parametrize("last", [LATE, HttpReply(status=400, headers={}, content=b"")], ids=["late", "400"])
 def test_a_refusal_says_nothing_of_a_later_try(played, last):
-    assert played(BUSY, last, hedge=False, **PRICES)[0].cost_usd is None
+    assert played(BUSY, last, may_repeat=False, **PRICES)[0].cost_usd is None
 
 
 def test_a_later_try_that_may_be_billed_adds_its_worst_cost(played, ask):

@@ -3,17 +3,13 @@
 import asyncio
 
 import pytest
-from batch_server import BatchServer
 
-from raydebm.config import OpenAIBatchGenerator, OpenAIGenerator
+from raydebm.config import OpenAIGenerator
 from raydebm.generators import EndpointAccess, replies
-from raydebm.generators.endpoint.api_keys import Secret
-from raydebm.generators.endpoint.batches.batch_api import BatchApi
 from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
 from raydebm.generators.endpoint.rate_limits import Budget
 from raydebm.generators.endpoint.transports import AiohttpTransport, OpenAIClientTransport
 from raydebm.generators.protocol import collect
-from raydebm.generators.replies import ReplyError
 
 TOO_LONG = "the reply is longer than 1000000 bytes and was not read to its end"
 
@@ -70,31 +66,3 @@ def test_other_requests_get_their_answers(answer, ask):
 def test_a_packed_reply_of_usual_length_is_read(answer, ask):
     (candidate,) = answer(ask("p: packed answer"))
     assert candidate.text == "answer to p"
-
-
-@pytest.fixture
-def lines():
-    """The lines of a file that a batch API gives."""
-
-    def read(content):
-        async def session(url):
-            api = BatchApi(OpenAIBatchGenerator(name="g", model="m", base_url=url), Secret("sk").value)
-            try:
-                return [line async for line in api.lines("file")]
-            finally:
-                await api.aclose()
-
-        with BatchServer() as provider:
-            provider.files["file"] = content
-            return asyncio.run(session(provider.url))
-
-    return read
-
-
-def test_a_file_of_a_batch_may_be_longer_than_a_reply(lines):
-    assert lines(b"a line\n" * 200_000) == [b"a line"] * 200_000
-
-
-def test_a_line_of_a_batchs_file_may_not(lines):
-    with pytest.raises(ReplyError, match=TOO_LONG):
-        lines(b"a line\n" + b" " * 1_500_000)

@@ -34,14 +34,14 @@ class Slow:
         self.check, self.score = inner.check, inner.score
         self.seconds = lambda request: 0.0
         self.cost_usd = lambda request: 0.25
-        self.asked, self.cancelled, self.hedge = [], [], None
+        self.asked, self.cancelled, self.may_repeat = [], [], None
 
     def serving(self, bundle):
         return self
 
-    async def generate(self, requests, on_candidate, *, hedge):
+    async def generate(self, requests, on_candidate, *, may_repeat):
         self.asked += requests
-        self.hedge = hedge
+        self.may_repeat = may_repeat
 
         async def write(request):
             try:
@@ -299,9 +299,9 @@ def test_a_second_pass_without_money_is_not_begun(triage, priced, slow, texts):
 
 def test_requests_with_limited_money_are_not_sent_twice(triage, priced, slow):
     triage(priced, max_usd=5.0)
-    assert slow.hedge is False
+    assert slow.may_repeat is False
     triage(priced)
-    assert slow.hedge is True
+    assert slow.may_repeat is True
 
 
 def test_a_named_policy_with_a_money_limit_needs_prices(write_run):
@@ -344,8 +344,8 @@ def test_a_later_pass_gets_what_is_left_of_the_budget(triage, slow, texts):
 def test_a_backend_that_breaks_after_the_first_candidate_is_not_fatal(triage, slow):
     original = slow.generate
 
-    async def generate(requests, on_candidate, *, hedge):
-        await original(requests[:1], on_candidate, hedge=hedge)
+    async def generate(requests, on_candidate, *, may_repeat):
+        await original(requests[:1], on_candidate, may_repeat=may_repeat)
         raise ServiceError("generator replicas died 6 times in a row", 503, "unavailable")
 
     slow.generate = generate

@@ -177,7 +177,7 @@ class OverHttp:
     def serving(self, bundle):
         return self
 
-    async def generate(self, requests, on_candidate, *, hedge):
+    async def generate(self, requests, on_candidate, *, may_repeat):
         by_id = {}
 
         async def draw(config):

@@ -101,7 +101,7 @@ def test_a_request_for_a_generator_that_is_not_loaded_is_a_row_with_an_error(liv
     requests = requests_for(
         problem, task.messages(problem), generator="eve", sampling=Sampling(), samples=range(2), run_seed=0
     )
-    candidates = asyncio.run(live_backend.generate(requests, lambda candidate: None, hedge=True))
+    candidates = asyncio.run(live_backend.generate(requests, lambda candidate: None, may_repeat=True))
     assert [candidate.candidate_id for candidate in candidates] == [request.candidate_id for request in requests]
     assert all("'eve' is not loaded; loaded: recorded, babbler" in candidate.error for candidate in candidates)
 

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from hand_written_run import RECIPE
 from pydantic import ValidationError
 
 from raydebm.decision.policy import Policy
@@ -76,16 +75,6 @@ def test_a_subset_of_generators_can_be_served(write_run):
 def test_an_unknown_generator_is_named(write_run):
     with pytest.raises(UnknownNameError, match="unknown generator 'eve'; known: ada, bo"):
         load_bundle(AppArgs(run_dir=write_run(), generators=("eve",)))
-
-
-def test_a_batch_api_cannot_be_served_and_the_others_can(write_run):
-    _, bo = RECIPE["generators"]
-    batch = {"kind": "openai_batch", "name": "ada", "model": "m"}
-    run_dir = write_run(RECIPE | {"generators": [batch, bo]})
-
-    with pytest.raises(ConfigError, match="'ada' is of kind openai_batch, which answers within a day; name others"):
-        load_bundle(AppArgs(run_dir=run_dir))
-    assert load_bundle(AppArgs(run_dir=run_dir, generators=("bo",))).generators == ("bo",)
 
 
 def test_an_unknown_task_is_named(write_run):

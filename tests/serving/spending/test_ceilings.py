@@ -268,9 +268,9 @@ def test_what_was_never_sent_counts_nothing(priced_app, backend, puzzle, failure
     """As after a provider's key was revoked: its requests must not spend the day of the others."""
     generate = backend.generate
 
-    async def partly(requests, on_candidate, *, hedge):
+    async def partly(requests, on_candidate, *, may_repeat):
         sent = await generate(
-            [request for request in requests if request.generator == "ada"], on_candidate, hedge=hedge
+            [request for request in requests if request.generator == "ada"], on_candidate, may_repeat=may_repeat
         )
         unsent = [unanswered(request, "not sent", failure=failure) for request in requests if request.generator == "bo"]
         for candidate in unsent:
@@ -373,9 +373,9 @@ def test_what_is_held_for_a_cancelled_request_is_put_back(tmp_path):
 def test_where_money_is_limited_no_request_is_sent_twice(priced_app, backend, puzzle):
     seen, generate = [], backend.generate
 
-    async def noted(requests, on_candidate, *, hedge):
-        seen.append(hedge)
-        return await generate(requests, on_candidate, hedge=hedge)
+    async def noted(requests, on_candidate, *, may_repeat):
+        seen.append(may_repeat)
+        return await generate(requests, on_candidate, may_repeat=may_repeat)
 
     backend.generate = noted
     post(priced_app(limits={"per_day": {"usd": 100}}), {"problem": puzzle})
@@ -427,8 +427,8 @@ class Expensive:
     def serving(self, bundle):
         return self
 
-    async def generate(self, requests, on_candidate, *, hedge):
-        assert not hedge
+    async def generate(self, requests, on_candidate, *, may_repeat):
+        assert not may_repeat
         candidates = []
         for request in requests:
             worst = worst_cost(self.configs[request.generator], request)
