@@ -241,14 +241,12 @@ def targets() -> Mapping[str, Target]:
         'always lie. You meet 2 inhabitants: Ava, and Zoey. Ava said, "Zoey is a knave." Zoey said, "Ava is a knight '
         'if and only if Zoey is a knave." So who is a knight and who is a knave?'
     )
-    sums = "Calculate 8 using all of these numbers: 2, 6."
-    gym = Problem(task="reasoning_gym", problem_id="g", prompt=sums, data={"dataset": "countdown"})
     problems = {
         "knights_knaves": puzzle,
         "gsm8k": get_task("gsm8k").problem_from_text("How many are nine times two?"),
         "math500": get_task("math500").problem_from_text("Write nine halves in LaTeX."),
         "musr": story_of("Mack fell.", "Who is the most likely murderer?", ["Mackenzie", "Ana"]),
-        "reasoning_gym": gym,
+        "reasoning_gym": get_task("reasoning_gym").problem_from_text("Add 2 and 6."),
     }
     return {
         **{f"answer {name}": answers_of(get_task(name), problem) for name, problem in problems.items()},

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import TaskDataError
 from raydebm.labels import label_candidate
 from raydebm.records import Candidate, Gold, Verdict
@@ -14,17 +13,11 @@ from raydebm.tasks.reasoning_gym.answers import find_answer, normal_form
 from raydebm.tasks.reasoning_gym.library import LibraryError
 
 TASK = ReasoningGym()
-COUNTDOWN = "Calculate 8 using all of these numbers: 2, 6.\nEach number may be used at most once."
 GCD = "Find the greatest common divisor of 36 and 60."
 
 
 def candidate(text, problem):
     return Candidate(candidate_id="c", task=TASK.name, problem_id=problem.problem_id, generator="g", text=text)
-
-
-def checked(question, answer):
-    problem = problem_of(question)
-    return check_candidate(TASK, problem, candidate(f"<answer>{answer}</answer>", problem))
 
 
 def judged(question, text, **gold):
@@ -102,34 +95,6 @@ def test_what_is_no_list_or_map_stays_text(text):
     assert normal_form(text) == text
 
 
-def test_an_exact_rule_proves_an_answer():
-    report = checked(COUNTDOWN, "2 + 6")
-    assert (report.penalty, report.proof) == (0.0, True)
-
-
-def test_a_broken_exact_rule_refutes_an_answer_and_says_why():
-    report = checked(COUNTDOWN, "2 * 6")
-    assert (report.penalty, report.proof) == (0.5, False)
-    assert report.violations[0].message == "The expression equals 12, not 8."
-
-
-def test_a_question_without_rules_proves_nothing():
-    report = checked(GCD, "12")
-    assert (report.penalty, report.proof, report.note) == (0.0, None, "")
-
-
-def test_braces_in_an_answer_are_no_template():
-    assert "{0.__class__}" in checked(COUNTDOWN, "{0.__class__}").answer
-
-
-def test_an_answer_of_a_megabyte_is_a_fault():
-    assert "more than 20000" in checked(COUNTDOWN, "2+" * 500_000).violations[0].message
-
-
-def test_an_exact_rule_is_the_label_whatever_the_expected_answer():
-    assert judged(COUNTDOWN, "<answer>2 + 6</answer>", answer="6 + 2").verdict is Verdict.CORRECT
-
-
 @pytest.mark.parametrize(("answer", "verdict"), [("12.0", Verdict.CORRECT), ("6", Verdict.INCORRECT)])
 def test_the_expected_answer_is_the_label_where_no_verifier_is_at_hand(answer, verdict):
     assert judged(GCD, f"<answer>{answer}</answer>", answer="12").verdict is verdict
@@ -195,7 +160,15 @@ def test_a_bad_row_is_named(tmp_path, row, message):
 
 @pytest.mark.parametrize(
     "source",
-    ["generate", "generate:GCD", "generate:gcd?size=many", "generate:gcd?size=0", "generate:gcd?seed=-1", "generate:,"],
+    [
+        "generate",
+        "generate:GCD",
+        "generate:gcd?size=many",
+        "generate:gcd?size=0",
+        "generate:gcd?seed=-1",
+        "generate:,",
+        "generate:",
+    ],
 )
 def test_an_unreadable_generator_says_how_it_is_written(source):
     with pytest.raises(TaskDataError, match="size"):

@@ -1,17 +1,13 @@
 """Reasoning Gym: short questions of about a hundred kinds, each made by a program that can also check answers.
 
-For some kinds the question itself says what a right answer is (any expression that reaches a number, any valid
-colouring, any list of moves that solves a puzzle). Their rules are an exact constraint: they prove an answer right or
-wrong, and need no reference answer (``rules/``). Answers to the others are judged by the verifiers of the package
-reasoning-gym, which is optional, or else by comparing them with the expected answer.
+Answers are judged by the verifiers of the package reasoning-gym, which is optional, or else by comparing them with the
+expected answer.
 """
 
 import json
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from raydebm.constraints import Constraint, Exactness, Finding
 from raydebm.errors import TaskDataError
 from raydebm.identity import canonical_json
 from raydebm.records import Gold, Problem, Verdict
@@ -19,7 +15,6 @@ from raydebm.tasks.base import Answer, Judgement, TaskDefaults
 from raydebm.tasks.file_backed import FileTask, Pairs, question_of, typed_question
 from raydebm.tasks.reasoning_gym.answers import CLOSE, OPEN, find_answer, normal_form
 from raydebm.tasks.reasoning_gym.library import LibraryError, library
-from raydebm.tasks.reasoning_gym.rules import MAX_ANSWER_CHARS, PuzzleFault, RulePuzzle, read_puzzle
 from raydebm.tasks.reasoning_gym.sources import Question, questions
 
 __all__ = ["ReasoningGym", "problem_of"]
@@ -28,35 +23,6 @@ TASK = "reasoning_gym"
 
 FULL_SCORE = 0.999
 """A verifier's score from which an answer is right; some of them compare numbers within a tolerance."""
-
-
-def _broken_rules(problem: Problem, answer: Answer) -> Iterator[Finding]:
-    puzzle = _puzzle(problem)
-    if puzzle is None:
-        return
-    for fault in _faults(puzzle, answer):
-        yield Finding(penalty=fault.penalty, values={"fault": fault.text})
-
-
-def _faults(puzzle: RulePuzzle, answer: str) -> Iterator[PuzzleFault]:
-    if len(answer) > MAX_ANSWER_CHARS:
-        yield PuzzleFault(1.0, f"The answer has {len(answer)} characters, more than {MAX_ANSWER_CHARS}.")
-        return
-    yield from puzzle.faults(answer)
-
-
-def _exactness(problem: Problem) -> Exactness:
-    """Exact where the question's rules decide; a question without rules to check has nothing to be noted."""
-    puzzle = _puzzle(problem)
-    return Exactness(exact=False) if puzzle is None else puzzle.exactness()
-
-
-def _puzzle(problem: Problem) -> RulePuzzle | None:
-    named_puzzle = read_puzzle(problem.prompt)
-    return None if named_puzzle is None else named_puzzle[1]
-
-
-_RULES = Constraint(name="rules", check=_broken_rules, message="{fault}", exactness=_exactness)
 
 
 class ReasoningGym(FileTask):
@@ -76,17 +42,12 @@ class ReasoningGym(FileTask):
     )
     """What the package's own evaluations ask."""
 
-    @property
-    def constraints(self) -> tuple[Constraint, ...]:
-        """The question's rules, where it says what a right answer is."""
-        return (_RULES,)
-
     def pairs(self, split: str, source: str | None, seed: int) -> Pairs:
-        """None or ``"generate:<data set>,<data set>?size=100&seed=0"`` for questions that the package makes (all in
-        brackets may be left out: every data set with rules, 100 entries each, the run's seed, which is used where the
-        source names none); else a ``.jsonl`` or ``.jsonl.gz`` file with the fields question and expected_answer, and
-        optionally dataset, category, problem_id and config (the settings of ``create_dataset``; else those of the data
-        set in ``configs<name>.json`` next to ``problems<name>.jsonl``); else a folder with a file of the split's name.
+        """``"generate:<data set>,<data set>?size=100&seed=0"`` for questions that the package makes (by default 100
+        entries of each data set, with the run's seed); else a ``.jsonl`` or ``.jsonl.gz`` file with the fields question
+        and expected_answer, and optionally dataset, category, problem_id and config (the settings of
+        ``create_dataset``; else those of the data set in ``configs<name>.json`` next to ``problems<name>.jsonl``); else
+        a folder with a file of the split's name.
 
         The data sets of the source take turns. A file may hold one part for both splits (``id_range`` of a recipe
         splits it).
@@ -94,7 +55,7 @@ class ReasoningGym(FileTask):
         return map(_problem_and_gold, questions(split, source, seed=seed))
 
     def problem_from_text(self, text: str) -> Problem:
-        """The question as typed; its rules are read where it is worded as reasoning-gym words it.
+        """The question as typed.
 
         Raises:
             TaskDataError: there is no question in the text.
@@ -114,14 +75,10 @@ class ReasoningGym(FileTask):
         return normal_form(answer)
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
-        """By the question's rules where they are exact, else by the package's verifier, else by the expected answer."""
+        """By the package's verifier, else by the expected answer."""
         answer = self.parse(problem, text)
         if answer is None:
             return Judgement(verdict=Verdict.INCORRECT, reason="no answer between the tags")
-        puzzle = _puzzle(problem)
-        if puzzle is not None and puzzle.exactness().exact:
-            fault = next(_faults(puzzle, answer), None)
-            return _judgement(fault is None, "" if fault is None else fault.text)
         if "entry" in gold.value:
             return _verified(problem, gold.value["entry"], answer)
         expected = gold.value["answer"]

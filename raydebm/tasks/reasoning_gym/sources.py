@@ -15,7 +15,6 @@ from raydebm.errors import TaskDataError
 from raydebm.identity import canonical_json, content_id, seed_for
 from raydebm.tasks.base import required_field
 from raydebm.tasks.reasoning_gym.library import Entries, LibraryError, is_installed, library
-from raydebm.tasks.reasoning_gym.rules import READERS, read_puzzle
 from raydebm.tasks.sources import JSON_LINES, check_split, file_rows, local_file
 
 log = logging.getLogger(__name__)
@@ -24,7 +23,7 @@ SPLITS = ("train", "test")
 DEFAULT_SIZE = 100
 """Entries of each data set that are made, before they are shared out among the splits."""
 
-_GENERATE = re.compile(r"generate:(?P<names>[a-z0-9_]+(?:,[a-z0-9_]+)*)?(?:\?(?P<settings>[a-z0-9_=&]*))?")
+_GENERATE = re.compile(r"generate:(?P<names>[a-z0-9_]+(?:,[a-z0-9_]+)*)(?:\?(?P<settings>[a-z0-9_=&]*))?")
 _FORM = "generate:countdown,graph_color?size=200&seed=1"
 _FILE_NAME = re.compile(r"problems(?P<rest>.*)\.jsonl(?:\.gz)?")
 _NO_ANSWER = ("None", "")
@@ -60,8 +59,8 @@ def questions(split: str, source: str | None, *, seed: int) -> Iterator[Question
 
     Args:
         split: ``"train"`` or ``"test"``. Generated questions belong to one of them by a digest of their text.
-        source: ``"generate:<data set>,<data set>?size=100&seed=0"``, of which everything behind the colon may be left
-            out (None is ``"generate:"``); else a file, or a folder with a file named after the split.
+        source: ``"generate:<data set>,<data set>?size=100&seed=0"``, of which everything from the question mark on may
+            be left out; else a file, or a folder with a file named after the split.
         seed: of generated questions, where the source names none.
 
     Raises:
@@ -69,7 +68,7 @@ def questions(split: str, source: str | None, *, seed: int) -> Iterator[Question
     """
     check_split(split, SPLITS, task="reasoning_gym")
     if source is None or source.startswith("generate"):
-        return _in_turns(_generated(split, "generate:" if source is None else source, seed=seed))
+        return _in_turns(_generated(split, source or "", seed=seed))
     names = [name.format(split=split) for name in JSON_LINES]
     file = local_file(source, names, otherwise=f"a .jsonl file, a folder of such files, or {_FORM}")
     return _in_turns(_recorded(file))
@@ -113,7 +112,7 @@ def _generator_of(source: str, *, seed: int) -> tuple[tuple[str, ...], dict[str,
         or not all(value.isdigit() for value in parameters.values())
     ):
         raise TaskDataError(f"unknown source {source!r}; write {_FORM}, where size and seed are whole numbers")
-    names = tuple(dict.fromkeys((match["names"] or ",".join(READERS)).split(",")))
+    names = tuple(dict.fromkeys(match["names"].split(",")))
     settings = {"size": DEFAULT_SIZE, "seed": seed_for("reasoning_gym", seed)}
     settings |= {name: int(value) for name, value in parameters.items()}
     if not 0 < settings["size"] <= 100_000:
@@ -177,9 +176,6 @@ class _Makers:
         wanted = question.entry
         if wanted is None:
             return question
-        puzzle = read_puzzle(question.text.strip())
-        if puzzle is not None and puzzle[1].exactness().exact:
-            return replace(question, entry=None)
         if wanted.index >= 0:
             return question
         index = self._indices(wanted).get(question.text.strip())
