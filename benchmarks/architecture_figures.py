@@ -21,8 +21,6 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = "raydebm"
-SCRIPTS = "raydebm.embedded.build"
-"""Stands above the package and uses all of it: its imports are left out."""
 LAYERS = tuple(f"{PACKAGE}.{name}." for name in ("config", "cli", "distributed", "pipeline.stages", "pipeline.studies"))
 """A module of these is named after the feature whose settings, verb, Ray shell, stage or study it holds."""
 ROLES = frozenset({"protocol", "schema", "routes"})
@@ -87,7 +85,7 @@ class Tree:
         depth = folder.count(".") + 2
         graph: dict[str, set[str]] = defaultdict(set)
         for module, imported in self.imports.items():
-            if not module.startswith(f"{folder}.") or module.startswith(SCRIPTS):
+            if not module.startswith(f"{folder}."):
                 continue
             entry = ".".join(module.split(".")[:depth])
             others = {".".join(other.split(".")[:depth]) for other in imported if other.startswith(f"{folder}.")}

@@ -1,8 +1,8 @@
 """What ships with the package, so that everything runs without a network, a key or a GPU.
 
 One encoder for the scorer and four causal models that write Knights & Knaves solutions, each with its own style and
-strength. ``MODEL_CARD.md`` says how they were made and how good they are; ``build`` makes them again. And 200 problems
-of GSM8K, for a recipe that small LLMs answer on a CPU, with the answers of three of them to half of these.
+strength. ``MODEL_CARD.md`` says how they were made and how good they are; ``tools/embedded`` makes them again. And 200
+problems of GSM8K, for a recipe that small LLMs answer on a CPU, with the answers of three of them to half of these.
 """
 
 from pathlib import Path

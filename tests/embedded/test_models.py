@@ -9,14 +9,14 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
+from accuracy import CARD_MARKS
 from raydebm import embedded
 from raydebm.embedded import ENCODER, GENERATORS, NAMES, embedded_path
-from raydebm.embedded.build.evaluate import CARD_MARKS
-from raydebm.embedded.build.sampling import sample_texts
 from raydebm.errors import CheckpointError, UnknownNameError
 from raydebm.tasks.knights_knaves.answers import find_answer
 from raydebm.tasks.knights_knaves.puzzles import make_puzzle
 from raydebm.tasks.knights_knaves.wording import KNIGHTS
+from sampling import sample_texts
 
 NUM_PUZZLES = 40
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from conversations import IGNORED, draw_conversation, encode
+from packing import pack
+from puzzle_traces import STYLES, learned, skipped, text_of
 from raydebm.embedded import GENERATORS, NAMES, embedded_path
-from raydebm.embedded.build.conversations import IGNORED, draw_conversation, encode
-from raydebm.embedded.build.packing import pack
-from raydebm.embedded.build.puzzle_traces import STYLES, learned, skipped, text_of
 from raydebm.tasks.knights_knaves.puzzles import draw_puzzle
 from raydebm.tasks.knights_knaves.wording import NAMES as PEOPLE
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import conversations
+from conversations import constraint_feedback
+from puzzle_traces import STYLES, draw_plan, guess_pieces, text_of
 from raydebm.decision import feedback as triage_feedback
-from raydebm.embedded.build import conversations
-from raydebm.embedded.build.conversations import constraint_feedback
-from raydebm.embedded.build.puzzle_traces import STYLES, draw_plan, guess_pieces, text_of
 from raydebm.tasks.knights_knaves import KnightsKnaves, problem_of
 from raydebm.tasks.knights_knaves.logic import broken_statements, is_true
 from raydebm.tasks.knights_knaves.puzzle_reading import read_claim

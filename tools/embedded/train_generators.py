@@ -1,6 +1,6 @@
 """Trains the four embedded generators on puzzles made on the fly, on one CPU core each.
 
-    python -m raydebm.embedded.build.train_generators kk-ada --out runs/models --minutes 50
+    python tools/embedded/train_generators.py kk-ada --out runs/models --minutes 50
 
 The learning rate follows the clock, not a number of steps: the model is as good as the minutes allow. The folder is a
 whole model from the first minute on, so a run can be stopped at any time.
@@ -20,16 +20,16 @@ import torch
 from tokenizers import Tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
-from raydebm.embedded.build.conversations import Encoded, draw_conversation, encode
-from raydebm.embedded.build.packing import PackedBatch, pack
-from raydebm.embedded.build.puzzle_traces import STYLES, Style
-from raydebm.embedded.build.recipes import GENERATORS, GeneratorRecipe
-from raydebm.embedded.build.sampling import sample_texts
-from raydebm.embedded.build.tokenizer import build_tokenizer, for_generators, token_id
+from conversations import Encoded, draw_conversation, encode
+from packing import PackedBatch, pack
+from puzzle_traces import STYLES, Style
 from raydebm.identity import seed_for
 from raydebm.tasks.knights_knaves.answers import find_answer
 from raydebm.tasks.knights_knaves.puzzles import draw_puzzle
 from raydebm.tasks.knights_knaves.wording import KNIGHTS
+from recipes import GENERATORS, GeneratorRecipe
+from sampling import sample_texts
+from tokenizer import build_tokenizer, for_generators, token_id
 
 logger = logging.getLogger(__name__)
 

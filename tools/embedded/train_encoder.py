@@ -1,6 +1,6 @@
 """Pretrains the embedded encoder on puzzles with right and wrong solutions.
 
-    python -m raydebm.embedded.build.train_encoder --out runs/models --start runs/models/kk-ada
+    python tools/embedded/train_encoder.py --out runs/models --start runs/models/kk-ada
 
 The text is what the scorer will read: ``[CLS] puzzle [SEP] solution [SEP]``. Two objectives, as in BERT: predict masked
 tokens, and tell from ``[CLS]`` whether the solution belongs to the puzzle or was written for statements that were
@@ -22,15 +22,15 @@ import torch
 from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM, ModernBertConfig, ModernBertForMaskedLM
 
-from raydebm.embedded.build.conversations import IGNORED, Encoded
-from raydebm.embedded.build.packing import PackedBatch, pack
-from raydebm.embedded.build.puzzle_traces import STYLES, draw_plan, text_of
-from raydebm.embedded.build.recipes import ENCODER, EncoderRecipe
-from raydebm.embedded.build.tokenizer import build_tokenizer, for_encoder, token_id
-from raydebm.embedded.build.train_generators import save_model, schedule
+from conversations import IGNORED, Encoded
+from packing import PackedBatch, pack
+from puzzle_traces import STYLES, draw_plan, text_of
 from raydebm.identity import seed_for
 from raydebm.tasks.knights_knaves.logic import Assignment, Statement, is_true
 from raydebm.tasks.knights_knaves.puzzles import Puzzle, draw_puzzle
+from recipes import ENCODER, EncoderRecipe
+from tokenizer import build_tokenizer, for_encoder, token_id
+from train_generators import save_model, schedule
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from raydebm.embedded.build.conversations import IGNORED, Encoded
+from conversations import IGNORED, Encoded
 
 PATIENCE = 6
 """Sequences that may find no room before a batch counts as full."""

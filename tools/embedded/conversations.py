@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from tokenizers import Tokenizer
 
-from raydebm.constraints import violations_of
-from raydebm.embedded.build.puzzle_traces import (
+from puzzle_traces import (
     Piece,
     Pieces,
     Style,
@@ -16,11 +15,12 @@ from raydebm.embedded.build.puzzle_traces import (
     learned,
     skipped,
 )
-from raydebm.embedded.build.tokenizer import token_id
+from raydebm.constraints import violations_of
 from raydebm.tasks.base import FEEDBACK, RULES
 from raydebm.tasks.knights_knaves import KnightsKnaves, problem_of
 from raydebm.tasks.knights_knaves.logic import Assignment
 from raydebm.tasks.knights_knaves.puzzles import Puzzle
+from tokenizer import token_id
 
 SECOND_PASS_SHARE = 0.22
 QUALITY_FEEDBACK = (

@@ -1,6 +1,6 @@
 """Measures the embedded generators on puzzles they were not trained on, and writes the figures into the model card.
 
-    python -m raydebm.embedded.build.evaluate
+    python tools/embedded/accuracy.py
 
 Pass 1 is the puzzle alone. Pass 2 is the chat after a wrong first answer, with the feedback that triage gives.
 """
@@ -17,16 +17,17 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from conversations import constraint_feedback
+from puzzle_traces import answer_json
+from raydebm import embedded
 from raydebm.embedded import GENERATORS
-from raydebm.embedded.build.conversations import constraint_feedback
-from raydebm.embedded.build.puzzle_traces import answer_json
-from raydebm.embedded.build.sampling import sample_texts
 from raydebm.identity import seed_for
 from raydebm.records import Message
 from raydebm.tasks.knights_knaves.answers import find_answer
 from raydebm.tasks.knights_knaves.logic import Assignment
 from raydebm.tasks.knights_knaves.puzzles import Puzzle, make_puzzle
 from raydebm.tasks.knights_knaves.wording import KNIGHTS
+from sampling import sample_texts
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ NUM_SAMPLES = 8
 BATCH = 160
 SEED = 4099
 """Seed of the evaluated puzzles; no recipe uses it."""
-CARD_MARKS = ("<!-- accuracy: written by raydebm.embedded.build.evaluate -->", "<!-- end of accuracy -->")
+CARD_MARKS = ("<!-- accuracy: written by tools/embedded/accuracy.py -->", "<!-- end of accuracy -->")
 
 Answers = list[list[Assignment | None]]
 """By puzzle, then sample; None where the text had no answer."""
@@ -218,7 +219,7 @@ def _write_card(card: Path, text: str) -> None:
 
 def main() -> None:
     """Evaluate the models, and write their card."""
-    home = Path(__file__).parents[1]
+    home = Path(embedded.__file__).parent
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=Path, default=home / "models", help="folder of model folders")
     parser.add_argument("--problems", type=int, default=60, help="problems a size")

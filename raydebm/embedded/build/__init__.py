@@ -1,1 +1,0 @@
-"""How the embedded models were made: tokenizer, traces, training and evaluation scripts."""
