@@ -30,7 +30,7 @@ from paper_page import paper_rows  # noqa: E402 - found by the line above
 
 PRELOADED = ["torch", "transformers", "peft", "scipy.stats", "hypothesis", "pydantic", "pytest"]
 """What takes longest to import; tests run in processes forked from one that has imported it."""
-TIMEOUT_S = 600.0
+TIMEOUT_S, ALL_TESTS_S = 600.0, 3600.0
 ROWS = paper_rows()
 PASSED, FAILED = 0, 1
 """Exit codes of pytest; others mean that it could not run the tests."""
@@ -96,7 +96,9 @@ class Copies:
         for index in range(count):
             self._free.put(copy_of_the_code(folder / f"copy-{index}"))
 
-    def outcome(self, tests: Sequence[str], mutation: Mutation | None = None) -> tuple[int | None, str]:
+    def outcome(
+        self, tests: Sequence[str], mutation: Mutation | None = None, *, timeout_s: float = TIMEOUT_S
+    ) -> tuple[int | None, str]:
         """Exit code of the tests, None after the time limit, and what they printed."""
         folder = self._free.get()
         file = None if mutation is None else folder / mutation.file
@@ -107,7 +109,7 @@ class Copies:
                 _write(file, mutation.applied(original))
             process = self._processes.Process(target=run_tests, args=(str(folder), list(tests), str(log)))
             process.start()
-            process.join(TIMEOUT_S)
+            process.join(timeout_s)
             if process.is_alive():
                 process.kill()
                 process.join()
@@ -159,7 +161,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
         copies = Copies(Path(folder), options.workers)
         every = dict.fromkeys(test for each in chosen for test in tests_of(each))
-        code, output = copies.outcome(list(every))
+        code, output = copies.outcome(list(every), timeout_s=ALL_TESTS_S)
         if code != PASSED:
             say(f"the tests fail without any mutation (pytest ends with {code}):\n{output[-4000:]}")
             return 1
