@@ -12,7 +12,6 @@ The only dependency is httpx.
 
 from raydebm_client.asynchronous import AsyncRaydebm
 from raydebm_client.errors import ServiceError
-from raydebm_client.policies import AppliedChange, PolicyChange, PolicyComparison, ServedPolicies, ServedPolicy, Trial
 from raydebm_client.results import (
     CandidateResult,
     OutcomeResult,
@@ -28,21 +27,15 @@ from raydebm_client.synchronous import Raydebm
 __version__ = "0.2.0"
 
 __all__ = [
-    "AppliedChange",
     "AsyncRaydebm",
     "CandidateResult",
     "OutcomeResult",
-    "PolicyChange",
-    "PolicyComparison",
     "Progress",
     "RankedDocument",
     "Raydebm",
     "RerankResult",
     "ScoreResult",
     "ScoredText",
-    "ServedPolicies",
-    "ServedPolicy",
     "ServiceError",
     "TriageResult",
-    "Trial",
 ]

@@ -10,7 +10,6 @@ import httpx
 from raydebm_client import calls
 from raydebm_client.calls import Call, Overrides, Problem, RewardSettings, Settings
 from raydebm_client.errors import ServiceError
-from raydebm_client.policies import AsyncPolicies
 from raydebm_client.results import OutcomeResult, Progress, RerankResult, ScoreResult, TriageResult
 
 T = TypeVar("T")
@@ -51,8 +50,6 @@ class AsyncRaydebm:
             timeout=timeout_s,
             transport=transport,
         )
-        self.policies = AsyncPolicies(self._do)
-        """Lists, tries, compares, promotes and rolls back policies."""
 
     async def __aenter__(self) -> "AsyncRaydebm":
         return self

@@ -120,10 +120,9 @@ def show_calibrated(policy: "Policy", fit: dict[str, Any] | None) -> None:
     if not is_calibrated:
         name = "" if fit is None else f" {fit['policy']}"
         console.print(
-            f"These are the settings of policy {version}, which a promotion or a roll-back put in force after the "
+            f"These are the settings of policy {version}, another file that took its place after the "
             f"calibration; {_promise_of(policy)}. What follows was found for the calibrated policy{name}, and does not "
-            "hold for the one in force. `raydebm policies list` shows the history; remove calibration/manifest.json to "
-            "calibrate again.",
+            "hold for the one in force. Remove calibration/manifest.json to calibrate again.",
             soft_wrap=True,
         )
     show_promise(fit)

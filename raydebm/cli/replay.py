@@ -1,7 +1,7 @@
 """`raydebm replay`: what another policy, budget or ensemble would have decided about stored traffic."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,13 +12,12 @@ from rich.table import Table
 from raydebm.cli.console import console
 from raydebm.cli.parameters import decision_filter, options_from, options_of
 from raydebm.config import CostsConfig
-from raydebm.errors import ConfigError, PoolError
+from raydebm.errors import ConfigError, PoolError, UnknownNameError
 from raydebm.serving.settings.overrides import PolicyChanges
 from raydebm.user_files.writing import writing
 
 if TYPE_CHECKING:
-    from raydebm.decisions.outcomes.log import ReportedOutcome
-    from raydebm.decisions.reader import Filter
+    from raydebm.decisions.reader import DecisionReader, Filter
     from raydebm.decisions.stored_replay import Changes, OtherEnsemble, Replayed, ReplayTally
     from raydebm.records import Verdict
 
@@ -88,13 +87,14 @@ def replay(
     """Decide stored traffic again under another policy.
 
     Or under another budget or ensemble. No generator is asked. Without changes the recorded decisions come out again.
+    With outcomes or labels a paired test says which of the two policies is better.
     """
     from raydebm.decisions.reader import DecisionReader
     from raydebm.decisions.stored_decisions import stored_decisions
     from raydebm.decisions.stored_replay import ReplayTally, replay_stored
 
     reader, tally = DecisionReader(records), ReplayTally()
-    verdicts = _reported_verdicts(reader.outcomes.reports()) if labels is None else _verdicts(labels)
+    verdicts = _reported_verdicts(reader, records) if labels is None else _verdicts(labels)
     stored = stored_decisions(reader, where, prompts=ensemble is not None)
     replayed = _counted(replay_stored(stored, changes, ensemble=ensemble), tally, verdicts)
     if out is None:
@@ -140,8 +140,8 @@ def _promising(path: Path | None, policy: Any, max_error: float, confidence: flo
     fitted = _object(path.with_name("decision.json"), "the policy's calibration")
     if fitted.get("policy") != policy_id(policy):
         raise ConfigError(
-            f"the calibration next to {str(path)!r} is of another policy, which a promotion or a roll-back replaced, "
-            "or of an earlier version; give a policy with its own calibration, or calibrate again (remove "
+            f"the calibration next to {str(path)!r} is of another policy or of an earlier version; "
+            "give a policy with its own calibration, or calibrate again (remove "
             "calibration/manifest.json first)"
         )
     return with_promise(
@@ -165,12 +165,28 @@ def _object(path: Path, what: str) -> dict[str, Any]:
     return value
 
 
-def _reported_verdicts(reports: Iterable["ReportedOutcome"]) -> dict[str, "Verdict"]:
-    """Verdicts by candidate id of what users reported, in the order of arrival: the last report counts."""
+def _reported_verdicts(reader: "DecisionReader", records: str) -> dict[str, "Verdict"]:
+    """Verdicts by candidate id of what users reported: about the selected candidate, and where every right answer of
+    the task says the same, about the others too."""
+    from raydebm.decision_import import labelled_decisions
+    from raydebm.decisions.reader import Filter
     from raydebm.records import Verdict
+    from raydebm.run.directory import RunDir
+    from raydebm.tasks import get_task, task_of
 
+    run = RunDir(records.rstrip("/").rpartition("/")[0] or ".")
+    recipe = run.recipe() if run.exists("recipe.json") else None
     kinds = {True: Verdict.CORRECT, False: Verdict.INCORRECT}
-    return {report.selected: kinds[report.correct] for report in reports if report.selected is not None}
+    reports = list(reader.outcomes.reports())
+    verdicts = {report.selected: kinds[report.correct] for report in reports if report.selected is not None}
+    for name in {report.task for report in reports}:
+        try:
+            task = get_task(name) if recipe is None else task_of(recipe.task, name)
+        except UnknownNameError:  # a task of a recipe that does not lie beside the records
+            continue
+        for decision in labelled_decisions(reader, {name: task}.__getitem__, where=Filter(task=name)):
+            verdicts |= {candidate_id: label.verdict for candidate_id, label in decision.labels.items()}
+    return verdicts
 
 
 def _verdicts(path: Path) -> dict[str, "Verdict"]:
@@ -249,6 +265,7 @@ def _tally_lines(tally: "ReplayTally", changes: "Changes", *, with_labels: bool)
         before = _accuracy(tally.correct_before, tally.labeled_before)
         again = _accuracy(tally.correct_after, tally.labeled_after)
         yield f"accuracy of accepted answers: {before} recorded, {again} again"
+        yield from _test_lines(tally)
     if tally.num_promised:
         yield f"promise: certified for the policy of {tally.num_promised:,} of {total:,} decisions"
     elif changes.policy is not None and changes.policy.guarantee is not None:
@@ -260,6 +277,22 @@ def _tally_lines(tally: "ReplayTally", changes: "Changes", *, with_labels: bool)
         )
     if changes.budget is not None:
         yield f"budget: at most {changes.budget} candidates, each generator's first samples first"
+
+
+def _test_lines(tally: "ReplayTally") -> Iterator[str]:
+    """The paired test, where an outcome says something about both sides of a pair."""
+    from raydebm.evaluation.stats.significance import p_text
+    from raydebm.evaluation.studies.policy_pairs import compare_policies
+
+    pairs = list(tally.pairs.values())
+    if not pairs:
+        return
+    for name, test in zip(("right", "wrong"), compare_policies(pairs), strict=True):
+        found = test.difference
+        yield (
+            f"{name} answers given out, again minus recorded: {found.value:+.1%} "
+            f"[{found.low:+.1%}, {found.high:+.1%}] of {len(pairs):,} problems, p {p_text(test.p_holm)} (McNemar, Holm)"
+        )
 
 
 def _accuracy(correct: int, labeled: int) -> str:

@@ -64,10 +64,6 @@ class Filter:
     """What was reported about it: ``right``, ``wrong`` or ``none``."""
     policy_id: str | None = None
     """Id of the policy that decided."""
-    policy_role: str | None = None
-    """Which of two policies decided: ``first`` or ``canary``. Decisions where there was one policy do not pass."""
-    agrees: bool | None = None
-    """Whether a second policy would have given the same answer. Decisions without a known second one do not pass."""
 
     def __post_init__(self) -> None:
         for name in ("since", "until"):
@@ -94,8 +90,6 @@ class Filter:
             ("num_passes", "eq", self.num_passes),
             ("generator", "eq", self.generator),
             ("policy_id", "eq", self.policy_id),
-            ("policy_role", "eq", self.policy_role),
-            ("agrees", "eq", self.agrees),
             ("outcome", "eq", None if self.outcome == NO_OUTCOME else self.outcome),
             ("penalty", "gt" if self.violated else "le", None if self.violated is None else 0.0),
             ("time", "ge", _scalar(self.since)),

@@ -18,7 +18,6 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from raydebm.decision.policy import Policy, policy_id
-from raydebm.decision.shadow import PolicyRole, Shadow
 from raydebm.identity import canonical_json, content_id
 from raydebm.pairs import text_key
 from raydebm.records import (
@@ -78,27 +77,6 @@ PASS = pa.struct(
         ("stop", STOP),
     ]
 )
-SHADOW = pa.struct(
-    [
-        ("policy_id", pa.string()),
-        ("version", pa.string()),
-        ("decision", pa.string()),
-        ("as_it_stands", pa.string()),
-        ("agrees", pa.bool_()),
-        ("same_answer", pa.bool_()),
-        ("vote_key", pa.string()),
-        ("selected", pa.string()),
-        ("answer", pa.string()),
-        ("confidence", pa.float64()),
-        ("stop_reason", pa.string()),
-        ("num_passes", pa.int32()),
-        ("num_candidates", pa.int32()),
-        ("cost_usd", pa.float64()),
-        ("exact", pa.bool_()),
-        ("reason", pa.string()),
-    ]
-)
-"""What a second policy would have decided; null where there was none."""
 SUMMARY = pa.schema(
     [
         ("record_id", pa.string()),
@@ -127,14 +105,11 @@ SUMMARY = pa.schema(
         ("cost_usd", pa.float64()),
         ("latency_ms", pa.float64()),
         ("policy_id", pa.string()),
-        ("policy_role", pa.string()),
-        ("agrees", pa.bool_()),
     ]
 )
 """What a list of decisions shows. ``problem_key`` is the same for a problem that is asked again, whatever id it was
 given. ``generator``, ``sigma``, ``mu``, ``energy`` and ``penalty`` are the selected candidate's.
-``policy_id`` is the id of the policy that decided. ``policy_role`` says which of two policies that was,
-``agrees`` whether the other one would have given the same answer; null where there was one policy."""
+``policy_id`` is the id of the policy that decided."""
 DECISIONS = pa.schema(
     [
         *SUMMARY,
@@ -147,7 +122,6 @@ DECISIONS = pa.schema(
         ("policy_json", pa.string()),
         ("versions_json", pa.string()),
         ("stages_json", pa.string()),
-        ("shadow", SHADOW),
         ("passes", pa.list_(PASS)),
         ("candidates", pa.list_(CANDIDATE)),
     ]
@@ -180,10 +154,6 @@ class DecisionRecord:
     stages_ms: Mapping[str, float] = field(default_factory=dict)
     lost: tuple[Candidate, ...] = ()
     """Drawn and paid for in a pass of which nothing could be used. They count in the figures and are not stored."""
-    policy_role: PolicyRole | None = None
-    """Which of two policies decided; None where there was one."""
-    shadow: Shadow | None = None
-    """What the other one would have decided; None where there was none, or it could not be asked."""
 
     @property
     def problem(self) -> Problem:
@@ -256,8 +226,6 @@ def record_row(record: DecisionRecord) -> Row:
         "cost_usd": math.fsum(costs) if costs else None,
         "latency_ms": record.latency_ms,
         "policy_id": policy_id(record.policy),
-        "policy_role": record.policy_role,
-        "agrees": None if record.shadow is None else record.shadow.agrees,
         "prompt": problem.prompt,
         "scored_prompt": record.scored_prompt,
         "data_json": canonical_json(dict(problem.data)),
@@ -267,7 +235,6 @@ def record_row(record: DecisionRecord) -> Row:
         "policy_json": canonical_json(record.policy.to_json()),
         "versions_json": canonical_json(dict(record.versions)),
         "stages_json": canonical_json(dict(record.stages_ms)),
-        "shadow": None if record.shadow is None else asdict(record.shadow),
         "passes": [_pass_row(pass_) for pass_ in outcome.passes],
         "candidates": [_candidate_row(scored) for scored in outcome.pool],
     }
@@ -304,15 +271,7 @@ def record_of(row: Row) -> DecisionRecord:
         versions=json.loads(row["versions_json"]),
         latency_ms=row["latency_ms"],
         stages_ms=json.loads(row["stages_json"]),
-        policy_role=row.get("policy_role"),
-        shadow=shadow_from(row),
     )
-
-
-def shadow_from(row: Row) -> Shadow | None:
-    """The shadow of a row of DECISIONS; None also for records of versions without shadows."""
-    shadow = row.get("shadow")
-    return None if shadow is None else Shadow(**shadow)
 
 
 def _pass_row(pass_: PassRecord) -> Row:

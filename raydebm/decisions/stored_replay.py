@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from raydebm.config import CostsConfig
 from raydebm.decision.calibration.costs import accept_limit, answer_threshold
@@ -151,6 +151,13 @@ def _texts(decision: Stored, reasoning: Reasoning) -> list[TextToScore]:
     ]
 
 
+class ReplayedPair(NamedTuple):
+    """What two policies gave out about one problem: 1 a right answer, -1 a wrong one, 0 none."""
+
+    recorded: int
+    again: int
+
+
 @dataclass(slots=True)
 class ReplayTally:
     """Counts over decisions: as recorded, and as made again."""
@@ -171,6 +178,8 @@ class ReplayTally:
     labeled_before: int = 0
     correct_after: int = 0
     labeled_after: int = 0
+    pairs: dict[tuple[str, str], ReplayedPair] = field(default_factory=dict)
+    """By task and problem id: the newest decision about a problem of which both sides are known and one is labeled."""
 
     @property
     def num_decisions(self) -> int:
@@ -207,19 +216,30 @@ class ReplayTally:
         self.num_accepted_at_least += after
         self.candidates_before += len(recorded.pool)
         self.candidates_after += again.num_candidates
-        verdict = labels.get(recorded.selected or "") if before else None
-        if verdict in _LABELED:
+        of_recorded, of_again = labels.get(recorded.selected or ""), labels.get(again.selected or "")
+        if of_again not in _LABELED and replayed.same_answer:  # other words for the answer that was judged
+            of_again = of_recorded
+        if before and of_recorded in _LABELED:
             self.labeled_before += 1
-            self.correct_before += verdict is Verdict.CORRECT
-        verdict = labels.get(again.selected or "") if after else None
-        if after and verdict not in _LABELED and replayed.same_answer:  # other words for the answer that was judged
-            verdict = labels.get(recorded.selected or "")
-        if verdict in _LABELED:
+            self.correct_before += of_recorded is Verdict.CORRECT
+        if after and of_again in _LABELED:
             self.labeled_after += 1
-            self.correct_after += verdict is Verdict.CORRECT
+            self.correct_after += of_again is Verdict.CORRECT
+        is_judged = all(verdict in _LABELED for gives, verdict in ((before, of_recorded), (after, of_again)) if gives)
+        if (
+            is_judged
+            and (of_recorded in _LABELED or of_again in _LABELED)
+            and again.decision is not Decision.REGENERATE
+        ):
+            problem = (replayed.stored.task, recorded.problem_id)
+            self.pairs[problem] = ReplayedPair(_worth(before, of_recorded), _worth(after, of_again))
 
 
 _LABELED = (Verdict.CORRECT, Verdict.INCORRECT)
+
+
+def _worth(is_given: bool, verdict: Verdict | None) -> int:
+    return 0 if not is_given else 1 if verdict is Verdict.CORRECT else -1
 
 
 def replayed_row(replayed: Replayed) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def decision_fit(context: StageContext) -> dict[str, Any] | None:
 
 
 def fit_in_force(context: StageContext) -> dict[str, Any] | None:
-    """The same, of the policy in force; None where a promotion or a roll-back has replaced the calibrated one, for its
+    """The same, of the policy in force; None where another file has taken the place of the calibrated one, for its
     thresholds and what they promise are another policy's then."""
     fit, version = decision_fit(context), policy_id(calibrated_policy(context))
     if fit is None or fit["policy"] == version:

@@ -8,7 +8,7 @@ from raydebm.decision.policy import Policy, policy_id
 
 BY_VOTES = Posterior(weights={"votes": 1.0}, context_weights={})
 CALIBRATED = Policy(rule="posterior", posterior=BY_VOTES, tau_accept=0.8, tau_answer=0.6)
-PROMOTED = CALIBRATED.replaced(tau_accept=0.9)
+REPLACED = CALIBRATED.replaced(tau_accept=0.9)
 PROMISE = {"max_error": 0.05, "confidence": 0.9, "certified": True, "problems": 300}
 
 
@@ -28,25 +28,25 @@ def test_the_calibrated_policy_is_shown_without_a_remark(shown):
     printed = shown(CALIBRATED)
 
     assert '"tau_accept": 0.8' in printed
-    assert "promotion" not in printed
+    assert "took its place" not in printed
 
 
 @pytest.mark.parametrize(
     ("guarantee", "words"),
     [(None, "it promises nothing."), (PROMISE, "it promises an error of at most 0.05.")],
 )
-def test_a_promoted_policy_is_told_from_the_calibrated_one(shown, guarantee, words):
-    promoted = PROMOTED.replaced(guarantee=guarantee)
-    printed = shown(promoted)
+def test_a_replaced_policy_is_told_from_the_calibrated_one(shown, guarantee, words):
+    replaced = REPLACED.replaced(guarantee=guarantee)
+    printed = shown(replaced)
 
     assert '"tau_accept": 0.9' in printed
-    assert f"the settings of policy {policy_id(promoted)}, which a promotion or a roll-back put in force" in printed
+    assert f"the settings of policy {policy_id(replaced)}, another file that took its place" in printed
     assert words in printed
     assert f"What follows was found for the calibrated policy {policy_id(CALIBRATED)}" in printed
 
 
-def test_a_promoted_posterior_is_told_from_the_papers_rule_that_was_calibrated(shown):
-    printed = shown(PROMOTED, is_fitted=False)
+def test_a_replaced_posterior_is_told_from_the_papers_rule_that_was_calibrated(shown):
+    printed = shown(REPLACED, is_fitted=False)
 
     assert "What follows was found for the calibrated policy, and does not hold for the one in force" in printed
     assert "The paper's rule decides" in printed
@@ -55,4 +55,4 @@ def test_a_promoted_posterior_is_told_from_the_papers_rule_that_was_calibrated(s
 def test_the_papers_rule_is_shown_without_a_remark(shown):
     printed = shown(Policy(rule="paper"), is_fitted=False)
 
-    assert "promotion" not in printed
+    assert "took its place" not in printed

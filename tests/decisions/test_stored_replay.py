@@ -19,7 +19,7 @@ from raydebm.decision.redecide import recorded_outcome, redecide
 from raydebm.decisions.reader import DecisionReader
 from raydebm.decisions.record import DecisionRecord, new_record_id
 from raydebm.decisions.stored_decisions import stored_decisions
-from raydebm.decisions.stored_replay import Changes, OtherEnsemble, ReplayTally, replay_stored
+from raydebm.decisions.stored_replay import Changes, OtherEnsemble, ReplayedPair, ReplayTally, replay_stored
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.errors import ConfigError
 from raydebm.records import (
@@ -475,3 +475,18 @@ def test_a_policy_without_its_calibration_is_named(replayed, policy_file):
     code, message = replayed("--policy", policy_file, "--max-error", "0.1")
 
     assert (code, "decision.json" in message) == (2, True)
+
+
+def test_decisions_with_labels_are_pairs_of_what_both_policies_gave_out(folder):
+    """With lambda 2 the energy of d is -2, above e's -2.4: e is selected. Of the other problems nothing is known."""
+    tally = ReplayTally()
+    for again in replay_stored(stored_decisions(DecisionReader(folder)), Changes(values={"lambda": 2.0})):
+        tally.add(again, {"d": Verdict.INCORRECT, "e": Verdict.CORRECT})
+    assert tally.pairs == {("t", "p2"): ReplayedPair(recorded=-1, again=1)}
+
+
+def test_a_paired_test_is_printed_with_labels(replayed, tmp_path):
+    rows = [{"candidate_id": "d", "verdict": "incorrect"}, {"candidate_id": "e", "verdict": "correct"}]
+    (tmp_path / "labels.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    printed = replayed("--lambda", 2, "--labels", tmp_path / "labels.jsonl")
+    assert "right answers given out, again minus recorded: +100.0% [+100.0%, +100.0%] of 1 problems, p 1.000" in printed

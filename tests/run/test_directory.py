@@ -9,7 +9,6 @@ import pytest
 
 from raydebm.config import parse_recipe
 from raydebm.decision.policy_file import policy_in_force
-from raydebm.decision.policy_history import PolicyHistory
 from raydebm.errors import CheckpointError, ConfigError, PoolError
 from raydebm.pipeline.stages.evaluation import read_evaluation
 from raydebm.records import Pair
@@ -199,7 +198,7 @@ def test_a_folder_in_place_of_the_recipe_is_named(run, tmp_path):
 def test_a_file_in_place_of_the_run_is_named(tmp_path):
     (tmp_path / "good.yaml").write_text("name: r")
     run = RunDir(str(tmp_path / "good.yaml"))
-    for read in (run.recipe, lambda: run.manifest("labels"), lambda: policy_in_force(run), PolicyHistory(run).second):
+    for read in (run.recipe, lambda: run.manifest("labels"), lambda: policy_in_force(run)):
         with pytest.raises(ConfigError, match=r"good\.yaml/.*: a file stands where its folder should"):
             read()
     with pytest.raises(PoolError, match=r"good\.yaml is a file; give the folder"):

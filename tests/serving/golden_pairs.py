@@ -32,7 +32,7 @@ from raydebm.serving.settings.bundle import load_bundle
 
 FOLDER = Path(__file__).parent / "golden"
 LIMITS = {"max_problem_chars": 2000, "max_candidate_chars": 2000, "max_body_bytes": 20_000}
-KEYS = {"reader": {"decisions": False}, "admin": {"decisions": True}, "busy": {"per_day": {"candidates": 2}}}
+KEYS = {"reader": {"decisions": False}, "auditor": {"decisions": True}, "busy": {"per_day": {"candidates": 2}}}
 POLICIES = {
     "paper": Policy(num_regenerate=2),
     "posterior": Policy(
@@ -117,6 +117,7 @@ class Scene:
             return [self._settled(each, name) for each in value]
         if isinstance(value, str):
             known = {text: f"{{{name}}}" for name, text in SHORT.items()}
+            value = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)", "*", value)
             return _replaced(value, {self.folder: "*", self.record: "{record}", **known})
         return value
 

@@ -24,8 +24,7 @@ ADDRESSES = (URL, f"s3://{HOST}/run", f"file://{FILE}", f"../../../..{FILE}")
 ROUTES = (
     "/v1/chat/completions", "/v1/triage", "/v1/score", "/v1/rerank", "/get_reward",
     "/v1/responses", "/v1/decisions/replay", "/v1/decisions/{record_id}/replay",
-    "/v1/decisions/{record_id}/outcome", "/v1/policies/try", "/v1/policies/drop", "/v1/policies/promote",
-    "/v1/policies/rollback",
+    "/v1/decisions/{record_id}/outcome",
 )  # fmt: skip
 """What takes a body."""
 _EVENTS = ("open", "os.", "socket.", "subprocess.", "urllib.", "http.", "shutil.", "glob.", "pathlib.")
@@ -87,25 +86,18 @@ def document(client):
 
 @pytest.fixture
 def send(bundle, backend, client_of, puzzle):
-    """Sends a body as an admin, to a service with one stored decision, a promoted policy and one on trial."""
-    admin = ApiKey(name="admin", sha256=hashlib.sha256(b"admin-key").hexdigest(), admin=True)
+    """Sends a body with a key, to a service with one stored decision."""
+    key = ApiKey(name="key", sha256=hashlib.sha256(b"the-key").hexdigest())
     records = DecisionWriter(bundle.records.folder)
-    app = create_app(TriageService(bundle, backend, records=records), keyring=Keyring([admin]), take_policies=taken)
-    client, headers = client_of(app), {"Authorization": "Bearer admin-key"}
+    app = create_app(TriageService(bundle, backend, records=records), keyring=Keyring([key]))
+    client, headers = client_of(app), {"Authorization": "Bearer the-key"}
     record_id = client.post("/v1/triage", {"problem": puzzle}, headers=headers).json()["record_id"]
     records.flush()
-    first, second = ({"policy": {"rule": "paper", "theta_sigma": theta}, "percent": 0} for theta in (0.5, 0.6))
-    for route, body in (("try", first), ("promote", {}), ("try", second)):
-        client.post(f"/v1/policies/{route}", body, headers=headers)
 
     def post(route, body):
         return client.post(route.replace("{record_id}", record_id), body, headers=headers)
 
     return post
-
-
-async def taken():
-    """The service of this test goes on with the policy that it has."""
 
 
 def test_the_watch_sees_what_it_is_for():

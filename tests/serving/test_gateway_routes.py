@@ -62,17 +62,6 @@ def test_texts_without_a_task_are_scored_by_the_ensemble_of_the_named_model(serv
     assert [reply["versions"]["checkpoint"] for reply in (named, other)] == checkpoints
 
 
-def test_the_policies_of_each_run_are_shown_by_its_task(service, gateway):
-    versions = [
-        service.get(f"/v1/policies?task={name}").json()["first"]["version"] for name in ("knights_knaves", "gsm8k")
-    ]
-    assert versions == [gateway.of(name).versions["policy"] for name in ("knights_knaves", "gsm8k")]
-
-
-def test_the_tasks_whose_policies_can_be_asked_for_are_named(service):
-    assert service.get("/v1/policies?task=gsm8k").json()["tasks"] == ["knights_knaves", "gsm8k"]
-
-
 def test_options_and_health_name_every_run(service, gateway):
     options, health = service.get("/v1/options").json(), service.get("/health").json()
     assert options["generators_of"] == {"knights_knaves": ["ada", "bo"], "gsm8k": ["ada"]}

@@ -149,7 +149,7 @@ class Guard:
             words = "the API key is wrong" if header else "an API key is needed: Authorization: Bearer <key>"
             raise ServiceError(words, 401, "invalid_api_key")
         scope["state"]["key"] = key.name
-        scope["state"].update(may_see_decisions=key.decisions, is_admin=key.admin, reports_as=key.reports_as)
+        scope["state"].update(may_see_decisions=key.decisions, reports_as=key.reports_as)
         scope["state"]["reserved_names"] = self._settings.keyring.reserved_names
         return key
 

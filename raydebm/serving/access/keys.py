@@ -46,8 +46,6 @@ class ApiKey:
     """What it may spend on one UTC day; None: the service's ``key_per_day``."""
     decisions: bool = True
     """Whether it may see stored decisions: everybody's problems and answers."""
-    admin: bool = False
-    """Whether it may change the policy of the running service."""
     reports_as: tuple[str, ...] | None = ()
     """Names that outcomes are reported by under this key, and under no other that does not list them too; None: it may
     use every name."""
@@ -138,7 +136,6 @@ class _Entry(BaseModel):
     sha256: str = Field(pattern=r"^[0-9a-fA-F]{64}$")
     per_day: DayCeilings | None = None
     decisions: bool = True
-    admin: bool = False
     reports_as: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] = ()
 
 

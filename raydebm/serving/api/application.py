@@ -1,6 +1,6 @@
 """The ASGI application: all routes over one service, the guard around them, and failures in OpenAI's form."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -23,15 +23,12 @@ from raydebm.serving.api.operations.options import sample_routes
 from raydebm.serving.api.operations.routes import ceiling_route, health_route, live_route
 from raydebm.serving.api.outcomes.assembly import claim_monitor, outcome_desk
 from raydebm.serving.api.outcomes.routes import outcome_routes
-from raydebm.serving.api.policies.policy_desk import PolicyDesk, TakePolicies
-from raydebm.serving.api.policies.routes import policy_routes
 from raydebm.serving.api.scoring.routes import scoring_routes
 from raydebm.serving.api.triage.routes import triage_routes
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.error_form import error_response, http_error, validation_error
 from raydebm.serving.failures import as_service_error
 from raydebm.serving.pages import page_paths, page_routes
-from raydebm.serving.settings.bundle import Bundle
 from raydebm.serving.spending.ledger import Ledger
 
 
@@ -43,7 +40,6 @@ def create_app(
     live: LiveMeter | None = None,
     intake: Intake | None = None,
     ledger: Ledger | None = None,
-    take_policies: TakePolicies | None = None,
 ) -> FastAPI:
     """The ASGI application over one service.
 
@@ -54,7 +50,6 @@ def create_app(
         live: what ``/v1/live`` shows; the service's meter, where that remembers.
         intake: counts open requests, also those of the application before. Default: a new one.
         ledger: counts the days' spending; None: one of the bundle's file.
-        take_policies: has this replica read the run's policies again; None: it cannot.
     """
     app = FastAPI(
         title="raydebm",
@@ -69,7 +64,7 @@ def create_app(
         # FastAPI's own telemetry would send query strings and messages of exceptions (see access.request_spans).
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    routers, bundle = _routers(service, live, take_policies), service.bundle
+    routers, bundle = _routers(service, live), service.bundle
     app.add_middleware(
         Guard,
         settings=GuardSettings(
@@ -92,7 +87,7 @@ def create_app(
     return app
 
 
-def _routers(service: TriageService, live: LiveMeter | None, take_policies: TakePolicies | None) -> Sequence[APIRouter]:
+def _routers(service: TriageService, live: LiveMeter | None) -> Sequence[APIRouter]:
     writer = service.records if isinstance(service.records, DecisionWriter) else None
     claims = service.claims or claim_monitor(service.bundle, service.meter)
     reader = None if claims is None else DecisionReader(claims.outcomes.records, outcomes=claims.outcomes)
@@ -108,18 +103,10 @@ def _routers(service: TriageService, live: LiveMeter | None, take_policies: Take
         ceiling_route(),
         decision_routes(stored),
         outcome_routes(desk, watched=service.bundle.watch.by or ()),
-        policy_routes(_policy_desks(service.bundle, reader, take_policies)),
         live_route(live, writer, service.drift),
         sample_routes(service.bundle),
         page_routes(),
     )
-
-
-def _policy_desks(
-    bundle: Bundle, reader: DecisionReader | None, take_policies: TakePolicies | None
-) -> Mapping[str, PolicyDesk]:
-    """One desk for each task whose policy a run holds."""
-    return {name: PolicyDesk(run, reader, take_policies) for run in bundle.runs for name in run.policies}
 
 
 def _add_error_handlers(app: FastAPI) -> None:

@@ -15,7 +15,6 @@ from raydebm.records import GenerationRequest, Message, Problem
 from raydebm.serving.core.conversation import Conversation, transcript, weave
 from raydebm.serving.settings.bundle import Bundle
 from raydebm.serving.settings.overrides import Overrides, SamplingOverrides
-from raydebm.serving.settings.rollout import Assignment, is_canary, is_tried
 from raydebm.serving.spending.affordability import no_prices, unpriced
 from raydebm.serving.spending.ceilings import Account, check_count
 from raydebm.tasks.base import Task
@@ -72,8 +71,6 @@ class RequestContext:
     """What the caller may spend today; None: nothing is limited."""
     num_choices: int | None = None
     """Distinct answers that the client wants to see at most; None: the selected one."""
-    assignment: Assignment | None = None
-    """Which of two policies answers, and the other one; None where there is no second one to compare with."""
 
     @property
     def scored_prompt(self) -> str:
@@ -83,8 +80,7 @@ class RequestContext:
     @property
     def versions(self) -> Mapping[str, str]:
         """Versions that the answer carries; ``policy`` is the file of the policy that answers."""
-        versions = self.bundle.versions
-        return versions if self.assignment is None else {**versions, "policy": self.assignment.version}
+        return self.bundle.versions
 
     def requests(self, pass_index: int, messages: tuple[Message, ...] | None) -> list[GenerationRequest]:
         """The generation requests of a pass, the same ones that evaluation makes for this problem."""
@@ -134,7 +130,7 @@ def request_context(
     bundle = read.bundle
     context = () if conversation is None else conversation.context
     check_context(bundle, context)
-    policy, assignment = _policies(bundle, read.problem, overrides)
+    policy = policy_for(bundle, read.problem.task, overrides)
     generators = _generators(bundle, overrides.generators)
     if policy.max_usd is not None:
         check_prices(bundle, generators)
@@ -151,7 +147,6 @@ def request_context(
         return_candidates=overrides.return_candidates,
         earlier_turns=context,
         ignored_messages=0 if conversation is None else conversation.num_ignored,
-        assignment=assignment,
     )
 
 
@@ -235,32 +230,20 @@ def _problem(task: Task, problem: str | GivenProblem) -> Problem:
     return made
 
 
-def _policies(bundle: Bundle, problem: Problem, overrides: Overrides) -> tuple[Policy, Assignment | None]:
-    """The policy that answers, and how it was assigned. Raises as ``policy_for``."""
-    first, second = policy_for(bundle, problem.task, overrides), bundle.second
-    if second is None or not is_tried(bundle, overrides):
-        return first, None
-    other, version = policy_for(bundle, problem.task, overrides, base=second.policy), bundle.versions["policy"]
-    if is_canary(second, problem):
-        return other, Assignment(role="canary", version=second.version, other=first, other_version=version)
-    return first, Assignment(role="first", version=version, other=other, other_version=second.version)
-
-
-def policy_for(bundle: Bundle, task_name: str, overrides: Overrides, *, base: Policy | None = None) -> Policy:
+def policy_for(bundle: Bundle, task_name: str, overrides: Overrides) -> Policy:
     """The policy of a request, below the operator's ceilings.
 
     Args:
         bundle: has the operator's policies.
         task_name: of the problem.
         overrides: what the request changes.
-        base: the operator's policy; None: the first one of the task.
 
     Raises:
         ServiceError: 400 for settings that are wrong.
     """
     profile = bundle.profiles.get(overrides.policy or "", Overrides())
     try:
-        operators = (bundle.policies[task_name] if base is None else base).changed(profile.policy_changes())
+        operators = bundle.policies[task_name].changed(profile.policy_changes())
         policy = operators.changed(overrides.policy_changes())
     except ConfigError as error:
         raise ServiceError(f"overrides: {error}", 400, "bad_override") from error

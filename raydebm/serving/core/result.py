@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.sampling.deadline import is_late
-from raydebm.decision.shadow import Shadow
 from raydebm.decisions.record import DecisionRecord, new_record_id
 from raydebm.records import Decision, Outcome, PassRecord, PassStop, ScoredCandidate, Violation
 from raydebm.serving.core.activity import Activity
@@ -23,7 +22,7 @@ from raydebm.serving.spending.affordability import worst_of
 
 
 def decision_record(
-    context: RequestContext, outcome: Outcome, activity: Activity, *, elapsed_ms: float, shadow: Shadow | None = None
+    context: RequestContext, outcome: Outcome, activity: Activity, *, elapsed_ms: float
 ) -> DecisionRecord:
     """The stored form of a decision. Refers to the outcome and copies nothing: rows are made later, off the request
     path."""
@@ -47,8 +46,6 @@ def decision_record(
         latency_ms=elapsed_ms,
         stages_ms=dict(activity.stages_ms),
         lost=tuple(candidate for candidate in activity.drawn if candidate.candidate_id not in in_pool),
-        policy_role=None if context.assignment is None else context.assignment.role,
-        shadow=shadow,
     )
 
 

@@ -54,10 +54,7 @@ def _served_otherwise(context: RequestContext) -> str | None:
     calibrated = [config.name for config in context.bundle.recipe.generators]
     if absent := [name for name in calibrated if name not in context.generators]:
         return f"the service does not ask {', '.join(absent)}, which calibration did"
-    second = context.bundle.second
-    is_canary = context.assignment is not None and context.assignment.role == "canary"
-    first = context.bundle.policies[context.problem.task]
-    return ceiling_on_candidates(context, calibrated=second.policy if is_canary and second is not None else first)
+    return ceiling_on_candidates(context, calibrated=context.bundle.policies[context.problem.task])
 
 
 def ceiling_on_candidates(context: RequestContext, *, calibrated: Policy) -> str | None:

@@ -16,7 +16,6 @@ from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.sampling.deadline import Deadline, is_late
 from raydebm.decision.sampling.one_pass import Parts
-from raydebm.decision.shadow import Shadow, shadow_of
 from raydebm.decisions.outcomes.claims import ClaimMonitor
 from raydebm.decisions.record import RecordSink
 from raydebm.errors import CeilingReachedError, LimitReachedError, RaydebmError, ServiceError
@@ -32,7 +31,6 @@ from raydebm.serving.core.result import TriageResult, decision_attributes, decis
 from raydebm.serving.core.source import Source
 from raydebm.serving.failures import as_service_error
 from raydebm.serving.settings.bundle import Bundle
-from raydebm.serving.settings.rollout import Assignment
 
 log = logging.getLogger(__name__)
 
@@ -104,9 +102,8 @@ class TriageService:
             _log_failed_candidates(activity)
         _check_written(outcome, activity)
         _check_judged(outcome)
-        second = None if context.assignment is None else self._shadow(context, context.assignment, outcome, activity)
         elapsed_ms = 1000 * (time.perf_counter() - started)
-        record = decision_record(context, outcome, activity, elapsed_ms=elapsed_ms, shadow=second)
+        record = decision_record(context, outcome, activity, elapsed_ms=elapsed_ms)
         result = TriageResult(
             context=context,
             record=record,
@@ -119,23 +116,6 @@ class TriageService:
             self.drift[result.task].observe(outcome.problem, outcome.pool)
         log.info("decision", extra={"facts": decision_facts(result)})
         return result
-
-    def _shadow(
-        self, context: RequestContext, assignment: Assignment, outcome: Outcome, activity: Activity
-    ) -> Shadow | None:
-        """What the other policy would have decided. None where it raises, for a trial must not cost an answer."""
-        try:
-            with activity.timed("shadow"):
-                return shadow_of(
-                    outcome,
-                    decided_by=context.policy,
-                    other=assignment.other,
-                    policy_id=policy_id(assignment.other),
-                    version=assignment.other_version,
-                )
-        except Exception as error:
-            log.exception("shadow failed", extra={"facts": {"policy": assignment.other_version, "reason": repr(error)}})
-            return None
 
     def _suspension(self, policy: Policy) -> str | None:
         """Why the promise of the policy that decided is not claimed at present; None where it is, or where nothing is

@@ -25,7 +25,6 @@ from raydebm.serving.core.service import TriageService
 from raydebm.serving.logs import configure_logs, redact
 from raydebm.serving.pages import page_paths
 from raydebm.serving.ray.handles import HandleBackend
-from raydebm.serving.ray.policy_watch import PolicyWatch
 from raydebm.serving.ray.prometheus import RayMeter
 from raydebm.serving.ray.reload import Exchangeable, changed_args, check_same_evidence
 from raydebm.serving.settings.app_args import AppArgs
@@ -79,10 +78,6 @@ class TriageIngress:
         self._changing = asyncio.Lock()
         self._wanted: Mapping[str, Any] | None = None
         """The newest ``user_config``; None: Serve has not said yet."""
-        self._in_force: Mapping[str, Any] = {}
-        """The newest one that could be used."""
-        self._watch = None if bundle.run_dir is None else PolicyWatch(_folders(bundle))
-        self._following: asyncio.Task[None] | None = None
 
     def __serve_build_asgi_app__(self) -> Exchangeable:
         """Called by Serve when a replica starts; the routes need this replica's handles."""
@@ -100,33 +95,14 @@ class TriageIngress:
         wanted = dict(user_config or {})
         before, self._wanted = self._wanted, wanted
         if before is None:
-            # The bundle is as old as the deployment: a policy may have been promoted since.
             for run in self._service.bundle.others.values():
                 await self._backend.load(run)  # what cannot be loaded keeps the service from starting
-            if wanted or (self._watch is not None and await asyncio.to_thread(self._watch.is_new)):
+            if wanted:
                 await self._change()
-            if self._watch is not None:
-                self._following = asyncio.create_task(self._watch.follow(self._try_again))
         elif wanted != before:  # Serve also calls when a replica's rank changes
             if self._reloading is not None:
                 self._reloading.cancel()  # the newer one counts
             self._reloading = asyncio.create_task(self._try_change())
-
-    async def _try_again(self) -> None:
-        """Try what is wanted once more, for the files behind it have changed. While it is refused, what is in force is
-        taken with its files as they are now: a roll-back must not wait for a better ``user_config``."""
-        await self._try_change()
-        if self._in_force == self._wanted:
-            return
-        try:
-            await self._take_policies()
-        except Exception as error:  # noqa: BLE001 - the refusal of what is wanted is told already
-            log.error("policies refused", extra={"facts": {"reason": str(error)}})
-
-    async def _take_policies(self) -> None:
-        """Read the run's policies again. Raises RaydebmError where they cannot be used; everything then stays."""
-        await self._change(to_wanted=False)
-        self._meter.reloaded("applied")
 
     async def _try_change(self) -> None:
         try:
@@ -143,13 +119,10 @@ class TriageIngress:
             self._meter.reloaded("applied")
             log.info("changed", extra={"facts": {"versions": dict(self._service.bundle.versions)}})
 
-    async def _change(self, *, to_wanted: bool = True) -> None:
-        """Take what is wanted, or what is in force as its files are now. One change at a time, from its first look at
-        the files on: one that read them before a roll-back would else end after it, and undo it."""
+    async def _change(self) -> None:
+        """Take what is wanted. One change at a time, from its first look at the files on."""
         async with self._changing:
-            user_config = self._in_force if self._wanted is None or not to_wanted else self._wanted
-            await self._exchange(user_config)
-            self._in_force = user_config
+            await self._exchange(self._wanted or {})
 
     async def _exchange(self, user_config: Mapping[str, Any]) -> None:
         """Read, check and load everything, then exchange it at once."""
@@ -166,8 +139,6 @@ class TriageIngress:
         if claims is not None:
             await asyncio.to_thread(claims.take_over, self._service.claims)
             await asyncio.to_thread(claims.look)
-        if self._watch is not None:
-            await asyncio.to_thread(self._watch.look_at, _folders(bundle))
         drift = drift_monitors(bundle, self._live, running=self._service.drift)
         self._service = replace(self._service, bundle=bundle, backend=backend, claims=claims, drift=drift)
         self._keyring = keyring
@@ -181,7 +152,6 @@ class TriageIngress:
             echo_request_id=False,
             live=self._live,
             intake=self._intake,
-            take_policies=self._take_policies,
         )
         if self._app is None:
             self._app = Exchangeable(app)
@@ -205,8 +175,3 @@ class TriageIngress:
         if records is not None:
             records.close()
         tracing.flush_tracing()
-
-
-def _folders(bundle: Bundle) -> list[str]:
-    """The run directories whose policies may change."""
-    return [run.run_dir for run in bundle.runs if run.run_dir is not None]

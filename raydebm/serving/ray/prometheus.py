@@ -33,9 +33,6 @@ class RayMeter:
         self._running = Gauge("raydebm_requests_running", "Requests that an ingress replica works on")
         self._waiting = Gauge("raydebm_requests_waiting", "Requests that wait in an ingress replica")
         self._decisions = Counter("raydebm_decisions", "Decisions", ("task", "decision", "passes"))
-        self._policies = Counter(
-            "raydebm_policy_decisions", "Decisions by policy, shadows included", ("task", "role", "policy", "decision")
-        )
         self._stages = Histogram("raydebm_stage_seconds", "Time per stage and request", SECONDS, ("task", "stage"))
         self._energy = Histogram(
             "raydebm_energy_plus_100", "Energy of the selected candidate + 100", ENERGIES, ("task",)
@@ -81,7 +78,6 @@ class RayMeter:
         """See ``Meter``."""
         task = {"task": result.task}
         self._decisions.inc(1, {**task, "decision": result.decision, "passes": str(result.num_passes)})
-        self._by_policy(result)
         for stage, elapsed_ms in result.stages_ms.items():
             self._stages.observe(elapsed_ms / 1000, {**task, "stage": stage})
         if result.energy is not None:
@@ -93,16 +89,6 @@ class RayMeter:
                 self._stopped(result.task, record.stop)
         for violation in result.violations:
             self._violations.inc(1, {**task, "constraint": violation.constraint})
-
-    def _by_policy(self, result: TriageResult) -> None:
-        record, shadow = result.record, result.record.shadow
-        deciders: list[tuple[str, str, str]] = [
-            (record.policy_role or "first", record.versions.get("policy", ""), result.decision)
-        ]
-        if shadow is not None:
-            deciders.append(("shadow", shadow.version, shadow.decision))
-        for role, policy, decision in deciders:
-            self._policies.inc(1, {"task": result.task, "role": role, "policy": policy, "decision": decision})
 
     def _stopped(self, task: str, stop: PassStop) -> None:
         labels = {"task": task, "reason": stop.reason or ""}

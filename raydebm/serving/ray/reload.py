@@ -20,7 +20,6 @@ from raydebm.serving.settings.bundle import Bundle
 
 CHANGEABLE = (
     "policy",
-    "second_policy",
     "checkpoint",
     "policies",
     "further_runs",

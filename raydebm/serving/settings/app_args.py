@@ -61,8 +61,6 @@ class RunArgs(BaseModel):
     """A subset of the recipe's generators; None: all of them."""
     policy: str | None = None
     """None: calibration/policy.json of the run; ``"recipe"``: the recipe's own thresholds; else a policy file."""
-    second_policy: bool = True
-    """Whether the policy on trial in the run directory (``raydebm policies try``) decides too, as shadow or canary."""
     checkpoint: str | None = None
     """None: scorer/ of the run; else another ensemble's folder or filesystem URL."""
 

@@ -13,7 +13,6 @@ from raydebm.config import GeneratorConfig, Recipe
 from raydebm.decision.guarantee.drift import REFERENCE_FILE, GeneratorReference
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.policy_file import check_fits, read_policy
-from raydebm.decision.policy_history import PolicyHistory, SecondPolicy
 from raydebm.decisions.outcomes.claims import WatchArgs
 from raydebm.decisions.writer import RecordsArgs
 from raydebm.errors import ConfigError, UnknownNameError
@@ -54,10 +53,6 @@ class Bundle:
     """See ``AppArgs``."""
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     """The named policies, as changes to the served one."""
-    second: SecondPolicy | None = None
-    """The policy that decides next to the first one of the run's task, as shadow or canary; None: one decides alone."""
-    is_promotable: bool = False
-    """Whether the first policy is the one of ``calibration/policy.json``, which a promotion replaces."""
     limits: LimitArgs = field(default_factory=LimitArgs)
     records: RecordsArgs | None = None
     """Where decisions are stored, the folder filled in; None: they are not."""
@@ -94,10 +89,9 @@ class Bundle:
 
     @property
     def answering(self) -> Mapping[str, Policy]:
-        """The policies that answer requests without overrides, a canary among them, as they are served, by their ids
-        as records have them; of all runs."""
-        canary = [self.second.policy] if self.second is not None and self.second.percent > 0 else []
-        own = {policy_id(served): served for served in map(self.served, [*self.policies.values(), *canary])}
+        """The policies that answer requests without overrides, as they are served, by their ids as records have them;
+        of all runs."""
+        own = {policy_id(served): served for served in map(self.served, self.policies.values())}
         return {**own, **{name: policy for other in self.others.values() for name, policy in other.answering.items()}}
 
     @property
@@ -171,9 +165,10 @@ def load_bundle(args: AppArgs) -> Bundle:
     task = task_of(recipe.task, args.task)
     generators = _generators(recipe, args.generators)
     policy = read_policy(run, recipe, task, args.policy)
+    if args.policy not in (None, "recipe"):
+        check_fits(policy, recipe, task, what=f"policy {args.policy!r}")
     checkpoint = args.checkpoint or run.uri("scorer")
     ensemble = read_ensemble_file(checkpoint)
-    second = _second(run, recipe, task, policy, generators) if args.second_policy else None
     _check_ceilings(args.limits, recipe, generators, run)
     return Bundle(
         recipe=recipe,
@@ -194,8 +189,6 @@ def load_bundle(args: AppArgs) -> Bundle:
         max_deadline_s=args.max_deadline_s,
         allowed_hosts=args.allowed_hosts,
         profiles=_profiles(args, recipe, policy, generators),
-        second=second,
-        is_promotable=args.policy is None,
         limits=args.limits,
         records=_records(run, args.records),
         watch=args.watch,
@@ -204,17 +197,6 @@ def load_bundle(args: AppArgs) -> Bundle:
         source=RunSource.of(run.root, recipe, generators),
         reasoning=reasoning_of(ensemble),
     )
-
-
-def _second(run: RunDir, recipe: Recipe, task: Task, first: Policy, generators: Sequence[str]) -> SecondPolicy | None:
-    """The policy on trial, checked; None without one, and where it is the first one."""
-    second = PolicyHistory(run).second()
-    if second is None or second.version == policy_id(first):
-        return None
-    check_fits(second.policy, recipe, task, what=f"the second policy ({run.uri('policies', 'second.json')})")
-    if second.percent > 0:
-        _check_prices(recipe, generators, second.policy.max_usd, where="the second policy")
-    return second
 
 
 def _reference(run: RunDir) -> GeneratorReference | None:

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from raydebm.decision.policy import Policy, policy_id
-from raydebm.decision.policy_history import PolicyHistory
 from raydebm.decisions.outcomes.claims import Claim, ClaimMonitor
 from raydebm.decisions.outcomes.log import OutcomeLog, ReportedOutcome, content_of
 from raydebm.errors import CheckpointError
@@ -45,14 +44,11 @@ class Parts:
 
 @pytest.fixture
 def root(write_run, tmp_path):
-    """A run whose policy was promoted, and a second ensemble, in ``other``."""
+    """A run, and a second ensemble, in ``other``."""
     folder = write_run(policy=OLD)
     RunDir(str(tmp_path / "other")).write_json(
         {"backbone": "embedded:encoder-mini", "adapters": ["a0"]}, "ensemble.json"
     )
-    history = PolicyHistory(RunDir(folder))
-    history.try_policy(NEW, percent=0)
-    history.promote(reason="better")
     return folder
 
 
@@ -65,80 +61,35 @@ def replica(args, parts):
     return begun
 
 
-def rolled_back(root):
-    history = PolicyHistory(RunDir(root))
-    history.roll_back(reason="worse")
-    history.apply()
-
-
 def served(ingress):
     return ingress._service.bundle.versions["policy"]
 
 
 async def ended(ingress):
-    """The change that runs has ended; so has the watch, which would look at the files again by itself."""
-    ingress._following.cancel()
+    """The change that runs has ended."""
     with contextlib.suppress(asyncio.CancelledError):
         await ingress._reloading
 
 
-def test_a_change_that_began_before_a_roll_back_does_not_undo_it(root, tmp_path):
+def test_a_policy_file_that_is_replaced_during_a_change_is_taken_with_the_next_revision(root, tmp_path):
+    other = str(tmp_path / "other")
+
     async def scene():
         parts = Parts()
         ingress = replica(root, parts)
         await ingress.reconfigure({})
-        assert served(ingress) == policy_id(NEW)
+        assert served(ingress) == policy_id(OLD)
         parts.asked.clear()
         parts.may_load.clear()
-        await ingress.reconfigure(
-            {"checkpoint": str(tmp_path / "other")}
-        )  # has read the new policy, and loads adapters
+        await ingress.reconfigure({"checkpoint": other})  # has read the old policy, and loads adapters
         await parts.asked.wait()
-        rolled_back(root)
-        taken = asyncio.create_task(ingress._take_policies())
-        await asyncio.sleep(0.3)
+        RunDir(root).write_json(NEW.to_json(), "calibration", "policy.json")
+        await ingress.reconfigure({"checkpoint": other, "revision": "2"})
         parts.may_load.set()
-        await taken
         await ended(ingress)
         return served(ingress), ingress._service.bundle.checkpoint_ref.folder
 
-    assert asyncio.run(scene()) == (policy_id(OLD), str(tmp_path / "other"))
-
-
-def test_a_refused_deploy_does_not_keep_a_roll_back_from_being_taken(root):
-    async def scene():
-        ingress = replica(root, Parts())
-        await ingress.reconfigure({"max_problem_chars": 123})
-        await ingress.reconfigure({"checkpoint": "/nowhere"})
-        await ended(ingress)
-        rolled_back(root)
-        await ingress._take_policies()
-        return served(ingress), ingress._service.bundle.max_problem_chars, ingress._notices()
-
-    policies, most, notices = asyncio.run(scene())
-    assert (policies, most) == (policy_id(OLD), 123)
-    assert "the last change was refused" in notices[0]
-
-
-def test_changed_files_have_what_is_wanted_tried_again_and_else_what_is_in_force(root, tmp_path):
-    wanted = tmp_path / "later"
-
-    async def scene():
-        ingress = replica(root, Parts())
-        await ingress.reconfigure({})
-        await ingress.reconfigure({"checkpoint": str(wanted)})
-        await ended(ingress)
-        rolled_back(root)
-        await ingress._try_again()
-        first = served(ingress), ingress._notices()
-        RunDir(str(wanted)).write_json({"backbone": "embedded:encoder-mini", "adapters": ["a0"]}, "ensemble.json")
-        await ingress._try_again()
-        return first, (ingress._service.bundle.checkpoint_ref.folder, ingress._notices())
-
-    (policies, refused), later = asyncio.run(scene())
-    assert policies == policy_id(OLD)
-    assert "holds no trained ensemble" in refused[0]
-    assert later == (str(wanted), [])
+    assert asyncio.run(scene()) == (policy_id(NEW), other)
 
 
 def test_a_bad_user_config_keeps_a_replica_from_starting(root):

@@ -6,9 +6,6 @@ import pytest
 
 from raydebm.decision.guarantee.drift import DriftState
 from raydebm.decision.guarantee.watch import ErrorWatch
-from raydebm.decision.policy import Policy, policy_id
-from raydebm.decision.policy_history import PolicyHistory
-from raydebm.run.directory import RunDir
 from raydebm.serving.access.keys import Keyring
 from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
@@ -177,24 +174,3 @@ def test_the_bets_about_generators_have_their_task(of, seen):
     RayMeter().compared("sums", [alarmed])
     labels = {"task": "sums", "generator": "ada", "figure": "missing"}
     assert (of("generator_drift"), of("generator_drift_evidence")) == ([(1, labels)], [(3.5, labels)])
-
-
-def test_decisions_are_counted_by_policy_and_role(write_run, backend, seen, of, client_of, puzzle, script, energies):
-    """The first policy refuses what its shadow would accept."""
-    script(energies=lambda text: energies["unsure"])
-    first, second = Policy(max_passes=1), Policy(max_passes=1, theta_sigma=10.0, theta_abstain=20.0)
-    root = write_run(policy=first)
-    PolicyHistory(RunDir(root)).try_policy(second, percent=0.0)
-    bundle = load_bundle(AppArgs(run_dir=root))
-    client_of(create_app(TriageService(bundle, backend, meter=RayMeter()))).post("/v1/triage", {"problem": puzzle})
-
-    task = {"task": "knights_knaves"}
-    assert of("policy_decisions") == [
-        (1, {**task, "role": "first", "policy": policy_id(first), "decision": "abstain"}),
-        (1, {**task, "role": "shadow", "policy": policy_id(second), "decision": "accept"}),
-    ]
-
-
-def test_one_policy_alone_is_the_first(client, puzzle, of):
-    client.post("/v1/triage", {"problem": puzzle})
-    assert [labels["role"] for _, labels in of("policy_decisions")] == ["first"]

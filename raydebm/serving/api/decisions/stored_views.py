@@ -26,7 +26,6 @@ from raydebm.serving.api.schema.stored_bodies import (
     Overview,
     Redecided,
     ReplayFigures,
-    ShadowBody,
     Share,
     StoredCandidate,
     StoredDecision,
@@ -91,7 +90,6 @@ def stored_decision(
         **stop_totals([pass_.stop for pass_ in outcome.passes]),
         candidates=[_candidate(scored, record) for scored in outcome.pool],
         answers=[answer_body(belief) for belief in beliefs[:MAX_ANSWERS]],
-        shadow=None if record.shadow is None else ShadowBody.model_validate(record.shadow),
         guarantee=guarantee_body(record.policy, suspended),
         outcomes=outcome_bodies(reports),
     )

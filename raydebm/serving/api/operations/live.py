@@ -37,7 +37,7 @@ from raydebm.serving.pages.routes import PAGES
 
 NUM_BINS = 360
 LIVE_ROUTE = "/v1/live"
-UNWATCHED = frozenset({LIVE_ROUTE, "/v1/policies", "/v1/policies/comparison", "/static/{name}", *PAGES})
+UNWATCHED = frozenset({LIVE_ROUTE, "/static/{name}", *PAGES})
 """Watching must not change what is watched."""
 BARS_PER_DECADE = 20
 """Durations are counted in bars that are 12 % wide."""

@@ -143,9 +143,6 @@ class DecisionBody(StopFields):
     stages_ms: dict[str, float]
     """Time in each kind of call, summed over passes; candidates are checked and scored while others are written."""
     policy: dict[str, Any]
-    policy_role: Literal["first", "canary"] | None = None
-    """Which of two policies answered: the first one, or the second one as its canary; null where there is one policy.
-    ``versions.policy`` is the id of its file."""
     seed: int
     versions: dict[str, str]
     ignored_messages: int

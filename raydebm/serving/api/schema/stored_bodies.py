@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from raydebm.config import CostsConfig
-from raydebm.decision.shadow import PolicyRole
 from raydebm.decisions.reader import Filter, SortKey
 from raydebm.serving.api.schema.candidate_bodies import CandidateBody
 from raydebm.serving.api.schema.decision_bodies import AnswerBody, GuaranteeBody
@@ -62,11 +61,6 @@ class Where(Body):
     """What was reported about it; `none`: nothing yet."""
     policy_id: Name | None = None
     """Id of the policy that decided."""
-    policy_role: PolicyRole | None = None
-    """Which of two policies answered. Decisions where there was one policy are not among them."""
-    agrees: bool | None = None
-    """Whether a second policy would have given the same answer. Decisions where that is not known are not among
-    them."""
 
     def to_filter(self) -> Filter:
         """The same as the reader takes it."""
@@ -119,10 +113,6 @@ class DecisionRow(BaseModel):
     latency_ms: float
     policy_id: str | None
     """Id of the policy that decided; null in records of versions that did not keep it."""
-    policy_role: PolicyRole | None
-    """Which of two policies answered: the first one, or the second one as its canary; null where there was one."""
-    agrees: bool | None
-    """Whether the other one would have given the same answer; null where there was one, or that is not known."""
     outcome: Literal["right", "wrong"] | None
     """What was reported last about the selected candidate; null: nothing."""
 
@@ -152,38 +142,6 @@ class StoredCandidate(CandidateBody):
     latency_s: float | None
 
 
-class ShadowBody(BaseModel):
-    """What the policy that did not answer would have decided, from the same candidates, energies and reports."""
-
-    model_config = ConfigDict(from_attributes=True)
-
-    policy_id: str
-    version: str
-    """Id of its file, as in ``versions.policy`` of a decision that it answers."""
-    decision: Literal["accept", "regenerate", "abstain"]
-    """``regenerate``: it would have sampled what was not sampled, so what it would have come to is not known."""
-    as_it_stands: Literal["accept", "abstain"]
-    """What it comes to on the candidates at hand."""
-    agrees: bool | None
-    """Whether it decides the same and gives out the same answer; null where that is not known."""
-    same_answer: bool
-    """Whether it selects the same answer, given out or not."""
-    selected: str | None
-    """Candidate id."""
-    answer: str | None
-    confidence: float | None
-    stop_reason: str | None
-    """Why it would have ended the last pass; null without waves."""
-    num_passes: int
-    num_candidates: int
-    """How many of the candidates it would have paid for."""
-    cost_usd: float | None
-    """What these cost; null where no generator reports cost."""
-    exact: bool
-    """False: a later pass answers feedback about a candidate that this policy would not have selected."""
-    reason: str
-
-
 class StoredDecision(DecisionRow, StopFields):
     """Everything about one decision."""
 
@@ -199,8 +157,6 @@ class StoredDecision(DecisionRow, StopFields):
     answers: list[AnswerBody]
     """Distinct answers with the evidence of the policy's posterior, the selected one first, at most 16; empty without a
     posterior or a selection."""
-    shadow: ShadowBody | None
-    """Null where one policy decided, or the other one could not."""
     guarantee: GuaranteeBody | None
     """What the policy promised; whether that is suspended is as of now. Null where nothing was promised."""
     outcomes: list[OutcomeBody]

@@ -59,7 +59,6 @@ def triage_body(result: TriageResult) -> TriageResponse:
         stages_ms=dict(result.stages_ms),
         ceilings=[CeilingBody.model_validate(ceiling) for ceiling in result.activity.ceilings],
         policy=context.policy.settings(),
-        policy_role=result.record.policy_role,
         seed=context.seed,
         versions=dict(result.record.versions),
         ignored_messages=context.ignored_messages,

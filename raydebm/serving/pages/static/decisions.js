@@ -10,8 +10,8 @@ import { showDetails } from "./decisions_detail.js";
 import { labelStart, setUpReplay } from "./decisions_replay.js";
 
 const FILTERS = ["text", "decision", "outcome", "task", "generator", "since", "until", "min_sigma", "max_sigma", "violated",
-  "agrees", "num_passes", "problem_id", "request_id", "policy_id"];
-const MORE = ["violated", "agrees", "num_passes", "problem_id", "request_id", "policy_id"];
+  "num_passes", "problem_id", "request_id", "policy_id"];
+const MORE = ["violated", "num_passes", "problem_id", "request_id", "policy_id"];
 const TIMES = ["since", "until"];
 const LAST_SORT = { sort: "time", descending: "true", limit: "50" };
 
@@ -144,7 +144,7 @@ form.addEventListener("submit", (event) => {
   }
   go(found);
 });
-for (const name of ["decision", "outcome", "violated", "agrees"]) form.elements[name].addEventListener("change", () => form.requestSubmit());
+for (const name of ["decision", "outcome", "violated"]) form.elements[name].addEventListener("change", () => form.requestSubmit());
 byId("filter-reset").addEventListener("click", () => {
   filled = null;
   go(without(address, ...FILTERS, "offset"));

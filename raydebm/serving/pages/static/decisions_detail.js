@@ -6,7 +6,6 @@ import { answerList, confidenceSentence, guaranteeNote, probability, stopSentenc
 import { CandidateRow, axes, legend } from "./candidate_rows.js";
 import { changes, changesAreValid, changesInWords } from "./decisions_replay.js";
 import { passCards } from "./pass_cards.js";
-import { shadowCard } from "./policies.js";
 import { finish, newRun, ranked, scales, selectedId } from "./run_state.js";
 
 let shown = []; // {record, again, view} of what is open
@@ -98,7 +97,6 @@ function decisionView(record, letter) {
     el("section", { class: "stack-small" }, el("h2", {}, "Passes"), el("ol", { class: "plain-list stack-small" }, passCards(runOf(record, null)))),
     el("section", { class: "stack-small" }, el("h2", {}, "Candidates, the lowest energy first"), pool.node),
     record.outcomes.length ? el("section", { class: "card stack-small" }, el("h2", {}, "Outcomes, the newest first"), outcomes(record)) : null,
-    shadowCard(record),
     el("section", { class: "card stack-small" }, el("h2", {}, "Settings and versions"),
       el("dl", { class: "facts" }, pairs({ ...settings(record.policy), seed: record.seed }), pairs(record.versions)),
       jsonDetails("Fitted posterior", record.policy.posterior ?? {}),

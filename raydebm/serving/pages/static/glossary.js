@@ -12,7 +12,6 @@ const WORDS = {
   Accuracy: "Share of right ones among the answers with a reported outcome, with its 95 % interval",
   "Cost per right answer": "Mean cost of a decision, divided by the share of decisions that are answered rightly",
   Policy: "Rule, profile, thresholds, lambda and limits by which a decision is made",
-  Role: "first: answers; shadow: decides too and answers nothing; canary: answers a share of the problems",
 };
 
 /** The word, with its line of the glossary where it has one. */

@@ -5,12 +5,10 @@
 
 import { byId, count, duration, el, fetchJson, fill, money, NONE, number, percent, plural, showError, time } from "./base.js";
 import { barChart, histogramBins } from "./bar_chart.js";
-import { policyTables } from "./policies.js";
 import { addUp, histogram, percentile, sum, timeline } from "./live_figures.js";
 
 const EVERY_MS = 3000;
 const HEALTH_EVERY_MS = 15_000;
-const POLICIES_EVERY_MS = 30_000;
 /** A replica that did not answer for so long is gone, or there are very many. */
 const FORGET_MS = 90_000;
 
@@ -18,7 +16,6 @@ const replicas = new Map(); // name -> {figures, at}
 let health = null;
 let healthError = null;
 let healthAt = -Infinity;
-let policiesAt = -Infinity;
 let paused = false;
 let timer = null;
 let asking = null;
@@ -34,7 +31,6 @@ const charts = {
 };
 fill(byId("time-charts"), charts.requests.node, charts.decisions.node, charts.tokens.node, charts.load.node);
 fill(byId("spread-charts"), charts.sigma.node, charts.energy.node);
-const showPolicies = policyTables(byId("policies"));
 
 // ---- reading --------------------------------------------------------------------------------------------------------
 
@@ -53,7 +49,6 @@ async function refresh() {
     if (now - healthAt > HEALTH_EVERY_MS) await readHealth(mine.signal, now);
     tell(null);
     show(figures);
-    if (now - policiesAt > POLICIES_EVERY_MS) await readPolicies(mine.signal, now);
   } catch (error) {
     if (error.name === "AbortError") return;
     tell(error);
@@ -77,12 +72,6 @@ async function readHealth(signal, now) {
     if (error.name === "AbortError") throw error;
     healthError = error;
   }
-}
-
-/** The card is there while two policies decide about a task. */
-async function readPolicies(signal, now) {
-  policiesAt = now;
-  byId("policies-card").hidden = !await showPolicies(signal);
 }
 
 byId("window").addEventListener("change", refresh);

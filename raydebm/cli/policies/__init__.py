@@ -1,1 +1,0 @@
-"""``raydebm policies``: the commands, and how a comparison is printed."""

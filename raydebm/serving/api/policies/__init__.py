@@ -1,1 +1,0 @@
-"""The policies of a running service: which are there, how they compare, and how one takes the place of another."""
