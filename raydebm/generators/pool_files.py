@@ -2,7 +2,7 @@
 
 In:   raydebm's candidate Parquet, or JSON lines (plain or gzip); a folder stands for its ``candidates.parquet``.
 Out:  one entry per problem, model and draw, its thinking told apart from its answer as in a reply.
-Does not know: problems, requests.
+Does not know: problems.
 """
 
 import json
@@ -19,7 +19,7 @@ from raydebm.embedded import local_path
 from raydebm.errors import PoolError, TaskDataError
 from raydebm.generators.replies import split_reasoning
 from raydebm.identity import content_id
-from raydebm.records import Candidate, well_formed
+from raydebm.records import Candidate, GenerationRequest, Message, well_formed
 from raydebm.run.folder import Folder
 from raydebm.run.tables import CANDIDATES
 
@@ -29,7 +29,8 @@ Rank = tuple[int, int, int]
 """(pass, sample index, 1 when greedy)."""
 
 Entries = Sequence[tuple[str, str, Rank, Candidate]]
-"""(problem id as in the file, model, rank, candidate) of everything usable in a file, each key once."""
+"""(problem id as in the file, model, rank, candidate) of everything usable in a file: each key once, in later passes
+once for each chat."""
 
 Pool = tuple[Entries, set[str]]
 """The entries of the models that were asked for, and the names of all models in the file."""
@@ -54,6 +55,25 @@ class _RecordedEntry:
     draw: _Draw
     text: str | None
     error: str | None
+    pass_index: int = 1
+    messages: tuple[Message, ...] = ()
+    """The chat that a reply of a later pass answers."""
+
+
+def answers_chat(recorded: Candidate, messages: Sequence[Message], response_format: str | None = None) -> bool:
+    """Whether the recorded candidate answers this chat: its id is the content address of its own request."""
+    asked = GenerationRequest(
+        task=recorded.task,
+        problem_id=recorded.problem_id,
+        generator=recorded.generator,
+        messages=tuple(messages),
+        sampling=recorded.sampling,
+        seed=recorded.seed,
+        pass_index=recorded.pass_index,
+        sample_index=recorded.sample_index,
+        response_format=response_format,
+    )
+    return asked.candidate_id == recorded.candidate_id
 
 
 def read_pool_file(name: str | Path, task: str, text_fields: Sequence[str], models: Sequence[str] | None) -> Pool:
@@ -96,11 +116,12 @@ def _read_parquet(path: Path) -> Pool:
         raise TaskDataError(str(error)) from error
     if not candidates:
         raise TaskDataError(f"recorded pool {str(path)!r} is empty")
-    by_key: dict[tuple[str, str, Rank], Candidate] = {}
+    by_key: dict[tuple[str, str, Rank, str], Candidate] = {}
     for candidate in candidates:
         rank = (candidate.pass_index, candidate.sample_index, int(candidate.is_greedy))
-        by_key.setdefault((candidate.problem_id, candidate.generator, rank), candidate)
-    return [(*key, candidate) for key, candidate in by_key.items()], {generator for _, generator, _ in by_key}
+        chat = candidate.candidate_id if candidate.pass_index > 1 else ""
+        by_key.setdefault((candidate.problem_id, candidate.generator, rank, chat), candidate)
+    return [(*key[:3], candidate) for key, candidate in by_key.items()], {key[1] for key in by_key}
 
 
 def _read_json_lines(path: Path, task: str, text_fields: Sequence[str], models: Sequence[str] | None) -> Pool:
@@ -116,9 +137,22 @@ def _read_json_lines(path: Path, task: str, text_fields: Sequence[str], models: 
             generator=entry.model,
             text=entry.text,
             error=entry.error,
+            pass_index=entry.pass_index,
             sample_index=sample,
         )
-        found.append((entry.problem_id, entry.model, (1, sample, 0), candidate))
+        if entry.pass_index > 1:
+            asked = GenerationRequest(
+                task=task,
+                problem_id=entry.problem_id,
+                generator=entry.model,
+                messages=entry.messages,
+                sampling=candidate.sampling,
+                seed=candidate.seed,
+                pass_index=entry.pass_index,
+                sample_index=sample,
+            )
+            candidate = replace(candidate, candidate_id=asked.candidate_id)
+        found.append((entry.problem_id, entry.model, (entry.pass_index, sample, 0), candidate))
     return found, known
 
 
@@ -140,12 +174,12 @@ def _sample_indices(entries: Iterable[_RecordedEntry]) -> dict[tuple[str, _Draw]
 
 def _entries(
     path: Path, text_fields: Sequence[str], models: Sequence[str] | None
-) -> tuple[dict[tuple[str, str, _Draw], _RecordedEntry], set[str]]:
-    entries: dict[tuple[str, str, _Draw], _RecordedEntry] = {}
+) -> tuple[dict[tuple[str, str, _Draw, str], _RecordedEntry], set[str]]:
+    entries: dict[tuple[str, str, _Draw, str], _RecordedEntry] = {}
     known: set[str] = set()
     bad: list[str] = []
     repeated = 0
-    unnumbered: Counter[tuple[str, str]] = Counter()
+    unnumbered: Counter[tuple[str, str, str]] = Counter()
     for number, line in enumerate(_lines(path), start=1):
         if not line.strip():
             continue
@@ -158,10 +192,11 @@ def _entries(
         if models is not None and row["model"] not in models:
             continue
         entry = _entry(row, text_fields)
+        chat = "" if entry.pass_index == 1 else content_id(entry.pass_index, [dict(each) for each in entry.messages])
         if entry.draw[1] == _UNNUMBERED:
-            entry = replace(entry, draw=("", unnumbered[entry.problem_id, entry.model], ""))
-            unnumbered[entry.problem_id, entry.model] += 1
-        key = (entry.problem_id, entry.model, entry.draw)
+            entry = replace(entry, draw=("", unnumbered[entry.problem_id, entry.model, chat], ""))
+            unnumbered[entry.problem_id, entry.model, chat] += 1
+        key = (entry.problem_id, entry.model, entry.draw, chat)
         repeated += key in entries
         entries.setdefault(key, entry)
     if not known:
@@ -193,7 +228,7 @@ def _row(line: str) -> dict[str, Any]:
     """One line.
 
     Raises:
-        ValueError: the line does not say which problem and model it belongs to.
+        ValueError: the line does not say which problem and model it belongs to, or which chat a later pass answers.
     """
     row = json.loads(line)
     if not isinstance(row, dict):
@@ -202,7 +237,26 @@ def _row(line: str) -> dict[str, Any]:
         if not isinstance(row.get(name), str) or not row[name]:
             raise ValueError(f"field {name!r} must be a non-empty text, got {row.get(name)!r}")
         row[name] = well_formed(row[name])
+    pass_index = row.setdefault("pass_index", 1)
+    if not isinstance(pass_index, int) or isinstance(pass_index, bool) or pass_index < 1:
+        raise ValueError(f"field 'pass_index' must be an integer from 1 on, got {pass_index!r}")
+    if pass_index > 1 and not _is_chat(row.get("messages")):
+        raise ValueError(
+            f"pass {pass_index} answers feedback: field 'messages' must be the chat, a list of objects with role and "
+            f"content, got {row.get('messages')!r:.80}"
+        )
     return row
+
+
+def _is_chat(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(
+            isinstance(each, dict) and isinstance(each.get("role"), str) and isinstance(each.get("content"), str)
+            for each in value
+        )
+    )
 
 
 def _entry(row: Mapping[str, Any], text_fields: Sequence[str]) -> _RecordedEntry:
@@ -211,7 +265,16 @@ def _entry(row: Mapping[str, Any], text_fields: Sequence[str]) -> _RecordedEntry
     if text is None:
         seen = ", ".join(f"field {name!r} is {row.get(name)!r:.80}" for name in text_fields)
         error = well_formed(f"recorded without text: {seen}")
-    return _RecordedEntry(problem_id=row["problem_id"], model=row["model"], draw=_draw(row), text=text, error=error)
+    chat = () if row["pass_index"] == 1 else row["messages"]
+    return _RecordedEntry(
+        problem_id=row["problem_id"],
+        model=row["model"],
+        draw=_draw(row),
+        text=text,
+        error=error,
+        pass_index=row["pass_index"],
+        messages=tuple({"role": each["role"], "content": each["content"]} for each in chat),
+    )
 
 
 def _text(value: Any) -> str | None:

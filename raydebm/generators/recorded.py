@@ -2,7 +2,8 @@
 
 In:   raydebm's candidate Parquet, or JSON lines (plain or gzip) with the fields ``problem_id``, ``model``, ``text`` (or
       other fields that hold the answer, as text or as JSON) and optionally ``sample`` (integer) and ``run`` (name of a
-      repeated run); lines with neither are counted as they come.
+      repeated run); lines with neither are counted as they come. A line of a later pass has ``pass_index`` and
+      ``messages``, the chat that it answers.
       A folder stands for its ``candidates.parquet``.
 Out:  candidates, either all at once (``import_pool``) or request by request (``PoolGenerator``).
 
@@ -11,6 +12,7 @@ were sampled is unknown: imported ones carry the default ``Sampling()`` and coun
 that stands in a recorded text is told apart from its answer, as it is in a reply.
 """
 
+import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +20,11 @@ from pathlib import Path
 from raydebm.config import GeneratorConfig, RecordedGenerator
 from raydebm.errors import PoolError, UnknownNameError
 from raydebm.generators.logprobs import LogProbs
-from raydebm.generators.pool_files import TEXT_FIELDS, Pool, read_pool_file
+from raydebm.generators.pool_files import TEXT_FIELDS, Pool, answers_chat, read_pool_file
 from raydebm.generators.requests import TokenUsage, answered, unanswered
 from raydebm.records import Candidate, GenerationRequest, Problem
+
+log = logging.getLogger(__name__)
 
 
 def import_pool(
@@ -53,36 +57,45 @@ def import_pool(
     """
     problem_ids = _joinable(problems)
     entries, known = read_pool_file(path, task, text_fields, models)
-    by_key = {(source_id, model, rank): candidate for source_id, model, rank, candidate in entries}
     wanted = _wanted_models(known, models)
     position = {problem_id: number for number, problem_id in enumerate(dict.fromkeys(problem_ids.values()))}
     joined = [
         (position[problem_ids[source_id]], wanted[model], rank, model, candidate)
-        for (source_id, model, rank), candidate in by_key.items()
+        for source_id, model, rank, candidate in entries
         if source_id in problem_ids and model in wanted
     ]
     if not joined:
-        example = next(iter(by_key))[0]
+        example = entries[0][0]
         raise PoolError(
             f"recorded pool {str(path)!r} has no answer for any of the {len(position)} problems; its problem ids look "
             f"like {example!r}, and must be ours or the source_id of a problem"
         )
-    ordered = sorted(joined, key=lambda entry: entry[:3])
-    renamed = names or {}
-    ids = tuple(position)
-    return [
-        replace(candidate, problem_id=ids[place], generator=renamed.get(model, model))
-        for place, _, _, model, candidate in ordered
-    ]
+    renamed, ids = names or {}, tuple(position)
+    found: list[Candidate] = []
+    num_unknown = 0
+    for place, _, _, model, candidate in sorted(joined, key=lambda entry: entry[:3]):
+        named = replace(candidate, problem_id=ids[place], generator=renamed.get(model, model))
+        if candidate.pass_index > 1 and named != candidate:
+            num_unknown += 1  # its id, which says what feedback it answers, is that of the old names
+        else:
+            found.append(named)
+    if num_unknown:
+        log.warning(
+            "%d replies of later passes in %s are left out, because their problems or models are renamed; read the "
+            "file itself as a pool to replay them",
+            num_unknown,
+            path,
+        )
+    return found
 
 
 class PoolGenerator:
     """Replays one model of a pool file as if it were asked.
 
-    A request is answered by the recording of its problem, pass and sample index; one that was not recorded becomes a
-    candidate with ``error``. Replies carry the request's identity and sampling settings, whatever was used when they
-    were recorded, and a reply to other feedback is one all the same. A greedy request is answered only by a recording
-    that is known to be greedy.
+    A request is answered by the recording of its problem, pass and sample index, in a later pass only by one that
+    answers the same chat; one that was not recorded becomes a candidate with ``error``. Replies carry the request's
+    identity and sampling settings, whatever was used when they were recorded. A greedy request is answered only by a
+    recording that is known to be greedy.
     """
 
     def __init__(
@@ -105,13 +118,15 @@ class PoolGenerator:
         self._source_ids = source_ids
         entries, known = read_pool_file(config.pool, "", config.text_fields, (config.model,)) if pool is None else pool
         _wanted_models(known, (config.model,))
-        self._recorded: dict[tuple[str, bool, int, int], Candidate] = {}
+        self._recorded: dict[tuple[str, bool, int, int], list[Candidate]] = {}
         for source_id, model, rank, candidate in entries:
             if model == config.model:
                 key = (source_id, candidate.is_greedy, candidate.pass_index, rank[1])
-                self._recorded.setdefault(key, candidate)
+                self._recorded.setdefault(key, []).append(candidate)
         self._answered = {
-            source_id for (source_id, *_), candidate in self._recorded.items() if candidate.text is not None
+            source_id
+            for (source_id, *_), candidates in self._recorded.items()
+            if any(candidate.text is not None for candidate in candidates)
         }
 
     async def stream(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[Candidate]:
@@ -135,12 +150,7 @@ class PoolGenerator:
         """The recorded answer to one request; one that was not recorded carries ``error``."""
         recorded = self._find(request)
         if recorded is None:
-            # Problem, pass and sample stand in the row; without them equal reasons can be counted.
-            return unanswered(
-                request,
-                f"not recorded: pool {self.path!r} has no {'greedy ' if request.sampling.is_greedy else ''}answer of "
-                f"{self._model!r} for this problem, pass and sample",
-            )
+            return unanswered(request, self.why_not(request))
         if recorded.text is None:
             return unanswered(request, recorded.error or "recorded without text")
         return answered(
@@ -152,16 +162,38 @@ class PoolGenerator:
             logprobs=self._logprobs(recorded),
         )
 
+    def why_not(self, request: GenerationRequest) -> str:
+        """Why the request has no recorded answer."""
+        # Problem, pass and sample are in the row; without them equal reasons can be counted.
+        if self._candidates(request):
+            return (
+                f"not recorded: pool {self.path!r} has an answer of {self._model!r} for this problem, pass and sample, "
+                "but to another feedback"
+            )
+        return (
+            f"not recorded: pool {self.path!r} has no {'greedy ' if request.sampling.is_greedy else ''}answer of "
+            f"{self._model!r} for this problem, pass and sample"
+        )
+
     def _logprobs(self, recorded: Candidate) -> LogProbs | None:
         if not self._keeps_logprobs or recorded.logprob is None or recorded.worst_logprob is None:
             return None
         return LogProbs(recorded.logprob, recorded.worst_logprob)
 
-    def _find(self, request: GenerationRequest) -> Candidate | None:
+    def _candidates(self, request: GenerationRequest) -> list[Candidate]:
+        """What is recorded of the request's problem, pass and sample, whatever it answers."""
         draw = (request.sampling.is_greedy, request.pass_index, request.sample_index)
-        ids = (request.problem_id, self._source_ids.get(request.problem_id, request.problem_id))
+        ids = dict.fromkeys((request.problem_id, self._source_ids.get(request.problem_id, request.problem_id)))
+        return [candidate for problem_id in ids for candidate in self._recorded.get((problem_id, *draw), ())]
+
+    def _find(self, request: GenerationRequest) -> Candidate | None:
         return next(
-            (self._recorded[(problem_id, *draw)] for problem_id in ids if (problem_id, *draw) in self._recorded), None
+            (
+                candidate
+                for candidate in self._candidates(request)
+                if request.pass_index == 1 or answers_chat(candidate, request.messages, request.response_format)
+            ),
+            None,
         )
 
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Final, Protocol
 
-from raydebm.config import Recipe
+from raydebm.config import Recipe, RecordedGenerator
 from raydebm.generators.passes import PassRequests, RequestsByProblem
+from raydebm.generators.pool_files import Pool, read_pool_file
 from raydebm.pairs import held_out, split_problems, text_key
 from raydebm.records import Gold, Problem
 from raydebm.run.addresses import resolved
@@ -62,6 +63,22 @@ class StageContext:
     def passes(self) -> PassRequests:
         """Makes the requests of each pass."""
         return PassRequests(recipe=self.recipe, task=self.task)
+
+    @cached_property
+    def recorded_replies(self) -> Pool | None:
+        """The pool whose recorded replies to feedback are the later passes; None where there is none.
+
+        Later passes are replayed under the paper's rule alone: the posterior's thresholds weigh what a further pass
+        brings, and would be fitted to passes that are missing wherever another answer was selected.
+
+        Raises:
+            TaskDataError: the pool cannot be read.
+        """
+        config = self.passes.regenerator
+        if not isinstance(config, RecordedGenerator) or self.recipe.triage.rule != "paper":
+            return None
+        pool = read_pool_file(config.pool, "", config.text_fields, (config.model,))
+        return pool if any(model == config.model and rank[0] > 1 for _, model, rank, _ in pool[0]) else None
 
     @property
     def name(self) -> str:

@@ -71,7 +71,14 @@ def _stages(context: StageContext) -> str:
 
 
 def _later_passes(context: StageContext) -> Iterator[str]:
-    if default_policy(context).max_passes > 1:
+    if context.recorded_replies is not None:
+        replies = [key for *key, candidate in context.recorded_replies[0] if candidate.pass_index > 1]
+        yield (
+            f"later passes: the pool has {len(replies):,} replies to feedback about "
+            f"{len({problem_id for problem_id, *_ in replies}):,} problems; each is used where the loop gives the same "
+            "feedback, and nowhere else"
+        )
+    elif default_policy(context).max_passes > 1:
         yield (
             f"later passes: at most {context.recipe.triage.num_regenerate} more requests per validation problem and "
             "lambda, and per regenerated test problem"

@@ -10,9 +10,10 @@ log = logging.getLogger(__name__)
 
 
 def default_policy(context: StageContext) -> Policy:
-    """The recipe's own policy, before calibration. Recorded pools have no generator that could answer feedback."""
+    """The recipe's own policy, before calibration; of one pass where a recorded pool has no reply to any feedback."""
     policy = policy_of(context.recipe.triage, context.task.defaults, context.recipe.generators)
-    return policy if context.passes.regenerator.kind != "recorded" else policy.replaced(max_passes=1)
+    is_asked = context.passes.regenerator.kind != "recorded"
+    return policy if is_asked or context.recorded_replies is not None else policy.replaced(max_passes=1)
 
 
 def calibrated_policy(context: StageContext) -> Policy:

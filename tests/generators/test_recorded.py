@@ -254,12 +254,15 @@ def test_a_parquet_file_of_something_else_is_named(tmp_path):
         imported(str(tmp_path / "candidates.parquet"))
 
 
-def request(problem_id="p", *, sample=0, pass_index=1, temperature=0.7):
+CHAT = ({"role": "user", "content": "?"},)
+
+
+def request(problem_id="p", *, sample=0, pass_index=1, temperature=0.7, messages=CHAT):
     return GenerationRequest(
         task="gsm8k",
         problem_id=problem_id,
         generator="small",
-        messages=({"role": "user", "content": "?"},),
+        messages=messages,
         sampling=Sampling(temperature=temperature, max_tokens=99),
         seed=3,
         pass_index=pass_index,
@@ -324,9 +327,64 @@ def test_a_recording_of_unknown_sampling_does_not_answer_a_greedy_request(pool):
 
 
 def test_parquet_answers_by_pass_and_greediness(parquet):
-    path = parquet(drawn(0), drawn(0, temperature=0.0, text="greedy"), drawn(0, pass_index=2, text="second"))
+    path = parquet(drawn(0), drawn(0, temperature=0.0, text="greedy"), reply_to(CHAT, text="second"))
     replies = replay(path, request(temperature=0.0), request(pass_index=2), request())
     assert [(reply.text, reply.completion_tokens) for reply in replies] == [("greedy", 5), ("second", 5), ("drawn", 5)]
+
+
+DOUBT = (*CHAT, {"role": "assistant", "content": "41"}, {"role": "user", "content": "Check again."})
+BLAME = (*CHAT, {"role": "assistant", "content": "40"}, {"role": "user", "content": "40 is even."})
+
+
+def reply_to(chat, *, text):
+    """A reply of a second pass, as a run records it: its id is that of the request."""
+    candidate = drawn(0, pass_index=2, text=text)
+    asked = GenerationRequest(
+        task=candidate.task, problem_id="p", generator="m", messages=chat, sampling=candidate.sampling,
+        seed=candidate.seed, pass_index=2,
+    )  # fmt: skip
+    return replace(candidate, candidate_id=asked.candidate_id)
+
+
+def test_feedback_gets_the_reply_that_was_recorded_for_it(parquet):
+    path = parquet(drawn(0), reply_to(DOUBT, text="to doubt"), reply_to(BLAME, text="to blame"))
+    replies = replay(path, *(request(pass_index=2, messages=chat) for chat in (BLAME, DOUBT)))
+    assert [reply.text for reply in replies] == ["to blame", "to doubt"]
+
+
+def test_a_reply_to_another_feedback_is_not_used(parquet):
+    [reply] = replay(parquet(drawn(0), reply_to(DOUBT, text="42")), request(pass_index=2, messages=BLAME))
+    assert reply.text is None
+    assert reply.error.endswith("has an answer of 'm' for this problem, pass and sample, but to another feedback")
+
+
+def test_lines_of_a_second_pass_answer_the_chat_that_they_name(pool):
+    path = pool(line(text="first"), line(text="second", pass_index=2, messages=list(DOUBT)))
+    replies = replay(path, request(), *(request(pass_index=2, messages=chat) for chat in (DOUBT, BLAME)))
+    assert [reply.text for reply in replies] == ["first", "second", None]
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"pass_index": 2}, "pass 2 answers feedback: field 'messages' must be the chat"),
+        ({"pass_index": 2, "messages": [{"role": "user"}]}, "be the chat, a list of objects with role and content"),
+        ({"pass_index": 0}, "field 'pass_index' must be an integer from 1 on, got 0"),
+        ({"pass_index": True}, "field 'pass_index' must be an integer from 1 on, got True"),
+    ],
+)
+def test_a_later_pass_without_its_chat_is_a_bad_line(pool, caplog, fields, why):
+    with caplog.at_level(logging.WARNING):
+        assert brief(imported(pool(line(), line(**fields)))) == [("p", "m", 0, "#### 1")]
+    assert why in caplog.text
+
+
+def test_renamed_replies_to_feedback_are_not_imported_because_their_ids_name_their_chat(parquet, caplog):
+    path = parquet(drawn(0), reply_to(DOUBT, text="42"))
+    with caplog.at_level(logging.WARNING):
+        candidates = imported(path, names={"m": "small"})
+    assert brief(candidates) == [("p", "small", 0, "drawn")]
+    assert "1 replies of later passes" in caplog.text
 
 
 def test_a_folder_stands_for_its_candidates(parquet):

@@ -322,6 +322,8 @@ def _of_loop(study: StudyResults, column: str) -> Answer:
     if loop is None or last is None:
         return Absent("no second pass was drawn")
     remark = f"of {study.name}; {rule_in_words(policy)}, {policy['num_regenerate']} candidates in the second pass"
+    if loop.num_failed_passes:
+        remark += f"; {loop.num_failed_passes} second passes gave nothing, so that the first one stands"
     if column == "Delta":
         delta = next((each.difference for each in evaluation.comparisons if each.one == ALL_PASSES), None)
         return Absent("no label") if delta is None else Measured(points(delta), delta, remark)

@@ -1,20 +1,33 @@
 """Later passes: the loop runs over what is recorded, and what it lacks is sampled in bulk until it lacks nothing."""
 
+import logging
 from collections.abc import Callable, Sequence
 
+from raydebm.config import RecordedGenerator
 from raydebm.decision.policy import Policy
-from raydebm.decision.replay import RecordedChecker, RecordedScorer, RecordedScores, ReplaySource, replay
+from raydebm.decision.replay import (
+    RecordedChecker,
+    RecordedScorer,
+    RecordedScores,
+    ReplaySource,
+    RequestsOf,
+    replay,
+)
 from raydebm.decision.sampling.one_pass import Parts
+from raydebm.errors import GenerationError
 from raydebm.evaluation.pools.pool import RecordedPools
 from raydebm.generators.account import SHARED_PASSES, JournalAccount
+from raydebm.generators.recorded import PoolGenerator
 from raydebm.pipeline.context import TEST, VALIDATION, StageContext
 from raydebm.pipeline.policies import evaluated_policy
 from raydebm.pipeline.pools import later_pass, later_passes, recorded_pools
 from raydebm.pipeline.scores import ask_failed_again, score_later_pass
 from raydebm.pipeline.stages.energies import score_candidates
 from raydebm.pipeline.stages.labels import label_candidates
-from raydebm.records import GenerationRequest, Outcome, Problem
+from raydebm.records import GenerationRequest, Message, Outcome, Problem
 from raydebm.run.directory import SCORES_FOLDER
+
+log = logging.getLogger(__name__)
 
 
 def outcomes_of(context: StageContext, split: str = TEST) -> list[Outcome]:
@@ -34,13 +47,14 @@ def complete(
         parts, source = recorded_parts(context, pools)
         outcomes = [replay(problems, parts=parts, policy=policy) for policy in policies]
         if not source.missing:
+            _warn_of_other_feedback(context, split, [outcome for each in outcomes for outcome in each])
             return outcomes
         _sample(context, split, source.missing)
 
 
 def recorded_parts(context: StageContext, pools: RecordedPools) -> tuple[Parts, ReplaySource]:
     """What a replay of recorded pools runs on, and its source, which knows what is missing."""
-    source = ReplaySource(pools.candidates, requests_of=context.passes.later)
+    source = ReplaySource(pools.candidates, requests_of=_requests_of(context))
     parts = Parts(
         task=context.task,
         source=source,
@@ -49,6 +63,38 @@ def recorded_parts(context: StageContext, pools: RecordedPools) -> tuple[Parts, 
         baselines=RecordedScores(pools.scores) if context.recipe.evidence else None,
     )
     return parts, source
+
+
+def _requests_of(context: StageContext) -> RequestsOf:
+    """The requests of a later pass; of a recorded pool only those of a pass that it has, for this feedback."""
+    config, pool = context.passes.regenerator, context.recorded_replies
+    if pool is None or not isinstance(config, RecordedGenerator):
+        return context.passes.later
+    replies = PoolGenerator(config, problems=context.problems().values(), pool=pool)
+
+    def recorded(problem: Problem, pass_index: int, messages: tuple[Message, ...]) -> Sequence[GenerationRequest]:
+        requests = context.passes.later(problem, pass_index, messages)
+        if not any(replies.has_answer(request) for request in requests):
+            raise GenerationError(replies.why_not(requests[0]))
+        return requests
+
+    return recorded
+
+
+def _warn_of_other_feedback(context: StageContext, split: str, outcomes: Sequence[Outcome]) -> None:
+    if context.recorded_replies is None:
+        return
+    asked = [outcome.passes[-1] for outcome in outcomes if len(outcome.passes) > 1]
+    lost = sum(last.num_failed == last.num_requested for last in asked)
+    if lost:
+        log.warning(
+            "%s: %d of %d decisions that went on to a later pass rest on the first one, because the pool of %s has no "
+            "reply to their feedback; a generator that can be asked would write them",
+            split,
+            lost,
+            len(asked),
+            context.passes.regenerator.name,
+        )
 
 
 def forget_failed_passes(context: StageContext) -> None:
