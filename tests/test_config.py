@@ -385,7 +385,7 @@ def papers_recipe():
 
 
 def test_the_papers_recipe_asks_its_four_generators(papers_recipe):
-    models = {generator.name: generator.model for generator in papers_recipe.generators}
+    models = {generator.name: generator.model for generator in papers_recipe.generators if generator.num_samples != 0}
     generation = papers_recipe.generation
 
     assert models == {
@@ -396,7 +396,38 @@ def test_the_papers_recipe_asks_its_four_generators(papers_recipe):
     }
     assert {generator.max_tokens for generator in papers_recipe.generators if "oss" in generator.name} == {4096}
     assert (generation.num_samples, generation.temperature, generation.top_p) == (8, 0.7, 0.95)
-    assert {generator.num_samples for generator in papers_recipe.generators} == {None}
+    assert {generator.num_samples for generator in papers_recipe.generators} == {None, 0}
+    assert papers_recipe.scorer.reasoning == "all"
+
+
+def test_the_papers_frontier_models_answer_once(papers_recipe):
+    models = {
+        generator.model: generator.max_tokens for generator in papers_recipe.generators if not generator.num_samples
+    }
+    frontier = {"anthropic/claude-opus-4.6", "anthropic/claude-sonnet-4.6", "qwen/qwen-2.5-72b-instruct"}
+
+    assert {model: most for model, most in models.items() if model in frontier} == dict.fromkeys(frontier, 2048)
+
+
+@pytest.mark.parametrize(
+    ("task", "kinds"),
+    [
+        ("gsm8k", ["eorm", "judge", "process_reward", "reward_model"]),
+        ("musr", ["judge", "reward_model"]),
+        ("travelplanner", ["judge", "judge", "judge", "reward_model"]),
+        ("taco", ["judge", "reward_model"]),
+        ("knights_knaves", ["judge", "reward_model"]),
+    ],
+)
+def test_the_papers_baselines_by_task(repository, task, kinds):
+    recipe = load_recipe(repository / "configs" / "paper.yaml", overrides=[f"task.name={task}"])
+    assert sorted(baseline.kind for baseline in recipe.baselines) == kinds
+    assert {baseline.hidden_size for baseline in recipe.baselines if baseline.kind == "eorm"} <= {768}
+
+
+def test_the_paper_has_no_constraint_and_a_style_swap_on_programs(repository):
+    recipe = load_recipe(repository / "configs" / "paper.yaml", overrides=["task.name=taco"])
+    assert (recipe.task.constraints, recipe.confounding.swap) == ("none", ("gemma-4-26b",))
 
 
 def test_the_papers_recipe_trains_its_backbones(papers_recipe):
@@ -408,7 +439,10 @@ def test_the_papers_recipe_trains_its_backbones(papers_recipe):
 
 def test_the_papers_recipe_has_as_many_candidates_of_one_generator_as_of_several(papers_recipe):
     recipes = {variant.name: papers_recipe.with_variant(variant) for variant in papers_recipe.variants}
-    sizes = {name: recipe.generation.num_samples * len(recipe.generators) for name, recipe in recipes.items()}
+    sizes = {
+        name: recipe.generation.num_samples * sum(generator.num_samples != 0 for generator in recipe.generators)
+        for name, recipe in recipes.items()
+    }
 
     assert sizes["qwen"] == sizes["two-each"] == 8
 

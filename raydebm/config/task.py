@@ -37,6 +37,9 @@ class TaskConfig(Section):
     data: Literal["paper"] | None = None
     """``paper``: exactly the paper's problems of the task (docs/paper.md); the sources of ``train`` and ``test`` are
     then whole copies of the published data, and None the hub's. None: whatever the sources hold."""
+    constraints: Literal["none"] | None = None
+    """``none``: no E_constraint, as in the paper for programs; nothing then regenerates because of a broken constraint.
+    Refused for a task whose labels are its constraints. None: the task's own."""
     train: SplitSource = SplitSource(split="train")
     """Problems for training and validation."""
     test: SplitSource = SplitSource(split="test")

@@ -116,7 +116,7 @@ def _rewriters(inputs: SwapInputs) -> list[Rewriter]:
                 ),
             )
             for config in recipe.generators
-            if not isinstance(config, RecordedGenerator)
+            if not isinstance(config, RecordedGenerator) and config.num_samples != 0  # those have no style in the pool
         ]
     if not rewriters:
         raise ConfigError(

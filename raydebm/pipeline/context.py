@@ -66,7 +66,7 @@ class StageContext:
 
     @cached_property
     def recorded_replies(self) -> Pool | None:
-        """The pool whose recorded replies to feedback are the later passes; None where there is none.
+        """Recorded replies to feedback, which are the run's later passes; None without such replies.
 
         Later passes are replayed under the paper's rule alone: the posterior's thresholds weigh what a further pass
         brings, and would be fitted to passes that are missing wherever another answer was selected.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from raydebm.config import Recipe
+from raydebm.evaluation.paper.paper_tables import rows_without_source
 from raydebm.generators.passes import PassRequests
 from raydebm.generators.recorded import PoolGenerator, recorded_generators
 from raydebm.generators.requests import CostEstimate, estimate_cost
@@ -54,6 +55,7 @@ def plan_of(recipe: Recipe) -> Plan:
             f"then {len(recipe.scorer.adapters)} adapters on {' and '.join(recipe.scorer.backbones)} are trained in "
             "parallel",
             *_baselines(recipe),
+            *_main_results(recipe),
             _stages(context),
             f"generators: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}; "
             f"run directory: {recipe.resolved_run_dir}",
@@ -128,6 +130,15 @@ def _baselines(recipe: Recipe) -> Iterator[str]:
         judges = any(baseline.kind == "judge" for baseline in recipe.baselines)
         asks = "; a judge asks once for every distinct one, which is not in the estimate" if judges else ""
         yield f"baselines score the validation and test candidates: {names}{asks}"
+
+
+def _main_results(recipe: Recipe) -> Iterator[str]:
+    if recipe.task.data != "paper":
+        return
+    missing = rows_without_source(recipe)
+    yield "the paper's table of main results: " + (
+        f"nothing makes {', '.join(missing)}" if missing else "every row has its source"
+    )
 
 
 def _total(estimates: tuple[CostEstimate, ...]) -> str:

@@ -37,6 +37,9 @@ def stage_fingerprint(stage: StageName, recipe: Recipe, run: RunDir) -> str:
     """Hash of the settings that affect a stage of a run, and of the package version."""
     tree = recipe.model_dump(mode="json", exclude={"training": REPORTING})
     settings = {name: _without_placement(tree[name]) for name in stage_named(stage).settings}
+    constraints = settings["task"].pop("constraints")
+    if constraints is not None and stage not in ("problems", "candidates"):  # checks come with the labels
+        settings["constraints"] = constraints
     if "scorer" in settings and stage != "scorer":
         settings["scored_out_of_bag"] = run.learns_out_of_bag(recipe)
     if "decision" in settings and recipe.evidence:

@@ -7,12 +7,13 @@ itself (``task_of``), and so reaches every process that the recipe reaches.
 """
 
 from collections.abc import Callable
+from copy import copy
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 
 from raydebm.config import TaskConfig
-from raydebm.errors import UnknownNameError
+from raydebm.errors import ConfigError, UnknownNameError
 from raydebm.extensions import load_extensions
 from raydebm.tasks.base import Task
 
@@ -79,7 +80,8 @@ def find_task(name: str) -> Task:
 
 
 def task_of(config: TaskConfig, name: str | None = None) -> Task:
-    """The task of a recipe: the one that its definition declares, else the one of its name.
+    """The task of a recipe: the one that its definition declares, else the one of its name, with its constraints or
+    (``constraints: none``) without.
 
     Args:
         config: the recipe's section.
@@ -87,12 +89,29 @@ def task_of(config: TaskConfig, name: str | None = None) -> Task:
 
     Raises:
         UnknownNameError: no such task; the message lists the known ones.
-        ConfigError: the definition is wrong; every fault is listed with its path.
+        ConfigError: the definition is wrong, and every fault is listed with its path; or the labels of a task without
+            constraints would be its constraints.
     """
     if name not in (None, config.name):
         return get_task(str(name))
     if config.definition is None:
-        return get_task(config.name)
-    from raydebm.tasks.declared import declared_task
+        task = get_task(config.name)
+    else:
+        from raydebm.tasks.declared import declared_task
 
-    return declared_task(config.definition)
+        task = declared_task(config.definition)
+    return task if config.constraints is None else _without_constraints(task)
+
+
+def _without_constraints(task: Task) -> Task:
+    if getattr(task, "labels_by_constraints", False):
+        raise ConfigError(
+            f"task.constraints: none: the labels of task {task.name!r} are its constraints, so that no answer would be "
+            "wrong; leave `constraints` out, or give the task gold and `labels: gold`"
+        )
+    bare = copy(task)
+    vars(bare).pop("constraints", None)  # a task's own attribute would hide that of the class
+    object.__setattr__(
+        bare, "__class__", type(type(task).__name__, (type(task),), {"constraints": (), "__slots__": ()})
+    )
+    return bare

@@ -7,11 +7,13 @@ import pytest
 
 from raydebm.config import JudgeBaseline, OpenAIGenerator, TransformersGenerator, load_recipe, parse_recipe
 from raydebm.errors import PoolError
+from raydebm.evaluation.paper.paper_tables import rows_without_source
 from raydebm.generators.recorded import recorded_generators
 from raydebm.pipeline.plan import plan_of
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.stages.problems import load_problems
 from raydebm.tasks import get_task
+from raydebm.tasks.knights_knaves.puzzles import make_puzzle
 
 SOURCES = {"train": {"split": "train", "source": "generate:2-3", "limit": 6},
            "test": {"split": "test", "source": "generate:2-3", "limit": 4}}  # fmt: skip
@@ -118,3 +120,39 @@ def test_no_later_pass_is_announced_where_a_recording_would_have_to_answer_feedb
 
     assert not any(note.startswith("later passes") for note in plan_of(recorded).notes)
     assert any(note.startswith("later passes") for note in plan_of(asked).notes)
+
+
+@pytest.mark.parametrize("task", ["gsm8k", "musr", "travelplanner", "taco", "knights_knaves"])
+def test_every_row_of_the_papers_main_results_has_its_source(repository, task):
+    recipe = load_recipe(repository / "configs" / "paper.yaml", overrides=[f"task.name={task}"])
+    assert rows_without_source(recipe) == []
+
+
+@pytest.mark.parametrize(
+    ("override", "row"),
+    [
+        ("generation.greedy=false", "Greedy (T=0)"),
+        ("generators.4.num_samples=1", "Claude Opus 4.6"),
+        ("generators.6.num_samples=1", "Qwen-72B-Instruct"),
+        ("baselines.0.name=reward", "Skywork-Reward (8B)"),
+        ("baselines.2.name=steps", "Math-Shepherd PRM (7B)"),
+    ],
+)
+def test_a_row_without_its_source_is_named(repository, override, row):
+    recipe = load_recipe(repository / "configs" / "paper.yaml", overrides=["task.name=gsm8k"])
+    recipe = parse_recipe(recipe.model_dump(mode="json", by_alias=True), overrides=[override])
+    assert row in rows_without_source(recipe)
+
+
+def test_a_dry_run_of_the_paper_says_that_every_row_has_its_source(repository, tmp_path):
+    for split in ("train", "test"):
+        rows = [{"quiz": make_puzzle(2, part=split, seed=0, index=index).quiz} for index in range(3)]
+        (tmp_path / f"{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    sources = [f"task.{split}.source={tmp_path / split}.jsonl" for split in ("train", "test")]
+    recipe = load_recipe(
+        repository / "configs" / "paper.yaml", overrides=["task.name=knights_knaves", f"run_dir={tmp_path}", *sources]
+    )
+    notes = plan_of(recipe).notes
+
+    assert notes[0].startswith("6 problems, 234 requests")  # 4 x (8 + 1 greedy) and 3 frontier answers each
+    assert "the paper's table of main results: every row has its source" in notes

@@ -53,6 +53,12 @@ def test_what_is_learnt_leaves_the_candidates_alone():
     assert fingerprint("candidates", scorer={"pooling": "mean"}) == fingerprint("candidates")
 
 
+def test_a_task_without_its_constraints_checks_again_and_samples_nothing_again():
+    bare = {"name": "gsm8k", "constraints": "none"}
+    assert fingerprint("candidates", task=bare) == fingerprint("candidates")
+    assert fingerprint("labels", task=bare) != fingerprint("labels")
+
+
 def test_what_is_read_of_a_candidate_makes_pairs_again():
     assert fingerprint("pairs", scorer={"reasoning": "all"}) != fingerprint("pairs")
     assert fingerprint("pairs", scorer={"pooling": "mean"}) == fingerprint("pairs")

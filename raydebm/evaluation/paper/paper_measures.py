@@ -49,6 +49,11 @@ def single_shot(model: str, study: StudyResults, selectors: Sequence[str]) -> tu
     return None
 
 
+def is_model_of(row: str, generator: str, model: str) -> bool:
+    """Whether a generator is the model of a row of the paper, or another version of it."""
+    return any(pattern.search(f"{generator} {model}".lower()) for pattern in _SINGLE_SHOT.get(row, ()))
+
+
 def _answers(study: StudyResults, selector: str, generator: str) -> str:
     row = next((row for row in study.generators if row.name == generator), None)
     if not selector.startswith("generator ") or row is None or not row.accuracy.n:

@@ -7,6 +7,7 @@ the paper has no value either. Measured values come from ``StudyResults`` and ``
 from collections.abc import Sequence
 from dataclasses import replace
 
+from raydebm.config import Recipe
 from raydebm.evaluation.paper.paper_cells import (
     REPAIRED_COLUMNS,
     Absent,
@@ -29,6 +30,7 @@ from raydebm.evaluation.paper.paper_measures import (
     calibration_error,
     dimension,
     example,
+    is_model_of,
     other_groups,
     overview,
     repair_in,
@@ -203,8 +205,9 @@ def _selection(context: Context, row: str, column: str) -> Answer:
         return _main_value(study, selected) if selected else Absent(without(wanted))
     if row in _EXTERNAL:
         word, reason, status = _EXTERNAL[row]
-        others = (each for each in rows if each.group == "external" and not each.name.startswith(SINGLE_SHOT))
-        selected = next((each for each in others if word in each.name.lower()), None)
+        others = [each for each in rows if each.group == "external" and not each.name.startswith(SINGLE_SHOT)]
+        name = _named(word, [each.name for each in others])
+        selected = next((each for each in others if each.name == name), None)
         if selected is None:
             return Absent(reason, status)
         answer = _main_value(study, selected)
@@ -216,6 +219,33 @@ def _selection(context: Context, row: str, column: str) -> Answer:
         return Absent("answers of this model need an API key", "needs a key or GPU")
     answer = _main_value(study, selected)
     return replace(answer, remark=remark) if isinstance(answer, Measured) else answer
+
+
+def _named(word: str, names: Sequence[str]) -> str | None:
+    """The baseline that a row of the paper means: the one of that name, else the first with it in its name."""
+    fitting = [name for name in names if word in name.lower()]
+    return min(fitting, key=lambda name: name.lower() != word, default=None)
+
+
+def rows_without_source(recipe: Recipe) -> list[str]:
+    """Rows of the table of main results in which the paper has a value for the recipe's task, and its run none."""
+    published = paper().tables["tab:main_results"]
+    columns = [name for name in published.columns if paper().tasks.get(name) == recipe.task.name]
+    external = [baseline.name for baseline in recipe.baselines]
+    has_greedy = [config for config in recipe.generators if recipe.generation.greedy and config.kind != "recorded"]
+    shots = [config for config in has_greedy if config.num_samples == 0]
+    in_pool = [config for config in recipe.generators if config.num_samples != 0]
+
+    def has_source(row: str) -> bool:
+        if row == "Greedy (T=0)":
+            return any(config in has_greedy for config in in_pool)
+        if row in _SELECTOR_OF:
+            return bool(in_pool)
+        if row in _EXTERNAL:
+            return _named(_EXTERNAL[row][0], external) is not None
+        return any(is_model_of(row, config.name, config.model) for config in shots)
+
+    return [row for row, _ in published.rows for name in columns if published.cell(row, name) and not has_source(row)]
 
 
 # ---- ablations -------------------------------------------------------------------------------------------------------

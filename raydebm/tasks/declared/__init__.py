@@ -68,7 +68,7 @@ class DeclaredTask:
     def defaults(self) -> TaskDefaults:
         """The definition's settings; answers do not compete where labels come from constraints."""
         # What breaks no constraint is right there, so that many different answers can be.
-        competing = self.definition.labels != "constraints"
+        competing = not self.labels_by_constraints
         return replace(
             self.definition.defaults.as_record(), answers_compete=competing, feedback=self.definition.feedback
         )
@@ -223,9 +223,14 @@ class DeclaredTask:
         return key_of(answer if vote is None or self.definition.vote == "answer" else vote)
 
     @property
+    def labels_by_constraints(self) -> bool:
+        """Whether the constraints say which answers are right."""
+        return self.definition.labels == "constraints"
+
+    @property
     def labels_by_gold(self) -> bool:
         """Whether gold says which answers are right, so that every right one says the same."""
-        return self.definition.gold is not None and self.definition.labels != "constraints"
+        return self.definition.gold is not None and not self.labels_by_constraints
 
     def gold_from_answer(self, problem: Problem, text: str) -> Gold | None:
         """None also where answers are not labelled by gold."""
