@@ -88,11 +88,12 @@ def select(items: list[pytest.Item], config: pytest.Config, kinds: dict[str, str
 def touched(root: Path, since: str) -> set[str]:
     """Folders of tests that belong to what changed since a commit: of ``raydebm/serving/pages/`` the tests of the
     same path, or of the nearest folder above that has tests."""
-    done = subprocess.run(
-        ["git", "diff", "--name-only", since], capture_output=True, text=True, check=True, cwd=root
-    ).stdout
+    command = ["git", "diff", "--name-only", since]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
+    if done.returncode != 0:
+        raise pytest.UsageError(f"--touched {since}: {done.stderr.strip()}; give a commit that this clone has")
     folders = set()
-    for name in done.split():
+    for name in done.stdout.split():
         path = PurePosixPath(name)
         if path.parts[0] not in ("raydebm", "tests"):
             continue

@@ -115,6 +115,7 @@ def whole(submit, repository, tmp_path_factory):
         tree = recipe_of(folder / "run", server.url)
         (folder / "recipe.yaml").write_text(json.dumps(tree), encoding="utf-8")
         output = submit("python", str(repository / "jobs" / "train_all.py"), "--config", str(folder / "recipe.yaml"))
+        assert "succeeded" in output, output
         reports = []
         pipeline = Pipeline(recipe=parse_recipe(tree), on_stage=reports.append)
         result = pipeline.evaluate()

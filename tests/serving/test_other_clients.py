@@ -6,25 +6,26 @@ import subprocess
 
 import pytest
 
-LITELLM_RERANK = {
-    "model": "raydebm/knights_knaves",
-    "query": "q",
-    "top_n": 1,
-    "documents": ["aa", "b"],
-    "return_documents": True,
-}
-"""What LiteLLM 1.106 sends for ``litellm.rerank(..., top_n=1)``, whatever the provider."""
 PROVIDERS = {"cohere": "/v2/rerank", "jina_ai": "/v1/rerank"}
 """The path that it uses for each provider's name."""
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_the_rerank_request_that_litellm_sends(client, script, provider):
-    script(energies=lambda text: (-float(len(text)),))
+def test_the_rerank_request_that_litellm_sends(client, script, puzzle, texts, provider):
+    """What LiteLLM 1.106 sends for ``litellm.rerank(..., top_n=1)``, whatever the provider."""
+    right, wrong = texts["right"], texts["wrong"]
+    script(energies=lambda text: (-2.0,) if text == right else (1.0,))
+    body = {
+        "model": "raydebm/knights_knaves",
+        "query": puzzle,
+        "top_n": 1,
+        "documents": [right, wrong],
+        "return_documents": True,
+    }
     headers = {"User-Agent": "litellm/1.106.2", "Authorization": "Bearer x"}
-    reply = client.post(PROVIDERS[provider], LITELLM_RERANK, headers=headers).json()
+    reply = client.post(PROVIDERS[provider], body, headers=headers).json()
     assert [(one["index"], one["relevance_score"], one["document"]) for one in reply["results"]] == [
-        (0, 2.0, {"text": "aa"})
+        (0, 2.0, {"text": right})
     ]
 
 
