@@ -86,7 +86,7 @@ _CALIBRATION = Stage(
     name="calibration",
     upstream=_ENERGIES,
     sections=("triage", "calibration", "decision"),
-    writes=("policy.json", "grid.json", "decision.json", "generators.json"),
+    writes=("policy.json", "grid.json", "decision.json"),
 )
 _EVALUATION = Stage(
     name="evaluation",

@@ -286,16 +286,6 @@ def test_a_pool_without_a_single_pair_is_refused_and_the_candidates_are_kept(loc
     assert len(pipeline.run.candidates()) == 22
 
 
-def test_the_calibration_keeps_what_each_generator_did_on_the_validation_problems(finished):
-    pipeline = finished[0]
-    by_generator = pipeline.run.read_json("calibration", "generators.json")
-    problems = pipeline.splits()["validation"]
-
-    assert sorted(by_generator) == sorted(config.name for config in pipeline.recipe.generators)
-    assert {len(figures["missing"]) for figures in by_generator.values()} == {len(problems)}
-    assert {len(figures["energy"]) for figures in by_generator.values()} == {len(problems)}
-
-
 def test_a_policy_that_is_not_calibrated_keeps_no_grid_of_an_earlier_one(finished, tmp_path):
     root = shutil.copytree(finished[0].run.root, tmp_path / "run")
     pipeline = Pipeline(recipe=recipe_of(root, calibration={"enabled": False}))

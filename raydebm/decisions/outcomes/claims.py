@@ -47,9 +47,6 @@ class WatchArgs(BaseModel):
     """Probability of a false alarm, ever, for each policy."""
     by: tuple[str, ...] | None = Field(None, min_length=1)
     """Only reports by these names are bet on, such as those of an audit of random requests; None: everybody's."""
-    drift_delta: float | None = Field(0.05, gt=0, lt=1)
-    """Probability, for each run, that an ingress replica ever raises a false alarm about a generator that has not
-    changed; None: generators are not watched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

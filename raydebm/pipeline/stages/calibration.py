@@ -1,12 +1,10 @@
 """The calibration: lambda and the thresholds on sigma, then posterior, profile and promise."""
 
 from raydebm.decision.calibration.grid import calibrate
-from raydebm.decision.guarantee.drift import REFERENCE_FILE, GeneratorReference
 from raydebm.decision.policy import Policy
-from raydebm.errors import PoolError
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
 from raydebm.pipeline.policies import default_policy
-from raydebm.pipeline.pools import evaluated_pools, later_passes, recorded_pools
+from raydebm.pipeline.pools import later_passes, recorded_pools
 from raydebm.pipeline.scores import evidence_names, score_baselines, score_later_pass
 from raydebm.pipeline.stages.passes import complete, recorded_parts
 from raydebm.pipeline.stages.posterior import fit_run_policy
@@ -26,17 +24,7 @@ def make_calibration(context: StageContext) -> Facts:
         policy, decision_facts = fit_run_policy(context, policy)
         facts = {**facts, "decision": decision_facts}
     run.write_json(policy.to_json(), "calibration", "policy.json")
-    run.write_json(_reference(context).to_json(), "calibration", REFERENCE_FILE)
     return facts
-
-
-def _reference(context: StageContext) -> GeneratorReference:
-    """What the generators did on the validation split, which live traffic is compared with; empty without one."""
-    try:
-        pools = evaluated_pools(context, VALIDATION)
-    except PoolError:
-        return GeneratorReference({})
-    return GeneratorReference.of(pool.candidates for pool in pools)
 
 
 def _thresholds(context: StageContext, default: Policy) -> tuple[Policy, Facts]:

@@ -175,7 +175,7 @@ class Guard:
         return getattr(route, "path", "other")
 
     def _tell_load(self) -> None:
-        self._settings.meter.load(num_running=self._admission.num_running, num_waiting=self._admission.num_waiting)
+        self._settings.meter.load(num_waiting=self._admission.num_waiting)
 
 
 async def _last_resort(response: JSONResponse, scope: Scope, receive: Receive, answer: _TrackedAnswer) -> None:

@@ -18,9 +18,8 @@ from raydebm.serving.api.chat.routes import chat_routes, model_routes, response_
 from raydebm.serving.api.decisions.archive import DecisionArchive
 from raydebm.serving.api.decisions.routes import decision_routes
 from raydebm.serving.api.openapi import ERRORS, describe
-from raydebm.serving.api.operations.live import LiveMeter
 from raydebm.serving.api.operations.options import sample_routes
-from raydebm.serving.api.operations.routes import ceiling_route, health_route, live_route
+from raydebm.serving.api.operations.routes import ceiling_route, health_route
 from raydebm.serving.api.outcomes.assembly import claim_monitor, outcome_desk
 from raydebm.serving.api.outcomes.routes import outcome_routes
 from raydebm.serving.api.scoring.routes import scoring_routes
@@ -37,7 +36,6 @@ def create_app(
     *,
     keyring: Keyring | None = None,
     echo_request_id: bool = True,
-    live: LiveMeter | None = None,
     intake: Intake | None = None,
     ledger: Ledger | None = None,
 ) -> FastAPI:
@@ -47,7 +45,6 @@ def create_app(
         service: answers requests.
         keyring: who may call; None: anyone.
         echo_request_id: see ``GuardSettings``.
-        live: what ``/v1/live`` shows; the service's meter, where that remembers.
         intake: counts open requests, also those of the application before. Default: a new one.
         ledger: counts the days' spending; None: one of the bundle's file.
     """
@@ -55,7 +52,7 @@ def create_app(
         title="raydebm",
         version=__version__,
         summary="Chooses among LLM answers, and abstains when none can be trusted.",
-        # FastAPI's own pages load their scripts from another host; ``pages`` has one that does not.
+        # FastAPI's own pages load their scripts from another host.
         docs_url=None,
         redoc_url=None,
         responses=ERRORS,
@@ -64,7 +61,7 @@ def create_app(
         # FastAPI's own telemetry would send query strings and messages of exceptions (see access.request_spans).
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    routers, bundle = _routers(service, live), service.bundle
+    routers, bundle = _routers(service), service.bundle
     app.add_middleware(
         Guard,
         settings=GuardSettings(
@@ -87,7 +84,7 @@ def create_app(
     return app
 
 
-def _routers(service: TriageService, live: LiveMeter | None) -> Sequence[APIRouter]:
+def _routers(service: TriageService) -> Sequence[APIRouter]:
     writer = service.records if isinstance(service.records, DecisionWriter) else None
     claims = service.claims or claim_monitor(service.bundle, service.meter)
     reader = None if claims is None else DecisionReader(claims.outcomes.records, outcomes=claims.outcomes)
@@ -103,7 +100,6 @@ def _routers(service: TriageService, live: LiveMeter | None) -> Sequence[APIRout
         ceiling_route(),
         decision_routes(stored),
         outcome_routes(desk, watched=service.bundle.watch.by or ()),
-        live_route(live, writer, service.drift),
         sample_routes(service.bundle),
         page_routes(),
     )

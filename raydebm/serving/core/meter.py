@@ -6,7 +6,6 @@ Does not know: Ray, HTTP.
 from collections.abc import Sequence
 from typing import Protocol
 
-from raydebm.decision.guarantee.drift import DriftState
 from raydebm.decision.guarantee.watch import ErrorWatch
 from raydebm.records import Candidate
 from raydebm.serving.core.result import TriageResult
@@ -23,8 +22,8 @@ class Meter(Protocol):
         """One triage led to no decision: of a request, or a stream, whose HTTP status is 200."""
         ...
 
-    def load(self, *, num_running: int, num_waiting: int) -> None:
-        """How many requests are worked on and wait in this process."""
+    def load(self, *, num_waiting: int) -> None:
+        """How many requests wait in this process."""
         ...
 
     def decided(self, result: TriageResult) -> None:
@@ -37,10 +36,6 @@ class Meter(Protocol):
 
     def watched(self, policy: str, watch: ErrorWatch) -> None:
         """The promise about a policy was held against the outcomes."""
-        ...
-
-    def compared(self, task: str, states: Sequence[DriftState]) -> None:
-        """Generators of a task's run were compared with its calibration, by one more decision."""
         ...
 
     def drawn(self, candidates: Sequence[Candidate]) -> None:
@@ -57,7 +52,7 @@ class NoMeter:
     def failed(self, *, task: str, status: int, code: str) -> None:
         """Nothing is counted."""
 
-    def load(self, *, num_running: int, num_waiting: int) -> None:
+    def load(self, *, num_waiting: int) -> None:
         """Nothing is counted."""
 
     def decided(self, result: TriageResult) -> None:
@@ -70,7 +65,4 @@ class NoMeter:
         """Nothing is counted."""
 
     def watched(self, policy: str, watch: ErrorWatch) -> None:
-        """Nothing is counted."""
-
-    def compared(self, task: str, states: Sequence[DriftState]) -> None:
         """Nothing is counted."""

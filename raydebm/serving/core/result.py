@@ -16,7 +16,7 @@ from raydebm.decisions.record import DecisionRecord, new_record_id
 from raydebm.records import Decision, Outcome, PassRecord, PassStop, ScoredCandidate, Violation
 from raydebm.serving.core.activity import Activity
 from raydebm.serving.core.request import RequestContext
-from raydebm.serving.core.sampling_conditions import asked_otherwise, ceiling_on_candidates, decided_under
+from raydebm.serving.core.sampling_conditions import decided_under
 from raydebm.serving.logs import redact
 from raydebm.serving.spending.affordability import worst_of
 
@@ -94,18 +94,6 @@ class TriageResult:
     def outcome(self) -> Outcome:
         """What the loop returned."""
         return self.record.outcome
-
-    @property
-    def is_sampled_as_calibrated(self) -> bool:
-        """Whether pass 1 was sampled as those of the calibration problems were, so that the generators can be compared
-        with what they did there: the run's own generators, sampling and waves, a budget that leaves out no candidate,
-        and no earlier turns."""
-        context, activity = self.context, self.activity
-        served = context.bundle.policies.get(context.problem.task)
-        if served is None or asked_otherwise(context) is not None:
-            return False
-        is_whole = not activity.over_budget and context.policy.waves == served.waves
-        return is_whole and ceiling_on_candidates(context, calibrated=served) is None
 
     @property
     def beliefs(self) -> Sequence[Belief]:

@@ -7,11 +7,10 @@ Does not know: Ray, HTTP.
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from raydebm import tracing
-from raydebm.decision.guarantee.drift_monitor import DriftMonitor
 from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.sampling.deadline import Deadline, is_late
@@ -47,14 +46,12 @@ class TriageService:
     """Where decisions are stored; None: nowhere."""
     claims: ClaimMonitor | None = None
     """Says whether a policy's promise is suspended; None: outcomes are not watched."""
-    drift: Mapping[str, DriftMonitor] = field(default_factory=dict)
-    """By task, what compares the generators of its run with their calibration; nothing does for the others."""
     notices: Callable[[], list[str]] = list
     """What an operator should know of the replica, such as a refused change."""
 
     def warnings(self) -> list[str]:
         """What ``/health`` tells an operator though the service works."""
-        return [*self.notices(), *(reason for monitor in self.drift.values() for reason in monitor.reasons())]
+        return self.notices()
 
     async def triage(self, context: RequestContext, on_progress: Progress | None = None) -> TriageResult:
         """Run the loop for one request.
@@ -112,8 +109,6 @@ class TriageService:
             suspended=self._suspension(record.policy),
         )
         self.meter.decided(result)
-        if result.task in self.drift and result.is_sampled_as_calibrated:
-            self.drift[result.task].observe(outcome.problem, outcome.pool)
         log.info("decision", extra={"facts": decision_facts(result)})
         return result
 

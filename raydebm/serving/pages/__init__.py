@@ -1,4 +1,4 @@
-"""The web pages: asking, stored decisions, live figures, the API reference. Plain HTML, CSS and ES modules."""
+"""The web pages: asking, and stored decisions with their review. Plain HTML, CSS and ES modules."""
 
 from raydebm.serving.pages.routes import page_paths, page_routes
 

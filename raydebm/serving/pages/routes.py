@@ -12,8 +12,6 @@ PAGES: Mapping[str, str] = {
     "/": "ask.html.j2",
     "/decisions": "decisions.html.j2",
     "/review": "review.html.j2",
-    "/live": "live.html.j2",
-    "/docs": "reference.html.j2",
 }
 """Path -> template. One level deep, all of them: every address inside a page is relative, so that the service also
 works below a path prefix."""

@@ -7,7 +7,6 @@ of torch stay inside, so that building the application and the ingress load none
 import asyncio
 import logging
 import os
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,7 +28,6 @@ from raydebm.serving.logs import configure_logs
 from raydebm.serving.ray.energy_cache import EnergyCache
 from raydebm.serving.ray.ensembles import Ensembles
 from raydebm.serving.ray.loaded_generators import Draws, LoadedGenerators, Trace
-from raydebm.serving.ray.prometheus import BatchMeter
 from raydebm.serving.ray.slices import MAX_TEXTS, SLICE_S, SliceQueue
 from raydebm.serving.settings.app_args import CACHE_TEXTS
 from raydebm.serving.settings.run_source import RunSource
@@ -167,7 +165,6 @@ class ScorerDeployment:
         self._ensembles.load_now(self._first)
         configure_logs(request_id_of_serve)
         tracing.start_tracing("scorer")
-        self._meter = BatchMeter()
         self._cache = EnergyCache(cache_texts)
         self._queue: SliceQueue[_Text, Energies | None] = SliceQueue(self.score_parts, size=lambda text: text.size)
         self._num_calls = self._num_batches = 0
@@ -213,7 +210,6 @@ class ScorerDeployment:
                 for text, energies in zip(texts, known, strict=True)
                 if energies is None
             ]
-            self._meter.looked_up(num_hits=len(texts) - len(work), num_misses=len(work))
             scored = iter(await self._queue.submit(work))
             return [next(scored) if energies is None else energies for energies in known]
 
@@ -221,7 +217,6 @@ class ScorerDeployment:
         """One batch, of parts of several calls; one pass per ensemble, of which there are two only while adapters are
         exchanged."""
         self._num_batches += 1
-        started = time.perf_counter()
         by_place: dict[int, list[Energies | None]] = {}
         for ensemble in dict.fromkeys(part[0].ensemble for part in parts):
             places = [place for place, part in enumerate(parts) if part[0].ensemble is ensemble]
@@ -229,8 +224,6 @@ class ScorerDeployment:
             by_place.update(zip(places, energies, strict=True))
         for place, part in enumerate(parts):
             self._keep(part, by_place[place])
-        seconds = time.perf_counter() - started
-        self._meter.scored(num_requests=len(parts), num_texts=sum(map(len, parts)), seconds=seconds)
         return [by_place[place] for place in range(len(parts))]
 
     def _keep(self, part: Sequence[_Text], part_energies: Sequence[Energies | None]) -> None:

@@ -19,8 +19,7 @@ from raydebm.serving.access.guard import PUBLIC_PATHS
 from raydebm.serving.access.keys import WatchedKeyring, load_keyring
 from raydebm.serving.access.request_spans import Traced
 from raydebm.serving.api.application import create_app
-from raydebm.serving.api.operations.live import LiveMeter
-from raydebm.serving.api.outcomes.assembly import claim_monitor, drift_monitors
+from raydebm.serving.api.outcomes.assembly import claim_monitor
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.logs import configure_logs, redact
 from raydebm.serving.pages import page_paths
@@ -56,20 +55,19 @@ class TriageIngress:
         gc.set_threshold(GC_THRESHOLD)
         tracing.start_tracing("ingress")
         self._args, self._meter = args, RayMeter()
-        self._live, self._intake = LiveMeter(self._meter), Intake()
+        self._intake = Intake()
         self._records = writer_of(bundle.records)
         self._backend = HandleBackend(generator, scorer, constraint, baselines, bundle)
         self._keyring = load_keyring(bundle.limits.keys_file)
-        claims = claim_monitor(bundle, self._live)
+        claims = claim_monitor(bundle, self._meter)
         if claims is not None:
             claims.look()  # so that the first answer claims nothing that outcomes contradict
         self._service = TriageService(
             bundle,
             self._backend,
-            meter=self._live,
+            meter=self._meter,
             records=self._records,
             claims=claims,
-            drift=drift_monitors(bundle, self._live),
             notices=self._notices,
         )
         self._refusal: str | None = None
@@ -135,12 +133,11 @@ class TriageIngress:
             if (run.checkpoint_ref, run.source) not in known:
                 await self._backend.load(run)
         backend = self._backend.serving(bundle)
-        claims = claim_monitor(bundle, self._live)
+        claims = claim_monitor(bundle, self._meter)
         if claims is not None:
             await asyncio.to_thread(claims.take_over, self._service.claims)
             await asyncio.to_thread(claims.look)
-        drift = drift_monitors(bundle, self._live, running=self._service.drift)
-        self._service = replace(self._service, bundle=bundle, backend=backend, claims=claims, drift=drift)
+        self._service = replace(self._service, bundle=bundle, backend=backend, claims=claims)
         self._keyring = keyring
         self._show()
 
@@ -150,7 +147,6 @@ class TriageIngress:
             self._service,
             keyring=self._keyring,
             echo_request_id=False,
-            live=self._live,
             intake=self._intake,
         )
         if self._app is None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 
 from raydebm import __version__
 from raydebm.config import GeneratorConfig, Recipe
-from raydebm.decision.guarantee.drift import REFERENCE_FILE, GeneratorReference
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.policy_file import check_fits, read_policy
 from raydebm.decisions.outcomes.claims import WatchArgs
@@ -57,9 +56,7 @@ class Bundle:
     records: RecordsArgs | None = None
     """Where decisions are stored, the folder filled in; None: they are not."""
     watch: WatchArgs = field(default_factory=WatchArgs)
-    """What reported outcomes are held against, and how surely a change of a generator is told."""
-    reference: GeneratorReference | None = None
-    """What generators did when the run was calibrated; None: that is not known, or another ensemble scores."""
+    """What reported outcomes are held against."""
     run_dir: str | None = None
     """Folder of the run; None: the run's problems cannot be shown."""
     source: RunSource | None = None
@@ -192,22 +189,10 @@ def load_bundle(args: AppArgs) -> Bundle:
         limits=args.limits,
         records=_records(run, args.records),
         watch=args.watch,
-        reference=_reference(run) if args.checkpoint is None else None,
         run_dir=run.root,
         source=RunSource.of(run.root, recipe, generators),
         reasoning=reasoning_of(ensemble),
     )
-
-
-def _reference(run: RunDir) -> GeneratorReference | None:
-    """None for a run that was calibrated by a version which kept none."""
-    try:
-        return GeneratorReference.from_json(run.read_json("calibration", REFERENCE_FILE))
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        where = run.uri("calibration", REFERENCE_FILE)
-        raise ConfigError(f"{where} is not JSON: {error}; calibrate the run again") from error
 
 
 def _records(run: RunDir, args: RecordsArgs | None) -> RecordsArgs | None:

@@ -601,7 +601,7 @@ BODIES = st.tuples(st.just("/v1/decisions/replay"), REPLAYS | ANY) | st.tuples(
     st.just(f"/v1/decisions/{RECORDS[2].record_id}/replay"), st.fixed_dictionaries({}, optional=CHANGES)
 )
 QUERIES = st.tuples(
-    st.sampled_from(["/v1/decisions", "/v1/decisions/overview", "/v1/live"]),
+    st.sampled_from(["/v1/decisions", "/v1/decisions/overview"]),
     st.dictionaries(
         st.sampled_from(
             [*CHANGES, "text", "task", "since", "until", "min_sigma", "sort", "offset", "limit", "window_s"]

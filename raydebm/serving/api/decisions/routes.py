@@ -1,5 +1,5 @@
 """``/v1/decisions``: stored decisions over HTTP. Records hold what users wrote, so these routes ask for a key where the
-service does, and for one that may see them. (``/v1/live`` has figures and no texts, and is for every key.)"""
+service does, and for one that may see them."""
 
 import logging
 from collections.abc import AsyncGenerator

@@ -1,18 +1,13 @@
-"""Routes for operators: health, what is left of the day's ceilings, and live figures."""
+"""Routes for operators: health, and what is left of the day's ceilings."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 
-from raydebm.decision.guarantee.drift_monitor import DriftMonitor
 from raydebm.decisions.writer import DecisionWriter
-from raydebm.errors import ServiceError
-from raydebm.serving.api.operations.live import LIVE_ROUTE, LiveMeter
 from raydebm.serving.api.operations.options import policies_of
 from raydebm.serving.api.schema.chat_bodies import HealthBody
 from raydebm.serving.api.schema.decision_bodies import CeilingBody
-from raydebm.serving.api.schema.live_bodies import LiveFigures, WriterFigures
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.logs import redact
 
@@ -29,40 +24,6 @@ def ceiling_route() -> APIRouter:
         return [CeilingBody.model_validate(status) for status in statuses]
 
     return router
-
-
-def live_route(
-    meter: LiveMeter | None, writer: DecisionWriter | None, monitors: Mapping[str, DriftMonitor]
-) -> APIRouter:
-    """
-    Args:
-        meter: what this replica saw; None where nothing remembers it; then the route is 404.
-        writer: None where no decision is stored.
-        monitors: by task, what compares generators with their calibration.
-    """
-    router = APIRouter(tags=["operations"])
-
-    @router.get(LIVE_ROUTE, summary="Show live figures", response_model=LiveFigures)
-    async def live(window_s: Annotated[int, Query(ge=60, le=3600)] = 900) -> LiveFigures:
-        """What the replica that answers saw in the last `window_s` seconds: requests, times, decisions, tokens, cost.
-
-        Every replica counts for itself; `replica` tells them apart, and bins and bars can be added up."""
-        if meter is None:
-            raise ServiceError("this service keeps no live figures", 404, "no_figures")
-        figures = None if writer is None else _writer_figures(writer)
-        return meter.figures(window_s, writer=figures, monitors=monitors)
-
-    return router
-
-
-def _writer_figures(writer: DecisionWriter) -> WriterFigures:
-    return WriterFigures(
-        written=writer.num_written,
-        dropped=writer.num_dropped,
-        waiting=writer.num_waiting,
-        # Words about storage may hold its address with the credentials in it.
-        last_error=None if writer.last_error is None else redact(writer.last_error),
-    )
 
 
 def _unwritten(writer: DecisionWriter | None) -> list[str]:

@@ -1,9 +1,5 @@
 """Puts the parts for outcomes together from what a service has."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
-from raydebm.decision.guarantee.drift_monitor import DriftMonitor
 from raydebm.decisions.outcomes.claims import Claim, ClaimMonitor
 from raydebm.decisions.outcomes.log import OutcomeLog
 from raydebm.decisions.reader import DecisionReader
@@ -32,33 +28,6 @@ def claim_monitor(bundle: Bundle, meter: Meter) -> ClaimMonitor | None:
         if max_error is not None:
             claims[name] = Claim(max_error=max_error, delta=watch.delta, by=watch.by)
     return ClaimMonitor(outcomes, claims, on_change=meter.watched)
-
-
-def drift_monitors(
-    bundle: Bundle, meter: Meter, *, running: Mapping[str, DriftMonitor] = MappingProxyType({})
-) -> dict[str, DriftMonitor]:
-    """Compare the generators of each run with its calibration.
-
-    Args:
-        bundle: the first run's, with the further ones.
-        meter: told every bet that a decision moves.
-        running: monitors that go on where they watch the same.
-
-    Returns:
-        By task; without the runs of whose calibration nothing is known, and empty where nothing is to be watched.
-    """
-    delta = bundle.watch.drift_delta
-    if delta is None:
-        return {}
-    monitors: dict[str, DriftMonitor] = {}
-    for run in bundle.runs:
-        for task in run.policies:
-            known = running.get(task)
-            if known is not None and (known.reference, known.delta) == (run.reference, delta):
-                monitors[task] = known
-            elif run.reference is not None:
-                monitors[task] = DriftMonitor(run.reference, task=task, delta=delta, on_states=meter.compared)
-    return monitors
 
 
 def outcome_desk(service: TriageService, reader: DecisionReader, claims: ClaimMonitor) -> OutcomeDesk:
