@@ -1,6 +1,6 @@
-"""`python jobs/train_all.py --config recipe.yaml`, or `ray job submit --working-dir . -- python jobs/train_all.py ...`.
+"""`ray job submit -- python jobs/train_all.py`, with `--working-dir .` where the cluster has no clone.
 
-The same as `raydebm train`: all flags are there.
+The same as `raydebm train`: all flags are there. Without `--config` it trains the recipe of `raydebm demo`, offline.
 """
 
 import sys
@@ -10,6 +10,22 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from raydebm.cli import main
+from raydebm.cli.starter import RECIPE
+
+
+def arguments(given: list[str], folder: Path) -> list[str]:
+    """Complete the arguments of a job that names no recipe.
+
+    Args:
+        given: arguments of the command line.
+        folder: working directory of the job. Ray may remove its unpacked copies, and a run in one with it.
+    """
+    if any(argument.startswith(("-c", "--config")) for argument in given):
+        return given
+    is_copy = any(part.startswith("_ray_pkg_") for part in folder.parts)
+    elsewhere = ["--run-dir", str(Path.home() / "runs" / "demo")] if is_copy else []
+    return ["--config", str(RECIPE), *elsewhere, *given]
+
 
 if __name__ == "__main__":
-    main(["train", *sys.argv[1:]])
+    main(["train", *arguments(sys.argv[1:], Path.cwd())])

@@ -1,7 +1,7 @@
 """Choosing among given answers in this process, by what a finished run learned: no Ray, no HTTP, nothing is drawn.
 
     from raydebm import best_of
-    choice = best_of(problem, candidates, run="runs/demo")
+    choice = best_of(problem, candidates, run="demo")
     print(choice.text if choice.text is not None else choice.reason)
 
 The decision is the service's for the same candidates when no further pass is left.
@@ -32,7 +32,7 @@ from raydebm.records import (
     well_formed,
 )
 from raydebm.reporter import DEADLINE_S, Reporter
-from raydebm.run.addresses import local_copy
+from raydebm.run.addresses import local_copy, run_address
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import holds_ensemble, read_ensemble_file, reasoning_of
 from raydebm.scorer.bisection import TextScorer, scores_or_errors
@@ -123,7 +123,7 @@ class Chooser:
         """Read a run directory once, for any number of problems.
 
         Args:
-            run: a local path or a filesystem URL.
+            run: a local path or a filesystem URL; ``demo``: the finished run in this package.
             energies: False: leave the scorer and baselines out, and with them torch; the other evidence decides.
             policy: None: the run's calibrated one; ``recipe``: the recipe's own thresholds; else a policy file.
             device: of the scorer: ``auto``, ``cpu`` or ``cuda``.
@@ -135,7 +135,7 @@ class Chooser:
             ConfigError: the recipe or the policy is missing or wrong, or nothing can be decided without energies.
             CheckpointError: there is no trained scorer that can be loaded.
         """
-        folder = RunDir(str(run))
+        folder = RunDir(run_address(str(run)))
         recipe = folder.recipe()
         task = task_of(recipe.task)
         policy_in_force = read_policy(folder, recipe, task, policy)
@@ -228,7 +228,8 @@ def best_of(
     Args:
         problem: its text as users write it, or a record.
         candidates: texts, (text, author) pairs, or records; see ``Given``.
-        run: directory of a finished run. It is read once per process; ``Chooser.load`` reads it again.
+        run: directory of a finished run, or ``demo`` for the one in this package. It is read once per process;
+            ``Chooser.load`` reads it again.
         energies: False: decide without the scorer, and so without torch.
         check_timeout_s: seconds for the checks of one candidate; see ``Chooser.load``.
 

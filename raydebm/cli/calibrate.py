@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -40,8 +40,21 @@ class ReportedOutcomes:
     where: "Filter"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A recipe, and the same with the guarantee that options of the command line ask for."""
+
+    recipe: "Recipe"
+    with_guarantee: "Recipe"
+
+    @property
+    def by_options(self) -> bool:
+        """Whether options ask for a guarantee."""
+        return self.recipe != self.with_guarantee
+
+
 @recipe_command
-def promising_recipe(
+def asked_of(
     recipe: "Recipe",
     max_error: Annotated[
         str | None, typer.Option(help="Promise: largest share of wrong answers given out, or auto.")
@@ -50,13 +63,14 @@ def promising_recipe(
     min_coverage: Annotated[
         float | None, typer.Option(help="Share of problems to answer, of --max-error auto.")
     ] = None,
-) -> "Recipe":
-    """The recipe of a command line, with the promise that its options state."""
+) -> Asked:
+    """The recipe of a command line, and the guarantee that its options ask for."""
     from raydebm.config import changed_recipe
 
     promise = {"max_error": max_error, "confidence": confidence, "min_coverage": min_coverage}
     stated = {name: value for name, value in promise.items() if value is not None}
-    return changed_recipe(recipe, {"decision": recipe.decision.model_dump(mode="json") | stated})
+    changed = changed_recipe(recipe, {"decision": recipe.decision.model_dump(mode="json") | stated})
+    return Asked(recipe=recipe, with_guarantee=changed)
 
 
 def reported_outcomes(
@@ -88,21 +102,44 @@ def reported_outcomes(
     return None
 
 
-@options_from(promising_recipe, "recipe")
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Write the policy also where its guarantee was not certified.")
+]
+
+
+@options_from(asked_of, "asked")
 @options_from(reported_outcomes, "reported")
-def calibrate(recipe: "Recipe", reported: ReportedOutcomes | None, retry_failed: RetryOption = False) -> None:
+def calibrate(
+    asked: Asked, reported: ReportedOutcomes | None, force: ForceOption = False, retry_failed: RetryOption = False
+) -> None:
     """Choose profile and thresholds, and certify a promise.
 
     Fits the posterior first. All of it on labelled problems, or with --from-decisions on outcomes that users reported.
+    A promise that cannot be certified leaves the run's policy as it is, and the exit code is 1.
     """
     if reported is not None:
-        _calibrate_from_decisions(recipe, reported)
+        _calibrate_from_decisions(asked, reported, force=force)
         return
-    with pipeline_for(recipe, retry_failed=retry_failed) as pipeline:
+    with pipeline_for(asked.with_guarantee, retry_failed=retry_failed) as pipeline:
         from raydebm.pipeline.policies import calibrated_policy, decision_fit
 
-        pipeline.make("calibration")
+        if asked.by_options:
+            calibrated = pipeline.certify(asked.recipe, force=force)
+            if not (calibrated.is_certified or force):
+                show_promise(calibrated.files.get("decision.json"))
+                _leave_alone(pipeline.run)
+        else:
+            pipeline.make("calibration")
         show_calibrated(calibrated_policy(pipeline), decision_fit(pipeline))
+
+
+def _leave_alone(run: "RunDir") -> NoReturn:
+    console.print(
+        f"Nothing is certified, so {run.uri('calibration', 'policy.json')} is as it was; --force writes a policy that "
+        "gives out proven answers alone.",
+        soft_wrap=True,
+    )
+    raise typer.Exit(1)
 
 
 def show_calibrated(policy: "Policy", fit: dict[str, Any] | None) -> None:
@@ -160,7 +197,7 @@ def _origin(recipe: "Recipe", reported: ReportedOutcomes) -> "Origin":
     )
 
 
-def _calibrate_from_decisions(recipe: "Recipe", reported: ReportedOutcomes) -> None:
+def _calibrate_from_decisions(asked: Asked, reported: ReportedOutcomes, *, force: bool) -> None:
     """Certify the run's policy on stored outcomes, write it to the run, and say what it rests on."""
     from raydebm.decision.policy_file import read_policy
     from raydebm.decision_import.recertify import recertified, source_of
@@ -168,6 +205,7 @@ def _calibrate_from_decisions(recipe: "Recipe", reported: ReportedOutcomes) -> N
     from raydebm.decisions.reader import DecisionReader
     from raydebm.run.fingerprints import why_not_current
 
+    recipe = asked.with_guarantee
     run, origin = _run_of(recipe), _origin(recipe, reported)
     policy = read_policy(run, recipe, origin.task)
     reason = why_not_current("energies", recipe, run)
@@ -178,33 +216,31 @@ def _calibrate_from_decisions(recipe: "Recipe", reported: ReportedOutcomes) -> N
         )
     sample = outcome_sample(DecisionReader(reported.records), origin)
     fit = recertified(sample, policy, recipe.decision, refit=reported.refit)
-    _write(recipe, run, fit, {**source_of(sample), "refit": reported.refit})
-    console.print_json(json.dumps(fit.policy.settings()))
-    show_promise(run.read_json("calibration", "decision.json"))
+    value = {**fit.decision_file(), "outcomes": {**source_of(sample), "refit": reported.refit}}
+    is_kept = fit.guarantee is not None and not fit.guarantee.certified and not force
+    if not is_kept:
+        _write(asked.recipe, run, fit, value)
+        console.print_json(json.dumps(fit.policy.settings()))
     for line in _sample_lines(sample, fit):
         console.print(line, soft_wrap=True)
+    show_promise(value)
+    if is_kept:
+        _leave_alone(run)
 
 
-def _write(recipe: "Recipe", run: "RunDir", fit: "PolicyFit", source: dict[str, Any]) -> None:
-    """What the calibration stage writes, the manifest last, so that what follows is made again.
+def _write(recipe: "Recipe", run: "RunDir", fit: "PolicyFit", value: dict[str, Any]) -> None:
+    """Write what the calibration stage writes, the manifest last, so that what follows is made again.
 
     Args:
         recipe: the run's.
-        run: where it is written.
+        run: target.
         fit: the policy.
-        source: which outcomes it was fitted on, and whether its posterior was, too.
+        value: contents of ``decision.json``.
     """
-    from raydebm.decision.calibration.policy_fit import promise_rows, reliability_table
     from raydebm.pipeline.writing_lock import write_lock
     from raydebm.run.fingerprints import new_manifest
 
-    value = {
-        **fit.to_json(),
-        "promises": promise_rows(fit.promises),
-        "reliability": reliability_table(fit.confidence, fit.worth),
-        "outcomes": source,
-    }
-    facts = {"decision": fit.facts(), "outcomes": source}
+    facts = {"decision": fit.facts(), "outcomes": value["outcomes"]}
     with write_lock(run):
         run.reopen("calibration")
         run.write_json(value, "calibration", "decision.json")

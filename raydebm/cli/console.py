@@ -1,5 +1,6 @@
 """What people see on a terminal, and what several verbs print there."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -43,7 +44,8 @@ def show_promise(fit: dict[str, Any] | None) -> None:
     for header in ("error at most", "certified", "threshold", "coverage", "upper bound", "problems", "more problems"):
         table.add_column(header, justify="right")
     asked = [] if fit["guarantee"] is None else [fit["guarantee"]]
-    for row in [*asked, *fit["promises"]]:
+    errors = [row["max_error"] for row in asked]
+    for row in [*asked, *(row for row in fit["promises"] if row["max_error"] not in errors)]:
         table.add_row(
             f"{row['max_error']:g}",
             "yes" if row["certified"] else "not certified",
@@ -54,13 +56,25 @@ def show_promise(fit: dict[str, Any] | None) -> None:
         )
     console.print(table)
     for row in asked:
-        if not row["certified"]:
-            console.print(
-                f"Not certified: an error of at most {row['max_error']:g}. These {row['problems']} problems certify "
-                f"{row['smallest_error'] if row['smallest_error'] is not None else 'nothing'} at best; answering every "
-                f"problem errs on {row['base_error']:.3g}, so that no rule could answer more than "
-                f"{row['max_coverage']:.3g} of them. Only proven answers are given out."
-            )
+        console.print(_guarantee_sentence(row), soft_wrap=True)
+    if not asked:
+        console.print("No guarantee was asked for (decision.max_error, or --max-error), so none holds.", soft_wrap=True)
+
+
+def _guarantee_sentence(row: Mapping[str, Any]) -> str:
+    error = "error (share of wrong answers, or mean violation)"
+    if row["certified"]:
+        return (
+            f"With confidence {row['confidence']:g}, the {error} of the answers given out is at most "
+            f"{row['max_error']:.1%}, at {row['coverage']:.0%} of the problems answered; a service takes this policy "
+            "when it starts again."
+        )
+    best = "no error at all" if row["smallest_error"] is None else f"an error of {row['smallest_error']:.1%} at best"
+    return (
+        f"Not certified: an {error} of at most {row['max_error']:.1%}. These {row['problems']} problems certify "
+        f"{best}; answering all of them has an error of {row['base_error']:.1%}, so no rule could answer more than "
+        f"{row['max_coverage']:.0%}."
+    )
 
 
 def show_evaluation(result: "Evaluation", report: str) -> None:

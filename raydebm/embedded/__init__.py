@@ -2,7 +2,8 @@
 
 One encoder for the scorer and four causal models that write Knights & Knaves solutions, each with its own style and
 strength. ``MODEL_CARD.md`` says how they were made and how good they are; ``tools/embedded`` makes them again. And 200
-problems of GSM8K, for a recipe that small LLMs answer on a CPU, with the answers of three of them to half of these.
+problems of GSM8K, for a recipe that small LLMs answer on a CPU, with the answers of three of them to half of these. And
+a finished run of the demo's recipe, for the service and ``best_of``.
 """
 
 from pathlib import Path
@@ -16,8 +17,11 @@ NAMES = (ENCODER, *GENERATORS)
 SMALL_LLMS = "gsm8k_small_llms"
 """The problems, as a folder of ``train.jsonl`` and ``test.jsonl``, and answers as its ``candidates.parquet``."""
 PREFIX = "embedded:"
+DEMO_RUN = "demo"
+"""Name of the finished run, in the place of a run directory that is read; a folder of that name is ``./demo``."""
 
 _FOLDER = Path(__file__).parent
+DEMO_RUN_FOLDER = _FOLDER / "demo_run"
 
 
 def local_path(name: str) -> Path:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from raydebm.pipeline.context import Facts, StageContext
 from raydebm.pipeline.scores import score_baselines
-from raydebm.pipeline.stages.calibration import make_calibration, score_evidence
+from raydebm.pipeline.stages.calibration import make_calibration, prepare_calibration
 from raydebm.pipeline.stages.candidates import make_candidates
 from raydebm.pipeline.stages.energies import make_energies
 from raydebm.pipeline.stages.evaluation import make_evaluation
@@ -33,6 +33,6 @@ MAKERS: dict[StageName, Maker] = {
     "pairs": Maker(make_pairs, prepare=check_twins),
     "scorer": Maker(make_scorer),
     "energies": Maker(make_energies),
-    "calibration": Maker(make_calibration, prepare=score_evidence),
+    "calibration": Maker(make_calibration, prepare=prepare_calibration),
     "evaluation": Maker(make_evaluation, prepare=score_baselines),
 }

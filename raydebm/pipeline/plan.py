@@ -1,9 +1,11 @@
 """What a run would do and cost, before anything is sent (``raydebm run --dry-run``)."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from pathlib import Path
 
 from raydebm.config import Recipe
 from raydebm.evaluation.paper.paper_tables import rows_without_source
@@ -17,6 +19,9 @@ from raydebm.records import GenerationRequest
 from raydebm.run.fingerprints import NOT_COMPLETE, why_not_current
 from raydebm.run.stages import STAGES
 from raydebm.run.stored_table import Many
+
+DEVICES = Path("/dev")
+"""Where the driver lists GPUs, as ``nvidia0`` and so on; torch need not be imported to count them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +59,7 @@ def plan_of(recipe: Recipe) -> Plan:
             *_later_passes(context),
             f"then {len(recipe.scorer.adapters)} adapters on {' and '.join(recipe.scorer.backbones)} are trained in "
             "parallel",
+            *_one_gpu(recipe),
             *_baselines(recipe),
             *_main_results(recipe),
             _stages(context),
@@ -121,6 +127,19 @@ def _recorded(recipe: Recipe, pools: Sequence[PoolGenerator], requests: Many[Gen
         yield (
             f"that is more than generation.max_failed_frac = {recipe.generation.max_failed_frac:g} allows, so the run "
             "would stop: ask for fewer samples, or name the field that holds the answer in text_fields"
+        )
+
+
+def _one_gpu(recipe: Recipe) -> Iterator[str]:
+    config, num_adapters = recipe.ray, len(recipe.scorer.adapters)
+    num_gpus = config.num_gpus
+    if num_gpus is None and config.address is None and "RAY_ADDRESS" not in os.environ:
+        num_gpus = len(list(DEVICES.glob("nvidia[0-9]*")))
+    shares = config.gpus_per_adapter is None or 0 < config.gpus_per_adapter < 1
+    if num_gpus == 1 and shares and num_adapters > 1 and not recipe.scorer.device.startswith("cpu"):
+        yield (
+            f"one GPU for {num_adapters} adapters: set ray.gpus_per_adapter=1, which trains one after another; several "
+            "at once are no faster and each holds a copy of the backbone (docs/training.md)"
         )
 
 

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from raydebm.config import Recipe
 from raydebm.errors import ConfigError
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.generators import check_keys
 from raydebm.pipeline.context import Facts, StageContext
 from raydebm.pipeline.makers import MAKERS
 from raydebm.pipeline.scores import ask_failed_again, check_judges, evidence_names
+from raydebm.pipeline.stages.calibration import Calibrated, calibrate_run, score_evidence
 from raydebm.pipeline.stages.evaluation import read_evaluation
 from raydebm.pipeline.stages.passes import forget_failed_passes
 from raydebm.pipeline.writing_lock import write_lock
@@ -56,6 +58,25 @@ class Pipeline(StageContext):
         """Compare all selectors, also the recipe's baselines, on the test split, and write the report."""
         self.make("evaluation")
         return read_evaluation(self.run)
+
+    def certify(self, recipe: Recipe, *, force: bool = False) -> Calibrated:
+        """Calibrate with the guarantee that this pipeline's recipe asks for, and keep the policy as another recipe's.
+
+        Args:
+            recipe: the same without the guarantee; the stage is current for it, so that its next run keeps the policy.
+            force: write also what is not certified; else the stage stays as it was.
+        """
+        self.make("energies")
+        with write_lock(self.run):
+            score_evidence(self)
+            calibrated = calibrate_run(self)
+            if calibrated.is_certified or force:
+                self.run.reopen("calibration")
+                calibrated.write(self.run)
+                manifest = new_manifest("calibration", recipe, self.run, facts=calibrated.facts)
+                self.run.finish("calibration", manifest)
+                self.run.write_recipe(recipe)
+        return calibrated
 
     def _bring(self, stage: Stage, held: ExitStack) -> None:
         maker = MAKERS[stage.name]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
+from raydebm.embedded import DEMO_RUN, DEMO_RUN_FOLDER
 from raydebm.errors import ConfigError, without_credentials
 
 SCHEMES = ("s3", "gs", "abfs", "hdfs", "file")
@@ -23,6 +24,16 @@ def is_url(address: str) -> bool:
 def resolved(address: str) -> str:
     """The address by which processes with another working directory find the same place; a URL stays as it is."""
     return address if is_url(address) else str(Path(address).resolve())
+
+
+def run_address(name: str) -> str:
+    """The address of a run to read: ``demo`` is the finished run in this package, everything else is an address."""
+    return str(DEMO_RUN_FOLDER) if name == DEMO_RUN else name
+
+
+def is_packaged(address: str) -> bool:
+    """Whether a run is the finished one in this package, in whose folder nothing is written."""
+    return not is_url(address) and Path(address).resolve() == DEMO_RUN_FOLDER.resolve()
 
 
 def filesystem_of(address: str) -> tuple[fs.FileSystem, str]:

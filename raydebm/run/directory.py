@@ -151,7 +151,12 @@ class RunDir(Folder):
         if tree is None:
             remedy = "make a run first (`raydebm run` or `make demo`), or give the directory of one"
             raise ConfigError(f"{where} does not exist; {remedy}")
-        return parse_recipe(tree, where=where)
+        try:
+            return parse_recipe(tree, where=where)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{error}. Where another version made the run, run its recipe again with this one"
+            ) from error
 
     def learns_out_of_bag(self, recipe: Recipe) -> bool:
         """Whether the posterior learns from training problems too, by the energies of adapters that did not see them.

@@ -420,11 +420,16 @@ def test_the_command_writes_the_policy_to_the_run(calibrate, run, tmp_path):
     policy = Policy.from_json(run.read_json("calibration", "policy.json"))
     assert (policy.guarantee["certified"], policy.guarantee["outcomes"]["decisions"]) == (True, 60)
     assert run.manifest("calibration")["making"] != before
-    recipe = parse_recipe({**RECIPE, "run_dir": str(tmp_path / "run"), "decision": {"max_error": 0.1}})
+    recipe = parse_recipe({**RECIPE, "run_dir": str(tmp_path / "run")})  # whose next run keeps the policy
     assert current_manifest("calibration", recipe, run)["facts"]["outcomes"]["decisions"] == 60
     assert "60 decisions with an outcome, 60 counted, made from 2026-05-01 to 2026-05-03" in printed
     assert "every counted answer has the same outcome" in printed
     assert "This holds for decisions like those that somebody reported on" in printed
+    sentence = (
+        "With confidence 0.9, the error (share of wrong answers, or mean violation) of the answers given out is at "
+        "most 10.0%, at 100% of the problems answered; a service takes this policy when it starts again."
+    )
+    assert printed.endswith(sentence)
 
 
 def test_a_policy_without_a_promise_leaves_in_the_run_what_it_was_fitted_on(calibrate, run):
@@ -442,12 +447,28 @@ def test_a_policy_without_a_promise_leaves_in_the_run_what_it_was_fitted_on(cali
     }
 
 
-def test_the_command_says_what_is_missing_for_a_promise(calibrate, run):
+def test_what_is_not_certified_leaves_the_policy_as_it_is(calibrate, run):
+    before = run.manifest("calibration"), run.read_json("calibration", "policy.json")
+
     code, printed = calibrate(own_records(20), "--max-error", "0.1")
 
+    assert (code, run.manifest("calibration"), run.read_json("calibration", "policy.json")) == (1, *before)
+    assert "Not certified: an error (share of wrong answers, or mean violation) of at most 10.0%." in printed
+    assert "answering all of them has an error of 0.0%, so no rule could answer more than 100%." in printed
+    assert f"Nothing is certified, so {run.uri('calibration', 'policy.json')} is as it was" in printed
+
+
+def test_what_is_not_certified_is_written_by_force(calibrate, run):
+    code, printed = calibrate(own_records(20), "--max-error", "0.1", "--force")
+
     assert code == 0, printed
-    assert "not certified" in printed
     assert not Policy.from_json(run.read_json("calibration", "policy.json")).guarantee["certified"]
+
+
+def test_the_error_that_was_asked_for_has_one_row(calibrate):
+    _, printed = calibrate(own_records(20), "--max-error", "0.1")
+
+    assert printed.count("│ 0.1 │") == 1
 
 
 def test_the_command_leaves_the_run_alone_when_nothing_can_be_learned(calibrate, run):

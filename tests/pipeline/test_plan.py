@@ -5,7 +5,14 @@ from itertools import islice
 
 import pytest
 
-from raydebm.config import JudgeBaseline, OpenAIGenerator, TransformersGenerator, load_recipe, parse_recipe
+from raydebm.config import (
+    JudgeBaseline,
+    OpenAIGenerator,
+    TransformersGenerator,
+    changed_recipe,
+    load_recipe,
+    parse_recipe,
+)
 from raydebm.errors import PoolError
 from raydebm.evaluation.paper.paper_tables import rows_without_source
 from raydebm.generators.recorded import recorded_generators
@@ -156,3 +163,31 @@ def test_a_dry_run_of_the_paper_says_that_every_row_has_its_source(repository, t
 
     assert notes[0].startswith("6 problems, 234 requests")  # 4 x (8 + 1 greedy) and 3 frontier answers each
     assert "the paper's table of main results: every row has its source" in notes
+
+
+@pytest.mark.parametrize(
+    ("ray", "is_proposed"),
+    [
+        ({"num_gpus": 1}, True),
+        ({"num_gpus": 1, "gpus_per_adapter": 0.2}, True),
+        ({"num_gpus": 1, "gpus_per_adapter": 1}, False),
+        ({"num_gpus": 1, "gpus_per_adapter": 0}, False),
+        ({"num_gpus": 3}, False),
+        ({"num_gpus": 0}, False),
+    ],
+)
+def test_one_after_another_is_proposed_for_one_gpu(recipe, ray, is_proposed):
+    planned = changed_recipe(recipe(num_samples=1), {"ray": ray})
+
+    assert any("set ray.gpus_per_adapter=1" in note for note in plan_of(planned).notes) == is_proposed
+
+
+def test_gpus_are_counted_where_the_recipe_does_not_say(recipe, tmp_path, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr("raydebm.pipeline.plan.DEVICES", tmp_path)
+    for name in ("nvidia0", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+
+    assert any("one GPU for 5 adapters" in note for note in plan_of(recipe(num_samples=1)).notes)
+    (tmp_path / "nvidia1").touch()
+    assert not any("one GPU" in note for note in plan_of(recipe(num_samples=1)).notes)

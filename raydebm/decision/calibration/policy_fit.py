@@ -61,7 +61,7 @@ class PolicyFit:
     """Nothing is promised by thresholds below it (``Walk.floor``)."""
 
     def to_json(self) -> dict[str, Any]:
-        """The contents of ``calibration/decision.json``."""
+        """The fit alone; ``decision_file`` has its tables too."""
         return {
             "policy": policy_id(self.policy),
             "profile": self.choice.to_json(),
@@ -72,6 +72,11 @@ class PolicyFit:
             "num_problems": self.num_problems,
             "floor": None if math.isinf(self.floor) else self.floor,
         }
+
+    def decision_file(self) -> dict[str, Any]:
+        """The contents of ``calibration/decision.json``."""
+        reliability = reliability_table(self.confidence, self.worth)
+        return {**self.to_json(), "promises": promise_rows(self.promises), "reliability": reliability}
 
     def facts(self) -> dict[str, Any]:
         """The few numbers to show and to keep in a manifest."""

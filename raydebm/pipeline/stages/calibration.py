@@ -1,50 +1,111 @@
 """The calibration: lambda and the thresholds on sigma, then posterior, profile and promise."""
 
-from raydebm.decision.calibration.grid import calibrate
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from raydebm.decision.calibration.grid import CalibrationResult, calibrate
 from raydebm.decision.policy import Policy
+from raydebm.errors import ConfigError
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
-from raydebm.pipeline.policies import default_policy
+from raydebm.pipeline.policies import calibrated_policy, default_policy
 from raydebm.pipeline.pools import later_passes, recorded_pools
 from raydebm.pipeline.scores import evidence_names, score_baselines, score_later_pass
 from raydebm.pipeline.stages.passes import complete, recorded_parts
 from raydebm.pipeline.stages.posterior import fit_run_policy
+from raydebm.run.directory import RunDir
+from raydebm.run.fingerprints import why_not_current
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibrated:
+    """A calibrated policy, before it is written."""
+
+    policy: Policy
+    files: Mapping[str, Any]
+    """JSON values by name of the file."""
+    facts: Facts
+
+    @property
+    def is_certified(self) -> bool:
+        """Whether a guarantee was certified."""
+        return is_certified(self.policy)
+
+    def write(self, run: RunDir) -> None:
+        """Replace the files of the stage; the policy last, which the service reads."""
+        for name in ("grid.json", "decision.json"):
+            if name not in self.files:
+                run.remove("calibration", name)
+        for name, value in self.files.items():
+            run.write_json(value, "calibration", name)
+        run.write_json(self.policy.to_json(), "calibration", "policy.json")
+
+
+def is_certified(policy: Policy) -> bool:
+    """Whether a policy has a certified guarantee."""
+    return policy.guarantee is not None and bool(policy.guarantee["certified"])
 
 
 def make_calibration(context: StageContext) -> Facts:
+    """Calibrate, and write the policy."""
+    calibrated = calibrate_run(context)
+    calibrated.write(context.run)
+    return calibrated.facts
+
+
+def calibrate_run(context: StageContext) -> Calibrated:
     """Choose lambda and the thresholds on sigma on the validation split; then fit the posterior, and choose profile and
-    thresholds on its probabilities."""
-    recipe, run, default = context.recipe, context.run, default_policy(context)
-    run.remove("calibration", "grid.json")
-    run.remove("calibration", "decision.json")
+    thresholds on its probabilities. Writes no file of the stage."""
+    recipe, policy = context.recipe, default_policy(context)
+    files: dict[str, Any] = {}
+    facts = Facts(enabled=False)
     if recipe.calibration.enabled:
-        policy, facts = _thresholds(context, default)
-    else:
-        policy, facts = default, Facts(enabled=False)
+        grid = _thresholds(context, policy)
+        policy, facts, files["grid.json"] = grid.policy, grid.facts(), grid.to_json()
     if recipe.triage.rule == "posterior":
-        policy, decision_facts = fit_run_policy(context, policy)
-        facts = {**facts, "decision": decision_facts}
-    run.write_json(policy.to_json(), "calibration", "policy.json")
-    return facts
+        fit, facts["decision"] = fit_run_policy(context, policy)
+        if fit is not None:
+            policy, files["decision.json"] = fit.policy, fit.decision_file()
+    return Calibrated(policy=policy, files=files, facts=facts)
 
 
-def _thresholds(context: StageContext, default: Policy) -> tuple[Policy, Facts]:
-    """The policy with lambda and the thresholds on sigma that are best on the validation split, and facts about them;
-    samples every later pass that some lambda asks for."""
+def prepare_calibration(context: StageContext) -> None:
+    """Score the candidates by the baselines that are evidence; refuse to lose a certified guarantee.
+
+    Raises:
+        ConfigError: the policy in force has a certified guarantee, the stage would be made again, and the recipe asks
+            for no guarantee.
+    """
+    score_evidence(context)
+    recipe, run = context.recipe, context.run
+    if recipe.decision.max_error is not None or not run.exists("calibration", "policy.json"):
+        return
+    reason = why_not_current("calibration", recipe, run)
+    policy = calibrated_policy(context)
+    if reason is not None and policy.guarantee is not None and is_certified(policy):
+        raise ConfigError(
+            f"{run.uri('calibration', 'policy.json')} guarantees an error of at most "
+            f"{policy.guarantee['max_error']:g}, and calibrating again would drop that ({reason}). Set "
+            "decision.max_error to have it certified again, or remove the file"
+        )
+
+
+def _thresholds(context: StageContext, default: Policy) -> CalibrationResult:
+    """Choose lambda and the thresholds on sigma on the validation split; sample every later pass that some lambda asks
+    for."""
     config = context.recipe.calibration
     # The grid may ask for a later pass of any problem under any lambda, so all of them are sampled.
     lambdas = sorted({default.lambda_, *config.lambdas})
     always = [default.replaced(lambda_=lambda_, theta_sigma=0.0, theta_abstain=1e9) for lambda_ in lambdas]
     complete(context, VALIDATION, always)
     pools = recorded_pools(context, VALIDATION)
-    result = calibrate(
+    return calibrate(
         context.problems_of(VALIDATION),
         parts=recorded_parts(context, pools)[0],
         labels=pools.labels,
         base=default,
         config=config,
     )
-    context.run.write_json(result.to_json(), "calibration", "grid.json")
-    return result.policy, result.facts()
 
 
 def score_evidence(context: StageContext) -> None:

@@ -1,4 +1,4 @@
-"""A run's posterior, and the policy that decides by it: the run's tables in, ``calibration/decision.json`` out."""
+"""A run's posterior, and the policy that decides by it: the run's tables in, the contents of ``decision.json`` out."""
 
 import asyncio
 import math
@@ -7,12 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from raydebm.decision.calibration.policy_fit import (
-    LabelledProblems,
-    fit_policy,
-    promise_rows,
-    reliability_table,
-)
+from raydebm.decision.calibration.policy_fit import LabelledProblems, PolicyFit, fit_policy
 from raydebm.decision.calibration.policy_traces import trace
 from raydebm.decision.calibration.walks import Walk, WalkOf
 from raydebm.decision.evidence.fitting import LabelledPool
@@ -29,10 +24,10 @@ from raydebm.records import Problem
 from raydebm.run.ensemble_file import read_ref
 
 
-def fit_run_policy(context: StageContext, base: Policy) -> tuple[Policy, dict[str, Any]]:
-    """The policy that decides by a fitted posterior, and what to keep in the manifest.
+def fit_run_policy(context: StageContext, base: Policy) -> tuple[PolicyFit | None, dict[str, Any]]:
+    """Fit the posterior, and the policy that decides by it; also facts for the manifest.
 
-    Without two labelled problems, or with nothing to learn from them, the paper's rule stays, and the facts say so.
+    Without two labelled problems, or with nothing to learn from them, there is none, and the facts say why.
     """
     pools = labelled_pools(evaluated_pools(context, VALIDATION)) + out_of_bag(context)
     recipe = context.recipe
@@ -52,14 +47,8 @@ def fit_run_policy(context: StageContext, base: Policy) -> tuple[Policy, dict[st
             else None,
         )
     except PoolError as error:
-        return base, {"rule": "paper", "reason": str(error)}
-    value = {
-        **fit.to_json(),
-        "promises": promise_rows(fit.promises),
-        "reliability": reliability_table(fit.confidence, fit.worth),
-    }
-    context.run.write_json(value, "calibration", "decision.json")
-    return fit.policy, fit.facts()
+        return None, {"rule": "paper", "reason": str(error)}
+    return fit, fit.facts()
 
 
 def has_violations(pools: Iterable[EvaluatedPool]) -> bool:

@@ -3,8 +3,6 @@
 ``serve run serve_config.yaml`` calls ``build``; the ``raydebm serve`` command and the demo call ``start_local``.
 """
 
-# No `from __future__ import annotations` here: Serve reads the builder's annotation to make AppArgs of `args`.
-
 import errno
 import logging
 import os
@@ -18,12 +16,14 @@ import ray
 from ray import serve
 from ray.exceptions import GetTimeoutError, RayActorError
 from ray.serve.config import HTTPOptions
+from ray.serve.exceptions import RayServeException
 from ray.serve.schema import ApplicationStatus, DeploymentStatusOverview, LoggingConfig, ProxyStatus, ServeStatus
 
 from raydebm.config import BaselineConfig
 from raydebm.distributed.session import start_here
-from raydebm.errors import ResourceError, last_line
+from raydebm.errors import RaydebmError, ResourceError, in_one_line, last_line
 from raydebm.generators import check_keys
+from raydebm.run.addresses import is_packaged, local_copy
 from raydebm.run.directory import RunDir
 from raydebm.serving.ray.deployments import (
     BaselineDeployment,
@@ -33,11 +33,13 @@ from raydebm.serving.ray.deployments import (
 )
 from raydebm.serving.ray.ingress import TriageIngress
 from raydebm.serving.ray.proxy import PROXY_MIDDLEWARES, PROXY_SETTING
-from raydebm.serving.ray.shutdown import close_application, drain, interrupted_by_signals, stop_serve
-from raydebm.serving.settings.app_args import AppArgs, request_timeout_s
+from raydebm.serving.ray.shutdown import close_application, drain, end_serve_run, interrupted_by_signals, stop_serve
+from raydebm.serving.settings.app_args import AppArgs, parse_args, request_timeout_s
 from raydebm.serving.settings.gateway import load_gateway
 
-__all__ = ["APP_NAME", "AppArgs", "build", "check_port", "serve_until_interrupted", "start_local"]
+__all__ = [
+    "APP_NAME", "AppArgs", "application_of", "build", "check_port", "serve_until_interrupted", "start_local",
+]  # fmt: skip
 
 log = logging.getLogger(__name__)
 
@@ -50,13 +52,31 @@ PROXY_TIMEOUT_S = 120.0
 T = TypeVar("T")
 
 
-def build(args: AppArgs) -> serve.Application:
-    """The application graph. Defaults are for one machine; ``serve_config.yaml`` overrides them by deployment name.
+def build(args: dict[str, Any]) -> serve.Application:
+    """Build the application for Serve, which calls this in a task of its controller.
+
+    Of any other exception Serve shows the traceback, three times, and ``serve run FILE`` waits on.
 
     Raises:
-        RaydebmError: the run directory is incomplete or wrong (see ``gateway.load_gateway``).
+        RayServeException: the arguments or a run directory are wrong; ``serve run`` of the file is ended before.
+    """
+    try:
+        return application_of(parse_args(args))
+    except RaydebmError as error:
+        message = in_one_line(str(error), limit=2000)
+        end_serve_run(args, message, import_path=f"{__name__}:{build.__name__}")
+        raise RayServeException(message) from None
+
+
+def application_of(args: AppArgs) -> serve.Application:
+    """Make the application graph, with defaults for one machine that ``serve_config.yaml`` overrides by deployment.
+
+    Raises:
+        RaydebmError: a run directory is incomplete or wrong, or adapters cannot be read.
     """
     bundle = load_gateway(args)
+    for run in bundle.runs:
+        _check_adapters(run.checkpoint)
     # With a user_config, though an empty one, Serve tells the ingress when its start is over.
     ingress = _deployment(TriageIngress, max_ongoing_requests=512).options(user_config={})
     application: serve.Application = ingress.bind(
@@ -73,6 +93,14 @@ def build(args: AppArgs) -> serve.Application:
         _baselines(bundle.recipe.evidence, args),
     )
     return application
+
+
+def _check_adapters(checkpoint: str) -> None:
+    """Read every file of an ensemble but the backbone's. Raises CheckpointError."""
+    from raydebm.scorer.checkpoint import read_ensemble
+
+    with local_copy(checkpoint) as folder:
+        read_ensemble(folder)
 
 
 def _scoring_type(args: AppArgs) -> str:
@@ -120,7 +148,7 @@ def start_local(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000, nam
         ResourceError: the port is in use, or a deployment could not start; the message has the deployment's own words.
         RaydebmError: the run directory is incomplete or wrong.
     """
-    application = build(args)
+    application = application_of(args)
     check_port(host, port)
     if serve.status().proxies:  # its host and port are fixed; ours would be ignored
         raise ResourceError(
@@ -200,6 +228,8 @@ def serve_until_interrupted(args: AppArgs, *, host: str = "127.0.0.1", port: int
         _connect()
     with interrupted_by_signals(), suppress(KeyboardInterrupt):
         url = start_local(args, host=host, port=port)
+        if is_packaged(args.run_dir) and args.records is not None and args.records.folder is None:
+            log.info("the run that ships with raydebm is served; to store decisions, set `records.folder`")
         try:
             _watch(url)
         except KeyboardInterrupt as stop:

@@ -1,12 +1,16 @@
 """The arguments of the application, as ``serve_config.yaml`` holds them. Unknown keys are refused."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from raydebm.config.section import problems_in
 from raydebm.decisions.outcomes.claims import WatchArgs
 from raydebm.decisions.writer import RecordsArgs
+from raydebm.errors import ConfigError
 from raydebm.reporter import DEADLINE_S
+from raydebm.run.addresses import run_address
 from raydebm.serving.settings.overrides import Profile
 from raydebm.serving.spending.ceilings import RequestCeilings
 from raydebm.serving.spending.ledger import DayCeilings
@@ -52,9 +56,9 @@ class RunArgs(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    run_dir: str
+    run_dir: Annotated[str, AfterValidator(run_address)]
     """Holds recipe.json, scorer/ and calibration/policy.json: a local path that every replica's node can read, or a
-    filesystem URL."""
+    filesystem URL. ``demo``: the finished run in this package."""
     task: str | None = None
     """None: the recipe's task."""
     generators: tuple[str, ...] | None = Field(None, min_length=1)
@@ -98,7 +102,7 @@ class AppArgs(RunArgs):
     of every task."""
     limits: LimitArgs = Field(default_factory=LimitArgs)
     records: RecordsArgs | None = Field(default_factory=RecordsArgs)
-    """How decisions are stored; None: they are not."""
+    """How decisions are stored; None: they are not. Those of the packaged run need a ``folder``."""
     watch: WatchArgs = Field(default_factory=WatchArgs)
     """What outcomes that users report are held against."""
 
@@ -106,3 +110,12 @@ class AppArgs(RunArgs):
         """The same service, of another run alone."""
         own = {name: getattr(run, name) for name in RunArgs.model_fields}
         return self.model_copy(update={**own, "further_runs": ()})
+
+
+def parse_args(given: Mapping[str, Any], *, where: str = "the application's args") -> AppArgs:
+    """Raises ConfigError for unknown keys and wrong values, all in one message."""
+    try:
+        return AppArgs.model_validate(given)
+    except ValidationError as error:
+        problems = "; ".join(problems_in(error, root=where))
+        raise ConfigError(f"{where} make no service: {problems}") from error

@@ -17,7 +17,7 @@ from raydebm.decisions.writer import RecordsArgs
 from raydebm.errors import ConfigError, UnknownNameError
 from raydebm.generators.passes import PassRequests
 from raydebm.records import Reasoning
-from raydebm.run.addresses import is_url
+from raydebm.run.addresses import is_packaged, is_url
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import CheckpointRef, backbone_names, fingerprint_of, read_ensemble_file, reasoning_of
 from raydebm.serving.settings.app_args import AppArgs, LimitArgs
@@ -71,7 +71,8 @@ class Bundle:
         """Path of the SQLite file of the days' spending; None: there is no folder for it."""
         if self.limits.ledger_file is not None:
             return self.limits.ledger_file
-        return None if self.run_dir is None or is_url(self.run_dir) else f"{self.run_dir}/ledger.sqlite"
+        is_writable = self.run_dir is not None and not is_url(self.run_dir) and not is_packaged(self.run_dir)
+        return f"{self.run_dir}/ledger.sqlite" if is_writable else None
 
     @property
     def max_samples(self) -> int:
@@ -196,7 +197,9 @@ def load_bundle(args: AppArgs) -> Bundle:
 
 
 def _records(run: RunDir, args: RecordsArgs | None) -> RecordsArgs | None:
-    return None if args is None else args.model_copy(update={"folder": args.folder or run.uri("records")})
+    if args is None or (args.folder is None and is_packaged(run.root)):
+        return None
+    return args.model_copy(update={"folder": args.folder or run.uri("records")})
 
 
 def _generators(recipe: Recipe, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
@@ -224,10 +227,10 @@ def _check_ceilings(limits: LimitArgs, recipe: Recipe, generators: Sequence[str]
     ):
         _check_prices(recipe, generators, max_usd, where=where)
     is_counted = limits.per_day.is_limit or limits.key_per_day.is_limit
-    if is_counted and limits.ledger_file is None and not run.is_local:
+    if is_counted and limits.ledger_file is None and (not run.is_local or is_packaged(run.root)):
         raise ConfigError(
-            f"limits.per_day needs a file on a disk that all ingress replicas share, and the run lies at {run.root}; "
-            "set limits.ledger_file"
+            "limits.per_day needs a file on a disk that all ingress replicas share and can write, which the run at "
+            f"{run.root} is not; set limits.ledger_file"
         )
 
 

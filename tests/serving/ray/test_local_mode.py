@@ -13,7 +13,7 @@ from raydebm.scorer.ensemble import EnsembleScorer
 from raydebm.scorer.texts import TextToScore
 from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
-from raydebm.serving.ray.app import build
+from raydebm.serving.ray.app import application_of
 from raydebm.serving.ray.deployments import (
     BaselineDeployment,
     ConstraintDeployment,
@@ -56,7 +56,7 @@ def live_client(live_run, live_backend):
 
 
 def test_the_whole_application_builds(live_run):
-    serve.run(build(AppArgs(run_dir=live_run, threads=1)), name="whole", _local_testing_mode=True)
+    serve.run(application_of(AppArgs(run_dir=live_run, threads=1)), name="whole", _local_testing_mode=True)
 
 
 def test_a_second_pass_improves_the_answer(live_client, puzzle):

@@ -47,7 +47,7 @@ def decision_routes(decisions: DecisionArchive | None) -> APIRouter:
 
     def stored() -> DecisionArchive:
         if decisions is None:
-            raise ServiceError("this service stores no decisions; set `records`", 404, "no_records")
+            raise ServiceError("this service stores no decisions; set `records.folder`", 404, "no_records")
         return decisions
 
     @router.get("", summary="List stored decisions", response_model=DecisionList, responses=NOT_ALLOWED)

@@ -33,7 +33,7 @@ def outcome_routes(desk: OutcomeDesk | None, *, watched: Collection[str] = ()) -
 
     def open_desk() -> OutcomeDesk:
         if desk is None:
-            raise ServiceError("this service stores no decisions; set `records`", 404, "no_records")
+            raise ServiceError("this service stores no decisions; set `records.folder`", 404, "no_records")
         return desk
 
     @router.post(
