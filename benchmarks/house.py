@@ -21,16 +21,16 @@ from raydebm.serving.settings.app_args import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 68_200,
-    "modules": 537,
-    "test lines": 52_500,
+    "source lines": 62_300,
+    "modules": 490,
+    "test lines": 48_600,
     "benchmark lines": 6_500,
-    "client lines": 1_310,
-    "document lines outside docs/log": 14_200,
-    "tracked bytes": 21_000_000,
-    "recipe keys": 310,
-    "service arguments": 79,
-    "commands": 31,
+    "client lines": 1_000,
+    "document lines outside docs/log": 9_000,
+    "tracked bytes": 18_000_000,
+    "recipe keys": 290,
+    "service arguments": 76,
+    "commands": 24,
 }
 """They fall. One rises only with a line of CHANGELOG.md that names the user who needs it."""
 

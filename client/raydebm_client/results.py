@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
 
-from raydebm_client import html
 from raydebm_client.errors import ServiceError
 
 T = TypeVar("T")
@@ -108,9 +107,6 @@ class TriageResult:
     def accepted(self) -> bool:
         return self.decision == "accept"
 
-    def _repr_html_(self) -> str:
-        return html.triage_table(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredText:
@@ -141,9 +137,6 @@ class ScoreResult:
     versions: dict[str, str] = field(default_factory=dict)
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
-    def _repr_html_(self) -> str:
-        return html.score_table(self.data)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedDocument:
@@ -173,9 +166,6 @@ class RerankResult:
     task: str | None = None
     """Whose constraints counted; None: none."""
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
-
-    def _repr_html_(self) -> str:
-        return html.score_table(self.results)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
