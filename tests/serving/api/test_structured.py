@@ -63,6 +63,16 @@ def test_an_answer_of_another_shape_is_refused(answer):
     assert (caught.value.status, caught.value.code) == (400, "unsupported_response_format")
 
 
+TEXT = {"type": "string"}
+
+
+@pytest.mark.parametrize("schema", [{"type": "object", "properties": {"colour": TEXT}, "required": ["colour"]}, TEXT])
+def test_an_answer_that_is_an_object_is_no_text(schema):
+    with pytest.raises(ServiceError, match="cannot be given in this response_format") as caught:
+        JsonForm(schema).content(json.dumps(ANSWER))
+    assert (caught.value.status, caught.value.code) == (400, "unsupported_response_format")
+
+
 @pytest.mark.parametrize(
     "wanted",
     [

@@ -60,8 +60,11 @@ class JsonForm:
         raise ServiceError(message, 400, "unsupported_response_format", PARAM)
 
     def _shapes(self, answer: str) -> Iterator[Any]:
-        """What the answer may be written as: itself, its text, and either in an object."""
+        """The answer itself; one that is no object also as its text, and either in an object."""
         value = _value(answer)
+        if isinstance(value, dict):
+            yield value
+            return
         plain = [value] if value == answer else [value, answer]
         yield from plain
         properties = {} if self.schema is None else self.schema.get("properties", {})
