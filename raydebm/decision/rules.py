@@ -167,15 +167,25 @@ def _reason_by_posterior(first: Belief, decision: Decision, policy: Policy) -> s
     side = "below" if decision is not Decision.ACCEPT else "at or above"
     what = "right" if policy.posterior is None or policy.posterior.outcome == "correct" else "in order"
     broken = f"; {_violated(first.best)}" if first.best.report.penalty > 0 else ""
-    return f"the answer is {what} with probability {p:.3g}, {side} {threshold}; {_evidence_in_words(first)}{broken}"
+    return f"the answer is {what} with probability {p:.3g}, {side} {threshold}; {_evidence_in_words(first, decision)}{broken}"
 
 
-def _evidence_in_words(belief: Belief, count: int = 3) -> str:
-    """The largest terms of evidence in words, such as ``share of candidates +1.2``, in log-odds."""
-    terms = [(name, value) for name, value in belief.contributions.items() if name != "base" and abs(value) >= 0.005]
-    terms.sort(key=lambda term: -abs(term[1]))
-    parts = [f"{term_in_words(name)} {value:+.2f}" for name, value in terms[:count]]
-    return f"evidence (log-odds): {', '.join(parts)}" if parts else "there is no other answer to compare it with"
+def _evidence_in_words(belief: Belief, decision: Decision, count: int = 3) -> str:
+    """The largest terms of evidence for and against the answer in log-odds, such as ``share of candidates +1.2``; the
+    side that the decision follows comes first."""
+    terms = sorted(belief.contributions.items(), key=lambda term: -abs(term[1]))
+    parts = [("for" if value > 0 else "against", name, value) for name, value in terms if abs(value) >= 0.005]
+    order = ("for", "against") if decision is Decision.ACCEPT else ("against", "for")
+    words = [
+        f"{side} it {', '.join(f'{_part_in_words(name)} {value:+.2f}' for _, name, value in shown[:count])}"
+        for side in order
+        if (shown := [part for part in parts if part[0] == side])
+    ]
+    return f"evidence (log-odds): {'; '.join(words)}" if words else "nothing speaks for or against it"
+
+
+def _part_in_words(name: str) -> str:
+    return "start of an average answer" if name == "base" else term_in_words(name)
 
 
 def _decide_by_sigma(pool: Sequence[ScoredCandidate], *, passes_left: int, policy: Policy) -> PoolDecision:

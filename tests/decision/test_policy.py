@@ -300,8 +300,19 @@ def test_the_posterior_decides_and_says_why():
     assert (decided.decision, decided.best) == (Decision.ACCEPT, pool[0])
     assert decided.confidence == pytest.approx(1 / 3)
     assert decided.reason == (
-        "the answer is right with probability 0.333, at or above tau_answer 0.3; evidence (log-odds): share of "
-        "candidates +0.35"
+        "the answer is right with probability 0.333, at or above tau_answer 0.3; evidence (log-odds): for it share of "
+        "candidates +0.35; against it start of an average answer -1.04"
+    )
+
+
+def test_a_refusal_says_first_what_speaks_against_the_answer():
+    pool = [answered("a", "A"), answered("b", "A"), answered("c", "B")]
+
+    decided = decide_pool(pool, passes_left=0, policy=BY_VOTES.replaced(tau_answer=0.5))
+
+    assert decided.reason == (
+        "the answer is right with probability 0.333, below tau_answer 0.5; evidence (log-odds): against it start of an "
+        "average answer -1.04; for it share of candidates +0.35"
     )
 
 
