@@ -92,12 +92,13 @@ class Replayed:
         return before is not None and before == after
 
     @property
-    def changed(self) -> bool:
-        """Whether the decision differs, or gives out another answer; False where it cannot be known."""
+    def changed(self) -> bool | None:
+        """Whether the decision differs, or gives out another answer. None where that depends on a pass, or the rest of
+        one, that is not in the record."""
         before, after = self.stored.recorded.decision, self.again.decision
-        if before is not after:
-            return after is not Decision.REGENERATE
-        return after is Decision.ACCEPT and not self.same_answer
+        if after is Decision.REGENERATE:
+            return None
+        return before is not after or (after is Decision.ACCEPT and not self.same_answer)
 
 
 def replay_stored(
@@ -254,6 +255,7 @@ def replayed_row(replayed: Replayed) -> dict[str, Any]:
         "recorded_selected": recorded.selected,
         "decision": str(again.decision),
         "as_it_stands": str(again.as_it_stands),
+        "changed": replayed.changed,
         "selected": again.selected,
         "same_answer": replayed.same_answer,
         "sigma": sigma,

@@ -18,6 +18,7 @@ REPLAYED = pa.schema(
         ("recorded_selected", pa.string()),
         ("decision", pa.string()),
         ("as_it_stands", pa.string()),
+        ("changed", pa.bool_()),
         ("selected", pa.string()),
         ("same_answer", pa.bool_()),
         ("sigma", pa.float64()),

@@ -141,6 +141,16 @@ def test_more_passes_than_were_drawn_give_an_interval(replayed):
     assert "changed: 0 of 3 (0.0%); 2 cannot be known" in printed
 
 
+def test_whether_a_decision_changes_is_null_where_a_pass_is_missing(replayed, tmp_path):
+    replayed("--max-passes", "2", "--lambda", "2", "--out", tmp_path / "again.jsonl")
+    rows = rows_of(tmp_path / "again.jsonl")
+    assert [(row["decision"], row["changed"]) for row in rows] == [
+        ("accept", False),
+        ("regenerate", None),
+        ("accept", True),  # with another answer
+    ]
+
+
 def test_a_policy_file_replaces_the_recorded_policy(replayed, tmp_path):
     file = tmp_path / "policy.json"
     file.write_text(json.dumps(Policy(max_passes=1, theta_sigma=0.1, theta_abstain=0.3).to_json()))

@@ -293,7 +293,9 @@ class Redecided(BaseModel):
     decision: Literal["accept", "abstain", "regenerate"]
     as_it_stands: Literal["accept", "abstain"]
     """``decision``, or what it comes to when the missing pass cannot be drawn."""
-    changed: bool
+    changed: bool | None
+    """Whether the decision differs from the recorded one, or gives out another answer; null where ``decision`` is
+    ``regenerate``, as that depends on what the missing pass would have brought."""
     same_answer: bool
     exact: bool
     reason: str

@@ -62,7 +62,7 @@ async function decideAgain() {
       fetchJson(`v1/decisions/${record.record_id}/replay`, { body: values, signal: mine.signal })));
     found.forEach((again, place) => shown[place].showAgain(again, values));
     announce(found.map((again, place) =>
-      `${found.length > 1 ? `${"AB"[place]}: ` : ""}${again.changed ? "changes" : "does not change"}, ${again.decision}`).join("; "));
+      `${found.length > 1 ? `${"AB"[place]}: ` : ""}${{ true: "changes", false: "does not change", null: "cannot be known" }[again.changed]}, ${again.decision}`).join("; "));
   } catch (error) {
     if (error.name === "AbortError") return;
     for (const each of shown) each.showAgain(null);
