@@ -65,5 +65,5 @@ def test_texts_without_a_task_are_scored_by_the_ensemble_of_the_named_model(serv
 def test_options_and_health_name_every_run(service, gateway):
     options, health = service.get("/v1/options").json(), service.get("/health").json()
     assert options["generators_of"] == {"knights_knaves": ["ada", "bo"], "gsm8k": ["ada"]}
-    assert list(options["policies"]) == list(health["policies"]) == ["knights_knaves", "gsm8k"]
+    assert list(options["policies"]) == health["tasks"] == ["knights_knaves", "gsm8k"]
     assert health["runs"]["gsm8k"] == gateway.of("gsm8k").versions

@@ -31,7 +31,7 @@ from raydebm.serving.spending.ledger import Ledger
 log = logging.getLogger(__name__)
 
 PUBLIC_PATHS = frozenset({"/health", "/openapi.json"})
-"""What needs no key, because probes have none. Both name tasks, policies and generators, but no key and no address."""
+"""What needs no key, because probes have none."""
 PAID_PATHS = ("/v1/chat/completions", "/v1/responses", "/v1/triage")
 """Requests that may have paid for candidates when the replica that held them died."""
 CLIENT_CLOSED = 499
@@ -123,6 +123,8 @@ class Guard:
         if self._settings.keyring is None:
             check_host(scope["headers"], self._settings.allowed_hosts)
         if route_path(scope) in self._settings.public_paths:
+            keyring = self._settings.keyring
+            scope["state"]["may_call"] = keyring is None or keyring.owner(_authorization(scope)) is not None
             await self._app(scope, receive, answer.send)
             return
         key, limits = self._caller(scope), self._settings.limits
@@ -143,8 +145,8 @@ class Guard:
     def _caller(self, scope: Scope) -> ApiKey | None:
         if self._settings.keyring is None:
             return None
-        header = next((value for name, value in scope["headers"] if name == b"authorization"), None)
-        key = self._settings.keyring.owner(None if header is None else header.decode("latin-1"))
+        header = _authorization(scope)
+        key = self._settings.keyring.owner(header)
         if key is None:
             words = "the API key is wrong" if header else "an API key is needed: Authorization: Bearer <key>"
             raise ServiceError(words, 401, "invalid_api_key")
@@ -181,6 +183,11 @@ class Guard:
 async def _last_resort(response: JSONResponse, scope: Scope, receive: Receive, answer: _TrackedAnswer) -> None:
     if not answer.started:
         await response(scope, receive, answer.send)
+
+
+def _authorization(scope: Scope) -> str | None:
+    header = next((value for name, value in scope["headers"] if name == b"authorization"), None)
+    return None if header is None else header.decode("latin-1")
 
 
 def route_path(scope: Scope) -> str:

@@ -8,6 +8,7 @@ import httpx
 import pytest
 import yaml
 
+import raydebm
 from raydebm.errors import ConfigError
 from raydebm.serving.access.keys import ApiKey, Keyring, load_keyring
 from raydebm.serving.api.application import create_app
@@ -52,8 +53,24 @@ def test_anything_else_is_401_in_openais_form(client, wrong):
     assert KEY[:12] not in reply.text
 
 
-def test_health_needs_no_key(client):
-    assert client.get("/health").status_code == 200
+def test_health_tells_strangers_no_more_than_that_it_is_ready(client):
+    told = {"status": "ok", "version": raydebm.__version__}
+    assert client.get("/health").json() == told
+    assert client.get("/health", headers={"Authorization": "Bearer wrong"}).json() == told
+
+
+def test_health_tells_the_owner_of_a_key_what_is_loaded(client):
+    told = client.get("/health", headers={"Authorization": f"Bearer {KEY}"}).json()
+    assert (told["status"], told["tasks"], told["generators"]) == ("ok", ["knights_knaves"], ["ada", "bo"])
+
+
+def test_health_tells_strangers_no_reason(client, backend):
+    backend.ready = False
+    replies = [client.get("/health", headers=headers) for headers in ({}, {"Authorization": f"Bearer {KEY}"})]
+    assert [reply.status_code for reply in replies] == [503, 503]
+    stranger, owner = (reply.json()["error"]["message"] for reply in replies)
+    assert stranger == "the service is not ready; ask with an API key for the reason"
+    assert owner != stranger
 
 
 @pytest.mark.parametrize(

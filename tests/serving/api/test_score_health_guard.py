@@ -98,6 +98,7 @@ def test_health_says_what_is_loaded(client):
     assert (body["status"], body["tasks"], body["generators"]) == ("ok", ["knights_knaves"], ["ada", "bo"])
     assert body["scorer"]["adapters"] == ["a0", "a1"]
     assert "checkpoint" in body["versions"]
+    assert "policies" not in body  # skills and prices are for those who may ask /v1/options
 
 
 def test_health_is_503_while_a_part_is_missing(client, backend):

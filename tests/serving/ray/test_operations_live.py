@@ -139,8 +139,8 @@ def state(live_service, healthy):
         told = healthy()
         options = live_service.get("/v1/options").json()
         return {
-            **{name: told[name] for name in ("versions", "policies", "warnings")},
-            "named": options["named_policies"],
+            **{name: told[name] for name in ("versions", "warnings")},
+            **{name: options[name] for name in ("policies", "named_policies")},
         }
 
     return read

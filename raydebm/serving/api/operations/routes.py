@@ -4,8 +4,9 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
+from raydebm import __version__
 from raydebm.decisions.writer import DecisionWriter
-from raydebm.serving.api.operations.options import policies_of
+from raydebm.errors import RaydebmError, ServiceError
 from raydebm.serving.api.schema.chat_bodies import HealthBody
 from raydebm.serving.api.schema.decision_bodies import CeilingBody
 from raydebm.serving.core.service import TriageService
@@ -44,15 +45,27 @@ def health_route(service: TriageService, writer: DecisionWriter | None) -> APIRo
     """
     router = APIRouter(tags=["operations"])
 
-    @router.get("/health", response_model=HealthBody, summary="Tell readiness")
-    async def health() -> dict[str, Any]:
-        """200 when scorer and generators are loaded; 503 with the reason otherwise."""
-        parts = await service.backend.status()
+    @router.get(
+        "/health", response_model=HealthBody, response_model_exclude_none=True, summary="Tell readiness"
+    )
+    async def health(request: Request) -> dict[str, Any]:
+        """200 when scorer and generators are loaded; 503 otherwise.
+
+        Where the service has API keys, a request without one is told `status` and `version` alone."""
+        ready = {"status": "ok", "version": __version__}
+        try:
+            parts = await service.backend.status()
+        except RaydebmError as error:
+            if request.state.may_call:
+                raise
+            message = "the service is not ready; ask with an API key for the reason"
+            raise ServiceError(message, 503, "not_ready") from error
+        if not request.state.may_call:
+            return ready
         bundle = service.bundle
         return {
-            "status": "ok",
+            **ready,
             "tasks": list(bundle.tasks),
-            "policies": policies_of(bundle),
             "versions": dict(bundle.versions),
             "runs": {name: dict(bundle.of(name).versions) for name in bundle.tasks},
             "warnings": [*service.warnings(), *_unwritten(writer)],

@@ -81,16 +81,19 @@ class ModelsBody(BaseModel):
 
 
 class HealthBody(BaseModel):
+    """Without an API key, where the service has any: ``status`` and ``version`` alone."""
+
     status: Literal["ok"]
-    tasks: list[str]
-    policies: dict[str, dict[str, Any]]
-    versions: dict[str, str]
+    version: str
+    """Of raydebm."""
+    tasks: list[str] | None = None
+    versions: dict[str, str] | None = None
     """What answers for the first run, by part."""
-    runs: dict[str, dict[str, str]]
+    runs: dict[str, dict[str, str]] | None = None
     """Versions of each task's run."""
-    generators: list[str]
-    scorer: dict[str, Any]
-    warnings: list[str]
+    generators: list[str] | None = None
+    scorer: dict[str, Any] | None = None
+    warnings: list[str] | None = None
     """What an operator should know though the service works, such as a refused change."""
 
 
