@@ -10,7 +10,7 @@ from raydebm import tracing
 from raydebm.decision.feedback import exemplar, feedback_messages
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import PoolDecision, decide_pool
-from raydebm.decision.sampling.deadline import now_s
+from raydebm.decision.sampling.deadline import is_late, now_s
 from raydebm.decision.sampling.one_pass import Parts, sample_pass, waves_of
 from raydebm.errors import GenerationError, LimitReachedError, ResourceError, ScoringError, ServiceError
 from raydebm.records import Decision, Message, Outcome, PassRecord, PassStop, Problem, ScoredCandidate
@@ -66,7 +66,10 @@ async def solve(problem: Problem, *, parts: Parts, policy: Policy) -> Outcome:
             messages = next_messages(problem, task=parts.task, decided=decided, pool=pool)
         record = _record(pass_index, sampled, decided, feedback=_last_words(messages) if again else None)
         passes.append(record)
-        parts.observer.decided(record, decided.reason + sampled.lost, decided.beliefs)
+        num_late = sum(is_late(scored.candidate) for scored in pool)
+        late = f"; {num_late} of {len(pool)} candidates came too late" if num_late else ""
+        reason = decided.reason + sampled.lost + late
+        parts.observer.decided(record, reason, decided.beliefs)
         if not again:
             return Outcome(
                 problem=problem,
@@ -74,7 +77,7 @@ async def solve(problem: Problem, *, parts: Parts, policy: Policy) -> Outcome:
                 best=decided.best,
                 passes=tuple(passes),
                 pool=pool,
-                reason=decided.reason + sampled.lost,
+                reason=reason,
             )
 
 

@@ -167,7 +167,8 @@ def _reason_by_posterior(first: Belief, decision: Decision, policy: Policy) -> s
     side = "below" if decision is not Decision.ACCEPT else "at or above"
     what = "right" if policy.posterior is None or policy.posterior.outcome == "correct" else "in order"
     broken = f"; {_violated(first.best)}" if first.best.report.penalty > 0 else ""
-    return f"the answer is {what} with probability {p:.3g}, {side} {threshold}; {_evidence_in_words(first, decision)}{broken}"
+    evidence = _evidence_in_words(first, decision)
+    return f"the answer is {what} with probability {p:.3g}, {side} {threshold}; {evidence}{broken}"
 
 
 def _evidence_in_words(belief: Belief, decision: Decision, count: int = 3) -> str:

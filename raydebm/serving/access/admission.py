@@ -1,8 +1,11 @@
 """How much one ingress replica takes on: a bounded number of requests runs, a bounded number waits."""
 
 import asyncio
+import math
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from statistics import fmean
 
 from raydebm.errors import ServiceError
 from raydebm.serving.failures import BUSY_RETRY_S, TooManyError
@@ -10,6 +13,10 @@ from raydebm.serving.settings.app_args import LimitArgs
 
 MAX_WAIT_S = 30.0
 """A request that has waited so long is answered 503."""
+NUM_HELD = 64
+"""Requests by which the pace of the queue is estimated."""
+MAX_RETRY_S = 600.0
+"""The longest wait that a refused client is asked for."""
 
 
 class Intake:
@@ -51,12 +58,23 @@ class Admission:
         self._limits, self._on_change = limits, on_change
         self._places = asyncio.Semaphore(limits.max_running)
         self.num_running = self.num_waiting = 0
+        self._begun_s: list[float] = []
+        """When the requests that run began, on the clock of the event loop."""
+        self._held_s: deque[float] = deque(maxlen=NUM_HELD)
+        """How long the latest requests had their places."""
 
     def check(self) -> None:
         """Raises TooManyError (503) when a request that came now could not even wait."""
         if self._places.locked() and self.num_waiting >= self._limits.max_waiting:
-            words = f"{self.num_running} requests run and {self.num_waiting} wait here; try again"
-            raise TooManyError(words, 503, BUSY_RETRY_S)
+            raise self._refusal(f"{self.num_running} requests run and {self.num_waiting} wait here")
+
+    def _refusal(self, words: str) -> TooManyError:
+        """Says to come back when those who wait now, and one more, will have got a place at the present pace."""
+        held_s = fmean(self._held_s) if self._held_s else 0.0
+        so_far_s = asyncio.get_running_loop().time() - fmean(self._begun_s) if self._begun_s else 0.0
+        pace_s = max(held_s, so_far_s) / self._limits.max_running
+        wait_s = math.ceil(min(max((self.num_waiting + 1) * pace_s, BUSY_RETRY_S), MAX_RETRY_S))
+        return TooManyError(f"{words}; try again in {wait_s} s", 503, wait_s)
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
@@ -73,15 +91,18 @@ class Admission:
             async with asyncio.timeout(MAX_WAIT_S):
                 await self._places.acquire()
         except TimeoutError as error:
-            words = f"no place became free within {MAX_WAIT_S:g} s; try again"
-            raise TooManyError(words, 503, BUSY_RETRY_S) from error
+            raise self._refusal(f"no place became free within {MAX_WAIT_S:g} s") from error
         finally:
             self.num_waiting -= 1
         self.num_running += 1
         self._on_change()
+        begun_s = asyncio.get_running_loop().time()
+        self._begun_s.append(begun_s)
         try:
             yield
         finally:
+            self._begun_s.remove(begun_s)
+            self._held_s.append(asyncio.get_running_loop().time() - begun_s)
             self.num_running -= 1
             self._places.release()
             self._on_change()

@@ -18,7 +18,7 @@ from raydebm.decision.sampling.one_pass import Parts
 from raydebm.decisions.outcomes.claims import ClaimMonitor
 from raydebm.decisions.record import RecordSink
 from raydebm.errors import CeilingReachedError, LimitReachedError, RaydebmError, ServiceError
-from raydebm.records import Outcome
+from raydebm.records import Decision, Outcome
 from raydebm.serving.core.activity import Activity, ProgressObserver
 from raydebm.serving.core.backend import Backend
 from raydebm.serving.core.evaluators import BackendChecker, Baselines, Scorer
@@ -58,8 +58,9 @@ class TriageService:
 
         Raises:
             ServiceError: there is nothing to trust or mistrust: 503 when no generator wrote anything, or nothing that
-                was written could be checked and scored; 504 when nothing was drawn, checked and scored within the
-                deadline; 400 when ``max_usd`` pays for no candidate, 429 when the day's ceilings do not.
+                was written could be checked and scored; 504 when the deadline left out every candidate, or at least
+                half of them and the others do not suffice for an answer; 400 when ``max_usd`` pays for no candidate,
+                429 when the day's ceilings do not.
             RaydebmError: a part does not work (see ``decision.loop.solve``). After something was paid, every failure is
                 a ServiceError without ``retry``.
         """
@@ -98,6 +99,7 @@ class TriageService:
             self.meter.drawn(activity.drawn)
             _log_failed_candidates(activity)
         _check_written(outcome, activity)
+        _check_in_time(outcome)
         _check_judged(outcome)
         elapsed_ms = 1000 * (time.perf_counter() - started)
         record = decision_record(context, outcome, activity, elapsed_ms=elapsed_ms)
@@ -171,6 +173,13 @@ def _check_written(outcome: Outcome, activity: Activity) -> None:
     # All tokens for thinking, a text that is too long: billed, and the same seeds mostly end the same way.
     is_paid = any(candidate.cost_usd or candidate.completion_tokens for candidate in activity.drawn)
     raise ServiceError(f"no generator answered: {outcome.reason}", 503, "generation_failed", retry=not is_paid)
+
+
+def _check_in_time(outcome: Outcome) -> None:
+    """Raises ServiceError 504 where the deadline, and not the answers, is the reason to abstain."""
+    num_late = sum(is_late(scored.candidate) for scored in outcome.pool)
+    if outcome.decision is Decision.ABSTAIN and 2 * num_late >= len(outcome.pool):
+        raise ServiceError(f"too few candidates came in time: {outcome.reason}", 504, "deadline_exceeded")
 
 
 def _log_failed_candidates(activity: Activity) -> None:

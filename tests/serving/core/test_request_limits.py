@@ -198,6 +198,29 @@ def test_candidates_that_cannot_be_scored_in_time_are_a_504(triage, slow):
     assert caught.value.status == 504
 
 
+def test_an_abstention_for_want_of_candidates_is_a_504_and_not_stored(slow, bundle, puzzle, texts, run_virtually):
+    slow.inner.write = lambda request: texts["unreadable"]
+    slow.seconds = lambda request: 60.0 if request.generator == "bo" else 0.1
+    stored, asked = [], Overrides(deadline_ms=2000)
+    context = request_context(bundle, asked, request_id="r", task_name=None, problem=puzzle)
+    service = TriageService(bundle, slow, records=SimpleNamespace(put=stored.append))
+
+    with pytest.raises(ServiceError, match="2 of 4 candidates came too late") as caught:
+        run_virtually(service.triage(context))
+
+    assert (caught.value.status, caught.value.code, stored) == (504, "deadline_exceeded", [])
+
+
+def test_an_abstention_names_the_few_candidates_that_came_too_late(triage, slow, texts):
+    slow.inner.write = lambda request: texts["unreadable"]
+    slow.seconds = lambda request: 60.0 if (request.generator, request.sample_index) == ("bo", 1) else 0.1
+
+    answer, _ = triage(deadline_ms=2000)
+
+    assert answer.decision == "abstain"
+    assert answer.reason.endswith("; 1 of 4 candidates came too late")
+
+
 def test_time_in_the_queue_counts(triage, slow):
     slow.seconds = lambda request: 0.1
 

@@ -45,9 +45,7 @@ def health_route(service: TriageService, writer: DecisionWriter | None) -> APIRo
     """
     router = APIRouter(tags=["operations"])
 
-    @router.get(
-        "/health", response_model=HealthBody, response_model_exclude_none=True, summary="Tell readiness"
-    )
+    @router.get("/health", response_model=HealthBody, response_model_exclude_none=True, summary="Tell readiness")
     async def health(request: Request) -> dict[str, Any]:
         """200 when scorer and generators are loaded; 503 otherwise.
 
