@@ -134,7 +134,7 @@ def healthy(live_service, eventually):
         replies = []
 
         def answered():
-            replies.append(live_service.get("/health", headers={}))
+            replies.append(live_service.get("/health"))
             return replies[-1].status_code == 200
 
         assert eventually(answered), replies[-1].text

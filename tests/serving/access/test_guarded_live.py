@@ -17,8 +17,9 @@ def test_a_key_is_needed(live_service, puzzle):
     assert (reply.status_code, reply.json()["error"]["code"]) == (401, "invalid_api_key")
 
 
-def test_no_key_is_needed_to_see_whether_it_is_well(healthy):
+def test_no_key_is_needed_to_see_whether_it_is_well_and_what_runs_is_not_told(live_service, healthy):
     assert healthy()["status"] == "ok"
+    assert set(live_service.get("/health", headers={}).json()) == {"status", "version"}
 
 
 def test_the_official_client_raises_its_own_errors(live_service, puzzle):

@@ -200,10 +200,10 @@ def members_of(reply):
 
 
 def test_adapters_and_policy_change_under_load_and_no_request_fails_or_mixes_them(
-    live_service, puzzle, healthy, change, shifted_adapters, tmp_path, eventually
+    live_service, puzzle, healthy, state, change, shifted_adapters, tmp_path, eventually
 ):
     before = healthy()
-    policy = {**before["policies"]["knights_knaves"], "theta_sigma": 500.0}
+    policy = {**state()["policies"]["knights_knaves"], "theta_sigma": 500.0}
     (tmp_path / "policy.json").write_text(json.dumps(policy))
     with Load(live_service, puzzle) as load:
         assert eventually(lambda: len(load.replies) >= 3)
@@ -213,7 +213,7 @@ def test_adapters_and_policy_change_under_load_and_no_request_fails_or_mixes_the
         assert eventually(lambda: len(load.replies) >= count + 6)  # those that had begun, and some more
     after = healthy()
     assert {reply.status_code for reply in load.replies} == {200}
-    assert after["policies"]["knights_knaves"]["theta_sigma"] == 500.0
+    assert state()["policies"]["knights_knaves"]["theta_sigma"] == 500.0
     assert after["warnings"] == []
 
     by_version = {}
