@@ -85,7 +85,7 @@ class HealthBody(BaseModel):
 
     status: Literal["ok"]
     version: str
-    """Of raydebm."""
+    """Version of raydebm."""
     tasks: list[str] | None = None
     versions: dict[str, str] | None = None
     """What answers for the first run, by part."""
