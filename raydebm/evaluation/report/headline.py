@@ -132,7 +132,11 @@ def _promised(decision: DecisionStudy | None) -> str:
         more = [row.more_problems for row in decision.promises if row.more_problems is not None]
         hint = f"; about {min(more)} more labelled problems would do for the largest error" if more else ""
         return f"Nothing may be promised with {decision.num_labelled} labelled problems{hint}."
-    parts = [
-        f"an error of at most {100 * row.max_error:g} % at coverage {100 * row.coverage:.0f} %" for row in certified
-    ]
+    parts: list[str] = []
+    most = -1
+    for row in sorted(certified, key=lambda row: row.max_error):
+        coverage = round(100 * row.coverage)
+        if coverage > most:  # a larger error that answers no more is worth nothing
+            parts.append(f"an error of at most {100 * row.max_error:g} % at coverage {coverage} %")
+            most = coverage
     return f"With confidence {certified[0].confidence:g} may be promised: {', or '.join(parts)}."

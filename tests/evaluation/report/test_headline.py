@@ -1,11 +1,13 @@
 """The first three sentences of a report, its main selectors, and what sampling in waves saved."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
+from raydebm.evaluation.certainty.confidence import Promise
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.report.evaluation_report import render_html, render_markdown
 from raydebm.evaluation.report.evaluation_tables import loop_table, main_table
@@ -14,6 +16,7 @@ from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.results.outcomes import LoopSummary, wave_savings
 from raydebm.evaluation.results.texts_read import TextsRead
+from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.records import Decision, Outcome, PassRecord, PassStop, Problem
 
 
@@ -30,6 +33,26 @@ def evaluation(make_pool):
     config = EvaluationConfig(num_bootstrap=100)
     return evaluate(
         EvaluationInputs(pools=Stack.of(pools), policy=Policy(), config=config, task="toy", adapters=("a0", "a1"))
+    )
+
+
+def certified(max_error, coverage):
+    estimate = Estimate(value=coverage, low=None, high=None, n=100)
+    return Promise(
+        max_error=max_error, confidence=0.9, certified=True, tau=0.5, problems=100, coverage=coverage, upper_bound=None,
+        more_problems=None, test_coverage=estimate, test_error=estimate,
+    )  # fmt: skip
+
+
+def test_a_larger_error_is_promised_only_where_it_answers_more(evaluation):
+    promises = (certified(0.1, 0.61), certified(0.2, 0.94), certified(0.3, 0.943))
+    decision = SimpleNamespace(promises=promises, num_labelled=100, tests=(), profile="vote")
+
+    *_, promise = sentences(replace(evaluation, decision=decision))
+
+    assert promise == (
+        "With confidence 0.9 may be promised: an error of at most 10 % at coverage 61 %, or an error of at most 20 % "
+        "at coverage 94 %."
     )
 
 
