@@ -3,6 +3,7 @@
 import pytest
 
 from raydebm.identity import seed_for
+from raydebm.serving.api.schema.request_bodies import ProblemBody, TriageRequest
 from raydebm.tasks import get_task
 
 VIOLATION = 'Zoey said "Ava is a knave". With your answer that is true, but your answer makes Zoey a knave.'
@@ -262,3 +263,14 @@ def test_bad_requests_say_what_is_wrong(client, puzzle, body, status, code, word
     assert (reply.status_code, error["code"], error["type"]) == (status, code, "invalid_request_error")
     assert words in error["message"]
     assert set(error) == {"message", "type", "code", "param"}
+
+
+def test_the_fields_of_a_problem_may_come_as_an_object():
+    given = TriageRequest.model_validate({"problem": {"message": "Größe?", "paid": 3}})
+    assert given.problem == '{"message": "Größe?", "paid": 3}'
+    assert TriageRequest.model_validate({"problem": {"prompt": "6 x 7?"}}).problem == ProblemBody(prompt="6 x 7?")
+
+
+def test_fields_that_are_no_problem_of_the_task_are_named(client):
+    reply = client.post("/v1/triage", {"problem": {"colour": "red"}})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (422, "not_a_problem")

@@ -4,9 +4,10 @@ Unknown fields are refused where the body is ours, and tolerated where it is Ope
 fields that change nothing here.
 """
 
-from typing import Annotated, Literal
+import json
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from raydebm.serving.api.schema.decision_bodies import MAX_ANSWERS
 from raydebm.serving.core.request import GivenProblem
@@ -36,6 +37,17 @@ def given_problem(problem: str | ProblemBody) -> str | GivenProblem:
     return problem if isinstance(problem, str) else problem.given()
 
 
+def _fields_as_text(problem: Any) -> Any:
+    """The fields of a task's own problem as the JSON that the task reads; anything else as it is."""
+    if isinstance(problem, dict) and "prompt" not in problem:
+        return json.dumps(problem, ensure_ascii=False)
+    return problem
+
+
+GivenFields = BeforeValidator(_fields_as_text, json_schema_input_type=Text | ProblemBody | dict[str, Any] | None)
+"""Takes an object without ``prompt`` as the fields of a problem."""
+
+
 class ContentPart(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
 
@@ -59,7 +71,8 @@ class TriageRequest(Overrides):
 
     task: Text | None = None
     """Default: the only served task."""
-    problem: Text | ProblemBody | None = None
+    problem: Annotated[Text | ProblemBody | None, GivenFields] = None
+    """A text, the fields of a problem of a declared task as an object, or an object with ``prompt``."""
     messages: list[ChatMessage] | None = None
     """The last user message is the problem; what stands before it is context."""
     stream: bool = False
