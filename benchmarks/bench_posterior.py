@@ -76,8 +76,8 @@ def main() -> None:
         "posterior, profile vote": lambda pool: decide_pool(
             pool, passes_left=0, policy=POLICY.replaced(profile="vote")
         ),
-        "  of it: grouping": lambda pool: PoolTable.of([pool], 1.0),
-        "  of it: grouping and evidence": lambda pool: evidence_of(PoolTable.of([pool], 1.0), PLAIN),
+        "  of it: grouping": lambda pool: PoolTable.of([pool]),
+        "  of it: grouping and evidence": lambda pool: evidence_of(PoolTable.of([pool]), PLAIN),
     }
     print(f"python {platform.python_version()}, numpy {np.__version__}, {platform.processor() or platform.machine()}")
     print(f"{args.pools} pools of {args.candidates} candidates, {args.members} members, seed {args.seed}")

@@ -67,10 +67,10 @@ def _parts(pools: Sequence[LabelledPool], size: int, rng: np.random.Generator) -
 
 def _judged(parts: Sequence[LabelledPool], posterior: Posterior, profile: Profile) -> tuple[float, float, str]:
     """(share of right selections in %, mean confidence in %, ECE)."""
-    labelled = LabelledTable.of(parts, posterior.reference.lambda_)
+    labelled = LabelledTable.of(parts)
     estimates = posterior.estimates(labelled.table)
     rows = winners(profile, labelled.table, estimates, posterior)
-    worth = np.where(rows >= 0, labelled.given_worth[rows], 0.0)
+    worth = np.where(rows >= 0, labelled.given_worth(posterior.reference)[rows], 0.0)
     confidence = np.where(rows >= 0, estimates.probability[rows], 0.0)
     known = ~np.isnan(worth)
     worth, confidence = worth[known], confidence[known]

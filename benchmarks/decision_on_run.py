@@ -16,7 +16,7 @@ import numpy as np
 from raydebm.config import DecisionConfig, parse_recipe
 from raydebm.config.policy import Profile
 from raydebm.decision.calibration.policy_fit import LabelledProblems, PolicyFit, fit_policy
-from raydebm.decision.evidence.fitting import LabelledTable
+from raydebm.decision.evidence.fitting import LabelledTable, competition_of
 from raydebm.decision.evidence.groups import Floats
 from raydebm.decision.evidence.posterior import Outcome
 from raydebm.decision.evidence.profiles import PROFILES, winners
@@ -60,7 +60,9 @@ def fit_on_run(
     labelled = labelled_pools(validation) + ([] if validation_only else out_of_bag(pipeline))
     outcome: Outcome = "violation" if has_violations(validation) else "correct"
     fitted = fit_policy(
-        LabelledProblems(pools=labelled, task=recipe.task.name, outcome=outcome),
+        LabelledProblems(
+            pools=labelled, task=recipe.task.name, outcome=outcome, competition=competition_of(pipeline.task)
+        ),
         base=calibrated_policy(pipeline),
         config=DecisionConfig(),
         promises=PROMISES,
@@ -75,11 +77,12 @@ def section(run_dir: str, *, validation_only: bool) -> list[str]:
     lambda_ = fitted.policy.lambda_
     posterior = fitted.policy.posterior
     assert posterior is not None
-    test_table = LabelledTable.of([pool for pool in labelled_pools(test) if pool.is_labelled], lambda_)
+    test_table = LabelledTable.of([pool for pool in labelled_pools(test) if pool.is_labelled])
     bootstrap = Bootstrap.of(len(test_table.pools), num_bootstrap=2000, seed=recipe.seed)
     estimates = posterior.estimates(test_table.table)
     chosen = {profile: winners(profile, test_table.table, estimates, posterior) for profile in PROFILES}
-    worth = {profile: np.where(rows >= 0, test_table.given_worth[rows], 0.0) for profile, rows in chosen.items()}
+    given = test_table.given_worth(posterior.reference)
+    worth = {profile: np.where(rows >= 0, given[rows], 0.0) for profile, rows in chosen.items()}
     confidence = {profile: np.where(rows >= 0, estimates.probability[rows], 0.0) for profile, rows in chosen.items()}
     weights = {**posterior.weights, **posterior.context_weights}
     return [

@@ -83,7 +83,7 @@ def policy_without_constraints(run_dir: str, base: Policy) -> Policy:
         for pool in labelled_pools(evaluated_pools(Pipeline(recipe=recipe), VALIDATION))
         if pool.is_labelled
     ]
-    table = LabelledTable.of(pools, base.lambda_)
+    table = LabelledTable.of(pools)
     return base.replaced(posterior=replace(fit_posterior(table, lambda_=base.lambda_), task=TASK))
 
 

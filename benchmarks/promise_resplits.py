@@ -192,11 +192,11 @@ def decided(fitted: PolicyFit, pools: Sequence[LabelledPool], base: Policy) -> t
     """(confidence, worth) of the policy's selection on each pool."""
     posterior = fitted.policy.posterior
     assert posterior is not None
-    table = LabelledTable.of(pools, base.lambda_)
+    table = LabelledTable.of(pools)
     estimates = posterior.estimates(table.table)
     chosen = winners(fitted.policy.profile, table.table, estimates, posterior)
     confidence = np.where(chosen >= 0, estimates.probability[chosen], -np.inf)
-    return confidence, np.where(chosen >= 0, table.given_worth[chosen], 0.0)
+    return confidence, np.where(chosen >= 0, table.given_worth(posterior.reference)[chosen], 0.0)
 
 
 def risk(confidence: Floats, losses: Floats, tau: float) -> float:

@@ -162,7 +162,7 @@ def _with_interval(value: float, low: float, high: float) -> str:
 
 def as_evidence(pools: Sequence[LabelledPool], scores: Sequence[str], bootstrap: Bootstrap) -> list[str]:
     """The posterior without energies, with and without scores, each problem decided by what other problems taught."""
-    labelled_table = LabelledTable.of(pools, 1.0)
+    labelled_table = LabelledTable.of(pools)
     vote = _selected(labelled_table, "vote", ())[0]
     plain = _selected(labelled_table, "posterior", ())[0]
     lines = [
@@ -201,9 +201,10 @@ def _selected(labelled_table: LabelledTable, profile: str, scores: Sequence[str]
         num_folds=NUM_FOLDS,
     )
     estimates = Estimates(probability=crossed.probability, none=crossed.none)
-    chosen = np.full(len(labelled_table.pools), -1, dtype=np.intp)
+    chosen, worth = np.full(len(labelled_table.pools), -1, dtype=np.intp), np.zeros(len(labelled_table.pools))
     for fold, posterior in enumerate(crossed.posteriors):
         inside = crossed.fold == fold
         chosen[inside] = winners(profile, labelled_table.table, estimates, posterior)[inside]  # type: ignore[arg-type]
-    worth = np.where(chosen >= 0, labelled_table.given_worth[chosen], 0.0)
+        given = labelled_table.given_worth(posterior.reference)
+        worth[inside] = np.where(chosen >= 0, given[chosen], 0.0)[inside]
     return worth, np.where(chosen >= 0, crossed.probability[chosen], 0.0)

@@ -58,7 +58,7 @@ def main() -> None:
 
 def gains(pools: list[LabelledPool], lambda_: float, *, name: str, seed: int) -> list[str]:
     """One line per change of the posterior's terms."""
-    labelled_table = LabelledTable.of(pools, lambda_)
+    labelled_table = LabelledTable.of(pools)
     bootstrap = Bootstrap.of(len(pools), num_bootstrap=2000, seed=seed)
 
     def likelihood(terms: tuple[str, ...], context: tuple[str, ...]) -> Floats:

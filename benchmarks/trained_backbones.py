@@ -57,15 +57,15 @@ class Trained:
 
     def decided(self, *, with_energies: bool) -> Floats:
         """(P,): whether the posterior's selection is right."""
-        table = LabelledTable.of(self.labelled, LAMBDA)
+        table = LabelledTable.of(self.labelled)
         posterior: Posterior = (
             fit_posterior(table, lambda_=LAMBDA)
             if with_energies
             else fit_posterior(table, lambda_=LAMBDA, terms=WITHOUT_ENERGIES, context=CONTEXT_WITHOUT)
         )
-        tested = LabelledTable.of(labelled_pools(self.test), LAMBDA)
+        tested = LabelledTable.of(labelled_pools(self.test))
         rows = winners("posterior", tested.table, posterior.estimates(tested.table), posterior)
-        return np.where(rows >= 0, tested.given_worth[rows], 0.0)
+        return np.where(rows >= 0, tested.given_worth(posterior.reference)[rows], 0.0)
 
 
 def main() -> None:

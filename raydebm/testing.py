@@ -131,7 +131,7 @@ def measured(
         candidates: the pool.
         reference: what is known about authors; by default nothing.
     """
-    table = PoolTable.of([candidates], reference.lambda_)
+    table = PoolTable.of([candidates])
     values = [float(value) for value in term.measure(TermInputs(table=table, reference=reference))]
     if term.about == "none":
         return values[0]

@@ -25,7 +25,7 @@ def decide_pools(
     pairs = list(zip(pools, passes_left, strict=True))
     if posterior is None:
         return [decide_pool(pool, passes_left=left, policy=policy) for pool, left in pairs]
-    table = PoolTable.of(pools, posterior.reference.lambda_)
+    table = PoolTable.of(pools)
     estimates = posterior.estimates(table)
     if policy.rule == "posterior":
         rows = winners(policy.profile, table, estimates, posterior)

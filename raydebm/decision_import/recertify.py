@@ -112,6 +112,7 @@ def _refitted(sample: OutcomeSample, policy: Policy, config: DecisionConfig) -> 
             pools=pools,
             task=policy.posterior.task,
             outcome=policy.posterior.outcome,
+            competition=policy.posterior.competition,
             checkpoint=sample.origin.checkpoint or "",
             reported_until=sample.times[1].isoformat(),
         ),

@@ -41,8 +41,8 @@ class TaskDefaults:
     labels_per_worker: int = 4096
     """Candidates that make one more checker process worth its start; few where a check takes seconds."""
     answers_compete: bool = True
-    """Whether a vote for one answer counts against the others. Not where many different answers are right, as with
-    programs and plans: ``generation.waves`` then samples everything."""
+    """Whether at most one answer of a problem is right. Not so with programs and plans: there the probabilities of
+    several answers need not add up to 1, and ``generation.waves`` samples everything."""
     feedback: str = FEEDBACK
     """What a later pass is told about an answer that violates constraints, with ``RULES`` in it. It should say what to
     reply with: a small model takes "the expected result is True" for a request to answer True."""

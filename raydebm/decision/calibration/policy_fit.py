@@ -26,7 +26,7 @@ from raydebm.decision.calibration.walks import PromiseTest, Walk, WalkOf, final_
 from raydebm.decision.evidence.fitting import CrossFit, LabelledPool, LabelledTable, cross_fit, fit_posterior
 from raydebm.decision.evidence.groups import Floats, Ints
 from raydebm.decision.evidence.pool_sizes import PoolParts
-from raydebm.decision.evidence.posterior import Estimates, Outcome, Posterior
+from raydebm.decision.evidence.posterior import Competition, Estimates, Outcome, Posterior
 from raydebm.decision.evidence.profiles import PROFILES, winners
 from raydebm.decision.evidence.recalibration import recalibrated
 from raydebm.decision.guarantee.guarantee import Guarantee
@@ -101,6 +101,8 @@ class LabelledProblems:
     task: str
     outcome: Outcome
     """Whether labels say right and wrong or have a violation score."""
+    competition: Competition = "exclusive"
+    """Whether different answers of one problem exclude each other, as the task says."""
     checkpoint: str = ""
     """Fingerprint of the ensemble that gave the energies; empty where that is not known."""
     reported_until: str = ""
@@ -134,20 +136,28 @@ def fit_policy(
     known = [pool for pool in problems.pools if pool.is_labelled]
     if len(known) < 2:
         raise PoolError(f"a posterior needs at least 2 labelled problems, got {len(known)} of {len(problems.pools)}")
-    table = LabelledTable.of(known, base.lambda_)
+    table = LabelledTable.of(known)
     if not table.table.num_clusters:
         raise PoolError(f"no candidate of the {len(known)} labelled problems has an answer that can be read")
 
     def fit(used: Any = None) -> Posterior:
-        posterior = fit_posterior(table, lambda_=base.lambda_, task=problems.task, outcome=problems.outcome, used=used)
+        posterior = fit_posterior(
+            table,
+            lambda_=base.lambda_,
+            task=problems.task,
+            outcome=problems.outcome,
+            competition=problems.competition,
+            used=used,
+        )
         return replace(posterior, checkpoint=problems.checkpoint, reported_until=problems.reported_until)
 
     crossed = cross_fit(table, fit)
-    by_profile = {name: _worth(name, table, crossed) for name in PROFILES}
+    given = _given_worth(table, crossed)
+    by_profile = {name: _at(given, _selected(name, table, crossed)) for name in PROFILES}
     choice = choose_profile(by_profile, delta=config.delta)
     if profile is not None:
         choice = replace(choice, profile=profile, tests=())
-    predictions = _Predictions.of(choice.profile, table, crossed, lambda_=base.lambda_)
+    predictions = _Predictions.of(choice.profile, table, crossed)
     policy = base.replaced(
         rule="posterior", profile=choice.profile, posterior=predictions.calibrated(fit()), guarantee=None
     )
@@ -257,9 +267,11 @@ def _selected(profile: Profile, labelled_table: LabelledTable, crossed: CrossFit
     return selected
 
 
-def _worth(profile: Profile, labelled_table: LabelledTable, crossed: CrossFit) -> Floats:
-    selected = _selected(profile, labelled_table, crossed)
-    return np.where(selected >= 0, _at(labelled_table.given_worth, selected), 0.0)
+def _given_worth(labelled_table: LabelledTable, crossed: CrossFit) -> Floats:
+    """(C,): worth of what is given out for each cluster, by the posterior that did not see its pool."""
+    fold = crossed.fold[labelled_table.table.pool_of_cluster]
+    by_fold = [labelled_table.given_worth(posterior.reference) for posterior in crossed.posteriors]
+    return np.choose(fold, by_fold) if len(fold) else np.empty(0)
 
 
 def _at(values: Floats, places: Any) -> Floats:
@@ -279,8 +291,8 @@ class _Predictions:
     selected_of_parts: Ints | None
 
     @classmethod
-    def of(cls, profile: Profile, table: LabelledTable, crossed: CrossFit, *, lambda_: float) -> "_Predictions":
-        parts = PoolParts.of(table, crossed, lambda_=lambda_)
+    def of(cls, profile: Profile, table: LabelledTable, crossed: CrossFit) -> "_Predictions":
+        parts = PoolParts.of(table, crossed)
         return cls(
             table=table,
             crossed=crossed,
@@ -313,7 +325,7 @@ class _Predictions:
             )
             inside = (crossed.fold == fold) & (selected >= 0)
             confidence[inside] = probability[selected[inside]]
-        worth = np.where(selected >= 0, _at(self.table.given_worth, selected), 0.0)
+        worth = _at(_given_worth(self.table, crossed), selected)
         return Walk(confidence=confidence[:, None], worth=worth[:, None])
 
 

@@ -17,16 +17,15 @@ from raydebm.decision.evidence.likelihoods import Design, exclusive, independent
 from raydebm.decision.evidence.measuring import POOL_SCORE, SCORE, default_terms, evidence_of
 from raydebm.decision.evidence.posterior import PRIOR, Bools, Competition, Outcome, Posterior, filled
 from raydebm.decision.evidence.reference import Author, Reference
-from raydebm.decision.evidence.terms import PoolTable
+from raydebm.decision.evidence.terms import PoolTable, representatives
 from raydebm.errors import PoolError
 from raydebm.identity import content_id
 from raydebm.records import ScoredCandidate
+from raydebm.tasks.base import Task
 
 SKILL_PRIOR = 10.0
 """Pseudo-candidates of the pooled share of right ones in every author's skill."""
 NUM_FOLDS = 10
-EXCLUSIVE_SHARE = 0.3
-"""Answers compete unless more than this share of the solvable problems have two different right answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,9 +62,9 @@ class LabelledTable:
     """(P, G): labelled candidates."""
 
     @classmethod
-    def of(cls, pools: Sequence[LabelledPool], lambda_: float) -> "LabelledTable":
-        """Lay labelled pools out as columns; ``lambda_`` weighs E_constraint in the choice of representatives."""
-        table = PoolTable.of([pool.candidates for pool in pools], lambda_)
+    def of(cls, pools: Sequence[LabelledPool]) -> "LabelledTable":
+        """Lay labelled pools out as columns."""
+        table = PoolTable.of([pool.candidates for pool in pools])
         codes = {name: code for code, name in enumerate(table.authors)}
         right, total = np.zeros((len(pools), len(codes))), np.zeros((len(pools), len(codes)))
         for place, pool in enumerate(pools):
@@ -95,15 +94,9 @@ class LabelledTable:
         totals = np.bincount(groups, self.worth[known], count)
         return ratio(totals, sizes)
 
-    @cached_property
-    def given_worth(self) -> Floats:
+    def given_worth(self, reference: Reference) -> Floats:
         """(C,): worth of the candidate that is given out for each cluster; its cluster's where it is unlabelled."""
-        given = [
-            pool.worth[cluster.representative]
-            for pool, clusters in zip(self.pools, self.table.clusters, strict=True)
-            for cluster in clusters
-        ]
-        worth = np.array(given, dtype=np.float64)
+        worth = self.worth[representatives(self.table, reference)]
         return np.where(np.isnan(worth), self.cluster_worth, worth)
 
     def skills(self, used: Bools) -> Floats:
@@ -170,11 +163,9 @@ def _shrunk(own: float, pooled: float, count: int) -> float:
     return (count * own + SKILL_PRIOR * pooled) / (count + SKILL_PRIOR)
 
 
-def competition_of(labelled_table: LabelledTable, used: Bools) -> Competition:
-    """Whether different answers of one problem exclude each other, by how often two of them are right."""
-    owner, worth = labelled_table.table.pool_of_cluster, labelled_table.cluster_worth
-    right = np.bincount(owner, worth > 0.5, len(used))[used]
-    return "independent" if (right > 1).sum() > EXCLUSIVE_SHARE * max((right > 0).sum(), 1) else "exclusive"
+def competition_of(task: Task) -> Competition:
+    """Whether different answers of one problem exclude each other, as the task says."""
+    return "exclusive" if task.defaults.answers_compete else "independent"
 
 
 def _design(
@@ -218,6 +209,7 @@ def fit_posterior(
     lambda_: float,
     task: str = "",
     outcome: Outcome = "correct",
+    competition: Competition = "exclusive",
     terms: Sequence[str] | None = None,
     context: Sequence[str] | None = None,
     used: Bools | None = None,
@@ -228,9 +220,11 @@ def fit_posterior(
 
     Args:
         pools: labelled problems. Unlabelled ones are left out.
-        lambda_: weight of E_constraint where a candidate is chosen within its cluster.
+        lambda_: weight of E_constraint in E.
         task: name of their task.
         outcome: what labels say.
+        competition: whether different answers of one problem exclude each other; they never do where labels are
+            violation scores.
         terms: terms of evidence of clusters that may carry weight; None: the default ones and all baselines' scores.
         context: terms of evidence for "none of them"; None: the default ones and all baselines' scores.
         used: by pool, whether to learn from it; None: from all.
@@ -239,7 +233,7 @@ def fit_posterior(
         PoolError: no problem in use is labelled.
         ConfigError: an unknown term.
     """
-    labelled_table = pools if isinstance(pools, LabelledTable) else LabelledTable.of(pools, lambda_)
+    labelled_table = pools if isinstance(pools, LabelledTable) else LabelledTable.of(pools)
     if terms is None:
         terms = (*default_terms("answer"), *(SCORE + name for name in labelled_table.table.scores))
     if context is None:
@@ -250,7 +244,6 @@ def fit_posterior(
     )
     learned = _learned(labelled_table, used)
     reference = reference_of(labelled_table, learned, lambda_=lambda_)
-    competition = "independent" if outcome == "violation" else competition_of(labelled_table, learned)
     design = _design(labelled_table, learned, reference, terms, context)
     center = np.array([*start.weights.values(), *start.context_weights.values()])
     if outcome == "violation":
@@ -262,7 +255,7 @@ def fit_posterior(
         weights=dict(zip(terms, map(float, theta), strict=False)),
         context_weights=dict(zip(context, map(float, theta[len(terms) :]), strict=True)),
         reference=reference,
-        competition=competition,
+        competition="independent" if outcome == "violation" else competition,
         outcome=outcome,
         num_problems=int(learned.sum()),
         task=task,

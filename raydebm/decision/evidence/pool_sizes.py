@@ -44,7 +44,7 @@ class PoolParts:
     crossed: CrossFit
 
     @classmethod
-    def of(cls, labelled_table: LabelledTable, crossed: CrossFit, *, lambda_: float) -> Self | None:
+    def of(cls, labelled_table: LabelledTable, crossed: CrossFit) -> Self | None:
         """Draw parts of 1, 2, 4, ... candidates below ``full_size``; None where pools have one candidate."""
         written = labelled_table.table.written
         full_size = int(np.sort(written)[int(FULL_SHARE * len(written))])
@@ -59,7 +59,7 @@ class PoolParts:
         ]
         if not parts:
             return None
-        labelled = LabelledTable.of([pool for _, pool in parts], lambda_)
+        labelled = LabelledTable.of([pool for _, pool in parts])
         fold = np.array([number for number, _ in parts])
         probability, none = np.zeros(labelled.table.num_clusters), np.ones(len(parts))
         for number, posterior in enumerate(crossed.posteriors):

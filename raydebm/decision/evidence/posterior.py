@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from raydebm.decision.evidence.groups import Floats, Ints, sigmoid
 from raydebm.decision.evidence.measuring import POOL_SCORE, SCORE, Evidence, evidence_of, terms_about
 from raydebm.decision.evidence.reference import PLAIN, Reference
-from raydebm.decision.evidence.terms import Cluster, PoolTable
+from raydebm.decision.evidence.terms import Cluster, PoolTable, representatives
 from raydebm.errors import ConfigError
 from raydebm.extensions import VARIABLE
 from raydebm.records import ScoredCandidate
@@ -63,7 +63,7 @@ class Belief:
 
     cluster: Cluster
     best: ScoredCandidate
-    """The candidate to give out for this answer."""
+    """The candidate to give out for this answer (``terms.representatives``)."""
     candidates: tuple[ScoredCandidate, ...]
     probability: float
     """That the answer is right; where labels are violation scores, 1 minus the expected violation."""
@@ -77,7 +77,7 @@ class PoolBeliefs:
     """The posterior of one pool."""
 
     beliefs: tuple[Belief, ...]
-    """Most probable first; equal ones by the lower energy of their best candidate, then by key."""
+    """Most probable first; equal ones by the lowest energy of their candidates, then by key."""
     none: float
     """Probability that no answer of the pool is right; where answers do not compete, that the best one is not."""
 
@@ -159,7 +159,7 @@ class Posterior:
 
     def beliefs_of(self, pools: Sequence[Sequence[ScoredCandidate]]) -> list[PoolBeliefs]:
         """Probabilities of the answers of many pools at once."""
-        table = PoolTable.of(pools, self.reference.lambda_)
+        table = PoolTable.of(pools)
         estimates = self.estimates(table)
         beliefs = self.beliefs_at(pools, table, estimates, np.arange(table.num_clusters))
         ends = np.cumsum([len(cluster) for cluster in table.clusters])
@@ -172,7 +172,8 @@ class Posterior:
         ]
 
     def _rank(self, belief: Belief) -> tuple[float, float, str]:
-        return (-belief.probability, belief.best.total_energy(self.reference.lambda_), belief.cluster.key)
+        energy = min(scored.total_energy(self.reference.lambda_) for scored in belief.candidates)
+        return (-belief.probability, energy, belief.cluster.key)
 
     def beliefs_at(
         self, pools: Sequence[Sequence[ScoredCandidate]], table: PoolTable, estimates: Estimates, rows: Ints
@@ -180,6 +181,7 @@ class Posterior:
         """What is believed about some of the table's clusters, in the order of ``rows``."""
         assert estimates.relative is not None
         flat = [cluster for clusters in table.clusters for cluster in clusters]
+        given = representatives(table, self.reference)
         scaled = self.slope * estimates.relative[rows]
         probability = estimates.probability[rows]
         with np.errstate(divide="ignore"):
@@ -189,7 +191,7 @@ class Posterior:
         return [
             Belief(
                 cluster=flat[row],
-                best=pools[owner][flat[row].representative],
+                best=table.candidates[given[row]],
                 candidates=tuple(pools[owner][member] for member in flat[row].rows),
                 probability=p,
                 contributions=dict(zip(names, (rest, *added), strict=True)) if 0 < p < 1 else {},

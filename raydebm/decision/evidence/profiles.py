@@ -3,13 +3,17 @@
 ===============  ==============================================================================
 ``vote``         the answer with the most candidates
 ``best_author``  the answer that the most skilled author present gives most often
-``energy``       the answer of the lowest E = mu + lambda E_constraint (the paper's Eq. 1)
+``energy``       the answer of the lowest E = mu + lambda E_constraint
 ``energy_vote``  the answer with the largest sum of exp(-E)
 ``posterior``    the most probable answer
 ===============  ==============================================================================
 
-Ties go to the more probable answer. Every profile leaves out refuted answers and takes a proven one; whichever selects,
-the confidence is the posterior's probability of the selected answer.
+Ties go to the more probable answer. Of the candidates that give the answer, the most skilled author's is given out, and
+of these the one of lowest E (``terms.representatives``): equal answers need not be equally right, such as programs that
+agree on the examples alone, and skill tells more than energies there (docs/log/best_author_representative.md).
+
+Every profile leaves out refuted answers and takes a proven one; whichever selects, the confidence is the posterior's
+probability of the selected answer.
 """
 
 from typing import get_args
@@ -78,7 +82,7 @@ def ranked(profile: Profile, beliefs: PoolBeliefs, posterior: Posterior) -> tupl
     if profile == "posterior" or beliefs.beliefs[0].probability >= 1:
         return beliefs.beliefs
     pool = [scored for belief in beliefs.beliefs for scored in belief.candidates]
-    table = PoolTable.of([pool], posterior.reference.lambda_)
+    table = PoolTable.of([pool])
     value = _preference(profile, table, posterior)
     by_key = {cluster.key: float(value[row]) for row, cluster in enumerate(table.clusters[0])}
     usable = [belief for belief in beliefs.beliefs if belief.probability > 0]

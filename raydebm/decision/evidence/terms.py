@@ -23,7 +23,7 @@ import numpy as np
 from raydebm.decision.evidence.groups import Floats, Ints, mean, ratio
 from raydebm.decision.evidence.member_terms import by_member
 from raydebm.decision.evidence.reference import Reference
-from raydebm.energy import total_energy
+from raydebm.energy import total_energies
 from raydebm.errors import ConfigError
 from raydebm.records import ScoredCandidate
 
@@ -38,14 +38,11 @@ class Cluster:
     key: str
     rows: tuple[int, ...]
     """Their places in the pool."""
-    representative: int
-    """Place of the candidate to give out: a proven one before others and a refuted one last, then lowest E, lowest mu,
-    lowest E_constraint, the earlier pass, the smaller id."""
     proof: bool | None
     """As in ``ConstraintReport.proof``: True when any of its candidates is proven right."""
 
 
-def clusters_of(pool: Sequence[ScoredCandidate], lambda_: float) -> tuple[Cluster, ...]:
+def clusters_of(pool: Sequence[ScoredCandidate]) -> tuple[Cluster, ...]:
     """Group a pool by answer, ordered by key. The order of the pool does not matter."""
     rows: dict[str, list[int]] = {}
     for row, scored in enumerate(pool):
@@ -56,24 +53,10 @@ def clusters_of(pool: Sequence[ScoredCandidate], lambda_: float) -> tuple[Cluste
         Cluster(
             key=key,
             rows=tuple(rows[key]),
-            representative=min(rows[key], key=lambda row: _preference(pool[row], lambda_))
-            if len(rows[key]) > 1
-            else rows[key][0],
             proof=_proof([pool[row].report.proof for row in rows[key]]),
         )
         for key in sorted(rows)
     )
-
-
-_PROOF_ORDER = {True: 0, None: 1, False: 2}
-
-
-def _preference(scored: ScoredCandidate, lambda_: float) -> tuple[int, float, float, float, int, str]:
-    mu = math.inf if scored.energies is None else scored.energies.mu
-    candidate, report = scored.candidate, scored.report
-    energy = total_energy(mu, report.penalty, lambda_)
-    order = _PROOF_ORDER[report.proof]
-    return (order, energy, mu, report.penalty, candidate.pass_index, candidate.candidate_id)
 
 
 def _proof(proofs: Sequence[bool | None]) -> bool | None:
@@ -111,10 +94,10 @@ class PoolTable:
     """(R,) by baseline; NaN where it has no score."""
 
     @classmethod
-    def of(cls, pools: Sequence[Sequence[ScoredCandidate]], lambda_: float) -> "PoolTable":
-        """Group every pool's candidates; ``lambda_`` weighs E_constraint in the choice of representatives."""
+    def of(cls, pools: Sequence[Sequence[ScoredCandidate]]) -> "PoolTable":
+        """Group every pool's candidates."""
         codes: dict[str, int] = {}
-        clusters = tuple(clusters_of(pool, lambda_) for pool in pools)
+        clusters = tuple(clusters_of(pool) for pool in pools)
         rows = [
             (pool, index, place)
             for pool, of_pool in enumerate(clusters)
@@ -190,6 +173,34 @@ class PoolTable:
         _, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
         votes: Ints = counts[inverse].astype(np.intp)
         return votes
+
+
+_PROOF_ORDER = {True: 0, None: 1, False: 2}
+
+
+def representatives(table: PoolTable, reference: Reference) -> Ints:
+    """(C,): the row of the candidate to give out for each cluster. A proven one before others and a refuted one last,
+    then the most skilled author's, the lowest E, the lowest mu, the lowest E_constraint, the earlier pass, the smaller
+    id."""
+    if not table.num_clusters:
+        return np.empty(0, dtype=np.intp)
+    mu = np.where(np.isnan(table.mu), np.inf, table.mu)
+    skill = np.array([reference.author(name).skill for name in table.authors])[table.author_of_row]
+    order = np.lexsort(
+        (
+            [scored.candidate.candidate_id for scored in table.candidates],
+            [scored.candidate.pass_index for scored in table.candidates],
+            table.penalty,
+            mu,
+            total_energies(mu, table.penalty, reference.lambda_),
+            -skill,
+            [_PROOF_ORDER[scored.report.proof] for scored in table.candidates],
+            table.cluster_of_row,
+        )
+    )
+    first = np.searchsorted(table.cluster_of_row[order], np.arange(table.num_clusters))
+    rows: Ints = order[first]
+    return rows
 
 
 def _num_written(pool: Sequence[ScoredCandidate]) -> int:

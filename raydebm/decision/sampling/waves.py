@@ -113,7 +113,7 @@ class PassRule:
     def _settled(self, pool: Sequence[ScoredCandidate], remaining: int, decided: PoolDecision) -> StopDecision:
         policy, by_posterior = self.policy, self.policy.rule == "posterior"
         tau = policy.tau_accept if policy.tau_settled is None else policy.tau_settled
-        votes = {cluster.key: float(len(cluster.rows)) for cluster in clusters_of(pool, policy.lambda_)}
+        votes = {cluster.key: float(len(cluster.rows)) for cluster in clusters_of(pool)}
         state = SamplingState(
             max_samples=len(pool) + remaining,
             votes=votes,

@@ -20,7 +20,7 @@ from raydebm.evaluation.certainty.trust import CONFIDENCE, Certainty
 from raydebm.evaluation.certainty.uncertainty import SignalRow
 from raydebm.evaluation.pools.pool import EvaluatedPool, Floats, Ints
 from raydebm.evaluation.pools.stack import Stack
-from raydebm.evaluation.selectors.selector import Selector, one_hot
+from raydebm.evaluation.selectors.selector import BEST_GENERATOR, Selector, one_hot
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.records import OWN_LOGPROB, OWN_WORST_LOGPROB
 
@@ -82,6 +82,8 @@ class Decided:
     """The profile's selection, by problem id; None without one."""
     probable: Mapping[str, Chosen | None]
     """The most probable answer."""
+    best_author: Mapping[str, Chosen | None]
+    """The selection of the profile of that name."""
 
     @classmethod
     def of(cls, pools: Sequence[EvaluatedPool], policy: Policy) -> "Decided | None":
@@ -98,20 +100,35 @@ class Decided:
                 for pool, beliefs in joined
             },
             probable={pool.problem.problem_id: _chosen(pool, beliefs.beliefs) for pool, beliefs in joined},
+            best_author={
+                pool.problem.problem_id: _chosen(pool, ranked("best_author", beliefs, posterior))
+                for pool, beliefs in joined
+            },
+        )
+
+    def best_generator(self) -> Selector:
+        """The row of the best generator, which is the profile ``best_author``."""
+        return Selector(
+            name=BEST_GENERATOR,
+            group="decision",
+            description="the profile best_author: the answer that the generator of the highest skill on labelled "
+            "problems gives most often, as this generator gave it; the next one's where all its answers are refuted",
+            weights=partial(_weights, chosen=self.best_author),
+            energies=1.0,
         )
 
     def selectors(self) -> list[Selector]:
         """Rows of the table of selectors.
 
-        Both read the ensemble's energies, whatever the profile: of the candidates that give an answer the one of lowest
-        E is chosen, and ties of a profile go to the more probable answer.
+        Both read the ensemble's energies, whatever the profile: of an author's candidates that give an answer the one
+        of lowest E is chosen, and ties of a profile go to the more probable answer.
         """
         scores = _scores_of(self.policy.posterior)
         return [
             Selector(
                 name=POSTERIOR,
                 group="decision",
-                description="the most probable answer; the candidate of lowest E among those that give it",
+                description="the most probable answer, as the most skilled generator gave it; ties by lowest E",
                 weights=partial(_weights, chosen=self.probable),
                 energies=1.0,
                 scores=scores,

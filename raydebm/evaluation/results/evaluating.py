@@ -32,7 +32,7 @@ from raydebm.evaluation.selectors.agreement import agreement_selectors
 from raydebm.evaluation.selectors.learned_vote import learned_votes
 from raydebm.evaluation.selectors.length_control import length_controlled
 from raydebm.evaluation.selectors.peers import peer_selectors
-from raydebm.evaluation.selectors.selector import SINGLE_SHOT, Selector, added_selectors
+from raydebm.evaluation.selectors.selector import BEST_GENERATOR, SINGLE_SHOT, Selector, added_selectors
 from raydebm.evaluation.selectors.standard import best_generator_of, standard_selectors
 from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.records import Label, Outcome
@@ -159,7 +159,7 @@ def _loop_summary(results: OutcomeValues, inputs: EvaluationInputs, bootstrap: B
 
 
 def _is_shown_by_part(selector: Selector) -> bool:
-    return selector.name in BY_PART or selector.name.startswith((SINGLE_SHOT, "best generator"))
+    return selector.name in BY_PART or selector.name.startswith((SINGLE_SHOT, BEST_GENERATOR))
 
 
 def _decision(inputs: EvaluationInputs, bootstrap: Bootstrap) -> DecisionStudy | None:
@@ -187,9 +187,12 @@ def selectors_of(
         ConfigError: a module of the user cannot be imported, or two selectors have one name.
     """
     labelled = validation if labelled is None else labelled
-    selectors = standard_selectors(
-        pools, lambda_=lambda_, adapters=adapters, best_generator=best_generator_of(labelled)
-    )
+    selectors = [
+        decided.best_generator() if decided is not None and selector.name == BEST_GENERATOR else selector
+        for selector in standard_selectors(
+            pools, lambda_=lambda_, adapters=adapters, best_generator=best_generator_of(labelled)
+        )
+    ]
     tuned = [
         *length_controlled(validation),
         *learned_votes(validation, labelled),

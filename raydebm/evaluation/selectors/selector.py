@@ -16,6 +16,8 @@ from raydebm.extensions import load_extensions
 
 SINGLE_SHOT = "single-shot "
 """Begins the name of a model that answers once per problem and draws nothing for the pool."""
+BEST_GENERATOR = "best generator"
+"""Name of the row of the generator that was best on labelled problems outside the test."""
 
 
 Group = Literal["baseline", "generator", "external", "adapter", "ablation", "decision", "ours", "bound"]

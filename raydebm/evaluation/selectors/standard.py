@@ -14,7 +14,7 @@ import numpy as np
 from raydebm.energy import total_energies
 from raydebm.evaluation.pools.pool import Bools, Floats
 from raydebm.evaluation.pools.stack import Stack
-from raydebm.evaluation.selectors.selector import SINGLE_SHOT, Selector, lowest, one_hot, uniform, vote
+from raydebm.evaluation.selectors.selector import BEST_GENERATOR, SINGLE_SHOT, Selector, lowest, one_hot, uniform, vote
 from raydebm.evaluation.stats.effects import comparable, generator_effects
 
 
@@ -134,7 +134,7 @@ def _generator_selectors(pools: Stack, generators: Sequence[str], best_generator
         how = "on labelled problems outside the test" if best_generator else "on these very problems, so it is a bound"
         selectors.append(
             Selector(
-                name="best generator" if best_generator else "best generator (chosen in hindsight)",
+                name=BEST_GENERATOR if best_generator else f"{BEST_GENERATOR} (chosen in hindsight)",
                 group="generator",
                 description=f"always a random candidate of generator {chosen}, chosen {how}",
                 weights=partial(_of_generators, names=frozenset({chosen})),

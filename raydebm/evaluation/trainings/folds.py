@@ -23,6 +23,7 @@ from raydebm.evaluation.certainty.uncertainty import SignalRow
 from raydebm.evaluation.certainty.worth import CORRECT
 from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, VOTE, SelectorEntry
 from raydebm.evaluation.results.texts_read import TextsRead, joined_texts
+from raydebm.evaluation.selectors.selector import BEST_GENERATOR
 from raydebm.evaluation.stats.intervals import Bootstrap, Floats, mean_of_known
 from raydebm.evaluation.stats.json_results import JsonResults
 from raydebm.evaluation.stats.significance import Comparison, compare, distinct
@@ -32,7 +33,6 @@ from raydebm.evaluation.trainings.training_values import SelectorValues, Trainin
 
 CONFIDENCES = (CONFIDENCE, LEARNED)
 """Signals that state a probability that the selection is correct."""
-BEST_GENERATOR = "best generator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import numpy as np
 from raydebm.decision.calibration.policy_fit import LabelledProblems, PolicyFit, fit_policy
 from raydebm.decision.calibration.policy_traces import trace
 from raydebm.decision.calibration.walks import Walk, WalkOf
-from raydebm.decision.evidence.fitting import LabelledPool
+from raydebm.decision.evidence.fitting import LabelledPool, competition_of
 from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
 from raydebm.evaluation.pools.pool import EvaluatedPool, RecordedPools, without_energies
@@ -37,6 +37,7 @@ def fit_run_policy(context: StageContext, base: Policy) -> tuple[PolicyFit | Non
                 pools=pools,
                 task=recipe.task.name,
                 outcome="violation" if has_violations(evaluated_pools(context, VALIDATION)) else "correct",
+                competition=competition_of(context.task),
                 checkpoint=read_ref(context.run.uri("scorer")).fingerprint,
             ),
             base=base,

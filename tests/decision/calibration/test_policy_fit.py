@@ -17,6 +17,7 @@ from raydebm.decision.calibration.policy_fit import (
 from raydebm.decision.calibration.walks import Walk, final_step
 from raydebm.decision.evidence.fitting import LabelledPool
 from raydebm.decision.evidence.posterior import special_case
+from raydebm.decision.evidence.profiles import PROFILES
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.rules import decide_pool
 from raydebm.decision.sampling.waves import cut_pass
@@ -51,6 +52,20 @@ def fitted():
 def test_costs_say_from_which_probability_an_answer_is_worth_giving(costs, tau_answer):
     """p - (1 - p) wrong >= -refusal."""
     assert fit(PROBLEMS[:12], costs=costs).policy.tau_answer == pytest.approx(tau_answer)
+
+
+@pytest.mark.parametrize("competition", ["exclusive", "independent"])
+def test_answers_compete_as_the_task_says(competition):
+    problems = LabelledProblems(pools=PROBLEMS[:12], task="t", outcome="correct", competition=competition)
+    assert fit_policy(problems, base=ONE_PASS, config=DecisionConfig()).policy.posterior.competition == competition
+
+
+def test_a_profile_is_worth_what_the_most_skilled_author_wrote():
+    """Both programs of a problem print the same; that of the author who is right elsewhere, too, is right here, and the
+    energies prefer the other one."""
+    pair = [scored("a", "A", (0.0,), author="bad"), scored("b", "A", (1.0,), author="good")]
+    pools = [labelled(f"q{index}", pair, worth=[0.0, 1.0]) for index in range(12)]
+    assert fit(pools).choice.worth == dict.fromkeys(PROFILES, 1.0)
 
 
 def test_the_policy_decides_by_the_fitted_posterior(fitted):

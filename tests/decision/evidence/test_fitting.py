@@ -17,8 +17,10 @@ from raydebm.decision.evidence.fitting import (
     reference_of,
 )
 from raydebm.decision.evidence.posterior import PRIOR, special_case
+from raydebm.decision.evidence.reference import PLAIN
 from raydebm.decision.evidence.terms import PoolTable
 from raydebm.errors import ConfigError, PoolError
+from raydebm.tasks import get_task
 
 TWO = [
     labelled("p1", [scored("a", "A", (1.0,), author="g1"), scored("b", "B", (2.0,), author="g2")], {"A"}),
@@ -33,7 +35,7 @@ def logit(share):
 
 
 def table_of(pools):
-    return LabelledTable.of(pools, 1.0)
+    return LabelledTable.of(pools)
 
 
 def test_skills_are_shrunk_by_ten_pseudo_candidates():
@@ -54,13 +56,15 @@ def test_author_energies_are_shrunk_by_ten_pseudo_candidates():
 
 
 def test_the_candidate_that_is_given_out_says_what_an_answer_is_worth():
-    """Of two programs that print the same, the one of lower energy is given out; only the other one is right."""
+    """Of two programs that print the same and are equally skilled authors', the one of lower energy is given out; only
+    the other one is right."""
     pool = [scored("a", "A", (1.0,)), scored("b", "A", (2.0,)), scored("c", "B", (3.0,))]
     table = table_of([LabelledPool(problem_id="p", candidates=pool, worth=np.array([0.0, 1.0, math.nan]))])
 
     assert table.cluster_worth.tolist()[0] == 0.5
-    assert table.given_worth.tolist()[0] == 0.0
-    assert math.isnan(table.given_worth[1])
+    given = table.given_worth(PLAIN)
+    assert given.tolist()[0] == 0.0
+    assert math.isnan(given[1])
 
 
 def test_author_lengths_are_shrunk_by_ten_pseudo_candidates():
@@ -110,12 +114,23 @@ def test_worth_of_a_cluster_is_the_mean_over_its_labelled_candidates():
     assert table.cluster_worth == pytest.approx([0.5, math.nan], nan_ok=True)
 
 
-@pytest.mark.parametrize(("several", "expected"), [(3, "exclusive"), (4, "independent")])
-def test_answers_compete_unless_three_tenths_of_the_problems_have_two_right_ones(several, expected):
-    pool = [scored("a", "A"), scored("b", "B")]
-    pools = [labelled(f"p{index}", pool, {"A", "B"} if index < several else {"A"}) for index in range(10)]
+@pytest.mark.parametrize(
+    ("task", "expected"), [("gsm8k", "exclusive"), ("taco", "independent"), ("travelplanner", "independent")]
+)
+def test_the_task_says_whether_answers_compete(task, expected):
+    assert competition_of(get_task(task)) == expected
 
-    assert competition_of(table_of(pools), np.full(10, True)) == expected
+
+@pytest.mark.parametrize("competition", ["exclusive", "independent"])
+def test_two_right_answers_share_one_probability_only_where_they_compete(competition):
+    """Both programs are right in 40 of 40 problems."""
+    pool = [scored("a", "A"), scored("b", "B")]
+    pools = [labelled(f"p{index}", pool, {"A", "B"}) for index in range(40)]
+
+    posterior = fit_posterior(pools, lambda_=1.0, competition=competition)
+
+    probabilities = [belief.probability for belief in posterior.beliefs(pool).beliefs]
+    assert (sum(probabilities) > 1.5) is (competition == "independent")
 
 
 # ---- the fit --------------------------------------------------------------------------------------------------------
@@ -327,7 +342,7 @@ def test_one_problem_cannot_be_cross_fitted():
 
 
 def test_a_table_is_grouped_once_for_pools_and_labels():
-    assert table_of(TWO).table.num_clusters == PoolTable.of([pool.candidates for pool in TWO], 1.0).num_clusters == 4
+    assert table_of(TWO).table.num_clusters == PoolTable.of([pool.candidates for pool in TWO]).num_clusters == 4
 
 
 def test_a_baselines_score_that_tells_right_from_wrong_gets_weight():

@@ -85,9 +85,9 @@ def test_the_correction_survives_json(posterior):
 
 
 def parts_of(pools):
-    table = LabelledTable.of(pools, 1.0)
+    table = LabelledTable.of(pools)
     crossed = cross_fit(table, lambda used: fit_posterior(table, lambda_=1.0, used=used))
-    return PoolParts.of(table, crossed, lambda_=1.0)
+    return PoolParts.of(table, crossed)
 
 
 def test_at_most_a_tenth_of_the_pools_is_smaller_than_a_whole_one():

@@ -95,13 +95,20 @@ def test_without_energies_the_energy_profile_falls_back_on_probability():
     assert selected("energy", pool, special_case("votes")).cluster.key == "B"
 
 
+def test_the_best_author_gives_out_its_own_answer():
+    """Of equal answers that of g1 is given out, though g2's has the lower energy."""
+    pool = [scored("a", "A", (0.0,), author="g2"), scored("b", "A", (1.0,), author="g1"), scored("c", "C", (0.5,))]
+
+    assert selected("best_author", pool).best is pool[1]
+
+
 def test_the_energy_profile_selects_as_the_paper_does():
     assert selected("energy", POOL).best is select(POOL, 1.0)
 
 
 @given(profile=st.sampled_from(PROFILES), several=st.lists(pools(proofs=(None, None, True, False)), max_size=4))
 def test_many_pools_at_once_are_decided_like_each_alone(profile, several):
-    table = PoolTable.of(several, SKILLED.lambda_)
+    table = PoolTable.of(several)
     keys = [cluster.key for clusters in table.clusters for cluster in clusters]
 
     rows = winners(profile, table, POSTERIOR.estimates(table), POSTERIOR)
@@ -123,7 +130,7 @@ def test_proofs_decide_under_every_profile(profile, pool):
 
 
 def test_no_pool_has_no_winner():
-    table = PoolTable.of([[], [scored("u", None)]], 1.0)
+    table = PoolTable.of([[], [scored("u", None)]])
 
     for profile in PROFILES:
         assert winners(profile, table, POSTERIOR.estimates(table), POSTERIOR).tolist() == [-1, -1]
@@ -137,4 +144,4 @@ def test_lambda_of_the_reference_weighs_constraints():
     assert selected("energy", pool).cluster.key == "B"
     assert selected("energy", pool, lenient).cluster.key == "A"
     assert math.isfinite(selected("energy", pool).probability)
-    assert np.isfinite(POSTERIOR.estimates(PoolTable.of([pool], 1.0)).none).all()
+    assert np.isfinite(POSTERIOR.estimates(PoolTable.of([pool])).none).all()

@@ -19,7 +19,7 @@ ONE = np.array([1])
 
 def fit(pools, probability, none, *, posterior=VOTES, selected=None, used=None):
     """Offset and slope from given predictions; the first cluster of each pool is selected."""
-    table = LabelledTable.of(pools, 1.0)
+    table = LabelledTable.of(pools)
     owner = table.table.pool_of_cluster
     crossed = CrossFit(
         posteriors=(posterior,),
@@ -134,6 +134,6 @@ def test_a_proof_stays_a_proof():
     posterior = Posterior(weights={"votes": 1.0}, context_weights={}, offset=-3.0, slope=0.5)
     pool = [scored("a", "A", proof=True), scored("b", "B"), scored("c", "C", proof=False)]
 
-    estimates = posterior.estimates(PoolTable.of([pool], 1.0))
+    estimates = posterior.estimates(PoolTable.of([pool]))
 
     assert (estimates.probability.tolist(), estimates.none.tolist()) == ([1.0, 0.0, 0.0], [0.0])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from raydebm.decision.evidence.built_in_terms import CONTEXT, ENERGY_TERMS, TERMS
 from raydebm.decision.evidence.measuring import evidence_of
 from raydebm.decision.evidence.reference import PLAIN, Author, Reference
-from raydebm.decision.evidence.terms import PoolTable
+from raydebm.decision.evidence.terms import PoolTable, representatives
 from raydebm.decision.evidence.terms import clusters_of as grouped
 
 REFERENCE = Reference(
@@ -31,7 +31,7 @@ POOL = [
 
 
 def measured(pool, reference=PLAIN):
-    evidence = evidence_of(PoolTable.of([pool], reference.lambda_), reference)
+    evidence = evidence_of(PoolTable.of([pool]), reference)
     return dict(zip(TERMS, evidence.terms.T, strict=True)), dict(zip(CONTEXT, evidence.context[0], strict=True))
 
 
@@ -104,7 +104,7 @@ def test_a_very_long_text_counts_five_standard_deviations():
 
 
 def test_skills_by_row_replace_the_references():
-    table = PoolTable.of([POOL], 2.0)
+    table = PoolTable.of([POOL])
 
     evidence = evidence_of(table, REFERENCE, skills=np.array([3.0, 5.0, 7.0]))
 
@@ -162,7 +162,7 @@ def test_candidates_without_text_answer_or_check_are_in_no_cluster():
         scored("fine", "A"),
     ]
 
-    (cluster,) = grouped(pool, 1.0)
+    (cluster,) = grouped(pool)
 
     assert cluster.rows == (3,)
 
@@ -172,6 +172,9 @@ def test_candidates_without_text_answer_or_check_are_in_no_cluster():
     [
         ({"name": "z", "members": (5.0,), "proof": True}, {"name": "a", "members": (1.0,)}),
         ({"name": "z", "members": (5.0,)}, {"name": "a", "members": (1.0,), "proof": False}),
+        ({"name": "z", "members": (5.0,), "proof": True, "author": "g2"}, {"name": "a", "author": "g1"}),
+        ({"name": "z", "members": (5.0,), "author": "g1"}, {"name": "a", "members": (1.0,), "author": "g2"}),
+        ({"name": "z", "author": "stranger"}, {"name": "a", "members": (1.0,), "author": "g2"}),
         ({"name": "z", "members": (1.0,)}, {"name": "a", "members": (2.0,)}),
         ({"name": "z", "members": (0.0,), "penalty": 1.0}, {"name": "a", "members": (1.0,)}),
         ({"name": "z", "members": (9.0,)}, {"name": "a"}),
@@ -179,13 +182,34 @@ def test_candidates_without_text_answer_or_check_are_in_no_cluster():
         ({"name": "z"}, {"name": "a", "pass_index": 2}),
         ({"name": "a"}, {"name": "z"}),
     ],
-    ids=["proven", "not-refuted", "energy", "mu-at-equal-E", "scored", "penalty", "earlier-pass", "smaller-id"],
+    ids=[
+        "proven",
+        "not-refuted",
+        "proven-by-the-worse-author",
+        "better-author",
+        "author-of-unknown-skill",
+        "energy",
+        "mu-at-equal-E",
+        "scored",
+        "penalty",
+        "earlier-pass",
+        "smaller-id",
+    ],
 )
 def test_the_representative_of_a_cluster(better, worse):
     pool = [scored(answer="A", **worse), scored(answer="A", **better)]
 
-    assert grouped(pool, 1.0)[0].representative == 1
-    assert grouped(pool[::-1], 1.0)[0].representative == 0
+    reference = replace(REFERENCE, lambda_=1.0)
+    assert representatives(PoolTable.of([pool]), reference).tolist() == [1]
+    assert representatives(PoolTable.of([pool[::-1]]), reference).tolist() == [0]
+
+
+def test_each_cluster_of_each_pool_has_its_representative():
+    other = [scored("c", "C"), scored("d2", "D", (2.0,)), scored("d1", "D", (1.0,))]
+    table = PoolTable.of([POOL, [], other])
+    names = [table.candidates[row].candidate.candidate_id for row in representatives(table, REFERENCE)]
+    assert names == ["a1", "b", "c", "d1"]
+    assert representatives(PoolTable.of([[]]), REFERENCE).tolist() == []
 
 
 @pytest.mark.parametrize(
@@ -195,14 +219,14 @@ def test_the_representative_of_a_cluster(better, worse):
 def test_the_proof_of_a_cluster(proofs, expected):
     pool = [scored(f"c{index}", "A", proof=proof) for index, proof in enumerate(proofs)]
 
-    assert grouped(pool, 1.0)[0].proof is expected
+    assert grouped(pool)[0].proof is expected
 
 
 def test_pools_beside_each_other_do_not_touch():
     other = [scored("x", "A", (7.0, 7.0), author="g2"), scored("y", "C", (1.0, 0.0), author="g3")]
     alone = [measured(pool, REFERENCE) for pool in (POOL, other)]
 
-    evidence = evidence_of(PoolTable.of([POOL, [], other], 2.0), REFERENCE)
+    evidence = evidence_of(PoolTable.of([POOL, [], other]), REFERENCE)
 
     assert evidence.terms == pytest.approx(
         np.vstack([np.column_stack([terms[name] for name in TERMS]) for terms, _ in alone]), nan_ok=True
@@ -219,7 +243,7 @@ def test_pools_with_different_numbers_of_members_do_not_touch(members):
     other = [scored("x", "A", (1.0, 3.0, 2.0)[:members]), scored("y", "B", (2.0, 5.0, 9.0)[:members])]
     alone = [measured(pool, REFERENCE) for pool in (POOL, other)]
 
-    evidence = evidence_of(PoolTable.of([POOL, other], 2.0), REFERENCE)
+    evidence = evidence_of(PoolTable.of([POOL, other]), REFERENCE)
 
     assert evidence.terms == pytest.approx(
         np.vstack([np.column_stack([terms[name] for name in TERMS]) for terms, _ in alone]), nan_ok=True
@@ -231,7 +255,7 @@ def test_pools_with_different_numbers_of_members_do_not_touch(members):
 
 @pytest.mark.parametrize("table", [[], [[]], [[scored("u", None)]], [[scored("f", None, text=None)]]])
 def test_nothing_to_measure_gives_empty_evidence(table):
-    evidence = evidence_of(PoolTable.of(table, 1.0), PLAIN)
+    evidence = evidence_of(PoolTable.of(table), PLAIN)
 
     assert evidence.terms.shape == (0, len(TERMS))
     assert evidence.context.shape == (len(table), len(CONTEXT))
@@ -320,7 +344,7 @@ def test_a_baselines_score_is_measured_within_authors():
         with_scores(scored("b", "B", author="new"), reader=-3.0),  # z -1
     ]
 
-    evidence = evidence_of(PoolTable.of([pool], 1.0), SCORED)
+    evidence = evidence_of(PoolTable.of([pool]), SCORED)
 
     assert evidence.term("score:reader") == pytest.approx([0.5 - 0, -1 - 0])
     assert evidence.context_term("pool_score:reader") == pytest.approx([0.0])
@@ -333,7 +357,7 @@ def test_a_candidate_without_a_score_is_left_out_of_the_means():
         scored("b", "B", author="new"),
     ]
 
-    term = evidence_of(PoolTable.of([pool], 1.0), SCORED).term("score:reader")
+    term = evidence_of(PoolTable.of([pool]), SCORED).term("score:reader")
 
     assert term[0] == pytest.approx(0.0)
     assert math.isnan(term[1])
@@ -343,7 +367,7 @@ def test_a_generators_own_log_probabilities_are_scores():
     sure = scored("a1", "A")
     sure = replace(sure, candidate=replace(sure.candidate, logprob=-0.1, worst_logprob=-2.0))
 
-    scores = PoolTable.of([[with_scores(sure, reader=0.5), scored("b", "B")]], 1.0).scores
+    scores = PoolTable.of([[with_scores(sure, reader=0.5), scored("b", "B")]]).scores
 
     assert {name: values[0] for name, values in scores.items()} == {
         "own_logprob": -0.1, "own_worst_logprob": -2.0, "reader": 0.5
@@ -352,7 +376,7 @@ def test_a_generators_own_log_probabilities_are_scores():
 
 
 def test_a_score_that_nobody_has_is_not_measured():
-    evidence = evidence_of(PoolTable.of([POOL], 1.0), SCORED)
+    evidence = evidence_of(PoolTable.of([POOL]), SCORED)
 
     assert np.isnan(evidence.term("score:reader")).all()
     assert np.isnan(evidence.context_term("pool_score:reader")).all()

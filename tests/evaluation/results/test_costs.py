@@ -8,6 +8,7 @@ import pytest
 
 from raydebm.config import EvaluationConfig, PricesConfig
 from raydebm.decision.evidence.posterior import Posterior
+from raydebm.decision.evidence.reference import PLAIN, Author
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.certainty.confidence import Decided
 from raydebm.evaluation.pools.stack import Stack
@@ -100,6 +101,27 @@ def test_the_posterior_pays_for_the_scorers_that_are_its_evidence(pools, weights
     row = decided_costs(pools, "posterior", weights, usd_per_score={**ENERGIES, "judge": 0.1})["posterior"]
 
     assert (row.usd.value, row.num_scores) == (pytest.approx(usd), num_scores)
+
+
+def test_the_best_generator_is_the_profile_best_author(pools):
+    """By skill it is g, whose candidate is wrong; where g's answer is refuted it is h's."""
+    pools[1] = replace(
+        pools[1],
+        candidates=tuple(
+            replace(scored, report=replace(scored.report, proof=False if place == 0 else None))
+            for place, scored in enumerate(pools[1].candidates)
+        ),
+    )
+    authors = {name: Author(skill=skill, center=0.0, scale=1.0) for name, skill in (("g", 1.0), ("h", 0.0))}
+    posterior = Posterior(weights={"votes": 1.0}, context_weights={}, reference=replace(PLAIN, authors=authors))
+    decided = Decided.of(pools, Policy(rule="posterior", profile="best_author", posterior=posterior))
+    stack = Stack.of(pools)
+
+    selectors = selectors_of(stack, lambda_=1.0, adapters=("a0", "a1"), validation=stack, decided=decided)
+
+    rows = {selector.name: selector.weights(stack) for selector in selectors}
+    assert rows["best generator"].tolist() == rows["chosen profile"].tolist()
+    assert stack.correct_at(rows["best generator"].argmax(axis=1)).tolist() == [0.0, 1.0]
 
 
 def test_signals_of_one_reading_are_paid_for_once(make_pool):

@@ -1,9 +1,10 @@
 """The best distinct answers of a pool, for clients that ask for several (OpenAI's ``n``). Pure."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from raydebm.decision.evidence.terms import clusters_of
+from raydebm.decision.evidence.reference import PLAIN
+from raydebm.decision.evidence.terms import PoolTable, representatives
 from raydebm.records import Outcome, ScoredCandidate
 from raydebm.serving.api.schema.decision_bodies import ChoiceBody
 from raydebm.serving.core.result import TriageResult
@@ -41,9 +42,11 @@ def best_answers(result: TriageResult, most: int) -> list[ChoiceBody]:
 
 
 def _by_energy(outcome: Outcome, best: ScoredCandidate, lambda_: float) -> list[_Answer]:
+    table = PoolTable.of([outcome.pool])
+    rows = representatives(table, replace(PLAIN, lambda_=lambda_))
     answers = [
-        _Answer(outcome.pool[cluster.representative], None, cluster.proof, len(cluster.rows))
-        for cluster in clusters_of(outcome.pool, lambda_)
+        _Answer(table.candidates[row], None, cluster.proof, len(cluster.rows))
+        for row, cluster in zip(rows, table.clusters[0], strict=True)
     ]
     scored = [answer for answer in answers if math.isfinite(answer.best.total_energy(lambda_))]
     scored.sort(key=lambda answer: answer.best.total_energy(lambda_))
