@@ -3,7 +3,9 @@
 from hand_written_run import PUZZLE, RIGHT, WRONG
 
 from raydebm.config import parse_recipe
+from raydebm.decision.feedback import feedback_messages
 from raydebm.decision.policy import Policy
+from raydebm.decision.sampling.checks import check_candidate
 from raydebm.generators.requests import TokenUsage, answered
 from raydebm.run.directory import RunDir
 from raydebm.tasks import get_task
@@ -93,19 +95,28 @@ def make_run(folder, encoder, babbler):
     Returns:
         The run directory's path.
     """
-    from raydebm.records import GenerationRequest, Sampling
+    from raydebm.records import Candidate, GenerationRequest, Sampling, ScoredCandidate
     from raydebm.run.tables import CANDIDATES
 
     run = RunDir(str(folder / "run"))
     make_ensemble(folder / "run" / "scorer", encoder)
-    problem = get_task("knights_knaves").problem_from_text(PUZZLE)
+    task = get_task("knights_knaves")
+    problem = task.problem_from_text(PUZZLE)
+    selected = Candidate(
+        candidate_id="wrong", task=task.name, problem_id=problem.problem_id, generator="wrong-then-right", text=WRONG
+    )
+    report = check_candidate(task, problem, selected)
+    chats = {
+        1: task.messages(problem),
+        2: feedback_messages(task, problem, ScoredCandidate(candidate=selected, report=report, energies=None)),
+    }
     recorded = [
         answered(
             GenerationRequest(
                 task=problem.task,
                 problem_id=problem.problem_id,
                 generator="wrong-then-right",
-                messages=({"role": "user", "content": PUZZLE},),
+                messages=chats[pass_index],
                 sampling=Sampling(),
                 seed=0,
                 pass_index=pass_index,
