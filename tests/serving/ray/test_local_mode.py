@@ -36,7 +36,7 @@ def live_backend(live_run):
     return HandleBackend(
         local(GeneratorDeployment, bundle.generator_configs(), live_run, 1),
         # Serve's batching needs a replica; the batched work itself does not.
-        local(ScorerDeployment, bundle.checkpoint, "cpu", "float32", 1, False),
+        local(ScorerDeployment, bundle.checkpoint, "cpu", "float32", 1),
         local(ConstraintDeployment),
     )
 
