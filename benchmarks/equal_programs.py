@@ -52,8 +52,14 @@ def _pool(problem: Problem, rows: dict[str, list[dict[str, Any]]], most: int) ->
     candidates, worth = [], []
     for model, written in rows.items():
         for index, row in enumerate(islice(written, most)):
-            key, known = f"{problem.problem_id}/{model}/{index}", {"task": TASK.name, "problem_id": problem.problem_id}
-            candidate = Candidate(candidate_id=key, generator=model, text=row["code"], sample_index=index, **known)
+            candidate = Candidate(
+                candidate_id=f"{problem.problem_id}/{model}/{index}",
+                task=TASK.name,
+                problem_id=problem.problem_id,
+                generator=model,
+                text=row["code"],
+                sample_index=index,
+            )
             checked = check_candidate(TASK, problem, candidate)
             candidates.append(ScoredCandidate(candidate=candidate, report=checked, energies=None))
             worth.append(float(row["correct"]))

@@ -188,13 +188,13 @@ def representatives(table: PoolTable, reference: Reference) -> Ints:
     skill = np.array([reference.author(name).skill for name in table.authors])[table.author_of_row]
     order = np.lexsort(
         (
-            [scored.candidate.candidate_id for scored in table.candidates],
-            [scored.candidate.pass_index for scored in table.candidates],
+            np.array([scored.candidate.candidate_id for scored in table.candidates]),
+            np.array([scored.candidate.pass_index for scored in table.candidates]),
             table.penalty,
             mu,
             total_energies(mu, table.penalty, reference.lambda_),
             -skill,
-            [_PROOF_ORDER[scored.report.proof] for scored in table.candidates],
+            np.array([_PROOF_ORDER[scored.report.proof] for scored in table.candidates]),
             table.cluster_of_row,
         )
     )

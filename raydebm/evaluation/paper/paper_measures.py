@@ -123,8 +123,8 @@ def by_group(task: str, selectors: dict[str, str]) -> Measure:
         if column == "n":
             return Measured(str(group.num_problems))
         if column == "n choices":
-            shown = ", ".join(map(str, group.num_choices))
-            return Measured(shown) if shown else Absent("the problems offer no choices")
+            choices = ", ".join(map(str, group.num_choices))
+            return Measured(choices) if choices else Absent("the problems offer no choices")
         if column == "Random baseline":
             return (
                 Absent("not all problems offer choices")
