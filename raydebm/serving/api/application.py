@@ -14,7 +14,7 @@ from raydebm.errors import RaydebmError
 from raydebm.serving.access.admission import Intake
 from raydebm.serving.access.guard import PUBLIC_PATHS, Guard, GuardSettings
 from raydebm.serving.access.keys import Keyring
-from raydebm.serving.api.chat.routes import chat_routes, model_routes, response_routes
+from raydebm.serving.api.chat.routes import chat_routes
 from raydebm.serving.api.decisions.archive import DecisionArchive
 from raydebm.serving.api.decisions.routes import decision_routes
 from raydebm.serving.api.openapi import ERRORS, describe
@@ -91,9 +91,7 @@ def _routers(service: TriageService) -> Sequence[APIRouter]:
     stored = None if reader is None else DecisionArchive(reader, claims)
     desk = None if reader is None or claims is None else outcome_desk(service, reader, claims)
     return (
-        model_routes(service),
         chat_routes(service),
-        response_routes(service),
         triage_routes(service),
         scoring_routes(service),
         health_route(service, writer),

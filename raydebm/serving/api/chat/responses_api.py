@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from raydebm.errors import ServiceError
 from raydebm.serving.api.chat.completions import (
     FREE_TOOL_CHOICES,
-    Reply,
     decision_object,
     pieces_of,
     replies_of,
@@ -15,32 +16,75 @@ from raydebm.serving.api.chat.completions import (
 )
 from raydebm.serving.api.chat.json_form import JsonForm
 from raydebm.serving.api.schema.decision_bodies import TriageResponse
-from raydebm.serving.api.schema.request_bodies import ChatMessage, ChatRequest, ContentPart, ResponseFormat
-from raydebm.serving.api.schema.response_bodies import (
-    InputMessage,
-    OutputRefusal,
-    OutputText,
-    ResponseBody,
-    ResponseRequest,
-    ResponseUsage,
-    TextFormat,
+from raydebm.serving.api.schema.request_bodies import (
+    ChatMessage,
+    ChatOverrides,
+    ChatRequest,
+    ContentPart,
+    ResponseFormat,
 )
+from raydebm.serving.settings.fields import Data, Text
 
-TEXT_PARTS = ("text", "input_text", "output_text")
+TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
 """Kinds of parts that are text, in a user's turns and in the model's earlier ones."""
+
+
+class InputMessage(BaseModel):
+    """One turn. Content may be a text or a list of parts, of which only text can be read."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: Text = "message"
+    role: Text | None = None
+    content: Text | list[ContentPart] | None = None
+
+
+class TextFormat(BaseModel):
+    """As ``response_format`` of a chat, where the schema is one level higher."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    name: Text | None = None
+    json_schema: Data | None = Field(None, alias="schema")
+    strict: bool | None = None
+
+
+class TextSettings(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    format: TextFormat = Field(default_factory=TextFormat)
+
+
+class ResponseRequest(BaseModel):
+    """OpenAI's body. Fields that would change the answer and that the service cannot honour are refused."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
+
+    model: Text
+    input: Text | list[InputMessage] = Field(min_length=1)
+    """A text, or the whole conversation: nothing of it is kept here (``store`` is false)."""
+    instructions: Text | None = None
+    """A system message in front of the conversation."""
+    stream: bool | None = None
+    temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
+    top_p: float | None = Field(None, gt=0, le=1, allow_inf_nan=False)
+    max_output_tokens: int | None = Field(None, ge=1)
+    text: TextSettings | None = None
+    metadata: Data | None = None
+    """Given back as it came."""
+    raydebm: ChatOverrides | None = None
+
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "tool_choice": FREE_TOOL_CHOICES,
-    "previous_response_id": (),
-    "conversation": (),
-    "prompt": (),
     "background": (False,),
     "store": (False,),
     "include": ([],),
     "reasoning": ({},),
     "truncation": ("disabled",),
     "top_logprobs": (0,),
-    "max_tool_calls": (),
+    **dict.fromkeys(("previous_response_id", "conversation", "prompt", "max_tool_calls"), ()),
     **dict.fromkeys(ChatRequest.model_fields.keys() - ResponseRequest.model_fields.keys(), ()),
 }
 """Fields that would change the answer, or be relied on later, and cannot be honoured, those of a chat's body among
@@ -48,13 +92,15 @@ them; with the values that change nothing."""
 
 
 def chat_of(request: ResponseRequest) -> ChatRequest:
-    """The same as a chat.
+    """Translate into a chat.
 
     Raises:
         ServiceError: 400 for a field or an item that cannot be honoured.
     """
-    for name, value in (request.model_extra or {}).items():
-        require_neutral(name, value, _NEUTRAL, instead=_instead(name))
+    further = request.model_extra or {}
+    for name, value in further.items():
+        kept = name in ("previous_response_id", "conversation")
+        require_neutral(name, value, _NEUTRAL, instead=" and send the whole conversation as 'input'" if kept else "")
     given = [InputMessage(role="user", content=request.input)] if isinstance(request.input, str) else request.input
     system = [] if request.instructions is None else [ChatMessage(role="system", content=request.instructions)]
     return ChatRequest(
@@ -66,38 +112,22 @@ def chat_of(request: ResponseRequest) -> ChatRequest:
         max_completion_tokens=request.max_output_tokens,
         response_format=None if request.text is None else _format(request.text.format),
         raydebm=request.raydebm,
-        **_passed_on(request),
+        **{name: value for name, value in further.items() if name not in _NEUTRAL},
     )
 
 
-def _passed_on(request: ResponseRequest) -> dict[str, Any]:
-    """Further fields, which a chat refuses where they would change the answer."""
-    return {name: value for name, value in (request.model_extra or {}).items() if name not in _NEUTRAL}
-
-
-def _instead(name: str) -> str:
-    if name in ("previous_response_id", "conversation"):
-        return " and send the whole conversation as 'input'"
-    return ": no response is kept here" if name in ("store", "background") else ""
-
-
-def _message(input_message: InputMessage) -> ChatMessage:
-    if input_message.type != "message" or input_message.role is None:
-        message = f"an input item of type {input_message.type!r} cannot be used; only messages with a role can"
+def _message(turn: InputMessage) -> ChatMessage:
+    if turn.type != "message" or turn.role is None:
+        message = f"an input item of type {turn.type!r} cannot be used; only messages with a role can"
         raise ServiceError(message, 400, "unsupported_content", "input")
-    if input_message.content is None or isinstance(input_message.content, str):
-        return ChatMessage(role=input_message.role, content=input_message.content)
-    return ChatMessage(role=input_message.role, content=[_part(part) for part in input_message.content])
-
-
-def _part(part: ContentPart) -> ContentPart:
-    """An earlier refusal is what the assistant said, too."""
-    if part.type == "refusal":
-        return ContentPart(type="text", text=part.refusal)
-    if part.type not in TEXT_PARTS:
-        message = f"content part of type {part.type!r} cannot be read; only text parts can"
-        raise ServiceError(message, 400, "unsupported_content", "input")
-    return ContentPart(type="text", text=part.text)
+    if turn.content is None or isinstance(turn.content, str):
+        return ChatMessage(role=turn.role, content=turn.content)
+    for part in turn.content:
+        if part.type not in TEXT_PARTS:
+            message = f"content part of type {part.type!r} cannot be read; only text parts can"
+            raise ServiceError(message, 400, "unsupported_content", "input")
+    texts = [part.refusal if part.type == "refusal" else part.text for part in turn.content]
+    return ChatMessage(role=turn.role, content=[ContentPart(type="text", text=text) for text in texts])
 
 
 def _format(wanted: TextFormat) -> ResponseFormat:
@@ -106,9 +136,36 @@ def _format(wanted: TextFormat) -> ResponseFormat:
     if wanted.json_schema is None:
         message = "text.format of type 'json_schema' needs the field 'schema', a JSON Schema"
         raise ServiceError(message, 400, "unsupported_response_format", "text")
-    named = {"name": wanted.name or "answer", "schema": wanted.json_schema}
-    strict = {} if wanted.strict is None else {"strict": wanted.strict}
-    return ResponseFormat(type="json_schema", json_schema={**named, **strict})
+    named = {"name": wanted.name or "answer", "schema": wanted.json_schema, "strict": wanted.strict}
+    return ResponseFormat(
+        type="json_schema", json_schema={name: value for name, value in named.items() if value is not None}
+    )
+
+
+def begun(request: ResponseRequest, request_id: str) -> dict[str, Any]:
+    """The response before there is any answer."""
+    wanted = TextFormat() if request.text is None else request.text.format
+    return {
+        "id": f"resp_{request_id}",
+        "object": "response",
+        "created_at": int(time.time()),
+        "status": "in_progress",
+        "error": None,
+        "incomplete_details": None,
+        "output": [],
+        "parallel_tool_calls": True,
+        "previous_response_id": None,
+        "reasoning": None,
+        "store": False,
+        "text": {"format": wanted.model_dump(by_alias=True, exclude_none=True)},
+        "tool_choice": "auto",
+        "tools": [],
+        "truncation": "disabled",
+        "usage": None,
+        "raydebm": None,
+        "metadata": request.metadata or {},
+        **request.model_dump(include={"instructions", "max_output_tokens", "model", "temperature", "top_p"}),
+    }
 
 
 def response_body(
@@ -116,55 +173,24 @@ def response_body(
 ) -> dict[str, Any]:
     """The whole response. Raises ServiceError (see ``chat.replies_of``)."""
     (reply,) = replies_of(answer, on_abstain, form)
-    usage = ResponseUsage(
-        input_tokens=answer.usage.prompt_tokens,
-        output_tokens=answer.usage.completion_tokens,
-        total_tokens=answer.usage.total_tokens,
-    )
+    status, usage = "incomplete" if reply.is_cut else "completed", answer.usage
+    text = {"type": "output_text", "text": reply.content or "", "annotations": [], "logprobs": []}
+    part = text if reply.refusal is None else {"type": "refusal", "refusal": reply.refusal}
+    message = {"id": f"msg_{answer.request_id}", "type": "message", "role": "assistant", "status": status}
     return {
         **begun(request, answer.request_id),
-        "status": _status(reply),
+        "status": status,
         "incomplete_details": {"reason": "max_output_tokens"} if reply.is_cut else None,
-        "model": request.model,
-        "output": [_output(answer.request_id, reply)],
-        "usage": usage.model_dump(),
+        "output": [{**message, "content": [part]}],
+        "usage": {
+            "input_tokens": usage.prompt_tokens,
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": usage.completion_tokens,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": usage.total_tokens,
+        },
         "raydebm": decision_object(answer),
     }
-
-
-def begun(request: ResponseRequest, request_id: str) -> dict[str, Any]:
-    """The response before there is any answer."""
-    wanted = TextFormat() if request.text is None else request.text.format
-    body = ResponseBody(
-        id=f"resp_{request_id}",
-        created_at=int(time.time()),
-        status="in_progress",
-        instructions=request.instructions,
-        max_output_tokens=request.max_output_tokens,
-        metadata=request.metadata or {},
-        model=request.model,
-        temperature=request.temperature,
-        text={"format": wanted.model_dump(by_alias=True, exclude_none=True)},
-        top_p=request.top_p,
-    )
-    return body.model_dump(mode="json")
-
-
-def _status(reply: Reply) -> str:
-    return "incomplete" if reply.is_cut else "completed"
-
-
-def _output(request_id: str, reply: Reply) -> dict[str, Any]:
-    is_text = reply.refusal is None
-    content = OutputText(text=reply.content or "") if is_text else OutputRefusal(refusal=reply.refusal or "")
-    message = {"id": f"msg_{request_id}", "type": "message", "role": "assistant", "status": _status(reply)}
-    return {**message, "content": [content.model_dump()]}
-
-
-def opening_events(request: ResponseRequest, request_id: str) -> list[dict[str, Any]]:
-    """The events before there is any answer."""
-    body = begun(request, request_id)
-    return [{"type": f"response.{kind}", "response": body} for kind in ("created", "in_progress")]
 
 
 def answer_events(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -185,15 +211,9 @@ def answer_events(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"type": f"response.{body['status']}", "response": body}
 
 
-def failure_events(request: ResponseRequest, request_id: str, failure: dict[str, Any]) -> list[dict[str, Any]]:
-    """The end of a stream without an answer.
-
-    Args:
-        request: what was asked.
-        request_id: of the request.
-        failure: see ``triage.event_stream.stream_error``.
-    """
+def failure_event(request: ResponseRequest, request_id: str, failure: dict[str, Any]) -> dict[str, Any]:
+    """The end of a stream without an answer, from the body of an error (see ``triage.event_stream.stream_error``)."""
     facts = {"code": failure["error"]["code"], "message": failure["error"]["message"]}
     body = {**begun(request, request_id), "status": "failed", "error": facts}
     told = {name: failure[name] for name in ("status", "should_retry")}
-    return [{"type": "response.failed", "response": body, **told}]
+    return {"type": "response.failed", "response": body, **told}

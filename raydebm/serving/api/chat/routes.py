@@ -1,27 +1,37 @@
 """The routes of OpenAI's clients: models, chat completions, and the Responses API."""
 
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing
+from itertools import count
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from raydebm.serving.api.chat.completions import chat_context, completion_body
-from raydebm.serving.api.chat.event_streams import chat_events, response_events
-from raydebm.serving.api.chat.json_form import read_form, written_in
-from raydebm.serving.api.chat.responses_api import chat_of, response_body
+from raydebm.serving.api.chat.completions import chat_context, completion_body, completion_chunks
+from raydebm.serving.api.chat.json_form import JsonForm, read_form, written_in
+from raydebm.serving.api.chat.responses_api import (
+    ResponseRequest,
+    answer_events,
+    begun,
+    chat_of,
+    failure_event,
+    response_body,
+)
 from raydebm.serving.api.connection import EventStream, while_connected
 from raydebm.serving.api.example_requests import examples_of
 from raydebm.serving.api.model_ids import model_body, models_body
 from raydebm.serving.api.schema.chat_bodies import ChatCompletion, ModelBody, ModelsBody
-from raydebm.serving.api.schema.request_bodies import ChatRequest
-from raydebm.serving.api.schema.response_bodies import ResponseBody, ResponseRequest
+from raydebm.serving.api.schema.decision_bodies import TriageResponse
+from raydebm.serving.api.schema.request_bodies import ChatOverrides, ChatRequest
 from raydebm.serving.api.triage.bodies import triage_body
-from raydebm.serving.core.request import charged_to
+from raydebm.serving.api.triage.event_stream import ended_by_done, event_text, progress_event, request_events
+from raydebm.serving.core.request import RequestContext, charged_to
 from raydebm.serving.core.service import TriageService
 
 
-def model_routes(service: TriageService) -> APIRouter:
-    """The models that a chat can name."""
+def chat_routes(service: TriageService) -> APIRouter:
+    """Models, chat completions and responses."""
     router = APIRouter(tags=["chat"])
 
     @router.get("/v1/models", response_model=ModelsBody, summary="List models")
@@ -33,13 +43,6 @@ def model_routes(service: TriageService) -> APIRouter:
     async def model(model_id: str) -> dict[str, Any]:
         """One of them."""
         return model_body(service.bundle, model_id)
-
-    return router
-
-
-def chat_routes(service: TriageService) -> APIRouter:
-    """OpenAI's chat completions."""
-    router = APIRouter(tags=["chat"])
 
     @router.post(
         "/v1/chat/completions",
@@ -53,30 +56,40 @@ def chat_routes(service: TriageService) -> APIRouter:
 
         An abstention is a refusal: status 200, `content` null, `refusal` set. The top-level `raydebm` object says why.
         With `stream` come progress, then the answer's chunks, then `[DONE]`."""
-        state, form = request.state, await read_form(body.response_format)
-        context, overrides = chat_context(service.bundle, body, request_id=state.request_id, received=state.received)
-        context = charged_to(context, state.account)
-        if body.stream:
-            return EventStream(chat_events(service, context, body, overrides, form=form))
-        answer = triage_body(await while_connected(request, service.triage(context)))
+        context, overrides, form = await asked(body, request)
 
-        def completion() -> dict[str, Any]:
+        def completion(answer: TriageResponse) -> dict[str, Any]:
             return completion_body(answer, model=body.model, on_abstain=overrides.on_abstain, form=form, n=body.n)
 
-        return JSONResponse(await written_in(form, completion))
+        def chunks(answer: TriageResponse) -> list[str]:
+            include_usage = body.stream_options is not None and body.stream_options.include_usage
+            texts = completion_chunks(
+                answer,
+                model=body.model,
+                on_abstain=overrides.on_abstain,
+                include_usage=include_usage,
+                form=form,
+                n=body.n,
+            )
+            return [event_text(chunk) for chunk in texts]
 
-    return router
-
-
-def response_routes(service: TriageService) -> APIRouter:
-    """OpenAI's Responses API."""
-    router = APIRouter(tags=["chat"])
+        if body.stream:
+            events = request_events(
+                service,
+                context,
+                told=_progress_form(overrides),
+                answered=lambda answer: written_in(form, lambda: chunks(answer)),
+                failed=event_text,
+            )
+            return EventStream(ended_by_done(events))
+        answer = triage_body(await while_connected(request, service.triage(context)))
+        return JSONResponse(await written_in(form, lambda: completion(answer)))
 
     @router.post(
         "/v1/responses",
         summary="Create a response",
         response_model=None,
-        responses={200: {"model": ResponseBody, "content": {"text/event-stream": {}}}},
+        responses={200: {"content": {"application/json": {}, "text/event-stream": {}}}},
         openapi_extra=examples_of("responses", service.bundle),
     )
     async def response(body: ResponseRequest, request: Request) -> Response:
@@ -85,22 +98,57 @@ def response_routes(service: TriageService) -> APIRouter:
 
         An abstention is a message with a `refusal`. With `stream` come OpenAI's events, the last one with the whole
         response."""
-        state, asked = request.state, chat_of(body)
-        form = await read_form(asked.response_format)
-        context, overrides = chat_context(
-            service.bundle,
-            asked,
-            request_id=state.request_id,
-            received=state.received,
-        )
-        context = charged_to(context, state.account)
-        if body.stream:
-            return EventStream(response_events(service, context, body, overrides, form=form))
-        answer = triage_body(await while_connected(request, service.triage(context)))
+        context, overrides, form = await asked(chat_of(body), request)
 
-        def written() -> dict[str, Any]:
+        def written(answer: TriageResponse) -> dict[str, Any]:
             return response_body(answer, body, on_abstain=overrides.on_abstain, form=form)
 
-        return JSONResponse(await written_in(form, written))
+        if body.stream:
+            return EventStream(_response_events(service, context, body, overrides, form, written))
+        answer = triage_body(await while_connected(request, service.triage(context)))
+        return JSONResponse(await written_in(form, lambda: written(answer)))
+
+    async def asked(body: ChatRequest, request: Request) -> tuple[RequestContext, ChatOverrides, JsonForm | None]:
+        state, form = request.state, await read_form(body.response_format)
+        context, overrides = chat_context(service.bundle, body, request_id=state.request_id, received=state.received)
+        return charged_to(context, state.account), overrides, form
 
     return router
+
+
+async def _response_events(
+    service: TriageService,
+    context: RequestContext,
+    request: ResponseRequest,
+    overrides: ChatOverrides,
+    form: JsonForm | None,
+    written: Callable[[TriageResponse], dict[str, Any]],
+) -> AsyncGenerator[str, None]:
+    """Events of the Responses API, numbered, with progress between the opening and the answer."""
+    numbers = count()
+
+    def numbered(events: Iterable[dict[str, Any]]) -> list[str]:
+        return [event_text({**event, "sequence_number": next(numbers)}, event["type"]) for event in events]
+
+    async def answered(answer: TriageResponse) -> list[str]:
+        return numbered(answer_events(await written_in(form, lambda: written(answer))))
+
+    def failed(body: dict[str, Any]) -> str:
+        return "".join(numbered([failure_event(request, context.request_id, body)]))
+
+    opening = begun(request, context.request_id)
+    for text in numbered({"type": f"response.{kind}", "response": opening} for kind in ("created", "in_progress")):
+        yield text
+    async with aclosing(
+        request_events(service, context, told=_progress_form(overrides), answered=answered, failed=failed)
+    ) as events:
+        async for text in events:
+            yield text
+
+
+def _progress_form(overrides: ChatOverrides) -> Callable[[dict[str, Any]], str | None]:
+    """Writes progress as comments, which every SSE client skips, as named events, or not at all. The ``openai`` client
+    takes an event of any name for a chunk."""
+    if overrides.progress == "none":
+        return lambda facts: None
+    return lambda facts: progress_event(facts, named=overrides.progress == "events")

@@ -1,6 +1,6 @@
 """Server-sent events of one request: progress while candidates arrive, then the answer, then ``[DONE]``.
 
-All events of a triage request have names; ``chat.event_streams`` has the forms of chats.
+All events of a triage request have names; ``chat.routes`` has the forms of chats.
 """
 
 import asyncio
