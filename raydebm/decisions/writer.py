@@ -26,6 +26,10 @@ from raydebm.run.codec import Row
 
 log = logging.getLogger(__name__)
 
+MAX_WAITING = 2000
+"""Decisions that may wait to be written; more are dropped."""
+MAX_WAITING_CHARS = 64_000_000
+"""Characters of text that may wait to be written."""
 ROWS_AT_ONCE = 8
 """Rows that are converted in one go: a few milliseconds."""
 
@@ -43,14 +47,6 @@ class RecordsArgs(BaseModel):
     """Files whose last decision is older go; None: only the size counts."""
     flush_s: float = Field(5, gt=0)
     """How long a decision may wait for company; what a crash may lose."""
-    max_waiting: int = Field(2000, ge=1)
-    """Decisions that may wait to be written; more are dropped."""
-    max_waiting_mb: float = Field(64, gt=0)
-    """Characters of text (in millions) that may wait to be written."""
-    max_outcomes_mb: float = Field(256, gt=0)
-    """As ``max_mb``, for the outcomes that users report."""
-    max_outcome_days: float | None = Field(365, gt=0)
-    """As ``max_days``, for outcomes: so far back live accuracy and its alarm look."""
 
 
 def writer_of(args: RecordsArgs | None) -> "DecisionWriter | None":
@@ -86,15 +82,15 @@ class DecisionWriter:
         """Keep a decision for the next write. Never raises and never waits for a disk; False: dropped and counted."""
         size = _num_chars(record)
         with self._wake:
-            full = len(self._waiting) >= self._args.max_waiting
-            full = full or self._waiting_chars + size > self._args.max_waiting_mb * 1e6
+            full = len(self._waiting) >= MAX_WAITING
+            full = full or self._waiting_chars + size > MAX_WAITING_CHARS
             if full or self._closing:
                 self.num_dropped += 1
                 return False
             self._waiting.append((record, size))
             self._waiting_chars += size
             self._start()
-            if len(self._waiting) >= self._args.max_waiting // 4 or len(self._waiting) >= ROW_GROUP:
+            if len(self._waiting) >= MAX_WAITING // 4 or len(self._waiting) >= ROW_GROUP:
                 self._wake.notify()
         return True
 

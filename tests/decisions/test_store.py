@@ -461,8 +461,9 @@ def test_a_killed_process_loses_only_what_waited(make_record, folder, tmp_path):
     assert [record.request_id for record in DecisionReader(folder).records()] == ["r0"]
 
 
-def test_memory_is_bounded_while_nothing_can_be_written(make_record, folder):
-    writer = DecisionWriter(folder, RecordsArgs(flush_s=3600, max_waiting=3))
+def test_memory_is_bounded_while_nothing_can_be_written(make_record, folder, monkeypatch):
+    monkeypatch.setattr("raydebm.decisions.writer.MAX_WAITING", 3)
+    writer = DecisionWriter(folder, RecordsArgs(flush_s=3600))
     assert [writer.put(make_record(index)) for index in range(5)] == [True, True, True, False, False]
     assert (writer.num_waiting, writer.num_dropped) == (3, 2)
 
@@ -470,9 +471,10 @@ def test_memory_is_bounded_while_nothing_can_be_written(make_record, folder):
 @pytest.mark.parametrize(
     "where", [{"prompt": "x" * 600_000}, {"data": {"rows": [["x" * 300_000], {"a": "x" * 300_000}]}}]
 )
-def test_the_size_of_what_waits_is_bounded(make_record, folder, template, where):
+def test_the_size_of_what_waits_is_bounded(make_record, folder, template, where, monkeypatch):
+    monkeypatch.setattr("raydebm.decisions.writer.MAX_WAITING_CHARS", 1_000_000)
     long = replace(template.outcome, problem=replace(template.outcome.problem, **where))
-    writer = DecisionWriter(folder, RecordsArgs(flush_s=3600, max_waiting_mb=1))
+    writer = DecisionWriter(folder, RecordsArgs(flush_s=3600))
     assert [writer.put(make_record(index, outcome=long)) for index in range(2)] == [True, False]
 
 

@@ -43,8 +43,6 @@ class WatchArgs(BaseModel):
     max_error: float | None = Field(None, gt=0, lt=1)
     """Error rate of answered requests that reported outcomes are held against; None: what calibration certified, and
     without a certificate they are counted and not bet on."""
-    delta: float = Field(0.05, gt=0, lt=1)
-    """Probability of a false alarm, ever, for each policy."""
     by: tuple[str, ...] | None = Field(None, min_length=1)
     """Only reports by these names are bet on, such as those of an audit of random requests; None: everybody's."""
 

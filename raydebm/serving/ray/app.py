@@ -86,7 +86,7 @@ def application_of(args: AppArgs) -> serve.Application:
             bundle.generator_configs(), args.run_dir, args.threads, bundle.source
         ),
         _deployment(ScorerDeployment, max_ongoing_requests=256).bind(
-            bundle.checkpoint, args.device, _scoring_type(args), args.threads, args.cache_texts
+            bundle.checkpoint, args.device, _scoring_type(args), args.threads
         ),
         _deployment(ConstraintDeployment).bind(args.max_check_s),
         args,

@@ -29,11 +29,12 @@ from raydebm.serving.ray.energy_cache import EnergyCache
 from raydebm.serving.ray.ensembles import Ensembles
 from raydebm.serving.ray.loaded_generators import Draws, LoadedGenerators, Trace
 from raydebm.serving.ray.slices import MAX_TEXTS, SLICE_S, SliceQueue
-from raydebm.serving.settings.app_args import CACHE_TEXTS
 from raydebm.serving.settings.run_source import RunSource
 
 log = logging.getLogger(__name__)
 
+CACHE_TEXTS = 100_000
+"""Texts whose energies a scorer replica keeps, about 40 MB."""
 LINGER_S = 0.003
 """Candidates that come so soon after another travel together: each message between two actors costs some milliseconds
 of CPU time, and each message of candidates leads to one more to the checks and one to the scorer."""
@@ -151,13 +152,11 @@ class ScorerDeployment:
         device: str = "auto",
         dtype: str = "auto",
         threads: int | None = None,
-        cache_texts: int = CACHE_TEXTS,
     ) -> None:
         """
         Args:
             checkpoint: the ensemble to begin with.
             device: as ``EnsembleScorer.load`` has it; so are dtype and threads.
-            cache_texts: whose energies are kept at most; 0: none.
         """
         forget_client_keys()
         self._ensembles = Ensembles(device=device, dtype=dtype, threads=threads)
@@ -165,7 +164,7 @@ class ScorerDeployment:
         self._ensembles.load_now(self._first)
         configure_logs(request_id_of_serve)
         tracing.start_tracing("scorer")
-        self._cache = EnergyCache(cache_texts)
+        self._cache = EnergyCache(CACHE_TEXTS)
         self._queue: SliceQueue[_Text, Energies | None] = SliceQueue(self.score_parts, size=lambda text: text.size)
         self._num_calls = self._num_batches = 0
 

@@ -28,7 +28,6 @@ CHANGEABLE = (
     "max_deadline_s",
     "max_problem_chars",
     "max_candidate_chars",
-    "max_score_tokens",
     "max_body_bytes",
 )
 """The application's arguments that the ingress deployment's ``user_config`` may replace, each as a whole."""

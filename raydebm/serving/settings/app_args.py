@@ -15,8 +15,6 @@ from raydebm.serving.settings.overrides import Profile
 from raydebm.serving.spending.ceilings import RequestCeilings
 from raydebm.serving.spending.ledger import DayCeilings
 
-CACHE_TEXTS = 100_000
-"""About 40 MB of energies."""
 REQUEST_TIMEOUT_S = 300.0
 ANSWER_S = 60.0
 """Serve waits so much longer than the longest deadline: a request waits in its queue before its deadline counts."""
@@ -59,8 +57,6 @@ class RunArgs(BaseModel):
     run_dir: Annotated[str, AfterValidator(run_address)]
     """Holds recipe.json, scorer/ and calibration/policy.json: a local path that every replica's node can read, or a
     filesystem URL. ``demo``: the finished run in this package."""
-    task: str | None = None
-    """None: the recipe's task."""
     generators: tuple[str, ...] | None = Field(None, min_length=1)
     """A subset of the recipe's generators; None: all of them."""
     policy: str | None = None
@@ -81,8 +77,6 @@ class AppArgs(RunArgs):
     ``checkpoint``, what the device prefers."""
     threads: int | None = Field(None, ge=1)
     """CPU threads of one scorer replica and of local generators; None: torch's default."""
-    cache_texts: int = Field(CACHE_TEXTS, ge=0)
-    """Texts whose energies each scorer replica keeps, so that equal ones are scored once; 0: none."""
     max_deadline_s: float | None = Field(240.0, ge=1, allow_inf_nan=False)
     """Seconds from its arrival within which every request is decided: the deadline of one that gives none, and the
     longest that one may give. It stays below Serve's ``request_timeout_s``, which cuts a request off without an answer.
@@ -92,8 +86,6 @@ class AppArgs(RunArgs):
     max_problem_chars: int = Field(32_000, ge=1)
     max_candidate_chars: int = Field(64_000, ge=1)
     """Longer texts to score are refused; a generator's longer candidate counts as failed."""
-    max_score_tokens: int = Field(1_000_000, ge=1)
-    """Most tokens of the texts to score in one request, each with its problem; a token is taken for four characters."""
     max_body_bytes: int = Field(1_000_000, ge=1_000)
     allowed_hosts: tuple[str, ...] = ()
     """Names under which a service without keys answers, next to localhost and addresses (see ``access.hosts``)."""

@@ -46,6 +46,7 @@ class Bundle:
     max_body_bytes: int
     max_candidate_chars: int = 64_000
     max_score_tokens: int = 1_000_000
+    """Most tokens of the texts to score in one request, each with its problem; a token is taken for four characters."""
     max_deadline_s: float | None = None
     """See ``AppArgs``."""
     allowed_hosts: tuple[str, ...] = ()
@@ -160,7 +161,7 @@ def load_bundle(args: AppArgs) -> Bundle:
     """
     run = RunDir(args.run_dir)
     recipe = run.recipe()
-    task = task_of(recipe.task, args.task)
+    task = task_of(recipe.task)
     generators = _generators(recipe, args.generators)
     policy = read_policy(run, recipe, task, args.policy)
     if args.policy not in (None, "recipe"):
@@ -183,7 +184,6 @@ def load_bundle(args: AppArgs) -> Bundle:
         max_problem_chars=args.max_problem_chars,
         max_body_bytes=args.max_body_bytes,
         max_candidate_chars=args.max_candidate_chars,
-        max_score_tokens=args.max_score_tokens,
         max_deadline_s=args.max_deadline_s,
         allowed_hosts=args.allowed_hosts,
         profiles=_profiles(args, recipe, policy, generators),

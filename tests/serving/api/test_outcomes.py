@@ -586,4 +586,3 @@ def test_the_arguments_of_the_page_are_accepted(repository):
     blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)]
     read = [AppArgs(**{"run_dir": "r", **block["args"]}) for block in blocks]
     assert [args.watch.max_error for args in read] == [None, 0.05]
-    assert (read[0].records.max_outcomes_mb, read[0].records.max_outcome_days) == (256, 365)

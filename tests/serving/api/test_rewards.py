@@ -3,6 +3,7 @@
 import asyncio
 import math
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -163,7 +164,7 @@ def test_all_prompts_have_one_deadline_together_from_their_arrival(
 
 
 def test_the_texts_of_all_prompts_are_limited_together(write_run, backend, client_of):
-    bundle = load_bundle(AppArgs(run_dir=write_run(), max_score_tokens=100))
+    bundle = replace(load_bundle(AppArgs(run_dir=write_run())), max_score_tokens=100)
     limited = client_of(create_app(TriageService(bundle, backend)))
     prompts = [str(index) * 30 for index in range(10)]  # 40 characters with each answer, 100 tokens in all
     reply = limited.post("/get_reward", {"query": ["a" * 10] * 10, "prompts": prompts})

@@ -1,6 +1,7 @@
 """POST /v1/score, GET /health, and what surrounds every route."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -17,10 +18,10 @@ from raydebm.errors import (
     UnknownNameError,
 )
 from raydebm.serving.api.application import create_app
-from raydebm.serving.api.chat.event_streams import chat_events
 from raydebm.serving.api.schema.request_bodies import TriageRequest
 from raydebm.serving.api.schema.score_bodies import ScoreRequest
 from raydebm.serving.api.scoring.score_items import get_scores
+from raydebm.serving.api.triage.event_stream import triage_events
 from raydebm.serving.core.given import within_deadline
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.failures import as_service_error
@@ -181,8 +182,8 @@ def test_when_the_client_goes_away_the_work_upstream_is_cancelled(bundle, backen
     request = ChatRequest(model="raydebm/knights_knaves", messages=[{"role": "user", "content": puzzle}], stream=True)
 
     async def leave_early():
-        context, overrides = chat_context(bundle, request, request_id="r")
-        events = chat_events(TriageService(bundle, backend), context, request, overrides)
+        context, _ = chat_context(bundle, request, request_id="r")
+        events = triage_events(TriageService(bundle, backend), context)
         await anext(events)
         async with asyncio.timeout(60):
             while not backend.requests:
@@ -246,7 +247,7 @@ def test_scoring_has_a_deadline(write_run, slow_scorer, run_virtually, own_ms, m
 
 
 def test_the_texts_of_a_request_are_limited_together(write_run, backend, client):
-    bundle = load_bundle(AppArgs(run_dir=write_run(), max_score_tokens=100))
+    bundle = replace(load_bundle(AppArgs(run_dir=write_run())), max_score_tokens=100)
     limited = type(client)(create_app(TriageService(bundle, backend)))
     body = {"text_1": "p" * 30, "text_2": ["a" * 10] * 10}  # 400 characters, 100 tokens
     assert limited.post("/v1/score", body).status_code == 200

@@ -77,11 +77,6 @@ def test_an_unknown_generator_is_named(write_run):
         load_bundle(AppArgs(run_dir=write_run(), generators=("eve",)))
 
 
-def test_an_unknown_task_is_named(write_run):
-    with pytest.raises(UnknownNameError, match="gsm8k"):
-        load_bundle(AppArgs(run_dir=write_run(), task="gms8k"))
-
-
 def test_a_broken_recipe_is_named(write_run):
     root = write_run()
     with open(f"{root}/recipe.json", "w") as file:

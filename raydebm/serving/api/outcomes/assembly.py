@@ -20,13 +20,13 @@ def claim_monitor(bundle: Bundle, meter: Meter) -> ClaimMonitor | None:
     records, watch = bundle.records, bundle.watch
     if records is None or records.folder is None:
         return None
-    outcomes = OutcomeLog(records.folder, max_mb=records.max_outcomes_mb, max_days=records.max_outcome_days)
+    outcomes = OutcomeLog(records.folder)
     claims = {}
     for name, policy in bundle.answering.items():
         promised = policy.guarantee["max_error"] if policy.guarantee and policy.guarantee["certified"] else None
         max_error = promised if watch.max_error is None else watch.max_error
         if max_error is not None:
-            claims[name] = Claim(max_error=max_error, delta=watch.delta, by=watch.by)
+            claims[name] = Claim(max_error=max_error, by=watch.by)
     return ClaimMonitor(outcomes, claims, on_change=meter.watched)
 
 
