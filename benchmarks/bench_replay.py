@@ -18,7 +18,6 @@ from raydebm.decision.evidence.built_in_terms import DEFAULT_CONTEXT, DEFAULT_TE
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import decide_pool
-from raydebm.decisions import writer as decision_writer
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import DecisionRecord, new_record_id
 from raydebm.decisions.stored_decisions import stored_decisions
@@ -120,7 +119,6 @@ def _scored(
 
 def write(folder: str, arguments: argparse.Namespace) -> float:
     """Seconds of writing alone."""
-    decision_writer.MAX_WAITING = 10**6  # written by ``flush`` alone
     writer = DecisionWriter(folder, RecordsArgs(flush_s=3600, max_days=None))
     seconds = 0.0
     records = synthetic_records(

@@ -29,7 +29,7 @@ BUDGETS: Mapping[str, int] = {
     "document lines outside docs/log": 9_000,
     "tracked bytes": 21_000_000,
     "recipe keys": 290,
-    "service arguments": 76,
+    "service arguments": 66,
     "commands": 24,
 }
 """They fall. One rises only with a line of CHANGELOG.md that names the user who needs it."""

@@ -1,7 +1,8 @@
-"""Whether candidates of one decision were sampled as those of the calibration problems, and what is promised if not.
+"""What voids a guarantee for one decision, because it was not made as those of the calibration problems were.
 
-A promise is about decisions that are made as the labelled ones were. Another seed is no difference: any seed samples
-from the same distribution.
+Seven conditions do: a changed policy (``Policy.changed``), other sampling than calibration's, earlier turns of a chat,
+a ceiling that can bind, a limit of time or money that left candidates out, evidence that did not work, other adapters.
+Another seed is no difference: any seed samples from the same distribution.
 
 Does not know: Ray, HTTP.
 """

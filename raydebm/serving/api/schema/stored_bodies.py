@@ -39,7 +39,6 @@ class Where(Body):
     """Which decisions. What is left out lets everything pass."""
 
     decision: Literal["accept", "abstain"] | None = None
-    """Left out, chats that passed through without a decision are not among them."""
     task: Name | None = None
     generator: Name | None = None
     """Who wrote the selected candidate."""
