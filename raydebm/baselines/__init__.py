@@ -1,6 +1,6 @@
-"""Baselines that need a model: reward models, process reward models, LLM judges, EORM, pair rankers, readers, probes.
+"""Baselines that need a model: reward models, process reward models, LLM judges, EORM, readers.
 
-In:   pools (a problem and the texts of its candidates); for EORM and probes also training groups.
+In:   pools (a problem and the texts of its candidates); for EORM also training groups.
 Out:  a score per candidate, higher is better, or the reason why there is none (``store.SCORES``).
 Does not know: Ray, labels, gold, energies.
 
@@ -17,8 +17,6 @@ from raydebm.config import (
     BaselineConfig,
     EormBaseline,
     JudgeBaseline,
-    PairRankerBaseline,
-    ProbeBaseline,
     ProcessRewardBaseline,
     ReaderBaseline,
     RewardModelBaseline,
@@ -47,21 +45,21 @@ def build_scorer(
     validation: Sequence[TrainingGroup] = (),
     folder: Path | None = None,
 ) -> CandidateScorer:
-    """The scorer of a recipe's entry, ready to be asked. EORM and probes are trained first where ``folder`` holds none.
+    """The scorer of a recipe's entry, ready to be asked. EORM is trained first where ``folder`` holds none.
 
     Args:
         journal: of a judge's replies; what stands there is not asked (and paid) again.
         budget: shared by all endpoints of a run.
         key: of the endpoint of a judge or a served reader; None reads it from the environment.
-        train: training pairs of EORM and probes, all pairs of a problem (``PairsConfig(max_pairs=None)``).
+        train: training pairs of EORM, all pairs of a problem (``PairsConfig(max_pairs=None)``).
         validation: chooses EORM's epoch.
-        folder: where the checkpoint of EORM or a probe is or will be.
+        folder: where the checkpoint of EORM is or will be.
 
     Raises:
         CheckpointError: a model cannot be read.
         MissingKeyError: the endpoint's key is not in the environment.
-        ConfigError: EORM or a probe without a folder.
-        PoolError: EORM or a probe is to be trained, and there are no pairs.
+        ConfigError: EORM without a folder.
+        PoolError: EORM is to be trained, and there are no pairs.
     """
     match config:
         case JudgeBaseline():
@@ -72,16 +70,6 @@ def build_scorer(
             from raydebm.baselines.served_reader import ServedReader
 
             return ServedReader(config, key=key)
-        case EormBaseline() | ProbeBaseline():
-            return _trained(config, train, validation, folder=_required(folder, config))
-        case _:
-            return _local_model(config)
-
-
-def _local_model(
-    config: RewardModelBaseline | ProcessRewardBaseline | ReaderBaseline | PairRankerBaseline,
-) -> CandidateScorer:
-    match config:
         case RewardModelBaseline():
             from raydebm.baselines.reward_model import RewardModel
 
@@ -94,36 +82,14 @@ def _local_model(
             from raydebm.baselines.causal_reader import Reader
 
             return Reader(config)
-        case PairRankerBaseline():
-            from raydebm.baselines.pair_ranker import PairRanker
+        case EormBaseline():
+            from raydebm.baselines.eorm import Eorm, train_eorm
 
-            return PairRanker(config)
-
-
-def _trained(
-    config: EormBaseline | ProbeBaseline,
-    train: Sequence[TrainingGroup],
-    validation: Sequence[TrainingGroup],
-    *,
-    folder: Path,
-) -> CandidateScorer:
-    if isinstance(config, ProbeBaseline):
-        from raydebm.baselines.probe import Probe, train_probe
-
-        if train and not Probe.is_trained(folder, config, train):
-            return train_probe(config, train=train, folder=folder)
-        return Probe.load(folder, config)
-    from raydebm.baselines.eorm import Eorm, train_eorm
-
-    if not Eorm.is_trained(folder, config, train, validation):
-        train_eorm(config, train=train, validation=validation, folder=folder)
-    return Eorm.load(folder, config)
-
-
-def _required(folder: Path | None, config: BaselineConfig) -> Path:
-    if folder is None:
-        raise ConfigError(
-            f"baseline {config.name!r}: kind {config.kind} keeps a checkpoint in the run directory, which must be a "
-            "local folder"
-        )
-    return folder
+            if folder is None:
+                raise ConfigError(
+                    f"baseline {config.name!r}: kind {config.kind} keeps a checkpoint in the run directory, which must "
+                    "be a local folder"
+                )
+            if not Eorm.is_trained(folder, config, train, validation):
+                train_eorm(config, train=train, validation=validation, folder=folder)
+            return Eorm.load(folder, config)

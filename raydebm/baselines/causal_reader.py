@@ -16,20 +16,17 @@ Shapes: B texts of a micro-batch, A tokens of an answer, V vocabulary.
 import copy
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from transformers import AutoModelForCausalLM, DynamicCache
 
 from raydebm.baselines.loading import LoadedModel
-from raydebm.baselines.protocol import PoolTexts, TextScore
+from raydebm.baselines.protocol import PoolTexts, TextScore, flattened, regrouped
 from raydebm.baselines.readings import Reading
-from raydebm.baselines.text_pooling import flattened, regrouped
-from raydebm.config import CausalReader
+from raydebm.config import ReaderBaseline
 from raydebm.errors import CheckpointError
 from raydebm.scorer.model.batching import (
     MicroBatch,
@@ -83,56 +80,23 @@ class _Context:
         return cache
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatePooling:
-    """Which hidden states of an answer are kept, and how they are pooled."""
-
-    layers: tuple[int, ...]
-    """Indices into the hidden states: 0 the embeddings, -1 the last layer after its norm."""
-    last_tokens: int
-
-    def __call__(self, states: Sequence[Tensor], row: int, tokens: slice) -> NDArray[np.float32]:
-        """For each layer the mean over an answer's tokens, then the mean over its last ones, shape (layers * 2 * H,).
-
-        Args:
-            states: of each layer, shape (B, T, H).
-            row: the text's place in B.
-            tokens: the answer's places in T, at least one.
-        """
-        of_layers = [states[layer][row, tokens].float() for layer in self.layers]
-        means = [part.mean(0) for states_TH in of_layers for part in (states_TH, states_TH[-self.last_tokens :])]
-        pooled: NDArray[np.float32] = torch.cat(means).cpu().numpy()
-        return pooled
-
-
 class Reader:
     """Signals of a local model."""
 
-    def __init__(self, config: CausalReader, *, states: StatePooling | None = None) -> None:
+    def __init__(self, config: ReaderBaseline) -> None:
         """
-        Args:
-            states: hidden states to keep with each reading; None: none.
-
         Raises:
-            CheckpointError: the model cannot be read, or lacks the chat template or the layer that is asked for.
+            CheckpointError: the model cannot be read, or lacks the chat template that is asked for.
         """
         self.name = config.name
         self._as_chat = config.input_format == "chat"
         self._micro_batch_tokens = config.micro_batch_tokens
-        self._states = states
         self._loaded = LoadedModel(config, AutoModelForCausalLM)
         if self._as_chat and self._loaded.tokenizer.chat_template is None:
             raise CheckpointError(
                 f"baseline {config.name!r}: the tokenizer of {config.model!r} has no chat template; use input_format: "
                 "plain, or add a chat_template.jinja to the model's folder"
             )
-        num_layers = self._loaded.model.config.get_text_config().num_hidden_layers
-        for layer in () if states is None else states.layers:
-            if not -num_layers - 1 <= layer <= num_layers:
-                raise CheckpointError(
-                    f"baseline {config.name!r}: {config.model!r} has {num_layers} layers, and layer is {layer}; "
-                    f"give a number from {-num_layers - 1} to {num_layers}"
-                )
 
     def score(self, pools: Sequence[PoolTexts]) -> list[list[TextScore]]:
         return regrouped(pools, [reading.score() for reading in self.read(flattened(pools))])
@@ -225,14 +189,12 @@ class Reader:
             input_ids=moved.ids,
             attention_mask=moved.mask,
             logits_to_keep=num_logits,
-            output_hidden_states=self._states is not None,
         )
         offset = int(moved.ids.shape[1]) - output.logits.shape[1]
-        readings = [
+        return [
             reading_of(logits[row.start - 1 - offset : row.end - 1 - offset], ids[row.start : row.end])
             for logits, ids, row in zip(output.logits, moved.ids, rows, strict=True)
         ]
-        return self._with_states(readings, output, [slice(row.start, row.end) for row in rows])
 
     @torch.inference_mode()
     def _context(self, ids: Sequence[int]) -> _Context | None:
@@ -254,21 +216,10 @@ class Reader:
             input_ids=moved.ids,
             attention_mask=torch.cat([before, moved.mask], dim=1),
             past_key_values=context.repeated(len(rows)),
-            output_hidden_states=self._states is not None,
         )
-        readings = [
+        return [
             reading_of(torch.cat([context.logits_V[None], logits[: row.length - 1]]), ids[: row.length])
             for logits, ids, row in zip(output.logits, moved.ids, rows, strict=True)
-        ]
-        return self._with_states(readings, output, [slice(0, row.length) for row in rows])
-
-    def _with_states(self, readings: list[Reading], output: Any, answers: Sequence[slice]) -> list[Reading]:
-        """The readings with the hidden states that are kept; ``answers`` are the places of their tokens in T."""
-        if self._states is None:
-            return readings
-        return [
-            replace(reading, features=self._states(output.hidden_states, row, tokens))
-            for row, (reading, tokens) in enumerate(zip(readings, answers, strict=True))
         ]
 
 

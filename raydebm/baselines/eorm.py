@@ -19,8 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from raydebm.baselines.protocol import PoolTexts, TextScore
-from raydebm.baselines.text_pooling import flattened, regrouped
+from raydebm.baselines.protocol import PoolTexts, TextScore, flattened, regrouped
 from raydebm.config import EormBaseline
 from raydebm.errors import CheckpointError, PoolError
 from raydebm.identity import seed_for

@@ -11,8 +11,7 @@ import re
 import weakref
 from collections.abc import Sequence
 
-from raydebm.baselines.protocol import PoolTexts, TextScore
-from raydebm.baselines.text_pooling import regrouped
+from raydebm.baselines.protocol import PoolTexts, TextScore, regrouped
 from raydebm.config import JudgeBaseline
 from raydebm.generators import Budget, EndpointAccess, Generator, Journal, Secret, build_generator, collect
 from raydebm.identity import content_id, seed_for

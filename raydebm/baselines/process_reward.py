@@ -13,8 +13,7 @@ from typing import Any, Literal
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
 
 from raydebm.baselines.loading import LoadedModel
-from raydebm.baselines.protocol import PoolTexts, TextScore
-from raydebm.baselines.text_pooling import flattened, regrouped
+from raydebm.baselines.protocol import PoolTexts, TextScore, flattened, regrouped
 from raydebm.config import ProcessRewardBaseline
 from raydebm.errors import CheckpointError, ConfigError
 from raydebm.scorer.model.batching import MicroBatch, without_special_tokens

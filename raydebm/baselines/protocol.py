@@ -3,9 +3,11 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from raydebm.records import Problem
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,3 +53,17 @@ class CandidateScorer(Protocol):
         Several pools at a time, so that endpoints are kept busy and batches full.
         """
         ...
+
+
+def flattened(pools: Sequence[PoolTexts]) -> list[tuple[str, str]]:
+    """(problem's prompt, candidate's text) of every text, pool by pool."""
+    return [(pool.problem.prompt, text) for pool in pools for text in pool.texts]
+
+
+def regrouped(pools: Sequence[PoolTexts], items: Sequence[Item]) -> list[list[Item]]:
+    """Results of ``flattened`` texts, as one list per pool."""
+    groups, start = [], 0
+    for pool in pools:
+        groups.append(list(items[start : start + len(pool.texts)]))
+        start += len(pool.texts)
+    return groups

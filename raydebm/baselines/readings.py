@@ -1,10 +1,7 @@
 """What a reader says about one text. No torch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass
 
 from raydebm.baselines.protocol import TextScore
 from raydebm.generators.logprobs import LogProbs
@@ -22,8 +19,6 @@ class Reading:
     """Mean log-probability of the worst tenth."""
     num_tokens: int = 0
     error: str | None = None
-    features: NDArray[np.float32] | None = field(default=None, compare=False)
-    """Pooled hidden states, shape (D,), where the reader was asked for them."""
 
     @classmethod
     def of(cls, log_probs: Sequence[float], entropies: Sequence[float] | None) -> "Reading":

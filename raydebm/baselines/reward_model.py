@@ -9,8 +9,7 @@ from typing import Any
 from transformers import AutoModelForSequenceClassification
 
 from raydebm.baselines.loading import LoadedModel, chat_ids, values
-from raydebm.baselines.protocol import PoolTexts, TextScore
-from raydebm.baselines.text_pooling import flattened, regrouped
+from raydebm.baselines.protocol import PoolTexts, TextScore, flattened, regrouped
 from raydebm.config import RewardModelBaseline
 from raydebm.errors import CheckpointError
 from raydebm.scorer.model.batching import MicroBatch, without_special_tokens

@@ -19,9 +19,8 @@ from typing import Any
 
 import openai
 
-from raydebm.baselines.protocol import PoolTexts, TextScore
+from raydebm.baselines.protocol import PoolTexts, TextScore, flattened, regrouped
 from raydebm.baselines.readings import Reading
-from raydebm.baselines.text_pooling import flattened, regrouped
 from raydebm.config import ServedReaderBaseline, VllmGenerator
 from raydebm.generators.endpoint.api_keys import Secret, key_of, without_secrets
 from raydebm.generators.endpoint.official_client import official_client

@@ -135,37 +135,18 @@ class EormBaseline(BaselineBase):
         return self
 
 
-class PairRankerBaseline(LocalModelBaseline):
-    """An encoder that reads two candidates at once, such as ``llm-blender/PairRM-hf``."""
+class ReaderBaseline(LocalModelBaseline, EvidenceBaseline):
+    """A causal language model that reads problem and answer, such as ``Qwen/Qwen2.5-0.5B-Instruct``, without training:
+    a likely answer, each of whose tokens leaves few alternatives, is more often right."""
 
-    kind: Literal["pair_ranker"] = "pair_ranker"
-    """An encoder of candidate pairs."""
-    max_problem_tokens: int = Field(1224, ge=1)
-    """A longer problem is cut in its middle."""
-    max_candidate_tokens: int = Field(412, ge=1)
-    """A longer candidate is cut at its beginning, because its answer is at the end."""
-    max_rivals: int | None = Field(None, ge=1)
-    """Number of candidates that each one is compared with; None: all others."""
-    aggregate: Literal["wins", "logits"] = "wins"
-    """Share of comparisons won, or the mean difference of logits."""
-
-
-class CausalReader(LocalModelBaseline, EvidenceBaseline):
-    """A causal language model that reads problem and answer, such as ``Qwen/Qwen2.5-0.5B-Instruct``."""
-
+    kind: Literal["reader"] = "reader"
+    """A causal language model that reads the answer."""
     evidence: bool = True
     """Whether its signals are evidence of the posterior, and not only selectors of reports."""
     input_format: Literal["plain", "chat"] = "plain"
     """``plain``: the problem, a newline, the answer; ``chat``: a conversation in the tokenizer's chat template."""
     micro_batch_tokens: int = Field(2048, ge=1)
     """Padded tokens per forward pass. The logits of a large vocabulary take 0.6 MB per token."""
-
-
-class ReaderBaseline(CausalReader):
-    """A reader without training: a likely answer, each of whose tokens leaves few alternatives, is more often right."""
-
-    kind: Literal["reader"] = "reader"
-    """A causal language model that reads the answer."""
 
 
 class ServedReaderBaseline(EvidenceBaseline):
@@ -180,33 +161,7 @@ class ServedReaderBaseline(EvidenceBaseline):
     """Whether its two signals are evidence of the posterior, and not only selectors of reports."""
 
 
-class ProbeBaseline(CausalReader):
-    """A reader with linear heads on its frozen hidden states, learned from the run's own pairs. It gives a reader's
-    three signals too."""
-
-    learns_from_pairs: ClassVar[bool] = True
-    kind: Literal["probe"] = "probe"
-    """A causal language model that reads the answer, and linear heads."""
-    layer: int = -1
-    """Index of the hidden states: 0 the embeddings, -1 the last layer."""
-    last_tokens: int = Field(8, ge=1)
-    """Length of an answer's end, in tokens, whose mean is a feature next to the mean over all its tokens."""
-    num_components: int = Field(96, ge=1)
-    """Principal components that the heads see."""
-    num_folds: int = Field(5, ge=2)
-    """Heads; each learns from all folds of the training problems but one."""
-    seed: int = 0
-    """Seed of the folds."""
-
-
 BaselineConfig = Annotated[
-    RewardModelBaseline
-    | ProcessRewardBaseline
-    | JudgeBaseline
-    | EormBaseline
-    | PairRankerBaseline
-    | ReaderBaseline
-    | ServedReaderBaseline
-    | ProbeBaseline,
+    RewardModelBaseline | ProcessRewardBaseline | JudgeBaseline | EormBaseline | ReaderBaseline | ServedReaderBaseline,
     Field(discriminator="kind"),
 ]

@@ -1,14 +1,11 @@
 """Tiny models of the right architectures, saved as a user would have them, and pools to score."""
 
-import json
-
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
-    DebertaV2Config,
     LlamaConfig,
     LlamaForCausalLM,
     LlamaForSequenceClassification,
@@ -21,7 +18,7 @@ from raydebm.records import Candidate, Problem
 
 torch.set_num_threads(1)
 
-MARKS = ["<|source|>", "<|candidate1|>", "<|candidate2|>", "<user>", "<assistant>", "<end>", "ки", "+", "-"]
+MARKS = ["<user>", "<assistant>", "<end>", "ки", "+", "-"]
 WORDS = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", *MARKS, "Step", *(f"{n}:" for n in range(1, 10)), "right", "wrong"]
 WORDS += [f"w{index}" for index in range(60)]
 TEMPLATE = (
@@ -100,26 +97,6 @@ def token_reward(tmp_path_factory):
     """As Qwen2.5-Math-PRM: a token classifier."""
     model = seeded(lambda: LlamaForTokenClassification(llama_config(num_labels=2)))
     return saved(tmp_path_factory.mktemp("prm") / "tokens", model, word_tokenizer())
-
-
-@pytest.fixture(scope="session")
-def pair_ranker(tmp_path_factory):
-    """As PairRM-hf: DeBERTa-v2 under ``pretrained_model``, the head under ``head_layer``, ids in the config."""
-    from raydebm.baselines.pair_ranker import PairRankerModel
-
-    config = DebertaV2Config(
-        vocab_size=len(WORDS), max_position_embeddings=128, relative_attention=True, position_buckets=16,
-        pos_att_type=["p2c", "c2p"], norm_rel_ebd="layer_norm", share_att_key=True, position_biased_input=False,
-        type_vocab_size=0, pad_token_id=0, initializer_range=0.3, **SMALL,
-    )  # fmt: skip
-    model = seeded(lambda: PairRankerModel(config))
-    folder = tmp_path_factory.mktemp("pairs") / "pairrm"
-    path = saved(folder, model, word_tokenizer())
-    values = json.loads((folder / "config.json").read_text())
-    values |= {"source_prefix_id": WORDS.index("<|source|>"), "cand1_prefix_id": WORDS.index("<|candidate1|>"),
-               "cand2_prefix_id": WORDS.index("<|candidate2|>"), "n_tasks": 1, "drop_out": 0.05}  # fmt: skip
-    (folder / "config.json").write_text(json.dumps(values))
-    return path
 
 
 def make_pool(name, *texts, prompt="w1 w2 w3"):

@@ -6,7 +6,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from raydebm.baselines import causal_reader as causal_reader_module
-from raydebm.baselines.causal_reader import Reader, StatePooling, reading_of
+from raydebm.baselines.causal_reader import Reader, reading_of
 from raydebm.baselines.readings import Reading
 from raydebm.config import ReaderBaseline
 from raydebm.errors import CheckpointError
@@ -107,16 +107,6 @@ def test_answers_to_one_problem_are_read_as_they_are_alone(causal_reader):
         assert reading.logprob == pytest.approx(sum(log_probs) / len(log_probs), abs=1e-5)
         assert reading.entropy == pytest.approx(-sum(entropies) / len(entropies), abs=1e-5)
         assert reading.worst == pytest.approx(min(log_probs), abs=1e-5)
-
-
-def test_hidden_states_do_not_depend_on_a_shared_problem(causal_reader):
-    config = ReaderBaseline(name="reader", model=causal_reader, device="cpu")
-    model = Reader(config, states=StatePooling(layers=(1, -1), last_tokens=2))
-
-    together = model.read([(LONG_PROBLEM, answer) for answer in ANSWERS])
-
-    for answer, reading in zip(ANSWERS, together, strict=True):
-        assert reading.features == pytest.approx(model.read([(LONG_PROBLEM, answer)])[0].features, abs=1e-5)
 
 
 def test_a_problem_that_several_answers_share_is_run_once(causal_reader):

@@ -23,12 +23,11 @@ def test_every_kind_is_told_by_its_kind():
         {"kind": "process_reward", "name": "shepherd", "model": "peiyi9979/math-shepherd-mistral-7b-prm"},
         {"kind": "judge", "name": "judge", "generator": {"kind": "openai", "name": "judge-model", "model": "x/sonnet"}},
         {"kind": "eorm", "name": "eorm"},
-        {"kind": "pair_ranker", "name": "pairrm", "model": "llm-blender/PairRM-hf"},
         {"kind": "reader", "name": "reader", "model": "Qwen/Qwen2.5-0.5B-Instruct"},
     ).baselines
 
     assert [baseline.kind for baseline in kinds] == [
-        "reward_model", "process_reward", "judge", "eorm", "pair_ranker", "reader",
+        "reward_model", "process_reward", "judge", "eorm", "reader",
     ]  # fmt: skip
     assert isinstance(kinds[2], JudgeBaseline)
     assert kinds[2].generator.model == "x/sonnet"

@@ -255,14 +255,14 @@ def test_an_evaluation_of_one_pass_leaves_the_calibrated_policy_alone(finished, 
     assert (calibrated_policy(pipeline).max_passes, evaluated_policy(pipeline).max_passes) == (2, 1)
 
 
-def test_a_probe_that_is_added_calibrates_again_with_its_scores_of_every_pass(finished, tmp_path):
+def test_a_reader_that_is_added_calibrates_again_with_its_scores_of_every_pass(finished, tmp_path):
     root, reports = shutil.copytree(finished[0].run.root, tmp_path / "run"), []
-    probe = {"kind": "probe", "name": "probe", "model": "embedded:kk-bo", "num_folds": 2}
-    pipeline = Pipeline(recipe=recipe_of(root, baselines=[probe]), on_stage=reports.append)
+    reader = {"kind": "reader", "name": "reader", "model": "embedded:kk-bo"}
+    pipeline = Pipeline(recipe=recipe_of(root, baselines=[reader]), on_stage=reports.append)
     pipeline.make("calibration")
 
     assert [report.stage for report in reports if not report.reused] == ["calibration"]
-    assert {"score:probe", "score:probe.entropy", "score:probe.logprob", "score:probe.worst"} <= set(
+    assert {"score:reader", "score:reader.logprob", "score:reader.worst"} <= set(
         calibrated_policy(pipeline).posterior.weights
     )
     pools = recorded_pools(pipeline, "validation")
