@@ -122,14 +122,14 @@ class ScorerConfig(Section):
         return self.model_copy(update=own)
 
 
-TrackerName = Literal["tensorboard", "wandb", "mlflow"]
+TrackerName = Literal["tensorboard", "wandb"]
 
 
 class TrackingConfig(Section):
     """Names of a training at its trackers."""
 
     project: str = Field("raydebm", min_length=1)
-    """Project of Weights & Biases, experiment of MLflow."""
+    """Project of Weights & Biases."""
     run_name: PathName | None = None
     """Name of the run; None: the recipe's name. Adapters are reported below it: ``<run>/a0``."""
 

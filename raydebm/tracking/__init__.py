@@ -1,4 +1,4 @@
-"""Experiment trackers: the curves of a training, sent to TensorBoard, Weights & Biases or MLflow while it runs.
+"""Experiment trackers: the curves of a training, sent to TensorBoard or Weights & Biases while it runs.
 
 In:   the adapters that are trained, their settings, one dict of numbers per epoch.
 Out:  nothing that raydebm reads: the record of a training is ``training.json`` of each adapter, with or without these.
@@ -54,13 +54,9 @@ def open_tracker(name: TrackerName, training: TrackedTraining) -> Tracker:
         from raydebm.tracking.tensorboard_files import TensorBoardFiles
 
         return TensorBoardFiles(training)
-    if name == "wandb":
-        from raydebm.tracking.wandb_runs import WandbRuns
+    from raydebm.tracking.wandb_runs import WandbRuns
 
-        return WandbRuns(training)
-    from raydebm.tracking.mlflow_runs import MlflowRuns
-
-    return MlflowRuns(training)
+    return WandbRuns(training)
 
 
 class Tracking:

@@ -61,6 +61,6 @@ def test_a_training_keeps_its_identity_until_it_is_complete(backbone, tmp_path):
 def test_a_missing_package_is_refused_before_anything_starts(backbone, tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
 
-    with pytest.raises(ConfigError, match="pip install mlflow"):
-        train(recipe_for(backbone, training={"report_to": "mlflow"}), tmp_path)
+    with pytest.raises(ConfigError, match="pip install wandb"):
+        train(recipe_for(backbone, training={"report_to": "wandb"}), tmp_path)
     assert not (tmp_path / "scorer").exists()

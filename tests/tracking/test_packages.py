@@ -86,46 +86,6 @@ class TestTensorBoard:
         assert scalars(tmp_path / "tensorboard" / "tiny" / "a0", "train_loss") == [(1, 0.75), (2, 0.25)]
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_warnings")
-class TestMlflow:
-    @pytest.fixture
-    def client(self, tmp_path, monkeypatch):
-        mlflow = pytest.importorskip("mlflow")
-        store = f"sqlite:///{tmp_path}/mlflow.db"
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
-        return mlflow.MlflowClient(tracking_uri=store)
-
-    def runs(self, client):
-        experiment = client.get_experiment_by_name("figures").experiment_id
-        return {run.info.run_name: run for run in client.search_runs([experiment])}
-
-    def curve(self, client, run, name):
-        return [(metric.step, metric.value) for metric in client.get_metric_history(run.info.run_id, name)]
-
-    def test_adapters_are_runs_below_the_training(self, client, tmp_path):
-        tell("mlflow", training_of(tmp_path, adapters=("a0", "a1")), CURVE)
-
-        runs = self.runs(client)
-        first = runs["tiny/a0"]
-        assert self.curve(client, first, "train_loss") == [(1, 0.75), (2, 0.25)]
-        assert first.data.params == {"adapter.rank": "2", "task": "gsm8k"}
-        assert first.data.metrics["kept_best_epoch"] == 2
-        assert first.data.tags["mlflow.parentRunId"] == runs["tiny"].info.run_id
-        assert {name: run.info.status for name, run in runs.items()} == {
-            "tiny": "FAILED", "tiny/a0": "FINISHED", "tiny/a1": "FAILED",
-        }  # fmt: skip
-
-    def test_an_interrupted_training_goes_on_in_its_run(self, client, tmp_path):
-        tell("mlflow", training_of(tmp_path), CURVE[:1], finish=False)
-        tell("mlflow", training_of(tmp_path), CURVE)
-
-        runs = self.runs(client)
-        assert sorted(runs) == ["tiny", "tiny/a0"]
-        assert self.curve(client, runs["tiny/a0"], "train_loss") == [(1, 0.75), (2, 0.25)]
-        assert {run.info.status for run in runs.values()} == {"FINISHED"}
-
-
 def log_entries(content):
     """Entries of a run's log: LevelDB's format (blocks of 32 KiB; crc, length, kind, data) after 7 bytes of its own."""
     entries, entry, position = [], b"", 7

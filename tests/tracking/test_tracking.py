@@ -71,7 +71,7 @@ def test_what_happens_is_told_in_order_and_what_is_unknown_is_left_out():
 
 def test_a_tracker_that_fails_is_named_once_and_the_others_go_on(caplog):
     notebook = Notebook()
-    trackers = {"wandb": Broken(), "mlflow": notebook}
+    trackers = {"wandb": Broken(), "tensorboard": notebook}
     tracking = Tracking(trackers, training_of(), open_tracker=lambda name, training: trackers[name])
 
     with caplog.at_level(logging.WARNING):
@@ -87,12 +87,12 @@ def test_a_tracker_that_fails_is_named_once_and_the_others_go_on(caplog):
 
 def test_a_tracker_that_cannot_start_is_a_warning(caplog):
     with caplog.at_level(logging.WARNING):
-        tracking = Tracking(["mlflow"], training_of(), open_tracker=refuse)
+        tracking = Tracking(["wandb"], training_of(), open_tracker=refuse)
         tracking.epoch("a0", 1, METRICS)
         tracking.close()
 
-    assert "tracker mlflow failed" in caplog.text
-    assert "mlflow is down" in caplog.text
+    assert "tracker wandb failed" in caplog.text
+    assert "wandb is down" in caplog.text
 
 
 def test_a_tracker_that_hangs_is_left_behind(caplog):
@@ -108,11 +108,11 @@ def test_a_tracker_that_hangs_is_left_behind(caplog):
 
 def test_a_package_that_is_missing_is_named_with_what_to_install(monkeypatch):
     installed = SimpleNamespace(origin="tensorboard/__init__.py")
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "mlflow" else installed)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "wandb" else installed)
 
     check_trackers(["tensorboard"])
-    with pytest.raises(ConfigError, match=r"report_to names mlflow, .*`pip install mlflow`"):
-        check_trackers(["tensorboard", "mlflow"])
+    with pytest.raises(ConfigError, match=r"report_to names wandb, .*`pip install wandb`"):
+        check_trackers(["tensorboard", "wandb"])
 
 
 def test_a_folder_of_the_packages_name_is_no_package(tmp_path, monkeypatch):
@@ -133,7 +133,7 @@ RECIPE = {
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [("wandb", ("wandb",)), (["tensorboard", "mlflow"], ("tensorboard", "mlflow")), ([], ())],
+    [("wandb", ("wandb",)), (["tensorboard", "wandb"], ("tensorboard", "wandb")), ([], ())],
     ids=["one", "several", "none"],
 )
 def test_report_to_is_a_name_or_a_list_of_names(value, expected):
@@ -143,7 +143,7 @@ def test_report_to_is_a_name_or_a_list_of_names(value, expected):
 
 
 @pytest.mark.parametrize(
-    ("value", "words"), [("comet", "'tensorboard', 'wandb' or 'mlflow'"), (["wandb", "wandb"], "must differ")]
+    ("value", "words"), [("comet", "'tensorboard' or 'wandb'"), (["wandb", "wandb"], "must differ")]
 )
 def test_a_wrong_report_to_is_refused(value, words):
     with pytest.raises(ConfigError, match=words):
