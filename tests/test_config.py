@@ -65,6 +65,7 @@ def test_minimal_recipe_has_the_papers_defaults():
 
     assert (recipe.generation.num_samples, recipe.generation.temperature, recipe.generation.top_p) == (8, 0.7, 0.95)
     assert (recipe.pairs.max_pairs, recipe.pairs.bag_frac, recipe.pairs.validation_frac) == (16, 0.8, 0.2)
+    assert recipe.scorer.backbone == "answerdotai/ModernBERT-base"
     assert (recipe.triage.theta_sigma, recipe.triage.theta_abstain, recipe.triage.num_regenerate) == (0.8, 1.5, 8)
 
 

@@ -105,10 +105,10 @@ def by_group(task: str, selectors: dict[str, str]) -> Measure:
     """A measure that reads a task's selector by the row's group."""
 
     def measure(context: Context, row: str, column: str) -> Answer:
-        shown = context.study(task)
-        if shown is None:
+        first = context.study(task)
+        if first is None:
             return no_pool(task)
-        studies = [shown, *(each for each in context.studies_of(task) if len(each.overview.generators) > 1)]
+        studies = [first, *(each for each in context.studies_of(task) if len(each.overview.generators) > 1)]
         if column.startswith("Single-model "):
             studies = context.singles_of(task)
             if not studies:
