@@ -21,16 +21,16 @@ from raydebm.serving.settings.app_args import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 62_300,
-    "modules": 490,
-    "test lines": 48_600,
-    "benchmark lines": 6_520,
+    "source lines": 61_000,
+    "modules": 477,
+    "test lines": 48_200,
+    "benchmark lines": 5_640,
     "client lines": 1_000,
-    "document lines outside docs/log": 9_000,
-    "tracked bytes": 21_000_000,
-    "recipe keys": 290,
+    "document lines outside docs/log": 8_400,
+    "tracked bytes": 17_900_000,
+    "recipe keys": 257,
     "service arguments": 66,
-    "commands": 24,
+    "commands": 23,
 }
 """They fall. One rises only with a line of CHANGELOG.md that names the user who needs it."""
 

@@ -9,6 +9,9 @@ from raydebm.cli import starter
 from raydebm.cli.console import console
 from raydebm.errors import ConfigError
 
+PACKAGED_RUN, OWN_RUN = b"      run_dir: demo ", b"      run_dir: runs/demo "
+"""A line of the repository's serve_config.yaml, and one that serves the run of the written recipe."""
+
 
 def init(
     folder: Annotated[Path, typer.Argument(help="Where to write; created where it is missing.")] = Path(),
@@ -33,6 +36,8 @@ def write_starter(folder: Path, *, force: bool) -> list[Path]:
         ConfigError: a file exists and ``force`` is False, or the folder cannot be written.
     """
     targets = {folder / source.name: source.read_bytes() for source in starter.FILES}
+    serve_config = folder / starter.SERVE_CONFIG.name
+    targets[serve_config] = targets[serve_config].replace(PACKAGED_RUN, OWN_RUN)
     existing = [target.name for target in targets if target.exists()]
     if existing and not force:
         raise ConfigError(f"{', '.join(existing)} in {str(folder)!r} already exist; choose another folder or --force")

@@ -8,7 +8,6 @@ from itertools import takewhile
 from pathlib import Path
 
 from raydebm.config import Recipe
-from raydebm.evaluation.paper.paper_tables import rows_without_source
 from raydebm.generators.passes import PassRequests
 from raydebm.generators.recorded import PoolGenerator, recorded_generators
 from raydebm.generators.requests import CostEstimate, estimate_cost
@@ -154,6 +153,8 @@ def _baselines(recipe: Recipe) -> Iterator[str]:
 def _main_results(recipe: Recipe) -> Iterator[str]:
     if recipe.task.data != "paper":
         return
+    from raydebm.evaluation.paper.paper_tables import rows_without_source  # loads SciPy, which other plans do not need
+
     missing = rows_without_source(recipe)
     yield "the paper's table of main results: " + (
         f"nothing makes {', '.join(missing)}" if missing else "every row has its source"

@@ -9,7 +9,6 @@ from raydebm.cli import main, starter
 from raydebm.cli.init import write_starter
 from raydebm.config import load_recipe
 from raydebm.errors import ConfigError
-from raydebm.serving.settings.app_args import AppArgs
 
 NAMES = {"recipe.yaml", "serve_config.yaml", "cluster.yaml"}
 
@@ -52,13 +51,12 @@ def test_the_files_are_those_at_the_top_of_the_repository(repository, name):
     assert (starter.FOLDER / name).resolve() == repository / name
 
 
-def test_serve_config_serves_the_run_of_the_recipe():
+def test_serve_config_serves_the_run_of_the_recipe(tmp_path):
     """``serve run`` and ``raydebm run`` are called in the same folder."""
-    tree = yaml.safe_load(starter.SERVE_CONFIG.read_text(encoding="utf-8"))
+    write_starter(tmp_path, force=False)
+    tree = yaml.safe_load((tmp_path / "serve_config.yaml").read_text(encoding="utf-8"))
 
-    assert (
-        AppArgs.model_validate(tree["applications"][0]["args"]).run_dir == load_recipe(starter.RECIPE).resolved_run_dir
-    )
+    assert tree["applications"][0]["args"]["run_dir"] == load_recipe(starter.RECIPE).resolved_run_dir
 
 
 def test_suggestions_of_serve_config_name_generators_of_the_recipe():

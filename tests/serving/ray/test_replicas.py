@@ -223,7 +223,7 @@ def start_with(monkeypatch):
 
     def start(parts, **args):
         monkeypatch.setattr(app, "serve", parts)
-        monkeypatch.setattr(app, "build", lambda args: None)
+        monkeypatch.setattr(app, "application_of", lambda args: None)
         monkeypatch.setattr(app, "check_port", lambda host, port: None)
         monkeypatch.setattr(app, "stop_serve", lambda: setattr(parts, "ended", True))
         return app.start_local(AppArgs(run_dir="r", **args))
