@@ -142,10 +142,12 @@ def verdict(copies: Copies, mutation: Mutation) -> tuple[str, str]:
         return "ERROR", str(error)
     if code == PASSED:
         return "SURVIVED", ", ".join(tests_of(mutation))
-    if code not in (FAILED, None):
+    if code is None:
+        return "ERROR", f"no end within {TIMEOUT_S:.0f} s, which says nothing about the mutation"
+    if code != FAILED:
         return "ERROR", f"pytest ends with {code}: {output[-800:]}"
     failed = [line.split(" - ")[0] for line in output.splitlines() if line.startswith("FAILED ")]
-    return "killed", failed[0].removeprefix("FAILED ") if failed else "time limit"
+    return "killed", failed[0].removeprefix("FAILED ") if failed else ""
 
 
 def main() -> int:
