@@ -103,7 +103,7 @@ def reader(tmp_path):
 
     def store(pairs):
         root = str(tmp_path / "records")
-        writer = DecisionWriter(root, RecordsArgs(max_days=None, max_waiting=10_000))
+        writer = DecisionWriter(root, RecordsArgs(max_days=None))
         for decision, _ in pairs:
             assert writer.put(decision)
         writer.close()
