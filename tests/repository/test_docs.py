@@ -83,7 +83,7 @@ def test_the_readme_links_every_document_that_it_names():
 
 
 def test_the_readme_is_short():
-    assert len((REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()) <= 160
+    assert len((REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
 
 
 def test_the_readmes_image_is_small():
