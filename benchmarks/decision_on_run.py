@@ -30,8 +30,7 @@ from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.report.table_cells import ECE_HEADERS, ece_cells, number, points, with_interval
 from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.pipeline.context import TEST, VALIDATION
-from raydebm.pipeline.policies import calibrated_policy
-from raydebm.pipeline.pools import evaluated_pools
+from raydebm.pipeline.pools import calibrated_policy, evaluated_pools
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.stages.posterior import has_violations, labelled_pools, out_of_bag
 from raydebm.run.directory import RunDir

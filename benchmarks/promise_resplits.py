@@ -33,8 +33,7 @@ from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
 from raydebm.identity import content_id
 from raydebm.pipeline.context import TEST, VALIDATION
-from raydebm.pipeline.policies import calibrated_policy
-from raydebm.pipeline.pools import evaluated_pools
+from raydebm.pipeline.pools import calibrated_policy, evaluated_pools
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.stages.posterior import has_violations, labelled_pools, out_of_bag
 from raydebm.records import Candidate, ConstraintReport, ScoredCandidate

@@ -121,7 +121,7 @@ def calibrate(
         _calibrate_from_decisions(asked, reported, force=force)
         return
     with pipeline_for(asked.with_guarantee, retry_failed=retry_failed) as pipeline:
-        from raydebm.pipeline.policies import calibrated_policy, decision_fit
+        from raydebm.pipeline.pools import calibrated_policy, decision_fit
 
         if asked.by_options:
             calibrated = pipeline.certify(asked.recipe, force=force)

@@ -30,8 +30,7 @@ from raydebm.generators import Budget, EndpointAccess, Generator, Journal, Secre
 from raydebm.generators.requests import request_of, request_row, unanswered
 from raydebm.generators.sink import WITH_POSITION, Blocks, CandidateSink, Placed
 from raydebm.records import Candidate, GenerationRequest
-from raydebm.run.placed_rows import POSITION, with_position
-from raydebm.run.spool import Spool, read_slices, slice_rows
+from raydebm.run.spool import POSITION, Spool, read_slices, slice_rows, with_position
 from raydebm.run.tables import CANDIDATES
 
 WINDOW_REQUESTS = 4096

@@ -33,8 +33,8 @@ from raydebm.generators.sink import CandidateSink, Placed, Progress
 from raydebm.generators.tally import GenerationSummary, SavedSamples, Tally, check_enough
 from raydebm.records import GenerationRequest, Problem
 from raydebm.run.directory import RunDir
+from raydebm.run.folder import Many
 from raydebm.run.spool import Spool
-from raydebm.run.stored_table import Many
 from raydebm.run.tables import CANDIDATES
 
 _LOG = logging.getLogger(__name__)

@@ -27,8 +27,8 @@ from raydebm.records import Candidate, ConstraintReport, Gold, Problem, Verdict
 from raydebm.run.codec import Row
 from raydebm.run.common_texts import CommonTexts
 from raydebm.run.directory import RunDir
-from raydebm.run.placed_rows import POSITION, PlacedRows, with_position
-from raydebm.run.stored_table import StoredTable
+from raydebm.run.folder import StoredTable
+from raydebm.run.spool import POSITION, PlacedRows, with_position
 from raydebm.run.tables import CANDIDATES, LABELS, REPORTS
 from raydebm.tasks import task_of
 

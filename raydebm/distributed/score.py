@@ -35,9 +35,8 @@ from raydebm.records import Candidate, Problem, Reasoning
 from raydebm.run.addresses import local_copy, resolved
 from raydebm.run.codec import Row
 from raydebm.run.directory import RunDir
-from raydebm.run.placed_rows import POSITION, PlacedRows, with_position
-from raydebm.run.spool import Spool, read_slices, slice_rows
-from raydebm.run.stored_table import Many
+from raydebm.run.folder import Many
+from raydebm.run.spool import POSITION, PlacedRows, Spool, read_slices, slice_rows, with_position
 from raydebm.run.tables import ENERGIES, EnergyRow, KnownEnergies
 from raydebm.scorer.texts import score_texts
 

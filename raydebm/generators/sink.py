@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from raydebm.generators.journal import Journal
 from raydebm.generators.tally import Tally
 from raydebm.records import Candidate, GenerationRequest
-from raydebm.run.placed_rows import POSITION, PlacedRows, with_position
+from raydebm.run.spool import POSITION, PlacedRows, with_position
 from raydebm.run.tables import CANDIDATES
 
 Progress = Callable[[int, int], None]

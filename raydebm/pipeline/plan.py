@@ -12,12 +12,12 @@ from raydebm.generators.passes import PassRequests
 from raydebm.generators.recorded import PoolGenerator, recorded_generators
 from raydebm.generators.requests import CostEstimate, estimate_cost
 from raydebm.pipeline.context import StageContext
-from raydebm.pipeline.policies import default_policy
+from raydebm.pipeline.pools import default_policy
 from raydebm.pipeline.stages.problems import answerable, load_problems
 from raydebm.records import GenerationRequest
 from raydebm.run.fingerprints import NOT_COMPLETE, why_not_current
+from raydebm.run.folder import Many
 from raydebm.run.stages import STAGES
-from raydebm.run.stored_table import Many
 
 DEVICES = Path("/dev")
 """Where the driver lists GPUs, as ``nvidia0`` and so on; torch need not be imported to count them."""

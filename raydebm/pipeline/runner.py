@@ -11,11 +11,20 @@ from raydebm.errors import ConfigError
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.generators import check_keys
 from raydebm.pipeline.context import Facts, StageContext
-from raydebm.pipeline.makers import MAKERS
-from raydebm.pipeline.scores import ask_failed_again, check_judges, evidence_names
-from raydebm.pipeline.stages.calibration import Calibrated, calibrate_run, score_evidence
-from raydebm.pipeline.stages.evaluation import read_evaluation
+from raydebm.pipeline.scores import ask_failed_again, check_judges, evidence_names, score_baselines
+from raydebm.pipeline.stages.calibration import (
+    Calibrated,
+    calibrate_run,
+    make_calibration,
+    prepare_calibration,
+    score_evidence,
+)
+from raydebm.pipeline.stages.energies import make_energies, make_scorer
+from raydebm.pipeline.stages.evaluation import make_evaluation, read_evaluation
+from raydebm.pipeline.stages.labels import make_candidates, make_labels
+from raydebm.pipeline.stages.pairs import check_twins, make_pairs
 from raydebm.pipeline.stages.passes import forget_failed_passes
+from raydebm.pipeline.stages.problems import make_problems
 from raydebm.pipeline.writing_lock import write_lock
 from raydebm.run.fingerprints import NOT_COMPLETE, current_manifest, new_manifest, why_not_current
 from raydebm.run.stages import STAGES, Stage, StageName, stage_named
@@ -146,3 +155,25 @@ class Pipeline(StageContext):
                 self.run.reopen("calibration")
             if failed:
                 self.run.reopen("evaluation")
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """The function that makes a stage."""
+
+    make: Callable[[StageContext], Facts]
+    """Writes the stage's files; the stages before it are complete."""
+    prepare: Callable[[StageContext], None] | None = None
+    """Brings up to date what the stage reads and no stage writes; may ask for the stage to be made again."""
+
+
+MAKERS: dict[StageName, Maker] = {
+    "problems": Maker(make_problems),
+    "candidates": Maker(make_candidates),
+    "labels": Maker(make_labels),
+    "pairs": Maker(make_pairs, prepare=check_twins),
+    "scorer": Maker(make_scorer),
+    "energies": Maker(make_energies),
+    "calibration": Maker(make_calibration, prepare=prepare_calibration),
+    "evaluation": Maker(make_evaluation, prepare=score_baselines),
+}

@@ -5,6 +5,7 @@ is made; its Ray workers write into the run without it, and readers need none. A
 a file system without locks, has none.
 """
 
+import fcntl
 import json
 import os
 import socket
@@ -15,7 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from raydebm.errors import ConfigError
-from raydebm.run.file_lock import locked
 from raydebm.run.folder import Folder
 from raydebm.user_files.writing import writing
 
@@ -91,3 +91,31 @@ def _holder(path: Path) -> str:
         return f"process {holder['pid']} on {holder['host']} ({holder['command']})"
     except (OSError, ValueError, KeyError, TypeError):  # it has the lock, and has not written yet who it is
         return "another process"
+
+
+def locked(path: Path, *, wait: bool) -> int | None:
+    """A descriptor that holds the lock until it is closed; the file is made where it is missing.
+
+    Args:
+        path: the file, in a folder that is there.
+        wait: for the process that has the lock.
+
+    Returns:
+        None where the file system has no locks, or takes no file.
+
+    Raises:
+        BlockingIOError: another process has the lock, and ``wait`` is false.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor

@@ -14,9 +14,8 @@ from raydebm.config import Recipe, parse_recipe
 from raydebm.errors import ConfigError, PoolError
 from raydebm.records import Candidate, CandidateScore, ConstraintReport, Gold, Label, Pair
 from raydebm.run.addresses import filesystem_of, resolved
-from raydebm.run.folder import Folder
+from raydebm.run.folder import Folder, StoredTable
 from raydebm.run.stages import givers_of
-from raydebm.run.stored_table import StoredTable
 from raydebm.run.tables import (
     CANDIDATES,
     ENERGIES,

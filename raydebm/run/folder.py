@@ -3,11 +3,12 @@
 import contextlib
 import json
 import uuid
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +17,6 @@ from pyarrow import fs
 from raydebm.errors import ConfigError, PoolError
 from raydebm.run.addresses import filesystem_of, is_url
 from raydebm.run.codec import Codec
-from raydebm.run.table_writer import TableWriter
 
 T = TypeVar("T")
 
@@ -26,6 +26,53 @@ PARTIAL = ".tmp"
 """How names of files end that are being written."""
 BATCH_ROWS = 1024
 """Rows that are in memory at once where a table is read or written record by record."""
+
+
+GROUP_ROWS = 8192
+GROUP_BYTES = 32 * 2**20
+"""A row group is written when it has so many rows or bytes. Small enough to keep, large enough to compress well."""
+
+
+class TableWriter:
+    """Appends tables to a Parquet file, which is complete when the context ends. Holds one row group in memory."""
+
+    def __init__(self, stream: pa.NativeFile, schema: pa.Schema) -> None:
+        """
+        Args:
+            stream: where the file goes; the caller closes it.
+            schema: that of every table.
+        """
+        self.num_rows = 0
+        self._schema = schema
+        self._file = pq.ParquetWriter(stream, schema)
+        self._pending: list[pa.Table] = []
+        self._pending_rows = self._pending_bytes = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._flush()
+        self._file.close()
+
+    def write(self, table: pa.Table) -> None:
+        """Append rows. Columns may come in any order; those that the file has not are left out."""
+        table = table.select(self._schema.names).cast(self._schema)
+        self.num_rows += table.num_rows
+        self._pending.append(table)
+        self._pending_rows += table.num_rows
+        self._pending_bytes += table.nbytes
+        if self._pending_rows >= GROUP_ROWS or self._pending_bytes >= GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._pending_rows:
+            self._file.write_table(pa.concat_tables(self._pending), row_group_size=self._pending_rows)
+        self._pending.clear()
+        self._pending_rows = self._pending_bytes = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,3 +329,46 @@ def _records(folder: Folder, codec: Codec[T], parts: tuple[str, ...], version: t
         version: time and size of the file, so that a changed one is read again.
     """
     return tuple(codec.record(row) for table in folder.read_tables(codec, *parts) for row in table.to_pylist())
+
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Many(Protocol[T_co]):
+    """Records that can be counted and iterated more than once: a list, or a table on disk."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[T_co]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTable(Generic[T]):
+    """The records of a table. What goes wrong with the file is a PoolError of the first read."""
+
+    folder: Folder
+    codec: Codec[T]
+    parts: tuple[str, ...]
+    keep: Callable[[T], bool] | None = None
+    """Which records count; None: all."""
+
+    def where(self, keep: Callable[[T], bool]) -> "StoredTable[T]":
+        """The records of the table for which ``keep`` is true."""
+        return replace(self, keep=keep)
+
+    def __len__(self) -> int:
+        """Counts by reading where a choice was made."""
+        return self.folder.num_rows(*self.parts) if self.keep is None else sum(1 for _ in self)
+
+    def __iter__(self) -> Iterator[T]:
+        records = (self.codec.record(row) for table in self.tables(BATCH_ROWS) for row in table.to_pylist())
+        return records if self.keep is None else filter(self.keep, records)
+
+    def tables(self, size: int) -> Iterator[pa.Table]:
+        """All rows, also those that were not chosen, at most ``size`` a table."""
+        return self.folder.read_tables(self.codec, *self.parts, size=size)
+
+    def column(self, name: str) -> Iterator[str]:
+        """The values of one column of texts, in order, also of rows that were not chosen. The others are not read."""
+        for table in self.folder.read_tables(self.codec, *self.parts, columns=[name]):
+            yield from table[name].to_pylist()

@@ -19,6 +19,7 @@ from raydebm.decisions.record import DecisionRecord, new_record_id
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.errors import ConfigError, PoolError
 from raydebm.pipeline.runner import Pipeline
+from raydebm.pipeline.writing_lock import locked
 from raydebm.records import (
     Candidate,
     Decision,
@@ -30,7 +31,6 @@ from raydebm.records import (
     ScoredCandidate,
     Verdict,
 )
-from raydebm.run.file_lock import locked
 from raydebm.run.fingerprints import current_manifest
 from raydebm.tasks import get_task
 from raydebm.tasks.declared import DeclaredTask

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from raydebm.pipeline.policies import calibrated_policy
+from raydebm.pipeline.pools import calibrated_policy
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.stages.passes import outcomes_of
 from raydebm.records import Decision, Verdict

@@ -7,7 +7,7 @@ from tiny_run import recipe_of
 
 from raydebm.config import changed_recipe
 from raydebm.errors import ConfigError
-from raydebm.pipeline.policies import calibrated_policy
+from raydebm.pipeline.pools import calibrated_policy
 from raydebm.pipeline.runner import Pipeline
 
 pytestmark = pytest.mark.ray

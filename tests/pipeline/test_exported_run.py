@@ -9,7 +9,7 @@ import yaml
 from raydebm.decision.policy import Policy
 from raydebm.export.finished_run import FinishedRun
 from raydebm.export.scorer_folder import export_scorer
-from raydebm.pipeline.policies import calibrated_policy
+from raydebm.pipeline.pools import calibrated_policy
 from raydebm.run.ensemble_file import read_ref
 
 pytestmark = pytest.mark.ray

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from raydebm.decision.policy import Policy, policy_id
-from raydebm.pipeline.policies import decision_fit, fit_in_force
+from raydebm.pipeline.pools import decision_fit, fit_in_force
 from raydebm.run.directory import RunDir
 
 CALIBRATED = Policy(theta_sigma=0.5)

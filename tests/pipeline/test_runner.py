@@ -8,9 +8,8 @@ import pytest
 from tiny_run import recipe_of
 
 from raydebm.errors import ConfigError, MissingKeyError, PoolError, TaskDataError, UnknownNameError
-from raydebm.pipeline.policies import calibrated_policy, evaluated_policy
-from raydebm.pipeline.pools import recorded_pools
-from raydebm.pipeline.runner import Pipeline
+from raydebm.pipeline.pools import calibrated_policy, evaluated_policy, recorded_pools
+from raydebm.pipeline.runner import MAKERS, Pipeline
 from raydebm.pipeline.stages.passes import outcomes_of
 from raydebm.records import Candidate, CandidateScore, Decision
 from raydebm.run.ensemble_file import read_ref
@@ -293,3 +292,7 @@ def test_a_policy_that_is_not_calibrated_keeps_no_grid_of_an_earlier_one(finishe
     pipeline.make("calibration")
 
     assert not pipeline.run.exists("calibration", "grid.json")
+
+
+def test_every_stage_of_the_graph_has_a_function():
+    assert list(MAKERS) == [stage.name for stage in STAGES]

@@ -4,7 +4,7 @@ import pytest
 from tiny_run import recipe_of
 
 from raydebm.pipeline.runner import Pipeline
-from raydebm.pipeline.stages.candidates import saved_samples
+from raydebm.pipeline.stages.labels import saved_samples
 from raydebm.pipeline.stages.passes import outcomes_of
 
 pytestmark = pytest.mark.ray

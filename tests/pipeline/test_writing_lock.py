@@ -1,15 +1,17 @@
 """Two processes and one run directory."""
 
 import json
+import os
 import subprocess
 import sys
+import threading
 
 import pytest
 from tiny_run import recipe_of
 
 from raydebm.errors import ConfigError
 from raydebm.pipeline.runner import Pipeline
-from raydebm.pipeline.writing_lock import write_lock
+from raydebm.pipeline.writing_lock import locked, write_lock
 from raydebm.run.directory import RunDir
 from raydebm.run.fingerprints import new_manifest
 from raydebm.run.stages import STAGES
@@ -85,3 +87,39 @@ def test_a_place_behind_a_url_has_no_lock():
 def test_a_run_directory_that_cannot_be_made_is_named():
     with pytest.raises(ConfigError, match="run_dir '/proc/raydebm' cannot be written"):
         write_lock(RunDir("/proc/raydebm")).__enter__()
+
+
+@pytest.fixture
+def held(tmp_path):
+    """A descriptor that holds the lock on ``.lock``."""
+    return locked(tmp_path / ".lock", wait=False)
+
+
+def test_a_lock_that_is_held_is_refused(held, tmp_path):
+    with pytest.raises(BlockingIOError):
+        locked(tmp_path / ".lock", wait=False)
+    os.close(held)
+
+
+def test_a_closed_descriptor_holds_nothing(held, tmp_path):
+    os.close(held)
+    os.close(locked(tmp_path / ".lock", wait=False))
+
+
+def test_who_waits_gets_the_lock_when_it_is_free(held, tmp_path):
+    got = []
+    waiting = threading.Thread(target=lambda: got.append(locked(tmp_path / ".lock", wait=True)))
+    waiting.start()
+    waiting.join(timeout=0.2)
+    assert got == []
+
+    os.close(held)
+    waiting.join(timeout=30)
+    (descriptor,) = got
+    os.close(descriptor)
+
+
+def test_where_no_file_can_be_there_is_no_lock(tmp_path):
+    (tmp_path / "file").write_text("x")
+
+    assert locked(tmp_path / "file" / ".lock", wait=False) is None

@@ -8,8 +8,7 @@ from raydebm.decision.calibration.grid import CalibrationResult, calibrate
 from raydebm.decision.policy import Policy
 from raydebm.errors import ConfigError
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
-from raydebm.pipeline.policies import calibrated_policy, default_policy
-from raydebm.pipeline.pools import later_passes, recorded_pools
+from raydebm.pipeline.pools import calibrated_policy, default_policy, later_passes, recorded_pools
 from raydebm.pipeline.scores import evidence_names, score_baselines, score_later_pass
 from raydebm.pipeline.stages.passes import complete, recorded_parts
 from raydebm.pipeline.stages.posterior import fit_run_policy

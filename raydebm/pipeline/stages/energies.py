@@ -1,13 +1,15 @@
 """Energies of candidates."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from raydebm.errors import CheckpointError
-from raydebm.pairs import out_of_bag
+from raydebm.pairs import out_of_bag, training_groups
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, Facts, StageContext
+from raydebm.pipeline.stages.pairs import candidates_as_scored
 from raydebm.records import Candidate
 from raydebm.run.ensemble_file import holds_ensemble
-from raydebm.run.stored_table import Many, StoredTable
+from raydebm.run.folder import Many, StoredTable
 from raydebm.run.tables import KnownEnergies
 
 
@@ -71,3 +73,28 @@ def score_candidates(
         stage=stage,
         on_progress=context.progress(stage),
     ).facts()
+
+
+def make_scorer(context: StageContext) -> Facts:
+    """Train all adapters on the pairs."""
+    from raydebm.distributed.train import train_ensemble
+
+    problems, run = context.problems(), context.run
+    groups = {
+        split: training_groups(run.stored_pairs(split), candidates_as_scored(context), problems.values())
+        for split in (TRAIN, VALIDATION)
+    }
+    return train_ensemble(
+        recipe=context.recipe,
+        run=context.run,
+        train=groups[TRAIN],
+        validation=groups[VALIDATION],
+        stage="scorer",
+        on_progress=context.progress("scorer"),
+    ).facts()
+
+
+def training_curves(context: StageContext) -> dict[str, Any]:
+    """Contents of training.json by adapter."""
+    names = [adapter.name for adapter in context.recipe.scorer.adapters]
+    return {name: context.run.needed_object("scorer", name, "training.json") for name in names}

@@ -9,13 +9,12 @@ from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
-from raydebm.pipeline.policies import evaluated_policy, fit_in_force
-from raydebm.pipeline.pools import evaluated_pools, recorded_pools, texts_read_of
+from raydebm.pipeline.pools import evaluated_policy, evaluated_pools, fit_in_force, recorded_pools, texts_read_of
 from raydebm.pipeline.scores import judge_prices
-from raydebm.pipeline.stages.candidates import saved_samples
+from raydebm.pipeline.stages.energies import training_curves
+from raydebm.pipeline.stages.labels import saved_samples
 from raydebm.pipeline.stages.passes import outcomes_of
 from raydebm.pipeline.stages.posterior import labelled_stack
-from raydebm.pipeline.stages.scorer import training_curves
 from raydebm.run.directory import RunDir
 
 

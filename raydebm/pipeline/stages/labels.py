@@ -1,5 +1,8 @@
 """Labels and gold-free reports of candidates."""
 
+import logging
+
+from raydebm.generators.tally import SavedSamples
 from raydebm.pipeline.context import Facts, StageContext
 
 
@@ -21,3 +24,26 @@ def label_candidates(context: StageContext, source: str, stage: str) -> Facts:
         stage=stage,
         on_progress=context.progress(stage),
     ).facts()
+
+
+_LOG = logging.getLogger(__name__)
+
+
+def make_candidates(context: StageContext) -> Facts:
+    """Sample the first pass of every split."""
+    from raydebm.distributed.generate import generate, generate_in_waves
+
+    problems, bar = context.problems(), context.progress("candidates")
+    requests = context.requests(problems.values())
+    for remark in context.passes.remarks_on_waves:
+        _LOG.warning("%s", remark)
+    recipe, run = context.recipe, context.run
+    if context.passes.waves is None:
+        return generate(requests, recipe=recipe, run=run, problems=problems.values(), on_progress=bar).facts()
+    return generate_in_waves(requests, recipe=recipe, run=run, problems=problems, on_progress=bar).facts()
+
+
+def saved_samples(context: StageContext) -> SavedSamples | None:
+    """Samples that stopping early saved; None where the first pass was sampled at once."""
+    saved = context.run.facts("candidates").get("saved")
+    return None if saved is None else SavedSamples(**saved)

@@ -19,8 +19,7 @@ from raydebm.evaluation.pools.pool import RecordedPools
 from raydebm.generators.account import SHARED_PASSES, JournalAccount
 from raydebm.generators.recorded import PoolGenerator
 from raydebm.pipeline.context import TEST, VALIDATION, StageContext
-from raydebm.pipeline.policies import evaluated_policy
-from raydebm.pipeline.pools import later_pass, later_passes, recorded_pools
+from raydebm.pipeline.pools import evaluated_policy, later_pass, later_passes, recorded_pools
 from raydebm.pipeline.scores import ask_failed_again, score_later_pass
 from raydebm.pipeline.stages.energies import score_candidates
 from raydebm.pipeline.stages.labels import label_candidates

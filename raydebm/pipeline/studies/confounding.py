@@ -14,8 +14,7 @@ from raydebm.evaluation.pools.pool import EvaluatedPool, with_trained_labels
 from raydebm.evaluation.provenance import command_line, versions
 from raydebm.generators import Secret
 from raydebm.pipeline.context import TEST, VALIDATION, StageContext
-from raydebm.pipeline.policies import calibrated_policy
-from raydebm.pipeline.pools import evaluated_pools
+from raydebm.pipeline.pools import calibrated_policy, evaluated_pools
 from raydebm.pipeline.runner import Pipeline
 
 

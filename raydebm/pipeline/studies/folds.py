@@ -16,8 +16,7 @@ from raydebm.evaluation.trainings.folds import FoldFacts, FoldSummary, FoldTrain
 from raydebm.evaluation.trainings.folds_report import write_folds
 from raydebm.pairs import deal_folds
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION
-from raydebm.pipeline.policies import calibrated_policy
-from raydebm.pipeline.pools import evaluated_pools
+from raydebm.pipeline.pools import calibrated_policy, evaluated_pools
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.scores import check_judges
 from raydebm.pipeline.studies.children import child_run, share_stages

@@ -26,10 +26,9 @@ from raydebm.evaluation.studies.overview import example_of
 from raydebm.evaluation.studies.study import Fit, StudyResults, Subject, study
 from raydebm.evaluation.studies.variants import ScoredVariant, VariantStudy, variant_study
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION
-from raydebm.pipeline.policies import calibrated_policy
-from raydebm.pipeline.pools import evaluated_pools
+from raydebm.pipeline.pools import calibrated_policy, evaluated_pools
 from raydebm.pipeline.runner import Pipeline
-from raydebm.pipeline.stages.scorer import training_curves
+from raydebm.pipeline.stages.energies import training_curves
 from raydebm.pipeline.studies.confounding import confounding, screen_of
 from raydebm.pipeline.studies.repair import repair_of
 from raydebm.pipeline.studies.transfer import cross_pool, data_of, transfer_between

@@ -22,8 +22,7 @@ from raydebm.evaluation.trainings.seeds import SeedSummary, summarise_seeds
 from raydebm.evaluation.trainings.seeds_report import write_seeds
 from raydebm.evaluation.trainings.training_values import Training, TrainingFacts
 from raydebm.pipeline.context import TEST, VALIDATION, Progress, silent
-from raydebm.pipeline.policies import evaluated_policy
-from raydebm.pipeline.pools import evaluated_pools, recorded_pools, texts_read_of
+from raydebm.pipeline.pools import evaluated_policy, evaluated_pools, recorded_pools, texts_read_of
 from raydebm.pipeline.runner import Pipeline, StageReport
 from raydebm.pipeline.stages.passes import outcomes_of
 from raydebm.pipeline.stages.posterior import labelled_stack

@@ -15,8 +15,7 @@ from raydebm.evaluation.studies.transfer import RefusedCell, ScoredRun, Transfer
 from raydebm.identity import content_id
 from raydebm.pairs import text_key
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
-from raydebm.pipeline.policies import calibrated_policy
-from raydebm.pipeline.pools import evaluated_pools, recorded_pools
+from raydebm.pipeline.pools import calibrated_policy, evaluated_pools, recorded_pools
 from raydebm.pipeline.stages.energies import pool_candidates
 from raydebm.run.directory import RunDir
 

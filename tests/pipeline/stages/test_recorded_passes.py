@@ -12,7 +12,7 @@ from raydebm.evaluation.pools.pool import RecordedPools
 from raydebm.generators.pool_files import answers_chat, read_pool_file
 from raydebm.pipeline.context import StageContext
 from raydebm.pipeline.plan import plan_of
-from raydebm.pipeline.policies import default_policy
+from raydebm.pipeline.pools import default_policy
 from raydebm.pipeline.stages.passes import recorded_parts
 from raydebm.pipeline.stages.problems import make_problems
 
