@@ -1,4 +1,4 @@
-"""The energy E = mu + lambda * E_constraint that ranks candidates (paper Eq. 1), for one candidate and for arrays."""
+"""Total energy E = mu + lambda * E_constraint (paper Eq. 1), for one candidate and for arrays."""
 
 import math
 from typing import TYPE_CHECKING
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
 
 
 def total_energy(mu: float, penalty: float, lambda_: float) -> float:
-    """E of one candidate; +inf where the penalty is (it did not parse), also with lambda 0."""
+    """E of one candidate; +inf if the penalty is +inf (it did not parse), even with lambda 0."""
     return math.inf if math.isinf(penalty) else mu + lambda_ * penalty
 
 
 def total_energies(mu: "Floats", penalty: "Floats", lambda_: float) -> "Floats":
-    """``total_energy`` elementwise.
+    """Total energies, elementwise.
 
     Args:
-        mu: mean energies, any shape; NaN where nothing was scored.
-        penalty: E_constraint, of the same shape.
-        lambda_: its weight, >= 0.
+        mu: mean energies, any shape; NaN where not scored.
+        penalty: E_constraint, same shape.
+        lambda_: weight of the penalty, >= 0.
 
     Returns:
-        Of the same shape: +inf where the penalty is, else NaN where mu is.
+        Same shape: +inf where the penalty is +inf, else NaN where mu is NaN.
     """
     import numpy as np
 

@@ -1,24 +1,24 @@
-"""Every exception that raydebm raises on purpose.
+"""The exceptions of raydebm.
 
 RaydebmError
 ├── ConfigError          a recipe, flag or request is wrong: fix the input
-│   ├── UnknownNameError a name that is not in a table; the message lists the known ones
+│   ├── UnknownNameError an unknown name; the message lists the known ones
 │   └── MissingKeyError  an API key is not in the environment
-├── ConstraintError      a constraint is declared wrongly, or gave something that is not a penalty
-├── TaskDataError        benchmark data or a recorded pool is not as described
-├── PoolError            a pool cannot be used: empty, all rows failed, nothing to pair
-├── GenerationError      a generator as a whole cannot work (one bad row is data, not this)
+├── ConstraintError      a constraint is declared wrongly, or returned something that is not a penalty
+├── TaskDataError        benchmark data or a recorded pool is not as documented
+├── PoolError            an unusable pool: empty, all rows failed, nothing to pair
+├── GenerationError      a generator cannot work at all (one failed request is data, not this)
 │   └── LimitReachedError a limit of the request (money) forbids a pass
-│       └── CeilingReachedError what may be spent on one day is spent
-├── ScoringError         the scorer produced something that is not an energy (NaN, wrong shape)
+│       └── CeilingReachedError the operator's daily limit forbids a pass
+├── ScoringError         the scorer returned something that is not an energy (NaN, wrong shape)
 ├── CheckpointError      a checkpoint is missing, torn, or mixes incompatible parts
-├── TrainingError        one or more adapters could not be trained; the finished ones are kept
-│   └── StorageError     a disk takes nothing more of a training: full, read-only, another user's
-├── ResourceError        Ray, a port or the cluster cannot give what the recipe asks for
+├── TrainingError        some adapters could not be trained; the finished ones are kept
+│   └── StorageError     a disk accepts no more training output: full, read-only, another user's
+├── ResourceError        Ray, a port or the cluster cannot provide what the recipe asks for
 └── ServiceError         a request to the service cannot be answered
 
-Messages say which thing, what value, and the remedy. Every argument goes to ``super().__init__``, because an
-exception that crosses a Ray process boundary is rebuilt from ``args``.
+Messages give the thing, the value and the remedy. Every argument goes to ``super().__init__``, because an exception
+that crosses a Ray process boundary is rebuilt from ``args``.
 """
 
 import re
@@ -29,15 +29,15 @@ _CREDENTIALS = re.compile(r"://[^/?#\s\"']+@")
 
 
 class RaydebmError(Exception):
-    """Base of everything a caller may want to catch."""
+    """Base class of all errors of this package."""
 
 
 class ConfigError(RaydebmError):
-    """The input (recipe, flag, request) is wrong; the message says how to fix it."""
+    """A wrong recipe, flag or request; the message gives the fix."""
 
 
 class UnknownNameError(ConfigError):
-    """A name that is not in a table, such as ``gms8k`` among the tasks."""
+    """An unknown name, such as ``gms8k`` among the tasks."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         known_names = tuple(sorted(known))
@@ -51,7 +51,7 @@ class UnknownNameError(ConfigError):
 
 
 class MissingKeyError(ConfigError):
-    """A generator needs an API key that the environment does not hold."""
+    """A generator needs an API key that is not in the environment."""
 
     def __init__(self, generator: str, variable: str) -> None:
         super().__init__(generator, variable)
@@ -65,35 +65,35 @@ class MissingKeyError(ConfigError):
 
 
 class ConstraintError(RaydebmError):
-    """A constraint is declared wrongly, or its check gave something that is not a penalty."""
+    """A constraint is declared wrongly, or its check returned something that is not a penalty."""
 
 
 class TaskDataError(RaydebmError):
-    """Benchmark data or a recorded pool is missing, unreadable or not as described."""
+    """Benchmark data or a recorded pool is missing, unreadable or not as documented."""
 
 
 class PoolError(RaydebmError):
-    """A candidate pool cannot be used: it is empty, all of it failed, or nothing in it can be paired."""
+    """An unusable candidate pool: empty, all failed, or nothing to pair."""
 
 
 class GenerationError(RaydebmError):
-    """A generator as a whole cannot work. A single failed request is a row with ``error``, not this."""
+    """A generator cannot work at all. A single failed request is a row with ``error`` instead."""
 
 
 class LimitReachedError(GenerationError):
-    """A limit of the request forbids a pass; nothing of it was asked."""
+    """A limit of the request forbids a pass; none of its requests were sent."""
 
 
 class CeilingReachedError(LimitReachedError):
-    """An operator's ceiling of the day forbids a pass; nothing of it was asked."""
+    """The operator's daily limit forbids a pass; none of its requests were sent."""
 
 
 class ScoringError(RaydebmError):
-    """The scorer produced something that is not an energy (NaN, infinity, wrong shape)."""
+    """The scorer returned something that is not an energy (NaN, infinity, wrong shape)."""
 
 
 class CheckpointError(RaydebmError):
-    """A checkpoint is missing, torn, or mixes parts that do not belong together."""
+    """A checkpoint is missing, torn, or mixes incompatible parts."""
 
 
 class TrainingError(RaydebmError):
@@ -113,23 +113,23 @@ class TrainingError(RaydebmError):
 
 
 class StorageError(TrainingError):
-    """A disk takes nothing more of a training: it is full, read-only or another user's. What it refuses to one adapter
-    it refuses to all."""
+    """A disk accepts no more training output: it is full, read-only or another user's. All adapters would fail
+    alike."""
 
 
 class ResourceError(RaydebmError):
-    """Ray, a port or the cluster cannot give what the recipe asks for."""
+    """Ray, a port or the cluster cannot provide what the recipe asks for."""
 
 
 class ServiceError(RaydebmError):
     """A request to the service cannot be answered.
 
     Args:
-        message: which thing, what value, the remedy.
-        status: the HTTP status that it becomes.
-        code: a short name that clients can switch on, such as ``"model_not_found"``.
-        param: the field of the request that is at fault.
-        retry: False where the same request would cost as much again and hardly do better.
+        message: the thing, its value and the remedy.
+        status: HTTP status of the response.
+        code: short name for clients to switch on, such as ``"model_not_found"``.
+        param: the faulty field of the request.
+        retry: False if a retry would cost the same and fail again.
     """
 
     def __init__(
@@ -148,23 +148,23 @@ class ServiceError(RaydebmError):
 
 
 def without_credentials(message: str) -> str:
-    """The message without user and password of addresses, such as ``http://user:password@host``."""
+    """The message without user and password in URLs such as ``http://user:password@host``."""
     return _CREDENTIALS.sub("://***@", message)
 
 
 def last_line(message: str) -> str:
-    """What Ray hands back of a worker's error is a traceback; the exception stands in its last line."""
+    """The last line of a message: in a worker's traceback as Ray returns it, the exception."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     return lines[-1] if lines else ""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a computation had too little memory, on a device or in the machine; torch need not be imported to ask."""
+    """Whether a computation ran out of memory, on a device or in the machine. Works without torch."""
     names = {base.__name__ for base in type(error).__mro__}
     return bool(names & {"OutOfMemoryError", "MemoryError"}) or "can't allocate memory" in str(error)
 
 
 def in_one_line(message: str, *, limit: int = 300) -> str:
-    """A message of another package's error, whose first line is often the least of it."""
+    """Another package's error message, joined into one line and cut to ``limit`` characters."""
     line = " ".join(message.split())
     return line if len(line) <= limit else f"{line[:limit]}..."

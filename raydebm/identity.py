@@ -1,22 +1,22 @@
-"""Content ids and seeds that are the same in every process, on every machine and in every order.
+"""Content ids and seeds: the same in every process, on every machine and in every order.
 
-``hash(str)`` differs between processes and random state that is shared depends on order, so neither is used for
-anything that is stored or resumed.
+Stored or resumed values never use ``hash(str)``, which differs between processes, or shared random state, which depends
+on order.
 """
 
 import hashlib
 import json
 
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-"""Made once: ``json.dumps`` makes one per call, which takes as long as the text."""
+"""Reused: ``json.dumps`` builds one per call, which takes as long as encoding the text."""
 
 
 def canonical_json(value: object) -> str:
     """One text per value: sorted keys, no spaces, no NaN.
 
     Raises:
-        ValueError: for NaN or infinity, which have no portable JSON form.
-        TypeError: for a value that is not JSON.
+        ValueError: the value contains NaN or infinity.
+        TypeError: the value is not JSON.
     """
     return _ENCODER.encode(value)
 
@@ -28,13 +28,13 @@ def content_id(*parts: object, length: int = 20) -> str:
 
 
 def share_of(*parts: object) -> float:
-    """A number in [0, 1) made from the parts, by which things are dealt into shares that never change."""
+    """A number in [0, 1) from the parts, for shares that never change."""
     return int(content_id(*parts, length=12), 16) / 16**12
 
 
 def seed_for(*parts: object) -> int:
-    """A seed in [0, 2**31) made from the parts: (run_seed, problem_id, generator, pass, sample) and the like.
+    """A seed in [0, 2**31) from the parts, such as (run_seed, problem_id, generator, pass, sample).
 
-    31 bits because several OpenAI-compatible servers refuse larger ones.
+    31 bits because several OpenAI-compatible servers refuse larger seeds.
     """
     return int(content_id("seed", *parts, length=16), 16) % 2**31

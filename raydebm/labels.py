@@ -1,7 +1,7 @@
-"""Labels: what the checker says about a candidate, from gold. The last place that sees gold.
+"""Labels: the checker's verdict on a candidate, from gold. The last place that sees gold.
 
 In:   a problem, its gold, a candidate.
-Out:  a Label; always. A candidate that could not be checked is unlabeled, which is never incorrect and never 0.
+Out:  a Label, always. A candidate that could not be checked is unlabeled, which is never incorrect and never 0.
 """
 
 from raydebm.records import Candidate, Gold, Label, Problem, Verdict
@@ -9,7 +9,7 @@ from raydebm.tasks.base import Judgement, Task
 
 
 def label_candidate(task: Task, problem: Problem, gold: Gold | None, candidate: Candidate) -> Label:
-    """Label one candidate. Never raises: whatever goes wrong stands in the label's reason."""
+    """Label one candidate. Never raises: the label's reason holds any error."""
     judgement = _judge(task, problem, gold, candidate)
     return Label(
         candidate_id=candidate.candidate_id,
@@ -42,11 +42,11 @@ def _judge(task: Task, problem: Problem, gold: Gold | None, candidate: Candidate
 
 
 def _fault(judgement: Judgement) -> str | None:
-    """The first number that is out of range."""
+    """The first number out of range."""
     score = judgement.violation_score
     named = {} if score is None else {"violation score": score}
     named |= {f"part {name!r} of the violation score as": value for name, value in judgement.parts.items()}
-    # Written so that NaN fails too.
+    # Also true for NaN.
     return next((f"{name} {value}" for name, value in named.items() if not 0 <= value <= 1), None)
 
 

@@ -1,6 +1,7 @@
-"""Pairs: what training compares, who validates and tests, and which problems each adapter sees (paper section 3.2).
+"""Training pairs, splits and bags: pairs to compare, problems for validation and test, problems of each adapter (paper
+section 3.2).
 
-Everything here is decided by ids and a seed alone, so the order of problems and candidates changes nothing.
+Everything follows from ids and a seed, so the order of problems and candidates does not matter.
 """
 
 import math
@@ -22,7 +23,7 @@ _PAIRED = "paired"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingGroup:
-    """Everything training needs of one problem: each distinct text once, and who should beat whom."""
+    """Training data of one problem: its distinct texts, and the pairs among them."""
 
     problem_id: str
     prompt: str
@@ -34,14 +35,13 @@ class TrainingGroup:
 def deal_folds(prompts: Mapping[str, str], *, count: int, seed: int) -> dict[str, int]:
     """Deal problems into folds: the fold, from 0, of each problem id.
 
-    The deal follows from ids, texts and seed alone, so the order of the problems changes nothing. Problems whose texts
-    differ only in case and white space share a fold. Groups of them are dealt first, the largest at the start, each to
-    the smallest fold so far; with distinct texts the sizes of folds differ by one problem at most.
+    Problems whose texts differ only in case and white space share a fold. Groups are dealt by size, the largest first,
+    each to the smallest fold so far; with distinct texts, fold sizes differ by at most one.
 
     Args:
         prompts: text of each problem, by problem id.
-        count: folds.
-        seed: another one gives other folds.
+        count: number of folds.
+        seed: seed of the order within equal sizes.
 
     Raises:
         ConfigError: fewer than two folds, or more folds than distinct texts.
@@ -66,12 +66,12 @@ def deal_folds(prompts: Mapping[str, str], *, count: int, seed: int) -> dict[str
 
 
 def text_key(prompt: str) -> str:
-    """What problems are the same by: their texts but for case and white space."""
+    """Key of equal problems: the text without differences in case and white space."""
     return " ".join(prompt.split()).casefold()
 
 
 def by_text(prompts: Mapping[str, str]) -> list[list[str]]:
-    """Ids of problems that are the same, together: what is learned of one is known of the others."""
+    """Problem ids grouped by equal text."""
     groups: dict[str, list[str]] = {}
     for problem_id, prompt in prompts.items():
         groups.setdefault(text_key(prompt), []).append(problem_id)
@@ -79,7 +79,7 @@ def by_text(prompts: Mapping[str, str]) -> list[list[str]]:
 
 
 def held_out(rows: Sequence[SplitProblem], recipe: Recipe) -> set[str]:
-    """Ids of the problems that are tested: those of ``pairs.fold`` where the recipe has one, else of ``task.test``.
+    """Ids of the test problems: those of ``pairs.fold`` if the recipe has one, else of ``task.test``.
 
     Args:
         rows: the run's problems.
@@ -93,10 +93,10 @@ def held_out(rows: Sequence[SplitProblem], recipe: Recipe) -> set[str]:
 
 
 def split_problems(prompts: Mapping[str, str], *, validation_frac: float, seed: int) -> tuple[list[str], list[str]]:
-    """(train, validation): ``round(validation_frac * n)`` problems validate, at least one on either side.
+    """(train, validation): ``round(validation_frac * n)`` problems for validation, at least one on either side.
 
-    Both lists keep the order of ``prompts``. Problems whose texts differ only in case and white space are on one side,
-    so that a few more may validate.
+    Both lists keep the order of ``prompts``. Problems whose texts differ only in case and white space are on the same
+    side, so validation may get a few more.
 
     Args:
         prompts: text of each problem, by problem id.
@@ -115,10 +115,10 @@ def split_problems(prompts: Mapping[str, str], *, validation_frac: float, seed: 
 
 
 def bag(prompts: Mapping[str, str], *, bag_frac: float, seed: int, adapter: str) -> list[str]:
-    """The problems that one adapter trains on: ``round(bag_frac * n)`` of them, at least one, without replacement.
+    """Training problems of one adapter: ``round(bag_frac * n)``, at least one, sampled without replacement.
 
-    Drawn by the adapter's name, so each adapter has a bag of its own and keeps it when others are added. Of problems
-    that are the same all or none are in it.
+    The adapter's name is part of the seed, so its bag stays the same when adapters are added. Problems with equal texts
+    are in or out together.
 
     Args:
         prompts: text of each problem, by problem id.
@@ -131,15 +131,15 @@ def bag(prompts: Mapping[str, str], *, bag_frac: float, seed: int, adapter: str)
 def out_of_bag(
     prompts: Mapping[str, str], trained: Iterable[str], *, bag_frac: float, seed: int, adapters: Sequence[str]
 ) -> dict[str, tuple[bool, ...]]:
-    """Which adapters did not train on each problem, in the order of the adapters; problems of every bag are left out.
+    """Which adapters did not train on each problem, in the adapters' order. Problems in every bag are omitted.
 
-    Problems without pairs were in no bag. They are dealt bags as if they had been, so that what is left is distributed
-    like the problems that were not trained on: neither easier nor harder. One that is the same as a problem with pairs
-    was seen by the adapters that saw that problem.
+    Problems without pairs were in no bag. They get bags by the same rule, so that the out-of-bag problems are
+    distributed like unseen ones: neither easier nor harder. A problem with the text of a paired problem shares that
+    problem's bags.
 
     Args:
         prompts: text of each problem of the training split, by problem id.
-        trained: those with pairs.
+        trained: ids of the problems with pairs.
     """
     with_pairs = {name: prompts[name] for name in trained}
     key_of = {name: text_key(prompt) for name, prompt in prompts.items()}
@@ -162,7 +162,7 @@ def _ranked(groups: Iterable[list[str]], *key: object) -> list[list[str]]:
 
 
 def _drawn(groups: Iterable[list[str]], count: int) -> set[str]:
-    """Whole groups, the first ones, until there are so many problems."""
+    """The first whole groups, until there are ``count`` problems."""
     drawn: set[str] = set()
     for ids in groups:
         if len(drawn) >= count:
@@ -172,7 +172,7 @@ def _drawn(groups: Iterable[list[str]], count: int) -> set[str]:
 
 
 def with_defaults(config: PairsConfig, defaults: TaskDefaults) -> PairsConfig:
-    """The recipe's settings, with the task's limits on texts where the recipe has none."""
+    """The recipe's settings, with the task's limits on texts where the recipe sets none."""
     limits = {
         name: getattr(defaults, name) for name in ("max_correct", "max_incorrect") if getattr(config, name) is None
     }
@@ -184,18 +184,17 @@ def build_pairs(
 ) -> list[Pair]:
     """Pairs of a correct and an incorrect candidate of the same problem, in the order of the problems.
 
-    Greedy, failed and unlabeled candidates take no part. Candidates with the same text count once; if their labels
-    contradict each other, the text is left out. Where labels carry violation scores (continuous tasks), the best
-    ``config.positive_frac`` of a problem's texts are chosen against the rest, and equal scores are never paired.
-    At most ``config.max_correct`` correct texts of a problem are paired, drawn by seed, and at most
-    ``config.max_incorrect`` incorrect ones: those whose labels have the smallest severity, drawn by seed among equals,
-    because a failure that is nearer to right teaches more. More than ``config.max_pairs`` pairs of a problem are
-    thinned out by a uniform draw. With ``config.within_author`` both sides of a pair are by the same generator, so that
-    who wrote a text tells nothing about which side it is on; the two limits on texts, and the share of continuous
-    tasks, then hold for each author of a problem.
+    Greedy, failed and unlabeled candidates are skipped. Equal texts count once; texts with contradictory labels are
+    skipped. With violation scores (continuous tasks), the best ``config.positive_frac`` of a problem's texts are chosen
+    against the rest, and equal scores are never paired.
+
+    Limits per problem: ``config.max_correct`` correct texts, sampled by seed; ``config.max_incorrect`` incorrect texts,
+    the smallest severity first (near misses teach more), ties sampled by seed; ``config.max_pairs`` pairs, sampled
+    uniformly. With ``config.within_author`` both sides of a pair are from the same generator, so that the author does
+    not reveal the side; the limits on texts and ``positive_frac`` then hold per author.
 
     Raises:
-        PoolError: no problem has a pair; the message counts why.
+        PoolError: no problem has a pair; the message counts the reasons.
     """
     label_of = {label.candidate_id: label for label in labels}
     maker = PairMaker(config, seed=seed)
@@ -207,7 +206,7 @@ def build_pairs(
 
 
 class PairMaker:
-    """Makes pairs as ``build_pairs`` does, one problem after the other, and counts what problems are like."""
+    """Makes pairs as ``build_pairs`` does, one problem at a time, and counts the kinds of problems."""
 
     def __init__(self, config: PairsConfig, *, seed: int) -> None:
         self.num_pairs = 0
@@ -216,15 +215,15 @@ class PairMaker:
 
     @property
     def num_paired(self) -> int:
-        """Problems with pairs."""
+        """Number of problems with pairs."""
         return self._kinds[_PAIRED]
 
     def pairs(self, problem_id: str, pool: Sequence[Candidate], label_of: Mapping[str, Label]) -> list[Pair]:
         """The pairs of a problem.
 
         Args:
-            pool: its candidates, without greedy ones.
-            label_of: by candidate id.
+            pool: the problem's candidates, without greedy ones.
+            label_of: labels by candidate id.
         """
         config, seed = self._config, self._seed
         pairs: list[tuple[Label, Label]] = []
@@ -243,7 +242,11 @@ class PairMaker:
         ]
 
     def require_pairs(self) -> None:
-        """Raises PoolError when no problem has a pair; the message counts why."""
+        """Check that there is a pair.
+
+        Raises:
+            PoolError: no problem has a pair; the message counts the reasons.
+        """
         if self.num_pairs:
             return
         config, kinds = self._config, self._kinds
@@ -256,7 +259,7 @@ class PairMaker:
 
 
 def _compared(pool: Sequence[Candidate], config: PairsConfig) -> dict[tuple[str, ...], list[Candidate]]:
-    """The candidates that may meet in a pair, by author: each author's own, or all of them under ``()``."""
+    """Candidates that may be paired, by author: each author's own, or all under ``()``."""
     compared: dict[tuple[str, ...], list[Candidate]] = {}
     for candidate in pool:
         compared.setdefault((candidate.generator,) if config.within_author else (), []).append(candidate)
@@ -270,7 +273,7 @@ def _remedy(config: PairsConfig) -> str:
 
 
 def _labelled_texts(pool: Sequence[Candidate], label_of: Mapping[str, Label]) -> list[Label]:
-    """One label a distinct text, by candidate id. Of equal texts the smallest candidate id stands for all."""
+    """One label per distinct text, by candidate id: that of the smallest id."""
     by_text: dict[str, list[Label]] = {}
     for candidate in sorted(pool, key=lambda candidate: candidate.candidate_id):
         label = label_of.get(candidate.candidate_id)
@@ -284,7 +287,7 @@ def _labelled_texts(pool: Sequence[Candidate], label_of: Mapping[str, Label]) ->
 
 
 def _capped(texts: list[Label], config: PairsConfig, seed: int) -> list[Label]:
-    """At most so many of either verdict, in the order in which they come; continuous labels are not capped."""
+    """Texts within the limits per verdict, in their order. Continuous labels have no limit."""
     limits = {Verdict.CORRECT: config.max_correct, Verdict.INCORRECT: config.max_incorrect}
     candidate_ids: set[str] = set()
     for verdict, limit in limits.items():
@@ -343,10 +346,10 @@ def _thinned(pairs: list[tuple[Label, Label]], limit: int | None, seed: int) -> 
 def training_groups(
     pairs: Iterable[Pair], candidates: Iterable[Candidate], problems: Iterable[Problem]
 ) -> list[TrainingGroup]:
-    """Pairs grouped by problem, in the order in which the problems first occur among the pairs.
+    """Pairs grouped by problem, in the order of each problem's first pair.
 
     Raises:
-        PoolError: a pair names a problem or candidate that is not given, or a candidate without text.
+        PoolError: a pair names an unknown problem or candidate, or a candidate without text.
     """
     pairs = list(pairs)
     named = {candidate_id for pair in pairs for candidate_id in (pair.chosen, pair.rejected)}

@@ -1,4 +1,4 @@
-"""Addresses of files and folders: paths of this machine, and filesystem URLs such as ``s3://bucket/run``."""
+"""Addresses of files and folders: local paths, and filesystem URLs such as ``s3://bucket/run``."""
 
 import shutil
 import tempfile
@@ -13,34 +13,34 @@ from raydebm.embedded import DEMO_RUN, DEMO_RUN_FOLDER
 from raydebm.errors import ConfigError, without_credentials
 
 SCHEMES = ("s3", "gs", "abfs", "hdfs", "file")
-"""Schemes of URLs that a filesystem is known for."""
+"""URL schemes of the supported filesystems."""
 
 
 def is_url(address: str) -> bool:
-    """Whether the address is a filesystem URL; else it is a path of this machine."""
+    """Whether the address is a filesystem URL rather than a local path."""
     return "://" in address
 
 
 def resolved(address: str) -> str:
-    """The address by which processes with another working directory find the same place; a URL stays as it is."""
+    """The address as an absolute path, valid in any working directory. URLs are returned unchanged."""
     return address if is_url(address) else str(Path(address).resolve())
 
 
 def run_address(name: str) -> str:
-    """The address of a run to read: ``demo`` is the finished run in this package, everything else is an address."""
+    """The address of a run to read; ``demo`` names the finished run in this package."""
     return str(DEMO_RUN_FOLDER) if name == DEMO_RUN else name
 
 
 def is_packaged(address: str) -> bool:
-    """Whether a run is the finished one in this package, in whose folder nothing is written."""
+    """Whether the address is the read-only run in this package."""
     return not is_url(address) and Path(address).resolve() == DEMO_RUN_FOLDER.resolve()
 
 
 def filesystem_of(address: str) -> tuple[fs.FileSystem, str]:
-    """The filesystem, and the path there.
+    """The filesystem, and the path in it.
 
     Raises:
-        ConfigError: a URL of an unknown scheme, or one that names no place.
+        ConfigError: unknown URL scheme, or a URL without a place.
     """
     if not is_url(address):
         return fs.LocalFileSystem(), address
@@ -62,8 +62,8 @@ def _no_address(address: str, reason: str) -> ConfigError:
 
 @contextmanager
 def local_copy(address: str) -> Iterator[Path]:
-    """A folder of this machine with the content of ``address``: the folder itself where it is local, else a copy that
-    is removed at the end of the block."""
+    """Context manager for a local folder with the content of ``address``: the folder itself if local, else a temporary
+    copy."""
     if not is_url(address):
         yield Path(address)
         return

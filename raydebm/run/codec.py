@@ -1,16 +1,16 @@
-"""Columns of a record, from its definition: the schema and both directions for any dataclass.
+"""Schema and both conversions between records and table rows, from a dataclass definition.
 
 =======================================  ===========================================
-a field of type                          becomes
+a field of type                          is stored as
 =======================================  ===========================================
 ``str``, ``int``, ``float``, ``bool``    a column of its name, null for None
 an enum of texts                         a text
 ``tuple[float, ...]``                    a list
-another dataclass                        that one's columns, in its place
+another dataclass                        its columns, inline
 any other tuple, a mapping               JSON text in the column ``<name>_json``
 =======================================  ===========================================
 
-A column that a table lacks, or a null where None is no value of the field, is read as the field's default.
+A missing column, or a null where the field does not take None, is read as the field's default.
 """
 
 import json
@@ -32,13 +32,14 @@ _PLAIN = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_
 
 
 class Codec(Generic[T]):
-    """Writes records of one dataclass as rows of a table, and reads them back."""
+    """Writes records of one dataclass as table rows, and reads them back."""
 
     def __init__(self, kind: type[T], *, int32: Collection[str] = ()) -> None:
-        """
+        """Derive the columns.
+
         Args:
             kind: the dataclass.
-            int32: integer columns of 32 bits; the others have 64.
+            int32: names of 32-bit integer columns. Default: all have 64 bits.
         """
         hints = get_type_hints(kind)
         self._kind = kind
@@ -49,7 +50,7 @@ class Codec(Generic[T]):
         self.schema: pa.Schema = pa.schema([column for _, part in self._parts for column in part.schema])
 
     def row(self, record: T) -> Row:
-        """The record's columns."""
+        """The record as a table row."""
         row: Row = {}
         for name, part in self._parts:
             value = getattr(record, name)
@@ -60,10 +61,10 @@ class Codec(Generic[T]):
         return row
 
     def record(self, row: Mapping[str, Any]) -> T:
-        """The record of a row; columns that are not the record's are ignored.
+        """The record of a row. Unknown columns are ignored.
 
         Raises:
-            KeyError: a column is missing.
+            KeyError: a required column is missing.
         """
         values = {}
         for name, part in self._parts:
@@ -78,7 +79,7 @@ class Codec(Generic[T]):
 
     @property
     def required(self) -> list[str]:
-        """The columns that a table must have: a missing one is read as its field's default, where there is one."""
+        """Columns without a default, which every table must have."""
         parts = [part for _, part in self._parts]
         nested = [name for part in parts if isinstance(part, Codec) for name in part.required]
         return nested + [part.name for part in parts if isinstance(part, _Column) and not part.has_default]
@@ -86,7 +87,7 @@ class Codec(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Column:
-    """One field as one column. Without ``write`` and ``read`` the value itself is stored."""
+    """One field as one column. Without ``write`` and ``read`` the value is stored as it is."""
 
     name: str
     type: pa.DataType
@@ -128,7 +129,7 @@ def _column(name: str, kind: Any, int32: Collection[str]) -> _Column:
 
 
 def _without_none(hint: Any) -> Any:
-    """The type of ``X | None``."""
+    """The type X of ``X | None``."""
     kinds = [kind for kind in get_args(hint) if kind is not NoneType]
     return kinds[0] if NoneType in get_args(hint) and len(kinds) == 1 else hint
 

@@ -1,4 +1,4 @@
-"""Counts texts of which a few are common, in bounded memory."""
+"""Counts of common texts, in bounded memory."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -7,8 +7,8 @@ MOST_TEXTS = 1000
 
 
 class CommonTexts:
-    """Counts the first ``MOST_TEXTS`` distinct texts exactly and no others: reasons of failures are few, or each has
-    the name of its row, and then none is common."""
+    """Counts the first ``MOST_TEXTS`` distinct texts exactly, and ignores others. Enough for reasons of failures:
+    either there are few, or each names its row and none is common."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -20,5 +20,5 @@ class CommonTexts:
                 self._counts[text] += 1
 
     def most_common(self, number: int) -> list[tuple[str, int]]:
-        """The commonest texts with their counts; of equal ones those that came first."""
+        """The most common texts with their counts; ties in order of appearance."""
         return self._counts.most_common(number)

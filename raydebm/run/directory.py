@@ -1,7 +1,7 @@
-"""A run directory: the tables and files of each stage, and a manifest that is written last.
+"""A run directory: the tables and files of each stage, each with a manifest written last.
 
-``<run_dir>/<stage>/<table>.parquet`` (or a folder of part files) and ``<run_dir>/<stage>/manifest.json``. A stage is
-complete exactly when its manifest is there.
+Layout: ``<run_dir>/<stage>/<table>.parquet`` (or a folder of part files) and ``<run_dir>/<stage>/manifest.json``. A
+stage is complete if and only if its manifest exists.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,11 +36,11 @@ SCORES_FOLDER = "scores"
 
 @dataclass(frozen=True, slots=True)
 class RunDir(Folder):
-    """One run's directory. The stages of later passes have the same tables as ``candidates``, ``labels`` and
-    ``energies``, all in one folder."""
+    """The directory of one run. Stages of later passes keep the tables of ``candidates``, ``labels`` and ``energies``
+    in one folder."""
 
     def absolute(self) -> Self:
-        """The same directory, named so that processes with another working directory find it."""
+        """The same directory at an absolute address, valid in any working directory."""
         return replace(self, root=resolved(self.root))
 
     # ---- tables --------------------------------------------------------------------------------------------------
@@ -50,19 +50,19 @@ class RunDir(Folder):
         return self.read_records(PROBLEMS, "problems", "problems.parquet")
 
     def write_problems(self, problems: Iterable[SplitProblem]) -> int:
-        """Write the problems, and return how many."""
+        """Write the problems; returns their number."""
         return self.write_records(PROBLEMS, problems, "problems", "problems.parquet")
 
     def has_problems(self) -> bool:
-        """Whether there is a table of problems; a run that only serves needs none."""
+        """Whether there is a table of problems. A run that only serves needs none."""
         return self.exists("problems", "problems.parquet")
 
     def golds(self) -> tuple[Gold, ...]:
-        """Gold of every problem; nothing that decides or serves reads it."""
+        """Gold of every problem. Never read for decisions or serving."""
         return self.read_records(GOLDS, "problems", "golds.parquet")
 
     def write_golds(self, golds: Iterable[Gold]) -> int:
-        """Write gold, and return how many rows."""
+        """Write gold; returns the number of rows."""
         return self.write_records(GOLDS, golds, "problems", "golds.parquet")
 
     def candidates(self, stage: str = "candidates") -> tuple[Candidate, ...]:
@@ -74,7 +74,7 @@ class RunDir(Folder):
         return StoredTable(self, CANDIDATES, (stage, "candidates.parquet"))
 
     def write_candidates(self, candidates: Iterable[Candidate], stage: str = "candidates") -> int:
-        """Write a stage's candidates, and return how many."""
+        """Write a stage's candidates; returns their number."""
         return self.write_records(CANDIDATES, candidates, stage, "candidates.parquet")
 
     def labels(self, stage: str = "labels") -> tuple[Label, ...]:
@@ -86,7 +86,7 @@ class RunDir(Folder):
         return StoredTable(self, LABELS, (stage, "labels.parquet"))
 
     def write_labels(self, labels: Iterable[Label], stage: str = "labels") -> int:
-        """Write a stage's labels, and return how many."""
+        """Write a stage's labels; returns their number."""
         return self.write_records(LABELS, labels, stage, "labels.parquet")
 
     def reports(self, stage: str = "labels") -> tuple[ConstraintReport, ...]:
@@ -94,7 +94,7 @@ class RunDir(Folder):
         return self.read_records(REPORTS, stage, "reports.parquet")
 
     def write_reports(self, reports: Iterable[ConstraintReport], stage: str = "labels") -> int:
-        """Write a stage's constraint reports, and return how many."""
+        """Write a stage's constraint reports; returns their number."""
         return self.write_records(REPORTS, reports, stage, "reports.parquet")
 
     def pairs(self, split: str) -> tuple[Pair, ...]:
@@ -106,7 +106,7 @@ class RunDir(Folder):
         return StoredTable(self, PAIRS, ("pairs", f"{split}.parquet"))
 
     def write_pairs(self, pairs: Iterable[Pair], split: str) -> int:
-        """Write the pairs of a part, and return how many."""
+        """Write the pairs of a split; returns their number."""
         return self.write_records(PAIRS, pairs, "pairs", f"{split}.parquet")
 
     def energies(self, stage: str = "energies") -> tuple[EnergyRow, ...]:
@@ -114,36 +114,36 @@ class RunDir(Folder):
         return self.read_records(ENERGIES, stage, "energies.parquet")
 
     def write_energies(self, energies: Iterable[EnergyRow], stage: str = "energies") -> int:
-        """Write a stage's energies, and return how many."""
+        """Write a stage's energies; returns their number."""
         return self.write_records(ENERGIES, energies, stage, "energies.parquet")
 
     def scores(self, baseline: str, folder: str = SCORES_FOLDER) -> tuple[CandidateScore, ...]:
-        """What a baseline says; those of a later pass have a folder of their own."""
+        """A baseline's scores. Later passes have their own folders."""
         return self.read_records(SCORES, folder, f"{baseline}.parquet")
 
     def write_scores(self, scores: Iterable[CandidateScore], baseline: str, folder: str = SCORES_FOLDER) -> int:
-        """Write a baseline's scores, and return how many."""
+        """Write a baseline's scores; returns their number."""
         return self.write_records(SCORES, scores, folder, f"{baseline}.parquet")
 
     def has_scores(self, baseline: str, folder: str = SCORES_FOLDER) -> bool:
-        """Whether a baseline's scores were written."""
+        """Whether a baseline has scores."""
         return self.exists(folder, f"{baseline}.parquet")
 
     def baseline_uri(self, baseline: str) -> str:
-        """The folder of a baseline's checkpoint, where it has one."""
+        """The folder of a baseline's checkpoint, if it has one."""
         return self.uri(SCORES_FOLDER, f"{baseline}.model")
 
     # ---- the recipe ----------------------------------------------------------------------------------------------
 
     def write_recipe(self, recipe: Recipe) -> None:
-        """Write ``recipe.json``, from which later stages and the service start."""
+        """Write ``recipe.json``, the recipe for later stages and the service."""
         self.write_json(recipe.model_dump(mode="json", by_alias=True), RECIPE)
 
     def recipe(self) -> Recipe:
-        """The recipe that the run was made with.
+        """The recipe of the run.
 
         Raises:
-            ConfigError: recipe.json is missing or is not a recipe.
+            ConfigError: recipe.json is missing or invalid.
         """
         where = self.uri(RECIPE)
         tree = self.read_object(RECIPE, remedy="run the recipe again")
@@ -158,16 +158,16 @@ class RunDir(Folder):
             ) from error
 
     def learns_out_of_bag(self, recipe: Recipe) -> bool:
-        """Whether the posterior learns from training problems too, by the energies of adapters that did not see them.
+        """Whether the posterior also learns from training problems, by the energies of adapters that did not see them.
 
-        Only adapters that were trained here have bags: a scorer that was made from another run's saw every problem.
+        Only adapters trained in this run have bags; an imported scorer saw every problem.
         """
         return recipe.wants_out_of_bag and not any(self.exists(given.marker) for given in givers_of("scorer"))
 
     # ---- manifests -----------------------------------------------------------------------------------------------
 
     def manifest(self, stage: str) -> dict[str, Any] | None:
-        """The stage's manifest, or None while the stage is not complete.
+        """The stage's manifest; None if the stage is incomplete.
 
         Raises:
             ConfigError: the file is torn.
@@ -177,21 +177,21 @@ class RunDir(Folder):
         )
 
     def facts(self, stage: str) -> dict[str, Any]:
-        """What the stage's manifest says about the result; empty while the stage is not complete."""
+        """Facts in the stage's manifest; empty if the stage is incomplete."""
         facts: dict[str, Any] = (self.manifest(stage) or {}).get("facts", {})
         return facts
 
     def scoring_type(self, stated: str) -> str:
-        """The type in which texts are scored: the stated one; for ``auto`` that of the run's energies, so that what is
-        scored later compares with them, and ``auto`` as long as there are none."""
+        """The scoring dtype. ``auto`` gives the dtype of the run's energies, so that later scores are comparable, and
+        stays ``auto`` if there are none."""
         return str(self.facts("energies").get("dtype", stated)) if stated == "auto" else stated
 
     def finish(self, stage: str, manifest: Mapping[str, Any]) -> None:
-        """Write the stage's manifest. Last, because its presence means complete."""
+        """Write the stage's manifest. Call last: its presence marks the stage as complete."""
         self.write_json(dict(manifest), stage, MANIFEST)
 
     def reopen(self, stage: str) -> None:
-        """Remove the stage's manifest: the stage is not complete from now on."""
+        """Remove the stage's manifest, which makes the stage incomplete."""
         self.remove(stage, MANIFEST)
 
     def _remedy(self, *parts: str) -> str:
@@ -206,7 +206,7 @@ class RunDir(Folder):
         """Copy a complete stage into another run directory, its manifest last.
 
         Raises:
-            PoolError: the stage is not complete here.
+            PoolError: the stage is incomplete.
         """
         manifest = self.manifest(stage)
         if manifest is None:

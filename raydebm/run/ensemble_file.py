@@ -1,4 +1,4 @@
-"""``ensemble.json``: the file that makes a folder a trained ensemble, and says which one it is. Needs no torch."""
+"""``ensemble.json``: the file that identifies a trained ensemble. Readable without torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,21 +14,21 @@ ENSEMBLE_FILE = "ensemble.json"
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRef:
-    """One trained ensemble: where it lies, and which one it is."""
+    """Address and identity of one trained ensemble."""
 
     folder: str
-    """A path that every scorer replica's node can read, or a filesystem URL."""
+    """A path readable by every scorer replica's node, or a filesystem URL."""
     fingerprint: str
     """``versions["checkpoint"]``: the content id of its ensemble.json."""
 
 
 def holds_ensemble(address: str) -> bool:
-    """Whether a folder, or what a filesystem URL names, is a trained ensemble."""
+    """Whether a folder or filesystem URL contains a trained ensemble."""
     return Folder(address).exists(ENSEMBLE_FILE)
 
 
 def read_ensemble_file(address: str) -> dict[str, Any]:
-    """What ``ensemble.json`` says of the data, the backbone and every adapter.
+    """The parsed ``ensemble.json``: data, backbone and adapters.
 
     Raises:
         CheckpointError: there is no ensemble, or its file is not a JSON object.
@@ -48,10 +48,10 @@ def read_ensemble_file(address: str) -> dict[str, Any]:
 
 
 def backbone_names(ensemble: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the members' backbones, each once, in the order of the members; () where the file names none.
+    """Distinct names of the members' backbones, in the order of the members; () if the file names none.
 
     Args:
-        ensemble: what ``read_ensemble_file`` gave. Format 1 named one backbone, for all members.
+        ensemble: the parsed ``ensemble.json``. Format 1 has one backbone for all members.
     """
     members = ensemble["members"] if isinstance(ensemble.get("members"), list) else [ensemble]
     named = [member["backbone"] for member in members if isinstance(member, dict) and "backbone" in member]
@@ -59,21 +59,21 @@ def backbone_names(ensemble: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def reasoning_of(ensemble: Mapping[str, Any]) -> Reasoning:
-    """What an ensemble reads of a candidate that thinks before it answers.
+    """The part of a reasoning candidate that the ensemble scores.
 
     Args:
-        ensemble: what ``read_ensemble_file`` gave.
+        ensemble: the parsed ``ensemble.json``.
     """
     return "all" if ensemble.get("reasoning") == "all" else "answer"
 
 
 def fingerprint_of(ensemble: object) -> str:
-    """The id of a checkpoint: that of its parsed ``ensemble.json``."""
+    """The id of a checkpoint: the content id of its parsed ``ensemble.json``."""
     return content_id(ensemble, length=12)
 
 
 def read_ref(address: str) -> CheckpointRef:
-    """What lies in a checkpoint folder or behind a filesystem URL now.
+    """Reference to the current ensemble at an address.
 
     Raises:
         CheckpointError: there is no ensemble, or its ensemble.json is not JSON.

@@ -1,4 +1,4 @@
-"""What a stage's output depends on: settings, the files that a recipe names, and the build of the stage before it."""
+"""Dependencies of a stage's output: settings, the files named in the recipe, and the build of the previous stage."""
 
 import hashlib
 import uuid
@@ -24,17 +24,17 @@ _PLACEMENT = frozenset(
         "tensor_parallel", "pipeline_parallel", "accelerator_type", "python", "startup_timeout_s",
     }
 )  # fmt: skip
-"""Settings that say where and how fast, not what: they must not invalidate results."""
+"""Settings of placement and speed, which must not invalidate results."""
 CONTENTS_IN_MEMORY = 256
-"""Files and folders whose hash is kept."""
+"""Number of files and folders with a cached hash."""
 FILES = "files"
-"""Fact of the problems: by source, the files of the folder that the task reads (names or patterns)."""
+"""Fact of the problems stage: the files that the task reads (names or patterns), by source."""
 _PAGES = frozenset({"README", "LICENSE", "LICENCE", "COPYING", "NOTICE"})
-"""Names of files about a folder, for its readers."""
+"""Stems of documentation files."""
 
 
 def stage_fingerprint(stage: StageName, recipe: Recipe, run: RunDir) -> str:
-    """Hash of the settings that affect a stage of a run, and of the package version."""
+    """Hash of the package version and the settings that affect a stage of a run."""
     tree = recipe.model_dump(mode="json", exclude={"training": REPORTING})
     settings = {name: _without_placement(tree[name]) for name in stage_named(stage).settings}
     constraints = settings["task"].pop("constraints")
@@ -52,16 +52,16 @@ def stage_fingerprint(stage: StageName, recipe: Recipe, run: RunDir) -> str:
 def _stage_contents(
     stage: StageName, recipe: Recipe, run: RunDir, facts: Mapping[str, Any] | None = None
 ) -> dict[str, str]:
-    """Ids of the contents of the local files and folders that matter to a stage, by the names the recipe gives them.
+    """Content ids of the local files and folders that matter to a stage, by their names in the recipe.
 
-    They are the sources of problems, recorded pools, models in folders or embedded in the package, and from the
-    calibration on a user's modules (``raydebm.extensions``), whose terms and selectors are used there. What a hub or a
-    URL holds counts by its name alone, and so does the code of a task: no answer is paid for again because of it. In a
-    folder only data counts: pages (``*.md``, README, LICENSE, NOTICE), hidden files and bytecode do not, nor does what
-    the task does not read of a source of problems.
+    These are sources of problems, recorded pools, local or embedded models, and from the calibration on a user's
+    modules (``raydebm.extensions``) with terms and selectors. Names on a hub and URLs count by name alone, and the code
+    of a task does not count: neither makes you pay for an answer again. Of a folder only data counts, not documentation
+    (``*.md``, README, LICENSE, NOTICE), hidden files, bytecode, or files of a problem source that the task does not
+    read.
 
     Args:
-        facts: of the problems, while they are made.
+        facts: facts of the problems stage. Default: from its manifest.
     """
     sections = stage_named(stage).settings
     if facts is None:
@@ -77,7 +77,7 @@ def _stage_contents(
 
 
 def baseline_state(baseline: BaselineConfig) -> dict[str, Any]:
-    """What the scores of a baseline depend on apart from what it scores: its settings and the local files they name."""
+    """Dependencies of a baseline's scores other than the candidates: its settings and the local files in them."""
     return {
         "config": _without_placement(baseline.model_dump(mode="json")),
         "contents": _contents(_names_of_baseline(baseline)),
@@ -85,27 +85,24 @@ def baseline_state(baseline: BaselineConfig) -> dict[str, Any]:
 
 
 def is_unchanged(made: Mapping[str, Any], contents: Mapping[str, str]) -> bool:
-    """Whether a stage was made from these contents.
-
-    A file that is not on this machine cannot have been changed on it, so that what was made of it is believed.
-    """
+    """Whether a stage was made from these contents. Files missing on this machine count as unchanged."""
     return not _changed(made, contents)
 
 
 def _changed(made: Mapping[str, Any], contents: Mapping[str, str]) -> list[str]:
-    """Names of the contents that are others than those that a stage was made from."""
+    """Names of the contents that differ from the stage's."""
     made_from: Mapping[str, str] = made.get("contents", {})
     return [name for name, content in contents.items() if made_from.get(name) != content]
 
 
 def _contents(names: Iterable[str], files: Mapping[str, Sequence[str]] | None = None) -> dict[str, str]:
-    """``files``: names or patterns of what counts of a folder; of others all data does."""
+    """``files``: names or patterns of relevant files, by folder. Default: all data."""
     by_name = {name: _content(name, (files or {}).get(name, ("**/*",))) for name in sorted(set(names))}
     return {name: content for name, content in by_name.items() if content is not None}
 
 
 def new_manifest(stage: StageName, recipe: Recipe, run: RunDir, *, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The manifest of a stage that was completed just now."""
+    """The manifest of a stage that was just completed."""
     upstream = stage_named(stage).upstream
     return {
         "fingerprint": stage_fingerprint(stage, recipe, run),
@@ -120,8 +117,7 @@ def new_manifest(stage: StageName, recipe: Recipe, run: RunDir, *, facts: Mappin
 def current_manifest(stage: StageName, recipe: Recipe, run: RunDir) -> dict[str, Any] | None:
     """The stage's manifest if the stage is current for this recipe, else None.
 
-    That is so when it was made with the same settings, from files with the same contents, and after the stage before it
-    was last made.
+    A current stage has the same settings and file contents, and is newer than the stage before it.
     """
     return run.manifest(stage) if why_not_current(stage, recipe, run) is None else None
 
@@ -130,7 +126,7 @@ NOT_COMPLETE = "not complete"
 
 
 def why_not_current(stage: StageName, recipe: Recipe, run: RunDir) -> str | None:
-    """What keeps a stage from being current for this recipe, in a few words; None where it is current."""
+    """Why a stage is not current for this recipe, in a few words; None if it is current."""
     manifest = run.manifest(stage)
     if manifest is None:
         return NOT_COMPLETE
@@ -149,12 +145,12 @@ def why_not_current(stage: StageName, recipe: Recipe, run: RunDir) -> str | None
 
 
 def build_id(stage: StageName, run: RunDir) -> str | None:
-    """An id that is another one each time the stage is made; None where it is not complete."""
+    """An id that changes each time the stage is made; None if the stage is incomplete."""
     return (run.manifest(stage) or {}).get("making")
 
 
 def basis(stage: StageName, recipe: Recipe, run: RunDir) -> str:
-    """An id of what the stage is now, for what is made from it and is no stage itself."""
+    """An id of the current state of the stage, for results that depend on it and are not a stage."""
     return content_id(stage_fingerprint(stage, recipe, run), build_id(stage, run))
 
 
@@ -179,7 +175,7 @@ def _names_of_baseline(baseline: BaselineConfig) -> list[str]:
 
 
 def _content(name: str, patterns: Sequence[str]) -> str | None:
-    """None where the name is no file or folder of this machine."""
+    """Content id of a local file or folder; None if it does not exist."""
     path = local_path(name)
     try:
         found = {file for pattern in patterns for file in path.glob(pattern) if _is_data(file, path)}
@@ -195,7 +191,7 @@ def _digest(path: Path, versions: tuple[tuple[Path, int, int], ...]) -> str:
     """Hash of names and contents of the files of a path.
 
     Args:
-        versions: file, size and time of change in nanoseconds: what has not changed is not read again.
+        versions: file, size and modification time in nanoseconds: the cache key.
     """
     digest = hashlib.blake2b(digest_size=16)
     for file, _, _ in versions:
@@ -206,7 +202,7 @@ def _digest(path: Path, versions: tuple[tuple[Path, int, int], ...]) -> str:
 
 
 def _is_data(file: Path, folder: Path) -> bool:
-    """Whether what is made from the folder depends on the file: not on pages about it, hidden files and bytecode."""
+    """Whether the file is data rather than documentation, hidden or bytecode."""
     parts = file.relative_to(folder).parts
     if any(part.startswith(".") or part == "__pycache__" for part in parts) or not file.is_file():
         return False
@@ -215,7 +211,7 @@ def _is_data(file: Path, folder: Path) -> bool:
 
 
 def _without_placement(section: Any) -> Any:
-    """A section, or each entry of a list, without settings of placement; what users nest below them stays as it is."""
+    """A section, or each entry of a list, without placement settings at its top level."""
     if isinstance(section, list):
         return [_without_placement(entry) for entry in section]
     if isinstance(section, dict):

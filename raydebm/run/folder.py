@@ -1,4 +1,4 @@
-"""A folder on any filesystem: small files and tables, each written whole or not at all."""
+"""A folder on any filesystem: small files and tables, written atomically."""
 
 import contextlib
 import json
@@ -21,26 +21,27 @@ from raydebm.run.codec import Codec
 T = TypeVar("T")
 
 TABLES_IN_MEMORY = 16
-"""Tables that are kept after reading, which is those of one run or two: stages read the same ones in turn."""
+"""Cached tables: those of one or two runs, since stages read the same ones in turn."""
 PARTIAL = ".tmp"
-"""How names of files end that are being written."""
+"""Suffix of files being written."""
 BATCH_ROWS = 1024
-"""Rows that are in memory at once where a table is read or written record by record."""
+"""Rows in memory at once when a table is read or written record by record."""
 
 
 GROUP_ROWS = 8192
 GROUP_BYTES = 32 * 2**20
-"""A row group is written when it has so many rows or bytes. Small enough to keep, large enough to compress well."""
+"""Size at which a row group is written: small enough for memory, large enough to compress well."""
 
 
 class TableWriter:
-    """Appends tables to a Parquet file, which is complete when the context ends. Holds one row group in memory."""
+    """Appends tables to a Parquet file, which is complete when the context ends. Buffers one row group."""
 
     def __init__(self, stream: pa.NativeFile, schema: pa.Schema) -> None:
-        """
+        """Open a Parquet writer.
+
         Args:
-            stream: where the file goes; the caller closes it.
-            schema: that of every table.
+            stream: output stream; the caller closes it.
+            schema: schema of every table.
         """
         self.num_rows = 0
         self._schema = schema
@@ -59,7 +60,7 @@ class TableWriter:
         self._file.close()
 
     def write(self, table: pa.Table) -> None:
-        """Append rows. Columns may come in any order; those that the file has not are left out."""
+        """Append rows. Columns may be in any order; columns outside the schema are dropped."""
         table = table.select(self._schema.names).cast(self._schema)
         self.num_rows += table.num_rows
         self._pending.append(table)
@@ -83,23 +84,23 @@ class Folder:
 
     @property
     def is_local(self) -> bool:
-        """Whether the folder is on a local disk, where processes can append to files and torch can read them."""
+        """Whether the folder is on a local disk, so that processes can append to files and torch can read them."""
         return not is_url(self.root)
 
     def uri(self, *parts: str) -> str:
-        """The address of something below the folder, in the form the root was given."""
+        """The address of a path below the folder, in the form of the root."""
         return "/".join([self.root.rstrip("/"), *parts])
 
     def exists(self, *parts: str) -> bool:
-        """Whether there is a file or folder of that name."""
+        """Whether there is a file or folder at this path."""
         filesystem, path = self._at(*parts)
         return bool(filesystem.get_file_info(path).type != fs.FileType.NotFound)
 
     def files(self, *parts: str) -> list[fs.FileInfo]:
-        """The files in a folder; none where there is no such folder.
+        """The files in a folder; none if there is no folder.
 
         Raises:
-            PoolError: a file stands in its place.
+            PoolError: the path is a file.
         """
         filesystem, path = self._at(*parts)
         try:
@@ -109,11 +110,11 @@ class Folder:
         return [info for info in infos if info.type == fs.FileType.File]
 
     def names(self, *parts: str) -> list[str]:
-        """Names of the files in a folder, sorted. Raises as ``files``."""
+        """Sorted names of the files in a folder. Raises as ``files``."""
         return sorted(info.base_name for info in self.files(*parts))
 
     def remove(self, *parts: str) -> None:
-        """Remove a file or folder if it is there."""
+        """Remove a file or folder if it exists."""
         filesystem, path = self._at(*parts)
         kind = filesystem.get_file_info(path).type
         if kind == fs.FileType.Directory:
@@ -122,13 +123,13 @@ class Folder:
             filesystem.delete_file(path)
 
     def remove_partial(self, *parts: str) -> None:
-        """Remove what killed processes left of files that they were writing into a folder."""
+        """Remove partial files that killed processes left in a folder."""
         for name in self.names(*parts):
             if name.endswith(PARTIAL):
                 self.remove(*parts, name)
 
     def write_bytes(self, content: bytes | pa.Buffer, *parts: str) -> None:
-        """Write a file so that readers see the old one or the new one, never a torn one."""
+        """Write a file atomically: readers see the old or the new one."""
         with self._replacing(*parts) as stream:
             stream.write(content)
 
@@ -140,7 +141,7 @@ class Folder:
         return content
 
     def write_json(self, value: object, *parts: str) -> None:
-        """Write a value with sorted keys and a last line break."""
+        """Write a value as JSON, with sorted keys and a final newline."""
         self.write_bytes((json.dumps(value, indent=2, sort_keys=True) + "\n").encode(), *parts)
 
     def read_json(self, *parts: str) -> Any:
@@ -148,15 +149,15 @@ class Folder:
         return json.loads(self.read_bytes(*parts))
 
     def read_object(self, *parts: str, remedy: str) -> dict[str, Any] | None:
-        """The object in a JSON file that is needed; None where there is no such file.
+        """The object in a JSON file; None if the file is missing.
 
         Args:
-            parts: the file.
-            remedy: what to do about one that is torn.
+            parts: path of the file.
+            remedy: advice for a torn file.
 
         Raises:
-            ConfigError: it is not JSON or no object, it is a folder, or a file stands in the place of its folder.
-            OSError: the filesystem does not answer, and may do so later.
+            ConfigError: the file is not a JSON object, it is a folder, or its folder is a file.
+            OSError: the filesystem does not answer; a retry may succeed.
         """
         where = self.uri(*parts)
         try:
@@ -178,10 +179,10 @@ class Folder:
         return value
 
     def needed_object(self, *parts: str) -> dict[str, Any]:
-        """The object in a JSON file that must be there, because what wrote it says that it is complete.
+        """The object in a JSON file that a complete stage must have.
 
         Raises:
-            ConfigError: as ``read_object``, or there is no such file; the message says how to have it made again.
+            ConfigError: as ``read_object``, or the file is missing; the message gives the remedy.
         """
         remedy = self._remedy(*parts)
         value = self.read_object(*parts, remedy=remedy)
@@ -191,13 +192,13 @@ class Folder:
 
     @contextlib.contextmanager
     def open_table(self, codec: Codec[Any], *parts: str) -> Iterator[TableWriter]:
-        """Write one Parquet file part by part. It replaces what is there when the context ends without an error; after
-        an error nothing has changed."""
+        """Context manager that writes one Parquet file in parts. The file replaces the old one at the end; after an
+        error nothing has changed."""
         with self._replacing(*parts) as stream, TableWriter(stream, codec.schema) as writer:
             yield writer
 
     def write_records(self, codec: Codec[T], records: Iterable[T], *parts: str) -> int:
-        """Write records as one Parquet file, some at a time; returns how many."""
+        """Write records as one Parquet file, in batches; returns their number."""
         with self.open_table(codec, *parts) as writer:
             rows: list[dict[str, Any]] = []
             for record in records:
@@ -209,11 +210,10 @@ class Folder:
         return writer.num_rows
 
     def read_records(self, codec: Codec[T], *parts: str) -> tuple[T, ...]:
-        """Read a Parquet file, or all part files of a folder (ordered by name). A file that was read a short while ago
-        and has not changed is not read again.
+        """Read a Parquet file, or all part files of a folder (ordered by name). Recent unchanged files are cached.
 
         Raises:
-            PoolError: the table is missing or unreadable, or a column is; the message says which.
+            PoolError: the table or a column is missing or unreadable.
         """
         filesystem, path = self._at(*parts)
         info = filesystem.get_file_info(path)
@@ -224,11 +224,10 @@ class Folder:
     def read_tables(
         self, codec: Codec[Any], *parts: str, columns: Iterable[str] | None = None, size: int = BATCH_ROWS
     ) -> Iterator[pa.Table]:
-        """Read what ``read_records`` reads as tables of at most ``size`` rows; nothing is kept.
+        """Read the rows of ``read_records`` as tables of at most ``size`` rows, without caching.
 
         Args:
-            columns: the columns wanted; None: those of the codec. A column that is missing and has a default is left
-                out.
+            columns: columns to read. Default: those of the codec. Missing columns with a default are left out.
 
         Raises:
             PoolError: as for ``read_records``.
@@ -241,7 +240,7 @@ class Folder:
                     yield pa.Table.from_batches([batch]).select(schema.names).cast(schema)
 
     def num_rows(self, *parts: str) -> int:
-        """Rows of a table, from its metadata.
+        """Number of rows of a table, from its metadata.
 
         Raises:
             PoolError: the table is missing or unreadable.
@@ -256,7 +255,7 @@ class Folder:
         """Replace the folder at ``parts`` by the files of a local folder.
 
         Args:
-            last: name of the file whose presence means complete; it is written last.
+            last: name of the file that marks the folder as complete; written last.
         """
         self.remove(*parts)
         files = [file for file in source.rglob("*") if file.is_file()]
@@ -265,7 +264,7 @@ class Folder:
 
     @contextlib.contextmanager
     def _replacing(self, *parts: str) -> Iterator[pa.NativeFile]:
-        """A stream into a new file that takes its place when everything is written."""
+        """A stream into a temporary file, renamed when everything is written."""
         filesystem, path = self._at(*parts)
         filesystem.create_dir(path.rsplit("/", 1)[0], recursive=True)
         suffix = f".{uuid.uuid4().hex[:12]}{PARTIAL}"  # its own: another process may write the same file
@@ -280,7 +279,6 @@ class Folder:
             _records.cache_clear()  # the clock of a filesystem may be too coarse to tell two versions apart
 
     def _table_files(self, *parts: str) -> list[tuple[str, ...]]:
-        """The file of a table, or its part files."""
         if not self._is_folder(*parts):
             return [parts]
         return [(*parts, name) for name in self.names(*parts) if name.endswith(".parquet")]
@@ -289,7 +287,7 @@ class Folder:
     def _opened_table(self, parts: tuple[str, ...]) -> Iterator[pq.ParquetFile]:
         where, (filesystem, path) = self.uri(*parts), self._at(*parts)
         try:
-            # Without a buffer a column of a row group is read as a whole.
+            # Without a buffer, each column of a row group is read whole.
             with filesystem.open_input_file(path) as source, pq.ParquetFile(source, buffer_size=2**20) as file:
                 yield file
         except FileNotFoundError as error:
@@ -298,7 +296,7 @@ class Folder:
             raise PoolError(f"{where} is not a readable Parquet table: {error}") from error
 
     def _present(self, codec: Codec[Any], file: pq.ParquetFile, names: Iterable[str], *parts: str) -> list[str]:
-        """Those of the columns that the file has."""
+        """The columns that the file has."""
         known = file.schema_arrow.names
         missing = [name for name in codec.required if name in names and name not in known]
         if missing:
@@ -309,7 +307,7 @@ class Folder:
         return [name for name in names if name in known]
 
     def _remedy(self, *parts: str) -> str:
-        """What to do about a file that cannot be used."""
+        """The remedy for an unusable file."""
         return "give one that this version has written"
 
     def _is_folder(self, *parts: str) -> bool:
@@ -326,7 +324,7 @@ def _records(folder: Folder, codec: Codec[T], parts: tuple[str, ...], version: t
     """The records of a table.
 
     Args:
-        version: time and size of the file, so that a changed one is read again.
+        version: modification time and size of the file: the cache key.
     """
     return tuple(codec.record(row) for table in folder.read_tables(codec, *parts) for row in table.to_pylist())
 
@@ -335,7 +333,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Many(Protocol[T_co]):
-    """Records that can be counted and iterated more than once: a list, or a table on disk."""
+    """Records that can be counted and iterated repeatedly: a list, or a table on disk."""
 
     def __len__(self) -> int: ...
 
@@ -344,20 +342,20 @@ class Many(Protocol[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class StoredTable(Generic[T]):
-    """The records of a table. What goes wrong with the file is a PoolError of the first read."""
+    """The records of a table. A bad file raises PoolError at the first read."""
 
     folder: Folder
     codec: Codec[T]
     parts: tuple[str, ...]
     keep: Callable[[T], bool] | None = None
-    """Which records count; None: all."""
+    """Filter of records. Default: all."""
 
     def where(self, keep: Callable[[T], bool]) -> "StoredTable[T]":
         """The records of the table for which ``keep`` is true."""
         return replace(self, keep=keep)
 
     def __len__(self) -> int:
-        """Counts by reading where a choice was made."""
+        """Number of records; reads the table if there is a filter."""
         return self.folder.num_rows(*self.parts) if self.keep is None else sum(1 for _ in self)
 
     def __iter__(self) -> Iterator[T]:
@@ -365,10 +363,10 @@ class StoredTable(Generic[T]):
         return records if self.keep is None else filter(self.keep, records)
 
     def tables(self, size: int) -> Iterator[pa.Table]:
-        """All rows, also those that were not chosen, at most ``size`` a table."""
+        """All rows, without the filter, in tables of at most ``size`` rows."""
         return self.folder.read_tables(self.codec, *self.parts, size=size)
 
     def column(self, name: str) -> Iterator[str]:
-        """The values of one column of texts, in order, also of rows that were not chosen. The others are not read."""
+        """The values of one text column in order, without the filter. Other columns are not read."""
         for table in self.folder.read_tables(self.codec, *self.parts, columns=[name]):
             yield from table[name].to_pylist()

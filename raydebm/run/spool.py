@@ -1,4 +1,4 @@
-"""Tables on their way to workers: files that every worker can read, so that only their addresses pass through Ray."""
+"""Tables on their way to workers, in shared files: Ray only carries their addresses."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -12,28 +12,28 @@ from raydebm.run.folder import Folder
 
 ADDRESS = "address"
 MOST_SLICES = 2048
-"""Ray's driver keeps a few kB per block as long as a dataset runs; so there are never more."""
+"""Limit on slices, because Ray's driver keeps a few kB per block while a dataset runs."""
 
 
 def slice_rows(total: int, *, at_least: int) -> int:
-    """Rows per slice: a multiple of ``at_least``, so many that there are at most ``MOST_SLICES`` of them.
+    """Rows per slice: the smallest multiple of ``at_least`` that gives at most ``MOST_SLICES`` slices.
 
     Args:
-        total: rows in all, or more.
-        at_least: rows that are worked on together.
+        total: number of rows, or an upper bound.
+        at_least: rows per unit of work.
     """
     return max(-(-total // (MOST_SLICES * at_least)), 1) * at_least
 
 
 class Spool:
-    """A folder of numbered tables, its slices. It is there until ``close``."""
+    """A folder of numbered tables, its slices. Exists until ``close``."""
 
     def __init__(self, folder: Folder, *parts: str) -> None:
-        """Make an empty spool; what an earlier process left there is removed.
+        """Make an empty spool, and remove what an earlier process left there.
 
         Args:
-            folder: the run's.
-            parts: the spool's name below it.
+            folder: the run's folder.
+            parts: path of the spool below it.
         """
         self._folder, self._parts = folder, parts
         self.num_slices = self.num_rows = 0
@@ -49,12 +49,12 @@ class Spool:
 
     @property
     def addresses(self) -> list[pa.Table]:
-        """One table per slice, in their order, with its address: what Ray carries in place of the slice."""
+        """One single-row table per slice with its address, in order: the blocks that Ray carries."""
         names = map(_name, range(self.num_slices))
         return [pa.table({ADDRESS: [self._folder.uri(*self._parts, name)]}) for name in names]
 
     def tables(self) -> Iterator[pa.Table]:
-        """The slices in their order."""
+        """The slices in order."""
         return (table for block in self.addresses for table in read_slices(block))
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ class Spool:
 
 
 def read_slices(block: pa.Table) -> Iterator[pa.Table]:
-    """The slices whose addresses a block of ``Spool.addresses`` has."""
+    """The slices at the addresses in a block of ``Spool.addresses``."""
     for address in block[ADDRESS].to_pylist():
         parent, name = str(address).rsplit("/", 1)
         yield pq.read_table(pa.BufferReader(Folder(parent).read_bytes(name)))
@@ -75,19 +75,20 @@ def _name(number: int) -> str:
 
 POSITION = "position"
 BUCKET_ROWS = 2048
-"""Places per bucket; rows with texts of 50 kB are 100 MB then."""
+"""Positions per bucket: about 100 MB for rows with texts of 50 kB."""
 
 
 def with_position(schema: pa.Schema) -> pa.Schema:
-    """The columns, and ``position``: a row's place in the table, from 0."""
+    """The schema with ``position``: the row's index in the table, from 0."""
     return schema.append(pa.field(POSITION, pa.int64()))
 
 
 class PlacedRows:
-    """Takes rows in any order and gives them back in the order of their places. Not for several threads at once."""
+    """Accepts rows in any order, and returns them ordered by position. Not thread-safe."""
 
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
-        """
+        """Start without rows.
+
         Args:
             folder: an empty folder; the caller removes it.
             schema: the columns without ``position``.
@@ -97,14 +98,14 @@ class PlacedRows:
         self.num_rows = 0
 
     def add(self, table: pa.Table) -> list[Path]:
-        """Write rows with their ``position``, each place once; returns the new files."""
+        """Write rows with their ``position``, each position once; returns the new files."""
         table = table.select(self._schema.names).cast(self._schema)
         self.num_rows += table.num_rows
         buckets = table[POSITION].to_numpy() // BUCKET_ROWS
         return [self._write(int(bucket), table.filter(pa.array(buckets == bucket))) for bucket in np.unique(buckets)]
 
     def tables(self) -> Iterator[pa.Table]:
-        """All rows without ``position``, in order, a bucket at a time."""
+        """All rows without ``position``, in order, one bucket at a time."""
         for bucket in sorted(self._num_parts):
             parts = [pq.read_table(self._path(bucket, part)) for part in range(self._num_parts[bucket])]
             yield pa.concat_tables(parts).sort_by(POSITION).drop_columns(POSITION)

@@ -1,6 +1,6 @@
-"""The stages of a run, in their order: what each depends on, and what it writes.
+"""The stages of a run in order, with their dependencies and files.
 
-This is the one place that says so. Fingerprints, the runner, retries and the plan of a dry run are derived from it.
+Fingerprints, the runner, retries and the plan of a dry run are derived from this module.
 """
 
 from collections.abc import Iterator
@@ -12,26 +12,26 @@ StageName = Literal["problems", "candidates", "labels", "pairs", "scorer", "ener
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One step of a run. It reads what the stages before it wrote."""
+    """One step of a run, which reads the output of the stages before it."""
 
     name: StageName
     upstream: "Stage | None" = None
-    """The stage before it; when that is made again, so is this one."""
+    """The previous stage; remaking it makes this stage stale."""
     sections: tuple[str, ...] = ()
-    """Sections of the recipe that matter to it and not to the stages before it."""
+    """Sections of the recipe that matter to this stage and to no earlier one."""
     writes: tuple[str, ...]
-    """Files in the folder of its name. The manifest comes last."""
+    """Files in the stage's folder. The manifest is written last."""
     given_by: "tuple[Given, ...]" = ()
-    """Kinds of run directories that come with this stage complete, so that it cannot be made there."""
+    """Kinds of run directories that contain this stage from elsewhere, so that it cannot be made there."""
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The sections of the recipe that matter to it: its own and those of all stages before it."""
+        """Sections of the recipe that matter to this stage: its own and those of all earlier stages."""
         return (*(self.upstream.settings if self.upstream else ()), *self.sections)
 
     @property
     def chain(self) -> Iterator["Stage"]:
-        """The stages that have to be complete for it, the first at the start, and this one."""
+        """The stages up to and including this one, in order."""
         if self.upstream is not None:
             yield from self.upstream.chain
         yield self
@@ -39,12 +39,12 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """A stage that a run directory has from elsewhere, and why."""
+    """A stage that was made elsewhere, with the reason."""
 
     marker: str
-    """The file in the run directory that says so."""
+    """The file that marks such a run directory."""
     is_what: str
-    """What the directory is."""
+    """Predicate for messages, such as "holds imported decisions"."""
     remedy: str
 
 
@@ -100,7 +100,7 @@ _BY_NAME = {stage.name: stage for stage in STAGES}
 
 
 def givers_of(folder: str) -> tuple[Given, ...]:
-    """Kinds of run directories that come with what lies in this folder."""
+    """Kinds of run directories that contain this folder from elsewhere."""
     return next((stage.given_by for stage in STAGES if stage.name == folder), ())
 
 

@@ -1,4 +1,4 @@
-"""The tables of a run directory: what a row of each is."""
+"""The tables of a run directory and the types of their rows."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,37 +18,37 @@ from raydebm.run.codec import Codec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitProblem:
-    """A problem, and the part of the recipe's task that it came from."""
+    """A problem with its split of the recipe's task."""
 
     problem: Problem
     split: str
-    """``train`` or ``test``. The problems that validate are chosen among the former."""
+    """``train`` or ``test``. Validation problems are sampled from ``train``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyRow:
-    """What scoring made of one candidate. ``members`` is None exactly when ``error`` says why."""
+    """The scoring result of one candidate. ``members`` is None exactly when ``error`` is set."""
 
     candidate_id: str
     members: tuple[float | None, ...] | None
-    """One entry per adapter, None for those that were not asked."""
+    """One energy per adapter; None for adapters that did not score it."""
     num_tokens: int = 0
     num_truncated: int = 0
     problem_read: float | None = None
-    """Share of the problem's tokens that the scorer read; None where it was not recorded."""
+    """Fraction of the problem's tokens that fit the context; None if not recorded."""
     answer_read: float | None = None
-    """Likewise of the answer's."""
+    """Fraction of the answer's tokens that fit the context; None if not recorded."""
     error: str | None = None
 
     def of_members(self, asked: Sequence[bool]) -> "EnergyRow":
-        """The same without the energies of members that are not ``asked``; () asks all."""
+        """The row without energies of members that are not ``asked``; () asks all."""
         if self.members is None or not asked:
             return self
         members = (energy if is_asked else None for energy, is_asked in zip(self.members, asked, strict=True))
         return replace(self, members=tuple(members))
 
     def spread_over(self, asked: Sequence[bool]) -> "EnergyRow":
-        """Energies of the ``asked`` members alone, made one entry per member; () asked all."""
+        """Expand energies of the ``asked`` members to one entry per member; () asks all."""
         if self.members is None or not asked:
             return self
         remaining = iter(self.members)
@@ -56,7 +56,7 @@ class EnergyRow:
 
     @property
     def energies(self) -> Energies | None:
-        """None without any; without adapters that were not asked."""
+        """Energies of the adapters that scored the candidate; None if there are none."""
         if self.members is None:
             return None
         return Energies(
@@ -69,12 +69,12 @@ class EnergyRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownEnergies:
-    """What a scorer is known to say about some candidates."""
+    """Known energies of some candidates."""
 
     rows: Mapping[str, EnergyRow]
-    """By candidate id, with the energies of all members."""
+    """Rows by candidate id, with the energies of all members."""
     dtype: str
-    """Type of the encoder that read them; the other candidates are scored in it too."""
+    """Dtype of the encoder; the other candidates are scored in it too."""
 
 
 PROBLEM = Codec(Problem)
@@ -89,7 +89,7 @@ SCORES = Codec(CandidateScore)
 
 
 def pools_of(candidates: Iterable[Candidate]) -> dict[str, list[Candidate]]:
-    """Candidates by problem, in the order in which they come. Greedy ones are left out: they are not of the pool."""
+    """Candidates by problem, in order of appearance, without greedy ones."""
     pools: dict[str, list[Candidate]] = {}
     for candidate in candidates:
         if not candidate.is_greedy:
