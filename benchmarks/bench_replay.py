@@ -34,7 +34,6 @@ from raydebm.records import (
     ScoredCandidate,
     Violation,
 )
-from raydebm.serving.api.decisions.stored_views import OVERVIEW_COLUMNS, overview
 
 POLICY = Policy()
 POSTERIOR = Posterior(
@@ -182,7 +181,6 @@ def main() -> None:
         "a generator and a letter, by sigma": lambda: reader.page(
             Filter(generator="g2", text="a"), sort="sigma", limit=50
         ),
-        "figures over all": lambda: overview(reader.table(OVERVIEW_COLUMNS)),
         "one decision": lambda: reader.get(some_id),
     }.items():
         print(f"{name:<40} {1000 * seconds_of(work):8.1f} ms")

@@ -10,32 +10,20 @@
 The only dependency is httpx.
 """
 
-from raydebm_client.asynchronous import AsyncRaydebm
-from raydebm_client.errors import ServiceError
+from raydebm_client.client import AsyncRaydebm, Raydebm
 from raydebm_client.results import (
-    CandidateResult,
     OutcomeResult,
     Progress,
-    RankedDocument,
     RerankResult,
-    ScoredText,
+    Result,
     ScoreResult,
+    ServiceError,
     TriageResult,
 )
-from raydebm_client.synchronous import Raydebm
 
 __version__ = "0.2.0"
 
 __all__ = [
-    "AsyncRaydebm",
-    "CandidateResult",
-    "OutcomeResult",
-    "Progress",
-    "RankedDocument",
-    "Raydebm",
-    "RerankResult",
-    "ScoreResult",
-    "ScoredText",
-    "ServiceError",
+    "AsyncRaydebm", "OutcomeResult", "Progress", "Raydebm", "RerankResult", "Result", "ScoreResult", "ServiceError",
     "TriageResult",
-]
+]  # fmt: skip

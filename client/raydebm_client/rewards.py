@@ -13,18 +13,15 @@ made-up reward would teach something. Imports no trainer.
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Unpack
+from typing import Any
 
-from raydebm_client.calls import RewardSettings
-from raydebm_client.synchronous import Raydebm
+from raydebm_client.client import Raydebm
 
 Text = str | Sequence[Mapping[str, Any]]
 """A text, or a chat: messages with ``role`` and ``content``."""
 
 
-def grpo_reward(
-    client: Raydebm, *, name: str = "raydebm", **settings: Unpack[RewardSettings]
-) -> Callable[..., list[float]]:
+def grpo_reward(client: Raydebm, *, name: str = "raydebm", **settings: Any) -> Callable[..., list[float]]:
     """A reward function for TRL's ``GRPOTrainer(reward_funcs=...)``.
 
     Args:
@@ -57,20 +54,20 @@ def compute_score(
     *,
     base_url: str | None = None,
     question_key: str = "question",
-    **settings: Unpack[RewardSettings],
+    **settings: Any,
 ) -> float:
     """verl's custom reward function for one response.
 
     Name this file in ``custom_reward_function.path``; the keyword arguments stand in
-    ``custom_reward_function.reward_kwargs``. The completions of a prompt come one by one, so none is evidence for
-    another; ``compute_scores`` sees them together.
+    ``custom_reward_function.reward_kwargs``. No response is evidence for another, as in
+    ``compute_scores``.
 
     Args:
         data_source: not used; ``task`` says which constraints count.
         solution_str: the response.
         ground_truth: not used: the reward needs no reference answer.
         extra_info: of the dataset's row; holds the problem's text, which verl does not hand over otherwise.
-        base_url: of the service; None: RAYDEBM_BASE_URL, else http://127.0.0.1:8000.
+        base_url: of the service. Default: RAYDEBM_BASE_URL, else http://127.0.0.1:8000.
         question_key: where in ``extra_info`` the problem's text stands.
         settings: as of ``Raydebm.rewards``.
 
@@ -90,7 +87,7 @@ def compute_scores(
     *,
     base_url: str | None = None,
     question_key: str = "question",
-    **settings: Unpack[RewardSettings],
+    **settings: Any,
 ) -> list[float]:
     """``compute_score`` for verl's batch reward manager: the responses of a batch in one list, so that
     ``reward="log_odds"`` counts the agreement of a prompt's responses as evidence."""

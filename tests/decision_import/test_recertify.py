@@ -21,7 +21,7 @@ from raydebm.records import Decision, Problem
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import fingerprint_of
 from raydebm.run.fingerprints import current_manifest, new_manifest
-from raydebm.serving.api.triage.bodies import guarantee_body
+from raydebm.serving.api.answer_bodies import guarantee_body
 from raydebm.tasks import get_task
 
 TWICE = POLICY.replaced(max_passes=2, tau_accept=0.95)

@@ -32,7 +32,7 @@ from raydebm.decisions.writer import DecisionWriter, RecordsArgs, writer_of
 from raydebm.errors import ConfigError, ScoringError
 from raydebm.records import Decision, Energies, Problem
 from raydebm.run.folder import Folder
-from raydebm.serving.api.triage.bodies import triage_body
+from raydebm.serving.api.answer_bodies import triage_body
 from raydebm.serving.core.request import request_context
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.overrides import Overrides

@@ -34,7 +34,7 @@ from raydebm.records import (
     ScoredCandidate,
     Verdict,
 )
-from raydebm.serving.api.triage.bodies import triage_body
+from raydebm.serving.api.answer_bodies import triage_body
 from raydebm.serving.core.request import request_context
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.overrides import Overrides, PolicyChanges

@@ -30,7 +30,7 @@ ON_RAY = "tests/on_ray"
 ONE_OF_EACH = {
     "damage": "tests/damage/test_damaged_generation.py::"
     "test_every_row_is_there_and_only_what_was_in_flight_is_paid_twice[0]",
-    "browser": "tests/serving/pages/test_decisions_page.py::test_a_decision_opens",
+    "browser": "tests/serving/pages/test_pages.py::test_a_sample_problem",
     "wheel": "tests/wheels/test_raydebm_wheel.py",
     "fuzz": "tests/fuzz/test_targets.py::test_any_text",
     "cluster": "tests/distributed/test_label.py",

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from raydebm.serving.api.schema.request_bodies import TriageRequest
+from raydebm.serving.api.request_bodies import TriageRequest
 from raydebm.serving.settings.fields import MAX_DEPTH
 from raydebm.tasks import get_task
 

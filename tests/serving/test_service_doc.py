@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from raydebm.serving.access.keys import load_keyring
-from raydebm.serving.api.schema.request_bodies import ChatOverrides
+from raydebm.serving.api.request_bodies import ChatOverrides
 from raydebm.serving.ray import prometheus
 from raydebm.serving.settings.app_args import AppArgs
 

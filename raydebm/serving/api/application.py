@@ -14,16 +14,14 @@ from raydebm.errors import RaydebmError
 from raydebm.serving.access.admission import Intake
 from raydebm.serving.access.guard import PUBLIC_PATHS, Guard, GuardSettings
 from raydebm.serving.access.keys import Keyring
-from raydebm.serving.api.chat.routes import chat_routes
-from raydebm.serving.api.decisions.archive import DecisionArchive
-from raydebm.serving.api.decisions.routes import decision_routes
+from raydebm.serving.api.chat import chat_routes
+from raydebm.serving.api.decision_routes import DecisionArchive, decision_routes
 from raydebm.serving.api.openapi import ERRORS, describe
-from raydebm.serving.api.operations.options import sample_routes
-from raydebm.serving.api.operations.routes import ceiling_route, health_route
-from raydebm.serving.api.outcomes.assembly import claim_monitor, outcome_desk
-from raydebm.serving.api.outcomes.routes import outcome_routes
-from raydebm.serving.api.scoring.routes import scoring_routes
-from raydebm.serving.api.triage.routes import triage_routes
+from raydebm.serving.api.operation_routes import health_route, sample_routes
+from raydebm.serving.api.outcome_routes import OutcomeDesk, claim_monitor, outcome_routes
+from raydebm.serving.api.responses_api import response_routes
+from raydebm.serving.api.score_routes import scoring_routes
+from raydebm.serving.api.triage_route import triage_routes
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.error_form import error_response, http_error, validation_error
 from raydebm.serving.failures import as_service_error
@@ -89,13 +87,13 @@ def _routers(service: TriageService) -> Sequence[APIRouter]:
     claims = service.claims or claim_monitor(service.bundle, service.meter)
     reader = None if claims is None else DecisionReader(claims.outcomes.records, outcomes=claims.outcomes)
     stored = None if reader is None else DecisionArchive(reader, claims)
-    desk = None if reader is None or claims is None else outcome_desk(service, reader, claims)
+    desk = None if reader is None or claims is None else OutcomeDesk(service, reader, claims)
     return (
         chat_routes(service),
+        response_routes(service),
         triage_routes(service),
         scoring_routes(service),
         health_route(service, writer),
-        ceiling_route(),
         decision_routes(stored),
         outcome_routes(desk, watched=service.bundle.watch.by or ()),
         sample_routes(service.bundle),

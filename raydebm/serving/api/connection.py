@@ -32,22 +32,6 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     return await _first(work, request.receive)
 
 
-async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    """The result of work that must not end half done.
-
-    It goes on where the request is cancelled, and so does its answer, which is kept for an ``Idempotency-Key``.
-    """
-    task = asyncio.create_task(work)
-    while True:
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            request = asyncio.current_task()
-            if task.cancelled() or request is None:
-                raise
-            request.uncancel()
-
-
 async def _first(work: Coroutine[Any, Any, T], receive: Receive) -> T:
     task, gone = asyncio.create_task(work), asyncio.create_task(_gone(receive))
     try:

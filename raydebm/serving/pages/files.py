@@ -1,18 +1,19 @@
-"""What the browser loads: rendered templates and static files, with the headers that keep them safe and fresh.
+"""The pages and their static files, with the headers that keep them safe and fresh.
 
-The content is the same for everybody and says nothing about an installation; the pages get everything else from the
-data routes, which ask for a key where the service does.
+They need no key, are the same for everybody and say nothing about an installation; the data routes that they call ask
+for a key where the service does.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
-from fastapi import Request
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.exceptions import HTTPException
 
 from raydebm import __version__
 
@@ -27,6 +28,8 @@ HEADERS: Mapping[str, str] = {
     # Stored, but asked for again each time, so that page and scripts are of one version after an upgrade.
     "Cache-Control": "no-cache",
 }
+PAGES: Mapping[str, str] = {"/": "ask.html.j2", "/decisions": "decisions.html.j2"}
+"""Path -> template. One level deep: addresses inside a page are relative, so that it also works below a prefix."""
 MEDIA_TYPES: Mapping[str, str] = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -84,3 +87,31 @@ def page_file(template: str, path: str) -> WebFile:
     )
     text = environment.get_template(template).render(path=path, version=__version__)
     return WebFile(text.encode(), "text/html; charset=utf-8")
+
+
+def page_paths() -> frozenset[str]:
+    """Every path that the browser needs before it has a key."""
+    return frozenset([*PAGES, *(f"/static/{name}" for name in static_files())])
+
+
+def page_routes() -> APIRouter:
+    """The pages and their static files; left out of the OpenAPI document, which is about data."""
+    router = APIRouter(include_in_schema=False)
+    for path, template in PAGES.items():
+        router.add_api_route(path, _answer(page_file(template, path)), methods=["GET", "HEAD"])
+
+    @router.api_route("/static/{name}", methods=["GET", "HEAD"])
+    async def static(name: str, request: Request) -> Response:
+        file = static_files().get(name)
+        if file is None:
+            raise HTTPException(404, f"there is no file {name!r}")
+        return file.answer(request)
+
+    return router
+
+
+def _answer(page: WebFile) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        return page.answer(request)
+
+    return answer

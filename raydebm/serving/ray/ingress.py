@@ -19,7 +19,7 @@ from raydebm.serving.access.guard import PUBLIC_PATHS
 from raydebm.serving.access.keys import WatchedKeyring, load_keyring
 from raydebm.serving.access.request_spans import Traced
 from raydebm.serving.api.application import create_app
-from raydebm.serving.api.outcomes.assembly import claim_monitor
+from raydebm.serving.api.outcome_routes import claim_monitor
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.logs import configure_logs, redact
 from raydebm.serving.pages import page_paths

@@ -12,8 +12,7 @@ from raydebm.errors import ServiceError
 from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
 from raydebm.generators.endpoint.transports import HttpReply
 from raydebm.records import GenerationRequest, Sampling
-from raydebm.serving.api.messages import read_conversation
-from raydebm.serving.api.schema.request_bodies import ChatMessage
+from raydebm.serving.api.request_bodies import ChatMessage, read_conversation
 from raydebm.serving.core.conversation import transcript, weave
 
 

@@ -1,7 +1,5 @@
 """`/v1/decisions`: stored decisions listed, opened, summed up and decided again, for those who may see them."""
 
-import asyncio
-import contextlib
 import hashlib
 import json
 import math
@@ -16,7 +14,6 @@ from raydebm.decision.guarantee.watch import Suspension
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decisions.outcomes.claims import ClaimMonitor
 from raydebm.decisions.outcomes.log import OutcomeLog
-from raydebm.decisions.reader import DecisionReader
 from raydebm.decisions.record import DecisionRecord, new_record_id
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.records import (
@@ -31,11 +28,9 @@ from raydebm.records import (
     Violation,
 )
 from raydebm.serving.access.keys import load_keyring
+from raydebm.serving.api import decision_routes as archive
 from raydebm.serving.api.application import create_app
-from raydebm.serving.api.decisions import archive
-from raydebm.serving.api.decisions.archive import DecisionArchive
-from raydebm.serving.api.decisions.stored_views import even_edges, stored_decision
-from raydebm.serving.api.schema.stored_bodies import ReplayRequest
+from raydebm.serving.api.decision_routes import stored_decision
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import load_bundle
@@ -190,9 +185,6 @@ def test_a_wrong_query_names_its_field(client, query, field):
 def test_an_empty_folder_is_an_empty_list(write_run, tmp_path, client_of):
     client = client_of(load_bundle(AppArgs(run_dir=write_run(), records={"folder": str(tmp_path / "none")})))
     assert client.get("/v1/decisions").json()["total"] == 0
-    assert client.get("/v1/decisions/overview").json()["sigma"] is None
-    replayed = client.post("/v1/decisions/replay", {"lambda": 2.0}).json()
-    assert (replayed["num_passing"], replayed["num_decisions"], replayed["changed"]) == (0, 0, [])
 
 
 @pytest.fixture
@@ -238,7 +230,7 @@ def keyed(bundle, client_of, tmp_path):
 @pytest.mark.parametrize(
     ("key", "status"), [(None, 401), ("wrong", 401), ("key-of-own", 403), ("key-of-all", 200)], ids=str
 )
-@pytest.mark.parametrize("path", ["", "/overview", "/ID", "/replay", "/ID/replay"])
+@pytest.mark.parametrize("path", ["", "/ID", "/ID/replay"])
 def test_a_key_is_asked_for_that_may_see_decisions(keyed, path, key, status):
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     path = "/v1/decisions" + path.replace("ID", RECORDS[0].record_id)
@@ -290,178 +282,6 @@ def test_an_unknown_decision_is_404(client, record_id):
         client.post(f"/v1/decisions/{record_id}/replay", {}),
     ):
         assert (reply.status_code, reply.json()["error"]["code"]) == (404, "unknown_record")
-
-
-# ---- figures ------------------------------------------------------------------------------------------------------
-
-
-def test_the_overview_sums_up(client):
-    overview = client.get("/v1/decisions/overview").json()
-    assert (overview["total"], overview["accepted"], overview["candidates"], overview["failed"]) == (5, 3, 7, 0)
-    assert (overview["prompt_tokens"], overview["completion_tokens"], overview["cost_usd"]) == (70, 0, 1.75)
-    assert (overview["first"], overview["last"]) == ("2026-05-01T12:00:00Z", "2026-05-01T12:00:04Z")
-    assert overview["latency_p50_ms"] == 300.0
-    assert overview["tasks"] == [
-        {"name": "sums", "decisions": 3, "accepted": 2},
-        {"name": "trips", "decisions": 2, "accepted": 1},
-    ]
-    assert overview["generators"] == [
-        {"name": "ada", "decisions": 3, "accepted": 2},
-        {"name": "bo", "decisions": 1, "accepted": 1},
-    ]
-    assert overview["passes"] == [{"name": "1", "decisions": 5, "accepted": 3}]
-
-
-def test_the_overview_counts_every_sigma_once(client):
-    bars = client.get("/v1/decisions/overview").json()["sigma"]
-    assert sum(bars["accept"]) + sum(bars["abstain"]) + bars["below"] + bars["above"] == 4
-    assert bars["edges"] == sorted(bars["edges"])
-
-
-def test_the_overview_counts_every_time_once(client):
-    bins = client.get("/v1/decisions/overview").json()["times"]
-    assert (sum(bins["accept"]), sum(bins["abstain"])) == (3, 2)
-    assert len(bins["edges"]) == len(bins["accept"]) + 1
-
-
-def test_the_overview_is_of_what_passes(client):
-    overview = client.get("/v1/decisions/overview?task=trips").json()
-    assert (overview["total"], overview["accepted"], len(overview["tasks"])) == (2, 1, 1)
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "most", "expected"),
-    [
-        (0.0, 2.0, 24, [0.0, 0.1, 0.2]),
-        (0.0, 2.0, 12, [0.0, 0.2, 0.4]),
-        (-3.0, 7.0, 12, [-3.0, -2.0, -1.0]),
-        (0.03, 0.031, 12, [0.03, 0.0301, 0.0302]),
-    ],
-)
-def test_edges_are_round_numbers(low, high, most, expected):
-    edges = even_edges(low, high, most)
-    assert edges[:3] == expected
-    assert edges[0] <= low
-    assert edges[-1] >= high
-    assert len(edges) <= most + 1
-
-
-@pytest.mark.parametrize("value", [0.0, 1.5, -2e-9, 1e300])
-def test_equal_values_have_edges_around_them(value):
-    edges = even_edges(value, value, 24)
-    assert len(edges) >= 2
-    assert edges[0] <= value <= edges[-1]
-
-
-# ---- deciding again ------------------------------------------------------------------------------------------------
-
-
-def test_nothing_changed_changes_nothing(client):
-    replay = client.post("/v1/decisions/replay", {}).json()
-    assert (replay["num_passing"], replay["num_wanted"], replay["num_decisions"]) == (5, 5, 5)
-    assert (replay["num_changed"], replay["changed"]) == (0, [])
-    assert (replay["accepted_before"], replay["accepted_at_least"], replay["accepted_at_most"]) == (3, 3, 3)
-
-
-def test_a_lower_abstention_threshold_loses_one(client):
-    """Sigma 1 of r1 is above 0.75, sigma 0.5 of r2 is not."""
-    replay = client.post("/v1/decisions/replay", {"theta_abstain": 0.75, "theta_sigma": 0.1}).json()
-    assert (replay["num_changed"], replay["accepted_at_least"]) == (1, 2)
-    assert {"recorded": "accept", "again": "abstain", "decisions": 1} in replay["moves"]
-    (row,) = replay["changed"]
-    assert (row["request_id"], row["again"], row["again_selected"], row["same_answer"]) == ("r1", "abstain", "b", True)
-
-
-def test_another_lambda_gives_out_another_answer(client):
-    """E of d is -3 + 2 * 0.5 = -2, above -2.4 of e, which answers 7."""
-    replay = client.post("/v1/decisions/replay", {"lambda": 2.0}).json()
-    assert (replay["num_changed"], replay["num_other_answer"]) == (1, 1)
-    assert [(row["again"], row["again_selected"], row["same_answer"]) for row in replay["changed"]] == [
-        ("accept", "e", False)
-    ]
-
-
-def test_passes_that_nobody_drew_cannot_be_known(client):
-    """Unsure r1, violated r2, unsure r3 and empty r4 would be drawn again; r0 is certain."""
-    replay = client.post("/v1/decisions/replay", {"max_passes": 2}).json()
-    assert (replay["num_unknown"], replay["num_changed"]) == (4, 0)
-    assert (replay["accepted_at_least"], replay["accepted_at_most"]) == (1, 5)
-
-
-def test_a_budget_counts_candidates(client):
-    replay = client.post("/v1/decisions/replay", {"budget": 1}).json()
-    assert (replay["candidates_before"], replay["candidates_after"]) == (7, 5)
-
-
-def test_only_what_passes_is_decided_again(client):
-    replay = client.post("/v1/decisions/replay", {"where": {"task": "trips", "decision": "accept"}}).json()
-    assert (replay["num_passing"], replay["num_decisions"]) == (1, 1)
-
-
-def test_only_the_newest_are_decided_again(client):
-    """r1 would change, and is not among the newest three."""
-    changes = {"theta_abstain": 0.75, "theta_sigma": 0.1}
-    replay = client.post("/v1/decisions/replay", {**changes, "max_decisions": 3}).json()
-    assert (replay["num_passing"], replay["num_wanted"], replay["num_decisions"], replay["num_changed"]) == (5, 3, 3, 0)
-
-
-def test_a_stream_reports_progress_then_the_result(client, read_events, monkeypatch):
-    monkeypatch.setattr(archive, "STEP", 2)
-    reply = client.post("/v1/decisions/replay", {"lambda": 2.0, "stream": True})
-    assert reply.headers["content-type"].startswith("text/event-stream")
-    events = [(name, json.loads(data)) for name, data in read_events(reply.text)]
-    assert [(name, data["num_decisions"]) for name, data in events] == [
-        ("progress", 0),
-        ("progress", 2),
-        ("progress", 4),
-        ("progress", 5),
-        ("result", 5),
-    ]
-    assert events[-1][1]["num_changed"] == 1
-
-
-def test_values_that_contradict_each_other_are_400(client, read_events):
-    """Every record has theta_abstain 1.5."""
-    reply = client.post("/v1/decisions/replay", {"theta_sigma": 2.0})
-    assert reply.status_code == 400
-    assert "theta_sigma must be below theta_abstain" in reply.json()["error"]["message"]
-    streamed = client.post("/v1/decisions/replay", {"theta_sigma": 2.0, "stream": True})
-    name, data = read_events(streamed.text)[-1]
-    assert (name, json.loads(data)["error"]["code"]) == ("error", "bad_request")
-
-
-def test_too_many_replays_are_refused_for_now(client, monkeypatch):
-    monkeypatch.setattr(archive, "MAX_REPLAYS", 0)
-    assert client.post("/v1/decisions/replay", {}).status_code == 503
-
-
-def test_a_replay_that_nobody_waits_for_any_more_ends(bundle, monkeypatch):
-    """One step of one decision is taken, and no other; its place is free again."""
-    taken = []
-    real = archive.replay_stored
-
-    def counted(stored, changes):
-        for replayed in real(stored, changes):
-            taken.append(replayed)
-            yield replayed
-
-    monkeypatch.setattr(archive, "replay_stored", counted)
-    monkeypatch.setattr(archive, "STEP", 1)
-    monkeypatch.setattr(archive, "MAX_REPLAYS", 1)
-    decisions = DecisionArchive(DecisionReader(bundle.records.folder))
-
-    async def take(count):
-        figures = decisions.replay(ReplayRequest())
-        async with contextlib.aclosing(figures):
-            return [await anext(figures) for _ in range(count)]
-
-    async def twice():
-        await take(2)
-        return await take(2)
-
-    steps = asyncio.run(twice())
-    assert [each.num_decisions for each in steps] == [0, 1]
-    assert len(taken) == 2
 
 
 # ---- confidence and evidence of one decision ------------------------------------------------------------------------
@@ -554,6 +374,13 @@ def test_one_decision_is_made_again(client):
     assert replay["reason"] == "sigma 0.5 is at or below theta_sigma 0.8 and every constraint holds"
 
 
+def test_changes_that_contradict_the_policy_are_400(client):
+    """Every record has theta_abstain 1.5."""
+    reply = client.post(f"/v1/decisions/{RECORDS[2].record_id}/replay", {"theta_sigma": 2.0})
+    assert reply.status_code == 400
+    assert "theta_sigma must be below theta_abstain" in reply.json()["error"]["message"]
+
+
 def test_one_decision_without_an_answer_is_made_again(client):
     replay = client.post(f"/v1/decisions/{RECORDS[4].record_id}/replay", {"max_passes": 3}).json()
     assert (replay["decision"], replay["as_it_stands"], replay["changed"]) == ("regenerate", "abstain", None)
@@ -570,21 +397,6 @@ ANY = st.recursive(
 )
 NUMBERS = st.integers(-2, 10) | st.floats(-2, 10) | st.just(1e308)
 TIMES = st.datetimes(timezones=st.timezones()).map(lambda time: time.isoformat())
-WHERE = st.fixed_dictionaries(
-    {},
-    optional={
-        "decision": st.sampled_from(["accept", "abstain", "regenerate"]),
-        "task": st.sampled_from(["sums", "trips", SURROGATE]) | ANY,
-        "generator": st.text(max_size=3) | st.just(SURROGATE),
-        "text": st.text(max_size=3) | st.just(SURROGATE),
-        "since": TIMES | ANY,
-        "until": TIMES | ANY,
-        "min_sigma": NUMBERS | ANY,
-        "max_sigma": NUMBERS,
-        "violated": st.booleans() | ANY,
-        "num_passes": st.integers(-1, 2**70),
-    },
-)
 CHANGES = {
     "lambda": NUMBERS | ANY,
     "theta_sigma": NUMBERS,
@@ -594,14 +406,11 @@ CHANGES = {
     "num_regenerate": NUMBERS,
     "budget": NUMBERS,
 }
-REPLAYS = st.fixed_dictionaries(
-    {}, optional={"where": WHERE | ANY, "stream": st.booleans(), "max_decisions": NUMBERS, **CHANGES}
-)
-BODIES = st.tuples(st.just("/v1/decisions/replay"), REPLAYS | ANY) | st.tuples(
-    st.just(f"/v1/decisions/{RECORDS[2].record_id}/replay"), st.fixed_dictionaries({}, optional=CHANGES)
+BODIES = st.tuples(
+    st.just(f"/v1/decisions/{RECORDS[2].record_id}/replay"), st.fixed_dictionaries({}, optional=CHANGES) | ANY
 )
 QUERIES = st.tuples(
-    st.sampled_from(["/v1/decisions", "/v1/decisions/overview"]),
+    st.just("/v1/decisions"),
     st.dictionaries(
         st.sampled_from(
             [*CHANGES, "text", "task", "since", "until", "min_sigma", "sort", "offset", "limit", "window_s"]

@@ -13,7 +13,7 @@ checks = pytest.importorskip("schemathesis.specs.openapi.checks")
 
 from raydebm.serving.access.keys import Keyring  # noqa: E402
 from raydebm.serving.api.application import create_app  # noqa: E402
-from raydebm.serving.api.example_requests import EXAMPLES  # noqa: E402
+from raydebm.serving.api.openapi import EXAMPLES  # noqa: E402
 from raydebm.serving.core.service import TriageService  # noqa: E402
 from raydebm.serving.settings.app_args import AppArgs  # noqa: E402
 from raydebm.serving.settings.bundle import load_bundle  # noqa: E402

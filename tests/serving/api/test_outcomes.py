@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from raydebm.serving.api.outcomes import desk as desk_module
 
 from raydebm.decision.guarantee.watch import ErrorWatch
 from raydebm.decision.policy import Policy, policy_id
@@ -27,10 +28,7 @@ from raydebm.records import Decision
 from raydebm.run.folder import Folder
 from raydebm.serving.access.keys import load_keyring
 from raydebm.serving.api.application import create_app
-from raydebm.serving.api.outcomes import desk as desk_module
-from raydebm.serving.api.outcomes.accuracy import exact_interval
-from raydebm.serving.api.outcomes.desk import OutcomeDesk
-from raydebm.serving.api.schema.outcome_bodies import OutcomeRequest
+from raydebm.serving.api.outcome_routes import OutcomeDesk, OutcomeRequest, exact_interval
 from raydebm.serving.core.request import request_context
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import AppArgs
@@ -393,14 +391,6 @@ def test_lists_are_filtered_by_policy(client, folder, decisions):
     name = policy_id(decisions[0].policy)
     assert client.get(f"/v1/decisions?policy_id={name}").json()["total"] == 4
     assert client.get("/v1/decisions?policy_id=other").json()["total"] == 0
-
-
-def test_the_overview_counts_outcomes(report, client):
-    report(0, True)
-    report(1, True)
-    report(2, False)
-    overview = client.get("/v1/decisions/overview").json()
-    assert (overview["right"], overview["wrong"]) == (2, 1)
 
 
 # ---- live accuracy -------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
 from raydebm.errors import ServiceError
 from raydebm.serving.api.application import create_app
-from raydebm.serving.api.scoring.rewards import MAX_PARALLEL, RewardRequest, RewardSettings, get_rewards, log_odds
+from raydebm.serving.api.score_routes import MAX_PARALLEL, RewardRequest, RewardSettings, get_rewards, log_odds
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import load_bundle

@@ -18,10 +18,9 @@ from raydebm.errors import (
     UnknownNameError,
 )
 from raydebm.serving.api.application import create_app
-from raydebm.serving.api.schema.request_bodies import TriageRequest
-from raydebm.serving.api.schema.score_bodies import ScoreRequest
-from raydebm.serving.api.scoring.score_items import get_scores
-from raydebm.serving.api.triage.event_stream import triage_events
+from raydebm.serving.api.event_stream import triage_events
+from raydebm.serving.api.request_bodies import TriageRequest
+from raydebm.serving.api.score_routes import ScoreRequest, get_scores
 from raydebm.serving.core.given import within_deadline
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.failures import as_service_error
@@ -174,8 +173,8 @@ def test_every_error_of_ours_has_an_http_meaning(error, status):
 
 
 def test_when_the_client_goes_away_the_work_upstream_is_cancelled(bundle, backend, puzzle):
-    from raydebm.serving.api.chat.completions import chat_context
-    from raydebm.serving.api.schema.request_bodies import ChatRequest
+    from raydebm.serving.api.chat import chat_context
+    from raydebm.serving.api.request_bodies import ChatRequest
     from raydebm.serving.core.service import TriageService
 
     backend.pause_s = 600.0

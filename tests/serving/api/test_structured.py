@@ -10,10 +10,10 @@ import pydantic
 import pytest
 
 from raydebm.errors import ServiceError
+from raydebm.serving.api import json_form as forms
 from raydebm.serving.api.application import create_app
-from raydebm.serving.api.chat import json_form as forms
-from raydebm.serving.api.chat.json_form import JsonForm, format_for_endpoints, json_form
-from raydebm.serving.api.schema.request_bodies import ResponseFormat
+from raydebm.serving.api.json_form import JsonForm, format_for_endpoints, json_form
+from raydebm.serving.api.request_bodies import ResponseFormat
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import load_bundle

@@ -3,7 +3,7 @@
 import pytest
 
 from raydebm.identity import seed_for
-from raydebm.serving.api.schema.request_bodies import ProblemBody, TriageRequest
+from raydebm.serving.api.request_bodies import ProblemBody, TriageRequest
 from raydebm.tasks import get_task
 
 VIOLATION = 'Zoey said "Ava is a knave". With your answer that is true, but your answer makes Zoey a knave.'

@@ -6,9 +6,8 @@ import json
 import httpx
 import pytest
 
+from raydebm.serving.api.answer_bodies import CandidateBody, PassBody
 from raydebm.serving.api.connection import EventStream
-from raydebm.serving.api.schema.candidate_bodies import CandidateBody
-from raydebm.serving.api.schema.decision_bodies import PassBody
 from raydebm_client import AsyncRaydebm
 
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from raydebm.errors import ServiceError
-from raydebm.serving.api.schema.request_bodies import TriageRequest
-from raydebm.serving.api.schema.score_bodies import ScoreRequest
+from raydebm.serving.api.request_bodies import TriageRequest
+from raydebm.serving.api.score_routes import ScoreRequest
 from raydebm.serving.core.request import read_problem
 from raydebm.tasks import get_task
 from raydebm.tasks.taco.public_tests import public_tests

@@ -13,9 +13,9 @@ from raydebm.decision.redecide import recorded_outcome, redecide
 from raydebm.decisions.record import record_of, record_row
 from raydebm.errors import ConfigError, ScoringError, ServiceError
 from raydebm.generators.requests import TokenUsage, answered, unanswered, worst_cost
+from raydebm.serving.api.answer_bodies import triage_body
 from raydebm.serving.api.application import create_app
-from raydebm.serving.api.triage.bodies import triage_body
-from raydebm.serving.api.triage.progress import progress_facts
+from raydebm.serving.api.event_stream import progress_facts
 from raydebm.serving.core.request import request_context
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import AppArgs

@@ -7,10 +7,10 @@ import pytest
 
 from raydebm.decision.evidence.posterior import special_case
 from raydebm.decision.policy import Policy, policy_id
+from raydebm.serving.api.answer_bodies import triage_body
 from raydebm.serving.api.application import create_app
-from raydebm.serving.api.decisions.stored_views import stored_decision
-from raydebm.serving.api.outcomes.assembly import claim_monitor
-from raydebm.serving.api.triage.bodies import triage_body
+from raydebm.serving.api.decision_routes import stored_decision
+from raydebm.serving.api.outcome_routes import claim_monitor
 from raydebm.serving.core.meter import NoMeter
 from raydebm.serving.core.request import request_context
 from raydebm.serving.core.service import TriageService

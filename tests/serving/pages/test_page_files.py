@@ -9,8 +9,7 @@ from raydebm.serving.access.keys import Keyring
 from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.pages import page_paths
-from raydebm.serving.pages.files import page_file, static_files
-from raydebm.serving.pages.routes import PAGES
+from raydebm.serving.pages.files import PAGES, page_file, static_files
 
 
 class Elements(HTMLParser):
@@ -121,3 +120,32 @@ def test_styles_load_nothing(name):
 def test_etags_differ_where_the_content_does():
     tags = [file.etag for file in static_files().values()]
     assert len(set(tags)) == len({file.content for file in static_files().values()})
+
+
+# ---- colours --------------------------------------------------------------------------------------------------------
+
+
+def luminance(colour):
+    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one, other):
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"), [(":root", "@media"), ("scheme: dark", "@media print"), ("@media print", "ground")]
+)
+def test_texts_can_be_read_on_every_ground_and_on_their_own_tint(begin, end):
+    """At least 4.5, and 3 for the edges of controls."""
+    css = static_files()["base.css"].content.decode()
+    start = css.index(begin)
+    colours = dict(re.findall(r"--([a-z-]+):\s*(#[0-9a-f]{6})\b", css[start : css.index(end, start)]))
+    tinted = ["accent", "accept", "abstain", "regenerate", "violation"]
+    pairs = [(text, ground) for text in ["text", "muted", *tinted] for ground in ("background", "surface", "sunken")]
+    pairs += [(text, f"{name}-soft") for name in tinted for text in (name, "text")] + [("on-accent", "accent")]
+    assert [pair for pair in pairs if contrast(*(colours[name] for name in pair)) < 4.5] == []
+    assert contrast(colours["control-line"], colours["background"]) >= 3

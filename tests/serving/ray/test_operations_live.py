@@ -11,7 +11,7 @@ import pytest
 from live_service import POLICIES
 from ray.serve.schema import ServeDeploySchema
 
-from raydebm.serving.api.example_requests import PUZZLE
+from raydebm.serving.api.openapi import PUZZLE
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -196,18 +196,12 @@ def test_the_answer_says_what_is_left_of_the_day(priced_app, puzzle):
         ("key", "usd"): (5, 3),
         ("key", "tokens"): (10_000, 9940),
     }
-    assert {
-        (body["account"], body["left"]) for body in get(app, "/v1/ceilings", "b").json() if body["kind"] == "usd"
-    } == {
-        ("service", 8),
-        ("key", 5),
-    }
 
 
 def test_where_nothing_is_limited_nothing_is_counted(priced_app, puzzle, tmp_path):
     app = priced_app()
     (reply,) = post(app, {"problem": puzzle})
-    assert (reply.json()["ceilings"], get(app, "/v1/ceilings").json()) == ([], [])
+    assert reply.json()["ceilings"] == []
     assert not (tmp_path / "ledger.sqlite").exists()
 
 
@@ -293,7 +287,7 @@ def test_what_was_never_sent_leaves_max_usd_to_the_next_pass(ask_for):
     assert spent_usd(requests, drawn, lambda request: 1.0) == 1.25
 
 
-def test_a_request_that_is_cancelled_counts_its_worst(priced_app, backend, puzzle):
+def test_a_request_that_is_cancelled_counts_its_worst(priced_app, backend, puzzle, tmp_path):
     app = priced_app(limits={"per_day": {"usd": 10}})
 
     async def send():
@@ -305,10 +299,9 @@ def test_a_request_that_is_cancelled_counts_its_worst(priced_app, backend, puzzl
                 await asyncio.sleep(0.001)
             asked.cancel()
             await asyncio.gather(asked, return_exceptions=True)
-            return (await client.get("/v1/ceilings", headers=headers)).json()
 
-    (body,) = asyncio.run(send())
-    assert body["left"] == 6
+    asyncio.run(send())
+    assert Ledger(str(tmp_path / "ledger.sqlite")).spent("service").nano_usd == 4 * NANO
 
 
 class SlowLedger(Ledger):

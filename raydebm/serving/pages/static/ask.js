@@ -1,281 +1,252 @@
-// The ask page: a request, its events, its answer.
+// The ask page: a form, the events of one request, its answer.
 
-import { ApiError, NONE, announce, byId, count, decisionBadge, duration, el, fill, money, number, plural, showError,
-  streamEvents, svg } from "./base.js";
-import { formIsValid, refuseField, requestBody, setUpForm, storesDecisions } from "./ask_form.js";
-import { answerList, checksInWords, confidenceSentence, guaranteeNote, probability, stopSentence } from "./answers.js";
-import { CandidateRow, axes, legend } from "./candidate_rows.js";
-import { term } from "./glossary.js";
-import { outcomeForm } from "./outcome_buttons.js";
-import { passCards } from "./pass_cards.js";
-import { finish, newRun, ranked, scales, selectedId, takeIn } from "./run_state.js";
+import { ApiError, announce, byId, count, decisionBadge, duration, el, fetchJson, fill, money, number, plural, showError, streamEvents }
+  from "./base.js";
+import { answerList, badge, candidateRows, checksInWords, confidenceSentence, facts, guaranteeNote, outcomeForm, passList, place,
+  probability, stopSentence } from "./view.js";
 
+const SETTINGS = {
+  lambda: "lambda, weight of constraints", tau_accept: "tau_accept, accept from", tau_answer: "tau_answer, refuse below",
+  theta_sigma: "theta_sigma, accept up to", theta_abstain: "theta_abstain, refuse above", max_passes: "passes at most",
+  num_samples: "candidates of each generator", num_regenerate: "candidates of later passes", budget: "candidates in all",
+  deadline_ms: "deadline in ms", max_usd: "US dollars", seed: "seed",
+};
+const WHOLE = ["max_passes", "num_samples", "num_regenerate", "budget", "deadline_ms", "seed"];
+
+let options = null;
+let sample = null;
 let run = null;
 let abort = null;
-let rows = new Map();
-let isDue = false;
-let passesShown = "";
-let recordLink = null;
-let decided = null; // the result that the decision card shows
+
+// ---- the form -------------------------------------------------------------------------------------------------------
+
+async function setUp() {
+  byId("ask-form").addEventListener("submit", (event) => { event.preventDefault(); ask(); });
+  byId("ask-form").addEventListener("input", formChanged);
+  byId("curl-details").addEventListener("toggle", formChanged);
+  byId("stop").addEventListener("click", () => abort?.abort());
+  byId("sample").addEventListener("click", showSample);
+  byId("problem").addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); ask(); }
+  });
+  fill(byId("settings"), Object.entries(SETTINGS).map(([name, words]) => el("div", { class: "field" }, el("label", { for: name }, words),
+    el("input", { id: name, name, type: "number", min: name === "seed" ? null : 0, step: WHOLE.includes(name) ? 1 : "any" }))));
+  try {
+    options = await fetchJson("v1/options");
+  } catch (error) {
+    showError(byId("form-error"), error);
+    return;
+  }
+  fill(byId("task"), options.tasks.map((name) => el("option", { value: name }, name)));
+  fill(byId("policy"), el("option", { value: "" }, "calibrated"),
+    Object.keys(options.named_policies).map((name) => el("option", { value: name }, name)));
+  fill(byId("generators"), options.generators.map((name) => el("label", { class: "choice" },
+    el("input", { type: "checkbox", name: "generators", value: name, checked: true }), name)));
+  byId("problem").maxLength = options.limits.max_problem_chars;
+  byId("max_passes").max = options.limits.max_passes;
+  byId("num_samples").max = options.limits.max_samples;
+  byId("num_regenerate").max = options.limits.max_regenerate;
+  byId("sample").hidden = options.num_problems === 0;
+  formChanged();
+}
+
+function formChanged() {
+  if (!options) return;
+  const served = { ...options.policies[byId("task").value], seed: options.seed, ...options.named_policies[byId("policy").value] };
+  const offered = options.generators_of[byId("task").value] ?? [];
+  for (const name of Object.keys(SETTINGS)) byId(name).placeholder = served[name] ?? "as served";
+  for (const box of boxes()) box.closest("label").hidden = !offered.includes(box.value);
+  for (const field of document.querySelectorAll("[aria-invalid]")) accept(field);
+  const changed = Object.keys(overrides()).length;
+  byId("changed").textContent = changed ? `${changed} changed` : "";
+  byId("problem-note").textContent = !sample ? "" : asked().problem_id ? `Problem ${asked().problem_id} of the test split.`
+    : "Changed: sent as a text of its own.";
+  const json = JSON.stringify({ ...requestBody(), stream: false }, null, 2).replaceAll("'", "'\\''");
+  byId("curl").textContent = `curl ${new URL("v1/triage", document.baseURI).href} \\\n  -H "Content-Type: application/json" \\\n`
+    + `  -H "Authorization: Bearer $RAYDEBM_KEY" \\\n  -d '${json}'`;
+}
+
+function boxes() {
+  return [...document.querySelectorAll("input[name='generators']")];
+}
+
+/** What the form changes: only fields that are filled in. */
+function overrides() {
+  const found = {};
+  for (const name of Object.keys(SETTINGS)) if (byId(name).value.trim() !== "") found[name] = Number(byId(name).value);
+  if (byId("policy").value) found.policy = byId("policy").value;
+  const shown = boxes().filter((box) => !box.closest("label").hidden);
+  const chosen = shown.filter((box) => box.checked);
+  if (chosen.length && chosen.length < shown.length) found.generators = chosen.map((box) => box.value);
+  return found;
+}
+
+/** The problem as it is sent: with the sample's own fields while its text is untouched, so that it is the same problem. */
+function asked() {
+  const text = byId("problem").value;
+  return sample !== null && text === sample.problem.prompt && byId("task").value === sample.task ? sample.problem : text;
+}
+
+function requestBody() {
+  return { task: byId("task").value, problem: asked(), ...overrides(), return_candidates: true, stream: true };
+}
+
+async function showSample() {
+  try {
+    sample = await fetchJson("v1/problems");
+  } catch (error) {
+    showError(byId("form-error"), error);
+    return;
+  }
+  showError(byId("form-error"), null);
+  byId("task").value = sample.task;
+  byId("problem").value = sample.problem.prompt;
+  formChanged();
+  announce(`Problem ${sample.index + 1} of ${sample.total} is in the form.`);
+}
+
+function formIsValid() {
+  if (byId("problem").value.trim() === "") { refuse("problem", "The problem is empty: type one, or take a sample."); return false; }
+  const invalid = Object.keys(SETTINGS).find((name) => !byId(name).checkValidity());
+  if (invalid) refuse(invalid, byId(invalid).validationMessage);
+  return invalid === undefined;
+}
+
+/** Say what is wrong at the field itself, and lead there. */
+function refuse(name, message, error = null) {
+  showError(byId("form-error"), error);
+  const field = byId(name);
+  if (field.closest("details")) field.closest("details").open = true;
+  accept(field);
+  field.after(el("p", { class: "field-error", id: `${name}-error` }, message));
+  field.setAttribute("aria-invalid", "true");
+  field.setAttribute("aria-errormessage", `${name}-error`);
+  field.focus();
+  if (!error) announce(message);
+}
+
+function accept(field) {
+  document.getElementById(field.getAttribute("aria-errormessage"))?.remove();
+  field.removeAttribute("aria-invalid");
+  field.removeAttribute("aria-errormessage");
+}
 
 // ---- asking ---------------------------------------------------------------------------------------------------------
 
 async function ask() {
-  if (run?.phase === "running") return;
-  if (!formIsValid()) return;
-  begin();
-  const mine = run;
+  if (run?.phase === "running" || !formIsValid()) return;
+  abort = new AbortController();
+  const mine = run = { phase: "running", startedAt: performance.now(), passes: [], candidates: new Map(), nodes: new Map(), result: null };
+  showError(byId("form-error"), null);
+  for (const id of ["decision-card", "answers-section", "passes-section", "candidates-section", "empty"]) byId(id).hidden = true;
+  fill(byId("candidates"));
+  byId("ask").setAttribute("aria-disabled", "true"); // a disabled button would lose the focus that is on it
+  byId("stop").hidden = false;
+  byId("progress-card").hidden = false;
+  announce("Asked. Candidates are being drawn.");
+  tick(mine);
   try {
     await streamEvents("v1/triage", requestBody(), { signal: abort.signal, onEvent: (event) => takeEvent(mine, event) });
     if (mine.phase === "running") throw new ApiError("The answer broke off before it was complete.", { code: "cut_off" });
   } catch (error) {
     fail(mine, error);
   }
-}
-
-function begin() {
-  abort = new AbortController();
-  run = newRun(performance.now());
-  rows = new Map();
-  showError(byId("form-error"), null);
-  for (const id of ["decision-card", "answers-section", "passes-section", "candidates-section", "record-card", "empty"]) byId(id).hidden = true;
-  fill(byId("candidates"));
-  byId("progress-card").hidden = false;
-  byId("ask").setAttribute("aria-disabled", "true"); // a disabled button would lose the focus that is on it
-  byId("stop").hidden = false;
-  byId("results").setAttribute("aria-busy", "true");
-  announce("Asked. Candidates are being drawn.");
-  tick();
-  redraw();
-  if (!window.matchMedia("(min-width: 64rem)").matches) byId("progress-card").scrollIntoView({ block: "start" });
+  byId("ask").removeAttribute("aria-disabled");
+  if (document.activeElement === byId("stop")) byId("ask").focus();
+  byId("stop").hidden = true;
+  draw();
 }
 
 function takeEvent(mine, { event, data }) {
-  if (mine !== run || mine.phase !== "running" || !data || data === "[DONE]") return;
+  if (mine.phase !== "running" || !data || data === "[DONE]") return;
   const value = JSON.parse(data);
-  if (event === "raydebm.progress") {
-    takeIn(mine, value);
-    tell(mine, value);
-    redraw();
-  } else if (event === "raydebm.result") {
-    finish(mine, value, performance.now());
-    end();
-    announce(decisionWords(value));
-  } else if (event === "raydebm.error") {
-    const { message, code, param } = value.error;
-    throw new ApiError(message, { code, param, requestId: mine.start?.request_id });
+  if (event === "raydebm.progress") takeProgress(mine, value);
+  else if (event === "raydebm.result") {
+    Object.assign(mine, { phase: "done", result: value, passes: value.passes });
+    for (const body of value.candidates) mine.candidates.set(body.candidate_id, body);
+    const what = value.decision === "accept" ? `Accepted: ${value.answer ?? value.text}.` : "Abstained: no answer is given.";
+    announce(`${what} ${confidenceSentence(value, value.candidates.length) ?? ""} ${value.reason}`.slice(0, 500));
+    draw();
+  } else if (event === "raydebm.error") throw new ApiError(value.error.message, value.error);
+}
+
+function takeProgress(mine, event) {
+  if (event.event === "pass") {
+    mine.passes.push({ pass_index: event.pass, num_requested: event.requested });
+    announce(`Pass ${event.pass}: ${plural(event.requested, "candidate")} asked.`);
+  } else if (event.event === "candidate") {
+    mine.candidates.set(event.candidate_id, { ...event, pass_index: event.pass, energy: null, mu: null, sigma: null, violations: [] });
+  } else if (event.event === "scored") mine.candidates.set(event.candidate.candidate_id, event.candidate);
+  else if (event.event === "decision") {
+    Object.assign(mine.passes.find((pass) => pass.pass_index === event.pass_index) ?? {}, event);
+    announce(`Pass ${event.pass_index} ended: ${event.decision}.`);
   }
 }
 
 function fail(mine, error) {
-  if (mine !== run) return;
-  const isStopped = error.name === "AbortError";
-  Object.assign(mine, { phase: isStopped ? "stopped" : "failed", error, endedAt: performance.now() });
-  abort?.abort(); // a stream that failed halfway is left, and the service ends its work
-  end();
-  if (isStopped) { announce("Stopped."); return; }
+  mine.phase = error.name === "AbortError" ? "stopped" : "failed";
+  abort.abort(); // a stream that failed halfway is left, and the service ends its work
+  if (mine.phase === "stopped") { announce("Stopped."); return; }
   const param = (error.param ?? "").replace(/^.*\./, "").replace(/^lambda_$/, "lambda");
-  const field = document.getElementById(param);
-  if (field?.form === byId("ask-form")) refuseField(param, error.message, error); else showError(byId("form-error"), error);
-}
-
-function end() {
-  byId("ask").removeAttribute("aria-disabled");
-  if (document.activeElement === byId("stop")) byId("ask").focus();
-  byId("stop").hidden = true;
-  byId("results").removeAttribute("aria-busy");
-  redraw();
-}
-
-// ---- telling --------------------------------------------------------------------------------------------------------
-
-let toldAt = 0;
-
-/** To screen readers: each pass and decision, and how many have arrived, at most every three seconds. */
-function tell(mine, event) {
-  if (event.event === "pass") announce(`Pass ${event.pass}: ${plural(event.requested, "candidate")} asked.`);
-  else if (event.event === "decision") announce(`Pass ${event.pass_index} ended: ${event.decision}.`);
-  else if (event.event === "candidate" && performance.now() - toldAt > 3000) {
-    toldAt = performance.now();
-    announce(`${event.done} of ${event.total} candidates of pass ${event.pass} have arrived.`);
-  }
-}
-
-function decisionWords(result) {
-  const what = result.decision === "accept" ? `Accepted: ${result.answer ?? result.text}.` : "Abstained: no answer is given.";
-  return [what, confidenceSentence(result, result.candidates.length), result.reason].filter(Boolean).join(" ").slice(0, 500);
+  if (param in SETTINGS || param === "problem") refuse(param, error.message, error); else showError(byId("form-error"), error);
 }
 
 // ---- drawing --------------------------------------------------------------------------------------------------------
 
-/** Draw at most ten times a second, however many events come. */
-function redraw() {
-  if (isDue) return;
-  isDue = true;
-  setTimeout(() => { isDue = false; draw(); }, 100);
-}
-
-function tick() {
-  if (run?.phase !== "running") return;
-  showTime();
-  setTimeout(tick, 250);
-}
-
-function showTime() {
-  const state = { running: "running", done: "done", failed: "failed", stopped: "stopped" }[run.phase];
-  byId("progress-words").textContent = `${state} \u00B7 ${duration((run.endedAt ?? performance.now()) - run.startedAt)}`;
+/** Draw a few times a second, however many events come. */
+function tick(mine) {
+  if (mine.phase !== "running") return;
+  draw();
+  setTimeout(() => tick(mine), 150);
 }
 
 function draw() {
-  if (!run) return;
-  showTime();
-  fill(byId("progress-passes"), run.passes.length ? run.passes.map(passProgress) : el("p", { class: "muted" }, "waiting for its turn"));
-  drawCandidates();
-  const hasPasses = run.passes.some((pass) => pass.decision) && (run.passes.length > 1 || run.phase !== "running");
-  byId("passes-section").hidden = !hasPasses;
-  const state = JSON.stringify([run.phase, run.passes]);
-  if (hasPasses && state !== passesShown) fill(byId("passes"), passCards(run)); // what a reader has folded out stays so
-  passesShown = state;
-  if (run.result) { drawDecision(run.result); drawAnswers(run.result); drawRecord(run.result); }
-}
-
-function passProgress(pass) {
-  const candidates = [...run.candidates.values()].filter((found) => found.pass === pass.index);
-  const names = [...new Set([...Object.keys(pass.generators), ...candidates.map((found) => found.generator), ...Object.keys(pass.overBudget)])];
-  return el("div", { class: "pass-progress" }, el("strong", { class: "small" }, `Pass ${pass.index}`),
-    el("div", {}, names.map((name) => generatorProgress(name, pass, candidates.filter((found) => found.generator === name)))));
-}
-
-function generatorProgress(name, pass, candidates) {
-  const total = pass.generators[name] ?? candidates.length;
-  const skipped = pass.overBudget[name] ?? 0;
-  const failed = candidates.filter((found) => found.failed && !found.late).length;
-  const late = candidates.filter((found) => found.late).length;
-  const words = [`${candidates.length} of ${total}`, failed ? `${failed} failed` : null, late ? `${late} late` : null,
-    skipped ? `${skipped} over budget` : null].filter(Boolean).join(", ");
-  const kinds = candidates.map((found) => (found.failed ? "failed" : found.body ? "scored" : "written")).sort();
-  const slots = [...kinds, ...Array(Math.max(0, total - kinds.length)).fill("waiting"), ...Array(skipped).fill("skipped")];
-  return el("div", { class: "generator-progress" }, el("span", { class: "generator-name" }, name),
-    el("span", { class: "slots", "aria-hidden": "true" }, slots.slice(0, 128).map((kind) => el("span", { class: `slot slot-${kind}` }))),
-    el("span", { class: "muted number" }, words));
-}
-
-function drawCandidates() {
-  const found = ranked(run);
-  byId("candidates-section").hidden = found.length === 0;
-  if (!found.length) return;
-  const policy = run.result?.policy ?? run.start?.policy ?? null;
-  const scale = scales(run, policy);
-  const selected = selectedId(run);
-  const scored = found.filter(({ body }) => body && body.mu !== null);
-  byId("candidates-count").textContent = `${plural(found.length, "candidate")}, ${count(scored.length)} scored`;
-  legend(byId("legend"), scored[0]?.body.members.length);
-  axes(byId("axes"), scale, policy);
-  const list = byId("candidates");
-  const focused = document.activeElement;
-  found.forEach((candidate, index) => {
-    let row = rows.get(candidate.id);
-    if (!row) { row = new CandidateRow(candidate.id); rows.set(candidate.id, row); }
-    const rank = candidate.body?.energy === null || !candidate.body ? null : index + 1;
-    row.update(candidate, { rank, isSelected: candidate.id === selected, scale, policy });
-    if (list.children[index] !== row.root) list.insertBefore(row.root, list.children[index] ?? null);
-  });
-  if (focused !== document.activeElement && list.contains(focused)) focused.focus({ preventScroll: true });
+  const candidates = [...run.candidates.values()];
+  const asked_ = run.passes.reduce((sum, pass) => sum + pass.num_requested, 0);
+  const scored = candidates.filter((body) => body.mu !== null).length;
+  byId("progress-words").textContent = `${run.phase} \u00B7 ${duration(run.result?.latency_ms ?? performance.now() - run.startedAt)} \u00B7 `
+    + `${count(candidates.length)} of ${plural(asked_, "candidate")}, ${count(scored)} scored`;
+  byId("candidates-section").hidden = candidates.length === 0;
+  place(byId("candidates"), candidateRows(candidates, run.result?.candidate?.candidate_id ?? null, run.nodes));
+  byId("passes-section").hidden = !run.passes.some((pass) => pass.decision);
+  fill(byId("passes"), passList(run.passes));
+  if (run.result && run.result !== run.shown) drawDecision(run.shown = run.result);
 }
 
 function drawDecision(result) {
-  const card = byId("decision-card");
-  if (decided === result) return; // what a reader has typed about it stays
-  decided = result;
-  card.hidden = false;
-  card.classList.toggle("is-accept", result.decision === "accept");
-  card.classList.toggle("is-abstain", result.decision === "abstain");
   const accepted = result.decision === "accept";
   const best = result.candidate;
-  const sentence = confidenceSentence(result, result.candidates.length);
   const checked = checksInWords(result.checks, result.constraints);
+  const troubled = result.generators.filter((found) => found.failed || found.over_budget);
+  const card = byId("decision-card");
+  card.hidden = false;
+  card.className = `card is-${result.decision}`;
   fill(byId("decision"),
-    el("div", { class: "decision-head" }, decisionBadge(result.decision),
-      accepted && result.violations.length ? el("span", { class: "badge badge-violation" }, el("span", { "aria-hidden": "true" }, "!"),
-        `with ${plural(result.violations.length, "violation")}`) : null,
+    el("div", { class: "row" }, decisionBadge(result.decision),
+      accepted && result.violations.length ? badge("violation", "!", `with ${plural(result.violations.length, "violation")}`) : null,
       el("span", { class: "muted small" }, `${result.task} \u00B7 ${plural(result.num_passes, "pass", "passes")}`)),
-    accepted ? el("div", {}, el("h3", { class: "visually-hidden" }, "Answer"), el("p", { class: "answer", tabindex: "0" }, result.answer ?? result.text)) : null,
-    sentence || checked ? el("p", { class: "confidence" }, sentence ?? `${checked[0].toUpperCase()}${checked.slice(1)}.`) : null,
-    accepted || best ? outcomeForm(result) : null,
+    accepted ? el("p", { class: "answer", tabindex: "0" }, result.answer ?? result.text) : null,
+    el("p", { class: "confidence" }, confidenceSentence(result, result.candidates.length) ?? checked),
+    result.record_id && best ? outcomeForm(result.record_id, best.answer ?? "") : null,
     stopSentence(result) ? el("p", { class: "muted" }, stopSentence(result)) : null,
     guaranteeNote(result.guarantee),
-    el("div", {}, el("h3", {}, accepted ? "Why it was accepted" : "Why no answer is given"), el("p", { class: "reason text-block" }, result.reason)),
-    best?.sigma === null || !best || result.policy.rule === "posterior" ? null : gate(result),
-    !accepted && best ? el("p", { class: "muted" }, "The candidate it would have been: ", el("span", { class: "break" }, best.answer ?? NONE)) : null,
-    el("dl", { class: "tiles" }, [
-      ...(result.confidence === null ? [] : [["confidence", probability(result.confidence)]]),
-      ["E", number(result.energy)], ["mu", number(result.mu)], ["sigma", number(result.sigma)],
-      ["E_constraint", number(result.penalty, 2)], ["tokens", count(result.usage.total_tokens)], ["cost", money(result.cost_usd)],
-      ["time", duration(result.latency_ms)],
-    ].map(([name, value]) => el("div", { class: "tile" }, el("dt", {}, term(name)), el("dd", {}, value)))),
-    generatorNotes(result));
+    el("h3", {}, accepted ? "Why it was accepted" : "Why no answer is given"), el("p", { class: "text-block" }, result.reason),
+    !accepted && best ? el("p", { class: "muted break" }, `The candidate it would have been: ${best.answer ?? "\u2013"}`) : null,
+    troubled.length ? el("ul", { class: "notice notice-warning small" }, troubled.map((found) => el("li", {},
+      `${found.name}: ${found.failed} of ${found.asked} failed${found.over_budget ? `, ${found.over_budget} over budget` : ""}`
+      + `${found.error ? `; ${found.error}` : ""}`))) : null,
+    facts([["confidence", probability(result.confidence)], ["E", number(result.energy)], ["sigma", number(result.sigma)],
+      ["penalty", number(result.penalty)], ["tokens", count(result.usage.total_tokens)], ["cost", money(result.cost_usd)],
+      ["time", duration(result.latency_ms)], ["request", result.request_id], ["problem", result.problem_id],
+      ["policy", Object.entries(result.policy).map(([name, value]) => `${name} ${value}`).join(", ")],
+      ["versions", Object.entries(result.versions).map(([name, value]) => `${name} ${value}`).join(", ")]]),
+    el("div", { class: "row" },
+      el("a", { download: `${result.request_id}.json`, href: `data:application/json;charset=utf-8,${encodeURIComponent(JSON.stringify(result, null, 2))}` },
+        "Download the full record"),
+      result.record_id ? el("a", { href: `decisions?id=${encodeURIComponent(result.record_id)}` }, "The stored decision") : null));
+  byId("answers-section").hidden = result.answers.length === 0;
+  fill(byId("answers"), answerList(result.answers));
   if (!window.matchMedia("(min-width: 64rem)").matches) card.scrollIntoView({ block: "start" });
 }
 
-function drawAnswers(result) {
-  byId("answers-section").hidden = result.answers.length === 0;
-  fill(byId("answers"), answerList(result.answers, result.candidates));
-}
-
-/** The gating sigma against both thresholds. */
-function gate(result) {
-  const { theta_sigma: accept, theta_abstain: refuse } = result.policy;
-  const record = result.passes[result.passes.length - 1];
-  const { sigma } = result.candidate;
-  const signal = record.signal ?? sigma;
-  const isMean = result.policy.signal === "pool_mean";
-  const widest = Math.max(sigma, signal);
-  // Beyond ten times sigma a threshold is a text at the end of the axis, else sigma would be a point at its beginning.
-  const high = (refuse <= 10 * widest || refuse <= 0.1 ? Math.max(refuse, widest) : accept <= 10 * widest ? Math.max(accept, widest) : widest) * 1.2 || 1;
-  const at = (value) => `${Math.min(100, (100 * value) / high).toFixed(2)}%`;
-  const label = (value, words, y, kind = null) => svg("text", { x: at(value), y, class: kind, "text-anchor": value / high > 0.75 ? "end" : value / high < 0.12 ? "start" : "middle" }, words);
-  const a = Math.min(accept, high), r = Math.min(refuse, high);
-  const theta = (value, name, y) => (value > high
-    ? svg("text", { x: "100%", y, "text-anchor": "end" }, `${name} ${value} \u2192`)
-    : [svg("line", { class: name === "theta_sigma" ? "threshold theta-sigma" : "threshold", x1: at(value), x2: at(value), y1: 18, y2: 46 }), label(value, `${name} ${Number(value.toPrecision(4))}`, y)]);
-  const needle = (value, words, y) => [svg("line", { class: "needle", x1: at(value), x2: at(value), y1: 16, y2: 46 }), label(value, words, y, "strong")];
-  return el("div", { class: "gate" }, svg("svg", { class: "chart", role: "img",
-    "aria-label": `sigma ${number(sigma)} of the selected candidate; theta_sigma ${accept}, theta_abstain ${refuse}` },
-  svg("rect", { class: "zone-accept", x: 0, y: 22, height: 20, width: at(a) }),
-  svg("rect", { class: "zone-between", x: at(a), y: 22, height: 20, width: `${Math.max(0, ((r - a) / high) * 100)}%` }),
-  svg("rect", { class: "zone-abstain", x: at(r), y: 22, height: 20, width: `${Math.max(0, ((high - r) / high) * 100)}%` }),
-  svg("line", { class: "axis", x1: 0, x2: "100%", y1: 42, y2: 42 }),
-  theta(accept, "theta_sigma", 57), theta(refuse, "theta_abstain", 69),
-  needle(isMean ? signal : sigma, isMean ? `mean sigma ${number(signal)}` : `sigma ${number(sigma)}`, 11),
-  isMean ? svg("line", { class: "member", x1: at(sigma), x2: at(sigma), y1: 20, y2: 44 }) : null),
-  isMean ? el("p", { class: "hint" }, `The thin line is the selected candidate's sigma, ${number(sigma)}; theta_abstain is compared with it.`) : null);
-}
-
-function generatorNotes(result) {
-  const troubled = result.generators.filter((found) => found.failed || found.over_budget);
-  if (!troubled.length) return null;
-  return el("div", { class: "notice notice-warning" }, el("h3", {}, "Generators that were left out"), el("ul", {}, troubled.map((found) => el("li", { class: "small" },
-    el("strong", {}, found.name), `: ${found.failed} of ${found.asked} failed${found.late ? `, ${found.late} of them late` : ""}`,
-    found.over_budget ? `, ${found.over_budget} not asked (over budget)` : "", found.error ? `; ${found.error}` : ""))));
-}
-
-function drawRecord(result) {
-  byId("record-card").hidden = false;
-  if (recordLink) URL.revokeObjectURL(recordLink);
-  recordLink = URL.createObjectURL(new Blob([JSON.stringify(result, null, 2)], { type: "application/json" }));
-  const facts = [["request", result.request_id], ["problem", result.problem_id], ["seed", result.seed],
-    ["policy", Object.entries(result.policy).map(([name, value]) => `${name} ${value}`).join(", ")],
-    ["stages", Object.entries(result.stages_ms).map(([name, ms]) => `${name} ${duration(ms)}`).join(", ")],
-    ["versions", Object.entries(result.versions).map(([name, value]) => `${name} ${value}`).join(", ")]];
-  fill(byId("record"), el("dl", { class: "facts" }, facts.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
-    el("p", {}, el("a", { href: recordLink, download: `${result.request_id}.json` }, "Download the full record (JSON)")),
-    storesDecisions() ? el("p", {}, "Stored decisions: ", decisionsLink("this one", { request_id: result.request_id }), " \u00B7 ",
-      decisionsLink("all about this problem", { problem_id: result.problem_id })) : null);
-}
-
-function decisionsLink(words, query) {
-  return el("a", { href: `./decisions?${new URLSearchParams(query)}` }, words);
-}
-
-byId("stop").addEventListener("click", () => abort?.abort());
-setUpForm(ask);
+setUp();

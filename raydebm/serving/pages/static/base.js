@@ -3,30 +3,21 @@
 // Texts of models and users reach the document as text nodes only. `el` has no way to set markup.
 
 const KEY_NAME = "raydebm-api-key";
-const SVG = "http://www.w3.org/2000/svg";
 
 // ---- elements -------------------------------------------------------------------------------------------------------
-
-/** An HTML element. `props`: `class`, `dataset`, `on: {click: …}`, properties such as `value`, `checked`, `disabled`,
- *  or attributes; null, undefined and false leave one out. Children: nodes, texts, numbers, arrays; null is nothing. */
-export function el(tag, props = {}, ...children) {
-  return build(document.createElement(tag), props, children);
-}
-
-/** An SVG element, built as `el` does. */
-export function svg(tag, props = {}, ...children) {
-  return build(document.createElementNS(SVG, tag), props, children);
-}
 
 const PROPERTIES = new Set(["value", "checked", "disabled", "hidden", "open", "selected", "indeterminate"]);
 const BANNED = /^(on.*|style|srcdoc)$/i;
 
-function build(node, props, children) {
+/** An HTML element. `props`: `class`, `dataset`, `on: {click: …}`, properties such as `value`, `checked`, `disabled`,
+ *  or attributes; null, undefined and false leave one out. Children: nodes, texts, numbers, arrays; null is nothing. */
+export function el(tag, props = {}, ...children) {
+  const node = document.createElement(tag);
+
   for (const [name, value] of Object.entries(props ?? {})) {
     if (value === null || value === undefined) continue;
     if (name === "on") for (const [event, listener] of Object.entries(value)) node.addEventListener(event, listener);
     else if (name === "dataset") Object.assign(node.dataset, value);
-    else if (name === "css") for (const [key, text] of Object.entries(value)) node.style.setProperty(key, text);
     else if (PROPERTIES.has(name)) node[name] = value;
     else if (BANNED.test(name)) throw new Error(`el: attribute ${name} is not set this way`);
     else if (value !== false) node.setAttribute(name, value === true ? "" : String(value));
@@ -75,11 +66,6 @@ export function count(value) {
   return value === null || value === undefined ? NONE : value.toLocaleString("en-US");
 }
 
-/** A share in [0, 1] in percent. */
-export function percent(value, digits = 1) {
-  return value === null || value === undefined || !Number.isFinite(value) ? NONE : `${number(100 * value, digits)} %`;
-}
-
 /** A duration given in milliseconds, in words. */
 export function duration(ms) {
   if (ms === null || ms === undefined || !Number.isFinite(ms)) return NONE;
@@ -119,11 +105,6 @@ const DECISIONS = {
   regenerate: ["\u21BB", "regenerate"],
 };
 
-/** Sizes of waves: "4,4,8", or "none" for the whole pass at once. */
-export function sizes(text) {
-  return text.trim() === "none" ? [] : text.split(",").map(Number);
-}
-
 /** A decision in a word, with a sign of its own, so that it does not rest on colour. */
 export function decisionBadge(decision) {
   const [sign, word] = DECISIONS[decision] ?? ["", String(decision)];
@@ -150,25 +131,23 @@ export class ApiError extends Error {
   }
 }
 
-export function storedKey() {
-  try { return sessionStorage.getItem(KEY_NAME); } catch { return memoryKey; }
+const memory = {}; // where storage is switched off, a text lasts until the page is left
+
+/** A text that this tab keeps; "" without one. */
+export function storedText(name) {
+  try { return sessionStorage.getItem(name) ?? ""; } catch { return memory[name] ?? ""; }
 }
 
-let memoryKey = null;
-
-function storeKey(key) {
-  memoryKey = key;
-  try {
-    if (key) sessionStorage.setItem(KEY_NAME, key); else sessionStorage.removeItem(KEY_NAME);
-  } catch { /* storage is switched off: the key lasts until the page is left */ }
-  showKeyButton();
+export function keepText(name, text) {
+  memory[name] = text;
+  try { sessionStorage.setItem(name, text); } catch { /* see memory */ }
 }
 
 /** Fetch, with the key where there is one; asks for a key when the service wants one, and tries again.
  *  `path` is relative ("v1/triage"). Throws ApiError for every answer that is not 2xx, and when nothing answers. */
 export async function request(path, { method, body, signal, accept = "application/json" } = {}) {
   for (;;) {
-    const key = storedKey();
+    const key = storedText(KEY_NAME);
     const headers = { Accept: accept };
     if (key) headers.Authorization = `Bearer ${key}`;
     if (body !== undefined) headers["Content-Type"] = "application/json";
@@ -188,7 +167,7 @@ export async function request(path, { method, body, signal, accept = "applicatio
     if (reply.ok) return reply;
     const error = await apiError(reply);
     if (reply.status !== 401) throw error;
-    if (storedKey() !== key) continue; // another call has asked meanwhile
+    if (storedText(KEY_NAME) !== key) continue; // another call has asked meanwhile
     if (!(await askForKey(key ? "The service refused this key. Is it complete?" : undefined))) throw error;
   }
 }
@@ -274,14 +253,19 @@ export function askForKey(message) {
   return asking;
 }
 
+function storeKey(key) {
+  keepText(KEY_NAME, key);
+  showKeyButton();
+}
+
 function showKeyButton() {
-  byId("key-button").hidden = !storedKey();
+  byId("key-button").hidden = !storedText(KEY_NAME);
 }
 
 byId("key-button").addEventListener("click", () => askForKey("Give another key, or forget the one this tab keeps."));
 byId("key-cancel").addEventListener("click", () => byId("key-dialog").close("cancel"));
 byId("key-forget").addEventListener("click", () => {
-  storeKey(null);
+  storeKey("");
   byId("key-dialog").close("forget");
 });
 showKeyButton();

@@ -1,0 +1,398 @@
+"""The client: coroutines over a small transport, and the blocking client, which runs them over one that never waits."""
+
+import asyncio
+import json
+import os
+import random
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from urllib.parse import quote
+
+import httpx
+
+from raydebm_client.results import OutcomeResult, Progress, RerankResult, ScoreResult, ServiceError, TriageResult
+
+T = TypeVar("T")
+P = ParamSpec("P")
+Problem = str | Mapping[str, Any]
+"""A text, or an object with ``prompt`` and the task's own ``data``."""
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+RETRIED = frozenset({429, 502, 503, 504})
+MISREAD = (ValueError, KeyError, TypeError, AttributeError)
+"""What reading an answer raises that has another form."""
+LONGEST_PAUSE_S = 60.0
+"""A service that wants to be left alone for longer is not waited for."""
+FIRST_PAUSE_S = 0.5
+MAX_REWARDS = 64
+"""Responses of one reward request, so that its body stays below the service's usual limit."""
+
+
+class _Waiting:
+    """What the coroutines wait for."""
+
+    def __init__(self, http: Any) -> None:
+        self.http = http
+
+    async def send(self, request: httpx.Request, *, stream: bool) -> httpx.Response:
+        response: httpx.Response = await self.http.send(request, stream=stream)
+        if stream and not response.is_success:
+            await response.aread()
+        return response
+
+    def lines(self, response: httpx.Response) -> AsyncIterator[str]:
+        return response.aiter_lines()
+
+    async def close(self, response: httpx.Response | None = None) -> None:
+        await (self.http.aclose() if response is None else response.aclose())
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class _Blocking(_Waiting):
+    """The same, blocking: its coroutines wait for nothing."""
+
+    async def send(self, request: httpx.Request, *, stream: bool) -> httpx.Response:
+        response: httpx.Response = self.http.send(request, stream=stream)
+        if stream and not response.is_success:
+            response.read()
+        return response
+
+    async def lines(self, response: httpx.Response) -> AsyncIterator[str]:
+        for line in response.iter_lines():
+            yield line
+
+    async def close(self, response: httpx.Response | None = None) -> None:
+        (self.http if response is None else response).close()
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class AsyncRaydebm:
+    """A client of one service, for asyncio: many requests may run at once. Close it, or use it in ``async with``.
+
+    Every method raises ServiceError when the service refuses or cannot answer; ``status``, ``code`` and ``param`` are
+    the service's. Answers 429, 502, 503 and 504, and connections that fail, are tried again as ``Retry-After`` says.
+    """
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        *,
+        api_key: str | None = None,
+        timeout_s: float = 300.0,
+        max_retries: int = 2,
+        transport: Any = None,
+        _blocking: bool = False,
+    ) -> None:
+        """
+        Args:
+            base_url: Default: RAYDEBM_BASE_URL, else http://127.0.0.1:8000. A ``/v1`` at its end does no harm.
+            api_key: Default: RAYDEBM_API_KEY, else none is sent.
+            timeout_s: longest silence of the service.
+            max_retries: further tries of one request.
+            transport: another httpx transport, such as one for tests.
+
+        Raises:
+            ValueError: a value that cannot be used.
+        """
+        url = (base_url or os.environ.get("RAYDEBM_BASE_URL") or DEFAULT_URL).rstrip("/").removesuffix("/v1")
+        self._shown_url = re.sub(r"//[^/?#]+@", "//***@", url)
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"base_url must start with http:// or https://, got {self._shown_url!r}")
+        if max_retries < 0 or not timeout_s > 0:
+            raise ValueError(f"max_retries must be >= 0 and timeout_s > 0, got {max_retries} and {timeout_s}")
+        key = api_key or os.environ.get("RAYDEBM_API_KEY")
+        self._timeout_s, self._max_retries = timeout_s, max_retries
+        http = (httpx.Client if _blocking else httpx.AsyncClient)(
+            base_url=url,
+            headers={} if key is None else {"Authorization": f"Bearer {key}"},
+            timeout=timeout_s,
+            transport=transport,
+        )
+        self._request = http.build_request
+        self._io = _Blocking(http) if _blocking else _Waiting(http)
+
+    async def __aenter__(self) -> "AsyncRaydebm":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End all connections."""
+        await self._io.close()
+
+    async def triage(
+        self,
+        problem: Problem | None = None,
+        *,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        task: str | None = None,
+        **overrides: Any,
+    ) -> TriageResult:
+        """Sample candidates, check and score them, and accept, try again or abstain.
+
+        Args:
+            problem: a text, or an object with ``prompt`` and the task's own ``data``.
+            messages: a chat instead; its last user message is the problem.
+            task: name of a served task. Default: the only one.
+            overrides: what is different for this request: fields of the body (docs/service.md), ``lambda_`` for lambda.
+        """
+        body = _given(task=task, problem=problem, messages=messages, **overrides)
+        return await self._do("/v1/triage", TriageResult, body)
+
+    async def stream(
+        self,
+        problem: Problem | None = None,
+        *,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        task: str | None = None,
+        **overrides: Any,
+    ) -> AsyncIterator[Progress | TriageResult]:
+        """Progress while candidates arrive; the last item is the result. Leaving the loop cancels the work upstream."""
+        if (problem is None) == (messages is None):
+            raise ValueError("give exactly one of problem and messages")
+        body = _given(task=task, problem=problem, messages=messages, **overrides) | {"stream": True}
+        response, result, event = await self._send("POST", "/v1/triage", stream=True, json=body), None, ""
+        try:
+            async for line in self._io.lines(response):
+                if line.startswith("event:"):
+                    event = line.removeprefix("event:").strip()
+                elif not line:
+                    event = ""
+                if not line.startswith("data:") or line == "data: [DONE]":
+                    continue
+                found = json.loads(line.removeprefix("data:"))
+                if event == "raydebm.progress":
+                    yield Progress(event=str(found.pop("event", "")), facts=found)
+                elif "error" in found:
+                    error = found["error"]
+                    raise ServiceError(error["message"], found.get("status", 503), error["code"], error.get("param"))
+                elif event == "raydebm.result":
+                    result = TriageResult(found)
+        except httpx.TransportError as error:
+            raise ServiceError(f"the stream broke off: {error!r}", 502, "stream_cut") from error
+        except (httpx.DecodingError, *MISREAD) as error:
+            raise _unexpected("the stream", error) from error
+        finally:
+            await self._io.close(response)
+        if result is None:
+            raise ServiceError("the stream ended before the decision; ask again", 502, "stream_cut")
+        yield result
+
+    async def score(
+        self, problem: Problem, candidates: Sequence[str], *, task: str | None = None, lambda_: float | None = None
+    ) -> ScoreResult:
+        """Energies and violations of your own candidates, in their order."""
+        body = _given(problem=problem, candidates=list(candidates), task=task, lambda_=lambda_)
+        return await self._do("/v1/score", ScoreResult, body)
+
+    async def rerank(
+        self,
+        query: str,
+        documents: Sequence[str | Mapping[str, Any]],
+        *,
+        top_n: int | None = None,
+        return_documents: bool = False,
+        task: str | None = None,
+    ) -> RerankResult:
+        """Documents by relevance to the query, best first."""
+        own = None if task is None else {"task": task}
+        body = _given(query=query, documents=documents, top_n=top_n, return_documents=return_documents, raydebm=own)
+        return await self._do("/v1/rerank", RerankResult, body)
+
+    async def rewards(self, prompts: Sequence[str], responses: Sequence[str], **settings: Any) -> list[float]:
+        """A reward for each response to the prompt at its place: value - sigma_weight * sigma, at least floor.
+
+        Args:
+            prompts: one for each response; responses to the same prompt are judged together.
+            responses: what was written.
+            settings: ``task``, ``reward``, ``lambda_``, ``sigma_weight``, ``floor``. The value is -energy, or with
+                ``reward="log_odds"`` log(p / (1 - p)), p being the probability that the response is right.
+        """
+        if len(prompts) != len(responses):
+            raise ValueError(f"there are {len(prompts)} prompts and {len(responses)} responses; give a prompt for each")
+        query, by_place = _given(**settings), dict[int, float]()
+        for places in reward_groups(prompts):
+            body = {"query": [responses[place] for place in places], "prompts": [prompts[place] for place in places]}
+            found = await self._do("/get_reward", lambda reply: [float(each) for each in reply["rewards"]], body, query)
+            if len(found) != len(places):
+                raise _unexpected("/get_reward", ValueError(f"{len(found)} rewards for {len(places)} responses"))
+            by_place.update(zip(places, found, strict=True))
+        return [by_place[place] for place in range(len(prompts))]
+
+    async def report_outcome(
+        self, record_id: str, *, correct: bool, by: str, answer: str | None = None, note: str | None = None
+    ) -> OutcomeResult:
+        """Report that the selected candidate of a decision was right or wrong. It is stored when this returns.
+
+        Args:
+            record_id: of an answer (``TriageResult.record_id``), or of the list of decisions.
+            correct: whether it was right; of an abstention, the answer that was held back.
+            by: who says so. A later report by the same name takes the place of the earlier one.
+            answer: the correct answer, written as the task reads answers.
+            note: for readers of the history.
+        """
+        body = _given(correct=correct, by=by, answer=answer, note=note)
+        return await self._do(f"/v1/decisions/{quote(record_id, safe='')}/outcome", OutcomeResult, body)
+
+    async def models(self) -> list[str]:
+        """Ids for the ``model`` field of chat requests."""
+        return await self._do("/v1/models", lambda body: [str(model["id"]) for model in body["data"]])
+
+    async def health(self) -> dict[str, Any]:
+        """What is loaded. Raises ServiceError 503 while something is not."""
+        return await self._do("/health", dict[str, Any])
+
+    async def _do(
+        self,
+        path: str,
+        read: Callable[[Any], T],
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, Any] | None = None,
+    ) -> T:
+        response = await self._send("GET" if body is None else "POST", path, json=body, params=dict(query or {}))
+        try:
+            return read(json.loads(response.content))
+        except MISREAD as error:
+            raise _unexpected(path, error) from error
+
+    async def _send(self, method: str, path: str, *, stream: bool = False, **content: Any) -> httpx.Response:
+        """A successful response; a streamed one is open and its body unread."""
+        for attempt in range(self._max_retries + 1):
+            retry_after = None
+            try:
+                response = await self._io.send(self._request(method, path, **content), stream=stream)
+                if response.is_success:
+                    return response
+                failure = _error_of(response)
+                if response.status_code not in RETRIED or response.headers.get("x-should-retry") == "false":
+                    raise failure
+                retry_after = response.headers.get("retry-after")
+            except httpx.DecodingError as error:
+                raise _unexpected(self._shown_url, error) from error
+            except httpx.ReadTimeout as error:  # work merely takes too long; asked again it would begin again
+                message = f"{self._shown_url} said nothing for {self._timeout_s:g} s; raise timeout_s"
+                raise ServiceError(message, 504, "timeout") from error
+            except httpx.TransportError as error:
+                message = f"{self._shown_url} cannot be reached: {error!r}; is the service running (`raydebm serve`)?"
+                failure = ServiceError(message, 503, "unreachable")
+            pause = pause_before_retry(attempt, retry_after)
+            if attempt == self._max_retries or pause > LONGEST_PAUSE_S:
+                raise failure
+            await self._io.sleep(pause)
+        raise AssertionError("unreachable")
+
+
+def _finished(work: Awaitable[T]) -> T:
+    """The result of a coroutine that waits for nothing."""
+    try:
+        next(iter(work.__await__()))
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    raise AssertionError("a blocking call waited")
+
+
+def _blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    @wraps(method)
+    def call(client: "Raydebm", *args: P.args, **kwargs: P.kwargs) -> T:
+        return _finished(method(client._client, *args, **kwargs))
+
+    return call
+
+
+def _blocking_items(
+    method: Callable[Concatenate[Any, P], AsyncIterator[T]],
+) -> Callable[Concatenate[Any, P], Iterator[T]]:
+    @wraps(method)
+    def call(client: "Raydebm", *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        items: Any = method(client._client, *args, **kwargs)
+        try:
+            while True:
+                try:
+                    item = _finished(anext(items))
+                except StopAsyncIteration:
+                    return
+                yield item
+        finally:
+            _finished(items.aclose())
+
+    return call
+
+
+class Raydebm:
+    """``AsyncRaydebm`` whose methods block. Threads may share it; close it, or use it in a ``with`` statement."""
+
+    def __init__(self, base_url: str | None = None, **settings: Any) -> None:
+        """As ``AsyncRaydebm``."""
+        self._client = AsyncRaydebm(base_url, **settings, _blocking=True)
+
+    def __enter__(self) -> "Raydebm":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    close = _blocking(AsyncRaydebm.close)
+    triage = _blocking(AsyncRaydebm.triage)
+    stream = _blocking_items(AsyncRaydebm.stream)
+    score = _blocking(AsyncRaydebm.score)
+    rerank = _blocking(AsyncRaydebm.rerank)
+    rewards = _blocking(AsyncRaydebm.rewards)
+    report_outcome = _blocking(AsyncRaydebm.report_outcome)
+    models = _blocking(AsyncRaydebm.models)
+    health = _blocking(AsyncRaydebm.health)
+
+
+def reward_groups(prompts: Sequence[str]) -> list[list[int]]:
+    """Places of the responses of one HTTP request each. Responses to the same prompt stay together, because they are
+    judged together, also where there are more than ``MAX_REWARDS`` of them."""
+    by_prompt: dict[str, list[int]] = {}
+    for place, prompt in enumerate(prompts):
+        by_prompt.setdefault(prompt, []).append(place)
+    requests: list[list[int]] = []
+    for places in by_prompt.values():
+        if requests and len(requests[-1]) + len(places) <= MAX_REWARDS:
+            requests[-1] += places
+        else:
+            requests.append(places)
+    return requests
+
+
+def pause_before_retry(attempt: int, retry_after: str | None) -> float:
+    """Seconds to wait after a failed try (0: the first): the header's, where it is a number, else 0.5, 1, 2 ..."""
+    try:
+        seconds = float(retry_after or "nan")
+    except ValueError:
+        seconds = -1.0
+    if 0 <= seconds < float("inf"):
+        return seconds
+    return float(FIRST_PAUSE_S * 2**attempt * random.Random().uniform(0.75, 1.25))
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {"lambda" if key == "lambda_" else key: value for key, value in values.items() if value is not None}
+
+
+def _error_of(response: httpx.Response) -> ServiceError:
+    """The service's error form, or whatever a proxy wrote instead."""
+    status, request_id = response.status_code, response.headers.get("x-request-id")
+    where = f" (HTTP {status}{f', request {request_id}' if request_id else ''})"
+    try:
+        error = json.loads(response.content)["error"]
+        return ServiceError(f"{error['message']}{where}", status, error["code"], error.get("param"))
+    except (ValueError, KeyError, TypeError):
+        text = response.content[:200].decode("utf-8", "replace").strip()
+        return ServiceError(f"the service answered {text or 'nothing'}{where}", status, "http_error")
+
+
+def _unexpected(what: str, error: Exception) -> ServiceError:
+    message = f"{what} answered something else than expected ({error!r}); check base_url"
+    return ServiceError(message, 502, "unexpected_answer")

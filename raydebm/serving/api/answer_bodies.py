@@ -1,0 +1,440 @@
+"""Response bodies about decisions, in OpenAI's shapes too, and how they are made of records.
+
+An infinite energy or penalty becomes null, because JSON has no infinity. Energies: lower is better.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from raydebm.decision.evidence.posterior import Belief
+from raydebm.decision.policy import Policy
+from raydebm.records import Candidate, PassRecord, ScoredCandidate
+from raydebm.serving.core.faults import NO_ANSWER, NO_ENERGY
+from raydebm.serving.core.result import TriageResult, finite_or_none, stop_totals
+from raydebm.serving.logs import redact
+
+MAX_ANSWERS = 16
+"""Most distinct answers whose evidence an answer of the service shows."""
+
+
+class View(BaseModel):
+    """Base of bodies that take their fields from a record's."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+class ErrorDetail(BaseModel):
+    message: str
+    type: Literal["invalid_request_error", "rate_limit_error", "server_error"]
+    code: str
+    """Short and stable: switch on this one."""
+    param: str | None
+    """The field or header at fault."""
+
+
+class ErrorBody(BaseModel):
+    """OpenAI's form."""
+
+    error: ErrorDetail
+
+
+class Usage(BaseModel):
+    """Summed over every candidate of every pass. Generators that report no usage count 0."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+
+
+class ViolationBody(View):
+    constraint: str
+    penalty: float
+    """C_j > 0, before the weight."""
+    weight: float
+    message: str
+
+
+class CandidateBody(BaseModel):
+    """One candidate as it stood when the decision was made."""
+
+    candidate_id: str
+    generator: str
+    pass_index: int
+    sample_index: int
+    text: str | None
+    error: str | None
+    """Why there is no text, no answer or no energy."""
+    answer: str | None
+    """The parsed answer in canonical text."""
+    energy: float | None
+    """E = mu + lambda * E_constraint; null when it did not parse or could not be scored (E = infinity)."""
+    mu: float | None
+    sigma: float | None
+    """Population standard deviation over the adapters (ddof=0)."""
+    members: list[float] | None
+    """One energy per adapter."""
+    penalty: float | None
+    """E_constraint; null when it did not parse."""
+    violations: list[ViolationBody]
+    num_tokens: int | None
+    num_truncated: int | None
+    """Problem tokens that did not fit the scorer's context."""
+    completion_tokens: int | None
+    finish_reason: str | None
+    """Why the generator stopped, where it says so; ``length``: the text was cut at ``max_tokens``."""
+    cost_usd: float | None
+
+
+class StopFields(BaseModel):
+    """Why sampling in waves ended, and what that saved; all null where a pass is sampled at once."""
+
+    stop_reason: Literal["accept", "abstain", "cost", "budget"] | None = None
+    """accept: the answer is settled; abstain: no answer will be certain enough; cost: more samples are not worth
+    theirs; budget: everything was sampled that the pass, the deadline and the generators allowed."""
+    stop_words: str | None = None
+    """The same as a sentence, with the numbers."""
+    num_planned: int | None = None
+    """Samples of the whole pass."""
+    num_samples: int | None = None
+    """Samples that were drawn, failed ones included."""
+    num_cancelled: int | None = None
+    """Requests that were cancelled in flight. They may have cost something, and do not count as saved."""
+    tokens_saved: int | None = None
+    """Samples that were never asked for times the mean tokens of those that were drawn; null: none reports tokens."""
+    saved_frac: float | None = None
+    """Share of the planned samples that were never asked for."""
+
+
+class PassBody(StopFields):
+    pass_index: int
+    num_requested: int
+    num_failed: int
+    selected: str | None
+    signal: float | None
+    """What was compared with the thresholds."""
+    penalty: float | None
+    decision: str
+    confidence: float | None = None
+    """Probability that the selection is right."""
+    feedback: str | None
+    """What the next pass was told."""
+
+
+class GeneratorBody(View):
+    name: str
+    asked: int
+    failed: int
+    """Asked, and without a text that could be used; the late ones included."""
+    late: int = 0
+    """Failed because not there, or not checked and scored, within ``deadline_ms``."""
+    over_budget: int = 0
+    """Not asked, because each might have cost more than what was left of ``max_usd``."""
+    cancelled: int = 0
+    """Asked, and cancelled in flight, because the others settled the pass."""
+    error: str | None
+    """The first error, when some failed."""
+
+
+class CeilingBody(View):
+    """One ceiling of one day, and what is left of it."""
+
+    account: str
+    """``service``: everybody together; ``key``: the key that asks."""
+    kind: str
+    """``usd``, ``candidates`` or ``tokens``."""
+    limit: float
+    left: float
+    """What running requests may still cost is taken out already."""
+    resets_at: str
+    """ISO time, UTC."""
+
+
+class AnswerBody(BaseModel):
+    """One distinct answer of the pool, with the evidence for it."""
+
+    answer: str | None
+    """In canonical text."""
+    probability: float
+    """That it is right; where labels are violation scores, 1 minus the expected violation."""
+    evidence: dict[str, float]
+    """What each term adds to the log-odds, relative to the average answer of the pool; ``base`` is the rest. Empty for
+    an answer that an exact constraint proves or refutes."""
+    proof: bool | None
+    """True or False: an exact constraint proves it right or wrong."""
+    num_candidates: int
+    authors: list[str]
+    """Generators that gave it."""
+    candidate_ids: list[str]
+
+
+class ChoiceBody(BaseModel):
+    """One of several distinct answers that a request asked for."""
+
+    answer: str | None
+    """In canonical text; null where nothing was parsed, in ordinary chat."""
+    text: str
+    confidence: float | None
+    """Probability that this answer is right; null without a fitted posterior."""
+    proof: bool | None
+    """True: an exact constraint proves it right. What one refutes is not among the choices."""
+    num_candidates: int
+    """Candidates that give it."""
+    candidate_id: str
+    finish_reason: str | None
+
+
+class OutcomesBody(BaseModel):
+    """Reported outcomes that a promise was certified on."""
+
+    decisions: int
+    """With an outcome, one per problem."""
+    since: datetime
+    """When the oldest of them was made."""
+    until: datetime
+    """When the newest was made."""
+    by: list[str] | None
+    """Whose reports counted; null: everybody's."""
+    audited: float | None
+    """Share of all decisions that they judged at random; null: it is not known who reported and why, so the promise is
+    about decisions like those alone."""
+
+
+class GuaranteeBody(BaseModel):
+    """What is promised about the answers that are given out."""
+
+    max_error: float
+    """Largest share of wrong answers (mean violation where labels are violation scores)."""
+    confidence: float
+    """Probability, over calibration problems, with which that holds."""
+    certified: bool
+    """False: nothing could be promised, or this decision was not made as the promise was certified (``reason``)."""
+    problems: int
+    """Labelled problems that it rests on."""
+    suspended: bool = False
+    """Reported outcomes speak against it, so it is not claimed at present (``reason``)."""
+    reason: str | None = None
+    outcomes: OutcomesBody | None = None
+    """Where the labelled problems are decisions that users reported on; null: problems of the run."""
+
+
+class DecisionBody(StopFields):
+    """The decision with its reasons; the ``raydebm`` object of chat answers.
+
+    What it says of sampling in waves adds up its passes; reason and words are those of the last one.
+    """
+
+    request_id: str
+    record_id: str | None = None
+    """Id of the stored decision, to look at it and to report its outcome; null where it is not stored."""
+    task: str
+    problem_id: str
+    decision: Literal["accept", "abstain"]
+    reason: str
+    confidence: float | None = None
+    """Probability that the selected answer is right; null without a fitted posterior or a selection."""
+    answers: list[AnswerBody] = Field(default_factory=list)
+    """Distinct answers, the selected one first and the runner-up second, at most ``MAX_ANSWERS``; empty without a
+    posterior."""
+    guarantee: GuaranteeBody | None = None
+    """Null where nothing was promised."""
+    energy: float | None
+    mu: float | None
+    sigma: float | None
+    members: list[float] | None
+    penalty: float | None
+    """E_constraint of the selected candidate."""
+    constraints: dict[str, float]
+    """Weighted penalty of each violated constraint; a constraint that holds is absent (0)."""
+    violations: list[ViolationBody]
+    checks: list[str] = Field(default_factory=list)
+    """Constraints that the selected answer was checked by, whether or not they hold."""
+    num_passes: int
+    passes: list[PassBody]
+    feedback: list[str]
+    generators: list[GeneratorBody]
+    usage: Usage
+    cost_usd: float | None
+    """Null when no generator reports cost."""
+    cancelled_usd: float | None = None
+    """What cancelled requests may have cost at most, beyond ``cost_usd``, at the recipe's prices; null where none was
+    cancelled or a price is unknown."""
+    ceilings: list[CeilingBody] = Field(default_factory=list)
+    """What is left of the day's ceilings, where the operator set any."""
+    latency_ms: float
+    stages_ms: dict[str, float]
+    """Time in each kind of call, summed over passes; candidates are checked and scored while others are written."""
+    policy: dict[str, Any]
+    seed: int
+    versions: dict[str, str]
+    ignored_messages: int
+    """Messages after the last user message; those before it are context."""
+    candidates: list[CandidateBody] | None = None
+
+
+class TriageResponse(DecisionBody):
+    """The full record of one decision."""
+
+    answer: str | None
+    """The accepted answer in the task's canonical text; null after an abstention."""
+    text: str | None
+    """The text that is given out; null after an abstention."""
+    candidate: CandidateBody | None
+    """The selected one, also after an abstention; null when nothing could be selected."""
+    choices: list[ChoiceBody] | None = None
+    """The best distinct answers, the selected one first, also after an abstention; null unless ``n`` is given."""
+
+
+# ---- from records ---------------------------------------------------------------------------------------------------
+
+
+def triage_body(result: TriageResult, choices: list[ChoiceBody] | None = None) -> TriageResponse:
+    """The full record of one decision, as ``/v1/triage`` answers it."""
+    context, outcome, activity = result.context, result.outcome, result.activity
+    best, lambda_ = outcome.best, context.policy.lambda_
+    body = None if best is None else candidate_body(best, lambda_)
+    is_checked = best is not None and best.report.parsed and best.report.error is None
+    constraints: dict[str, float] = {}
+    for violation in result.violations:
+        constraints[violation.constraint] = (
+            constraints.get(violation.constraint, 0.0) + violation.weight * violation.penalty
+        )
+    return TriageResponse(
+        request_id=context.request_id,
+        record_id=result.record.record_id if result.is_stored else None,
+        task=result.task,
+        problem_id=context.problem.problem_id,
+        decision=result.decision,
+        reason=result.reason,
+        confidence=outcome.confidence,
+        answers=[answer_body(belief) for belief in result.beliefs[:MAX_ANSWERS]],
+        guarantee=guarantee_body(result.record.policy, result.suspended),
+        answer=result.answer,
+        text=outcome.answer,
+        candidate=body,
+        energy=None if body is None else body.energy,
+        mu=None if body is None else body.mu,
+        sigma=None if body is None else body.sigma,
+        members=None if body is None else body.members,
+        penalty=None if body is None else body.penalty,
+        constraints=constraints,
+        violations=[] if body is None else body.violations,
+        checks=[constraint.name for constraint in context.task.constraints] if is_checked else [],
+        num_passes=len(outcome.passes),
+        passes=[pass_body(record) for record in outcome.passes],
+        feedback=[record.feedback for record in outcome.passes if record.feedback is not None],
+        generators=[GeneratorBody.model_validate(use) for use in result.generators],
+        usage=_usage(activity.drawn),
+        cost_usd=result.cost_usd,
+        cancelled_usd=result.cancelled_usd,
+        **stop_totals([record.stop for record in outcome.passes]),
+        latency_ms=result.latency_ms,
+        stages_ms=dict(activity.stages_ms),
+        ceilings=[CeilingBody.model_validate(ceiling) for ceiling in activity.ceilings],
+        policy=context.policy.settings(),
+        seed=context.seed,
+        versions=dict(result.record.versions),
+        ignored_messages=context.ignored_messages,
+        choices=choices,
+        candidates=[candidate_body(scored, lambda_) for scored in outcome.pool] if context.return_candidates else None,
+    )
+
+
+def answer_body(belief: Belief) -> AnswerBody:
+    """One distinct answer with its evidence."""
+    return AnswerBody(
+        answer=belief.best.report.answer,
+        probability=belief.probability,
+        evidence=dict(belief.contributions),
+        proof=belief.cluster.proof,
+        num_candidates=len(belief.candidates),
+        authors=sorted({scored.candidate.generator for scored in belief.candidates}),
+        candidate_ids=[scored.candidate.candidate_id for scored in belief.candidates],
+    )
+
+
+def guarantee_body(policy: Policy, suspended: str | None) -> GuaranteeBody | None:
+    """What the policy promises; None where it promises nothing.
+
+    Args:
+        policy: with its promise.
+        suspended: why it is not claimed at present, where it is not.
+    """
+    if policy.guarantee is None:
+        return None
+    known: Mapping[str, Any] = {
+        name: value for name, value in policy.guarantee.items() if name in GuaranteeBody.model_fields
+    }
+    return GuaranteeBody.model_validate(
+        known if suspended is None else {**known, "suspended": True, "reason": suspended}
+    )
+
+
+def candidate_body(scored: ScoredCandidate, lambda_: float) -> CandidateBody:
+    """A candidate with what was found about it."""
+    candidate, report = scored.candidate, scored.report
+    return CandidateBody(
+        candidate_id=candidate.candidate_id,
+        generator=candidate.generator,
+        pass_index=candidate.pass_index,
+        sample_index=candidate.sample_index,
+        text=candidate.text,
+        error=_why(scored),
+        answer=report.answer,
+        energy=finite_or_none(scored.total_energy(lambda_)),
+        **energy_fields(scored),
+        penalty=finite_or_none(report.penalty),
+        violations=[ViolationBody.model_validate(violation) for violation in report.violations],
+        completion_tokens=candidate.completion_tokens,
+        finish_reason=candidate.finish_reason,
+        cost_usd=candidate.cost_usd,
+    )
+
+
+def energy_fields(scored: Any) -> dict[str, Any]:
+    """Fields of a body that come from ``scored.energies``; None where there are none."""
+    energies = scored.energies
+    if energies is None:
+        return dict.fromkeys(("mu", "sigma", "members", "num_tokens", "num_truncated"))
+    return {
+        "mu": energies.mu,
+        "sigma": energies.sigma,
+        "members": list(energies.members),
+        "num_tokens": energies.num_tokens,
+        "num_truncated": energies.num_truncated,
+    }
+
+
+def _why(scored: ScoredCandidate) -> str | None:
+    if scored.candidate.error is not None:
+        return redact(scored.candidate.error)
+    if scored.report.error is not None:
+        return scored.report.error
+    if not scored.report.parsed:
+        return NO_ANSWER
+    return NO_ENERGY if scored.energies is None else None
+
+
+def pass_body(record: PassRecord) -> PassBody:
+    """One pass of a decision."""
+    return PassBody(
+        pass_index=record.pass_index,
+        num_requested=record.num_requested,
+        num_failed=record.num_failed,
+        selected=record.selected,
+        signal=record.sigma,
+        penalty=record.penalty,
+        decision=str(record.decision),
+        confidence=record.confidence,
+        feedback=record.feedback,
+        **stop_totals([record.stop]),
+    )
+
+
+def _usage(candidates: Iterable[Candidate]) -> Usage:
+    candidates = list(candidates)
+    prompt = sum(candidate.prompt_tokens or 0 for candidate in candidates)
+    completion = sum(candidate.completion_tokens or 0 for candidate in candidates)
+    return Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)

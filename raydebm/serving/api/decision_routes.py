@@ -1,0 +1,467 @@
+"""``/v1/decisions``: stored decisions listed, opened, and one of them decided again.
+
+Records hold what users wrote, so these routes ask for a key where the service does, and for one that may see them.
+Reading blocks, so it runs in two threads of its own, and only so many callers may wait for those.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import AfterValidator, AwareDatetime, BaseModel, Field
+
+from raydebm.config import CostsConfig
+from raydebm.decision.policy import Policy, policy_id
+from raydebm.decision.redecide import recorded_outcome
+from raydebm.decision.rules import beliefs_about
+from raydebm.decisions.outcomes.claims import ClaimMonitor
+from raydebm.decisions.outcomes.log import RIGHT, WRONG, ReportedOutcome
+from raydebm.decisions.reader import DecisionReader, Filter, SortKey
+from raydebm.decisions.record import DecisionRecord, record_row
+from raydebm.decisions.storage.damage import UNREADABLE
+from raydebm.decisions.stored_decisions import Stored
+from raydebm.decisions.stored_replay import Changes, replay_stored
+from raydebm.errors import ServiceError
+from raydebm.records import Decision
+from raydebm.run.codec import Row
+from raydebm.serving.api.answer_bodies import (
+    MAX_ANSWERS,
+    AnswerBody,
+    CandidateBody,
+    GuaranteeBody,
+    PassBody,
+    StopFields,
+    answer_body,
+    candidate_body,
+    guarantee_body,
+    pass_body,
+)
+from raydebm.serving.api.connection import while_connected
+from raydebm.serving.api.openapi import named_examples
+from raydebm.serving.api.outcome_routes import NOT_ALLOWED, ReportedAs, may_see_decisions
+from raydebm.serving.core.result import finite_or_none, stop_totals
+from raydebm.serving.failures import BUSY_RETRY_S, TooManyError
+from raydebm.serving.settings.fields import Body, Finite, Text
+from raydebm.serving.settings.overrides import PolicyChanges, settings_of_policy
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+NUM_THREADS = 2
+MAX_READS = 32
+"""Reads that may run or wait; the next one is refused."""
+MAX_LIMIT = 200
+CHANGES_EXAMPLES = {"heavier constraints": {"lambda": 2.0}, "one pass": {"max_passes": 1}}
+_EARLIEST, _LATEST = datetime(1970, 1, 2, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
+
+
+# ---- bodies ---------------------------------------------------------------------------------------------------------
+
+
+def _storable(value: datetime) -> datetime:
+    """Times that microseconds since 1970 can hold, in any time zone."""
+    if not _EARLIEST <= value <= _LATEST:
+        raise ValueError(f"must be between {_EARLIEST:%Y-%m-%d} and {_LATEST:%Y-%m-%d}")
+    return value.astimezone(UTC)
+
+
+Time = Annotated[AwareDatetime, AfterValidator(_storable)]
+Name = Annotated[Text, Field(min_length=1, max_length=200)]
+
+
+class ListQuery(Body):
+    """The URL's query of a list. What is left out lets everything pass."""
+
+    decision: Literal["accept", "abstain"] | None = None
+    task: Name | None = None
+    generator: Name | None = None
+    """Who wrote the selected candidate."""
+    text: Name | None = None
+    """Stands in the first 120 characters of the problem; upper and lower case are the same."""
+    since: Time | None = None
+    """At or after; with a time zone, such as 2026-01-31T12:00Z."""
+    until: Time | None = None
+    """Before."""
+    min_sigma: Finite | None = None
+    """Least sigma of the selected candidate, inclusive."""
+    max_sigma: Finite | None = None
+    violated: bool | None = None
+    """Whether the selected candidate violates a constraint."""
+    num_passes: int | None = Field(None, ge=1, le=1000)
+    problem_id: Name | None = None
+    request_id: Name | None = None
+    outcome: Literal["right", "wrong", "none"] | None = None
+    """What was reported about it; `none`: nothing yet."""
+    policy_id: Name | None = None
+    """Id of the policy that decided."""
+    sort: SortKey = "time"
+    """Decisions without a value come last."""
+    descending: bool = True
+    offset: int = Field(0, ge=0, le=1_000_000_000)
+    limit: int = Field(50, ge=1, le=MAX_LIMIT)
+
+
+class DecisionRow(BaseModel):
+    """One line of a list. Energies, penalty and generator are those of the selected candidate; null without one."""
+
+    record_id: str
+    time: datetime
+    request_id: str
+    task: str
+    problem_id: str
+    title: str
+    """The beginning of the problem."""
+    decision: Literal["accept", "abstain"]
+    reason: str
+    selected: str | None
+    generator: str | None
+    """Null also in records of versions that did not keep it."""
+    answer: str | None
+    confidence: float | None
+    """Probability that the selection is right; null without a posterior."""
+    energy: float | None
+    mu: float | None
+    sigma: float | None
+    signal: float | None
+    """What was compared with the thresholds."""
+    penalty: float | None
+    num_candidates: int
+    num_failed: int
+    num_passes: int
+    prompt_tokens: int
+    completion_tokens: int
+    cost_usd: float | None
+    """Null when no generator reports cost."""
+    latency_ms: float
+    policy_id: str | None
+    """Id of the policy that decided; null in records of versions that did not keep it."""
+    outcome: ReportedAs | None
+    """What was reported last about the selected candidate; null: nothing."""
+
+
+class DecisionList(BaseModel):
+    object: Literal["list"] = "list"
+    total: int
+    """Decisions that pass the filter."""
+    offset: int
+    data: list[DecisionRow]
+
+
+class StoredProblem(BaseModel):
+    prompt: str
+    scored_prompt: str | None
+    """What the ensemble read as the problem, where that was not the prompt (earlier turns of a chat)."""
+    data: dict[str, Any]
+    difficulty: str
+
+
+class StoredCandidate(CandidateBody):
+    """A candidate as it was stored."""
+
+    reasoning: str | None
+    """Thinking that came apart from the answer; never scored or parsed."""
+    prompt_tokens: int | None
+    latency_s: float | None
+
+
+class OutcomeBody(BaseModel):
+    """One report about a decision."""
+
+    time: datetime
+    """When it was received, by the clock of the replica that received it."""
+    outcome: ReportedAs
+    by: str
+    answer: str | None
+    note: str | None
+    key: str | None
+    """Name of the API key that sent it."""
+    current: bool
+    """Whether it is the last one by this name."""
+
+
+class StoredDecision(DecisionRow, StopFields):
+    """Everything about one decision."""
+
+    problem: StoredProblem
+    request: dict[str, Any]
+    """What the request asked for beyond the problem and the policy."""
+    policy: dict[str, Any]
+    seed: int
+    versions: dict[str, str]
+    stages_ms: dict[str, float]
+    passes: list[PassBody]
+    candidates: list[StoredCandidate]
+    answers: list[AnswerBody]
+    """Distinct answers with the evidence of the policy's posterior, the selected one first, at most 16; empty without a
+    posterior or a selection."""
+    guarantee: GuaranteeBody | None
+    """What the policy promised; whether that is suspended is as of now. Null where nothing was promised."""
+    outcomes: list[OutcomeBody]
+    """Every report about it, the oldest first."""
+
+
+@settings_of_policy("budget", most={"budget": 100_000})
+class ChangesBody(PolicyChanges):
+    """What is different. Nothing given: the decision is made again as it was."""
+
+    costs: CostsConfig | None = None
+    """What a wrong answer, a refusal and a further pass cost, in units of one right answer: replaces `tau_answer` and
+    may lower `tau_accept`."""
+
+
+class Redecided(BaseModel):
+    """One stored decision, made again."""
+
+    record_id: str
+    recorded: Literal["accept", "abstain"]
+    decision: Literal["accept", "abstain", "regenerate"]
+    as_it_stands: Literal["accept", "abstain"]
+    """``decision``, or what it comes to when the missing pass cannot be drawn."""
+    changed: bool | None
+    """Whether the decision differs from the recorded one, or gives out another answer; null where ``decision`` is
+    ``regenerate``, as that depends on what the missing pass would have brought."""
+    same_answer: bool
+    exact: bool
+    reason: str
+    selected: str | None
+    generator: str | None
+    answer: str | None
+    energy: float | None
+    sigma: float | None
+    signal: float | None
+    penalty: float | None
+    confidence: float | None
+    """Probability that the selection is right; null without a posterior or a selection."""
+    guarantee: GuaranteeBody | None
+    """What the changed policy promises; `certified` is false, with the reason, where the change voids the promise."""
+    num_passes: int
+    num_candidates: int
+    policy: dict[str, Any]
+    energies: dict[str, float | None]
+    """E of every candidate under this policy, by its id."""
+
+
+# ---- from stored decisions ------------------------------------------------------------------------------------------
+
+
+def decision_row(row: Row) -> DecisionRow:
+    """A row of ``reader.LISTED``."""
+    found = {name: row[name] for name in DecisionRow.model_fields}
+    infinite = {name: None for name, value in found.items() if isinstance(value, float) and not math.isfinite(value)}
+    return DecisionRow(**{**found, **infinite})
+
+
+def stored_decision(
+    record: DecisionRecord, reports: Sequence[ReportedOutcome] = (), *, suspended: str | None = None
+) -> StoredDecision:
+    """
+    Args:
+        record: the decision.
+        reports: what was reported about it, in the order of arrival.
+        suspended: why the promise of its policy is not claimed at present, where it is not.
+    """
+    outcome, problem, lambda_ = record.outcome, record.problem, record.policy.lambda_
+    current = {report.by: report.outcome_id for report in reports}
+    outcomes = [
+        OutcomeBody(
+            time=report.time,
+            outcome=RIGHT if report.correct else WRONG,
+            by=report.by,
+            answer=report.answer,
+            note=report.note,
+            key=report.key,
+            current=current[report.by] == report.outcome_id,
+        )
+        for report in reports
+    ]
+    candidates = [
+        StoredCandidate(
+            **candidate_body(scored, lambda_).model_dump(),
+            reasoning=scored.candidate.reasoning,
+            prompt_tokens=scored.candidate.prompt_tokens,
+            latency_s=scored.candidate.latency_s,
+        )
+        for scored in outcome.pool
+    ]
+    row = {**record_row(record), "outcome": outcomes[-1].outcome if outcomes else None}
+    return StoredDecision(
+        **decision_row(row).model_dump(),
+        problem=StoredProblem(
+            prompt=problem.prompt,
+            scored_prompt=record.scored_prompt,
+            data=dict(problem.data),
+            difficulty=problem.difficulty,
+        ),
+        request=dict(record.request),
+        policy=record.policy.to_json(),
+        seed=record.seed,
+        versions=dict(record.versions),
+        stages_ms=dict(record.stages_ms),
+        passes=[pass_body(pass_) for pass_ in outcome.passes],
+        **stop_totals([pass_.stop for pass_ in outcome.passes]),
+        candidates=candidates,
+        answers=[
+            answer_body(belief) for belief in beliefs_about(outcome.pool, record.policy, outcome.best)[:MAX_ANSWERS]
+        ],
+        guarantee=guarantee_body(record.policy, suspended),
+        outcomes=outcomes,
+    )
+
+
+def changes_of(body: ChangesBody) -> Changes:
+    """The changes that a body asks for."""
+    values = body.policy_changes()
+    return Changes(budget=values.pop("budget", None), values=values, costs=body.costs)
+
+
+def _final(decision: Decision) -> Literal["accept", "abstain"]:
+    return "accept" if decision is Decision.ACCEPT else "abstain"
+
+
+class DecisionArchive:
+    """The stored decisions of one folder, for many callers at once. Belongs to one event loop."""
+
+    def __init__(self, reader: DecisionReader, claims: ClaimMonitor | None = None) -> None:
+        """
+        Args:
+            reader: of the folder.
+            claims: says whether a policy's promise is suspended; None: outcomes are not watched.
+        """
+        self._reader, self._claims = reader, claims
+        self._threads = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="raydebm-decisions")
+        self._num_reads = 0
+
+    async def page(self, query: ListQuery) -> DecisionList:
+        """
+        Raises:
+            ServiceError: 503 when the folder cannot be read, or too many reads wait. So do the others.
+        """
+        given = query.model_dump()
+        order = {name: given.pop(name) for name in ("sort", "descending", "offset", "limit")}
+
+        def read() -> DecisionList:
+            page = self._reader.page(Filter(**given), **order)
+            return DecisionList(total=page.total, offset=page.offset, data=[decision_row(row) for row in page.rows])
+
+        return await self._read(read)
+
+    async def get(self, record_id: str) -> StoredDecision:
+        """Raises ServiceError 404 when it is not, or no longer, there."""
+
+        def read() -> StoredDecision:
+            record = self._record(record_id)
+            history = self._reader.outcomes.history(record_id)
+            return stored_decision(record, history, suspended=self._suspended(record.policy))
+
+        return await self._read(read)
+
+    async def redecide(self, record_id: str, changes: ChangesBody) -> Redecided:
+        """One decision, made again.
+
+        Raises:
+            ServiceError: 404 when it is not there.
+            ConfigError: the changed values contradict the others of its policy.
+        """
+        return await self._read(lambda: self._redecided(self._record(record_id), changes_of(changes)))
+
+    def _redecided(self, record: DecisionRecord, changes: Changes) -> Redecided:
+        recorded = recorded_outcome(record.outcome, record_id=record.record_id, policy=record.policy)
+        (replayed,) = replay_stored([Stored(recorded=recorded, task=record.problem.task, prompt=None)], changes)
+        policy, again = changes.policy_for(record.policy), replayed.again
+        energies = {
+            scored.candidate.candidate_id: finite_or_none(scored.total_energy(policy.lambda_))
+            for scored in record.outcome.pool
+        }
+        best = again.best
+        return Redecided(
+            record_id=record.record_id,
+            recorded=_final(recorded.decision),
+            decision=again.decision.value,
+            as_it_stands=_final(again.as_it_stands),
+            changed=replayed.changed,
+            same_answer=replayed.same_answer,
+            exact=again.exact,
+            reason=again.reason,
+            selected=again.selected,
+            generator=None if best is None else best.candidate.generator,
+            answer=None if best is None else best.report.answer,
+            energy=None if best is None else energies[best.candidate.candidate_id],
+            sigma=None if best is None or best.energies is None else best.energies.sigma,
+            signal=again.signal,
+            penalty=None if again.penalty is None else finite_or_none(again.penalty),
+            confidence=again.confidence,
+            guarantee=guarantee_body(policy, self._suspended(policy)),
+            num_passes=again.num_passes,
+            num_candidates=again.num_candidates,
+            policy=policy.to_json(),
+            energies=energies,
+        )
+
+    def _suspended(self, policy: Policy) -> str | None:
+        """Why the policy's promise is not claimed at present; None where it is, or nothing is watched."""
+        suspension = None if self._claims is None else self._claims.suspension(policy_id(policy))
+        return suspension.reason if suspension is not None and suspension.suspended else None
+
+    def _record(self, record_id: str) -> DecisionRecord:
+        record = self._reader.get(record_id)
+        if record is None:
+            message = f"there is no stored decision {record_id!r}; it may be too old to be kept, or not written yet"
+            raise ServiceError(message, 404, "unknown_record", "record_id")
+        return record
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        if self._num_reads >= MAX_READS:
+            raise TooManyError(f"{MAX_READS} reads of stored decisions wait here; try again", 503, BUSY_RETRY_S)
+        self._num_reads += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except UNREADABLE as error:
+            log.warning("the stored decisions in %s cannot be read: %s", self._reader.root, error)
+            message = "the stored decisions cannot be read now; the service's log says why"
+            raise ServiceError(message, 503, "records_unreadable") from error
+        finally:
+            self._num_reads -= 1
+
+
+# ---- routes ---------------------------------------------------------------------------------------------------------
+
+
+def decision_routes(decisions: DecisionArchive | None) -> APIRouter:
+    """
+    Args:
+        decisions: None where the service stores none; then all of this is 404.
+    """
+    router = APIRouter(tags=["decisions"], prefix="/v1/decisions", dependencies=[Depends(may_see_decisions)])
+
+    def stored() -> DecisionArchive:
+        if decisions is None:
+            raise ServiceError("this service stores no decisions; set `records.folder`", 404, "no_records")
+        return decisions
+
+    @router.get("", summary="List stored decisions", response_model=DecisionList, responses=NOT_ALLOWED)
+    async def page(query: Annotated[ListQuery, Query()], request: Request) -> DecisionList:
+        """Stored decisions that pass a filter, sorted, a page at a time."""
+        return await while_connected(request, stored().page(query))
+
+    @router.get("/{record_id}", summary="Show a stored decision", response_model=StoredDecision, responses=NOT_ALLOWED)
+    async def one(record_id: str, request: Request) -> StoredDecision:
+        """Everything about one stored decision: problem, passes with feedback, candidates, settings, versions."""
+        return await while_connected(request, stored().get(record_id))
+
+    @router.post(
+        "/{record_id}/replay",
+        summary="Replay one stored decision",
+        response_model=Redecided,
+        responses=NOT_ALLOWED,
+        openapi_extra=named_examples(CHANGES_EXAMPLES),
+    )
+    async def redecide(record_id: str, body: ChangesBody, request: Request) -> Redecided:
+        """What would have been decided about one stored decision under other settings; no generator is asked."""
+        return await while_connected(request, stored().redecide(record_id, body))
+
+    return router

@@ -1,1 +1,0 @@
-"""``/v1/decisions``: stored decisions over HTTP."""

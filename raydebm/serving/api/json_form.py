@@ -1,0 +1,142 @@
+"""Answers as JSON, for clients that ask for ``response_format``: the task's parsed, canonical answer in their shape.
+
+An answer that is no object stands in one where the client needs an object: under the schema's only property, else under
+``answer``.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from raydebm.constraints.expressions import EvaluationError
+from raydebm.constraints.schemas import Steps, check_schema, faults_of, validator_of
+from raydebm.errors import ConstraintError, ServiceError
+from raydebm.records import well_formed
+from raydebm.serving.api.request_bodies import ResponseFormat
+from raydebm.tasks.base import Task
+
+PARAM = "response_format"
+ANSWER = "answer"
+MAX_SCHEMA_CHARS = 64_000
+"""Length of a client's schema, as JSON."""
+MAX_FORM_STEPS = 5_000
+"""Steps that the checks of one request by its client's schema take, over all choices and all shapes of each."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class JsonForm:
+    """The JSON that a client wants to read. Made once for each request."""
+
+    schema: Mapping[str, Any] | None
+    """None: any object."""
+    steps: Steps = field(default_factory=lambda: Steps(MAX_FORM_STEPS))
+    """What checks of this request may still take."""
+    validator: Any = field(init=False, repr=False, compare=False, default=None)
+
+    def __post_init__(self) -> None:
+        if self.schema is not None:
+            object.__setattr__(self, "validator", validator_of(self.schema))
+
+    def content(self, answer: str) -> str:
+        """The canonical answer as JSON in this form.
+
+        Raises:
+            ServiceError: 400, the answer has another form.
+        """
+        return self._first_fitting(answer, self._shapes(answer))
+
+    def _first_fitting(self, answer: str, values: Iterable[Any]) -> str:
+        faults = []
+        for value in values:
+            fault = self._fault(value)
+            if fault is None:
+                return well_formed(json.dumps(value, ensure_ascii=False))
+            faults.append(fault)
+        message = f"the answer {answer[:200]!r} cannot be given in this response_format: {faults[0]}"
+        raise ServiceError(message, 400, "unsupported_response_format", PARAM)
+
+    def _shapes(self, answer: str) -> Iterator[Any]:
+        """The answer itself; one that is no object also as its text, and either in an object."""
+        value = _value(answer)
+        if isinstance(value, dict):
+            yield value
+            return
+        plain = [value] if value == answer else [value, answer]
+        yield from plain
+        properties = {} if self.schema is None else self.schema.get("properties", {})
+        name = next(iter(properties)) if isinstance(properties, dict) and len(properties) == 1 else ANSWER
+        for shape in plain:
+            yield {name: shape}
+
+    def _fault(self, value: Any) -> str | None:
+        """Why the client could not read the value; None: it can."""
+        if self.schema is None:
+            return None if isinstance(value, dict) else "it is no object"
+        try:
+            faults = faults_of(self.validator, value, self.steps)
+        except EvaluationError as error:
+            return str(error)
+        return f"{faults[0].path}: {faults[0].reason}".lstrip(": ") if faults else None
+
+
+def json_form(wanted: ResponseFormat | None) -> JsonForm | None:
+    """The form that a request asks for; None: plain text. A schema takes its time: see ``read_form``.
+
+    Raises:
+        ServiceError: 400, its schema is missing, too long, or no JSON Schema.
+    """
+    if wanted is None or wanted.type == "text":
+        return None
+    if wanted.type == "json_object":
+        return JsonForm(None)
+    schema = (wanted.json_schema or {}).get("schema")
+    if not isinstance(schema, dict):
+        message = "response_format.json_schema needs the field 'schema', a JSON Schema"
+        raise ServiceError(message, 400, "unsupported_response_format", PARAM)
+    num_chars = len(json.dumps(schema))
+    if num_chars > MAX_SCHEMA_CHARS:
+        message = f"response_format.json_schema.schema has {num_chars} characters; at most {MAX_SCHEMA_CHARS} are read"
+        raise ServiceError(message, 400, "unsupported_response_format", PARAM)
+    try:
+        check_schema(schema)
+    except ConstraintError as error:
+        message = f"response_format.json_schema.schema cannot be used: {error}"
+        raise ServiceError(message, 400, "unsupported_response_format", PARAM) from error
+    return JsonForm(schema)
+
+
+async def read_form(wanted: ResponseFormat | None) -> JsonForm | None:
+    """``json_form``, in a thread where there is a schema, so that other requests go on meanwhile."""
+    if wanted is None or wanted.type != "json_schema":
+        return json_form(wanted)
+    return await asyncio.to_thread(json_form, wanted)
+
+
+async def written_in(form: JsonForm | None, write: Callable[[], T]) -> T:
+    """What ``write`` makes of an answer, in a thread where a client's schema is checked by it."""
+    return write() if form is None or form.schema is None else await asyncio.to_thread(write)
+
+
+def format_for_endpoints(wanted: ResponseFormat | None, task: Task) -> dict[str, Any] | None:
+    """What endpoints that constrain decoding are asked for: the task's own schema where it has one, for that is what
+    ``parse`` reads; a client's schema may be another shape of the same answer."""
+    if wanted is None or wanted.type == "text":
+        return None
+    schema = getattr(task, "answer_schema", None)
+    if schema is not None:
+        return {"type": "json_schema", "json_schema": {"name": task.name, "schema": dict(schema)}}
+    return {"type": "json_object"} if wanted.type == "json_object" else None
+
+
+def _value(answer: str) -> Any:
+    """The JSON value of a canonical answer; the text itself where it is not JSON, as with NaN or an infinity in it."""
+    try:
+        value = json.loads(answer)
+        json.dumps(value, allow_nan=False)  # Python's reader takes what no other reads, and 1e999 for an infinity
+    except (ValueError, RecursionError):
+        return answer
+    return value

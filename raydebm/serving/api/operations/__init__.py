@@ -1,1 +1,0 @@
-"""Health, ceilings, live figures, and the options of this installation."""

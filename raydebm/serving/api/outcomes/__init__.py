@@ -1,1 +1,0 @@
-"""Reports about stored decisions over HTTP, and live accuracy."""

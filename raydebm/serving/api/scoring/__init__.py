@@ -1,1 +1,0 @@
-"""Routes about candidates that a client gives: scores, reranking, rewards."""

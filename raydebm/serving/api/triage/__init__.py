@@ -1,1 +1,0 @@
-"""``/v1/triage``: the full record of a decision, its progress events, and batches."""
