@@ -20,8 +20,7 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.rules import decide_pool
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import DecisionRecord, new_record_id
-from raydebm.decisions.stored_decisions import stored_decisions
-from raydebm.decisions.stored_replay import Changes, ReplayTally, replay_stored
+from raydebm.decisions.stored_replay import Changes, ReplayTally, replay_stored, stored_decisions
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.records import (
     GC_THRESHOLD,

@@ -90,12 +90,11 @@ def replay(
     With outcomes or labels a paired test says which of the two policies is better.
     """
     from raydebm.decisions.reader import DecisionReader
-    from raydebm.decisions.stored_decisions import stored_decisions
-    from raydebm.decisions.stored_replay import ReplayTally, replay_stored
+    from raydebm.decisions.stored_replay import ReplayTally, replay_stored, stored_decisions
 
     reader, tally = DecisionReader(records), ReplayTally()
     verdicts = _reported_verdicts(reader, records) if labels is None else _verdicts(labels)
-    stored = stored_decisions(reader, where, prompts=ensemble is not None)
+    stored = stored_decisions(reader, where)
     replayed = _counted(replay_stored(stored, changes, ensemble=ensemble), tally, verdicts)
     if out is None:
         for _ in replayed:
@@ -211,7 +210,7 @@ def _write_replayed(decisions: Iterator["Replayed"], out: Path) -> int:
     Raises:
         ConfigError: the file is neither .parquet nor .jsonl, or cannot be written.
     """
-    from raydebm.decisions.stored_replay_file import parquet_rows, text_lines
+    from raydebm.decisions.stored_replay import parquet_rows, text_lines
 
     kinds = {".parquet": parquet_rows, ".jsonl": text_lines}
     if out.suffix not in kinds:

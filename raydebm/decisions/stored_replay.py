@@ -1,22 +1,26 @@
 """Deciding again about a folder of stored decisions, and counting what changes.
 
 In:   stored decisions, what to change, perhaps labels and an ensemble.
-Out:  one ``Replayed`` a decision, and their ``ReplayTally``.
+Out:  one ``Replayed`` a decision, and their ``ReplayTally``; rows of a file.
 Does not know: Ray, HTTP, terminals. No endpoint is called.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from raydebm.config import CostsConfig
 from raydebm.decision.calibration.costs import accept_limit, answer_threshold
 from raydebm.decision.policy import Policy
-from raydebm.decision.redecide import Redecision, redecide_all, with_energies
-from raydebm.decisions.stored_decisions import Stored
-from raydebm.errors import ConfigError
+from raydebm.decision.redecide import Recorded, Redecision, recorded_outcome, redecide_all, with_energies
+from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.records import Decision, Reasoning, Verdict, scored_text
 from raydebm.scorer.bisection import TextScorer
 from raydebm.scorer.texts import TextToScore, energies_of_lists
@@ -27,6 +31,24 @@ REPLAYED_AT_ONCE = 256
 """Decisions whose pools are measured together."""
 RESCORED_AT_ONCE = 16
 """Decisions whose candidates are scored in one call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A stored decision that can be replayed, with what a comparison needs."""
+
+    recorded: Recorded
+    task: str
+    prompt: str
+    """What the ensemble read as the problem."""
+
+
+def stored_decisions(reader: DecisionReader, where: Filter | None = None) -> Iterator[Stored]:
+    """Every decision that passes and can be read, a few in memory at a time."""
+    for record in reader.records(where):
+        recorded = recorded_outcome(record.outcome, record_id=record.record_id, policy=record.policy)
+        prompt = record.problem.prompt if record.scored_prompt is None else record.scored_prompt
+        yield Stored(recorded=recorded, task=record.problem.task, prompt=prompt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +129,7 @@ def replay_stored(
     """Decide again, in their order, a few in memory at a time.
 
     Args:
-        stored: read with prompts when there is another ensemble.
+        stored: the decisions.
         changes: what is different.
         ensemble: scores all candidates again; None: the recorded energies.
     """
@@ -141,8 +163,6 @@ def _rescored(stored: Iterable[Stored], ensemble: OtherEnsemble) -> Iterator[Sto
 
 
 def _texts(decision: Stored, reasoning: Reasoning) -> list[TextToScore]:
-    if decision.prompt is None:
-        raise ConfigError("decisions can be scored again only when they are read with their prompts")
     candidates = [scored.candidate for scored in decision.recorded.pool]
     texts = [scored_text(candidate.text, candidate.reasoning, reasoning) for candidate in candidates]
     return [
@@ -274,3 +294,47 @@ def groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
     iterator = iter(items)
     while group := list(islice(iterator, size)):
         yield group
+
+
+REPLAYED = pa.schema(
+    [
+        ("record_id", pa.string()),
+        ("task", pa.string()),
+        ("problem_id", pa.string()),
+        ("recorded_decision", pa.string()),
+        ("recorded_selected", pa.string()),
+        ("decision", pa.string()),
+        ("as_it_stands", pa.string()),
+        ("changed", pa.bool_()),
+        ("selected", pa.string()),
+        ("same_answer", pa.bool_()),
+        ("sigma", pa.float64()),
+        ("signal", pa.float64()),
+        ("penalty", pa.float64()),
+        ("confidence", pa.float64()),
+        ("promised", pa.bool_()),
+        ("num_passes", pa.int32()),
+        ("num_candidates", pa.int32()),
+        ("exact", pa.bool_()),
+    ]
+)
+
+
+def parquet_rows(decisions: Iterator[Replayed], out: Path) -> int:
+    """A Parquet table of schema ``REPLAYED``; returns the number of rows."""
+    num_rows = 0
+    with pq.ParquetWriter(out, REPLAYED) as writer:
+        for group in groups(map(replayed_row, decisions), 10_000):
+            writer.write_table(pa.Table.from_pylist(group, schema=REPLAYED))
+            num_rows += len(group)
+    return num_rows
+
+
+def text_lines(decisions: Iterator[Replayed], out: Path) -> int:
+    """JSON lines with the same names; returns the number of lines."""
+    num_rows = 0
+    with out.open("w", encoding="utf-8") as stream:
+        for row in map(replayed_row, decisions):
+            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+            num_rows += 1
+    return num_rows

@@ -19,10 +19,9 @@ from typing import Any
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
+from raydebm.decisions.parquet_folder import ROW_GROUP, FolderWriter
 from raydebm.decisions.record import DECISIONS, DecisionRecord, microseconds, record_row
-from raydebm.decisions.storage.parquet_folder import ROW_GROUP, FolderWriter
 from raydebm.records import well_formed
-from raydebm.run.codec import Row
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +29,6 @@ MAX_WAITING = 2000
 """Decisions that may wait to be written; more are dropped."""
 MAX_WAITING_CHARS = 64_000_000
 """Characters of text that may wait to be written."""
-ROWS_AT_ONCE = 8
-"""Rows that are converted in one go: a few milliseconds."""
 
 
 class RecordsArgs(BaseModel):
@@ -189,30 +186,19 @@ def _size_of(value: Any) -> int:
 
 
 def _table(records: Sequence[DecisionRecord]) -> pa.Table:
-    """A few rows at a time: pyarrow keeps the interpreter to itself while it converts, and requests run meanwhile."""
-    parts = [_part(records[start : start + ROWS_AT_ONCE]) for start in range(0, len(records), ROWS_AT_ONCE)]
-    return pa.concat_tables(parts)
-
-
-def _part(records: Sequence[DecisionRecord]) -> pa.Table:
-    """One record that cannot be stored (a task may put anything into a problem's data) fails alone."""
-    try:
-        return pa.Table.from_pylist([record_row(record) for record in records], schema=DECISIONS)
-    except _UNSTORABLE:
-        tables = [table for table in map(_lone_table, records) if table is not None]
-        return pa.concat_tables(tables) if tables else DECISIONS.empty_table()
-
-
-_UNSTORABLE = (pa.ArrowException, TypeError, ValueError, OverflowError)
-
-
-def _lone_table(record: DecisionRecord) -> pa.Table | None:
-    try:
-        row: Row = _writable(record_row(record))
-        return pa.Table.from_pylist([row], schema=DECISIONS)
-    except _UNSTORABLE as error:
-        log.warning("the decision on request %s cannot be stored: %s", record.request_id, error)
-        return None
+    """One record at a time: pyarrow keeps the interpreter to itself while it converts, and requests run meanwhile. One
+    that cannot be stored (a task may put anything into a problem's data) is left out."""
+    tables = [DECISIONS.empty_table()]
+    for record in records:
+        try:
+            row = record_row(record)
+            try:
+                tables.append(pa.Table.from_pylist([row], schema=DECISIONS))
+            except UnicodeEncodeError:
+                tables.append(pa.Table.from_pylist([_writable(row)], schema=DECISIONS))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            log.warning("the decision on request %s cannot be stored: %s", record.request_id, error)
+    return pa.concat_tables(tables)
 
 
 def _writable(value: Any) -> Any:

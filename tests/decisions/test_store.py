@@ -22,12 +22,10 @@ import pytest
 
 from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import recorded_outcome, redecide
+from raydebm.decisions.parquet_folder import MERGE_FILES, FolderReader, file_name, record_files
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import DECISIONS, SUMMARY, new_record_id, problem_key, record_of, record_row, time_of_id
-from raydebm.decisions.storage import parquet_folder
-from raydebm.decisions.storage.file_names import DECISION_FILES, file_name, record_files
-from raydebm.decisions.storage.parquet_folder import MERGE_FILES
-from raydebm.decisions.stored_decisions import stored_decisions
+from raydebm.decisions.stored_replay import stored_decisions
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs, writer_of
 from raydebm.errors import ConfigError, ScoringError
 from raydebm.records import Decision, Energies, Problem
@@ -283,14 +281,6 @@ def test_an_empty_folder_has_no_decisions(folder):
     assert list(stored_decisions(reader)) == []
 
 
-def test_a_list_reads_no_texts(make_record, stored, folder):
-    """Columns are projected: a file whose texts are broken can still be listed."""
-    reader = stored([make_record(0, task="t")])
-    columns = next(iter(reader.batches(["decision", "candidates.list.element.members"]))).schema
-    assert columns.names == ["decision", "candidates"]
-    assert [member.name for member in columns.field("candidates").type.value_type] == ["members"]
-
-
 def test_a_reader_sees_what_is_written_later(make_record, folder):
     writer, reader = DecisionWriter(folder, SLOW, clock=START.timestamp), DecisionReader(folder)
     writer.put(make_record(0))
@@ -323,23 +313,6 @@ def test_a_crash_between_merging_and_removing_doubles_nothing(make_record, folde
     assert DecisionReader(folder).count() == MERGE_FILES
 
 
-def test_files_that_could_not_be_removed_stay_replaced_when_what_replaced_them_is_merged(
-    make_record, folder, monkeypatch
-):
-    """The store refuses to remove the first eight files; their merged file becomes part of a larger one."""
-    writer = DecisionWriter(folder, SLOW, clock=START.timestamp)
-    remove, refused = writer._folder._remove, []
-    monkeypatch.setattr(
-        writer._folder, "_remove", lambda name: refused.append(name) if len(refused) < MERGE_FILES else remove(name)
-    )
-    for index in range(MERGE_FILES * MERGE_FILES):
-        writer.put(make_record(index))
-        writer.flush()
-
-    assert sorted(file.level for file in record_files(folder)) == [*[0] * MERGE_FILES, 2]
-    assert DecisionReader(folder).count() == MERGE_FILES * MERGE_FILES
-
-
 def test_reading_goes_on_while_files_are_merged(make_record, folder):
     """Every list that is read while a writer merges is complete: as many decisions as were written before it."""
     writer = DecisionWriter(folder, SLOW, clock=START.timestamp)
@@ -351,7 +324,7 @@ def test_reading_goes_on_while_files_are_merged(make_record, folder):
         is_last = False
         while not is_last:
             is_last, least = done.is_set(), writer.num_written
-            counts.append((least, reader.count(), sum(1 for _ in reader.batches(["record_id"], batch_size=1))))
+            counts.append((least, reader.count(), sum(1 for _ in reader.records(batch_size=1))))
 
     thread = threading.Thread(target=read)
     thread.start()
@@ -364,40 +337,6 @@ def test_reading_goes_on_while_files_are_merged(make_record, folder):
     assert counts[-1] == (40, 40, 40)
     assert all(least <= count and least <= rows for least, count, rows in counts)
     assert DecisionReader(folder).count() == 40
-
-
-def reader_that_lists(monkeypatch, folder, listings):
-    """A reader to whom the folder looks like each of these in turn."""
-    reader = DecisionReader(folder)
-    monkeypatch.setattr(
-        parquet_folder,
-        "record_files",
-        lambda root, kind: listings.pop(0) if kind == DECISION_FILES else [],
-    )
-    return reader
-
-
-def test_a_listing_that_a_merge_overtakes_is_made_again(make_record, folder, monkeypatch):
-    """It passes the merged file by before it is written, and comes to the others after they are removed."""
-    writer = DecisionWriter(folder, SLOW, clock=START.timestamp)
-    for index in range(MERGE_FILES):
-        writer.put(make_record(index))
-        writer.flush()
-    reader = reader_that_lists(monkeypatch, folder, [[], record_files(folder), record_files(folder)])
-
-    assert reader.count() == MERGE_FILES
-
-
-def test_a_listing_that_lost_a_file_since_the_last_one_is_made_again(make_record, folder, monkeypatch):
-    writer = DecisionWriter(folder, SLOW, clock=START.timestamp)
-    monkeypatch.setattr(writer._folder, "merge", lambda: None)
-    for index in range(2):
-        writer.put(make_record(index))
-        writer.flush()
-    both = record_files(folder)
-    reader = reader_that_lists(monkeypatch, folder, [both, both[:1], both, both])
-
-    assert reader.count() == 2
 
 
 def test_decisions_are_written_by_themselves_after_a_while(make_record, folder):
@@ -606,7 +545,7 @@ def test_a_decision_whose_damaged_text_is_no_json_is_left_out(make_record, store
     records = [make_record(index) for index in range(3)]
     reader, rows = stored(records), [record_row(record) for record in records]
     broken = pa.RecordBatch.from_pylist([rows[0], {**rows[1], "policy_json": text}, rows[2]], schema=DECISIONS)
-    monkeypatch.setattr(reader, "batches", lambda columns, where, **options: iter([broken]))
+    monkeypatch.setattr(reader._folder, "batches", lambda **options: iter([broken]))
 
     whole = [records[0].record_id, records[2].record_id]
     assert [record.record_id for record in reader.records()] == whole
@@ -641,8 +580,21 @@ def test_a_file_that_was_still_being_copied_is_read_when_it_is_whole(make_record
 
 def test_one_decision_is_found_without_opening_other_files(make_record, stored, monkeypatch):
     records = [make_record(index) for index in range(3)]
-    reader, opened, read = stored(records, per_file=1), [], pq.read_metadata
-    monkeypatch.setattr(pq, "read_metadata", lambda path, **options: opened.append(path) or read(path, **options))
+    reader, opened, scan = stored(records, per_file=1), [], FolderReader._scan
+    monkeypatch.setattr(
+        FolderReader,
+        "_scan",
+        lambda self, file, *rest, **options: opened.append(file) or scan(self, file, *rest, **options),
+    )
 
     assert reader.get(records[1].record_id) == records[1]
     assert len(opened) == 1
+
+
+def test_what_lists_show_is_read_once_and_cut(make_record, stored, monkeypatch, template):
+    best = replace(template.outcome.best, report=replace(template.outcome.best.report, answer="\u00e4" * 500))
+    record = make_record(0, outcome=replace(template.outcome, best=best, pool=(best,)))
+    reader = stored([record])
+    assert reader.page().rows[0]["answer"] == "\u00e4" * 200
+    monkeypatch.setattr(FolderReader, "_scan", lambda self, file, *rest, **options: iter(()))
+    assert reader.page().total == 1

@@ -18,8 +18,14 @@ from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.redecide import recorded_outcome, redecide
 from raydebm.decisions.reader import DecisionReader
 from raydebm.decisions.record import DecisionRecord, new_record_id
-from raydebm.decisions.stored_decisions import stored_decisions
-from raydebm.decisions.stored_replay import Changes, OtherEnsemble, ReplayedPair, ReplayTally, replay_stored
+from raydebm.decisions.stored_replay import (
+    Changes,
+    OtherEnsemble,
+    ReplayedPair,
+    ReplayTally,
+    replay_stored,
+    stored_decisions,
+)
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.errors import ConfigError
 from raydebm.records import (
@@ -237,14 +243,14 @@ def test_another_ensemble_scores_the_stored_texts(folder, policy_file):
     """It gets the problem as the first one did, and every text once."""
     letters = Letters()
     ensemble = OtherEnsemble(scorer=letters)
-    stored = stored_decisions(DecisionReader(folder), prompts=True)
+    stored = stored_decisions(DecisionReader(folder))
     selected = [decision.again.selected for decision in replay_stored(stored, Changes(), ensemble=ensemble)]
     assert selected == ["a", "c", "e"]
     assert letters.texts == [("6 x 7?", f"text of {name}") for name in "abcde"]
 
     # The promise was certified with the recorded energies.
     changes = Changes(policy=Policy.from_json(json.loads(policy_file.read_text())))
-    stored = stored_decisions(DecisionReader(folder), prompts=True)
+    stored = stored_decisions(DecisionReader(folder))
     assert [decision.promised for decision in replay_stored(stored, changes, ensemble=ensemble)] == [False] * 3
 
 
@@ -316,7 +322,7 @@ def replayed_once(tmp_path, decision, **options):
     writer = DecisionWriter(str(tmp_path / "one"), RecordsArgs(max_days=None))
     writer.put(decision)
     writer.close()
-    stored = stored_decisions(DecisionReader(writer.root), prompts=True)
+    stored = stored_decisions(DecisionReader(writer.root))
     (replayed,) = replay_stored(stored, Changes(), **options)
     return replayed.again
 

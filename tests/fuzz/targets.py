@@ -22,10 +22,10 @@ from raydebm.constraints import expressions, schemas, templates
 from raydebm.constraints.patterns import compile_pattern, is_found
 from raydebm.decision.policy import Policy
 from raydebm.decision.sampling.checks import check_candidate
+from raydebm.decisions.parquet_folder import file_name
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import DECISIONS, DecisionRecord, microseconds, new_record_id, record_row
-from raydebm.decisions.storage.file_names import file_name
-from raydebm.decisions.stored_decisions import stored_decisions as replayed
+from raydebm.decisions.stored_replay import stored_decisions as replayed
 from raydebm.errors import ConfigError, ConstraintError, TaskDataError
 from raydebm.generators.replies import HttpReply, ReplyError, read_reply, split_reasoning
 from raydebm.records import Candidate, Decision, Energies, Outcome, PassRecord, Problem, ScoredCandidate, well_formed

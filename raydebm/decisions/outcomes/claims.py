@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from raydebm.decision.guarantee.watch import ErrorWatch, Suspension, suspension_of
 from raydebm.decisions.outcomes.bets import Bet, ClaimBets
 from raydebm.decisions.outcomes.log import OutcomeLog
-from raydebm.decisions.storage.damage import UNREADABLE
+from raydebm.decisions.parquet_folder import UNREADABLE
 from raydebm.errors import ConfigError
 from raydebm.identity import content_id
 from raydebm.run.folder import Folder

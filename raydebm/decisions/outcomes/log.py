@@ -10,7 +10,6 @@ one more than anything that the log held before. So a clock that is set back, or
 let an older report win.
 """
 
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -21,11 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from raydebm.decisions.parquet_folder import OUTCOME_FILES, FolderReader, FolderWriter
 from raydebm.decisions.record import EPOCH, microseconds
-from raydebm.decisions.storage.damage import decoding
-from raydebm.decisions.storage.file_names import OUTCOME_FILES
-from raydebm.decisions.storage.index import SummaryIndex
-from raydebm.decisions.storage.parquet_folder import FolderReader, FolderWriter
 from raydebm.identity import content_id
 
 FOLDER = "outcomes"
@@ -128,11 +124,9 @@ class OutcomeLog:
         self.records = records
         self.root = f"{records.rstrip('/')}/{FOLDER}"
         self._clock = clock
-        self._reader = FolderReader(self.root, kind=OUTCOME_FILES)
+        self._reader = FolderReader(self.root, OUTCOMES, LINES, kind=OUTCOME_FILES)
         self._writer = FolderWriter(self.root, kind=OUTCOME_FILES, max_mb=max_mb, max_days=max_days, clock=clock)
-        self._index = SummaryIndex(self._reader.filesystem, LINES)
-        self._counting = threading.Lock()
-        self._counted: tuple[tuple[str, ...], pa.Table, pa.Table] = ((), LINES.empty_table(), verdicts_of(()))
+        self._counted: tuple[pa.Table, pa.Table] = (LINES.empty_table(), verdicts_of(()))
 
     # ---- reading -----------------------------------------------------------------------------------------------
 
@@ -159,36 +153,17 @@ class OutcomeLog:
         return self._reported(None)
 
     def _reported(self, where: ds.Expression | None) -> Iterator[ReportedOutcome]:
-        def read() -> pa.Table:
-            paths = self._reader.paths(self._reader.files())
-            return pa.concat_tables([OUTCOMES.empty_table(), *(self._table_in(path, where) for path in paths)])
-
-        table = self._reader.retried(read).sort_by("outcome_id")
+        batches = list(self._reader.batches(where=where, batch_size=10_000))
+        table = pa.Table.from_batches(batches, schema=OUTCOMES).sort_by("outcome_id")
         return (ReportedOutcome(**row) for row in table.to_pylist())
-
-    def _table_in(self, path: str, where: ds.Expression | None) -> pa.Table:
-        """Raises DamagedFileError where the file cannot be decoded."""
-        filesystem = self._reader.filesystem
-        with decoding(path, filesystem):
-            table = ds.dataset([path], schema=OUTCOMES, format="parquet", filesystem=filesystem).to_table(filter=where)
-            table.validate(full=True)
-            return table
 
     def snapshot(self) -> tuple[pa.Table, pa.Table]:
         """``lines`` and ``verdicts`` of one moment."""
-
-        def read() -> tuple[pa.Table, pa.Table]:
-            files = self._reader.files()
-            paths = self._reader.paths(files)
-            with self._counting:
-                known, lines, verdicts = self._counted
-                if tuple(paths) != known:
-                    lines = self._index.table(paths, known=paths).sort_by("outcome_id")
-                    verdicts = verdicts_of(lines)
-                    self._counted = (tuple(paths), lines, verdicts)
-            return lines, verdicts
-
-        return self._reader.retried(read)
+        lines, (known, verdicts) = self._reader.table().sort_by("outcome_id"), self._counted
+        if lines["outcome_id"] != known["outcome_id"]:
+            verdicts = verdicts_of(lines)
+            self._counted = (lines, verdicts)
+        return lines, verdicts
 
     # ---- writing -----------------------------------------------------------------------------------------------
 

@@ -21,11 +21,10 @@ from raydebm.decision.redecide import recorded_outcome
 from raydebm.decision.rules import beliefs_about
 from raydebm.decisions.outcomes.claims import ClaimMonitor
 from raydebm.decisions.outcomes.log import RIGHT, WRONG, ReportedOutcome
+from raydebm.decisions.parquet_folder import UNREADABLE
 from raydebm.decisions.reader import DecisionReader, Filter, SortKey
 from raydebm.decisions.record import DecisionRecord, record_row
-from raydebm.decisions.storage.damage import UNREADABLE
-from raydebm.decisions.stored_decisions import Stored
-from raydebm.decisions.stored_replay import Changes, replay_stored
+from raydebm.decisions.stored_replay import Changes, Stored, replay_stored
 from raydebm.errors import ServiceError
 from raydebm.records import Decision
 from raydebm.run.codec import Row
@@ -371,7 +370,9 @@ class DecisionArchive:
 
     def _redecided(self, record: DecisionRecord, changes: Changes) -> Redecided:
         recorded = recorded_outcome(record.outcome, record_id=record.record_id, policy=record.policy)
-        (replayed,) = replay_stored([Stored(recorded=recorded, task=record.problem.task, prompt=None)], changes)
+        (replayed,) = replay_stored(
+            [Stored(recorded=recorded, task=record.problem.task, prompt=record.problem.prompt)], changes
+        )
         policy, again = changes.policy_for(record.policy), replayed.again
         energies = {
             scored.candidate.candidate_id: finite_or_none(scored.total_energy(policy.lambda_))

@@ -19,9 +19,9 @@ from scipy.special import betaincinv
 from raydebm.decision.guarantee.watch import ErrorWatch, suspension_of
 from raydebm.decisions.outcomes.claims import Claim, ClaimMonitor
 from raydebm.decisions.outcomes.log import RIGHT, OutcomeLog, ReportedOutcome, content_of
+from raydebm.decisions.parquet_folder import UNREADABLE
 from raydebm.decisions.reader import DecisionReader
 from raydebm.decisions.record import time_of_id
-from raydebm.decisions.storage.damage import UNREADABLE
 from raydebm.decisions.writer import DecisionWriter
 from raydebm.errors import ServiceError
 from raydebm.records import Candidate

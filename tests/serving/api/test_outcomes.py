@@ -12,21 +12,20 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from raydebm.serving.api.outcomes import desk as desk_module
 
 from raydebm.decision.guarantee.watch import ErrorWatch
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decisions.outcomes.claims import REFRESH_S, Claim, ClaimMonitor, WatchArgs
 from raydebm.decisions.outcomes.log import OUTCOMES, OutcomeLog, ReportedOutcome, content_of
+from raydebm.decisions.parquet_folder import OUTCOME_FILES, record_files
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import new_record_id
-from raydebm.decisions.storage.file_names import OUTCOME_FILES, record_files
-from raydebm.decisions.stored_decisions import stored_decisions
+from raydebm.decisions.stored_replay import stored_decisions
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs
-from raydebm.errors import ServiceError
 from raydebm.records import Decision
 from raydebm.run.folder import Folder
 from raydebm.serving.access.keys import load_keyring
+from raydebm.serving.api import outcome_routes as desk_module
 from raydebm.serving.api.application import create_app
 from raydebm.serving.api.outcome_routes import OutcomeDesk, OutcomeRequest, exact_interval
 from raydebm.serving.core.request import request_context
@@ -255,39 +254,34 @@ def test_a_service_without_records_takes_no_outcomes(write_run, backend, client)
 # ---- many at once, and clocks --------------------------------------------------------------------------------------
 
 
-async def accept_any(problem, candidates):
-    raise AssertionError("no answer was given")
-
-
-def test_reports_that_come_together_are_written_together(folder, decisions):
+@pytest.fixture
+def desk(bundle, backend, folder):
     reader = DecisionReader(folder)
+    return OutcomeDesk(TriageService(bundle, backend), reader, ClaimMonitor(reader.outcomes, {}))
 
+
+def test_reports_that_come_together_all_count(desk, folder, decisions):
     async def run():
-        desk = OutcomeDesk(reader, ClaimMonitor(reader.outcomes, {}), check=accept_any)
         bodies = [OutcomeRequest(correct=True, by=f"name{index}") for index in range(20)]
         return await asyncio.gather(*(desk.report(decisions[0].record_id, body) for body in bodies))
 
-    receipts = asyncio.run(run())
-    assert sorted(receipt.reports for receipt in receipts) == list(range(1, 21))
+    assert sorted(receipt.reports for receipt in asyncio.run(run())) == list(range(1, 21))
     assert len(list(OutcomeLog(folder).reports())) == 20
-    assert len(record_files(f"{folder}/outcomes", kind=OUTCOME_FILES)) < 20
 
 
-def test_who_goes_away_does_not_undo_the_reports_of_others(folder, decisions):
-    reader = DecisionReader(folder)
-
+def test_who_goes_away_does_not_undo_the_reports_of_others(desk, folder, decisions):
     async def run():
-        desk = OutcomeDesk(reader, ClaimMonitor(reader.outcomes, {}), check=accept_any)
         tasks = [
             asyncio.create_task(desk.report(decisions[0].record_id, OutcomeRequest(correct=True, by=name)))
             for name in ("ada", "bo")
         ]
-        while not desk._waiting and not desk._tasks:
+        while desk._num_waiting < 2:
             await asyncio.sleep(0)
         tasks[0].cancel()
         return await tasks[1]
 
     assert asyncio.run(run()).status == "created"
+    assert {report.by for report in OutcomeLog(folder).reports()} == {"ada", "bo"}
 
 
 def test_too_many_waiting_reports_are_refused_for_now(report, monkeypatch):
@@ -562,13 +556,11 @@ def test_reports_of_several_threads_are_all_counted(folder, decisions, backend, 
     assert clients[0].get("/v1/outcomes").json()["with_outcome"] == 3
 
 
-def test_a_desk_of_a_folder_that_cannot_be_read_says_so(tmp_path):
+def test_a_folder_that_cannot_be_read_is_503(bundle, backend, client, tmp_path):
     (tmp_path / "file").write_text("no folder")
-    reader = DecisionReader(str(tmp_path / "file"))
-    desk = OutcomeDesk(reader, ClaimMonitor(reader.outcomes, {}), check=accept_any)
-    with pytest.raises(ServiceError, match="outcomes cannot be read or written now") as caught:
-        asyncio.run(desk.figures())
-    assert caught.value.status == 503
+    other = replace(bundle, records=RecordsArgs(folder=str(tmp_path / "file")))
+    reply = type(client)(create_app(TriageService(other, backend))).get("/v1/outcomes")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "outcomes_unavailable")
 
 
 def test_the_arguments_of_the_page_are_accepted(repository):

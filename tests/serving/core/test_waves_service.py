@@ -10,8 +10,7 @@ from upstream import TEXT, Upstream
 from raydebm.config import OpenAIGenerator
 from raydebm.decision.policy import Policy
 from raydebm.decisions.reader import DecisionReader
-from raydebm.decisions.stored_decisions import stored_decisions
-from raydebm.decisions.stored_replay import Changes, replay_stored
+from raydebm.decisions.stored_replay import Changes, replay_stored, stored_decisions
 from raydebm.decisions.writer import DecisionWriter
 from raydebm.generators import build_generator
 from raydebm.serving.api.application import create_app

@@ -137,7 +137,7 @@ def contrast(one, other):
 
 
 @pytest.mark.parametrize(
-    ("begin", "end"), [(":root", "@media"), ("scheme: dark", "@media print"), ("@media print", "ground")]
+    ("begin", "end"), [(":root", "@media"), ("scheme: dark", "@media print"), ("@media print", "/* ---- ground")]
 )
 def test_texts_can_be_read_on_every_ground_and_on_their_own_tint(begin, end):
     """At least 4.5, and 3 for the edges of controls."""

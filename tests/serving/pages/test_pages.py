@@ -189,6 +189,9 @@ def test_a_refused_setting_is_named_at_its_place(start, run_dir, backend, open_p
     page.get_by_label("theta_sigma, accept up to").fill("3")
     ask(page)
     page.locator("[role=alert]", has_text="theta_sigma must be below theta_abstain").wait_for()
+    page.get_by_label("theta_sigma, accept up to").fill("-1")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    page.wait_for_selector("#theta_sigma[aria-invalid=true]")
     assert page.evaluate("document.activeElement.id") == "theta_sigma"
 
 

@@ -1,0 +1,282 @@
+"""A folder of immutable Parquet files of one kind: appended to by several replicas, merged, tidied and read meanwhile.
+
+``<kind>-<first>-<last>-<writer>-<sequence>-<level>.parquet``: what it holds (decisions or outcomes), the times of its
+first and last row in microseconds since 1970, who wrote it, and how often it was merged. Files appear whole, under
+their names. The files that a merged one replaces are removed some time after it is there, so that a listing sees one or
+the others; a row that stands in both is read once, by its id.
+"""
+
+import logging
+import re
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from raydebm.errors import PoolError
+from raydebm.run.addresses import filesystem_of
+from raydebm.run.folder import Folder
+
+log = logging.getLogger(__name__)
+
+DECISION_FILES, OUTCOME_FILES = "decisions", "outcomes"
+MERGE_FILES = 8
+"""So many files of one level become one of the next."""
+MAX_LEVEL = 3
+MAX_MERGED_BYTES = 16 * 2**20
+"""Files are not merged beyond it, which bounds the memory that merging takes to a few times as much."""
+ROW_GROUP = 1024
+"""Rows whose minimum and maximum let a reader skip them."""
+TIDY_EVERY_S = 60.0
+NUM_TRIES = 5
+"""Listings are repeated when a file that was listed is gone."""
+SHOWN_CHARS = 200
+"""Answers and reasons are cut here in what is kept in memory."""
+UNREADABLE = (OSError, PoolError, pa.ArrowException)
+"""What a folder raises that cannot be listed, read or written, also where a file stands in its place."""
+_DECODING = (pa.ArrowException, OSError, ValueError, KeyError, TypeError)
+"""What reading damaged content raises; ``OSError`` also stands for a disk that fails."""
+_NAME = re.compile(r"([a-z]+)-(\d{16})-(\d{16})-([0-9a-f]+)-(\d+)-(\d+)\.parquet")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFile:
+    """What the name of a file says."""
+
+    name: str
+    first_us: int
+    last_us: int
+    level: int
+    size: int
+    """Bytes."""
+
+
+def file_name(
+    first_us: int, last_us: int, *, writer: str, sequence: int, level: int, kind: str = DECISION_FILES
+) -> str:
+    """The name of a file with rows from ``first_us`` to ``last_us``, in microseconds since 1970."""
+    return f"{kind}-{first_us:016d}-{last_us:016d}-{writer}-{sequence:06d}-{level}.parquet"
+
+
+def record_files(root: str, *, kind: str = DECISION_FILES) -> list[RecordFile]:
+    """The folder's files of one kind, oldest first; [] when the folder does not exist.
+
+    Raises:
+        PoolError: it is a file.
+    """
+    files = []
+    for info in Folder(root).files():
+        match = _NAME.fullmatch(info.base_name)
+        if match is not None and match[1] == kind:
+            first, last, level, size = int(match[2]), int(match[3]), int(match[6]), info.size or 0
+            files.append(RecordFile(name=info.base_name, first_us=first, last_us=last, level=level, size=size))
+    return sorted(files, key=lambda file: (file.last_us, file.name))
+
+
+class FolderWriter:
+    """Writes files of one kind into a folder. Several writers (replicas) may share it: each has names of its own. One
+    thread at a time."""
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        kind: str = DECISION_FILES,
+        max_mb: float,
+        max_days: float | None,
+        clock: Callable[[], float],
+    ) -> None:
+        """
+        Args:
+            root: a local path or a filesystem URL; it is made when the first file is written.
+            kind: how file names begin.
+            max_mb: the oldest files of this kind go when all of them together are larger.
+            max_days: files whose last row is older go; None: only the size counts.
+            clock: seconds since 1970, for the age limit.
+        """
+        self.root, self._kind = root, kind
+        self._max_mb, self._max_days, self._clock = max_mb, max_days, clock
+        self._writer = uuid.uuid4().hex[:12]
+        self._sequence = 0
+        self._own: list[list[RecordFile]] = [[] for _ in range(MAX_LEVEL + 1)]
+        self._replaced: list[str] = []
+        """Names of files whose rows stand in merged ones."""
+        self._last_tidy: float | None = None
+
+    def append(self, table: pa.Table, first_us: int, last_us: int) -> None:
+        """Write one file; it is complete when this returns.
+
+        Raises:
+            OSError: it could not be written; nothing of it is left.
+        """
+        self._own[0].append(self._save(table, first_us, last_us, level=0))
+
+    def _save(self, table: pa.Table, first_us: int, last_us: int, *, level: int) -> RecordFile:
+        name = file_name(first_us, last_us, writer=self._writer, sequence=self._sequence, level=level, kind=self._kind)
+        self._sequence += 1
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, compression="zstd", row_group_size=ROW_GROUP)
+        content = sink.getvalue()
+        Folder(self.root).write_bytes(content, name)
+        return RecordFile(name=name, first_us=first_us, last_us=last_us, level=level, size=len(content))
+
+    def merge(self) -> None:
+        """Make larger files of our own small ones, so that a reader opens few; remove what was replaced before."""
+        for name in self._replaced:
+            self._remove(name)
+        self._replaced = []
+        filesystem, path = filesystem_of(self.root)
+        for level in range(MAX_LEVEL):
+            files = self._own[level]
+            if len(files) < MERGE_FILES:
+                continue
+            self._own[level] = []
+            if sum(file.size for file in files) > MAX_MERGED_BYTES:
+                continue
+            tables = []
+            for file in files:
+                try:
+                    tables.append(pq.read_table(f"{path}/{file.name}", filesystem=filesystem, partitioning=None))
+                except FileNotFoundError:  # removed by the limits, perhaps of another replica
+                    continue
+            if tables:
+                first, last = min(file.first_us for file in files), max(file.last_us for file in files)
+                self._own[level + 1].append(self._save(pa.concat_tables(tables), first, last, level=level + 1))
+                self._replaced += [file.name for file in files]
+
+    def tidy(self) -> None:
+        """Remove what is too old, then the oldest until the rest is small enough; at most once a minute."""
+        now = self._clock()
+        if self._last_tidy is not None and 0 <= now - self._last_tidy < TIDY_EVERY_S:
+            return
+        self._last_tidy = now
+        files = record_files(self.root, kind=self._kind)
+        total = sum(file.size for file in files)
+        oldest_us = 0.0 if self._max_days is None else 1e6 * (now - 86_400 * self._max_days)
+        for file in files:
+            if file.last_us < oldest_us or total > self._max_mb * 1e6:
+                self._remove(file.name)
+                total -= file.size
+
+    def _remove(self, name: str) -> None:
+        try:
+            Folder(self.root).remove(name)
+        except OSError as error:
+            log.debug("%s: %s", name, error)
+
+
+class FolderReader:
+    """Reads the files of one kind. Keeps some columns in memory, for files never change. Threads may share it."""
+
+    def __init__(self, root: str, schema: pa.Schema, kept: pa.Schema, *, kind: str = DECISION_FILES) -> None:
+        """
+        Args:
+            root: a local path or a filesystem URL.
+            schema: of the files; a column that an older file lacks is null.
+            kept: the columns to keep; the first one is the id of a row.
+            kind: how file names begin.
+        """
+        self.root, self._schema, self._kept, self._kind = root, schema, kept, kind
+        self._id = kept.names[0]
+        self._filesystem, self._path = filesystem_of(root)
+        self._tables: dict[str, pa.Table] = {}
+        self._left_out: set[tuple[str, int]] = set()
+        """(name, size) of files that cannot be decoded; one that is still being copied will have another size."""
+
+    def files(self, first_us: int | None = None, last_us: int | None = None) -> list[RecordFile]:
+        """Oldest first, those that may hold rows between these times alone."""
+        return [
+            file
+            for file in record_files(self.root, kind=self._kind)
+            if (first_us is None or file.last_us >= first_us)
+            and (last_us is None or file.first_us <= last_us)
+            and (file.name, file.size) not in self._left_out
+        ]
+
+    def table(self, first_us: int | None = None, last_us: int | None = None) -> pa.Table:
+        """The kept columns of every row between these times, and of some others, in no order."""
+        for attempt in range(NUM_TRIES):
+            files = self.files(first_us, last_us)
+            known = dict(self._tables)  # another thread may exchange it
+            try:
+                tables = {file.name: known.get(file.name) or self._read(file) for file in files}
+            except FileNotFoundError:  # merged or removed between its listing and its reading
+                if attempt == NUM_TRIES - 1:
+                    raise
+                continue
+            if first_us is None and last_us is None:
+                self._tables = tables
+            break
+        table = pa.concat_tables([self._kept.empty_table(), *tables.values()])
+        if not any(file.level for file in files):
+            return table
+        places = pa.table({self._id: table[self._id], "place": pa.array(range(table.num_rows))})
+        first = places.group_by(self._id).aggregate([("place", "min")])["place_min"]
+        return table.take(first)
+
+    def _read(self, file: RecordFile) -> pa.Table:
+        table = pa.Table.from_batches(self._scan(file, self._kept.names), schema=self._kept)
+        for name in {"answer", "reason"} & set(self._kept.names):
+            shown = pc.utf8_slice_codeunits(table[name], 0, SHOWN_CHARS)
+            table = table.set_column(self._kept.get_field_index(name), self._kept.field(name), shown)
+        return table
+
+    def batches(
+        self,
+        *,
+        where: ds.Expression | None = None,
+        first_us: int | None = None,
+        last_us: int | None = None,
+        batch_size: int = 64,
+    ) -> Iterator[pa.RecordBatch]:
+        """Whole rows that pass, oldest file first, each once, whatever is merged or removed meanwhile."""
+        read: set[str] = set()
+        seen: set[str] = set()
+        while files := [file for file in self.files(first_us, last_us) if file.name not in read]:
+            for file in files:
+                read.add(file.name)
+                try:
+                    for batch in self._scan(file, self._schema.names, where=where, batch_size=batch_size):
+                        ids = batch.column(self._id).to_pylist()
+                        new = pa.array([each not in seen for each in ids], pa.bool_())
+                        seen.update(ids)
+                        yield batch.filter(new)
+                except FileNotFoundError:  # its rows stand in a merged file, which another listing has
+                    break
+            else:
+                return
+
+    def _scan(
+        self, file: RecordFile, columns: Sequence[str], *, where: ds.Expression | None = None, batch_size: int = 2**16
+    ) -> Iterator[pa.RecordBatch]:
+        """The batches of one file, as far as it can be decoded.
+
+        Raises:
+            FileNotFoundError: it is gone.
+            OSError: the disk or the network does not answer.
+        """
+        path = f"{self._path}/{file.name}"
+        try:
+            dataset = ds.dataset([path], schema=self._schema, format="parquet", filesystem=self._filesystem)
+            for batch in dataset.to_batches(
+                columns=list(columns), filter=where, batch_size=batch_size, batch_readahead=0, fragment_readahead=1
+            ):
+                batch.validate(full=True)  # text that is no text would only be noticed where it is shown
+                yield batch
+        except FileNotFoundError:
+            raise
+        except _DECODING as error:
+            self._check_readable(path)  # Arrow raises the same types for a damaged file and for a disk that fails
+            self._left_out.add((file.name, file.size))
+            reason = str(error).strip().partition("\n")[0]
+            log.warning("%s/%s is left out: it is no readable Parquet file: %s", self.root, file.name, reason)
+
+    def _check_readable(self, path: str) -> None:
+        """Raises OSError where not all bytes of a file can be read."""
+        with self._filesystem.open_input_stream(path) as stream:
+            while stream.read(2**20):
+                pass

@@ -1,1 +1,0 @@
-"""Folders of immutable Parquet files that several processes append to, merge and read."""
