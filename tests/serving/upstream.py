@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-MODELS = ("prompt", "endpoint", "gated", "hanging", "hangs-once", "broken")
+MODELS = ("prompt", "endpoint", "gated", "hanging", "broken")
 LATE_S = 0.2
 TEXT = 'Ava contradicts herself, so Zoey is right. {"Ava": "knave", "Zoey": "knight"}'
 """What a model says that says anything: the solution of the tests' puzzle."""
@@ -25,8 +25,8 @@ class Sent:
 
 
 class Upstream(ThreadingHTTPServer):
-    """Models do as they are called: ``gated`` answers once ``gate`` is open, ``hanging`` never, ``hangs-once`` from its
-    second request on, ``late`` after ``LATE_S``, ``broken`` fails; ``prompt`` and ``endpoint`` answer at once."""
+    """Models do as they are called: ``gated`` answers once ``gate`` is open, ``hanging`` never, ``late`` after
+    ``LATE_S``, ``broken`` fails; ``prompt`` and ``endpoint`` answer at once."""
 
     daemon_threads = True
     request_queue_size = 256
@@ -87,10 +87,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         model, headers = body["model"], {name.lower(): value for name, value in self.headers.items()}
-        count = self.server.arrived(Sent(model, body["seed"], headers))
+        self.server.arrived(Sent(model, body["seed"], headers))
         if model == "broken":
             self.send_error(500)
-        elif model == "hanging" or (model == "hangs-once" and count == 1):
+        elif model == "hanging":
             self._hang(model)
         else:
             if model == "gated":

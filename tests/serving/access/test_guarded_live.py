@@ -29,8 +29,9 @@ def test_the_official_client_raises_its_own_errors(live_service, puzzle):
         stranger.chat.completions.create(model="raydebm/knights_knaves@recorded-only", messages=messages)
     spent = openai.OpenAI(base_url=f"{live_service.url}/v1", api_key=SPENT_KEY, max_retries=0)
     assert spent.models.list().data[0].id == "raydebm/knights_knaves"
-    with pytest.raises(openai.RateLimitError, match="insufficient_quota"):
+    with pytest.raises(openai.RateLimitError) as caught:
         spent.chat.completions.create(model="raydebm/knights_knaves@recorded-only", messages=messages)
+    assert caught.value.code == "insufficient_quota"
 
 
 def test_the_official_client_asks_for_one_model(live_service):
@@ -65,16 +66,11 @@ def test_prometheus_finds_the_metrics(local_ray, live_service, puzzle, eventuall
     wanted = {
         "ray_raydebm_requests_total",
         "ray_raydebm_request_seconds_bucket",
-        "ray_raydebm_requests_running",
         "ray_raydebm_requests_waiting",
         "ray_raydebm_decisions_total",
-        "ray_raydebm_stage_seconds_bucket",
-        "ray_raydebm_energy_plus_100_bucket",
         "ray_raydebm_sigma_bucket",
         "ray_raydebm_candidates_total",
         "ray_raydebm_tokens_total",
-        "ray_raydebm_batch_requests_bucket",
-        "ray_raydebm_batch_texts_bucket",
     }
     texts = []
 

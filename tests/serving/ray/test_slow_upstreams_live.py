@@ -73,16 +73,6 @@ def test_a_proven_answer_ends_a_wave_and_the_request_in_flight_is_dropped(triage
     assert eventually(lambda: not upstream.waiting_for("hanging"))
 
 
-def test_a_request_that_hangs_is_sent_again_with_the_same_seed(triage, upstream, eventually):
-    answer = triage("hangs-once").json()
-
-    assert answer["decision"] == "accept"
-    sent = upstream.sent_to("hangs-once")
-    assert len(sent) == 2
-    assert len({request.seed for request in sent}) == 1
-    assert eventually(lambda: not upstream.waiting_for("hangs-once"))
-
-
 def test_a_deadline_that_nothing_meets_is_a_504(triage, upstream, eventually):
     reply = triage("hanging", deadline_ms=300)
 
