@@ -30,9 +30,6 @@ CLIENTS: Mapping[str, Sequence[str]] = {
     "litellm": ("litellm",),
     "cohere": ("cohere",),
     "langchain": ("langchain-openai", "langchain-cohere"),
-    "instructor": ("instructor",),
-    "pydantic_ai": ("pydantic-ai-slim[openai]",),
-    "llama_index": ("llama-index-llms-openai-like", "llama-index-postprocessor-cohere-rerank"),
 }
 """What is installed for each. A number behind the name is that of an older version with the same uses."""
 USES = ("chat", "stream", "abstention", "structured", "rerank")

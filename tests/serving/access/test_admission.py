@@ -195,25 +195,6 @@ def test_waiting_requests_are_served_in_their_order_and_counted():
     assert asyncio.run(run()) == ((1, 3), [0, 1, 3], 0, 0)
 
 
-def test_a_request_that_begins_to_wait_is_told_at_once():
-    """While every place is held for minutes, nothing else would tell of it."""
-
-    async def run():
-        told = []
-        queue = Admission(
-            LimitArgs(max_running=1), on_change=lambda: told.append((queue.num_running, queue.num_waiting))
-        )
-        async with queue.place():
-            waiting = asyncio.create_task(queue.place().__aenter__())
-            await asyncio.sleep(0)
-            seen = list(told)
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-        return seen
-
-    assert asyncio.run(run()) == [(1, 0), (1, 1)]
-
-
 def test_a_refusal_survives_a_process_boundary():
     refusal = pickle.loads(pickle.dumps(TooManyError("m", 429, 1.5)))
     assert (str(refusal), refusal.status, refusal.code, refusal.retry_after_s) == ("m", 429, "rate_limit_exceeded", 2)

@@ -59,11 +59,6 @@ def test_health_tells_strangers_no_more_than_that_it_is_ready(client):
     assert client.get("/health", headers={"Authorization": "Bearer wrong"}).json() == told
 
 
-def test_health_tells_the_owner_of_a_key_what_is_loaded(client):
-    told = client.get("/health", headers={"Authorization": f"Bearer {KEY}"}).json()
-    assert (told["status"], told["tasks"], told["generators"]) == ("ok", ["knights_knaves"], ["ada", "bo"])
-
-
 def test_health_tells_strangers_no_reason(client, backend):
     backend.ready = False
     replies = [client.get("/health", headers=headers) for headers in ({}, {"Authorization": f"Bearer {KEY}"})]
@@ -126,20 +121,6 @@ def test_a_bad_keys_file_is_refused_without_a_word_of_its_secrets(keys_file, ent
 def test_two_names_of_one_key_in_the_environment_are_refused_without_showing_it():
     with pytest.raises(ConfigError, match="'a' and 'b' have the same API key; give each its own") as caught:
         load_keyring(None, {"RAYDEBM_API_KEYS": f"a={KEY},b={KEY}"})
-    assert KEY[:12] not in str(caught.value)
-
-
-def test_a_short_key_is_refused_without_showing_it():
-    with pytest.raises(ConfigError, match="number 1 is shorter than 16") as caught:
-        load_keyring(None, {"RAYDEBM_API_KEYS": "hunter2"})
-    assert "hunter2" not in str(caught.value)
-
-
-def test_a_keys_file_that_is_not_yaml_is_refused_without_quoting_it(tmp_path):
-    path = tmp_path / "keys.yaml"
-    path.write_text(f"keys: [{KEY}: ]]")
-    with pytest.raises(ConfigError, match="not YAML") as caught:
-        load_keyring(str(path))
     assert KEY[:12] not in str(caught.value)
 
 

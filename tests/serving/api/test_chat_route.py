@@ -1,7 +1,6 @@
 """POST /v1/chat/completions and GET /v1/models: OpenAI's shapes, as its own client reads them."""
 
 import asyncio
-import json
 
 import httpx
 import openai
@@ -34,33 +33,11 @@ def test_the_official_client_reads_the_answer(app, puzzle, texts):
     assert reply.model_extra["raydebm"]["policy"]["max_passes"] == 1
 
 
-def test_an_abstention_has_the_shape_of_a_refusal(ask, energies, script):
-    script(energies=lambda text: energies["unsure"])
-    reply = ask()
-    choice = reply.json()["choices"][0]
-    assert reply.status_code == 200
-    assert (choice["message"]["content"], choice["finish_reason"]) == (None, "stop")
-    assert choice["message"]["refusal"].startswith("No answer can be trusted: sigma 2 of the selected candidate")
-    assert reply.json()["raydebm"]["decision"] == "abstain"
-
-
-def test_on_abstain_best_gives_the_text_all_the_same(ask, texts, energies, script):
-    script(energies=lambda text: energies["unsure"])
-    body = ask(raydebm={"on_abstain": "best"}).json()
-    assert (body["choices"][0]["message"]["content"], body["raydebm"]["decision"]) == (texts["right"], "abstain")
-
-
 def test_on_abstain_best_refuses_when_there_is_no_best(ask, texts, script):
     script(lambda request: texts["unreadable"])
     message = ask(raydebm={"on_abstain": "best"}).json()["choices"][0]["message"]
     assert message["content"] is None
     assert "did not parse" in message["refusal"]
-
-
-def test_on_abstain_error_is_a_client_error_that_clients_do_not_retry(ask, energies, script):
-    script(energies=lambda text: energies["unsure"])
-    reply = ask(raydebm={"on_abstain": "error"})
-    assert (reply.status_code, reply.json()["error"]["code"]) == (422, "abstained")
 
 
 def test_a_text_that_was_cut_says_so(ask, backend, chunks_of):
@@ -141,33 +118,6 @@ def test_tools_that_are_offered_are_not_called(ask, choice):
     assert [(each["finish_reason"], "tool_calls" in each["message"]) for each in choices] == [("stop", False)]
 
 
-def test_models_lists_tasks(client):
-    body = client.get("/v1/models").json()
-    assert [model["id"] for model in body["data"]] == [MODEL]
-
-
-def test_a_stream_gives_progress_as_comments_then_the_answer_then_done(ask, texts, read_events, chunks_of):
-    reply = ask(stream=True)
-    events = read_events(reply.text)
-    assert reply.headers["content-type"].startswith("text/event-stream")
-    # The start, the pass, four candidates and their numbers, the decision.
-    assert [name for name, _ in events[:11]] == ["comment"] * 11
-    assert events[-1] == (None, "[DONE]")
-    chunks = chunks_of(reply.text)
-    assert "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks) == texts["right"]
-    assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
-    assert chunks[-1]["raydebm"]["decision"] == "accept"
-
-
-def test_progress_can_be_named_events_or_nothing(ask, read_events):
-    named = read_events(ask(stream=True, raydebm={"progress": "events"}).text)
-    facts = [json.loads(data) for name, data in named if name == "raydebm.progress"]
-    assert [event["event"] for event in facts[:3]] == ["start", "pass", "candidate"]
-    assert [event["done"] for event in facts if event["event"] == "candidate"] == [1, 2, 3, 4]
-    silent = read_events(ask(stream=True, raydebm={"progress": "none"}).text)
-    assert {name for name, _ in silent} == {None}
-
-
 def test_the_official_client_reads_a_streamed_abstention(app, puzzle, energies, script):
     script(energies=lambda text: energies["unsure"])
 
@@ -201,7 +151,3 @@ def test_a_failure_inside_a_stream_is_an_error_event_that_clients_raise(app, puz
 
     with pytest.raises(openai.APIError, match="no generator answered"):
         asyncio.run(call())
-
-
-def test_a_bad_streamed_request_is_refused_before_the_stream_starts(ask):
-    assert ask(stream=True, model="gpt-4o").status_code == 404

@@ -58,13 +58,6 @@ def test_no_more_is_sampled_for_it(voting_client, backend):
     assert len(backend.requests) == 4
 
 
-def test_nobody_who_does_not_ask_sees_it(voting_client):
-    body = voting_client.post(CHAT, asked(None)).json()
-    assert len(body["choices"]) == 1
-    assert "raydebm" not in body["choices"][0]
-    assert "choices" not in body["raydebm"]
-
-
 def test_a_stream_has_them_one_after_the_other(voting_client, chunks_of):
     chunks = chunks_of(voting_client.post(CHAT, asked(3, stream=True)).text)
     texts = {}
@@ -85,26 +78,11 @@ def test_they_come_in_the_form_that_is_asked_for(voting_client):
     ]
 
 
-def test_an_abstention_has_one_refusal(voting_client):
-    body = voting_client.post(CHAT, asked(3, raydebm={"tau_answer": 0.99, "tau_accept": 0.99})).json()
-    assert [choice["message"]["content"] for choice in body["choices"]] == [None]
-    assert body["raydebm"]["choices"] == {"asked": 3, "given": 0, "reason": "no answer can be trusted"}
-
-
 def test_on_abstain_best_gives_them_all_the_same(voting_client):
     settings = {"tau_answer": 0.99, "tau_accept": 0.99, "on_abstain": "best"}
     body = voting_client.post(CHAT, asked(3, raydebm=settings)).json()
     assert [choice["raydebm"]["answer"] for choice in body["choices"]] == ["#### 1", "#### 2", "#### 3"]
     assert body["raydebm"]["decision"] == "abstain"
-
-
-def test_a_triage_shows_them_too(voting_client):
-    body = voting_client.post("/v1/triage", {"problem": QUESTION, "n": 2}).json()
-    assert [(choice["answer"], choice["text"]) for choice in body["choices"]] == [
-        ("#### 1", "It is #### 1"),
-        ("#### 2", "It is #### 2"),
-    ]
-    assert voting_client.post("/v1/triage", {"problem": QUESTION}).json()["choices"] is None
 
 
 @pytest.mark.parametrize("n", [0, 17, "x"])

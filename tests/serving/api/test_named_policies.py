@@ -50,25 +50,6 @@ def test_a_policy_says_more_than_thresholds(client, puzzle, backend):
     assert [request.generator for request in backend.requests] == ["bo"]
 
 
-def test_models_are_listed_with_their_policies(client):
-    assert [model["id"] for model in client.get("/v1/models").json()["data"]] == [
-        "raydebm/knights_knaves",
-        "raydebm/knights_knaves@strict",
-        "raydebm/knights_knaves@cheap",
-    ]
-
-
-def test_one_model_can_be_asked_for(client):
-    model = client.get("/v1/models/raydebm/knights_knaves@strict").json()
-    assert (model["id"], model["raydebm"]["policy"], model["raydebm"]["tasks"]) == (
-        "raydebm/knights_knaves@strict",
-        "strict",
-        ["knights_knaves"],
-    )
-    reply = client.get("/v1/models/raydebm/knights_knaves@lax")
-    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "model_not_found")
-
-
 @pytest.mark.parametrize(
     ("policies", "error", "words"),
     [

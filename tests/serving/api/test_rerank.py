@@ -27,18 +27,6 @@ def rerank(client, script):
     return ask
 
 
-def test_documents_come_back_best_first_with_mu_and_sigma(rerank):
-    body = rerank().json()
-    assert [(entry["index"], entry["relevance_score"]) for entry in body["results"]] == [(1, 2.0), (2, 1.0), (0, -2.0)]
-    assert (body["results"][0]["mu"], body["results"][0]["sigma"]) == (-2.0, 1.0)
-    assert body["results"][0]["members"] == [-3.0, -1.0]
-    assert "document" not in body["results"][0] or body["results"][0]["document"] is None
-
-
-def test_top_n_keeps_the_best(rerank):
-    assert [entry["index"] for entry in rerank(top_n=2).json()["results"]] == [1, 2]
-
-
 def test_objects_are_read_and_returned_with_their_other_fields(rerank):
     documents = [{"text": "bad"}, {"text": "good", "title": "T"}]
     body = rerank(documents=documents, return_documents=True, rank_fields=["text"], max_tokens_per_doc=9).json()
@@ -81,12 +69,6 @@ def test_without_a_task_or_a_posterior_there_is_no_confidence(rerank):
 def test_a_document_is_scored_without_its_thinking_and_comes_back_with_it(rerank):
     body = rerank(documents=["fair", "<think>bad</think>good"], return_documents=True).json()
     assert [entry["document"]["text"] for entry in body["results"]] == ["<think>bad</think>good", "fair"]
-
-
-def test_without_a_task_nothing_is_checked(rerank):
-    body = rerank().json()
-    assert body["task"] is None
-    assert {entry["violations"] is None for entry in body["results"]} == {True}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import load_bundle
 from raydebm.tasks import get_task
 from raydebm_client import Raydebm
-from raydebm_client.rewards import compute_score, compute_scores, grpo_reward
+from raydebm_client.rewards import compute_score, grpo_reward
 
 
 @pytest.fixture
@@ -27,15 +27,6 @@ def rewards(client):
         return client.post(url, {"query": query, "prompts": prompts, **more})
 
     return ask
-
-
-def test_rewards_are_minus_energy_in_the_order_of_the_queries(rewards, puzzle, texts):
-    query = [puzzle + texts["wrong"], puzzle + texts["right"], puzzle + texts["unreadable"]]
-    body = rewards(query, [puzzle] * 3, labels=["a", "b", None]).json()
-    assert body["rewards"] == [1.5, 2.0, -10.0]  # mu -2; one violated statement of weight 1 and penalty 1/2
-    assert body["scores"] == [0.0, 1.0, 0.0]
-    assert body["extra_logs"]["checked"] == [1.0, 1.0, 1.0]
-    assert body["extra_logs"]["penalty"] == [0.5, 0.0, 0.0]
 
 
 def test_the_response_alone_is_scored(rewards, backend):
@@ -50,12 +41,6 @@ def test_a_response_that_never_stops_thinking_is_worth_the_floor(rewards):
 def test_prompts_may_differ_and_come_in_any_order(rewards, script):
     script(energies=lambda text: (float(len(text)),) * 2)
     assert rewards(["pa", "qbb", "pccc"], ["p", "q", "p"]).json()["rewards"] == [-1.0, -2.0, -3.0]
-
-
-def test_settings_stand_in_the_url(rewards, puzzle, texts, script):
-    script(energies=lambda text: (-3.0, -1.0))
-    url = "/get_reward?task=knights_knaves&lambda=4&sigma_weight=0.5&floor=-0.25"
-    assert rewards([texts["right"], texts["wrong"]], [puzzle] * 2, url).json()["rewards"] == [1.5, -0.25]
 
 
 @pytest.mark.parametrize(
@@ -201,12 +186,6 @@ def rewards_by_votes(gsm8k_app, client_of):
     return ask
 
 
-def test_log_odds_count_the_agreement_of_the_responses_to_one_prompt(rewards_by_votes):
-    body = rewards_by_votes(["#### 4", "#### 5", "#### 4"], ["What is 2 + 2?"] * 3)
-    assert body["rewards"] == pytest.approx([-math.log(2), -math.log(5), -math.log(2)])
-    assert body["extra_logs"]["confidence"] == pytest.approx([1 / 3, 1 / 6, 1 / 3])
-
-
 def test_responses_to_other_prompts_are_no_evidence(rewards_by_votes):
     body = rewards_by_votes(["#### 4", "#### 5"], ["What is 2 + 2?", "What is 2 + 3?"])
     assert body["rewards"] == pytest.approx([0.0, 0.0])  # p = 1 / (1 + 1) each
@@ -223,10 +202,6 @@ def test_a_text_without_an_answer_has_the_floor_for_log_odds(rewards_by_votes):
     assert rewards_by_votes(["I do not know.", "#### 4"], ["What is 2 + 2?"] * 2, url)["rewards"] == pytest.approx(
         [-3.0, 0.0]
     )
-
-
-def test_rewards_stay_energies_where_nothing_else_is_asked_for(rewards_by_votes):
-    assert rewards_by_votes(["#### 4"], ["What is 2 + 2?"], "/get_reward")["rewards"] == [2.0]  # mu -2
 
 
 def test_proven_and_refuted_answers_have_bounded_log_odds(write_run, backend, client_of, puzzle, texts):
@@ -278,13 +253,6 @@ def test_a_grpo_reward_asks_the_service_for_a_whole_group(url):
     reward = grpo_reward(Raydebm(url), task="gsm8k", reward="log_odds")
     group_rewards = reward(prompts=["What is 2 + 2?"] * 3, completions=["#### 4", "#### 5", "#### 4"], answer=["4"] * 3)
     assert group_rewards == pytest.approx([-math.log(2), -math.log(5), -math.log(2)])
-
-
-def test_verls_batch_function_asks_the_service_for_a_whole_group(url):
-    rows = [{"question": "What is 2 + 2?"}] * 3
-    answers = ["#### 4", "#### 5", "#### 4"]
-    scores = compute_scores(["d"] * 3, answers, [None] * 3, rows, base_url=url, task="gsm8k", reward="log_odds")
-    assert scores == pytest.approx([-math.log(2), -math.log(5), -math.log(2)])
 
 
 def test_verls_function_for_one_response(url):

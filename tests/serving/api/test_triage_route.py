@@ -9,18 +9,6 @@ from raydebm.tasks import get_task
 VIOLATION = 'Zoey said "Ava is a knave". With your answer that is true, but your answer makes Zoey a knave.'
 
 
-def test_an_accepted_answer_carries_its_numbers(client, puzzle, texts, script):
-    script(lambda request: texts["right"], lambda text: (-3.0, -1.0))
-    answer = client.post("/v1/triage", {"problem": puzzle, "theta_sigma": 1.0}).json()
-    assert answer["decision"] == "accept"
-    assert answer["answer"] == '{"Ava": "knave", "Zoey": "knight"}'
-    assert answer["text"] == texts["right"]
-    assert (answer["energy"], answer["mu"], answer["sigma"], answer["members"]) == (-2.0, -2.0, 1.0, [-3.0, -1.0])
-    assert (answer["penalty"], answer["violations"], answer["constraints"]) == (0.0, [], {})
-    assert answer["checks"] == ["statements"]
-    assert answer["num_passes"] == 1
-
-
 def test_usage_and_cost_are_summed_over_all_candidates(client, puzzle):
     answer = client.post("/v1/triage", {"problem": puzzle}).json()
     assert answer["usage"] == {"prompt_tokens": 40, "completion_tokens": 20, "total_tokens": 60}
@@ -29,17 +17,6 @@ def test_usage_and_cost_are_summed_over_all_candidates(client, puzzle):
         ("ada", 2, 0),
         ("bo", 2, 0),
     ]
-
-
-def test_a_violated_constraint_leads_to_feedback_and_a_better_second_pass(client, puzzle, texts, script):
-    script(lambda request: texts["wrong"] if request.pass_index == 1 else texts["right"])
-    answer = client.post("/v1/triage", {"problem": puzzle}).json()
-    assert answer["decision"] == "accept"
-    assert answer["answer"] == '{"Ava": "knave", "Zoey": "knight"}'
-    assert [pass_["decision"] for pass_ in answer["passes"]] == ["regenerate", "accept"]
-    assert len(answer["feedback"]) == 1
-    assert VIOLATION in answer["feedback"][0]
-    assert answer["candidate"]["pass_index"] == 2
 
 
 def test_an_answer_that_cannot_be_read_was_not_checked(client, puzzle, texts, script):
@@ -51,24 +28,6 @@ def test_a_second_pass_asks_the_regenerating_generator_alone(client, puzzle, tex
     backend = script(lambda request: texts["wrong"])
     client.post("/v1/triage", {"problem": puzzle})
     assert [request.generator for request in backend.requests if request.pass_index == 2] == ["ada", "ada"]
-
-
-def test_disagreeing_adapters_lead_to_abstention_without_text(client, puzzle, energies, script):
-    script(energies=lambda text: energies["unsure"])
-    reply = client.post("/v1/triage", {"problem": puzzle})
-    answer = reply.json()
-    assert reply.status_code == 200
-    assert (answer["decision"], answer["answer"], answer["text"]) == ("abstain", None, None)
-    assert answer["candidate"]["sigma"] == 2.0
-    assert "theta_abstain 1.5" in answer["reason"]
-
-
-def test_violations_of_the_selected_candidate_are_listed_per_constraint(client, puzzle, texts, script):
-    script(lambda request: texts["wrong"])
-    answer = client.post("/v1/triage", {"problem": puzzle, "max_passes": 1, "lambda": 3.0}).json()
-    assert answer["constraints"] == {"statements": 0.5}
-    assert [violation["message"] for violation in answer["violations"]] == [VIOLATION]
-    assert answer["energy"] == -2.0 + 3.0 * 0.5
 
 
 def test_the_same_seeds_as_evaluation(client, puzzle, backend):
@@ -84,13 +43,6 @@ def test_another_seed_draws_other_candidates(client, puzzle, backend):
     client.post("/v1/triage", {"problem": puzzle, "seed": 8})
     ids = [request.candidate_id for request in backend.requests]
     assert len(set(ids)) == 8
-
-
-def test_generator_subset_and_num_samples(client, puzzle, backend):
-    answer = client.post("/v1/triage", {"problem": puzzle, "generators": ["bo"], "num_samples": 1}).json()
-    assert [request.generator for request in backend.requests] == ["bo"]
-    counts = {"asked": 1, "failed": 0, "late": 0, "over_budget": 0, "cancelled": 0}
-    assert answer["generators"] == [{"name": "bo", **counts, "error": None}]
 
 
 def test_a_failing_generator_is_named_and_not_fatal(client, puzzle, texts, script):
@@ -161,58 +113,11 @@ def test_the_endpoints_own_words_are_logged_once_for_each_generator(client, puzz
     assert failed == [{"generator": "ada", "reason": "HTTP 500"}]
 
 
-def test_when_no_generator_answers_the_service_says_so_and_when_to_retry(client, puzzle, script):
-    script(lambda request: None)
-    reply = client.post("/v1/triage", {"problem": puzzle})
-    assert reply.status_code == 503
-    assert reply.headers["retry-after"] == "2"
-    assert reply.json()["error"]["code"] == "generation_failed"
-    assert "HTTP 500" in reply.json()["error"]["message"]
-
-
-def test_unreadable_candidates_lead_to_abstention_not_to_an_error(client, puzzle, texts, script):
-    script(lambda request: texts["unreadable"])
-    answer = client.post("/v1/triage", {"problem": puzzle, "return_candidates": True}).json()
-    assert (answer["decision"], answer["candidate"], answer["energy"]) == ("abstain", None, None)
-    assert answer["candidates"][0]["energy"] is None
-    assert "no answer" in answer["candidates"][0]["error"]
-
-
 def test_a_candidate_without_energy_is_left_out_of_the_selection(client, puzzle, texts, script):
     script(lambda request: f"{request.generator} {texts['right']}", lambda text: None if "ada" in text else (1.0, 1.0))
     answer = client.post("/v1/triage", {"problem": puzzle, "return_candidates": True}).json()
     assert answer["candidate"]["generator"] == "bo"
     assert [candidate["error"] for candidate in answer["candidates"][:2]] == ["the ensemble gave no finite energy"] * 2
-
-
-def test_candidates_come_only_on_request(client, puzzle):
-    assert client.post("/v1/triage", {"problem": puzzle}).json()["candidates"] is None
-    assert len(client.post("/v1/triage", {"problem": puzzle, "return_candidates": True}).json()["candidates"]) == 4
-
-
-def test_messages_instead_of_a_problem(client, puzzle, backend):
-    messages = [
-        {"role": "system", "content": "You are helpful."},
-        {"role": "user", "content": [{"type": "text", "text": puzzle}]},
-    ]
-    answer = client.post("/v1/triage", {"messages": messages}).json()
-    assert answer["ignored_messages"] == 0
-    assert answer["problem_id"] == get_task("knights_knaves").problem_from_text(puzzle).problem_id
-
-
-def test_a_structured_problem_needs_no_reading(client, puzzle):
-    problem = get_task("knights_knaves").problem_from_text(puzzle)
-    body = {"prompt": "Who is who?", "data": dict(problem.data), "problem_id": "mine"}
-    answer = client.post("/v1/triage", {"problem": body, "task": "knights_knaves"}).json()
-    assert (answer["problem_id"], answer["decision"]) == ("mine", "accept")
-
-
-def test_the_answer_says_which_policy_and_versions_decided(client, puzzle):
-    answer = client.post("/v1/triage", {"problem": puzzle, "theta_abstain": 9}).json()
-    assert answer["policy"]["theta_abstain"] == 9
-    assert set(answer["versions"]) == {"raydebm", "recipe", "backbone", "checkpoint", "policy"}
-    assert answer["seed"] == 7
-    assert answer["latency_ms"] >= answer["stages_ms"]["generate"] > 0
 
 
 def test_request_ids_are_the_clients_or_new(client, puzzle):

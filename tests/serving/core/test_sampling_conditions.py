@@ -77,18 +77,6 @@ def test_a_chat_that_is_sampled_otherwise_loses_it(ask, puzzle, settings, change
     assert ask(body, path="/v1/chat/completions") == (False, f"the request changed {changed}")
 
 
-def test_a_chat_with_earlier_turns_loses_it(ask, puzzle):
-    turns = [
-        {"role": "user", "content": "Hello"},
-        {"role": "assistant", "content": "Hello."},
-        {"role": "user", "content": puzzle},
-    ]
-    body = {"model": "raydebm/knights_knaves", "messages": turns}
-
-    assert ask(body, path="/v1/chat/completions") == (False, "the generators saw earlier turns of the chat")
-    assert ask({**body, "messages": turns[-1:]}, path="/v1/chat/completions") == (True, None)
-
-
 def test_a_service_of_some_of_the_generators_does_not_claim_it(ask):
     assert ask(generators=("ada",)) == (False, "the service does not ask bo, which calibration did")
 
@@ -126,13 +114,6 @@ def test_a_ceiling_below_the_recipes_samples_voids_it(ask):
 
     assert ask(limits={"request": {"num_samples": 1}}) == (False, reason)
     assert ask(limits={"request": {"num_samples": 2}}) == (True, None)
-
-
-def test_a_ceiling_below_the_certified_later_passes_voids_it(ask):
-    reason = "a ceiling of the service changed num_regenerate"
-
-    assert ask(limits={"request": {"num_regenerate": 1}}) == (False, reason)
-    assert ask(limits={"request": {"num_regenerate": 2}}) == (True, None)
 
 
 @pytest.mark.parametrize("request_limits", [{"budget": 64}, {"max_usd": 5.0}, {"max_passes": 2, "num_regenerate": 9}])
@@ -174,13 +155,6 @@ def test_a_promise_that_a_ceiling_voids_is_not_held_against_outcomes(served, max
     claims = claim_monitor(bundle, NoMeter()).claims
 
     assert [claim.max_error for claim in claims.values()] == promised
-
-
-def test_a_request_keeps_its_own_reason_below_a_ceiling(ask):
-    assert ask({"lambda": 3.0, "num_samples": 1}, limits={"request": {"max_passes": 1}}) == (
-        False,
-        "the request changed lambda",
-    )
 
 
 def test_the_stored_decision_says_the_same_and_is_none_of_the_promised_policys(served, backend, puzzle):

@@ -66,13 +66,6 @@ def test_a_settled_pass_asks_for_no_more(context, script, texts):
     assert answer["usage"]["total_tokens"] == 4 * 15
 
 
-def test_without_waves_nothing_is_said_of_them(client, puzzle):
-    answer = client.post("/v1/triage", {"problem": puzzle}).json()
-
-    assert (answer["stop_reason"], answer["num_planned"], answer["tokens_saved"]) == (None, None, None)
-    assert answer["passes"][0]["stop_words"] is None
-
-
 def test_an_empty_list_undoes_the_operators_waves(context, backend):
     answer = context(waves=[])
 
@@ -96,15 +89,6 @@ def test_bad_waves_are_refused(client, puzzle, value):
     assert reply.status_code in (400, 422)
 
 
-def test_a_stream_tells_of_every_wave(waved, puzzle, script, texts, sse):
-    script(write=lambda request: texts["wrong"])
-    reply = waved().post("/v1/triage", {"problem": puzzle, "stream": True})
-
-    [wave] = [facts for facts in sse(reply.text) if facts.get("event") == "wave"]
-    assert (wave["pass"], wave["wave"], wave["num_samples"], wave["num_planned"]) == (1, 1, 4, 16)
-    assert (wave["stop_reason"], wave["num_cancelled"]) == ("accept", 0)
-
-
 @pytest.fixture
 def sse():
     def read(text):
@@ -122,27 +106,12 @@ def test_a_budget_holds_and_bounds_what_is_planned(context, script, texts):
     assert (answer["num_planned"], len(backend.requests) <= 6) == (6, True)
 
 
-def test_later_passes_have_what_is_left_of_the_budget(context, script, texts):
-    backend = script(write=lambda request: texts["wrong"])
-
-    answer = context(WAVES.replaced(max_passes=2), budget=5)
-
-    assert [pass_["num_planned"] for pass_ in answer["passes"]] == [5, 1]
-    assert len(backend.requests) == 5
-
-
 def test_a_promise_is_void_when_a_request_changes_when_to_stop():
     promised = Policy(guarantee={"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 9}, waves=(4,))
 
     changes_of_stopping = ({"waves": [8]}, {"waves": []}, {"epsilon": 0.1}, {"eta": 0.2}, {"tau_accept": 0.95})
     for changes in (*changes_of_stopping, {"tau_answer": 0.6}):
         assert promised.changed(changes).guarantee["certified"] is False, changes
-
-
-def test_stopping_settings_without_waves_leave_a_promise_alone():
-    promised = Policy(guarantee={"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 9})
-
-    assert promised.changed({"epsilon": 0.2, "eta": 0.3}).guarantee["certified"] is True
 
 
 def test_a_decision_on_disk_says_it_and_decides_again(waved, tmp_path, puzzle, script, texts):

@@ -1,9 +1,7 @@
 """The application on a real Ray Serve: official client, plain HTTP, batching, a killed replica."""
 
 import asyncio
-import json
 import threading
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -48,47 +46,12 @@ def test_health_names_the_generators_that_are_served(healthy):
     assert (body["status"], body["generators"]) == ("ok", ["recorded", *MODELS])
 
 
-def test_the_official_client_gets_the_improved_answer(chat):
-    reply = chat()
-    assert reply.choices[0].message.content.startswith("Ava contradicts herself")
-    assert reply.model_extra["raydebm"]["num_passes"] == 2
-    assert reply.model_extra["raydebm"]["violations"] == []
-
-
-def test_the_official_client_gets_an_abstention_as_a_refusal(chat):
-    reply = chat(theta_sigma=0.0, theta_abstain=1e-12)
-    message = reply.choices[0].message
-    assert message.content is None
-    assert message.refusal.startswith("No answer can be trusted: sigma")
-    assert reply.model_extra["raydebm"]["decision"] == "abstain"
-
-
 def test_the_official_client_streams(chat):
     chunks = list(chat(stream=True, stream_options={"include_usage": True}))
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     assert text.startswith("Ava contradicts herself")
     assert chunks[-2].model_extra["raydebm"]["decision"] == "accept"
     assert chunks[-1].usage.completion_tokens > 0
-
-
-def test_the_official_client_raises_its_own_error_types(official, chat):
-    with pytest.raises(openai.NotFoundError, match="raydebm/gms8k"):
-        official.chat.completions.create(model="raydebm/gms8k", messages=[{"role": "user", "content": "x"}])
-    with pytest.raises(openai.UnprocessableEntityError, match="No answer can be trusted"):
-        chat(theta_sigma=0.0, theta_abstain=1e-12, on_abstain="error")
-
-
-def test_plain_http_gets_the_full_record(live_service, puzzle):
-    """Of the standard library, which any client is at least."""
-    request = urllib.request.Request(
-        f"{live_service.url}/v1/triage",
-        data=json.dumps({"problem": puzzle, "policy": "recorded-only"}).encode(),
-        headers={"Content-Type": "application/json", **HEADERS},
-    )
-    with urllib.request.urlopen(request, timeout=240) as reply:
-        answer = json.load(reply)
-    assert (answer["decision"], answer["answer"]) == ("accept", '{"Ava": "knave", "Zoey": "knight"}')
-    assert "Your answer breaks these rules" in answer["feedback"][0]
 
 
 def test_the_service_draws_the_candidates_that_a_job_draws(live_service, puzzle):
@@ -106,12 +69,6 @@ def test_the_service_draws_the_candidates_that_a_job_draws(live_service, puzzle)
     answer = live_service.ask(puzzle, return_candidates=True).json()
     drawn = [candidate["candidate_id"] for candidate in answer["candidates"] if candidate["pass_index"] == 1]
     assert drawn == [request.candidate_id for request in expected]
-
-
-def test_one_request_id_comes_back(live_service, puzzle):
-    reply = live_service.ask(puzzle, headers={"X-Request-ID": "mine"})
-    assert reply.headers.get_list("x-request-id") == ["mine"]
-    assert reply.json()["request_id"] == "mine"
 
 
 def test_concurrent_requests_are_scored_in_fewer_batches(live_service, puzzle, healthy):

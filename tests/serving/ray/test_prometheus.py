@@ -81,23 +81,12 @@ def test_what_is_refused_before_the_router_counts_under_its_route(client, write_
     ]
 
 
-def test_paths_that_strangers_make_up_are_no_labels(client, of):
-    client.get("/v1/secret-path")
-    assert of("requests") == [(1, {"route": "other", "status": "404"})]
-
-
 def test_decisions_are_counted_by_who_wrote_the_answer_and_with_sigma(client, puzzle, of, script, texts):
     script(lambda request: texts["right"] if request.generator == "bo" else None, energies=lambda text: (-3.0, -1.0))
     client.post("/v1/triage", {"problem": puzzle, "theta_sigma": 1.0})
     task = {"task": "knights_knaves"}
     assert of("decisions") == [(1, {**task, "decision": "accept", "generator": "bo"})]
     assert of("sigma") == [(1.0, task)]
-
-
-def test_a_decision_without_a_readable_candidate_has_no_generator(client, puzzle, of, script, texts):
-    script(lambda request: texts["unreadable"])
-    client.post("/v1/triage", {"problem": puzzle, "max_passes": 1})
-    assert [labels["generator"] for _, labels in of("decisions")] == [""]
 
 
 def test_candidates_tokens_and_cost_are_counted_per_generator(client, puzzle, of, script, texts):
@@ -116,11 +105,6 @@ def test_candidates_of_a_request_that_fails_are_counted_too(client, puzzle, of, 
     script(lambda request: None)
     assert client.post("/v1/triage", {"problem": puzzle}).status_code == 503
     assert ([value for value, _ in of("candidates")], of("decisions")) == ([1] * 6, [])  # of two passes
-
-
-def test_nothing_waits_after_a_request(client, puzzle, of):
-    client.post("/v1/triage", {"problem": puzzle})
-    assert {value for value, _ in of("requests_waiting")} == {0}
 
 
 def test_outcomes_and_claims_are_counted(seen):

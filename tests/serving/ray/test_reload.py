@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from raydebm.errors import CheckpointError, ConfigError
 from raydebm.run.ensemble_file import CheckpointRef, read_ref
-from raydebm.serving.access.keys import LOOK_EVERY_S, WatchedKeyring, load_keyring
+from raydebm.serving.access.keys import LOOK_EVERY_S, WatchedKeyring
 from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.ray.ensembles import IDLE_S, Ensembles
@@ -42,15 +42,6 @@ def test_a_key_of_user_config_takes_the_place_of_the_argument():
     assert (changed.policy, changed.max_problem_chars) == ("recipe", 10)
     assert changed.limits == LimitArgs(max_waiting=3)  # as a whole: max_running is the default again
     assert changed.policies["one"].lambda_ == 2.0
-
-
-def test_no_user_config_is_no_change():
-    args = AppArgs(run_dir="run", policies={"one": {"theta_sigma": 0.1}})
-    assert changed_args(args, {}) == args
-
-
-def test_a_revision_changes_nothing():
-    assert changed_args(AppArgs(run_dir="run"), {"revision": "2026-01-01"}) == AppArgs(run_dir="run")
 
 
 @pytest.mark.parametrize("key", ["run_dir", "device", "generators", "records", "polcy"])
@@ -240,11 +231,6 @@ def test_adapters_that_were_overwritten_are_not_taken_for_the_old_ones(checkpoin
     assert held.fingerprints == []
 
 
-def test_a_folder_without_an_ensemble_is_named(tmp_path):
-    with pytest.raises(CheckpointError, match="holds no trained ensemble"):
-        read_ref(str(tmp_path))
-
-
 # ---- keys -----------------------------------------------------------------------------------------------------------
 
 
@@ -291,11 +277,6 @@ def test_a_keys_file_that_turns_bad_leaves_the_old_keys_in_force_and_says_so(wat
     clock.now += LOOK_EVERY_S
     assert known(keyring) == ["b"]
     assert keyring.refusal is None
-
-
-def test_keys_of_a_file_are_watched(watched):
-    _, path, _ = watched
-    assert isinstance(load_keyring(str(path)), WatchedKeyring)
 
 
 @pytest.fixture

@@ -78,10 +78,6 @@ def test_every_key_is_known(config):
     assert unknown_keys(config) == []
 
 
-def test_values_pass_rays_own_check(config):
-    ServeDeploySchema.model_validate(config)
-
-
 def test_arguments_pass_the_applications_own_check(config):
     AppArgs.model_validate(config["applications"][0]["args"])
 
@@ -144,8 +140,3 @@ def test_a_configuration_that_cannot_be_read_is_named(tmp_path, text, words):
     path.write_text(text)
     with pytest.raises(ConfigError, match=f"Serve configuration '{path}':? {words}"):
         read_serve_config(path)
-
-
-def test_a_configuration_that_is_missing_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"'.*none\.yaml' does not exist; `raydebm init` writes"):
-        read_serve_config(tmp_path / "none.yaml")
