@@ -130,6 +130,7 @@ class AsyncRaydebm:
 
     async def triage(
         self,
+        /,
         problem: Problem | None = None,
         *,
         messages: Sequence[Mapping[str, Any]] | None = None,
@@ -149,6 +150,7 @@ class AsyncRaydebm:
 
     async def stream(
         self,
+        /,
         problem: Problem | None = None,
         *,
         messages: Sequence[Mapping[str, Any]] | None = None,
@@ -207,7 +209,7 @@ class AsyncRaydebm:
         body = _given(query=query, documents=documents, top_n=top_n, return_documents=return_documents, raydebm=own)
         return await self._do("/v1/rerank", RerankResult, body)
 
-    async def rewards(self, prompts: Sequence[str], responses: Sequence[str], **settings: Any) -> list[float]:
+    async def rewards(self, /, prompts: Sequence[str], responses: Sequence[str], **settings: Any) -> list[float]:
         """A reward for each response to the prompt at its place: value - sigma_weight * sigma, at least floor.
 
         Args:
@@ -302,7 +304,7 @@ def _finished(work: Awaitable[T]) -> T:
 
 def _blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
     @wraps(method)
-    def call(client: "Raydebm", *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(client: "Raydebm", /, *args: P.args, **kwargs: P.kwargs) -> T:
         return _finished(method(client._client, *args, **kwargs))
 
     return call
@@ -312,7 +314,7 @@ def _blocking_items(
     method: Callable[Concatenate[Any, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Any, P], Iterator[T]]:
     @wraps(method)
-    def call(client: "Raydebm", *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+    def call(client: "Raydebm", /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         items: Any = method(client._client, *args, **kwargs)
         try:
             while True:

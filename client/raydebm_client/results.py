@@ -1,4 +1,4 @@
-"""What the service answers: JSON objects whose fields are attributes. Energies: lower is better; null is None."""
+"""What the service answers: JSON objects whose fields are attributes. Energies: lower is better."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
