@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -16,7 +16,6 @@ import httpx
 from raydebm_client.results import OutcomeResult, Progress, RerankResult, ScoreResult, ServiceError, TriageResult
 
 T = TypeVar("T")
-P = ParamSpec("P")
 Problem = str | Mapping[str, Any]
 """A text, or an object with ``prompt`` and the task's own ``data``."""
 
@@ -130,7 +129,6 @@ class AsyncRaydebm:
 
     async def triage(
         self,
-        /,
         problem: Problem | None = None,
         *,
         messages: Sequence[Mapping[str, Any]] | None = None,
@@ -150,7 +148,6 @@ class AsyncRaydebm:
 
     async def stream(
         self,
-        /,
         problem: Problem | None = None,
         *,
         messages: Sequence[Mapping[str, Any]] | None = None,
@@ -209,7 +206,7 @@ class AsyncRaydebm:
         body = _given(query=query, documents=documents, top_n=top_n, return_documents=return_documents, raydebm=own)
         return await self._do("/v1/rerank", RerankResult, body)
 
-    async def rewards(self, /, prompts: Sequence[str], responses: Sequence[str], **settings: Any) -> list[float]:
+    async def rewards(self, prompts: Sequence[str], responses: Sequence[str], **settings: Any) -> list[float]:
         """A reward for each response to the prompt at its place: value - sigma_weight * sigma, at least floor.
 
         Args:
@@ -302,19 +299,17 @@ def _finished(work: Awaitable[T]) -> T:
     raise AssertionError("a blocking call waited")
 
 
-def _blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+def _blocking(method: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]:
     @wraps(method)
-    def call(client: "Raydebm", /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(client: "Raydebm", *args: Any, **kwargs: Any) -> T:
         return _finished(method(client._client, *args, **kwargs))
 
     return call
 
 
-def _blocking_items(
-    method: Callable[Concatenate[Any, P], AsyncIterator[T]],
-) -> Callable[Concatenate[Any, P], Iterator[T]]:
+def _blocking_items(method: Callable[..., AsyncIterator[T]]) -> Callable[..., Iterator[T]]:
     @wraps(method)
-    def call(client: "Raydebm", /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+    def call(client: "Raydebm", *args: Any, **kwargs: Any) -> Iterator[T]:
         items: Any = method(client._client, *args, **kwargs)
         try:
             while True:
