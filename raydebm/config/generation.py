@@ -30,9 +30,7 @@ class GenerationConfig(Section):
     """Stop the run when a larger share of its requests failed; completed requests are kept."""
     waves: tuple[SampleCount, ...] | None = Field(None, min_length=1)
     """Sample each problem in waves of these sizes, over all generators, the last one repeating, and end it when the
-    rest of its candidates could hardly change the vote (docs/stopping.md); None: all candidates at once."""
-    epsilon: float = Field(0.05, ge=0, lt=1)
-    """With ``waves``: chance that is accepted of losing the vote that all candidates would give."""
+    rest of its candidates could hardly change the vote (docs/decision.md); None: all candidates at once."""
 
     def sampling(self, *, max_tokens: int, greedy: bool = False) -> Sampling:
         """Settings of one request; a greedy one has temperature 0."""

@@ -45,11 +45,7 @@ class PolicySettings(Section):
     models repeat what they are shown: half of each is the safer choice for them (docs/log/second_pass.md)."""
     waves: Annotated[tuple[SampleCount, ...], Field(min_length=1)] | None = None
     """Sample each pass in waves of these sizes, the last one repeating, and end it when the rest of it could hardly
-    change the answer or make it certain (docs/stopping.md); None: the whole pass at once."""
-    epsilon: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.05
-    """With ``waves``: chance that is accepted of losing the answer that the whole pass would give."""
-    eta: Probability = 0.05
-    """With ``waves``: a pass ends when the chance of reaching ``tau_accept`` at its end is below this."""
+    change the answer or make it certain (docs/decision.md); None: the whole pass at once."""
 
     @model_validator(mode="after")
     def _ordered(self) -> "PolicySettings":

@@ -216,13 +216,11 @@ def _problems(error: ValidationError) -> Sequence[str]:
 
 def _harmless(before: Policy, after: Policy) -> set[str]:
     """Settings that may differ without voiding a promise: ``tau_answer`` at another threshold that was certified with
-    it; without waves, the stopping rule's, and where there is one pass ``tau_accept``, which then decides nothing."""
-    has_no_waves = before.waves is None and after.waves is None
-    is_one_pass = has_no_waves and before.max_passes == after.max_passes == 1
+    it, and ``tau_accept`` where there is one pass without waves and it decides nothing."""
+    is_one_pass = before.waves is None and after.waves is None and before.max_passes == after.max_passes == 1
     is_certified = before.guarantee is not None and after.tau_answer in before.guarantee.get("thresholds", ())
     stops_alike = is_one_pass or before.tau_accept == after.tau_accept
-    harmless = {"tau_answer"} if is_certified and stops_alike else set()
-    return harmless | ({"epsilon", "eta"} if has_no_waves else set()) | ({"tau_accept"} if is_one_pass else set())
+    return ({"tau_answer"} if is_certified and stops_alike else set()) | ({"tau_accept"} if is_one_pass else set())
 
 
 def policy_of(config: TriageConfig, task_defaults: TaskDefaults, generators: Sequence[GeneratorConfig] = ()) -> Policy:

@@ -22,7 +22,7 @@ from raydebm.decision.batch import decide_pools
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import PoolDecision, final_decision
 from raydebm.decision.sampling.waves import cut_pass
-from raydebm.decision.stopping import StopReason
+from raydebm.decision.stopping.settled import StopReason
 from raydebm.errors import ConfigError
 from raydebm.records import Decision, Energies, Outcome, PassStop, ScoredCandidate
 

@@ -120,7 +120,6 @@ def generate_in_waves(
         schedule = WaveSchedule(
             planned,
             waves=recipe.generation.waves or (),
-            epsilon=recipe.generation.epsilon,
             prices=highest_prices(planned, recipe.generators),
         )
         while wave := schedule.next_wave():

@@ -409,9 +409,8 @@ def test_a_policy_with_posterior_and_promise_survives_json():
         (PROMISED, {"tau_answer": 0.5}),
         (PROMISED.replaced(max_passes=1), {"tau_answer": 0.8}),
         (PROMISED.replaced(max_passes=1), {"tau_accept": 0.9}),
-        (PROMISED, {"epsilon": 0.2, "eta": 0.3}),
     ],
-    ids=["nothing", "certified", "certified-above-tau-accept", "one-pass-ignores-tau-accept", "no-waves-no-stopping"],
+    ids=["nothing", "certified", "certified-above-tau-accept", "one-pass-ignores-tau-accept"],
 )
 def test_a_promise_survives_thresholds_that_it_was_certified_for(policy, changes):
     assert policy.changed(changes).guarantee == PROMISE
@@ -495,7 +494,7 @@ def test_the_posteriors_rule_needs_a_posterior():
 
 
 def test_a_policy_with_waves_survives_json():
-    policy = Policy(waves=(4, 8), epsilon=0.1, eta=0.2, prices={"g": 2.0})
+    policy = Policy(waves=(4, 8), prices={"g": 2.0})
 
     assert Policy.from_json(policy.to_json()) == policy
     assert (policy.settings()["waves"], "prices" in policy.settings()) == ([4, 8], False)
@@ -517,9 +516,6 @@ def test_no_sizes_mean_the_whole_pass_at_once():
         ({"waves": [True]}, r"waves\.0: .*valid integer \(got True\)"),
         ({"waves": 4}, r"waves: .*valid tuple \(got 4\)"),
         ({"waves": "4,4"}, r"waves: .*valid tuple \(got '4,4'\)"),
-        ({"epsilon": 1.0}, r"epsilon: .*less than 1 \(got 1\.0\)"),
-        ({"epsilon": math.nan}, r"epsilon: .* \(got nan\)"),
-        ({"eta": -0.1}, r"eta: .*greater than or equal to 0 \(got -0\.1\)"),
         ({"prices": {"g": -1.0}}, r"prices\.g: .*greater than or equal to 0 \(got -1\.0\)"),
         ({"prices": {"g": "1"}}, r"prices\.g: .*valid number \(got '1'\)"),
         ({"prices": [1.0]}, r"prices: .*valid dictionary"),
@@ -541,10 +537,10 @@ def test_a_recipes_prices_and_waves_become_the_policys():
                 {**endpoint, "name": "unknown"},
                 {"kind": "transformers", "name": "own", "model": "m"},
             ],
-            "triage": {"waves": [4, 8], "epsilon": 0.1},
+            "triage": {"waves": [4, 8]},
         }
     )
 
     policy = policy_of(recipe.triage, TaskDefaults(max_length=64, batch_size=1, patience=1), recipe.generators)
 
-    assert (policy.waves, policy.epsilon, policy.prices) == ((4, 8), 0.1, {"priced": 2.0, "own": 0.0})
+    assert (policy.waves, policy.prices) == ((4, 8), {"priced": 2.0, "own": 0.0})

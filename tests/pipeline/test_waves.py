@@ -66,7 +66,7 @@ def test_a_second_run_reuses_every_stage(in_waves):
 def test_other_waves_sample_again(in_waves):
     pipeline, _, _ = in_waves
     other = pipeline.recipe.model_copy(
-        update={"generation": pipeline.recipe.generation.model_copy(update={"epsilon": 0.2})}
+        update={"generation": pipeline.recipe.generation.model_copy(update={"waves": (3,)})}
     )
 
     assert Pipeline(recipe=other).basis("candidates") != pipeline.basis("candidates")

@@ -13,12 +13,11 @@ tokens), free ones before all others by their skill, and those of unknown skill 
 A pass ends
 
 1. as soon as the selection is an answer that an exact constraint proves;
-2. from the first wave on, as ``SettledRule`` says: with ``rule="posterior"`` on its probabilities and ``tau_accept``
-   (and only while the settled answer is also the one that the profile selects), else on the votes alone;
-3. where answers do not compete (programs, plans: the posterior's ``competition`` is ``independent``), as
-   ``ImprovementRule`` says of the rewards -E: when the next sample is expected to improve the best by less than
-   ``epsilon`` times the usual spread of energies. The ensemble's sigma is not taken out as noise: it holds what the
-   members disagree about for all candidates alike, and would end every pass at once.
+2. from the first wave on, where it is ``settled``: with ``rule="posterior"`` by its probabilities and ``tau_accept``
+   (and only while the settled answer is also the one that the profile selects), else by the votes alone.
+
+Where answers do not compete (programs, plans: the posterior's ``competition`` is ``independent``) votes settle nothing,
+and only a proof ends a pass early.
 """
 
 import asyncio
@@ -27,13 +26,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.evidence.terms import clusters_of
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import PoolDecision, decide_pool
 from raydebm.decision.sampling.deadline import Deadline, now_s
-from raydebm.decision.stopping import AnswerPosterior, SamplingState, SettledRule, StopDecision, StopReason, wave_ends
-from raydebm.decision.stopping.improvement import ImprovementRule
+from raydebm.decision.stopping.settled import Stop, StopReason, settled, wave_ends
 from raydebm.records import PassStop, ScoredCandidate
 
 
@@ -59,15 +56,6 @@ class Sample(Protocol):
 S = TypeVar("S", bound=Sample)
 
 
-@dataclass(frozen=True, slots=True)
-class PassDecision:
-    """Whether a pass ends here."""
-
-    reason: StopReason | None
-    """None: go on."""
-    words: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wave:
     """One wave, when it is over."""
@@ -80,7 +68,7 @@ class Wave:
     num_samples: int
     """Samples of the pass so far."""
     num_cancelled: int
-    decision: PassDecision
+    decision: Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,52 +81,37 @@ class PassRule:
     num_planned: int
     """Samples of the whole pass."""
 
-    def decide(self, judged: Sequence[ScoredCandidate]) -> PassDecision:
+    def decide(self, judged: Sequence[ScoredCandidate]) -> Stop:
         """Judge the pass so far; ``judged`` are its candidates, failed ones included, in any order."""
         pool, remaining = (*self.earlier, *judged), self.num_planned - len(judged)
         decided = decide_pool(pool, passes_left=0, policy=self.policy)
         if decided.best is not None and decided.best.report.proof:
-            return PassDecision(StopReason.ACCEPT, f"an exact constraint proves the answer after {len(pool)} samples")
+            return Stop(StopReason.ACCEPT, f"an exact constraint proves the answer after {len(pool)} samples")
         if remaining <= 0:
-            return PassDecision(StopReason.BUDGET, f"all {self.num_planned} samples of the pass were drawn")
+            return Stop(StopReason.BUDGET, f"all {self.num_planned} samples of the pass were drawn")
         if len(judged) < (self.policy.waves or (1,))[0]:
-            return PassDecision(None, "the first wave is not complete")
+            return Stop(None, "the first wave is not complete")
         posterior = self.policy.posterior
         if posterior is not None and posterior.competition == "independent":
-            stop = self._improvement(pool, remaining, scale=posterior.reference.default.scale)
-        else:
-            stop = self._settled(pool, remaining, decided)
-        return PassDecision(stop.reason, stop.words)
+            return Stop(None, "answers that do not compete are sampled to the end")
+        return self._settled(pool, remaining, decided)
 
-    def _settled(self, pool: Sequence[ScoredCandidate], remaining: int, decided: PoolDecision) -> StopDecision:
+    def _settled(self, pool: Sequence[ScoredCandidate], remaining: int, decided: PoolDecision) -> Stop:
         policy, by_posterior = self.policy, self.policy.rule == "posterior"
         tau = policy.tau_accept if policy.tau_settled is None else policy.tau_settled
-        votes = {cluster.key: float(len(cluster.rows)) for cluster in clusters_of(pool)}
-        state = SamplingState(
-            max_samples=len(pool) + remaining,
-            votes=votes,
-            num_samples=len(pool),
-            num_unanswered=len(pool) - int(sum(votes.values())),
+        votes = {cluster.key: len(cluster.rows) for cluster in clusters_of(pool)}
+        known = {belief.cluster.key: belief.probability for belief in decided.beliefs}
+        stop = settled(
+            votes,
+            unanswered=len(pool) - sum(votes.values()),
+            remaining=remaining,
+            probabilities=known if by_posterior else None,
+            tau_accept=tau if by_posterior else 0.0,
         )
-        # Only a proof reaches a threshold of 1, and votes do not foretell proofs.
-        eta = policy.eta if tau < 1 else 0.0
-        settled = SettledRule(epsilon=policy.epsilon, eta=eta, tau_accept=tau if by_posterior else 0.0)
-        stop = settled.decide(state, _answer_posterior(decided.beliefs) if by_posterior else None)
         selected = None if decided.best is None else decided.best.report.vote_key
         if by_posterior and stop.reason is StopReason.ACCEPT and stop.leader != selected:
             return replace(stop, reason=None)
         return stop
-
-    def _improvement(self, pool: Sequence[ScoredCandidate], remaining: int, *, scale: float) -> StopDecision:
-        energies = [scored.total_energy(self.policy.lambda_) for scored in pool]
-        rewards = [-energy if math.isfinite(energy) else None for energy in energies]
-        improvement = ImprovementRule(price=self.policy.epsilon * scale)
-        return improvement.decide(rewards, max_samples=len(pool) + remaining)
-
-
-def _answer_posterior(beliefs: Sequence[Belief]) -> AnswerPosterior:
-    known = {belief.cluster.key: belief.probability for belief in beliefs}
-    return AnswerPosterior(probabilities=known, none=max(1 - math.fsum(known.values()), 0.0))
 
 
 # ---- the order -----------------------------------------------------------------------------------------------------
@@ -211,7 +184,7 @@ class PassWaves:
         self._policy, self._pass_index, self._earlier = policy, pass_index, tuple(earlier)
         self._deadline, self._on_wave = deadline, on_wave
         self._arrivals: Arrivals | None = None
-        self._decision: PassDecision | None = None
+        self._decision: Stop | None = None
         self._num_planned: int | None = None
 
     def watch(self, arrivals: Arrivals) -> None:
@@ -233,16 +206,16 @@ class PassWaves:
         self._num_planned, begin = len(ordered), 0
         pass_rule = PassRule(policy=self._policy, earlier=self._earlier, num_planned=len(ordered))
         if not ordered:
-            self._decision = PassDecision(StopReason.BUDGET, "there is nothing to sample")
+            self._decision = Stop(StopReason.BUDGET, "there is nothing to sample")
         for number, end in enumerate(wave_ends(self._policy.waves or (len(ordered),), len(ordered)), start=1):
             if begin and self._deadline is not None and now_s() >= self._deadline.draw_until_s:
                 words = f"the deadline of {self._deadline.total_ms:g} ms leaves no time for wave {number}"
-                self._decision = PassDecision(StopReason.BUDGET, words)
+                self._decision = Stop(StopReason.BUDGET, words)
                 return
             try:
                 self._decision = await self._wave(ordered[begin:end], draw, pass_rule, number)
             except Exception as error:
-                self._decision = PassDecision(StopReason.BUDGET, f"wave {number} could not be drawn ({error})")
+                self._decision = Stop(StopReason.BUDGET, f"wave {number} could not be drawn ({error})")
                 raise
             if self._decision.reason is not None:
                 return
@@ -250,7 +223,7 @@ class PassWaves:
 
     async def _wave(
         self, samples: list[S], draw: Callable[[list[S]], Awaitable[None]], pass_rule: PassRule, number: int
-    ) -> PassDecision:
+    ) -> Stop:
         arrivals = self._arrivals
         if arrivals is None:
             raise RuntimeError("PassWaves.watch must come before PassWaves.run")
@@ -286,13 +259,13 @@ class PassWaves:
             return None
         decision = self._decision
         if decision is None or decision.reason is None:  # what ends a pass from outside is its deadline
-            decision = PassDecision(StopReason.BUDGET, "the deadline ended the pass")
+            decision = Stop(StopReason.BUDGET, "the deadline ended the pass")
         return _stopped(decision, drawn, num_planned=self._num_planned, num_cancelled=len(self.cancelled))
 
 
 async def _decided(
     arrivals: Arrivals, drawing: "asyncio.Future[None]", samples: Sequence[Sample], pass_rule: PassRule
-) -> tuple[PassDecision, int]:
+) -> tuple[Stop, int]:
     """What is decided about a wave, and on how many samples: when it is complete, or as soon as it ends the pass.
 
     Decided only while everything that has arrived is checked and scored: what is recorded is then what was judged.
@@ -312,9 +285,7 @@ async def _decided(
         await arrivals.news.wait()
 
 
-def _stopped(
-    decision: PassDecision, drawn: Sequence[ScoredCandidate], *, num_planned: int, num_cancelled: int = 0
-) -> PassStop:
+def _stopped(decision: Stop, drawn: Sequence[ScoredCandidate], *, num_planned: int, num_cancelled: int = 0) -> PassStop:
     """The record of a pass that ended.
 
     Args:
@@ -351,7 +322,7 @@ class CutPass:
 
     candidates: tuple[ScoredCandidate, ...]
     """In the order of the record."""
-    decision: PassDecision
+    decision: Stop
     """``reason`` None: a further wave would have been sampled that is not in the record."""
 
 
@@ -375,7 +346,7 @@ def cut_pass(
     place = {scored.candidate.candidate_id: index for index, scored in enumerate(recorded)}
     by_id = {scored.candidate.candidate_id: scored for scored in recorded}
     ordered = [by_id[candidate.candidate_id] for candidate in in_turns([s.candidate for s in recorded], policy)]
-    decision, judged = PassDecision(StopReason.BUDGET, "there is nothing to sample"), list[ScoredCandidate]()
+    decision, judged = Stop(StopReason.BUDGET, "there is nothing to sample"), list[ScoredCandidate]()
     for end in wave_ends(policy.waves or (total,), total):
         judged = ordered[:end]
         decision = pass_rule.decide(judged)

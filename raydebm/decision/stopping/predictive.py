@@ -2,9 +2,8 @@
 
 The answers of one problem follow a Chinese restaurant process: after votes n_1, ..., n_K the next sample repeats answer
 j with probability n_j / (n + alpha) and is a new answer with probability alpha / (n + alpha) (Blackwell and MacQueen,
-1973). A small concentration alpha means that the model nearly always says the same, a large one that it guesses. It
-differs from problem to problem, so it has a prior on a grid, and the partition seen so far updates that prior by Ewens'
-formula, p(partition | alpha) proportional to alpha^K Gamma(alpha) / Gamma(alpha + n).
+1973). The concentration alpha has a uniform prior on ``GRID``, which the votes update by Ewens' formula,
+p(votes | alpha) proportional to alpha^K Gamma(alpha) / Gamma(alpha + n).
 
 Probabilities over the next m samples are exact. Poissonised, the repetitions of answer j are negative binomial with
 shape n_j and the number of new answers with e samples is Poisson with mean alpha q^e / e, all independent; conditioned
@@ -14,7 +13,7 @@ Fourier transform on a circle whose radius keeps the aliasing below 1e-12 (Abate
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -22,112 +21,51 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaln, gammaln
 
-from raydebm.errors import ConfigError
-
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 
 GRID = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+LEAST_WEIGHT = 1e-4
+"""Concentrations with a smaller posterior weight are left out; no probability changes by more than their sum."""
 ALIASING_DIGITS = 12
-_ROUNDING = 1e-9
+ROUNDING = 1e-9
 """Equal scores that were computed differently must compare as equal."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConcentrationPrior:
-    """Prior over the concentration alpha of a problem's answers.
-
-    Raises:
-        ConfigError: no value, a value that is not above 0, or weights that are not a distribution over them.
-    """
-
-    values: tuple[float, ...] = GRID
-    weights: tuple[float, ...] = (1 / len(GRID),) * len(GRID)
-
-    def __post_init__(self) -> None:
-        if not self.values or not all(math.isfinite(value) and value > 0 for value in self.values):
-            raise ConfigError(f"concentrations must be finite numbers above 0, got {self.values}")
-        if len(self.weights) != len(self.values) or not all(weight >= 0 for weight in self.weights):
-            raise ConfigError(
-                f"a concentration prior needs one weight >= 0 per value, got {len(self.weights)} weights "
-                f"for {len(self.values)} values: {self.weights}"
-            )
-        if not math.isclose(math.fsum(self.weights), 1.0, abs_tol=1e-6):
-            raise ConfigError(f"weights of a concentration prior must sum to 1, got {math.fsum(self.weights):g}")
-
-    def updated(self, votes: Sequence[float]) -> "ConcentrationPrior":
-        """The posterior after these votes per answer (Ewens' sampling formula)."""
-        alpha = np.array(self.values)
-        with np.errstate(divide="ignore"):
-            log_weights = np.log(np.array(self.weights)) + _log_partition(alpha, votes)
-        weights = np.exp(log_weights - log_weights.max())
-        return ConcentrationPrior(self.values, tuple((weights / weights.sum()).tolist()))
-
-
-def _log_partition(alpha: Floats, votes: Sequence[float]) -> Floats:
-    """Ewens' formula up to a constant that does not depend on alpha; shape of ``alpha``."""
-    total = math.fsum(votes)
-    log_likelihood: Floats = len(votes) * np.log(alpha) + gammaln(alpha) - gammaln(alpha + total)
-    return log_likelihood
-
-
-def fit_concentration_prior(
-    pools: Iterable[Sequence[float]], *, values: Sequence[float] = GRID, num_iterations: int = 200
-) -> ConcentrationPrior:
-    """Maximum-likelihood weights of the grid, by expectation maximisation.
-
-    Args:
-        pools: votes per answer of each recorded problem; problems without an answer are left out.
-        values: the grid of concentrations.
-        num_iterations: of expectation maximisation, which never lowers the likelihood.
-
-    Raises:
-        ConfigError: no pool has an answer.
-    """
-    alpha = np.array(values)
-    rows = [_log_partition(alpha, votes) for votes in pools if len(votes)]
-    if not rows:
-        raise ConfigError("fitting the concentration of answers needs at least one recorded problem with an answer")
-    likelihood = np.exp(np.array([row - row.max() for row in rows]))
-    weights = np.full(len(alpha), 1 / len(alpha))
-    for _ in range(num_iterations):
-        shares = likelihood * weights
-        weights = (shares / shares.sum(axis=1, keepdims=True)).mean(axis=0)
-    return ConcentrationPrior(tuple(values), tuple((weights / weights.sum()).tolist()))
+def concentrations(votes: Sequence[int], grid: Sequence[float] = GRID) -> tuple[tuple[float, float], ...]:
+    """Pairs (alpha, posterior weight) after these votes per answer, by Ewens' sampling formula."""
+    alpha, total = np.array(grid), sum(votes)
+    log_weights = len(votes) * np.log(alpha) + gammaln(alpha) - gammaln(alpha + total)
+    weights = np.exp(log_weights - log_weights.max())
+    pairs = [pair for pair in zip(grid, (weights / weights.sum()).tolist(), strict=True) if pair[1] >= LEAST_WEIGHT]
+    whole = math.fsum(weight for _, weight in pairs)
+    return tuple((value, weight / whole) for value, weight in pairs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How the answers of one problem stand: votes so far, and what a vote for each counts."""
+    """Votes for the answers of one problem so far, and how much a vote for each counts."""
 
-    votes: tuple[float, ...]
+    votes: tuple[int, ...]
     """Votes per answer, > 0; the leader first."""
     rates: tuple[float, ...]
-    """What a vote counts, >= 0, per answer: an answer's score is its votes times its rate. 1 for a plain vote."""
+    """Worth of a vote, >= 0, per answer: an answer's score is its votes times its rate. 1 for a plain vote."""
     new_rate: float
-    """What a vote for an answer that has not been given yet will count."""
-    unanswered: float
+    """Worth of a vote for an answer that has not been given yet."""
+    unanswered: int
     """Samples without an answer; they recur and count for nothing."""
 
     @property
-    def total(self) -> float:
+    def total(self) -> int:
         """Number of samples so far, with and without an answer."""
-        return math.fsum(self.votes) + self.unanswered
-
-
-def lead_probability(standing: Standing, *, remaining: int, alpha: float) -> float:
-    """Probability that the leader's score is above every other's after ``remaining`` more samples.
-
-    Exact under the process at this alpha. A tie at the end counts against the leader.
-    """
-    return lead_probabilities(standing, remaining=remaining, alphas=(alpha,))[0]
+        return sum(self.votes) + self.unanswered
 
 
 @lru_cache(maxsize=65536)
 def lead_probabilities(standing: Standing, *, remaining: int, alphas: tuple[float, ...]) -> tuple[float, ...]:
-    """``lead_probability`` at each of these concentrations.
+    """Probability, by concentration, that the leader's score is above every other's after ``remaining`` more samples.
 
-    Cached, because the same few votes occur again and again, whatever the prior over the concentrations is.
+    Exact; a tie at the end counts against the leader. Cached, because the same few votes occur again and again.
     """
     if not standing.votes:
         return (0.0,) * len(alphas)
@@ -138,9 +76,9 @@ def lead_probabilities(standing: Standing, *, remaining: int, alphas: tuple[floa
     mass = standing.total + alpha
     tilt = _tilt(standing.total, remaining, alphas)
     counts = np.arange(remaining + 1)
-    final_scores = standing.rates[0] * (standing.votes[0] + counts) * (1 - _ROUNDING)
+    final_scores = standing.rates[0] * (standing.votes[0] + counts) * (1 - ROUNDING)
 
-    def repeated(votes: float) -> Floats:
+    def repeated(votes: int) -> Floats:
         return _repetitions(votes, standing.total, remaining, alphas)
 
     spectrum = np.ones((1, 1, 1), dtype=np.complex128)
@@ -161,7 +99,13 @@ def lead_probabilities(standing: Standing, *, remaining: int, alphas: tuple[floa
     return tuple(np.clip(joint / whole, 0.0, 1.0).tolist())
 
 
-def _tilt(total: float, remaining: int, alphas: tuple[float, ...]) -> Floats:
+def _cannot_be_overtaken(standing: Standing, remaining: int) -> bool:
+    leader = standing.rates[0] * standing.votes[0] * (1 - ROUNDING)
+    rivals = zip(standing.rates[1:], standing.votes[1:], strict=True)
+    return leader > standing.new_rate * remaining and all(leader > rate * (n + remaining) for rate, n in rivals)
+
+
+def _tilt(total: int, remaining: int, alphas: tuple[float, ...]) -> Floats:
     """(A,): the q of the generating functions, which keeps the aliasing small."""
     mass = total + np.array(alphas)
     q: Floats = remaining / (remaining + mass) * 10 ** (-ALIASING_DIGITS / _circle(remaining).length)
@@ -169,34 +113,20 @@ def _tilt(total: float, remaining: int, alphas: tuple[float, ...]) -> Floats:
 
 
 @lru_cache(maxsize=1024)
-def _repetitions(votes: float, total: float, remaining: int, alphas: tuple[float, ...]) -> Floats:
-    """(A, remaining + 1): how often an answer with these votes is repeated, Poissonised. Cached, because few numbers of
-    votes occur among many standings; not to be changed."""
+def _repetitions(votes: int, total: int, remaining: int, alphas: tuple[float, ...]) -> Floats:
+    """(A, remaining + 1): how often an answer with these votes is repeated, Poissonised. Cached; do not change it."""
     return _negative_binomial(votes, _tilt(total, remaining, alphas), remaining)
 
 
-def _cannot_be_overtaken(standing: Standing, remaining: int) -> bool:
-    leader = standing.rates[0] * standing.votes[0] * (1 - _ROUNDING)
-    rivals = zip(standing.rates[1:], standing.votes[1:], strict=True)
-    return leader > standing.new_rate * remaining and all(leader > rate * (n + remaining) for rate, n in rivals)
-
-
 def _negative_binomial(shape: float | Floats, q: Floats, most: int) -> Floats:
-    """(A, most + 1): P(0), ..., P(most) of negative binomials; all at 0 where the shape or q is 0.
-
-    Args:
-        shape: one for all rows, or one per row.
-        q: (A,) in [0, 1).
-        most: the largest count.
-    """
+    """(A, most + 1): P(0), ..., P(most) of negative binomials of positive shape, one for all rows or one per row."""
+    if not most:
+        return np.ones((len(q), 1))
     counts = np.arange(most + 1)
-    shapes = np.broadcast_to(np.asarray(shape, dtype=np.float64), q.shape)[:, None]
-    nothing = (shapes <= 0) | (q[:, None] <= 0)
-    shapes, q_column = np.where(nothing, 1.0, shapes), np.where(nothing, 0.5, q[:, None])
+    shapes, q_column = np.broadcast_to(np.asarray(shape, dtype=np.float64), q.shape)[:, None], q[:, None]
     log_terms = gammaln(shapes + counts) - gammaln(shapes) - gammaln(counts + 1)
-    terms = np.exp(log_terms + shapes * np.log1p(-q_column) + counts * np.log(q_column))
-    probabilities: Floats = np.where(nothing, counts == 0, terms)
-    return probabilities
+    terms: Floats = np.exp(log_terms + shapes * np.log1p(-q_column) + counts * np.log(q_column))
+    return terms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -225,104 +155,48 @@ def _circle(remaining: int) -> _Circle:
     length = 4 * (remaining + 1)
     counts, frequencies = np.arange(remaining + 1), np.arange(length // 2 + 1)
     powers = np.exp(-2j * math.pi * np.outer(counts, frequencies) / length)
-    # Frequencies in between stand for two, themselves and their conjugates.
+    # Frequencies in between count twice, for themselves and their conjugates.
     twice = np.where((frequencies > 0) & (frequencies < length // 2), 2.0, 1.0)
     inverse = powers.conj()[::-1] * twice / length
     return _Circle(length=length, powers=powers, inverse=inverse)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VoteBelief:
-    """Probabilities of the answers, seen as a Dirichlet with ``strength`` pseudo-samples."""
+def reach_probability(
+    probabilities: Sequence[float], *, none: float, strength: float, remaining: int, threshold: float
+) -> float:
+    """Probability that some answer has at least the probability ``threshold`` after ``remaining`` more samples.
 
-    probabilities: tuple[float, ...]
-    """Per answer."""
-    none: float
-    """Probability of answers that have not been given."""
-    strength: float
-    """> 0; the number of samples plus alpha, so that the share of votes is the special case."""
+    Beliefs are a Dirichlet: p of strength s becomes (p s + x) / (s + m) when x of the m samples agree, x
+    beta-binomial; new answers have the size intensity (none s) theta^-1 (1 - theta)^(s - 1). Each answer's chance and
+    the expected number of new answers that get so far are added, which is exact for a threshold above 1/2 (at most one
+    answer can be there) and an upper bound below.
 
-
-def reach_probability(belief: VoteBelief, *, remaining: int, threshold: float) -> float:
-    """Probability that some answer has at least this probability after ``remaining`` more samples.
-
-    A belief p of strength s becomes (p s + x) / (s + m) when x of the m samples agree, x beta-binomial. Each answer's
-    chance and the expected number of new answers that get so far are added, which is exact for a threshold above
-    1/2 (at most one answer can be there) and an upper bound below.
+    Args:
+        probabilities: probability of each answer.
+        none: probability of answers that have not been given.
+        strength: pseudo-samples behind the probabilities, > 0.
+        remaining: samples to come.
+        threshold: probability to reach.
     """
-    strength, most = belief.strength, remaining
-    needed = threshold * (strength + most) - _ROUNDING
-    counts = np.arange(most + 1)
-    held = np.array(belief.probabilities) * strength
-    terms = _beta_binomial(held, strength - held, most)
-    reached = held[:, None] + counts >= needed
-    return min(float(terms[reached].sum() + _new_answers(belief, most)[counts >= needed].sum()), 1.0)
-
-
-def expected_gain(belief: VoteBelief, *, num_samples: int) -> float:
-    """Upper bound on how much ``num_samples`` more samples raise the probability of the best answer, on average.
-
-    The knowledge gradient E[max_j p_j'] - max_j p_j of the Dirichlet belief (Frazier et al., 2008). The leader's own
-    probability does not change on average, so the gain is E[(max over rivals - leader)+] <= the sum over rivals of
-    E[(rival - leader)+], each exact; new answers are compared with the leader as it is.
-    """
-    if not belief.probabilities:
-        return float(_new_answers(belief, num_samples) @ np.arange(num_samples + 1)) / (belief.strength + num_samples)
-    strength = belief.strength
-    held = np.sort(np.array(belief.probabilities))[::-1] * strength
-    leader, rivals = held[0], held[1:]
-    counts = np.arange(num_samples + 1)
-    gain = float(_new_answers(belief, num_samples) @ np.maximum(counts - leader, 0.0))
-    if len(rivals):
-        # Dirichlet-multinomial of (rival's samples, leader's samples, the others'), per rival (R, m + 1, m + 1).
-        others = num_samples - counts[:, None] - counts[None, :]
-        of_others = _log_rising(strength - leader - rivals, num_samples)
-        log_terms = (
-            _log_rising(rivals, num_samples)[:, :, None]
-            + _log_rising(np.array([leader]), num_samples)[:, None, :]
-            + np.where(others >= 0, of_others[:, np.maximum(others, 0)], -np.inf)
-            - _log_rising(np.array([strength]), num_samples)[:, -1, None, None]
-        )
-        lead = rivals[:, None, None] + counts[:, None] - leader - counts[None, :]
-        gain += float((np.exp(log_terms) * np.maximum(lead, 0.0)).sum())
-    return gain / (strength + num_samples)
-
-
-def _log_rising(shapes: Floats, n: int) -> Floats:
-    """(J,) -> (J, n + 1): log of Gamma(shape + k) / (Gamma(shape) k!) at k = 0, ..., n; of shape 0: k = 0 alone."""
-    counts = np.arange(n + 1)
-    nothing = (shapes <= _ROUNDING)[:, None]
-    column = np.where(nothing, 1.0, shapes[:, None])
-    terms: Floats = np.where(
-        nothing,
-        np.where(counts == 0, 0.0, -np.inf),
-        gammaln(column + counts) - gammaln(column) - gammaln(counts + 1),
-    )
-    return terms
+    counts = np.arange(remaining + 1)
+    is_enough = threshold * (strength + remaining) - ROUNDING
+    held = np.array(probabilities) * strength
+    reached = _beta_binomial(held, strength - held, remaining)[held[:, None] + counts >= is_enough].sum()
+    sizes = counts[1:]
+    if none > 0 and remaining:
+        log_choose = gammaln(remaining + 1) - gammaln(sizes + 1) - gammaln(remaining - sizes + 1)
+        new = none * strength * np.exp(log_choose + betaln(sizes, remaining - sizes + strength))
+        reached = reached + new[sizes >= is_enough].sum()
+    return min(float(reached), 1.0)
 
 
 def _beta_binomial(a: Floats, b: Floats, n: int) -> Floats:
     """(J,), (J,) -> (J, n + 1): P(0), ..., P(n); where a or b is 0, everything is at one end."""
     counts = np.arange(n + 1)
-    certain = (a <= _ROUNDING) | (b <= _ROUNDING)
+    certain = (a <= ROUNDING) | (b <= ROUNDING)
     a_column, b_column = (np.where(certain, 1.0, side)[:, None] for side in (a, b))
     log_choose = gammaln(n + 1) - gammaln(counts + 1) - gammaln(n - counts + 1)
     log_terms = log_choose + betaln(a_column + counts, b_column + n - counts) - betaln(a_column, b_column)
-    ends = counts[None, :] == np.where(a <= _ROUNDING, 0, n)[:, None]
+    ends = counts[None, :] == np.where(a <= ROUNDING, 0, n)[:, None]
     terms: Floats = np.where(certain[:, None], ends.astype(np.float64), np.exp(log_terms))
     return terms
-
-
-def _new_answers(belief: VoteBelief, n: int) -> Floats:
-    """Expected number of new answers with 0, 1, ..., n of n samples (0 at index 0).
-
-    New answers have the size intensity (none s) theta^-1 (1 - theta)^(s - 1), the Dirichlet process's.
-    """
-    sizes = np.arange(n + 1)
-    expectations = np.zeros(n + 1)
-    if n and belief.none > 0:
-        log_choose = gammaln(n + 1) - gammaln(sizes[1:] + 1) - gammaln(n - sizes[1:] + 1)
-        expectations[1:] = (
-            belief.none * belief.strength * np.exp(log_choose + betaln(sizes[1:], n - sizes[1:] + belief.strength))
-        )
-    return expectations

@@ -5,21 +5,21 @@ Out:  the requests of the next wave.
 Does not know: how requests are answered, energies, Ray, files.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from raydebm.decision.stopping.settled import SettledRule
-from raydebm.decision.stopping.state import SamplingPlan, SamplingState, StopReason
+from raydebm.decision.stopping.settled import settled, wave_ends
 from raydebm.records import ConstraintReport, GenerationRequest
 
 
 def sampling_order(requests: Iterable[GenerationRequest], prices: Mapping[str, float]) -> list[GenerationRequest]:
-    """One problem's requests in the order in which waves take them: generators take turns, the cheapest first.
+    """Order one problem's requests for waves: generators take turns, the cheapest first.
 
     Args:
-        requests: of one problem.
-        prices: of one candidate, by generator; generators of one price keep their order.
+        requests: requests of one problem.
+        prices: price of one candidate, by generator; generators of one price keep their order.
     """
     queues: dict[str, list[GenerationRequest]] = {}
     for request in requests:
@@ -35,57 +35,46 @@ class _Sampling:
     """One problem: its requests in order, and how far they were sent."""
 
     queue: list[GenerationRequest]
-    plan: SamplingPlan
-    state: SamplingState
-    reason: StopReason | None = None
+    ends: list[int]
+    """Number of requests after each wave that is left."""
+    num_sent: int = 0
+    votes: Counter[str] = field(default_factory=Counter)
 
     @property
     def wave(self) -> list[GenerationRequest]:
-        if self.reason is not None:
-            return []
-        start = self.state.num_samples
-        return self.queue[start : start + self.plan.next_wave(self.state)]
+        return self.queue[self.num_sent : self.ends[0]] if self.ends else []
 
     def record(self, reports: Mapping[str, ConstraintReport]) -> None:
         of_wave = [reports[request.candidate_id] for request in self.wave]
-        self.state = self.state.after([_vote(report) for report in of_wave])
+        # A refuted answer is never given out, so that it must not settle anything.
+        self.votes.update(
+            report.vote_key for report in of_wave if report.vote_key is not None and report.proof is not False
+        )
+        self.num_sent = self.ends.pop(0)
+        unanswered, remaining = self.num_sent - self.votes.total(), len(self.queue) - self.num_sent
         proven = any(report.proof for report in of_wave)
-        self.reason = StopReason.ACCEPT if proven else self.plan.decide(self.state).reason
-
-
-def _vote(report: ConstraintReport) -> str | None:
-    """A refuted answer is never given out, so that it must not settle anything."""
-    return None if report.proof is False else report.vote_key
+        if proven or (self.ends and settled(self.votes, unanswered=unanswered, remaining=remaining).reason):
+            self.ends = []
 
 
 class WaveSchedule:
     """The waves of a first pass.
 
-    A problem gets its next wave unless the vote is settled (``SettledRule`` on votes, its budget being all of the
-    problem's requests) or an exact constraint has proven an answer. Samples that failed, that have no answer, or whose
-    answer an exact constraint refutes, do not vote. Greedy requests are a baseline: they are sent with the first wave
-    and neither vote nor count.
+    A problem gets its next wave unless the vote is settled (``settled`` on votes, its budget being all of the problem's
+    requests) or an exact constraint has proven an answer. Samples that failed, that have no answer, or whose answer an
+    exact constraint refutes, do not vote. Greedy requests are a baseline: they are sent with the first wave and neither
+    vote nor count.
     """
 
     def __init__(
-        self,
-        requests: Iterable[GenerationRequest],
-        *,
-        waves: Sequence[int],
-        epsilon: float,
-        prices: Mapping[str, float],
+        self, requests: Iterable[GenerationRequest], *, waves: Sequence[int], prices: Mapping[str, float]
     ) -> None:
         """
         Args:
-            requests: of any number of problems, each once.
-            waves: numbers of requests per problem; the last one repeats.
-            epsilon: of ``SettledRule``.
-            prices: as in ``sampling_order``.
-
-        Raises:
-            ConfigError: no wave, an empty wave, or an epsilon outside [0, 1).
+            requests: requests of any number of problems, each once.
+            waves: numbers of requests per problem, each >= 1; the last one repeats.
+            prices: price of one candidate, by generator.
         """
-        rule = SettledRule(epsilon=epsilon)
         by_problem: dict[str, list[GenerationRequest]] = {}
         self._greedy: list[GenerationRequest] = []
         for request in requests:
@@ -93,10 +82,10 @@ class WaveSchedule:
                 self._greedy.append(request)
             else:
                 by_problem.setdefault(request.problem_id, []).append(request)
-        self._problems = []
-        for of_problem in by_problem.values():
-            plan = SamplingPlan(rule=rule, waves=tuple(waves), max_samples=len(of_problem))
-            self._problems.append(_Sampling(sampling_order(of_problem, prices), plan, plan.start()))
+        self._problems = [
+            _Sampling(sampling_order(of_problem, prices), wave_ends(waves, len(of_problem)))
+            for of_problem in by_problem.values()
+        ]
 
     @property
     def num_problems(self) -> int:
@@ -106,7 +95,7 @@ class WaveSchedule:
     @property
     def num_settled(self) -> int:
         """Problems that ended before their budget."""
-        return sum(problem.reason is not None and problem.state.remaining > 0 for problem in self._problems)
+        return sum(not problem.ends and problem.num_sent < len(problem.queue) for problem in self._problems)
 
     def next_wave(self) -> list[GenerationRequest]:
         """Requests of the next wave; empty when every problem has ended. Call ``record`` before asking for another."""
@@ -123,15 +112,12 @@ class WaveSchedule:
         """
         self._greedy = []
         for problem in self._problems:
-            if problem.reason is None:
+            if problem.ends:
                 problem.record(reports)
 
     @property
     def unsent(self) -> list[GenerationRequest]:
         """Requests of the problems that have ended which were never sent: what waves save."""
         return [
-            request
-            for problem in self._problems
-            if problem.reason is not None
-            for request in problem.queue[problem.state.num_samples :]
+            request for problem in self._problems if not problem.ends for request in problem.queue[problem.num_sent :]
         ]

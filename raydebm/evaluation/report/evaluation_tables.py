@@ -11,7 +11,6 @@ from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, Selec
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.results.outcomes import WaveSavings
 from raydebm.evaluation.results.selector_costs import has_prices
-from raydebm.evaluation.results.stopping_rows import MAX_PROBLEMS, NUM_REPLAYS
 from raydebm.evaluation.results.texts_read import TextsRead
 from raydebm.evaluation.stats.intervals import NOTHING
 from raydebm.generators.tally import SavedSamples
@@ -251,31 +250,6 @@ def _dimension_table(evaluation: Evaluation) -> Table:
     )
 
 
-def _stopping_table(evaluation: Evaluation) -> Table:
-    """The majority vote when a rule stops sampling early, and what that saves."""
-    return Table(
-        title="Stopping early",
-        caption=(
-            f"The majority vote over what each rule would have drawn of the pool, in {NUM_REPLAYS} random orders of "
-            f"the first {MAX_PROBLEMS} problems by their ids, or of all; "
-            "whole pool: everything. Difference: to the whole pool in the same orders, in percentage points. Cost: "
-            "share of the completion tokens, or of the characters where tokens were not recorded. ESC draws five at "
-            "once, the others wait for each answer."
-        ),
-        headers=("rule", "pass@1 %", "difference", "candidates drawn", "cost %"),
-        rows=tuple(
-            (
-                row.name,
-                with_interval(row.accuracy),
-                points(row.difference),
-                number(row.mean_samples, digits=1),
-                with_interval(row.token_share),
-            )
-            for row in evaluation.stopping
-        ),
-    )
-
-
 def cost_table(evaluation: Evaluation) -> Table:
     """What each selector costs per problem, cheapest first; those without a price last."""
     continuous, is_priced = evaluation.is_continuous, has_prices(evaluation.costs)
@@ -351,7 +325,6 @@ def tables(evaluation: Evaluation) -> list[Table]:
         *decision_tables(evaluation),
         _dimension_table(evaluation),
         loop_table(evaluation),
-        _stopping_table(evaluation),
         *trust_tables(evaluation),
         *([texts_table(evaluation.texts_read)] if evaluation.adapters else []),
         energy_table(evaluation),

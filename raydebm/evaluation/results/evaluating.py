@@ -26,7 +26,6 @@ from raydebm.evaluation.results.entries import (
 from raydebm.evaluation.results.evaluation import BY_PART, Counts, Evaluation
 from raydebm.evaluation.results.outcomes import LoopSummary, OutcomeValues, outcome_values, summarise_loop, wave_savings
 from raydebm.evaluation.results.selector_costs import cost_rows
-from raydebm.evaluation.results.stopping_rows import stopping_rows
 from raydebm.evaluation.results.violation_parts import dimension_table
 from raydebm.evaluation.selectors.agreement import agreement_selectors
 from raydebm.evaluation.selectors.learned_vote import learned_votes
@@ -137,7 +136,6 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
         violation_comparisons=tuple(violation_comparisons(entries, bootstrap, seed)),
         trust=trust(pools, inputs.validation, lambda_=policy.lambda_, bootstrap=bootstrap, seed=seed),
         decision=_decision(inputs, bootstrap),
-        stopping=tuple(stopping_rows(pools, num_bootstrap=config.num_bootstrap, seed=seed)),
         command=command_line() if inputs.command is None else inputs.command,
         versions=versions(),
     )

@@ -18,7 +18,6 @@ from raydebm.evaluation.results.selector_costs import CostRow
 from raydebm.evaluation.results.selector_metrics import (
     Retained,
 )
-from raydebm.evaluation.results.stopping import StoppingRow
 from raydebm.evaluation.results.texts_read import TextsRead
 from raydebm.evaluation.results.theory import EnsembleTheory
 from raydebm.evaluation.results.violation_parts import DimensionTable
@@ -90,8 +89,6 @@ class Evaluation(JsonResults):
     """Signals of certainty and calibration; None without energies."""
     decision: DecisionStudy | None
     """The posterior's rule; None where none was fitted."""
-    stopping: tuple[StoppingRow, ...]
-    """The vote when sampling stops early; empty where no answer occurs twice."""
     command: str
     versions: dict[str, str]
     saved: SavedSamples | None = None

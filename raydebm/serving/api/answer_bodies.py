@@ -91,7 +91,7 @@ class CandidateBody(BaseModel):
 class StopFields(BaseModel):
     """Why sampling in waves ended, and what that saved; all null where a pass is sampled at once."""
 
-    stop_reason: Literal["accept", "abstain", "cost", "budget"] | None = None
+    stop_reason: Literal["accept", "abstain", "budget"] | None = None
     """accept: the answer is settled; abstain: no answer will be certain enough; cost: more samples are not worth
     theirs; budget: everything was sampled that the pass, the deadline and the generators allowed."""
     stop_words: str | None = None

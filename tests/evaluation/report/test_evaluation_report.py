@@ -242,23 +242,6 @@ def test_mean_violation_leads_the_table_and_the_summary_where_the_task_has_it(ma
     )
 
 
-def test_stopping_rules_have_a_table(make_pool):
-    pools = [make_pool(*((1, {"key": "a"}) for _ in range(8)), problem_id=str(index)) for index in range(3)]
-    evaluation = evaluate(EvaluationInputs(pools=Stack.of(pools), policy=Policy(), config=CONFIG, task="toy"))
-
-    table = next(table for table in tables(evaluation) if table.title == "Stopping early")
-
-    # Eight equal answers: the Beta rule stops after four of them.
-    assert next(row for row in table.rows if row[0] == "Beta, 0.95")[3].startswith("4.0")
-    assert Evaluation.from_json(json.loads(json.dumps(evaluation.to_json()))) == evaluation
-
-
-def test_no_table_of_stopping_rules_where_no_two_answers_agree(make_pool):
-    pools = [make_pool((1, {"key": "a"}), (0, {"key": "b"}))]
-    evaluation = evaluate(EvaluationInputs(pools=Stack.of(pools), policy=Policy(), config=CONFIG, task="toy"))
-    assert "Stopping early" not in {table.title for table in tables(evaluation)}
-
-
 def test_parts_of_the_violation_have_a_table_and_a_figure(make_pool):
     pool = make_pool(
         (0, {"members": (0.0,)}),

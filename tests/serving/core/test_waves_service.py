@@ -23,7 +23,7 @@ from raydebm.serving.settings.bundle import load_bundle
 from raydebm.serving.settings.overrides import Overrides
 from raydebm.serving.spending.ledger import Ledger
 
-WAVES = Policy(num_regenerate=2, max_passes=1, theta_sigma=10.0, theta_abstain=20.0, waves=(4,), epsilon=0.3)
+WAVES = Policy(num_regenerate=2, max_passes=1, theta_sigma=10.0, theta_abstain=20.0, waves=(4,))
 PRICES = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 15_625.0}
 """A completion of 64 tokens costs a dollar."""
 
@@ -75,11 +75,11 @@ def test_an_empty_list_undoes_the_operators_waves(context, backend):
 
 def test_a_request_can_ask_for_waves(waved, puzzle, script, texts):
     script(write=lambda request: texts["wrong"])
-    client, body = waved(Policy()), {"problem": puzzle, "max_passes": 1, "epsilon": 0.4}
+    client, body = waved(Policy()), {"problem": puzzle, "max_passes": 1}
 
-    policy = client.post("/v1/triage", {**body, "waves": [2, 4], "eta": 0.1}).json()["policy"]
+    policy = client.post("/v1/triage", {**body, "waves": [2, 4]}).json()["policy"]
 
-    assert (policy["waves"], policy["eta"]) == ([2, 4], 0.1)
+    assert policy["waves"] == [2, 4]
 
 
 @pytest.mark.parametrize("value", [[0], [65], ["a"], 4])
@@ -109,8 +109,7 @@ def test_a_budget_holds_and_bounds_what_is_planned(context, script, texts):
 def test_a_promise_is_void_when_a_request_changes_when_to_stop():
     promised = Policy(guarantee={"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 9}, waves=(4,))
 
-    changes_of_stopping = ({"waves": [8]}, {"waves": []}, {"epsilon": 0.1}, {"eta": 0.2}, {"tau_accept": 0.95})
-    for changes in (*changes_of_stopping, {"tau_answer": 0.6}):
+    for changes in ({"waves": [8]}, {"waves": []}, {"tau_accept": 0.95}, {"tau_answer": 0.6}):
         assert promised.changed(changes).guarantee["certified"] is False, changes
 
 
@@ -127,7 +126,7 @@ def test_a_decision_on_disk_says_it_and_decides_again(waved, tmp_path, puzzle, s
     assert (stop.reason, stop.num_planned, stop.num_samples, stop.tokens_saved) == ("accept", 16, 4, 180)
     assert stored.recorded.stops == (stop,)
     [same] = replay_stored([stored], Changes())
-    [strict] = replay_stored([stored], Changes(values={"epsilon": 0.0}))
+    [strict] = replay_stored([stored], Changes(values={"waves": [8]}))
     assert (same.changed, same.again.exact, same.again.num_candidates) == (False, True, 4)
     assert str(strict.again.decision) == "regenerate"
 
