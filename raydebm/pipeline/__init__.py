@@ -1,6 +1,6 @@
-"""The pipeline: brings a run to a stage, and studies finished runs together.
+"""The pipeline: makes the stages of a run, and studies of finished runs.
 
 In:   a recipe.
 Out:  a run directory (``run``): every stage's tables, and its manifest last.
-Does not know: Ray. What runs on a cluster is called by name from ``distributed``, which is imported when it is needed.
+Does not know: Ray. Cluster work is called by name from ``distributed``, which is imported on use.
 """

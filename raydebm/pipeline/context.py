@@ -1,4 +1,4 @@
-"""What a stage is made with: a recipe, its run directory, and what follows from both."""
+"""The input of every stage: a recipe, its run directory, and what follows from both."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -22,36 +22,36 @@ VALIDATION: Final = "validation"
 TEST: Final = "test"
 
 Facts = dict[str, Any]
-"""What a stage says about its result: JSON values for the manifest."""
+"""Facts of a stage for its manifest, as JSON values."""
 
 
 class Progress(Protocol):
-    """Shows how far a stage is. ``(stage)`` starts a bar and returns ``(done, total)``."""
+    """Progress display. ``(stage)`` starts a bar and returns ``(done, total)``."""
 
     def __call__(self, stage: str) -> Callable[[int, int], None]: ...
 
 
 def silent(stage: str) -> Callable[[int, int], None]:
-    """A progress that shows nothing."""
+    """A progress display without output."""
     return lambda done, total: None
 
 
 @dataclass(frozen=True)
 class StageContext:
-    """One run of a recipe, as its stages see it. Ray must be initialised for those that use it."""
+    """One run of a recipe. Stages that use Ray need it initialised."""
 
     recipe: Recipe
     progress: Progress = silent
     command: str | None = None
-    """How to repeat this run, for the report; None: this process's command line."""
+    """Command for the report. Default: this process's command line."""
     payer: RunDir | None = None
-    """The run whose journals of later passes and judges this one shares with others on the same candidates, so that
-    nothing is paid twice and one budget holds for all; None: this run."""
+    """Run whose journals of later passes and judges are shared, so that no answer is paid twice and one budget holds
+    for all runs on the same candidates. Default: this run."""
 
     @cached_property
     def run(self) -> RunDir:
         """The run directory, at an absolute path."""
-        # Workers have a working directory of their own, so that a relative path would mean another place there.
+        # Workers have their own working directories, so a relative path would be another place there.
         return RunDir(resolved(self.recipe.resolved_run_dir))
 
     @cached_property
@@ -61,15 +61,15 @@ class StageContext:
 
     @cached_property
     def passes(self) -> PassRequests:
-        """Makes the requests of each pass."""
+        """The requests of each pass."""
         return PassRequests(recipe=self.recipe, task=self.task)
 
     @cached_property
     def recorded_replies(self) -> Pool | None:
-        """Recorded replies to feedback, which are the run's later passes; None without such replies.
+        """Recorded replies to feedback, which are the run's later passes; None if there are none.
 
-        Later passes are replayed under the paper's rule alone: the posterior's thresholds weigh what a further pass
-        brings, and would be fitted to passes that are missing wherever another answer was selected.
+        Later passes are replayed under the paper's rule alone: the posterior's thresholds weigh the value of a further
+        pass, and would be fitted to passes that are missing wherever another answer was selected.
 
         Raises:
             TaskDataError: the pool cannot be read.
@@ -88,11 +88,11 @@ class StageContext:
 
     @property
     def is_repaired(self) -> bool:
-        """Whether the run's scorer is another run's, its heads refitted by ``raydebm repair``."""
+        """Whether ``raydebm repair`` made the run's scorer from another run's, by refitting the heads."""
         return self.run.exists(REPAIRED.marker)
 
     def basis(self, stage: StageName) -> str:
-        """An id of what the stage is now, for what is made from it and is no stage itself."""
+        """An id of the stage's current state, for results that depend on it and are not a stage."""
         return basis(stage, self.recipe, self.run)
 
     def problems(self) -> dict[str, Problem]:
@@ -104,8 +104,8 @@ class StageContext:
         return {gold.problem_id: gold for gold in self.run.golds()}
 
     def splits(self) -> dict[str, list[str]]:
-        """Problem ids of ``train``, ``validation`` and ``test``. No id is in two of them, and a problem of the training
-        source whose text is that of a test problem, but for case and white space, is in none."""
+        """Problem ids of ``train``, ``validation`` and ``test``. The splits are disjoint, and training problems with
+        the text of a test problem (ignoring case and white space) are in none of them."""
         rows = self.run.problems()
         prompts, test = {row.problem.problem_id: row.problem.prompt for row in rows}, held_out(rows, self.recipe)
         texts = {text_key(prompts[problem_id]) for problem_id in test}
@@ -123,5 +123,5 @@ class StageContext:
         return [problems[problem_id] for problem_id in self.splits()[split]]
 
     def requests(self, problems: Collection[Problem]) -> RequestsByProblem:
-        """Every request of the first pass: samples of each generator, and its greedy one."""
+        """Every request of the first pass: the samples of each generator, and its greedy one."""
         return RequestsByProblem(problems, partial(self.passes.first, greedy=self.recipe.generation.greedy))

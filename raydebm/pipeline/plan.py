@@ -1,4 +1,4 @@
-"""What a run would do and cost, before anything is sent (``raydebm run --dry-run``)."""
+"""Plan and cost of a run before anything is sent (``raydebm run --dry-run``)."""
 
 import os
 from collections import Counter
@@ -20,12 +20,12 @@ from raydebm.run.folder import Many
 from raydebm.run.stages import STAGES
 
 DEVICES = Path("/dev")
-"""Where the driver lists GPUs, as ``nvidia0`` and so on; torch need not be imported to count them."""
+"""Folder with the driver's GPU devices (``nvidia0`` and so on), which avoids importing torch to count them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The first pass per generator, and in words what follows it."""
+    """Cost of the first pass per generator, and notes on the rest."""
 
     estimates: tuple[CostEstimate, ...]
     notes: tuple[str, ...]
@@ -35,8 +35,8 @@ def plan_of(recipe: Recipe) -> Plan:
     """Load the problems and count the requests of the first pass. Needs no Ray and no key.
 
     Raises:
-        TaskDataError: the problems cannot be loaded, or a recorded pool cannot be read.
-        UnknownNameError: a recorded pool has no such model.
+        TaskDataError: the problems or a recorded pool cannot be read.
+        UnknownNameError: a model is not in its recorded pool.
         PoolError: the recorded pools answer none of the problems.
     """
     context = StageContext(recipe=recipe)
@@ -69,7 +69,7 @@ def plan_of(recipe: Recipe) -> Plan:
 
 
 def _stages(context: StageContext) -> str:
-    """Which stages the run directory has as the recipe would make them now; the others are made."""
+    """Current and missing stages of the run directory."""
     reasons = {stage.name: why_not_current(stage.name, context.recipe, context.run) for stage in STAGES}
     complete = list(takewhile(lambda name: reasons[name] is None, reasons))
     missing = [name for name in reasons if name not in complete]
@@ -96,8 +96,8 @@ def _waves(passes: PassRequests) -> Iterator[str]:
     if passes.waves is not None:
         sizes = ", ".join(map(str, passes.waves))
         yield (
-            f"each problem is sampled in waves of {sizes} and so on until its vote is settled, so these are the most "
-            "requests there can be"
+            f"each problem is sampled in waves of {sizes} and so on until its vote is settled, so this is the "
+            "maximum number of requests"
         )
     yield from passes.remarks_on_waves
 
@@ -108,7 +108,7 @@ def _dropped(count: int) -> Iterator[str]:
 
 
 def _recorded(recipe: Recipe, pools: Sequence[PoolGenerator], requests: Many[GenerationRequest]) -> Iterator[str]:
-    """How many requests the recorded pools can answer: what is missing counts as failed."""
+    """How many requests the recorded pools can answer; the others count as failed."""
     names = {generator.name: generator for generator in pools}
     if not names:
         return

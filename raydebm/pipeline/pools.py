@@ -1,4 +1,4 @@
-"""The pools of a run's split: candidates of all passes with what is known of them."""
+"""Pools of a run's split: candidates of all passes with their labels, checks, energies and scores."""
 
 import logging
 from typing import Any
@@ -10,9 +10,11 @@ from raydebm.pipeline.context import StageContext
 from raydebm.pipeline.scores import evidence_of, scores_of
 from raydebm.run.directory import SCORES_FOLDER
 
+log = logging.getLogger(__name__)
+
 
 def recorded_pools(context: StageContext, split: str) -> RecordedPools:
-    """All recorded candidates of a split, of all passes, with labels, checks and energies.
+    """All recorded candidates of a split, from all passes, with labels, checks and energies.
 
     Raises:
         PoolError: a table is missing or unreadable.
@@ -32,7 +34,7 @@ def recorded_pools(context: StageContext, split: str) -> RecordedPools:
 
 
 def texts_read_of(context: StageContext) -> tuple[TextsRead, ...]:
-    """What the run's scorer read of the texts of the first pass, by split."""
+    """Fractions of the first pass's texts that the scorer read, by split."""
     return texts_read(
         context.run.energies(),
         problem_of={candidate.candidate_id: candidate.problem_id for candidate in context.run.stored_candidates()},
@@ -41,7 +43,7 @@ def texts_read_of(context: StageContext) -> tuple[TextsRead, ...]:
 
 
 def later_passes(context: StageContext, split: str) -> list[str]:
-    """Complete stages of later passes. They answer to one ensemble's picks, so another one's are not counted."""
+    """Complete stages of later passes of the current ensemble. Those of another ensemble's selections do not count."""
     basis, stages = context.basis("energies"), list[str]()
     while True:
         stage = later_pass(split, len(stages) + 1)
@@ -52,12 +54,12 @@ def later_passes(context: StageContext, split: str) -> list[str]:
 
 
 def later_pass(split: str, number: int) -> str:
-    """The folder of what a replay of the split asked for the n-th time."""
+    """The folder of a split's n-th batch of later-pass requests."""
     return f"regenerated/{split}-{number}"
 
 
 def evaluated_pools(context: StageContext, split: str) -> list[EvaluatedPool]:
-    """The scored pools of a split, with the scores of the recipe's baselines where they have been made."""
+    """The scored pools of a split, with the baseline scores so far."""
     pools = recorded_pools(context, split)
     return assemble_pools(
         context.problems_of(split),
@@ -67,42 +69,39 @@ def evaluated_pools(context: StageContext, split: str) -> list[EvaluatedPool]:
     )
 
 
-log = logging.getLogger(__name__)
-
-
 def default_policy(context: StageContext) -> Policy:
-    """The recipe's own policy, before calibration; of one pass where a recorded pool has no reply to any feedback."""
+    """The recipe's own policy, before calibration. Has one pass if a recorded pool has no replies to feedback."""
     policy = policy_of(context.recipe.triage, context.task.defaults, context.recipe.generators)
     is_asked = context.passes.regenerator.kind != "recorded"
     return policy if is_asked or context.recorded_replies is not None else policy.replaced(max_passes=1)
 
 
 def calibrated_policy(context: StageContext) -> Policy:
-    """The policy that the calibration stage wrote."""
+    """The policy of the calibration stage."""
     return Policy.from_json(context.run.needed_object("calibration", "policy.json"))
 
 
 def evaluated_policy(context: StageContext) -> Policy:
-    """The calibrated policy, limited to one pass where the evaluation may not sample further ones."""
+    """The calibrated policy, limited to one pass if the evaluation must not sample more."""
     policy = calibrated_policy(context)
     return policy if context.recipe.evaluation.two_pass else policy.replaced(max_passes=1)
 
 
 def decision_fit(context: StageContext) -> dict[str, Any] | None:
-    """How calibration fitted the posterior; None where it fitted none."""
+    """How calibration fitted the posterior; None if it fitted none."""
     if not context.run.exists("calibration", "decision.json"):
         return None
     return context.run.needed_object("calibration", "decision.json")
 
 
 def fit_in_force(context: StageContext) -> dict[str, Any] | None:
-    """The same, of the policy in force; None where another file has taken the place of the calibrated one, for its
-    thresholds and what they promise are another policy's then."""
+    """The calibration's fit if its policy is in force. None, with a warning, if another file replaced that policy: its
+    thresholds and guarantee do not follow from the fit."""
     fit, version = decision_fit(context), policy_id(calibrated_policy(context))
     if fit is None or fit["policy"] == version:
         return fit
     log.warning(
-        "policy %s is in force, and calibration fitted %s: confidence and promises are left out of the report; remove "
+        "policy %s is in force, but calibration fitted %s: the report omits confidence and guarantee; remove "
         "calibration/manifest.json to calibrate again",
         version,
         fit["policy"],

@@ -1,4 +1,4 @@
-"""Brings a run to a stage: makes every stage before it that is missing or out of date, and reuses the others."""
+"""Brings a run to a stage: makes every missing or stale stage before it, and reuses the others."""
 
 import logging
 import time
@@ -35,7 +35,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageReport:
-    """What a stage did, for people."""
+    """Summary of a finished stage for display."""
 
     stage: str
     reused: bool
@@ -45,7 +45,7 @@ class StageReport:
 
 @dataclass(frozen=True)
 class Pipeline(StageContext):
-    """One run of a recipe. Ray must be initialised for the stages that use it (see ``distributed.session``)."""
+    """One run of a recipe. Stages that use Ray need it initialised (see ``distributed.session``)."""
 
     on_stage: Callable[[StageReport], None] = lambda report: None
 
@@ -53,27 +53,28 @@ class Pipeline(StageContext):
         """Bring the run to a stage, with every stage before it.
 
         Raises:
-            ConfigError: a stage that the run directory came with belongs to another recipe, and cannot be made there;
-                or another process makes something in the run directory.
+            ConfigError: an imported stage does not match the recipe and cannot be made here, or another process is
+                writing the run directory.
         """
         with ExitStack() as held:
             for each in stage_named(stage).chain:
                 self._bring(each, held)
-        # Settings that no stage depends on (prices, places) are kept too, but none that would make a stage stale.
+        # Also keep settings that no stage depends on (prices, placement), unless the recipe would make a stage stale.
         if all(self._is_kept(each) for each in STAGES):
             self.run.write_recipe(self.recipe)
 
     def evaluate(self) -> Evaluation:
-        """Compare all selectors, also the recipe's baselines, on the test split, and write the report."""
+        """Compare all selectors and baselines on the test split, and write the report."""
         self.make("evaluation")
         return read_evaluation(self.run)
 
     def certify(self, recipe: Recipe, *, force: bool = False) -> Calibrated:
-        """Calibrate with the guarantee that this pipeline's recipe asks for, and keep the policy as another recipe's.
+        """Calibrate with the guarantee of this pipeline's recipe, and store the policy under another recipe.
 
         Args:
-            recipe: the same without the guarantee; the stage is current for it, so that its next run keeps the policy.
-            force: write also what is not certified; else the stage stays as it was.
+            recipe: the same recipe without the guarantee. The stage is current for it, so that its next run keeps the
+                policy.
+            force: also write a policy that is not certified. Default: leave the stage unchanged.
         """
         self.make("energies")
         with write_lock(self.run):
@@ -112,7 +113,7 @@ class Pipeline(StageContext):
         self.on_stage(StageReport(stage=stage.name, reused=current is not None, seconds=seconds, facts=facts))
 
     def _is_kept(self, stage: Stage) -> bool:
-        """Whether the recipe makes nothing again that is complete."""
+        """Whether the stage is incomplete, or current for the recipe."""
         manifest = self.run.manifest(stage.name)
         return manifest is None or manifest == current_manifest(stage.name, self.recipe, self.run)
 
@@ -126,13 +127,13 @@ class Pipeline(StageContext):
                 )
 
     def check_keys(self, *, judges: bool = True) -> None:
-        """Needs no Ray, so that a missing key is told before a cluster is started.
+        """Check API keys before a cluster is started.
 
         Args:
-            judges: whether the recipe's judges will be asked too.
+            judges: also check the judges' keys.
 
         Raises:
-            MissingKeyError: something is still to be sampled or rated, and an endpoint's key is not in the environment.
+            MissingKeyError: an endpoint is still to be asked, and its key is not in the environment.
         """
         are_sampled = current_manifest("candidates", self.recipe, self.run) is not None
         if not are_sampled:
@@ -142,8 +143,7 @@ class Pipeline(StageContext):
             check_judges(self.recipe, self.run, basis=self.basis("pairs") if are_sampled else None)
 
     def forget_failed(self) -> None:
-        """Have failed requests sent again, for candidates, ratings and readings of all passes; what was answered is
-        kept."""
+        """Mark failed requests of candidates, ratings and readings in all passes for another try. Answers are kept."""
         if not self.run.exists():
             return
         with write_lock(self.run):
@@ -164,7 +164,7 @@ class Maker:
     make: Callable[[StageContext], Facts]
     """Writes the stage's files; the stages before it are complete."""
     prepare: Callable[[StageContext], None] | None = None
-    """Brings up to date what the stage reads and no stage writes; may ask for the stage to be made again."""
+    """Updates inputs that no stage writes; may reopen the stage."""
 
 
 MAKERS: dict[StageName, Maker] = {

@@ -1,7 +1,7 @@
-"""Scores of a recipe's baselines (reward models, judges, EORM ...), each made once and kept when finished.
+"""Scores of a recipe's baselines (reward models, judges, EORM ...), each made once and kept when complete.
 
 In:   a labelled run's candidates; for those that learn from pairs also the training pairs.
-Out:  ``<run>/scores/<name>.parquet``, and a manifest of what each was made from.
+Out:  ``<run>/scores/<name>.parquet``, and a manifest with the inputs of each.
 """
 
 import logging
@@ -25,32 +25,32 @@ from raydebm.run.fingerprints import baseline_state, is_unchanged
 Groups = Mapping[str, Sequence[TrainingGroup]]
 """Training groups of the splits ``train`` and ``validation``."""
 ASKED = (JudgeBaseline, ServedReaderBaseline)
-"""The kinds that ask an endpoint, which may be away."""
+"""Kinds that ask an endpoint, which may be unavailable."""
 AGAIN = "again"
-"""Marks, in the manifest, scores of which those that are missing shall be asked for again."""
+"""Manifest key of scores whose missing entries are to be asked for again."""
 
 log = logging.getLogger(__name__)
 
 
 def score_baselines(context: StageContext, names: Collection[str] | None = None) -> None:
-    """Score the validation and test candidates by every baseline that has not yet done so, and those of training
-    problems where the posterior learns from them.
+    """Score the validation and test candidates with every baseline that has no current scores; also training
+    candidates, if the posterior learns from them.
 
-    Scores are made again when candidates or pairs have changed. The journals and the budget of judges are the payer's.
+    Changed candidates or pairs make scores stale. Judges use the payer's journals and budget.
 
     Args:
-        names: which of the recipe's baselines; None: all.
+        names: names of baselines. Default: all.
 
     Raises:
         MissingKeyError: a judge's key is not in the environment; nothing was scored.
-        ScoringError: a baseline that is evidence scored no answer at all; it is asked again the next time.
+        ScoringError: an evidence baseline scored no answer at all; the next run asks it again.
     """
     recipe, run, basis = context.recipe, context.run, context.basis("pairs")
     waiting = waiting_baselines(recipe, run, basis, names=names)
     if not waiting:
         return
     for baseline in waiting:
-        _key_of(baseline)  # one that is missing is told before anything is paid for
+        _key_of(baseline)  # a missing key is an error before anything is paid for
     splits, candidates = context.splits(), run.candidates()
     with write_lock(run):
         for baseline in waiting:
@@ -62,12 +62,12 @@ def score_baselines(context: StageContext, names: Collection[str] | None = None)
             groups = _all_pairs(context, candidates) if baseline.learns_from_pairs else {}
             _score(context, baseline, pools, groups, basis=basis)
             if baseline.name in evidence_names(recipe):
-                run.reopen("calibration")  # it learned from the scores that were there before
-            run.reopen("evaluation")  # it shows the scores that were there before
+                run.reopen("calibration")  # it learned from the old scores
+            run.reopen("evaluation")  # it shows the old scores
 
 
 def score_later_pass(context: StageContext, stage: str) -> None:
-    """Score a later pass's candidates by the baselines that are evidence, below ``stage``, where scores are missing."""
+    """Score a later pass's candidates with the evidence baselines that have no current scores, below ``stage``."""
     recipe, basis, folder = context.recipe, context.basis("energies"), f"{stage}/{SCORES_FOLDER}"
     for baseline in waiting_baselines(recipe, context.run, basis, folder=folder, names=evidence_names(recipe)):
         _score(context, baseline, context.run.candidates(stage), {}, basis=basis, folder=folder)
@@ -97,10 +97,10 @@ def _score(
 
 
 def _check_scores(baseline: BaselineConfig, rows: Sequence[CandidateScore], *, is_evidence: bool) -> None:
-    """Warn of answers without a score.
+    """Log answers without a score.
 
     Raises:
-        ScoringError: decisions would rest on the scores, and no answer has one.
+        ScoringError: the baseline is evidence, and no answer has a score.
     """
     failed = [row.error for row in rows if _has_failed(row)]
     if not failed:
@@ -110,18 +110,18 @@ def _check_scores(baseline: BaselineConfig, rows: Sequence[CandidateScore], *, i
     told = f"baseline {baseline.name!r} gave {len(failed)} of {len(failed) + num_scored} answers no score"
     told += f"; {count} times: {reason}"
     if is_evidence and not num_scored:
-        raise ScoringError(f"{told}. The posterior would do without it: see to that and repeat the command")
+        raise ScoringError(f"{told}. The posterior needs its scores: fix the cause and repeat the command")
     log.warning("%s%s", told, "; --retry-failed asks again" if isinstance(baseline, ASKED) else "")
 
 
 def check_judges(recipe: Recipe, run: RunDir, *, basis: str | None) -> None:
-    """Find a missing key before anything is paid for.
+    """Check the judges' keys before anything is paid for.
 
     Args:
-        basis: an id of candidates and pairs; None: candidates are still to be sampled, so every judge will be asked.
+        basis: an id of candidates and pairs. None while candidates are still to be sampled, so that every judge counts.
 
     Raises:
-        MissingKeyError: the key of a judge that is still to be asked is not in the environment.
+        MissingKeyError: the key of a judge with work to do is not in the environment.
     """
     for baseline in waiting_baselines(recipe, run, basis):
         _key_of(baseline)
@@ -135,7 +135,7 @@ def waiting_baselines(
     folder: str = SCORES_FOLDER,
     names: Collection[str] | None = None,
 ) -> list[BaselineConfig]:
-    """The baselines that have no scores of this basis, among those of these names; None: among all."""
+    """Baselines without scores of this basis. ``names`` restricts the choice."""
     done = run.manifest(folder) or {}
     baselines = [one for one in recipe.baselines if names is None or one.name in names]
     return [one for one in baselines if not _is_current(done.get(one.name), _state(recipe, run, one, basis))]
@@ -155,27 +155,27 @@ def _state(recipe: Recipe, run: RunDir, baseline: BaselineConfig, basis: str | N
 
 
 def _learns(recipe: Recipe, run: RunDir, baseline: BaselineConfig) -> bool:
-    """Whether training candidates are scored too, for the posterior to learn from."""
+    """Whether training candidates are scored too, for the posterior."""
     return baseline.name in evidence_names(recipe) and run.learns_out_of_bag(recipe)
 
 
 def evidence_names(recipe: Recipe) -> frozenset[str]:
-    """The baselines whose scores are evidence of the posterior."""
+    """Names of the baselines that are evidence of the posterior."""
     return frozenset(baseline.name for baseline in recipe.evidence)
 
 
 def _key_of(baseline: BaselineConfig) -> Secret | None:
-    """Read here and handed over: a worker on another node, or of a cluster that runs, has another environment."""
+    """Read in the driver and passed on, because a worker may have another environment."""
     if not isinstance(baseline, ASKED):
         return None
     return check_keys([baseline.generator]).get(baseline.generator.name)
 
 
 def ask_failed_again(recipe: Recipe, run: RunDir, folder: str = SCORES_FOLDER) -> set[str]:
-    """Have endpoints asked again for what they gave no score; the other scores stay.
+    """Mark missing scores of endpoint baselines for another try. Existing scores are kept.
 
     Returns:
-        The names of their baselines.
+        The names of these baselines.
     """
     done = run.manifest(folder) or {}
     failed = {
@@ -195,7 +195,7 @@ def _has_failed(row: CandidateScore) -> bool:
 
 
 def _all_pairs(context: StageContext, candidates: Sequence[Candidate]) -> Groups:
-    """All pairs of every problem: limits of the recipe and of its task are for our adapters."""
+    """All pairs of every problem: the limits of recipe and task are for our adapters only."""
     config = context.recipe.pairs.model_copy(update={"max_pairs": None, "max_correct": None, "max_incorrect": None})
     labels, problems, splits = context.run.labels(), context.problems(), context.splits()
     groups = {}
@@ -209,20 +209,20 @@ def _all_pairs(context: StageContext, candidates: Sequence[Candidate]) -> Groups
 
 
 def scores_of(context: StageContext) -> Scores | None:
-    """What ``score_baselines`` wrote so far; None without any."""
+    """The scores so far; None if there are none."""
     done = context.run.manifest(SCORES_FOLDER) or {}
     names = [baseline.name for baseline in context.recipe.baselines if baseline.name in done]
     return read_scores(context.run, names) if names else None
 
 
 def evidence_of(recipe: Recipe, run: RunDir, folder: str) -> Scores:
-    """The scores of the baselines that are evidence, as far as they have been made."""
+    """The scores so far of the evidence baselines."""
     names = [baseline.name for baseline in recipe.evidence if run.has_scores(baseline.name, folder)]
     return read_scores(run, names, folder=folder)
 
 
 def read_scores(run: RunDir, names: Iterable[str], *, folder: str = SCORES_FOLDER) -> Scores:
-    """Name -> candidate id -> score (None: it has no score). Parts of a score are called ``<name>.<part>``."""
+    """Name -> candidate id -> score or None. Parts of a score are named ``<name>.<part>``."""
     scores: dict[str, dict[str, float | None]] = {}
     for name in names:
         rows = run.scores(name, folder)
@@ -233,8 +233,8 @@ def read_scores(run: RunDir, names: Iterable[str], *, folder: str = SCORES_FOLDE
 
 
 def judge_prices(recipe: Recipe, run: RunDir) -> dict[str, float]:
-    """Judge -> US dollars per candidate that it rated, as its endpoint billed them; judges that billed nothing have no
-    price, and neither has any on a file system that cannot append."""
+    """US dollars per rated candidate by judge, as billed. Judges without a bill are left out, as are all on a file
+    system that cannot append."""
     prices = {}
     for config in recipe.baselines:
         if config.kind != "judge" or not run.is_local or not run.has_scores(config.name):

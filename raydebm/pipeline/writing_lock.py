@@ -1,8 +1,7 @@
-"""One process at a time makes something in a run directory.
+"""Lock of a run directory: one process at a time makes stages in it.
 
-The lock is advisory, on ``<run>/.lock``, and the kernel's (``run.file_lock``). It is for the process that decides what
-is made; its Ray workers write into the run without it, and readers need none. A run directory behind a URL, and one on
-a file system without locks, has none.
+The lock is an advisory kernel lock on ``<run>/.lock``. The process that makes stages holds it; its Ray workers and all
+readers do not need it. Run directories behind URLs or on file systems without locks have none.
 """
 
 import fcntl
@@ -23,19 +22,19 @@ LOCK_FILE = ".lock"
 
 _guard = threading.Lock()
 _held: dict[str, tuple[int | None, int]] = {}
-"""By path: descriptor (None: there is no lock), and how many blocks of this process are inside."""
+"""Descriptor (None without a lock) and nesting depth in this process, by path."""
 
 
 @contextmanager
 def write_lock(run: Folder, *, option: str = "run_dir") -> Iterator[None]:
-    """No other process makes anything in the run directory while the block runs; blocks of one process may nest.
+    """Context manager that keeps other processes from writing the run directory; may be nested within one process.
 
     Args:
         run: the run directory.
-        option: what names it, in the words of a message.
+        option: name of the option for messages.
 
     Raises:
-        ConfigError: another process does, which the message names; or the run directory cannot be made.
+        ConfigError: another process holds the lock (named in the message), or the run directory cannot be made.
     """
     if not run.is_local:
         yield
@@ -66,8 +65,7 @@ def _leave(path: Path) -> None:
 
 
 def _locked(path: Path, option: str) -> int | None:
-    """A descriptor that holds the lock; None where ``locked`` gives none. A finished run may lie where nothing can be
-    written."""
+    """A descriptor that holds the lock; None if ``locked`` returns None. The run directory may be read-only."""
     with writing(path.parent, option=option):
         path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -89,22 +87,22 @@ def _holder(path: Path) -> str:
     try:
         holder = json.loads(path.read_bytes())
         return f"process {holder['pid']} on {holder['host']} ({holder['command']})"
-    except (OSError, ValueError, KeyError, TypeError):  # it has the lock, and has not written yet who it is
+    except (OSError, ValueError, KeyError, TypeError):  # the holder has not written its details yet
         return "another process"
 
 
 def locked(path: Path, *, wait: bool) -> int | None:
-    """A descriptor that holds the lock until it is closed; the file is made where it is missing.
+    """A descriptor that holds the lock until closed. Creates the file if missing.
 
     Args:
-        path: the file, in a folder that is there.
-        wait: for the process that has the lock.
+        path: the lock file, in an existing folder.
+        wait: wait for another holder.
 
     Returns:
-        None where the file system has no locks, or takes no file.
+        None if the file system has no locks or is not writable.
 
     Raises:
-        BlockingIOError: another process has the lock, and ``wait`` is false.
+        BlockingIOError: another process holds the lock, and ``wait`` is false.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)

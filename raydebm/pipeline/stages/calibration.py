@@ -1,4 +1,4 @@
-"""The calibration: lambda and the thresholds on sigma, then posterior, profile and promise."""
+"""The calibration: lambda and the thresholds on sigma, then posterior, profile and guarantee."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,20 +18,20 @@ from raydebm.run.fingerprints import why_not_current
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibrated:
-    """A calibrated policy, before it is written."""
+    """A calibrated policy that is not yet written."""
 
     policy: Policy
     files: Mapping[str, Any]
-    """JSON values by name of the file."""
+    """JSON values by file name."""
     facts: Facts
 
     @property
     def is_certified(self) -> bool:
-        """Whether a guarantee was certified."""
+        """Whether the policy has a certified guarantee."""
         return is_certified(self.policy)
 
     def write(self, run: RunDir) -> None:
-        """Replace the files of the stage; the policy last, which the service reads."""
+        """Replace the files of the stage. The policy is last, because the service reads it."""
         for name in ("grid.json", "decision.json"):
             if name not in self.files:
                 run.remove("calibration", name)
@@ -46,15 +46,14 @@ def is_certified(policy: Policy) -> bool:
 
 
 def make_calibration(context: StageContext) -> Facts:
-    """Calibrate, and write the policy."""
     calibrated = calibrate_run(context)
     calibrated.write(context.run)
     return calibrated.facts
 
 
 def calibrate_run(context: StageContext) -> Calibrated:
-    """Choose lambda and the thresholds on sigma on the validation split; then fit the posterior, and choose profile and
-    thresholds on its probabilities. Writes no file of the stage."""
+    """Choose lambda and the thresholds on sigma on the validation split; then fit the posterior and choose its profile
+    and thresholds. Writes no file of the stage."""
     recipe, policy = context.recipe, default_policy(context)
     files: dict[str, Any] = {}
     facts = Facts(enabled=False)
@@ -69,11 +68,10 @@ def calibrate_run(context: StageContext) -> Calibrated:
 
 
 def prepare_calibration(context: StageContext) -> None:
-    """Score the candidates by the baselines that are evidence; refuse to lose a certified guarantee.
+    """Score the candidates with the evidence baselines, and keep certified guarantees from being lost.
 
     Raises:
-        ConfigError: the policy in force has a certified guarantee, the stage would be made again, and the recipe asks
-            for no guarantee.
+        ConfigError: the stage would be made again without the certified guarantee of the policy in force.
     """
     score_evidence(context)
     recipe, run = context.recipe, context.run
@@ -90,8 +88,7 @@ def prepare_calibration(context: StageContext) -> None:
 
 
 def _thresholds(context: StageContext, default: Policy) -> CalibrationResult:
-    """Choose lambda and the thresholds on sigma on the validation split; sample every later pass that some lambda asks
-    for."""
+    """Choose lambda and the thresholds on sigma on the validation split, sampling every later pass of any lambda."""
     config = context.recipe.calibration
     # The grid may ask for a later pass of any problem under any lambda, so all of them are sampled.
     lambdas = sorted({default.lambda_, *config.lambdas})
@@ -108,7 +105,7 @@ def _thresholds(context: StageContext, default: Policy) -> CalibrationResult:
 
 
 def score_evidence(context: StageContext) -> None:
-    """Score the candidates of every pass by the baselines that are evidence, where scores are missing."""
+    """Score the candidates of every pass with the evidence baselines, where scores are missing."""
     if not context.recipe.evidence:
         return
     score_baselines(context, evidence_names(context.recipe))

@@ -14,17 +14,17 @@ from raydebm.run.tables import KnownEnergies
 
 
 def make_energies(context: StageContext, known: KnownEnergies | None = None) -> Facts:
-    """All validation and test candidates, and the training candidates that are learned from out of bag.
+    """Score all validation and test candidates, and the out-of-bag training candidates for the posterior.
 
     Args:
-        known: energies of candidates that are not scored again.
+        known: energies that need no scoring.
     """
     members = adapters_out_of_bag(context)
     return score_candidates(context, pool_candidates(context), "energies", members=members, known=known)
 
 
 def adapters_out_of_bag(context: StageContext) -> dict[str, tuple[bool, ...]]:
-    """Which adapters did not train on each training problem that is learned from out of bag."""
+    """Which adapters did not train on each training problem; empty if the posterior does not learn from these."""
     recipe = context.recipe
     if not context.run.learns_out_of_bag(recipe):
         return {}
@@ -38,7 +38,7 @@ def adapters_out_of_bag(context: StageContext) -> dict[str, tuple[bool, ...]]:
 
 
 def pool_candidates(context: StageContext) -> StoredTable[Candidate]:
-    """The candidates of the first pass that are scored."""
+    """The scored candidates of the first pass."""
     splits = context.splits()
     scored = {*splits[VALIDATION], *splits[TEST], *adapters_out_of_bag(context)}
     return context.run.stored_candidates().where(
@@ -54,11 +54,11 @@ def score_candidates(
     members: Mapping[str, Sequence[bool]] | None = None,
     known: KnownEnergies | None = None,
 ) -> Facts:
-    """Score candidates with the run's ensemble; the table goes to ``stage``.
+    """Score candidates with the run's ensemble, and write the table to ``stage``.
 
     Args:
-        members: which adapters score the candidates of a problem, by problem id; a problem that is not named has all.
-        known: energies of candidates that are not scored again.
+        members: which adapters score the candidates of a problem, by problem id. Default: all.
+        known: energies that need no scoring.
     """
     from raydebm.distributed.score import ScoringInput, score
 

@@ -20,7 +20,7 @@ from raydebm.run.directory import RunDir
 
 def make_evaluation(context: StageContext) -> Facts:
     """Compare all selectors on the test split, and write the report."""
-    from raydebm.evaluation.report.evaluation_report import write_report  # draws, and no other stage needs that
+    from raydebm.evaluation.report.evaluation_report import write_report  # loads plotting, which only this stage needs
 
     recipe = context.recipe
     policy, outcomes = evaluated_policy(context), outcomes_of(context)
@@ -49,13 +49,13 @@ def make_evaluation(context: StageContext) -> Facts:
 
 
 def _believed(context: StageContext, policy: Policy) -> tuple[Stack, Decided | None]:
-    """The test split as columns, and what the posterior believes; the records themselves are not kept."""
+    """The test split as columns, with the posterior's probabilities. The records are freed."""
     pools = evaluated_pools(context, TEST)
     return Stack.of(pools), Decided.of(pools, policy)
 
 
 def _evaluation_config(context: StageContext) -> EvaluationConfig:
-    """The recipe's, with the prices of judges as they were billed where the recipe has none."""
+    """The recipe's settings, with billed judge prices where the recipe has none."""
     config = context.recipe.evaluation
     billed = judge_prices(context.recipe, context.run) | config.prices.usd_per_score
     prices = config.prices.model_copy(update={"usd_per_score": billed})
@@ -63,5 +63,4 @@ def _evaluation_config(context: StageContext) -> EvaluationConfig:
 
 
 def read_evaluation(run: RunDir) -> Evaluation:
-    """The result of a finished evaluation."""
     return Evaluation.from_json(run.needed_object("evaluation", "metrics.json"))

@@ -1,18 +1,20 @@
-"""Labels and gold-free reports of candidates."""
+"""Labels and gold-free reports of candidates, and the candidates of the first pass."""
 
 import logging
 
 from raydebm.generators.tally import SavedSamples
 from raydebm.pipeline.context import Facts, StageContext
 
+_LOG = logging.getLogger(__name__)
+
 
 def make_labels(context: StageContext) -> Facts:
-    """Label the candidates of the first pass, and check them."""
+    """Label and check the candidates of the first pass."""
     return label_candidates(context, "candidates", "labels")
 
 
 def label_candidates(context: StageContext, source: str, stage: str) -> Facts:
-    """Label the candidates of the stage ``source``; the tables go to ``stage``."""
+    """Label the candidates of the stage ``source``, and write the tables to ``stage``."""
     from raydebm.distributed.label import label
 
     return label(
@@ -24,9 +26,6 @@ def label_candidates(context: StageContext, source: str, stage: str) -> Facts:
         stage=stage,
         on_progress=context.progress(stage),
     ).facts()
-
-
-_LOG = logging.getLogger(__name__)
 
 
 def make_candidates(context: StageContext) -> Facts:
@@ -44,6 +43,6 @@ def make_candidates(context: StageContext) -> Facts:
 
 
 def saved_samples(context: StageContext) -> SavedSamples | None:
-    """Samples that stopping early saved; None where the first pass was sampled at once."""
+    """Samples saved by early stopping; None if the first pass was not sampled in waves."""
     saved = context.run.facts("candidates").get("saved")
     return None if saved is None else SavedSamples(**saved)

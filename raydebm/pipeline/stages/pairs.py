@@ -1,4 +1,4 @@
-"""The pairs that adapters learn from, and that decide when they stop."""
+"""Pairs for training adapters and for early stopping."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
@@ -14,7 +14,7 @@ LabelledPool = tuple[str, list[Candidate], list[Label]]
 
 
 def make_pairs(context: StageContext) -> Facts:
-    """Split problems, and pair correct with incorrect candidates."""
+    """Split the problems, and pair correct with incorrect candidates."""
     config, splits = with_defaults(context.recipe.pairs, context.task.defaults), context.splits()
     facts: Facts = {}
     for split in (TRAIN, VALIDATION):
@@ -27,7 +27,7 @@ def make_pairs(context: StageContext) -> Facts:
 
 
 def check_twins(context: StageContext) -> None:
-    """Reopen pairs, and all that follows, that an earlier version split without regard for equal problems."""
+    """Reopen pairs that an earlier version split without regard for equal problems."""
     run = context.run
     if run.manifest("pairs") is None or not run.has_problems():
         return
@@ -38,8 +38,8 @@ def check_twins(context: StageContext) -> None:
 
 
 def _num_twins(context: StageContext) -> int:
-    """Count problems to train and validate on that are the same as others or as a test problem, but for case and white
-    space. The latter are left out."""
+    """Number of training and validation problems whose text is that of another, plus those left out for that of a test
+    problem."""
     splits, problems = context.splits(), context.problems()
     groups = by_text({name: problems[name].prompt for name in (*splits[TRAIN], *splits[VALIDATION])})
     num_left_out = len(problems) - sum(map(len, splits.values()))
@@ -47,12 +47,12 @@ def _num_twins(context: StageContext) -> int:
 
 
 def candidates_as_scored(context: StageContext) -> Iterator[Candidate]:
-    """The candidates of the first pass, with the texts that the scorer reads."""
+    """The candidates of the first pass, with the scorer's texts."""
     return (candidate.as_scored(context.recipe.scorer.reasoning) for candidate in context.run.stored_candidates())
 
 
 def _pairs(context: StageContext, problem_ids: Collection[str], maker: PairMaker) -> Iterator[Pair]:
-    """Raises PoolError at the end where there are none, so that no empty table is left."""
+    """Raises PoolError at the end if there are no pairs, so that no empty table is left."""
     candidates, labels = context.run.stored_candidates(), context.run.stored_labels()
     if len(candidates) != len(labels):
         raise PoolError(f"{len(candidates)} candidates have {len(labels)} labels; label them again")
@@ -66,15 +66,15 @@ def _pairs(context: StageContext, problem_ids: Collection[str], maker: PairMaker
 
 
 def pools_as_complete(labelled: Iterable[tuple[Candidate, Label]], counts: Counter[str]) -> Iterator[LabelledPool]:
-    """Candidates by problem, in the order in which problems occur first. Holds the problems that have begun and are not
-    complete: one, where the candidates of a problem follow each other.
+    """Candidates by problem, in order of appearance. Holds only problems that have begun and are incomplete: one, if
+    the candidates are grouped by problem.
 
     Args:
         labelled: each candidate with its label.
-        counts: candidates of each problem.
+        counts: number of candidates of each problem.
 
     Raises:
-        PoolError: a label is not that of its candidate.
+        PoolError: a label is for another candidate.
     """
     missing, begun = Counter(counts), dict[str, LabelledPool]()
     for candidate, label in labelled:

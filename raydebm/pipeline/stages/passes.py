@@ -1,4 +1,5 @@
-"""Later passes: the loop runs over what is recorded, and what it lacks is sampled in bulk until it lacks nothing."""
+"""Later passes: replay the loop over recorded candidates, and sample missing requests in bulk until none are
+missing."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -30,14 +31,14 @@ log = logging.getLogger(__name__)
 
 
 def outcomes_of(context: StageContext, split: str = TEST) -> list[Outcome]:
-    """The loop's outcome for every problem of a split, under the policy that is evaluated."""
+    """The loop's outcome for every problem of a split, under the evaluated policy."""
     return complete(context, split, [evaluated_policy(context)])[0]
 
 
 def complete(
     context: StageContext, split: str, policies: Sequence[Policy | Callable[[Problem], Policy]]
 ) -> list[list[Outcome]]:
-    """The outcomes of a split's problems under each policy; samples every later pass that one of them asks for."""
+    """The outcomes of a split's problems under each policy, sampling every later pass that a policy asks for."""
     problems = context.problems_of(split)
     for later in later_passes(context, split):
         score_later_pass(context, later)
@@ -52,7 +53,7 @@ def complete(
 
 
 def recorded_parts(context: StageContext, pools: RecordedPools) -> tuple[Parts, ReplaySource]:
-    """What a replay of recorded pools runs on, and its source, which knows what is missing."""
+    """The parts for a replay of recorded pools, and their source, which collects missing requests."""
     source = ReplaySource(pools.candidates, requests_of=_requests_of(context))
     parts = Parts(
         task=context.task,
@@ -65,7 +66,7 @@ def recorded_parts(context: StageContext, pools: RecordedPools) -> tuple[Parts, 
 
 
 def _requests_of(context: StageContext) -> RequestsOf:
-    """The requests of a later pass; of a recorded pool only those of a pass that it has, for this feedback."""
+    """The requests of a later pass; for a recorded pool only those with a reply to this feedback."""
     config, pool = context.passes.regenerator, context.recorded_replies
     if pool is None or not isinstance(config, RecordedGenerator):
         return context.passes.later
@@ -87,8 +88,8 @@ def _warn_of_other_feedback(context: StageContext, split: str, outcomes: Sequenc
     lost = sum(last.num_failed == last.num_requested for last in asked)
     if lost:
         log.warning(
-            "%s: %d of %d decisions that went on to a later pass rest on the first one, because the pool of %s has no "
-            "reply to their feedback; a generator that can be asked would write them",
+            "%s: %d of %d decisions with a later pass use only the first one, because the pool of %s has no reply to "
+            "their feedback; use a generator that can be asked",
             split,
             lost,
             len(asked),
@@ -97,24 +98,24 @@ def _warn_of_other_feedback(context: StageContext, split: str, outcomes: Sequenc
 
 
 def forget_failed_passes(context: StageContext) -> None:
-    """Have the failed requests of later passes sent again; what was answered stays in its stage.
+    """Mark failed requests of later passes for another try. Answers are kept.
 
-    They are taken out of the tables, so that the replay that makes the calibration (validation) or the evaluation
-    (test) again misses them, and nothing else.
+    Their rows are removed, so that only they are missing when the calibration (validation) or the evaluation (test) is
+    made again.
     """
     for split, stage in ((VALIDATION, "calibration"), (TEST, "evaluation")):
         for later in later_passes(context, split):
             candidates = context.run.candidates(later)
             answered = [candidate for candidate in candidates if candidate.text is not None]
             if len(answered) < len(candidates):
-                context.run.reopen(stage)  # first: a process that is killed here has them sent again the next time
+                context.run.reopen(stage)  # first: if the process is killed here, the next run still tries again
                 context.run.write_candidates(answered, later)
             if ask_failed_again(context.recipe, context.run, f"{later}/{SCORES_FOLDER}"):
                 context.run.reopen(stage)
 
 
 def _sample(context: StageContext, split: str, requests: Sequence[GenerationRequest]) -> None:
-    """Sample, label, check and score what a replay did not find."""
+    """Sample, label, check and score the missing requests of a replay."""
     from raydebm.distributed.generate import generate
 
     stage = later_pass(split, len(later_passes(context, split)) + 1)

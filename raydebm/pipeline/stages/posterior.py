@@ -1,4 +1,4 @@
-"""A run's posterior, and the policy that decides by it: the run's tables in, the contents of ``decision.json`` out."""
+"""A run's posterior and its policy: the run's tables in, the contents of ``decision.json`` out."""
 
 import asyncio
 import math
@@ -25,9 +25,9 @@ from raydebm.run.ensemble_file import read_ref
 
 
 def fit_run_policy(context: StageContext, base: Policy) -> tuple[PolicyFit | None, dict[str, Any]]:
-    """Fit the posterior, and the policy that decides by it; also facts for the manifest.
+    """Fit the posterior and its policy; also returns facts for the manifest.
 
-    Without two labelled problems, or with nothing to learn from them, there is none, and the facts say why.
+    Returns None, with the reason in the facts, if fewer than two problems are labelled or there is nothing to learn.
     """
     pools = labelled_pools(evaluated_pools(context, VALIDATION)) + out_of_bag(context)
     recipe = context.recipe
@@ -53,12 +53,11 @@ def fit_run_policy(context: StageContext, base: Policy) -> tuple[PolicyFit | Non
 
 
 def has_violations(pools: Iterable[EvaluatedPool]) -> bool:
-    """Whether labels have a violation score."""
     return any(not np.isnan(pool.violation).all() for pool in pools)
 
 
 def labelled_pools(pools: Sequence[EvaluatedPool]) -> list[LabelledPool]:
-    """Pools with the worth of their candidates: right or wrong, or 1 minus the violation score."""
+    """Pools with the value of each candidate: 1 or 0, or 1 minus the violation score."""
     scored = has_violations(pools)
     return [
         LabelledPool(
@@ -72,13 +71,13 @@ def labelled_pools(pools: Sequence[EvaluatedPool]) -> list[LabelledPool]:
 
 
 def out_of_bag(context: StageContext) -> list[LabelledPool]:
-    """Training problems with the energies of those adapters that did not train on them, where they are learned from."""
+    """Training problems with the energies of adapters that did not train on them; may be empty."""
     return labelled_pools(_pools_out_of_bag(context))
 
 
 def labelled_stack(context: StageContext, validation: Sequence[EvaluatedPool]) -> Stack:
-    """The problems that the posterior learns from, without energies: what rules that read none are fitted on, so that
-    they know as many labels as the posterior does.
+    """The problems that the posterior learns from, without energies: training data of rules that use no energies, so
+    that both see the same labels.
 
     Args:
         validation: pools of the validation split.
@@ -94,7 +93,7 @@ def _pools_out_of_bag(context: StageContext) -> list[EvaluatedPool]:
 
 
 def _walk_of(context: StageContext, problem_ids: Sequence[str]) -> WalkOf:
-    """Walks the problems through every pass, sampling the passes that are not recorded yet."""
+    """Walk the problems through every pass, sampling missing passes."""
     problems = context.problems()
 
     def walk(policies: Sequence[Policy]) -> Walk:

@@ -1,4 +1,4 @@
-"""The problems of a recipe: those of its sources that something can answer, with their golds."""
+"""The problems of a recipe that a generator can answer, with their golds."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ Loaded = tuple[str, Problem, Gold]
 
 
 def make_problems(context: StageContext) -> Facts:
-    """Load problems with gold, and write the recipe next to them."""
+    """Load the problems with gold, and write both."""
     with files_looked_for() as looked_for:
         loaded = list(load_problems(context.recipe))
     answered = answerable(context.recipe, loaded)
@@ -44,7 +44,7 @@ def load_problems(recipe: Recipe) -> Iterator[Loaded]:
     """(split, problem, gold) of the recipe's sources, within their id ranges and limits.
 
     Raises:
-        TaskDataError: the data is missing, a part is empty, or a problem is in both parts.
+        TaskDataError: the data is missing, a split is empty, or a problem is in both splits.
     """
     task = task_of(recipe.task)
     seen: dict[str, str] = {}
@@ -71,18 +71,18 @@ def load_problems(recipe: Recipe) -> Iterator[Loaded]:
 def answerable(
     recipe: Recipe, loaded: Sequence[Loaded], *, pools: Sequence[PoolGenerator] | None = None
 ) -> Sequence[Loaded]:
-    """What ``load_problems`` gave, without the problems that no generator can answer.
+    """The loaded problems that some generator can answer.
 
-    A recorded pool rarely covers a whole benchmark, and a problem without a single candidate measures nothing.
+    A recorded pool rarely covers a whole benchmark, and a problem without candidates measures nothing.
 
     Args:
-        recipe: names the generators.
-        loaded: all problems.
-        pools: the recipe's recorded pools for these problems, where they were read before.
+        recipe: the recipe with the generators.
+        loaded: result of ``load_problems``.
+        pools: the recipe's recorded pools for these problems. Default: read here.
 
     Raises:
         TaskDataError: a recorded pool cannot be read.
-        UnknownNameError: a recorded pool has no such model.
+        UnknownNameError: a model is not in its recorded pool.
         PoolError: the recorded pools answer none of the problems.
     """
     configs = recipe.generators

@@ -1,1 +1,1 @@
-"""What is made of several runs, or of one finished run: seeds, folds, variants, transfer, repair, reproduction."""
+"""Studies of one or several finished runs: seeds, folds, variants, transfer, repair, reproduction."""

@@ -1,7 +1,7 @@
 """Runs below a run directory that share its problems, candidates and labels: seeds, folds, variants.
 
-Nothing is generated, paid or labelled twice: finished stages are copied, and answers that cost money (later passes,
-judges) go through journals of the run directory, which its children share.
+Nothing is generated, paid or labelled twice: finished stages are copied, and paid answers (later passes, judges) are in
+journals of the parent run.
 """
 
 from dataclasses import replace
@@ -15,10 +15,10 @@ SHARED = ("problems", "candidates", "labels")
 
 
 def child_run(shared: Pipeline, name: str, recipe: Recipe) -> Pipeline:
-    """The run ``<run_dir>/<name>``; its own stages are reported under its name.
+    """The run ``<run_dir>/<name>``, whose own stages are reported under its name.
 
     Args:
-        recipe: the child's; its run directory is set here.
+        recipe: the child's recipe; its run directory is set here.
     """
 
     def on_stage(report: StageReport) -> None:
@@ -34,13 +34,13 @@ def child_run(shared: Pipeline, name: str, recipe: Recipe) -> Pipeline:
 
 
 def share_stages(first: Pipeline, other: Pipeline) -> None:
-    """Copy problems, candidates and labels from one run to another where the other has not the same."""
+    """Copy problems, candidates and labels that differ from one run to another."""
     for stage in SHARED:
         share_stage(first, other, stage)
 
 
 def share_stage(first: Pipeline, other: Pipeline, stage: str) -> None:
-    """Copy one stage from one run to another where the other has not the same."""
+    """Copy one stage from one run to another if it differs."""
     theirs, own = (pipeline.run.manifest(stage) for pipeline in (first, other))
     if theirs != own:
         with write_lock(other.run):
@@ -48,8 +48,8 @@ def share_stage(first: Pipeline, other: Pipeline, stage: str) -> None:
 
 
 def share_scores(first: Pipeline, other: Pipeline) -> None:
-    """Copy the scores of baselines to a run that has none, with the journals of judges: their answers about the same
-    candidates have been paid for."""
+    """Copy baseline scores, with the judges' journals, to a run without any: answers about the same candidates are
+    paid."""
     if first.run.manifest(SCORES_FOLDER) is not None and other.run.manifest(SCORES_FOLDER) is None:
         with write_lock(other.run):
             first.run.copy_stage(SCORES_FOLDER, other.run)

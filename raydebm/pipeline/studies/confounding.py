@@ -1,6 +1,6 @@
-"""Confounding of a run's scorer: whether it recognises who wrote an answer.
+"""Confounding of a run's scorer: does it recognise the author of an answer?
 
-In:   the pipeline of a finished run (what is missing is made first).
+In:   the pipeline of a finished run (missing stages are made first).
 Out:  a report, as JSON, Markdown and HTML.
 """
 
@@ -19,7 +19,7 @@ from raydebm.pipeline.runner import Pipeline
 
 
 def screen_of(context: StageContext, pools: Mapping[str, list[EvaluatedPool]]) -> ConfoundingReport:
-    """What the energies alone tell about a shortcut; needs no encoder."""
+    """Signs of a shortcut in the energies alone; needs no encoder."""
     frac = context.recipe.pairs.positive_frac
     return confounding_report(
         with_trained_labels(pools[TEST], frac),
@@ -31,7 +31,7 @@ def screen_of(context: StageContext, pools: Mapping[str, list[EvaluatedPool]]) -
 
 
 def settings_of(context: StageContext) -> ConfoundingSettings:
-    """The settings of the confounding report, by the recipe and the calibrated policy."""
+    """Settings of the confounding report from the recipe and the calibrated policy."""
     recipe = context.recipe
     return ConfoundingSettings(
         lambda_=calibrated_policy(context).lambda_,
@@ -44,11 +44,10 @@ def settings_of(context: StageContext) -> ConfoundingSettings:
 
 
 def confounding(pipeline: Pipeline) -> tuple[ConfoundingReport, str]:
-    """Screen, linear probes, style ablation and style swap of a run's scorer; writes the report, and returns it and its
-    address.
+    """Run screen, linear probes, style ablation and style swap on a run's scorer; returns the report and its address.
 
     Raises:
-        MissingKeyError: the key of the endpoint that rewrites is not in the environment.
+        MissingKeyError: the key of the rewriting endpoint is not in the environment.
         PoolError: a generator of ``confounding.swap`` has no correct answer.
     """
     from raydebm.distributed.confounding import confounding_of
@@ -61,7 +60,7 @@ def confounding(pipeline: Pipeline) -> tuple[ConfoundingReport, str]:
 
 
 def swap_inputs(context: StageContext, keys: Mapping[str, Secret]) -> SwapInputs:
-    """What a style swap needs of the run."""
+    """The run's data for a style swap."""
     return SwapInputs(
         recipe=context.recipe,
         run=context.run.absolute(),

@@ -1,6 +1,6 @@
-"""The repair of a run's scorer: its heads are refitted on data that is balanced over generators.
+"""The repair of a run's scorer: heads refitted on data that is balanced over generators.
 
-In:   the pipeline of a finished run (what is missing is made first).
+In:   the pipeline of a finished run (missing stages are made first).
 Out:  ``<run>/repair``, a run directory, and a report of before and after.
 """
 
@@ -32,12 +32,12 @@ _LOG = logging.getLogger(__name__)
 def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairReport, str]:
     """Refit the heads on group-balanced data (DFR); writes ``<run>/repair/scorer`` and a before/after report.
 
-    ``<run>/repair`` is a run directory then, with the energies of the repaired scorer. Those of texts whose features
-    the repair has read are made of these. The later stages have still to be made;
-    the posterior is fitted on validation problems alone then, because the heads have learned from all training ones.
+    ``<run>/repair`` becomes a run directory with the energies of the repaired scorer, computed from stored features
+    where there are any. Later stages are not made. Its posterior learns from validation problems alone, because the
+    heads saw all training problems.
 
     Args:
-        equalise: see ``confounding.refit.RepairSettings``; 0 is the paper's way.
+        equalise: see ``confounding.refit.RepairSettings``. Default: 0, as in the paper.
 
     Raises:
         PoolError: too few generators have answers of both labels.
@@ -53,7 +53,7 @@ def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairRepo
     texts = {split: _texts(pipeline, split) for split in (TRAIN, VALIDATION)}
     folder = RunDir(pipeline.run.uri("repair"))
     with write_lock(folder):
-        # First: a process that is killed then leaves no earlier scorer that passes for the new one.
+        # First: if the process is killed later, no old scorer can pass for the new one.
         folder.remove("scorer")
         folder.write_json(_repair_marker(pipeline, equalise=equalise), REPAIRED.marker)
         report, known = repaired_heads(pipeline.run, texts, settings_of(pipeline), swap, equalise=equalise)
@@ -65,13 +65,13 @@ def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairRepo
 
 
 def run_of_scorer(pipeline: Pipeline, recipe: Recipe) -> Pipeline:
-    """Complete a run directory that has only its scorer: copy the stages before it and the scores of baselines.
+    """Complete a run directory that has only a scorer: copy the stages before it and the baseline scores.
 
-    It can be scored, calibrated, evaluated and served like any other then.
+    The result can be scored, calibrated, evaluated and served like any other run.
 
     Args:
         pipeline: the original run, with a trained scorer.
-        recipe: the original's, with a ``run_dir`` of its own and whatever else is different of the scorer.
+        recipe: the original's recipe with another ``run_dir`` and any changes of the scorer.
     """
     changed = replace(pipeline, recipe=recipe)
     for stage in ("problems", "candidates", "labels", "pairs"):
@@ -98,16 +98,16 @@ def _texts(context: StageContext, split: str) -> list["RepairText"]:
 
 
 def ensure_repaired(pipeline: Pipeline) -> None:
-    """Repair a run's scorer, unless a repair of this very scorer with the recipe's settings is there already."""
+    """Repair a run's scorer, unless this scorer was already repaired with the recipe's settings."""
     pipeline.make("scorer")
     if _finished_repair(pipeline) != _repair_marker(pipeline, equalise=0.0):
         repair_run(pipeline)
 
 
 def repair_of(pipeline: Pipeline) -> Pipeline | None:
-    """The run of a repair of the scorer that the run has now, with whatever settings, if there is one.
+    """The run of a repair of the current scorer, with any settings; None without one.
 
-    A repair of an earlier scorer is left out, and a warning says so.
+    A repair of an earlier scorer is skipped with a warning.
     """
     marker = _finished_repair(pipeline)
     if marker is None:
@@ -121,7 +121,7 @@ def repair_of(pipeline: Pipeline) -> Pipeline | None:
 
 
 def _finished_repair(pipeline: StageContext) -> dict[str, Any] | None:
-    """What the marker says of a repair with a finished scorer."""
+    """Marker of a repair with a finished scorer, else None."""
     repaired = RunDir(pipeline.run.uri("repair"))
     if repaired.manifest("scorer") is None:
         return None
@@ -129,7 +129,7 @@ def _finished_repair(pipeline: StageContext) -> dict[str, Any] | None:
 
 
 def _repair_marker(pipeline: StageContext, *, equalise: float) -> dict[str, Any]:
-    """What stands in the repair's run directory: which scorer was repaired, from how many answers, and how."""
+    """Contents of the marker: the repaired scorer and the settings of the repair."""
     config = pipeline.recipe.confounding
     return {
         "repair_of": pipeline.run.root,

@@ -1,7 +1,7 @@
-"""The paper's tables and figures over several runs, their variants and repairs, with transfer between them.
+"""The paper's tables and figures over several runs, with variants, repairs and transfer between them.
 
-In:   pipelines of finished runs (what is missing is made first).
-Out:  one report, as JSON, Markdown and HTML, and the tables of what had to be scored for it.
+In:   pipelines of finished runs (missing stages are made first).
+Out:  one report, as JSON, Markdown and HTML, and the tables scored for it.
 """
 
 import json
@@ -47,17 +47,16 @@ def reproduce(
 ) -> tuple[Reproduction, str]:
     """Bring every run to its evaluation, study its pools, and write one report; returns it and its address.
 
-    Each run is followed by the variants of its recipe, which share its candidates and labels. A run whose scorer was
-    repaired (``raydebm repair``, or a variant with ``repair: true``) comes twice: as it was, and repaired.
+    Each run is followed by its variants, which share its candidates and labels. A run with a repair (``raydebm
+    repair``, or a variant with ``repair: true``) occurs twice: original and repaired.
 
     Args:
-        run: where the report goes.
-        with_transfer: score every run's test candidates with every other run's adapters too. Variants trained on some
-            of the generators score the whole pool, and the run's scorer theirs, in any case, and no others.
-        transfer_problems: test problems of each run on which the others' adapters are tried; None: all.
-        with_confounding: make the whole confounding report of every scorer (``raydebm confounding``): probes, style
-            ablation and style swap too, for which texts are scored again. Screen and case studies need no scoring, and
-            are made in any case.
+        run: destination of the report.
+        with_transfer: also score every run's test candidates with every other run's adapters. Always done between a run
+            and its variants on fewer generators.
+        transfer_problems: test problems per run for foreign adapters. Default: all.
+        with_confounding: make the full confounding report of every scorer (``raydebm confounding``), with probes, style
+            ablation and style swap, which score texts again. Default: screen and case studies only, without scoring.
 
     Raises:
         MissingKeyError: the key of the endpoint that rewrites answers for the style swap is not in the environment.
@@ -109,7 +108,7 @@ def _variant_study(family: Family, members: Sequence[Pipeline]) -> VariantStudy:
 
 
 def scored_variant(pipeline: Pipeline) -> ScoredVariant:
-    """A run's test pools and the size of its scorer, to be compared with others."""
+    """A run's test pools and scorer size, for comparison with others."""
     scorer = pipeline.recipe.scorer
     weights = trained_weights(pipeline.run, [adapter.name for adapter in scorer.adapters])
     return ScoredVariant(
@@ -124,33 +123,33 @@ def scored_variant(pipeline: Pipeline) -> ScoredVariant:
 
 @dataclass(frozen=True, slots=True)
 class TrainedWeights:
-    """The files of a scorer's members; what members share is there once."""
+    """Distinct weight files of a scorer's members."""
 
     adapters: frozenset[bytes]
     heads: frozenset[bytes]
 
     @property
     def num_parameters(self) -> int:
-        """How many numbers the training has found."""
+        """Number of trained parameters."""
         return sum(math.prod(shape) for part in (*self.adapters, *self.heads) for shape in _shapes(part))
 
 
 def trained_weights(run: RunDir, members: Sequence[str]) -> TrainedWeights:
-    """Read the adapters and heads of these members."""
+    """Read the members' adapters and heads."""
     files = ("adapter_model.safetensors", "head.safetensors")
     adapters, heads = (frozenset(run.read_bytes("scorer", name, file) for name in members) for file in files)
     return TrainedWeights(adapters, heads)
 
 
 def _shapes(content: bytes) -> list[list[int]]:
-    """The shapes of a safetensors file's tensors, from its header (its length in eight bytes, then JSON)."""
+    """The shapes of a safetensors file's tensors, from its header (length in eight bytes, then JSON)."""
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size])
     return [entry["shape"] for name, entry in header.items() if name != "__metadata__"]
 
 
 def with_repairs(pipelines: Sequence[Pipeline]) -> list[Pipeline]:
-    """The runs, each followed by the repair of its scorer where there is one that is not among them anyway."""
+    """The runs, each followed by its repair if there is one and it is not among them."""
     given = {pipeline.run.root for pipeline in pipelines}
     runs = []
     for pipeline in pipelines:
@@ -167,7 +166,7 @@ def _study_of(
     pools: Mapping[str, list[EvaluatedPool]],
     report: ConfoundingReport | None,
 ) -> StudyResults:
-    """Study one run's evaluated pools, given by split."""
+    """Study one run's evaluated pools (by split)."""
     recipe = pipeline.recipe
     subject = Subject(
         name=pipeline.name,
@@ -191,7 +190,7 @@ def _study_of(
 
 
 def _models(pipeline: Pipeline) -> dict[str, str]:
-    """Model and version of each generator, and what each baseline is."""
+    """Model and version of each generator, and a description of each baseline."""
     recipe = pipeline.recipe
     models = {generator.name: generator.model for generator in recipe.generators}
     for baseline in recipe.baselines:
@@ -222,7 +221,7 @@ def _fit(pipeline: Pipeline) -> Fit | None:
 
 
 def findings_of(report: ConfoundingReport) -> dict[str, Estimate]:
-    """Figures that the paper's text states about a scorer's confounding, by the names of ``published.yaml``."""
+    """The paper's figures on a scorer's confounding, by their names in ``published.yaml``."""
     found = {"gap within a generator": report.screen.gap_within}
     ablation = {row.name: row.screen for row in report.ablation}
     without_style = next((screen for name, screen in reversed(ablation.items()) if "+" in name), None)
@@ -259,8 +258,8 @@ def _number(count: int, total: int) -> Estimate:
 
 
 def _share_of_wrong_answers(pipeline: Pipeline) -> dict[str, Estimate]:
-    """Programs that run and are wrong, among all incorrect ones of the training problems; empty for other tasks, whose
-    labels give no such reason."""
+    """Fraction of incorrect programs that run with wrong output, on the training problems; empty for tasks whose labels
+    give no such reason."""
     problems = {*pipeline.splits()[TRAIN], *pipeline.splits()[VALIDATION]}
     wrong, incorrect = Counter[str](), Counter[str]()
     for label in pipeline.run.labels():
@@ -287,7 +286,7 @@ def _section(report: ConfoundingReport) -> ReproductionSection:
 
 
 def _repair_section(before: ConfoundingReport, after: ConfoundingReport) -> ReproductionSection:
-    """A scorer before and after its repair: the screens side by side, and who wrote the selections."""
+    """Screens of a scorer before and after its repair, and the authors of the selections."""
     screens = {"before": before.screen, "after": after.screen}
     return ReproductionSection(
         title=f"Before and after the repair: {before.scorer}",

@@ -1,7 +1,7 @@
-"""Every run's adapters on every run's test candidates (paper, cross-domain transfer).
+"""Transfer: every run's adapters on every run's test candidates (paper, cross-domain transfer).
 
 In:   pipelines of finished runs.
-Out:  a ``Transfer``, and the tables of what had to be scored for it, below ``<run>/transfer/``.
+Out:  a ``Transfer``, and the scored tables below ``<run>/transfer/``.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,18 +20,18 @@ from raydebm.pipeline.stages.energies import pool_candidates
 from raydebm.run.directory import RunDir
 
 _BACKBONES = {"answerdotai/ModernBERT-base": " (MB)", "microsoft/deberta-v3-base": " (DB)"}
-"""How the paper's transfer table marks a scorer's backbone."""
+"""Backbone suffixes of the paper's transfer table."""
 
 
 def transfer_between(pipelines: Sequence[StageContext], *, run: RunDir, num_problems: int | None = None) -> Transfer:
-    """Try every run's adapters on every run's test candidates (paper, cross-domain transfer).
+    """Score every run's test candidates with every run's adapters (paper, cross-domain transfer).
 
-    Of a scorer and its repair only one takes part: the one whose figures the paper gives for the task. A scorer is not
-    tried on a test with problems that it was trained or chosen on.
+    Of a scorer and its repair only the one in the paper's table takes part. Tests with problems from a scorer's
+    training or validation are refused.
 
     Args:
-        run: the candidates' energies by foreign adapters go below its ``transfer/``.
-        num_problems: test problems of each run; None: all.
+        run: destination of the energies by foreign adapters, below its ``transfer/``.
+        num_problems: test problems per run. Default: all.
     """
     pipelines = _as_published(pipelines)
     targets = _transfer_labels(pipelines)
@@ -44,8 +44,7 @@ def _marks(scorer: ScorerConfig) -> str:
 
 
 def cross_pool(pipelines: Sequence[StageContext], *, run: RunDir) -> Transfer:
-    """A run and its variants on fewer generators: each one's adapters on each one's test candidates (paper, transfer
-    between pools)."""
+    """Transfer among a run and its variants on fewer generators (paper, transfer between pools)."""
     names = {id(pipeline): pipeline.name for pipeline in pipelines}
     return _matrix(pipelines, names, names, title=f"Pools of {pipelines[0].name}", run=run)
 
@@ -79,7 +78,7 @@ def _matrix(
 
 
 def num_seen_in_training(source: StageContext, target: StageContext, chosen: Collection[str]) -> int:
-    """Count the target's chosen test problems that the source was trained or validated on, by id or by text."""
+    """Number of the target's chosen test problems in the source's training or validation, by id or text."""
     seen = [problem for split in (TRAIN, VALIDATION) for problem in source.problems_of(split)]
     ids, texts = ({problem.problem_id for problem in seen}, {text_key(problem.prompt) for problem in seen})
     return sum(
@@ -90,7 +89,7 @@ def num_seen_in_training(source: StageContext, target: StageContext, chosen: Col
 
 
 def _as_published(pipelines: Sequence[StageContext]) -> list[StageContext]:
-    """Without scorers of which the paper shows the repair, and without repairs of all others."""
+    """Runs without the scorers that the paper shows repaired, and without the repairs of all others."""
     column = {task: name for name, task in paper().tasks.items()}
     known = {pipeline.run.root: pipeline for pipeline in pipelines}
     left_out = set()
@@ -102,13 +101,14 @@ def _as_published(pipelines: Sequence[StageContext]) -> list[StageContext]:
 
 
 def _first_problems(target: StageContext, num_problems: int | None) -> frozenset[str]:
-    """Test problems by the order of their ids, which come from their contents and so are an arbitrary choice."""
+    """The first test problems by id. Ids are content ids, so this is an arbitrary but fixed choice."""
     return frozenset(sorted(target.splits()[TEST])[:num_problems])
 
 
 def _transfer_labels(pipelines: Sequence[StageContext]) -> dict[int, str]:
-    """By id of the run: the paper's name of its task for the run that stands in the paper's row, else its own name."""
-    column = {task: name for name, task in paper().tasks.items()}  # TP, not TravelPlanner, as in that table
+    """Names of the targets by id of the run: the paper's name of the task for the run in the paper's row, else its
+    own."""
+    column = {task: name for name, task in paper().tasks.items()}  # that table writes TP for TravelPlanner
     labels = {id(pipeline): pipeline.name for pipeline in pipelines}
     for task, name in column.items():
         of_task = [pipeline for pipeline in pipelines if pipeline.recipe.task.name == task]
@@ -122,17 +122,16 @@ def _transfer_labels(pipelines: Sequence[StageContext]) -> dict[int, str]:
 
 
 def data_of(recipe: Recipe) -> str:
-    """File or folder that a run's test problems come from; empty for the task's own data set."""
+    """File or folder of a run's test problems; empty for the task's own data set."""
     source = recipe.task.test.source
     return "" if source is None or source.startswith("hub:") else PurePath(source).name.partition(".")[0]
 
 
 def _source_labels(pipelines: Sequence[StageContext], targets: Mapping[int, str]) -> dict[int, str]:
-    """By id of the run: the paper's name of its task and backbone, such as ``MuSR (DB)``, for one run of each of the
-    paper's backbones; for others what the run is called as a target, and its backbone.
+    """Names of the sources by id of the run: the paper's name of task and backbone, such as ``MuSR (DB)``, for one run
+    per backbone of the paper; else the target name with the backbone.
 
-    Of several runs with one backbone the paper's row is that of the run whose pool stands in the paper's column, else
-    that of the first one.
+    Among runs with the same backbone the paper's row is the run in the paper's column, else the first.
     """
     column = {task: name for name, task in paper().tasks.items()}
     labels = {id(pipeline): targets[id(pipeline)] + _marks(pipeline.recipe.scorer) for pipeline in pipelines}
@@ -152,7 +151,7 @@ def _stage_part(context: StageContext) -> str:
 def _transferred(
     source: StageContext, target: StageContext, chosen: frozenset[str], *, run: RunDir
 ) -> list[EvaluatedPool]:
-    """The target's pools of the chosen test problems with the source's energies."""
+    """The target's pools of the chosen test problems, with the source's energies."""
     from raydebm.distributed.score import ScoringInput, score
 
     recorded = recorded_pools(target, TEST)

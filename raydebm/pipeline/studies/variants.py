@@ -1,8 +1,8 @@
 """Variants of a recipe's scorer, trained from the run's own candidates and labels (``variants`` in a recipe).
 
-``<run_dir>/variant-<name>`` is a run directory of its own. It takes over every stage of the run that its settings do
-not touch; a variant on some of the generators takes over the candidates and labels of these, and the problems that
-they answered. So nothing is generated or labelled again.
+``<run_dir>/variant-<name>`` is a separate run directory. It copies every stage that its settings do not affect; a
+variant on fewer generators copies their candidates and labels, and the problems that they answered. Nothing is
+generated or labelled again.
 """
 
 from collections.abc import Callable, Sequence, Set
@@ -20,7 +20,7 @@ from raydebm.run.fingerprints import FILES, build_id, current_manifest, new_mani
 from raydebm.run.stages import StageName
 
 _TRAINED: tuple[StageName, ...] = ("pairs", "scorer", "energies")
-"""Stages after the labels that a variant may have in common with the run."""
+"""Stages after the labels that a variant may share with the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,7 +29,7 @@ class Family:
 
     run: Pipeline
     variants: tuple[tuple[VariantConfig, Pipeline], ...]
-    """Without those that are only a repair of the run's own scorer."""
+    """Without variants that only repair the run's own scorer."""
 
     @property
     def on_fewer_generators(self) -> list[Pipeline]:
@@ -38,12 +38,12 @@ class Family:
 
 
 def make_variants(pipeline: Pipeline) -> Family:
-    """Bring a run to its evaluation, take its stages over into its variants, and repair what they want repaired.
+    """Bring a run to its evaluation, copy its stages to its variants, and make the variants' repairs.
 
-    The variants' own stages have still to be made, except for those that are repaired.
+    Variants without a repair still have to be trained.
 
     Raises:
-        PoolError: the generators of a variant have answered none of the problems.
+        PoolError: the generators of a variant answered none of the problems.
     """
     if not pipeline.recipe.variants:
         return Family(run=pipeline, variants=())
@@ -62,10 +62,10 @@ def make_variants(pipeline: Pipeline) -> Family:
 
 
 def take_over(shared: Pipeline, child: Pipeline) -> None:
-    """Give a variant's run the finished stages that its settings do not touch.
+    """Copy the finished stages that a variant's settings do not affect.
 
     Raises:
-        PoolError: none of the candidates is one that the variant's recipe asks for.
+        PoolError: no candidate matches the variant's recipe.
     """
     if _is_made_alike("labels", shared, child):
         for stage in SHARED:
@@ -109,7 +109,7 @@ def _take_over_training(shared: Pipeline, child: Pipeline) -> None:
 
 
 def _candidates_of(shared: Pipeline, recipe: Recipe) -> list[Candidate]:
-    """The run's candidates that this recipe asks for; the greedy ones of its generators too."""
+    """The run's candidates that this recipe asks for, including greedy ones."""
     default = recipe.generation.num_samples
     most = {
         generator.name: default if generator.num_samples is None else generator.num_samples
