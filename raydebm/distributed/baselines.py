@@ -1,4 +1,4 @@
-"""One baseline (a reward model, a judge, EORM ...) at work, in a task on a node that can hold its model."""
+"""Scores of one baseline (a reward model, a judge, EORM ...), in a task on a node that fits its model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,26 +19,26 @@ from raydebm.run.directory import SCORES_FOLDER, RunDir
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineInputs:
-    """What a baseline scores and learns from."""
+    """Input of a baseline: candidates to score, and training data."""
 
     problems: Mapping[str, Problem]
-    """By problem id."""
+    """Problems by problem id."""
     candidates: Sequence[Candidate]
     groups: Mapping[str, Sequence[TrainingGroup]]
-    """Training groups of ``train`` and ``validation``; empty for a baseline that learns nothing."""
+    """Training groups of ``train`` and ``validation``; empty unless the baseline is trained."""
     key: Secret | None
-    """A judge's API key."""
+    """API key of a judge."""
     kept: Sequence[CandidateScore] = ()
-    """Scores of some of the candidates, which stay."""
+    """Existing scores to keep."""
 
 
 def score_baseline(
     recipe: Recipe, run: RunDir, name: str, inputs: BaselineInputs, *, payer: RunDir, folder: str = SCORES_FOLDER
 ) -> None:
-    """Score candidates by the recipe's baseline of that name; writes ``<run>/<folder>/<name>.parquet``.
+    """Score candidates with a baseline of the recipe; writes ``<run>/<folder>/<name>.parquet``.
 
     Args:
-        payer: the run that has the judges' journals, and whose limit counts.
+        payer: the run with the judges' journals and the spending limit.
     """
     config = next(baseline for baseline in recipe.baselines if baseline.name == name)
     share = share_of(recipe.ray, cluster_nodes(), device=getattr(config, "device", "auto"))

@@ -1,11 +1,11 @@
-"""Requests through Ray Data: blocks of requests in, blocks of candidates out.
+"""Generation with Ray Data: blocks of requests in, blocks of candidates out.
 
-Endpoints and local models run side by side, as one dataset each. Few requests, such as a late wave or a later pass has,
-go to tasks, which find a process that is there. One row per candidate; a failed request is a row with ``error``. Every
-answer is in the journal before it is in a block, so a killed run repeats nothing that was answered.
-Requests lie in spools of the run, and Ray Data carries their addresses: neither it nor the driver holds them.
+Endpoints and local models run side by side, as one dataset each. Small batches, such as a late wave or a later pass,
+run as tasks in existing processes. One row per candidate; a failed request is a row with ``error``. Every answer is in
+the journal before it is in a block, so that a restart repeats no answered request. Requests are stored in spools of the
+run, and Ray Data carries only their addresses.
 
-Columns needed: those of ``request_row``, and ``position``. Columns made: ``run.tables.CANDIDATES``, and ``position``.
+Input columns: those of ``request_row``, and ``position``. Output columns: ``run.tables.CANDIDATES``, and ``position``.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ from raydebm.run.spool import POSITION, Spool, read_slices, slice_rows, with_pos
 from raydebm.run.tables import CANDIDATES
 
 WINDOW_REQUESTS = 4096
-"""Requests that are arranged into blocks together; so many are in the driver's memory."""
+"""Requests that are arranged into blocks together, and held in the driver's memory."""
 HTTP_TASK_ROWS = 256
-"""Requests per process up to which they are one task's: they return together, so that they should all be under way at
-once. A new actor for them takes longer to start than many endpoints to answer."""
+"""Maximum number of requests per process for one task. They return together, so all should be in flight at once. A new
+actor takes longer to start than many endpoints to answer."""
 
 _HTTP_BLOCK_ROWS = 64
 _HTTP_CPUS = 0.25
@@ -63,7 +63,7 @@ _REQUESTS = with_position(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What a generating actor is made from. Small, because Ray keeps it for restarts."""
+    """Arguments of a generating actor. Small, because Ray keeps them for restarts."""
 
     configs: tuple[GeneratorConfig, ...]
     keys: dict[str, Secret]
@@ -77,7 +77,7 @@ class Setup:
 class GenerateBlocks:
     """Ray Data actor: answers one block of requests per call; several calls overlap on its event loop.
 
-    Needs: the request columns and ``position``. Makes: the candidate columns and ``position``.
+    Input columns: the request columns and ``position``. Output columns: the candidate columns and ``position``.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -114,7 +114,7 @@ class GenerateBlocks:
         self._journal.close()
 
     async def aclose(self) -> None:
-        """Close the connections, on the event loop on which they were opened."""
+        """Close the connections, on their event loop."""
         for generator in self._generators.values():
             if not isinstance(generator, RaydebmError):
                 await generator.aclose()
@@ -141,14 +141,14 @@ class GenerateBlocks:
 
 
 class GenerateSlices(GenerateBlocks):
-    """``GenerateBlocks`` for slices of a spool: the column needed is their ``address``."""
+    """``GenerateBlocks`` for slices of a spool. Input column: ``address``."""
 
     async def __call__(self, block: pa.Table) -> pa.Table:
         return await super().__call__(pa.concat_tables(read_slices(block)))
 
 
 class GenerateShare(GenerateSlices):
-    """``GenerateSlices`` for a task, which ends and leaves its process to others."""
+    """``GenerateSlices`` for a task, whose process serves other tasks afterwards."""
 
     async def __call__(self, block: pa.Table) -> pa.Table:
         try:
@@ -158,26 +158,27 @@ class GenerateShare(GenerateSlices):
 
 
 class RequestSpool:
-    """Requests that wait for generators which are asked in one way; in blocks, arranged within windows."""
+    """Waiting requests for one kind of generators, arranged into blocks within windows."""
 
     def __init__(self, spool: Spool, blocks_of: Callable[[Sequence[Placed]], Iterable[Sequence[Placed]]]) -> None:
-        """
+        """Start with an empty spool.
+
         Args:
-            spool: an empty one.
-            blocks_of: arranges a window's requests into blocks.
+            spool: an empty spool.
+            blocks_of: function that arranges a window's requests into blocks.
         """
         self.spool = spool
         self._blocks_of = blocks_of
         self._window: list[Placed] = []
 
     def add(self, placed: Placed) -> None:
-        """Take a request. Call ``flush`` after the last one."""
+        """Add a request. Call ``flush`` after the last one."""
         self._window.append(placed)
         if len(self._window) == WINDOW_REQUESTS:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is not written yet."""
+        """Write the pending requests."""
         for block in self._blocks_of(self._window):
             rows = [request_row(request) | {POSITION: position} for position, request in block]
             self.spool.add(pa.Table.from_pylist(rows, schema=_REQUESTS))
@@ -185,7 +186,7 @@ class RequestSpool:
 
 
 class GroupSpools:
-    """The requests to generators that are asked at the same time: those to endpoints, and those to local models."""
+    """Requests to generators that run at the same time: endpoints and local models."""
 
     def __init__(
         self,
@@ -195,10 +196,13 @@ class GroupSpools:
         *,
         total: int,
     ) -> None:
-        """
+        """Start with empty spools.
+
         Args:
-            make_spool: makes an empty spool with a name like ``http``.
-            total: requests, or more.
+            configs: the generators.
+            generation: settings of the block sizes.
+            make_spool: function from a name such as ``http`` to an empty spool.
+            total: number of requests, or an upper bound.
         """
         self.names = {config.name for config in configs}
         self._generation = generation
@@ -208,22 +212,22 @@ class GroupSpools:
         self.local = RequestSpool(make_spool("local"), self._local_blocks)
 
     def add(self, placed: Placed) -> None:
-        """Take a request to one of the generators. Call ``flush`` after the last one."""
+        """Add a request to one of the generators. Call ``flush`` after the last one."""
         name = placed[1].generator
         (self.local if name in self._batch_sizes else self.http).add(placed)
 
     def flush(self) -> None:
-        """Write what is not written yet."""
+        """Write the pending requests."""
         self.http.flush()
         self.local.flush()
 
     @property
     def num_requests(self) -> int:
-        """Requests that were written."""
+        """Number of written requests."""
         return self.http.spool.num_rows + self.local.spool.num_rows
 
     def _http_blocks(self, placed: Sequence[Placed]) -> Iterator[Sequence[Placed]]:
-        """Requests to different endpoints alternate, so that all endpoints are busy from the start."""
+        """Alternate between endpoints, so that all are busy from the start."""
         by_generator: dict[str, list[Placed]] = {}
         for placed_request in placed:
             by_generator.setdefault(placed_request[1].generator, []).append(placed_request)
@@ -231,7 +235,7 @@ class GroupSpools:
         return _chunks(alternating, slice_rows(self._total, at_least=_HTTP_BLOCK_ROWS))
 
     def _local_blocks(self, placed: Sequence[Placed]) -> Iterator[Sequence[Placed]]:
-        """Blocks hold one generator's requests, of similar length, as many as decode together or a multiple of it."""
+        """Group requests of one generator by similar length, in multiples of its batch size."""
         share = max(1, -(-len(placed) // self._generation.num_processes))
         for name, size in self._batch_sizes.items():
             mine = sorted(
@@ -251,10 +255,10 @@ def _is_local(config: GeneratorConfig) -> TypeGuard[TransformersGenerator]:
 def stream(
     spools: GroupSpools, *, setup: Setup, generation: GenerationConfig, sink: CandidateSink, num_gpus: float
 ) -> None:
-    """Run one stream of blocks for endpoints and one for local models, at the same time.
+    """Stream the blocks of endpoints and of local models at the same time.
 
     Args:
-        num_gpus: what local models may have.
+        num_gpus: GPUs for local models.
     """
     streams = [
         _http_answers(spools.http.spool, setup, generation),
@@ -266,10 +270,10 @@ def stream(
 
 
 def _http_answers(spool: Spool, setup: Setup, generation: GenerationConfig) -> Blocks:
-    """Few requests go to tasks, a share of the slices each; many to actors.
+    """Run few requests in tasks, a share of the slices each; many in actors.
 
-    An actor works on many blocks at once: with one at a time it would drain at every block's end. Twice as many rows
-    are in its hands as may be in flight.
+    An actor works on many blocks at once, because it would drain at the end of each block otherwise. It holds twice as
+    many rows as may be in flight.
     """
     num_processes = generation.num_processes
     if spool.num_rows <= num_processes * min(HTTP_TASK_ROWS, generation.num_in_flight):
@@ -286,7 +290,7 @@ def _http_answers(spool: Spool, setup: Setup, generation: GenerationConfig) -> B
 
 
 def _local_answers(spool: Spool, setup: Setup, generation: GenerationConfig, num_gpus: float) -> Blocks:
-    """Where each process would get one block, on a CPU, blocks go to tasks: that is a later pass of few problems."""
+    """Run in tasks if there is at most one block per process, on CPUs: a later pass of few problems."""
     if not spool.num_slices:
         return
     num_processes = generation.num_processes
@@ -316,7 +320,7 @@ def _in_actors(
         return
     answered = ray.data.from_arrow(spool.addresses).map_batches(
         GenerateSlices,
-        # With GPUs Ray Data asks for a number, and None keeps blocks whole.
+        # Ray Data needs a number with GPUs; None keeps blocks whole.
         batch_size=1 if num_gpus else None,
         batch_format="pyarrow",
         fn_constructor_args=(setup,),

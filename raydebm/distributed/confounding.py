@@ -1,6 +1,6 @@
-"""Confounding and repair of a scorer, in one task on a node that has its models.
+"""Confounding and repair of a scorer, in one task on a node with its models.
 
-Probes, style ablation, style swap and the refitting of heads need torch, so they run where the scorer does.
+Probes, style ablation, style swap and the refitting of heads need torch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from raydebm.confounding.features import FeatureExtractor
 
 MAX_CPUS = 8.0
-"""CPUs of a task that scores without a GPU; a small encoder gains little from more."""
+"""Limit on CPUs of a task that scores without a GPU; a small encoder gains little from more."""
 
 
 def confounding_of(run: RunDir, settings: ConfoundingSettings, swap: SwapInputs, *, name: str) -> ConfoundingReport:
-    """Screen, linear probes, style ablation and style swap of the run's scorer.
+    """Run screen, linear probes, style ablation and style swap on the run's scorer.
 
     Args:
-        name: the scorer's, for headings.
+        name: the scorer's name for headings.
 
     Raises:
         PoolError: a generator of ``confounding.swap`` has no correct answer.
@@ -53,12 +53,14 @@ def repaired_heads(
     *,
     equalise: float,
 ) -> tuple[RepairReport, KnownEnergies]:
-    """Refit the heads of the run's scorer; writes ``<run>/repair/scorer``. Returns the report, and what the repaired
-    scorer says about the candidates whose features were read for it.
+    """Refit the heads of the run's scorer; writes ``<run>/repair/scorer``.
 
     Args:
-        texts: to learn from, by split: ``train`` and ``validation``.
+        texts: training texts by split, ``train`` and ``validation``.
         equalise: see ``confounding.refit.RepairSettings``.
+
+    Returns:
+        The report, and the repaired scorer's energies of candidates with stored features.
 
     Raises:
         PoolError: too few generators have answers of both labels.
@@ -85,7 +87,7 @@ def _confounding(run: RunDir, settings: ConfoundingSettings, swap: SwapInputs, n
 
 
 def _as_trained(pools: Sequence[EvaluatedPool], recipe: Recipe) -> list[EvaluatedPool]:
-    """With the texts that the scorer reads, and what it was trained to prefer as correct."""
+    """The pools with the scorer's texts and training labels."""
     return with_trained_labels((pool.as_scored(recipe.scorer.reasoning) for pool in pools), recipe.pairs.positive_frac)
 
 
@@ -121,7 +123,7 @@ def _repair(
 
 
 def _known_energies(extractor: "FeatureExtractor", repaired: Path, data: RepairData) -> KnownEnergies:
-    """Energies by the repaired heads of all candidates whose features are kept."""
+    """Energies by the repaired heads of all candidates with stored features."""
     texts = {text.candidate_id: (text.prompt, text.text) for text in (*data.train, *data.validation)}
     texts |= {
         scored.candidate.candidate_id: (pool.problem.prompt, scored.candidate.text)
@@ -140,7 +142,7 @@ def _known_energies(extractor: "FeatureExtractor", repaired: Path, data: RepairD
 
 
 def _extractor(folder: Path, run: RunDir, recipe: Recipe) -> "FeatureExtractor":
-    """In the type of the run's energies, which are compared with those that are made here."""
+    """The extractor, in the dtype of the run's energies, so that results are comparable."""
     from raydebm.confounding.features import FeatureExtractor
 
     dtype = run.scoring_type(recipe.scorer.dtype)
@@ -149,12 +151,12 @@ def _extractor(folder: Path, run: RunDir, recipe: Recipe) -> "FeatureExtractor":
 
 
 def on_the_scorers_node(recipe: Recipe, work: Any) -> Any:
-    """The remote function with the CPUs and the share of a GPU that scoring in one task takes."""
+    """The remote function with the CPUs and the share of a GPU for scoring in one task."""
     nodes = cluster_nodes()
     share = share_of(recipe.ray, nodes, device=recipe.scorer.device)
     if share.gpus:
         return work.options(num_cpus=share.cpus, num_gpus=share.gpus)
-    # Nothing else of the run goes on then, so it gets several CPUs, and with them as many threads of torch. A cluster
-    # of our own counts more CPUs than this machine may have.
+    # Nothing else of the run is active, so the task gets several CPUs and as many torch threads. A cluster of our own
+    # may count more CPUs than this machine has.
     most = min(MAX_CPUS, max(node.get("CPU", 1.0) for node in nodes))
     return work.options(num_cpus=min(most, usable_cpus()) if is_own_cluster() else most)

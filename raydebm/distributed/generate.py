@@ -1,9 +1,9 @@
-"""Candidates of a run: every request answered, in one go or in waves, as one table in the order of the requests.
+"""Candidates of a run: answers to all requests, at once or in waves, in one table in the order of the requests.
 
-An answer comes from the journal, from a recorded pool, or from Ray Data (``candidate_blocks``). Requests are taken some
-at a time, so that neither they nor their answers are in memory together. In waves the answers so far say which problems
-need more (``decision.stopping.wave_schedule``); the waves of all problems go in step, and the schedule holds the
-requests.
+An answer comes from the journal, a recorded pool, or Ray Data (``candidate_blocks``). Requests are processed in
+windows, so that neither they nor their answers are in memory together. In waves, the answers so far decide which
+problems need more (``decision.stopping.wave_schedule``); the waves of all problems are in step, and the schedule holds
+the requests.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ from raydebm.run.tables import CANDIDATES
 
 _LOG = logging.getLogger(__name__)
 _SPOOL = "spool"
-"""The folder of the stage in which requests wait."""
+"""Folder of waiting requests, in the stage."""
 
 
 def generate(
@@ -54,18 +54,17 @@ def generate(
 ) -> GenerationSummary:
     """Answer all requests and write ``<run>/<stage>/candidates.parquet`` in their order, then the manifest.
 
-    Ray is initialised by the caller. Answers found in the journal are reused. A request that occurs twice is answered
-    once.
+    Ray must be initialised. Answers in the journal are reused. Equal requests are answered once.
 
     Args:
-        problems: lets recorded pools be joined by the source's own problem ids.
-        account: the journal, and the run whose limit counts; None: ``<run>/<stage>/journal/``.
+        problems: problems for joining recorded pools by the source's own ids.
+        account: the journal, and the run with the limit. Default: ``<run>/<stage>/journal/``.
 
     Raises:
         MissingKeyError: an endpoint's key is not in the environment; nothing was sent.
         UnknownNameError: a request names a generator that the recipe lacks; nothing was sent.
-        PoolError: too many requests failed; the answers stay in the journal.
-        ResourceError: a vLLM server is to be started and cannot be.
+        PoolError: too many requests failed; the answers are in the journal.
+        ResourceError: a vLLM server cannot be started.
     """
     work = _Work(
         recipe=recipe,
@@ -90,20 +89,18 @@ def generate_in_waves(
     problems: Mapping[str, Problem],
     on_progress: Progress | None = None,
 ) -> GenerationSummary:
-    """``generate`` for the first pass, by the sizes in ``generation.waves``; a problem whose answer is settled gets no
-    further wave.
+    """``generate`` for the first pass in waves of ``generation.waves``; settled problems get no further wave.
 
-    What is in the journal is reused and decides as it did before, so that a run which goes on after it was killed sends
-    what it would have sent and writes the same table. Requests that failed are sent again, and may then settle a
-    problem earlier.
+    Answers in the journal are reused and decide as before, so a resumed run sends the same requests and writes the same
+    table. Failed requests are sent again, and may then settle a problem earlier.
 
     Args:
         requests: every request that may be sent.
-        problems: by problem id, to read answers.
+        problems: problems by problem id, for parsing answers.
 
     Raises:
         ConfigError: the recipe has no ``generation.waves``.
-        PoolError: a request's problem is not among the problems, or as for ``generate``.
+        PoolError: a request names an unknown problem, or as for ``generate``.
         MissingKeyError, UnknownNameError, ResourceError: as for ``generate``.
     """
     work = _Work(
@@ -132,7 +129,7 @@ def generate_in_waves(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """What is to be made of which settings, where it goes, and what pays for it."""
+    """Settings, destination and account of a generation."""
 
     recipe: Recipe
     run: RunDir
@@ -143,7 +140,7 @@ class _Work:
 
 
 def _placed(requests: Iterable[GenerationRequest]) -> Iterator[Placed]:
-    """Each distinct request with its place."""
+    """Each distinct request with its position."""
     known = DiskIndex()
     distinct = (request for request in requests if known.add(request.candidate_id))
     return enumerate(distinct)
@@ -151,7 +148,7 @@ def _placed(requests: Iterable[GenerationRequest]) -> Iterator[Placed]:
 
 @contextlib.contextmanager
 def _answering(requests: Many[GenerationRequest], work: _Work, *, reads_new: bool = False) -> Iterator["_Answering"]:
-    """Raises MissingKeyError and UnknownNameError as ``generate`` does. Servers end with the context."""
+    """Check generators and keys, raising as ``generate`` does. Servers stop with the context."""
     configs = _asked(work.recipe, requests)
     keys = check_keys(configs)
     with tempfile.TemporaryDirectory(prefix="raydebm-") as folder, contextlib.ExitStack() as servers:
@@ -163,7 +160,7 @@ def _answering(requests: Many[GenerationRequest], work: _Work, *, reads_new: boo
 
 
 class _Answering:
-    """Answers requests into one table; may be asked several times, as waves do."""
+    """Answers requests into one table; may be called repeatedly, as for waves."""
 
     def __init__(
         self,
@@ -183,7 +180,7 @@ class _Answering:
         self._setup: Setup | None = None
 
     def answer(self, placed: Iterable[Placed]) -> None:
-        """Bring these requests' candidates into the table: from the journal, a recorded pool, or a generator."""
+        """Add these requests' candidates to the table: from the journal, a recorded pool, or a generator."""
         num_gpus = _cluster_gpus()
         groups = [
             (group, self._spools(group, f"{number}"))
@@ -236,7 +233,7 @@ class _Answering:
         return summary
 
     def _replay_recorded(self, placed: Sequence[Placed]) -> list[Placed]:
-        """Answer the requests to recorded pools here, which is a look-up; returns the others."""
+        """Answer requests to recorded pools by look-up; returns the others."""
         if self._recorded is None:
             self._recorded = tuple(recorded_generators(self._configs, problems=self._work.problems))
         for generator in self._recorded:
@@ -246,8 +243,8 @@ class _Answering:
         return [(position, request) for position, request in placed if request.generator not in recorded]
 
     def _reached(self, group: tuple[GeneratorConfig, ...], *, num_gpus: float) -> Setup:
-        """What actors are made from. Servers are started when the first request needs them, and stay until another
-        group has its turn."""
+        """Arguments of the actors. Servers start with the first request that needs them, and run until another group is
+        next."""
         if self._setup is None or self._turn != group:
             self._servers.close()
             reachable = self._servers.enter_context(running_endpoints(group, num_gpus=num_gpus))
@@ -271,7 +268,7 @@ def _saved(schedule: WaveSchedule, tally: Tally) -> SavedSamples:
 
 
 def _asked(recipe: Recipe, requests: Iterable[GenerationRequest]) -> tuple[GeneratorConfig, ...]:
-    """The recipe's generators that some request names, in the recipe's order."""
+    """The recipe's generators with requests, in the recipe's order."""
     known = {config.name: config for config in recipe.generators}
     names = dict.fromkeys(request.generator for request in requests)
     for name in names:

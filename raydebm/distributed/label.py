@@ -1,10 +1,10 @@
 """Labels and gold-free reports of all candidates, in Ray tasks.
 
 In:   problems, golds, candidates.
-Out:  ``<run>/<stage>/labels.parquet`` and ``reports.parquet``, one row of each per candidate, in
-      the order of the candidates. A checker that crashes or hangs gives an unlabeled row.
+Out:  ``<run>/<stage>/labels.parquet`` and ``reports.parquet``, one row per candidate, in the order of the candidates. A
+      checker that crashes or hangs gives an unlabeled row.
 
-The driver reads candidates as tasks become free and holds a few tables of them, however many there are.
+The driver reads candidates as tasks become free, and holds only a few tables.
 """
 
 import math
@@ -33,9 +33,9 @@ from raydebm.run.tables import CANDIDATES, LABELS, REPORTS
 from raydebm.tasks import task_of
 
 MAX_TASK_ROWS = 16_384
-"""Candidates per task at most: its table is in memory as a whole."""
+"""Maximum number of candidates per task, whose table is in memory as a whole."""
 PARTS = 4
-"""Tasks per worker where there are candidates enough, and processes' worth of candidates per task at most."""
+"""Tasks per worker if there are enough candidates, and the limit of a task in multiples of ``labels_per_worker``."""
 BATCH_ROWS = 256
 WORKER = WorkerShare(cpus=1.0, gpus=0.0)
 REPORT = "report_"
@@ -47,7 +47,7 @@ _NUM_REASONS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelSummary:
-    """Counts of verdicts, and of what could not be checked."""
+    """Counts of verdicts and of failed checks."""
 
     num_candidates: int
     verdicts: Mapping[str, int]
@@ -55,7 +55,7 @@ class LabelSummary:
     num_failed: int
     """Candidates without a label: failed completions, missing gold, checkers that crashed or hung."""
     reasons: Mapping[str, int]
-    """The commonest reasons of unlabeled rows."""
+    """The most common reasons of unlabeled rows."""
 
     def facts(self) -> dict[str, Any]:
         """JSON values for a manifest."""
@@ -77,16 +77,16 @@ def label(
     stage: str = "labels",
     on_progress: Callable[[int, int], None] | None = None,
 ) -> LabelSummary:
-    """Check every candidate against gold and against the gold-free constraints. Ray is initialised.
+    """Check every candidate against gold and the gold-free constraints. Ray must be initialised.
 
     Args:
-        problems: by problem id; likewise ``golds``. A candidate without gold is unlabeled. One that takes longer than
-            the task allows is unlabeled and unselectable, with the reason.
-        candidates: a whole table.
-        on_progress: (candidates done, candidates).
+        problems: problems by problem id.
+        golds: golds by problem id. A candidate without gold is unlabeled.
+        candidates: a whole table. Candidates that exceed the task's time limit are unlabeled and unselectable.
+        on_progress: called with (candidates done, candidates).
 
     Raises:
-        PoolError: a candidate's problem is not among the problems.
+        PoolError: a candidate names an unknown problem.
         ResourceError: no node has a CPU, and ``ray.max_workers`` does not ask for one.
     """
     require_problems(problems, set(candidates.column("problem_id")))
@@ -103,7 +103,7 @@ def label(
 def gold_free_reports(
     problems: Mapping[str, Problem], candidates: Sequence[Candidate], *, recipe: Recipe
 ) -> dict[str, ConstraintReport]:
-    """The reports alone, by candidate id, where gold must not be looked at. Ray is initialised.
+    """Gold-free reports by candidate id, without reading gold. Ray must be initialised.
 
     Raises:
         PoolError, ResourceError: as ``label``.
@@ -120,11 +120,14 @@ def gold_free_reports(
 
 
 def require_problems(problems: Mapping[str, Problem], problem_ids: Set[str]) -> None:
-    """Raises PoolError when a candidate's problem is not among the problems.
+    """Check that every problem id is known.
 
     Args:
-        problems: by problem id.
-        problem_ids: those that the candidates name.
+        problems: problems by problem id.
+        problem_ids: problem ids of the candidates.
+
+    Raises:
+        PoolError: a problem id is unknown.
     """
     missing = problem_ids - set(problems)
     if missing:
@@ -135,7 +138,7 @@ def require_problems(problems: Mapping[str, Problem], problem_ids: Set[str]) -> 
 
 
 def _written(rows: PlacedRows, run: RunDir, stage: str) -> LabelSummary:
-    """Write both tables in order, and count them."""
+    """Write and count both tables."""
     verdicts: Counter[str] = Counter()
     reasons, num_parsed = CommonTexts(), 0
     with (
@@ -174,7 +177,7 @@ def _checked(
     """Columns of ``_OUTPUT``, in any order.
 
     Args:
-        tables: the candidates in order, as tables of at most so many rows.
+        tables: function from a maximum number of rows to tables of the candidates, in order.
         total: number of candidates.
     """
     if not total:
@@ -189,10 +192,10 @@ def _checked(
 
 
 def rows_per_task(total: int, *, per_worker: int, num_workers: int) -> int:
-    """Candidates per task, so that each task is worth the process that it starts, and that workers end together.
+    """Candidates per task: enough to be worth a process, with equal shares so that workers end together.
 
     Args:
-        per_worker: candidates that are worth a process.
+        per_worker: smallest number of candidates that is worth a process.
     """
     share = math.ceil(total / num_workers)
     size = min(max(per_worker, math.ceil(share / PARTS)), PARTS * per_worker, MAX_TASK_ROWS, share)
@@ -200,7 +203,6 @@ def rows_per_task(total: int, *, per_worker: int, num_workers: int) -> int:
 
 
 def _placed(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The tables with the position of each row."""
     first = 0
     for table in tables:
         positions = pa.array(range(first, first + table.num_rows), pa.int64())
@@ -209,9 +211,10 @@ def _placed(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 class CheckBatch:
-    """Columns needed: ``CANDIDATES``, ``position``.
+    """Checks tables of candidates.
 
-    Columns given: ``position``, those of ``LABELS``, and those of ``REPORTS`` with ``report_`` before them.
+    Input columns: ``CANDIDATES``, ``position``. Output columns: ``position``, those of ``LABELS``, and those of
+    ``REPORTS`` prefixed with ``report_``.
     """
 
     def __init__(self, *, task: TaskConfig, deadline_s: float, reference: list[Any]) -> None:

@@ -1,7 +1,7 @@
-"""How many workers of a kind the cluster holds at once.
+"""Number of workers that fit the cluster at once.
 
-Ray Train retries an impossible request for ever, so what cannot be placed is refused before anything starts, and no
-more trainers are started than fit side by side.
+Ray Train retries an impossible request for ever, so a worker that fits no node is an error before anything starts, and
+no more trainers start than fit side by side.
 """
 
 import math
@@ -17,36 +17,36 @@ from raydebm.distributed.session import is_own_cluster
 from raydebm.errors import ResourceError
 
 DEFAULT_GPU_SHARE = 0.5
-"""Two adapters a GPU: five adapters on three GPUs become 2+2+1."""
+"""Two adapters per GPU: five adapters on three GPUs become 2+2+1."""
 MAX_GRAPH_GIB = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerShare:
-    """What one worker takes."""
+    """Resources of one worker."""
 
     cpus: float
     gpus: float
     threads: int = 1
-    """Threads that compute, of a worker without a GPU."""
+    """Compute threads of a worker without a GPU."""
 
     @property
     def resources(self) -> dict[str, float]:
-        """What Ray is asked for, such as ``{"CPU": 1.0, "GPU": 0.5}``; no GPU where the share has none."""
+        """Ray's resource request, such as ``{"CPU": 1.0, "GPU": 0.5}``; without GPU if the share has none."""
         return {"CPU": self.cpus} | ({"GPU": self.gpus} if self.gpus > 0 else {})
 
 
 def cluster_nodes() -> list[dict[str, float]]:
-    """The resources of each node that is alive, such as ``{"CPU": 8.0, "GPU": 1.0}``."""
+    """Resources of each live node, such as ``{"CPU": 8.0, "GPU": 1.0}``."""
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     return [dict(node["Resources"]) for node in nodes if node["Alive"]]
 
 
 def share_of(config: RayConfig, nodes: Sequence[Mapping[str, float]], *, device: str) -> WorkerShare:
-    """A worker's share: as configured, or half a GPU when the cluster has any; none for a worker on a CPU.
+    """A worker's share: as configured, or half a GPU if the cluster has any; no GPU for a CPU device.
 
     Args:
-        device: where its model is to be: ``auto``, or torch's name.
+        device: device of the model: ``auto``, or torch's name.
     """
     gpus = 0.0 if device.startswith("cpu") else config.gpus_per_adapter
     if gpus is None:
@@ -55,7 +55,7 @@ def share_of(config: RayConfig, nodes: Sequence[Mapping[str, float]], *, device:
 
 
 def gpu_share(config: RayConfig) -> float:
-    """The part of a GPU's memory that a training worker on it may count on.
+    """The fraction of a GPU's memory for a training worker.
 
     With ``gpus_per_adapter: 0`` Ray does not count the workers that ``scorer.device`` sends to a GPU: two are assumed.
     """
@@ -63,10 +63,10 @@ def gpu_share(config: RayConfig) -> float:
 
 
 def places(share: WorkerShare, nodes: Sequence[Mapping[str, float]]) -> int:
-    """How many workers fit on the nodes at once; a worker lives on one node, and on one GPU.
+    """Number of workers that fit on the nodes at once; a worker needs one node, and at most one GPU.
 
     Raises:
-        ResourceError: none fits; the message says what was asked for and what the largest node has.
+        ResourceError: no worker fits; the message has the request and the largest node.
     """
     num_workers = sum(_on_node(share, node) for node in nodes)
     if num_workers == 0:
@@ -81,17 +81,17 @@ def places(share: WorkerShare, nodes: Sequence[Mapping[str, float]]) -> int:
 
 
 def workers_for(num_rows: int, *, per_worker: int, share: WorkerShare, config: RayConfig) -> int:
-    """How many workers share so many rows: as many as there is room for, or as ``ray.max_workers`` asks for, and no
-    more than have something to do. Ray is initialised.
+    """Number of workers for so many rows: all that fit, or ``ray.max_workers``, but no idle ones. Ray must be
+    initialised.
 
-    Actors hold their GPU to the end, so that ``ray.max_workers`` counts for workers without one alone.
+    Actors hold their GPU to the end, so ``ray.max_workers`` only counts for workers without one.
 
     Args:
-        num_rows: at least 1.
-        per_worker: rows that are worth a worker.
+        num_rows: number of rows, at least 1.
+        per_worker: smallest number of rows that is worth a worker.
 
     Raises:
-        ResourceError: none fits (see ``places``), and ``ray.max_workers`` does not ask for one.
+        ResourceError: no worker fits (see ``places``), and ``ray.max_workers`` does not ask for one.
     """
     own = is_own_cluster()
     asked_for = tasks_asked_for(config, is_own_cluster=own) if share.gpus == 0 else None
@@ -100,13 +100,13 @@ def workers_for(num_rows: int, *, per_worker: int, share: WorkerShare, config: R
 
 
 def at_once(share: WorkerShare, nodes: Sequence[Mapping[str, float]], *, is_own_cluster: bool) -> int:
-    """How many workers compute at once.
+    """Number of workers that compute at once.
 
-    On a machine of our own the logical CPUs are more than the cores, and a worker without a GPU fills as many cores as
-    it has threads.
+    On a cluster of our own there are more logical CPUs than cores, and a worker without a GPU fills as many cores as it
+    has threads.
 
     Raises:
-        ResourceError: none fits (see ``places``).
+        ResourceError: no worker fits (see ``places``).
     """
     most = places(share, nodes)
     if share.gpus == 0 and is_own_cluster:
@@ -115,10 +115,9 @@ def at_once(share: WorkerShare, nodes: Sequence[Mapping[str, float]], *, is_own_
 
 
 def tasks_asked_for(config: RayConfig, *, is_own_cluster: bool) -> int | None:
-    """``ray.max_workers`` where more nodes may come; None on a machine of our own, and where the nodes that are there
-    decide.
+    """``ray.max_workers`` on a given cluster, which may grow; None on a cluster of our own, or if not set.
 
-    Ray's autoscaler looks at what waits: tasks that no node can hold start one.
+    Ray's autoscaler starts a node for waiting tasks that no node can hold.
     """
     return None if is_own_cluster else config.max_workers
 
@@ -126,8 +125,8 @@ def tasks_asked_for(config: RayConfig, *, is_own_cluster: bool) -> int | None:
 def graph_gib(share: WorkerShare, nodes: Sequence[Mapping[str, float]], *, num_workers: int) -> float | None:
     """Memory for the activations of one CPU worker's training step, in GiB; None on GPUs (see ``gpu_share``).
 
-    A quarter of the smallest node's memory, divided by the workers that it may hold. On 24 GiB, five workers that took
-    2 GiB each for activations came to 4 GiB each in all, and Ray ended them one after the other.
+    A quarter of the smallest node's memory, divided by its number of workers. On 24 GiB, five workers with 2 GiB of
+    activations each took 4 GiB each in all, and Ray killed them one after the other.
     """
     memory = [(node["memory"], _on_node(share, node)) for node in nodes if "memory" in node and _on_node(share, node)]
     if share.gpus > 0 or not memory:

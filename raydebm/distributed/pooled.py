@@ -1,10 +1,10 @@
-"""Tables through Ray tasks: in processes that stay, and have imported torch already.
+"""Tables through Ray tasks, in reused processes that have already imported torch.
 
-An actor of Ray Data is a new process each time, which imports torch and transformers for seconds; the next stage does
-so again. Ray keeps the processes of tasks and gives them the next one. So small work goes this way, and all scoring on
-CPUs. Work on a GPU does not: what a process has taken of its memory is free again only when the process ends.
+An actor of Ray Data is a new process, which imports torch and transformers for seconds. Ray reuses the processes of
+tasks, so small work and all scoring on CPUs run as tasks. GPU work does not: a process frees its GPU memory only at its
+end.
 
-Does not know: what the tables hold.
+Does not know: the content of the tables.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ from raydebm.distributed.session import get_or_raise
 
 
 class TableWorker(Protocol):
-    """What Ray Data holds in an actor: built once there, called with a table at a time (a coroutine may be given)."""
+    """Worker for tables: built once, called with one table at a time. The call may return a coroutine."""
 
     def __call__(self, table: pa.Table, /) -> Any: ...
 
     def close(self) -> None:
-        """Let go of child processes and files; the process goes on without this worker."""
+        """Free child processes and files; the process lives on without this worker."""
         ...
 
 
 def in_tables(rows: Sequence[Mapping[str, Any]], *, schema: pa.Schema, size: int) -> Iterator[pa.Table]:
-    """The rows in their order, at most ``size`` a table; each table is made when it is asked for."""
+    """The rows in order, in tables of at most ``size`` rows, made lazily."""
     for first in range(0, len(rows), size):
         yield pa.Table.from_pylist(list(rows[first : first + size]), schema=schema)
 
@@ -43,18 +43,18 @@ def map_in_tasks(
     num_cpus: float,
     num_at_once: int,
 ) -> Iterator[pa.Table]:
-    """``make(**setup)(table)`` for each table, each in a task of its own; results as they come.
+    """``make(**setup)(table)`` for each table, each in its own task; results in any order.
 
-    A table is taken when a task can begin, so that no more are held than tasks run at once. The worker is built for
-    each table, so tables should be worth that. A task whose process is lost runs again. Tasks that still run when the
-    caller stops, or when one has failed, are cancelled: a coroutine when its event loop next wakes up.
-    Where this process was started to ignore SIGINT, which Ray cancels with, they go on to their end.
+    Tables are read lazily, so that only those of running tasks are held. The worker is built once per table, so tables
+    should be worth that. Tasks of lost processes run again. If the caller stops or a task fails, running tasks are
+    cancelled: a coroutine when its event loop next wakes up. If this process was started to ignore SIGINT, which Ray
+    cancels with, they run to their end.
 
     Raises:
-        RaydebmError: what a worker raised.
+        RaydebmError: a worker raised it.
     """
     shared = ray.put(dict(setup))
-    # `cast`: ray.remote's type depends on how it is called.
+    # `cast`: the type of ray.remote depends on its arguments.
     work = cast("Any", ray.remote(num_cpus=num_cpus)(_run))
     waiting = (work.remote(make, [shared], table) for table in tables)
     running = list(islice(waiting, num_at_once))

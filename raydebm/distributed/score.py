@@ -1,13 +1,13 @@
-"""Energies of all candidates. On GPUs by Ray Data, in actors that load the ensemble once; on CPUs in tasks, which find
-torch imported. Both map the backbones' shared weights.
+"""Energies of all candidates: on GPUs with Ray Data actors that load the ensemble once, on CPUs in tasks. All workers
+of a node share the backbone's weights.
 
 In:   problems, candidates, a checkpoint.
-Out:  ``<run>/<stage>/energies.parquet``, one row for each candidate, in their order. A candidate
-      without text, or one whose energy is not a number, is a row with ``error``.
+Out:  ``<run>/<stage>/energies.parquet``, one row per candidate, in their order. A candidate without text or with an
+      energy that is not a number is a row with ``error``.
 
-Candidates are taken in windows of whole problems, so that memory stays the same however many there are. Equal texts of
-one problem in a window are scored once. Texts go to the actors sorted by length within a window, longest first, so that
-batches need little padding and no long batch comes last.
+Candidates are read in windows of whole problems, which bounds memory. Equal texts of a problem in a window are scored
+once. Texts are sorted by length within a window, longest first, so that batches need little padding and no long batch
+is last.
 """
 
 import contextlib
@@ -42,22 +42,22 @@ from raydebm.scorer.texts import score_texts
 
 
 class Text(NamedTuple):
-    """What is scored once."""
+    """A distinct text to score."""
 
     prompt: str
     text: str
     members: tuple[bool, ...]
-    """Whether each adapter scores it; (): all do."""
+    """Whether each adapter scores it; () for all."""
 
 
 BATCH_SIZE = 128
 TEXTS_PER_WORKER = 64
-"""Below that a second worker costs more to start than it saves."""
+"""Below this number a second worker costs more to start than it saves."""
 BATCHES_PER_WORKER = 4
-"""Few texts are divided so finely that all workers have something to do, and end together."""
+"""Batches per worker for few texts, so that all workers are busy and end together."""
 WINDOW_ROWS = 8192
 WINDOW_CHARS = 2**25
-"""Candidates, and characters of their texts, after which a window ends with its problem."""
+"""Sizes that end a window at the end of a problem: candidates, and characters of their texts."""
 DTYPE = "dtype"
 
 _ID = "candidate_id"
@@ -72,18 +72,18 @@ _OUTPUT = with_position(_SCORED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreSummary:
-    """How many candidates have energies."""
+    """Counts of scored candidates."""
 
     num_candidates: int
     num_failed: int
     num_truncated: int
-    """Candidates whose problem or text was cut to fit the context."""
+    """Candidates whose problem or text was truncated to fit the context."""
     num_texts: int
-    """Distinct texts that were run."""
+    """Distinct texts scored."""
     dtype: str
-    """Type of the encoder; with ``scorer.dtype: auto`` what was chosen, or auto where there was nothing to score."""
+    """Dtype of the encoder; with ``scorer.dtype: auto`` the chosen one, or auto if there was nothing to score."""
     errors: tuple[str, ...]
-    """The first three."""
+    """The first three errors."""
 
     def facts(self) -> dict[str, Any]:
         """JSON values for a manifest."""
@@ -99,20 +99,19 @@ class ScoreSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringInput:
-    """Candidates that are to be scored."""
+    """Candidates to score."""
 
     problems: Mapping[str, Problem]
-    """By problem id."""
+    """Problems by problem id."""
     candidates: Many[Candidate]
-    """Those of one problem follow each other; those that do not may be scored twice where their texts are equal."""
+    """Candidates grouped by problem; equal texts of a problem outside its group may be scored twice."""
     members: Mapping[str, Sequence[bool]] = field(default_factory=dict)
-    """Which adapters score the candidates of a problem, by problem id; the others' energies are null. A problem that is
-    not named has all."""
+    """Which adapters score the candidates of a problem, by problem id; the other energies are null. Default: all."""
     known: KnownEnergies | None = None
-    """Candidates that need not be scored."""
+    """Energies of candidates that need no scoring."""
 
     def text_of(self, candidate: Candidate) -> Text:
-        """What is scored for a candidate."""
+        """The text to score for a candidate."""
         prompt, asked = self.problems[candidate.problem_id].prompt, self.members.get(candidate.problem_id, ())
         return Text(prompt, candidate.text or "", tuple(asked))
 
@@ -126,15 +125,15 @@ def score(
     stage: str = "energies",
     on_progress: Callable[[int, int], None] | None = None,
 ) -> ScoreSummary:
-    """Score every candidate as ``scorer.reasoning`` reads it. Ray is initialised.
+    """Score every candidate in the form of ``scorer.reasoning``. Ray must be initialised.
 
     Args:
-        checkpoint: the ensemble's folder or URL; every node can read it.
-        on_progress: (candidates done, candidates).
+        checkpoint: the ensemble's folder or URL, readable on every node.
+        on_progress: called with (candidates done, candidates).
 
     Raises:
         CheckpointError: the checkpoint is missing, torn or mixed, or was trained with another ``scorer.reasoning``.
-        PoolError: a candidate's problem is not among the problems.
+        PoolError: a candidate names an unknown problem.
         ResourceError: no node can hold a scorer, and ``ray.max_workers`` does not ask for one.
     """
     total = len(given.candidates)
@@ -154,15 +153,15 @@ def score(
 
 
 class _DistinctTexts:
-    """The distinct texts of the candidates, window by window: columns of ``_INPUT``. Candidates without text and those
-    whose energies are known are put among the rows on the way."""
+    """Distinct texts of the candidates, window by window, as columns of ``_INPUT``. Adds the rows of candidates that
+    need no scoring on the way."""
 
     def __init__(self, given: ScoringInput, reasoning: Reasoning, rows: PlacedRows) -> None:
         self.num_texts = 0
         self._given, self._reasoning, self._rows = given, reasoning, rows
 
     def __iter__(self) -> Iterator[list[Row]]:
-        """Texts that few adapters score come last, each kind together, longest first."""
+        """Texts by set of adapters, those with few adapters last, longest first within each set."""
         as_scored = (candidate.as_scored(self._reasoning) for candidate in self._given.candidates)
         for window in in_windows(enumerate(as_scored)):
             require_problems(self._given.problems, {candidate.problem_id for _, candidate in window})
@@ -174,7 +173,7 @@ class _DistinctTexts:
                 yield texts
 
     def _given_row(self, position: int, candidate: Candidate) -> Row | None:
-        """The row of a candidate that need not be scored."""
+        """The row of a candidate that needs no scoring, else None."""
         if candidate.text is None:
             return _unscored(position, candidate)
         known = self._given.known
@@ -198,7 +197,7 @@ _PlacedCandidate = tuple[int, Candidate]
 
 
 def in_windows(placed: Iterator[_PlacedCandidate]) -> Iterator[list[_PlacedCandidate]]:
-    """Candidates, with their places, in lists of whole problems as long as a problem's candidates follow each other."""
+    """Candidates with their positions, in lists of whole problems if the candidates are grouped by problem."""
     window: list[_PlacedCandidate] = []
     chars = 0
     for _, same in groupby(placed, key=lambda placed_candidate: placed_candidate[1].problem_id):
@@ -219,7 +218,7 @@ def _unscored(position: int, candidate: Candidate) -> Row:
 
 
 def _written(rows: PlacedRows, recipe: Recipe, run: RunDir, stage: str, *, num_texts: int) -> ScoreSummary:
-    """Write the table in order, and count it."""
+    """Write and count the table."""
     errors: dict[str, None] = {}
     num_failed = num_truncated = 0
     dtype: str | None = None
@@ -243,22 +242,22 @@ def _written(rows: PlacedRows, recipe: Recipe, run: RunDir, stage: str, *, num_t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Source:
-    """What all scorers of a stage load."""
+    """Shared arguments of all scorers of a stage."""
 
     checkpoint: str
     weights: Any
-    """Reference to those of the backbones, by name."""
+    """Reference to the backbones' weights, by name."""
     dtype: str
     device: str
     share: WorkerShare
-    """What one scorer takes."""
+    """Resources of one scorer."""
 
 
 def _read(checkpoint: str, recipe: Recipe, dtype: str) -> _Source:
-    """Read the checkpoint on the cluster, and choose its type once for all scorers.
+    """Read the checkpoint on the cluster, and choose one dtype for all scorers.
 
     Raises:
-        CheckpointError: see ``score``; likewise ResourceError.
+        CheckpointError, ResourceError: as ``score``.
     """
     share = share_of(recipe.ray, cluster_nodes(), device=recipe.scorer.device)
     device = "cpu" if share.gpus == 0 and recipe.scorer.device == "auto" else recipe.scorer.device
@@ -278,13 +277,13 @@ def _scored(
     """Columns of ``_OUTPUT``, in any order.
 
     Args:
-        spool_at: the run and the stage that GPUs are fed from.
-        num_texts: about how many there are.
+        spool_at: run and stage of the spool for GPUs.
+        num_texts: approximate number of texts.
     """
     share = source.share
     num_workers = workers_for(num_texts, per_worker=TEXTS_PER_WORKER, share=share, config=recipe.ray)
     batch_size = min(BATCH_SIZE, math.ceil(num_texts / (num_workers * BATCHES_PER_WORKER)))
-    # The reference in a list, so that nothing on the way resolves it.
+    # The reference is in a list, so that Ray does not resolve it.
     setup = {"source": replace(source, weights=[source.weights]), "recipe": recipe}
     if share.gpus == 0:
         tables = _tables(windows, size=batch_size)
@@ -311,21 +310,21 @@ def _on_gpus(spool: Spool, setup: Mapping[str, Any], share: WorkerShare, *, num_
         zero_copy_batch=True,
         num_cpus=share.cpus,
         num_gpus=share.gpus,
-        # By default the first actor to be up takes four batches, which may be all there are.
+        # By default the first running actor takes four batches, which may be all there are.
         compute=ray.data.ActorPoolStrategy(size=num_workers, max_tasks_in_flight_per_actor=2),
     )
     try:
         yield from scored.iter_batches(batch_size=None, batch_format="pyarrow")
     except ActorDiedError as error:
-        # A scorer that cannot be built dies in its constructor, and Ray keeps of its error only the text.
+        # A scorer that cannot be built dies in its constructor, and Ray keeps only the text of its error.
         checkpoint = setup["source"].checkpoint
         raise CheckpointError(f"no scorer could be started from {checkpoint}: {last_line(str(error))}") from error
 
 
 @ray.remote(num_cpus=0.1, num_returns=2)
 def _read_weights(checkpoint: str, dtype: str, device: str) -> tuple[dict[str, dict[str, Any]], tuple[Reasoning, str]]:
-    """The backbones' weights, for the object store, what the training texts held, and the type to score in: on CPUs
-    one for all scorers, so that no two of them choose differently."""
+    """The backbones' weights for the object store, the scorer's reasoning mode, and the dtype: on CPUs one for all
+    scorers, so that they do not choose differently."""
     from raydebm.scorer.checkpoint import read_ensemble
     from raydebm.scorer.member_groups import load_backbones
     from raydebm.scorer.model.backbone import frozen_weights
@@ -339,8 +338,11 @@ def _read_weights(checkpoint: str, dtype: str, device: str) -> tuple[dict[str, d
 
 
 class ScoreBatch:
-    """Columns needed: ``prompt``, ``text``, ``members``, and the ``candidates`` that have the text. Columns given, one
-    row per candidate: ``ENERGIES``, ``dtype``, ``position``."""
+    """Scores tables of texts.
+
+    Input columns: ``prompt``, ``text``, ``members``, and the ``candidates`` with the text. Output columns, one row per
+    candidate: ``ENERGIES``, ``dtype``, ``position``.
+    """
 
     def __init__(self, *, source: _Source, recipe: Recipe) -> None:
         import torch
@@ -371,11 +373,11 @@ class ScoreBatch:
             yield from (made | named for named in row["candidates"])
 
     def close(self) -> None:
-        """Nothing outlives the scorer."""
+        """Nothing to free."""
 
 
 class ScoreSlices(ScoreBatch):
-    """``ScoreBatch`` for slices of a spool: the column needed is their ``address``."""
+    """``ScoreBatch`` for slices of a spool. Input column: ``address``."""
 
     def __init__(self, *, source: _Source, recipe: Recipe, batch_size: int) -> None:
         super().__init__(source=source, recipe=recipe)

@@ -1,12 +1,12 @@
-"""Ray for one run: attach to the cluster that is there, or start a lean one on this machine.
+"""Ray for one run: attach to a given cluster, or start a lean one on this machine.
 
-Own cluster: at least 8 logical CPUs whatever the machine has (two hang Ray Data), no dashboard, quiet logs, ended with
-the session. Given cluster (``ray.address`` or ``RAY_ADDRESS``, which ``ray job submit`` sets): checked first, because
-``ray.init`` takes two minutes and then ends the process when there is no answer. Ray that this process already
-initialised is used and left running.
+Own cluster: at least 8 logical CPUs on any machine (two hang Ray Data), no dashboard, quiet logs; ends with the
+session. Given cluster (``ray.address`` or ``RAY_ADDRESS``, which ``ray job submit`` sets): checked first, because
+without an answer ``ray.init`` ends the process after two minutes. If this process has already initialised Ray, it is
+used and left running.
 
-Authentication is stated, never guessed: an own cluster gets a token of its own unless ``RAY_AUTH_MODE`` is set; towards
-a given cluster the caller's ``RAY_AUTH_MODE`` holds.
+Authentication is explicit: an own cluster gets its own token unless ``RAY_AUTH_MODE`` is set; for a given cluster the
+caller's ``RAY_AUTH_MODE`` counts.
 """
 
 import logging
@@ -31,32 +31,32 @@ ANSWER_TIMEOUT_S = 12.0
 
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # train.report waits for the controller's next look: 2 s by default, which is longer than a small epoch.
+    # train.report waits for the controller's next check: 2 s by default, longer than a small epoch.
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.25",
-    # On a busy machine a worker that needs more than 60 s to come up would be stopped and started again, for ever.
+    # On a busy machine a worker that needs more than 60 s to start would be stopped and restarted for ever.
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "600",
-    # Workers keep the driver's folder, so that relative paths in a recipe mean the same thing everywhere.
+    # Workers keep the driver's folder, so that relative paths in a recipe mean the same everywhere.
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
     "RAY_DATA_LOG_LEVEL": "WARNING",
-    # Rows that one asynchronous generation actor works on at a time; its own semaphore is the real limit.
+    # Rows in progress per asynchronous generation actor; its own semaphore is the real limit.
     "RAY_DATA_DEFAULT_ASYNC_ROW_UDF_MAX_CONCURRENCY": "1024",
     "TOKENIZERS_PARALLELISM": "false",
 }
-"""Read by drivers and workers at import; what the caller has set is kept."""
+"""Variables for drivers and workers, read at import. The caller's values are kept."""
 
 OWN_CLUSTER_ENVIRONMENT = {
-    # These watch for machines that are taken away and export metrics: nothing to see on a cluster that ends with us,
-    # and each costs a process or a poll for every adapter.
+    # Preemption watching and metrics: useless on a cluster that ends with us, and each costs a process or a poll per
+    # adapter.
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     "RAY_TRAIN_METRICS_ENABLED": "0",
-    # Texts of ever new lengths: oneDNN would keep a compiled primitive for each.
+    # Text lengths vary, and oneDNN would keep a compiled primitive for each.
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32",
     "LRU_CACHE_CAPACITY": "32",
-    # Activations come back from glibc's own heap. Mapped anew for each tensor, their pages cost a third of the time.
+    # Activations reuse glibc's own heap. Mapping each tensor anew would make page faults a third of the time.
     "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
     "MALLOC_TRIM_THRESHOLD_": str(128 * 2**20),
-    # Serve's 5 s for its proxy are less than a busy machine takes to start a process.
+    # Serve's 5 s for its proxy are too short for starting a process on a busy machine.
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
 }
 
@@ -65,7 +65,7 @@ _own_clusters = 0
 
 @contextmanager
 def ray_session(config: RayConfig) -> Iterator[Path | None]:
-    """Ray is initialised inside the block; yields the folder of its logs, where this process starts it.
+    """Context manager that initialises Ray; yields the folder of its logs if this process starts it.
 
     Raises:
         ResourceError: the cluster at the given address does not answer, or Ray cannot start here.
@@ -86,7 +86,7 @@ def ray_session(config: RayConfig) -> Iterator[Path | None]:
 
 
 def is_own_cluster() -> bool:
-    """Whether this process started the cluster it uses, so that nothing of it outlives the process."""
+    """Whether this process started its cluster, so that nothing of the cluster outlives the process."""
     return _own_clusters > 0
 
 
@@ -102,8 +102,8 @@ def _own_cluster(config: RayConfig) -> Iterator[Path]:
 
     _set_defaults(OWN_CLUSTER_ENVIRONMENT)
     if "RAY_AUTH_MODE" not in os.environ:
-        # Ray then switches to token mode by itself. A token in the environment reaches the cluster's processes and
-        # no others, and Ray writes none to the home folder.
+        # Ray then switches to token mode by itself. A token in the environment reaches the cluster's processes only,
+        # and Ray writes no token to the home folder.
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     with _raylet_muted():
         session = start_here(
@@ -126,9 +126,9 @@ def _own_cluster(config: RayConfig) -> Iterator[Path]:
 
 @contextmanager
 def _raylet_muted() -> Iterator[None]:
-    """Keep the raylet's messages off the terminal: Ray has no setting for them, and writes them to raylet.out too.
+    """Keep the raylet's messages off the terminal: Ray has no setting for them, and also writes them to raylet.out.
 
-    They are about the number of worker processes, or repeat in Ray's words a failure that we report in ours.
+    They are about the number of worker processes, or repeat a failure that we report ourselves.
     """
     from ray._private import worker
 
@@ -140,15 +140,15 @@ def _raylet_muted() -> Iterator[None]:
 
 
 def start_here(*, remedy: str, attempts: int = 2, **options: Any) -> Path:
-    """Start a Ray without a dashboard on this machine; returns its session's folder.
+    """Start Ray without a dashboard on this machine; returns the folder of its session.
 
     Args:
-        remedy: what the user can do where it does not start.
-        attempts: Ray gives its node 30 s, which a busy machine may exceed; then it is started again.
-        options: further ones for ``ray.init``.
+        remedy: advice for the error message.
+        attempts: number of tries. Ray gives its node 30 s, which a busy machine may exceed.
+        options: further arguments of ``ray.init``.
 
     Raises:
-        ResourceError: it did not start.
+        ResourceError: Ray did not start.
     """
     import ray
 
@@ -184,7 +184,7 @@ def _attached(address: str) -> Iterator[None]:
 
 
 def _environment() -> dict[str, str]:
-    """What workers of a given cluster must be told; on an own cluster they inherit it."""
+    """Environment variables for workers of a given cluster; those of an own cluster inherit them."""
     return {name: os.environ[name] for name in ENVIRONMENT}
 
 
@@ -196,15 +196,15 @@ def _quieten() -> None:
     context.print_on_execution_start = False
     for name in ("ray.data", "ray.train", "ray.tune"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    # It warns that its progress bars are off, which is what we asked for: ours show the same.
+    # Silences a warning that Ray's progress bars are off; ours replace them.
     logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)
 
 
 def check_reachable(address: str) -> None:
-    """Return when a Ray cluster answers at ``address`` (``host:port``, ``ray://host:port`` or ``auto``).
+    """Check that a Ray cluster answers at ``address`` (``host:port``, ``ray://host:port`` or ``auto``).
 
     Raises:
-        ResourceError: nothing listens there, or what listens does not answer as Ray within 15 s.
+        ResourceError: nothing listens there, or it does not answer as Ray within 15 s.
     """
     place = _host_and_port(address)
     if place is not None:
@@ -218,7 +218,7 @@ def check_reachable(address: str) -> None:
 
 
 def _ask(address: str) -> None:
-    # In a process of its own, because Ray's client cannot be interrupted and ends the process that waits too long.
+    # A separate process, because Ray's client cannot be interrupted and ends a process that waits too long.
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check"]
     if address != "auto":
         command += ["--address", address]
@@ -232,7 +232,7 @@ def _ask(address: str) -> None:
 
 
 def _host_and_port(address: str) -> tuple[str, int] | None:
-    """None for ``auto``.
+    """Host and port of the address; None for ``auto``.
 
     Raises:
         ResourceError: the address has no port.
@@ -253,11 +253,11 @@ def _unreachable(address: str, reason: str) -> ResourceError:
 
 
 def get_or_raise(reference: Any) -> Any:
-    """The value of a Ray reference. An error of this package is raised as itself, without Ray's wrapper.
+    """The value of a Ray reference. An error of this package is raised without Ray's wrapper.
 
     Raises:
-        RaydebmError: what the task raised.
-        ResourceError: it had too little memory.
+        RaydebmError: the task raised it.
+        ResourceError: the task ran out of memory.
     """
     import ray
 

@@ -1,11 +1,11 @@
-"""Slots of a training: a share of a GPU or a CPU, and the one process that trains the slot's adapters in turn.
+"""Training slots: a share of a GPU or a CPU, with one process that trains the slot's adapters in turn.
 
-In:   training jobs, dealt to slots; the backbones' shared weights and the data, as references.
-Out:  adapter folders (see ``train_worker``), and why adapters failed for good.
+In:   training jobs, dealt to slots; references to the shared weights and the data.
+Out:  adapter folders (see ``train_worker``), and reasons of final failures.
 
-Why a Ray Train run per slot and not one with a rank per slot: there, a rank that dies restarts all of them, and one
-that stops early leaves the others waiting in ``report``. Why not a run per adapter: each costs a controller, a
-synchronization actor and a worker, and where adapters outnumber the slots these start only to wait for a core.
+Each slot is a Ray Train run. In one run with a rank per slot, a rank that dies would restart all, and one that stops
+early would leave the others waiting in ``report``. A run per adapter would cost a controller, a synchronization actor
+and a worker each, which wait for a core if there are more adapters than slots.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ LOG = logging.getLogger(__name__)
 
 POLL_S = 0.5
 START_LIMIT = 5
-"""How often Ray Train may fail to start a worker before it gives up; its own default is for ever."""
+"""Limit on failed worker starts; Ray Train's default is unlimited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,34 +41,34 @@ class SharedBackbone:
     """One frozen backbone, read on the cluster."""
 
     weights: Any
-    """Reference to its weights."""
+    """Reference to the weights."""
     fingerprint: Any
-    """Reference to the fingerprint of the weights; its task fails when the backbone cannot be read."""
+    """Reference to the fingerprint of the weights; its task fails if the backbone cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotContext:
-    """What all slots of a training have in common."""
+    """Shared state of all slots of a training."""
 
     groups: Any
     """Reference to (training groups, validation groups)."""
     backbones: Mapping[str, SharedBackbone]
-    """By name."""
+    """Backbones by name."""
     share: WorkerShare
-    """What a slot's worker takes."""
+    """Resources of a slot's worker."""
     is_own_cluster: bool
 
     def is_complete(self, job: TrainingJob) -> bool:
-        """Whether the job's adapter on disk came from its data, its settings and the weights of its backbone."""
+        """Whether the job's adapter on disk has the same data, settings and backbone weights."""
         return job.is_complete(get_or_raise(self.backbones[job.backbone].fingerprint))
 
 
 class _LeanTrainer(DataParallelTrainer):
-    """Ray's trainer without a process group, and without the helper processes that have nothing to do here.
+    """Ray's trainer without a process group and without useless helper processes.
 
-    Each helper is a Python process of its own, for each slot. The data set manager has no data sets to manage; the
-    cleaner frees the resources of a driver that died, which on a cluster of our own die with it. Should Ray rename
-    this hook, the helpers are back and nothing else changes.
+    Each helper is a separate Python process per slot. The data set manager has no data sets; the cleaner frees the
+    resources of a dead driver, which die with our own cluster anyway. If Ray renames this hook, the helpers are back
+    and nothing else changes.
     """
 
     needless: frozenset[str] = frozenset()
@@ -79,7 +79,7 @@ class _LeanTrainer(DataParallelTrainer):
 
 
 def by_backbone(jobs: Iterable[TrainingJob]) -> list[TrainingJob]:
-    """The jobs of one backbone after those of another, so that a slot's worker loads each of its backbones once."""
+    """The jobs grouped by backbone, so that a slot's worker loads each of its backbones once."""
     of_backbones: dict[str, list[TrainingJob]] = {}
     for job in jobs:
         of_backbones.setdefault(job.backbone, []).append(job)
@@ -87,21 +87,21 @@ def by_backbone(jobs: Iterable[TrainingJob]) -> list[TrainingJob]:
 
 
 def deal(jobs: Sequence[TrainingJob], num_slots: int) -> list[tuple[TrainingJob, ...]]:
-    """The jobs of each slot, dealt in turn: a0, a2, a4 and a1, a3 of five jobs in two slots. No slot is empty."""
+    """The jobs of each slot, dealt in turn: a0, a2, a4 and a1, a3 for five jobs in two slots. No slot is empty."""
     return [tuple(jobs[first::num_slots]) for first in range(min(num_slots, len(jobs)))]
 
 
 def fit_all(
     jobs: Sequence[TrainingJob], context: SlotContext, *, num_slots: int, look: Callable[[], None]
 ) -> dict[str, str]:
-    """Train the jobs, each slot in a thread of this process; returns why adapters failed, by name.
+    """Train the jobs, each slot in a thread of this process; returns reasons of failures by adapter name.
 
     Args:
-        look: called twice a second while workers train.
+        look: function that is called twice a second while workers train.
 
     Raises:
-        CheckpointError: a backbone cannot be read; likewise ConfigError, for a name that is wrong, or for an adapter
-            that does not fit its backbone.
+        CheckpointError: a backbone cannot be read.
+        ConfigError: a backbone's name is wrong, or an adapter does not fit its backbone.
     """
     slots = deal(jobs, num_slots)
     ended: SimpleQueue[dict[str, str] | BaseException] = SimpleQueue()
@@ -113,8 +113,8 @@ def fit_all(
         except BaseException as error:  # noqa: BLE001  # raised again in the thread that waits
             ended.put(error)
 
-    # Daemons and not an executor, whose threads Python joins at exit: after Ctrl-C, or where the backbone cannot be
-    # read, a trainer still waits for a Ray that is no longer there.
+    # Daemons rather than an executor, whose threads Python joins at exit: after Ctrl-C or an unreadable backbone, a
+    # trainer still waits for a Ray that is gone.
     for number, slot in enumerate(slots):
         threading.Thread(target=work, args=(slot,), name=f"slot_{number}", daemon=True).start()
     failed: dict[str, str] = {}
@@ -130,17 +130,17 @@ def fit_all(
             look()
             for backbone in context.backbones.values():
                 if ray.wait([backbone.fingerprint], timeout=0)[0]:
-                    get_or_raise(backbone.fingerprint)  # one that cannot be read is not an adapter's own failure
+                    get_or_raise(backbone.fingerprint)  # an unreadable backbone is not an adapter's own failure
     finally:
         given_up.set()
     return failed
 
 
 def _fit_slot(slot: Sequence[TrainingJob], context: SlotContext, given_up: threading.Event) -> dict[str, str]:
-    """Train the slot's jobs; returns why adapters failed, by name.
+    """Train the slot's jobs; returns reasons of failures by adapter name.
 
-    A run ends with the first adapter that fails for good, and another run trains those after it. Restarts count per
-    adapter: a run that used them up on several goes on.
+    A run ends with the first adapter that fails for good, and another run trains the rest. Restarts count per adapter:
+    if a run used them up on several adapters, another run continues.
     """
     failed: dict[str, str] = {}
     waiting = list(slot)
@@ -172,11 +172,11 @@ def _refusal(blamed: Sequence[TrainingJob], error: BaseException) -> Refusal | N
 
 
 def _fit(jobs: Sequence[TrainingJob], context: SlotContext) -> Refusal | None:
-    """One Ray Train run over the jobs; what its worker refused to train, or None."""
+    """Train the jobs in one Ray Train run; returns the refused adapter, if any."""
     first = jobs[0]
     trainer = _LeanTrainer(
         train_loop,
-        # References in a list, so that nothing on the way resolves them.
+        # References are in lists, so that Ray does not resolve them.
         train_loop_config={
             "jobs": list(jobs),
             "groups": [context.groups],
@@ -186,8 +186,8 @@ def _fit(jobs: Sequence[TrainingJob], context: SlotContext) -> Refusal | None:
             num_workers=1, use_gpu=context.share.gpus > 0, resources_per_worker=context.share.resources
         ),
         run_config=ray.train.RunConfig(
-            # A name of its own: Ray Train would go on with the epochs of an earlier run of the same name, which may be
-            # another adapter's. Each adapter notes where its last epoch lies.
+            # A unique name: Ray Train would resume an earlier run of the same name, which may be another adapter's.
+            # Each adapter records the place of its last epoch itself.
             name=f"slot-{secrets.token_hex(6)}",
             storage_path=first.run.uri(first.stage, PROGRESS),
             failure_config=ray.train.FailureConfig(  # type: ignore[call-arg]  # typed as of Ray Train v1

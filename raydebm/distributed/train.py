@@ -1,11 +1,10 @@
-"""Ray Train: one run per slot (a share of a GPU, or a CPU), all sharing one copy of each frozen backbone's weights.
+"""Training with Ray Train: one run per slot (a share of a GPU, or a CPU), all sharing one copy of each frozen backbone.
 
 In:   training groups, a recipe.
 Out:  ``<run>/<stage>/``: one folder per adapter, ``ensemble.json`` and the model card (see ``scorer.checkpoint``).
 
-A slot's worker trains its adapters one after another, and each of them stops, fails and resumes alone (``slots``). The
-weights lie in Ray's object store once per node, and CPU workers map them instead of copying; on a GPU each worker holds
-a copy of its own on the device.
+A slot's worker trains its adapters one after another, and each stops, fails and resumes alone (``slots``). The weights
+are in Ray's object store once per node. CPU workers map them; on a GPU each worker has its own copy on the device.
 """
 
 import logging
@@ -41,20 +40,20 @@ class AdapterSummary:
 
     name: str
     reused: bool
-    """It was complete from an earlier run of the same data and settings."""
+    """Whether it was complete from an earlier run with the same data and settings."""
     num_epochs: int
     best_epoch: int
     train_loss: float
     validation_loss: float | None
     validation_accuracy: float | None
     seconds: float
-    """Sum over its epochs."""
+    """Total seconds of its epochs."""
     restarts: int
-    """Starts before the last one, whose workers were lost or stopped."""
+    """Number of earlier starts, whose workers were lost or stopped."""
     gpu: str | None
     """The GPU of its last worker; None on a CPU."""
     mapped_mib: float | None
-    """Private memory that its worker gained by taking the backbone (USS); None where the system does not tell."""
+    """Private memory (USS) that its worker gained by loading the backbone; None if the system does not report it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +63,10 @@ class EnsembleSummary:
     checkpoint: str
     adapters: tuple[AdapterSummary, ...]
     backbone_mib: float | None
-    """Size of the shared weights, of all backbones together; None when all adapters were reused."""
+    """Size of the shared weights of all backbones; None if all adapters were reused."""
     seconds: float
     startup_seconds: float | None
-    """From the call to the first finished epoch, without that epoch's own time; None when all were reused."""
+    """Seconds to the end of the first epoch, minus the epoch itself; None if all adapters were reused."""
 
     def facts(self) -> dict[str, Any]:
         """JSON values for a manifest."""
@@ -89,19 +88,19 @@ def train_ensemble(
     on_progress: Callable[[int, int], None] | None = None,
     on_epoch: Callable[[str, Mapping[str, Any]], None] | None = None,
 ) -> EnsembleSummary:
-    """Train the recipe's adapters and write ``<run>/<stage>/``. Ray is initialised.
+    """Train the recipe's adapters and write ``<run>/<stage>/``. Ray must be initialised.
 
-    Adapters that are complete for the same data and settings are kept; unfinished ones go on after their last epoch.
+    Adapters that are complete with the same data and settings are kept; others resume after their last epoch.
 
     Args:
-        on_progress: (epochs done, epochs at most) over all adapters; an early stop counts as done.
-        on_epoch: (adapter, ``{"metrics", "is_last", "pid"}`` of the epoch), as they come in.
+        on_progress: called with (epochs done, maximum epochs) over all adapters; an early stop counts as done.
+        on_epoch: called with an adapter and ``{"metrics", "is_last", "pid"}`` of each finished epoch.
 
     Raises:
         PoolError: there is nothing to train on.
-        CheckpointError: a backbone cannot be read; likewise ConfigError, for a name that is wrong, or for an adapter
-            that does not fit its backbone.
-        ConfigError: the package of a tracker in ``training.report_to`` is missing.
+        CheckpointError: a backbone cannot be read.
+        ConfigError: a backbone's name is wrong, an adapter does not fit its backbone, or the package of a tracker in
+            ``training.report_to`` is missing.
         ResourceError: no node of the cluster can hold one worker.
         TrainingError: some adapters failed, or a disk is full; the others are complete, and a rerun trains the rest.
     """
@@ -142,7 +141,7 @@ def train_ensemble(
 
 
 def _read_backbones(recipe: Recipe) -> dict[str, SharedBackbone]:
-    """Begin to read each of the recipe's backbones, once."""
+    """Start to read each of the recipe's backbones once."""
     read = {name: cast("Any", read_backbone).remote(name, recipe) for name in recipe.scorer.backbones}
     return {
         name: SharedBackbone(weights=weights, fingerprint=fingerprint) for name, (weights, fingerprint) in read.items()
@@ -182,7 +181,7 @@ def _jobs(
 
 
 def _plan(recipe: Recipe, adapter: AdapterConfig, data: str) -> str:
-    """Fingerprint of what the adapter is trained from: what other members have of their own does not count."""
+    """Fingerprint of the adapter's training inputs, without those of other members."""
     scorer = recipe.scorer.resolved_for(adapter)
     return content_id(
         __version__,
@@ -198,7 +197,7 @@ def _plan(recipe: Recipe, adapter: AdapterConfig, data: str) -> str:
 
 
 def _is_complete(job: TrainingJob, backbone: SharedBackbone) -> bool:
-    """Whether the adapter on disk came from the same data, settings and weights; says so in the log when not."""
+    """Whether the adapter on disk has the same data, settings and weights; logs a difference."""
     done = job.finished()
     if done is None:
         return False
@@ -210,7 +209,7 @@ def _is_complete(job: TrainingJob, backbone: SharedBackbone) -> bool:
 
 
 class _Watch:
-    """Reads the epochs that workers write to the run directory; the one thing all nodes see."""
+    """Reads epochs from the run directory, the only place that all nodes share."""
 
     def __init__(
         self,

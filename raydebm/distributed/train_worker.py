@@ -1,8 +1,8 @@
-"""What runs inside the cluster while adapters are trained: the backbones' readers, each slot's worker, the last step.
+"""Cluster side of the training: reading backbones, each slot's worker, and the assembly of the ensemble.
 
-A slot's worker maps the shared weights and trains its adapters in turn, each in its own bag of problems. It holds one
-backbone at a time, and another only when the next adapter has another. Every epoch is
-reported to Ray Train with a checkpoint from which another worker can go on, which leaves complete adapters alone.
+A slot's worker maps the shared weights and trains its adapters in turn, each on its own bag of problems. It holds one
+backbone at a time. Every epoch is reported to Ray Train with a checkpoint, from which another worker can resume;
+complete adapters are kept.
 """
 
 import json
@@ -34,10 +34,10 @@ LOG = logging.getLogger(__name__)
 
 @ray.remote(num_cpus=0.1, num_returns=2)
 def read_backbone(name: str, recipe: Recipe) -> tuple[dict[str, Any], str]:
-    """The frozen weights, for the object store, and their fingerprint. In a task: the driver needs no torch.
+    """The frozen weights for the object store, and their fingerprint. A task, because the driver needs no torch.
 
     Raises:
-        ConfigError: an adapter of the recipe does not fit this backbone of its.
+        ConfigError: an adapter of the recipe does not fit its backbone.
         CheckpointError: the backbone cannot be read.
     """
     from raydebm.scorer.model.backbone import frozen_weights, load_backbone
@@ -55,7 +55,7 @@ def read_backbone(name: str, recipe: Recipe) -> tuple[dict[str, Any], str]:
 
 @ray.remote(num_cpus=0.1)
 def size_mib(weights: Mapping[str, Any]) -> float:
-    """Size of arrays by name, in MiB, measured where they lie."""
+    """Total size of arrays by name, in MiB, measured without moving them."""
     return round(float(sum(array.nbytes for array in weights.values())) / 2**20, 1)
 
 
@@ -64,7 +64,7 @@ def assemble(jobs: Sequence[TrainingJob]) -> None:
     """Assemble the adapters' folders into an ensemble (see ``scorer.checkpoint``).
 
     Raises:
-        StorageError: it cannot be written.
+        StorageError: the ensemble cannot be written.
     """
     _write_ensemble(jobs)
 
@@ -85,19 +85,19 @@ def _write_ensemble(jobs: Sequence[TrainingJob]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """An adapter that cannot be trained, and why."""
+    """An adapter that cannot be trained, with the reason."""
 
     adapter: str
     reason: str
     refuses_all: bool = False
-    """The slot's other adapters would meet the same: a full disk."""
+    """Whether the slot's other adapters would fail alike, as on a full disk."""
 
 
 def train_loop(config: Mapping[str, Any]) -> Refusal | None:
-    """Train a slot's adapters in turn, those that are complete left out; ends with the first that is refused.
+    """Train a slot's incomplete adapters in turn; stops at the first refused one.
 
-    An error of our own, and what a disk refuses, would come again on a new worker, so it is returned and not raised:
-    restarts are for workers that die.
+    Errors of this package and of the disk would occur again on a new worker, so they are returned, not raised: restarts
+    are for workers that die.
     """
     jobs: Sequence[TrainingJob] = config["jobs"]
     job = jobs[0]
@@ -119,13 +119,13 @@ def train_loop(config: Mapping[str, Any]) -> Refusal | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loaded:
-    """What the adapters of a slot and of one backbone share."""
+    """Shared data of a slot's adapters with one backbone."""
 
     backbone: Any
     train: Sequence[TrainingGroup]
     validation: Sequence[TrainingGroup]
     mapped_mib: float | None
-    """Private memory gained by taking the backbone."""
+    """Private memory gained by loading the backbone."""
 
 
 def _load(job: TrainingJob, inputs: Sequence[Any]) -> _Loaded:
@@ -158,7 +158,7 @@ def _train(job: TrainingJob, loaded: _Loaded) -> None:
 
 
 def _facts(job: TrainingJob, loaded: _Loaded, record: Any) -> dict[str, Any]:
-    """What the adapter was trained from, and how that went."""
+    """Inputs and results of the adapter's training."""
     best = record.best
     return {
         "plan": job.plan,
@@ -182,7 +182,7 @@ def _folder(job: TrainingJob) -> str:
 
 
 def _run_epochs(job: TrainingJob, loaded: _Loaded, *, out_dir: Path) -> Any:
-    """Train in this adapter's bag, going on after its last stored epoch that can be read, if there is one."""
+    """Train on this adapter's bag, resuming after its last readable epoch, if any."""
     from raydebm.scorer.training.adapter import train_adapter
     from raydebm.scorer.training.adapter_data import AdapterData
     from raydebm.scorer.training.settings import TrainingSettings
@@ -226,7 +226,7 @@ def _store(job: TrainingJob, epoch: Any) -> None:
 
 
 def _resumed(job: TrainingJob, run: Callable[[Path | None], Any]) -> Any:
-    """What ``run`` makes of the newest stored epoch that can be read, or else of None."""
+    """The result of ``run`` for the newest readable checkpoint, else for None."""
     stored = job.checkpoints()
     while stored:
         newest = stored.pop(0)
@@ -246,7 +246,7 @@ def _copied(stored: StoredEpoch) -> Iterator[Path]:
     """The checkpoint's folder on this machine.
 
     Raises:
-        CheckpointError: it cannot be copied here.
+        CheckpointError: it cannot be copied.
     """
     with ExitStack() as stack:
         try:
@@ -264,9 +264,9 @@ def _gpu() -> str | None:
 
 
 def private_mib() -> float | None:
-    """Memory that this process shares with no other (USS), in MiB; None where the system does not report it.
+    """Memory of this process alone (USS), in MiB; None if the system does not report it.
 
-    Not RSS: that counts the shared backbone in every worker.
+    RSS would count the shared backbone in every worker.
     """
     try:
         lines = Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()

@@ -46,6 +46,7 @@ def is_certified(policy: Policy) -> bool:
 
 
 def make_calibration(context: StageContext) -> Facts:
+    """Calibrate, and write the policy."""
     calibrated = calibrate_run(context)
     calibrated.write(context.run)
     return calibrated.facts

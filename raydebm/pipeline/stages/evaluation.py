@@ -63,4 +63,5 @@ def _evaluation_config(context: StageContext) -> EvaluationConfig:
 
 
 def read_evaluation(run: RunDir) -> Evaluation:
+    """The result of a finished evaluation."""
     return Evaluation.from_json(run.needed_object("evaluation", "metrics.json"))

@@ -53,6 +53,7 @@ def fit_run_policy(context: StageContext, base: Policy) -> tuple[PolicyFit | Non
 
 
 def has_violations(pools: Iterable[EvaluatedPool]) -> bool:
+    """Whether any label has a violation score."""
     return any(not np.isnan(pool.violation).all() for pool in pools)
 
 
