@@ -1,6 +1,6 @@
 """Candidates: one interface over endpoints, local models and recorded pools.
 
-``build_generator`` imports what a kind needs and nothing else: asking an endpoint loads no torch.
+``build_generator`` imports only what a kind needs: endpoints do not load torch.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,20 +39,20 @@ def build_generator(
     threads: int | None = None,
     problems: Iterable[Problem] = (),
 ) -> Generator:
-    """The generator of a recipe's entry, ready to be asked.
+    """Build the generator of a recipe's entry.
 
     Args:
-        journal: answers found there are not asked for again, and new ones are written down.
-        access: how an endpoint is asked.
-        threads: torch threads of a local model; None leaves torch's own choice.
-        problems: lets a recorded pool be joined by the source's own problem ids.
+        journal: journal for reusing and recording answers.
+        access: limits and key of an endpoint.
+        threads: torch threads of a local model. Default: torch's own choice.
+        problems: problems for joining a recorded pool by the source's own ids.
 
     Raises:
         MissingKeyError: the endpoint's key is not in the environment.
-        ResourceError: a vLLM server is asked for and none is known.
+        ResourceError: a vLLM server is needed and none is known.
         GenerationError: a local model cannot be loaded.
         TaskDataError: a recorded pool cannot be read.
-        UnknownNameError: the recorded pool has no such model.
+        UnknownNameError: the model is not in the recorded pool.
     """
     generator: Generator
     if isinstance(config, OpenAIGenerator):
@@ -71,9 +71,9 @@ def build_generator(
 
 
 def check_keys(configs: Sequence[GeneratorConfig]) -> dict[str, Secret]:
-    """The keys of all endpoints by generator name, so that a missing one is found before anything starts.
+    """The keys of all endpoints by generator name. Call early to find missing keys before anything starts.
 
     Raises:
-        MissingKeyError: the first endpoint whose key is not in the environment.
+        MissingKeyError: an endpoint's key is not in the environment.
     """
     return {config.name: key_of(config) for config in configs if isinstance(config, OpenAIGenerator)}

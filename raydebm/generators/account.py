@@ -1,4 +1,4 @@
-"""What a run has cost: ``generation.max_usd`` is one limit for all of its stages, and each stage has a journal."""
+"""Cost of a run: ``generation.max_usd`` is one limit for all of its stages, and each stage has a journal."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,35 +9,36 @@ from raydebm.generators.journal import Journal, local_folder, spent_usd
 from raydebm.run.directory import RunDir
 
 JOURNALS = ("candidates/journal", "regenerated/*/journal", "scores/*.journal", "confounding/journal")
-"""Below a run directory. Other runs may lie in it (``seed-1``, ``repair``); theirs are partly copies of these."""
+"""Journals below a run directory. Those of nested runs (``seed-1``, ``repair``) do not count: they are partly
+copies."""
 
 
 SHARED_PASSES = ("regenerated", "shared", "journal")
-"""The one journal of later passes of several runs on the same candidates, whichever split each asks for."""
+"""The shared journal of later passes of several runs on the same candidates, for all splits."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalAccount:
-    """A journal, and the run whose limit counts what stands in it."""
+    """A journal, and the run whose limit counts its costs."""
 
     run: RunDir
     journal: tuple[str, ...]
-    """Parts of its path below the run directory."""
+    """Path of the journal below the run directory."""
 
     @property
     def folder(self) -> str:
-        """Where the journal lies."""
+        """Address of the journal."""
         return self.run.uri(*self.journal)
 
     def elsewhere_usd(self, recipe: Recipe) -> float:
-        """What the run has spent by its other journals, in US dollars."""
+        """US dollars in the run's other journals."""
         return spent_elsewhere_usd(recipe, self.run, journal=self.folder)
 
 
 def journal_and_budget(recipe: Recipe, run: RunDir, *parts: str) -> tuple[Journal | None, Budget]:
-    """The journal ``<run>/<parts>`` of a stage that begins to ask, and what is left of the run's budget for it.
+    """The journal ``<run>/<parts>`` of a stage, and the rest of the run's budget.
 
-    A run on a file system that cannot append has no journals, and each of its stages a budget of its own.
+    On a file system that cannot append there are no journals, and each stage has its own budget.
     """
     if not run.is_local:
         return None, Budget(recipe.generation.max_usd)
@@ -47,12 +48,12 @@ def journal_and_budget(recipe: Recipe, run: RunDir, *parts: str) -> tuple[Journa
 
 
 def spent_elsewhere_usd(recipe: Recipe, run: RunDir, *, journal: str | Path) -> float:
-    """What the run has spent by its other journals; 0 without a limit, because it is not needed then.
+    """US dollars in the run's other journals; 0 without a limit, when it is not needed.
 
-    Stages that ask run one after another, so it stays the same while one of them runs.
+    Constant while a stage runs, because stages that spend money run one after another.
 
     Args:
-        journal: that of the stage which begins. Its budget sees what stands there, and what is added.
+        journal: the journal of the starting stage, whose budget counts its own costs.
     """
     if recipe.generation.max_usd is None:
         return 0.0

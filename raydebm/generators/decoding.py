@@ -1,9 +1,9 @@
-"""Batched decoding of any causal LM in which a row's text does not depend on its neighbours.
+"""Batched decoding of any causal LM, in which a row's text does not depend on the rest of the batch.
 
-Every row brings its own random numbers, so the same request gives the same text alone and in a batch of 256 (up to
-rounding: batch sizes change the order of floating-point sums, which in float32 hardly ever moves a choice and in
-bfloat16 sometimes does). Faster than ``generate`` on small models: equal prompts are read once, finished rows leave the
-batch, and the key-value cache grows in place.
+Every row has its own random numbers, so the same request gives the same text alone and in a batch of 256 (up to
+rounding: batch sizes change the order of floating-point sums, which rarely changes a token in float32 and sometimes in
+bfloat16). Faster than ``generate`` on small models: equal prompts are read once, finished rows leave the batch, and the
+key-value cache grows in place.
 
 Shape letters: B rows still decoding, V vocabulary, T positions.
 
@@ -21,14 +21,14 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 _NUCLEUS_PROBE = 64
-"""A nucleus usually holds few tokens: the full sort of the vocabulary happens only when so many are not enough."""
+"""Top tokens to try before a full sort of the vocabulary; a nucleus is usually smaller."""
 _COMPACT_FRAC = 0.125
-"""Finished rows leave when they make up this share of the batch; moving the cache costs about two steps."""
+"""Fraction of finished rows at which they leave the batch; moving the cache costs about two steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeRow:
-    """One completion to draw."""
+    """One completion to sample."""
 
     prompt_ids: tuple[int, ...]
     seed: int
@@ -47,7 +47,7 @@ class DecodedRow:
 
 
 class _GrowingLayer(DynamicLayer):  # type: ignore[no-untyped-call]  # transformers' class hook is untyped
-    """A full-attention cache layer that writes into spare room instead of copying everything at each step."""
+    """A full-attention cache layer with spare room, instead of a full copy at each step."""
 
     _ROOM = 64
     _stored_keys: Tensor
@@ -93,7 +93,7 @@ def _new_layer() -> DynamicLayer:
 
 
 def _growing_cache(config: Any) -> Any:
-    """The model's own kind of cache, with its full-attention layers exchanged for growing ones."""
+    """The model's own kind of cache, with growing full-attention layers."""
     cache = DynamicCache(config=config)
     cache.layers = [_new_layer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache
@@ -110,15 +110,15 @@ def decode(
     cancelled: threading.Event | None = None,
     logprobs: bool = False,
 ) -> list[DecodedRow]:
-    """Draw one completion per row.
+    """Sample one completion per row.
 
     Args:
         model: a ``transformers`` causal LM in eval mode; prompt plus ``max_new_tokens`` fit its context.
         eos_ids: tokens that end a completion.
         pad_id: any token; padding is masked.
-        should_stop: told (row index, its new tokens) after each token; for stop strings.
-        cancelled: once it is set the decoding ends after the current step, with rows that are not finished.
-        logprobs: keep the tokens' log-probabilities.
+        should_stop: function of (row index, its new tokens), called after each token; for stop strings.
+        cancelled: event that ends decoding after the current step, with unfinished rows.
+        logprobs: whether to return the tokens' log-probabilities.
 
     Returns:
         One entry per row, in the order of the rows.
@@ -130,7 +130,7 @@ def decode(
 
 
 class _DecodingBatch:
-    """The state of one decoding: which rows are in the cache, what each has written, which are done."""
+    """State of one decoding: rows in the cache, their tokens, finished rows."""
 
     def __init__(
         self, model: Any, rows: Sequence[DecodeRow], *, eos_ids: Sequence[int], pad_id: int, logprobs: bool
@@ -155,7 +155,7 @@ class _DecodingBatch:
         return self._done.count(False)
 
     def _read_prompts(self, active: list[DecodeRow]) -> None:
-        """Left-pad and read each distinct prompt once; then give every row its copy of the cache."""
+        """Left-pad and read each distinct prompt once, then copy its cache to every row."""
         distinct = {prompt: index for index, prompt in enumerate(dict.fromkeys(row.prompt_ids for row in active))}
         width = max(map(len, distinct))
         ids = [[self._pad_id] * (width - len(prompt)) + list(prompt) for prompt in distinct]
@@ -186,7 +186,7 @@ class _DecodingBatch:
         return last
 
     def step(self, should_stop: Callable[[int, list[int]], bool] | None) -> None:
-        """Draw one token for every active row, then run the model on them unless all are done."""
+        """Sample one token for every active row, then run the model on them unless all are done."""
         logits_BV = self._logits_BV.float()
         tokens_B = draw(
             logits_BV,
@@ -212,7 +212,7 @@ class _DecodingBatch:
         self._logits_BV = self._forward(tokens_B[:, None], self._position_B[:, None])
 
     def _write(self, index: int, token: int, should_stop: Callable[[int, list[int]], bool] | None) -> bool:
-        """Add a token to a row's completion; True when the row is done."""
+        """Add a token to a row's completion; returns whether the row is done."""
         decoded = self.decoded[index]
         if token in self._eos:
             decoded.finish_reason = "stop"
@@ -236,7 +236,7 @@ class _DecodingBatch:
 
 
 def _keeps_last_logits(model_class: type) -> bool:
-    """Reading a prompt then makes logits for its last position only, not for all of them."""
+    """Whether the model can limit a prompt's logits to the last position."""
     return "logits_to_keep" in inspect.signature(model_class.forward).parameters  # type: ignore[attr-defined]
 
 
@@ -259,20 +259,23 @@ def _chances(rows: Sequence[DecodeRow]) -> Tensor:
 
 
 def draw(logits_BV: Tensor, *, temperature_B: Tensor, top_p_B: Tensor, chance_B: Tensor) -> Tensor:
-    """One token per row: the likeliest at temperature 0, else the inverse of the nucleus's distribution at ``chance``.
+    """One token per row: the most likely at temperature 0, else the inverse of the nucleus's distribution at
+    ``chance``.
 
-    The nucleus is the smallest set of likeliest tokens whose probability reaches ``top_p``. Its distribution runs in
-    the order of token ids, so that rounding that swaps two nearly equal probabilities moves no choice.
+    The nucleus is the smallest set of most likely tokens whose probability reaches ``top_p``. Its distribution is in
+    the order of token ids, so that rounding that swaps two nearly equal probabilities changes no token.
 
     Args:
         logits_BV: float32.
-        chance_B: in [0, 1).
+        temperature_B: temperatures, >= 0.
+        top_p_B: nucleus masses, in (0, 1].
+        chance_B: uniform numbers in [0, 1).
     """
     tokens_B = logits_BV.argmax(-1)
     greedy_B = temperature_B == 0
     probabilities_BV = torch.softmax(logits_BV / temperature_B.masked_fill(greedy_B, 1.0)[:, None], dim=-1)
     peak_B = probabilities_BV.gather(1, tokens_B[:, None])[:, 0]
-    # A peak that reaches top_p is a nucleus of its own: most tokens of a trained model end here, without a sort.
+    # A peak that reaches top_p is a nucleus by itself: most tokens of a trained model end here, without a sort.
     open_rows = (~greedy_B & (peak_B < top_p_B)).nonzero()[:, 0]
     if len(open_rows):
         tokens_B[open_rows] = _draw_from_nucleus(probabilities_BV[open_rows], top_p_B[open_rows], chance_B[open_rows])
@@ -291,7 +294,7 @@ def _draw_from_nucleus(probabilities_BV: Tensor, top_p_B: Tensor, chance_B: Tens
 
 
 def _invert(sorted_BT: Tensor, ids_BT: Tensor, top_p_B: Tensor, chance_B: Tensor) -> Tensor:
-    """Token ids drawn from probabilities that are given in falling order, with their ids."""
+    """Token ids sampled from descending probabilities with their ids."""
     mass_before = sorted_BT.cumsum(-1) - sorted_BT
     nucleus_BT = torch.where(mass_before < top_p_B[:, None], sorted_BT, 0.0)
     ids_BT, order = ids_BT.sort(dim=-1)

@@ -1,4 +1,4 @@
-"""Where things stand, by their ids: an index on this machine's disk, for more ids than belong into memory."""
+"""Two integers per id, in an index on this machine's disk, for more ids than fit in memory."""
 
 import sqlite3
 
@@ -6,7 +6,7 @@ _CACHE_KIB = 8192
 
 
 class DiskIndex:
-    """Two integers per id. Private to the process, and gone with it. Not for several threads at once."""
+    """Two integers per id. Private to the process and removed with it. Not thread-safe."""
 
     def __init__(self) -> None:
         self._num_ids = 0
@@ -20,18 +20,18 @@ class DiskIndex:
         return self._num_ids
 
     def add(self, name: str, first: int = 0, second: int = 0) -> bool:
-        """Whether the id is new; one that is known keeps what it has."""
+        """Add an id; returns whether it is new. A known id keeps its integers."""
         added = self._rows.execute("INSERT OR IGNORE INTO places VALUES (?, ?, ?)", (name, first, second)).rowcount == 1
         self._num_ids += added
         return added
 
     def find(self, name: str) -> tuple[int, int] | None:
-        """The two integers of an id; None where it is not known."""
+        """The two integers of an id; None if it is unknown."""
         place: tuple[int, int] | None = self._rows.execute(
             "SELECT first, second FROM places WHERE id = ?", (name,)
         ).fetchone()
         return place
 
     def close(self) -> None:
-        """Give up the file."""
+        """Remove the file."""
         self._rows.close()

@@ -1,9 +1,9 @@
-"""The request journal: every answer is written down when it arrives, so that no completion is paid for twice.
+"""The request journal: every answer is stored on arrival, so that no completion is paid for twice.
 
-``<folder>/<time_ns>-<pid>-<n>.jsonl``: one writer per file, one unbuffered line per answer, read completely at start;
-answers stay on disk, and an index there says where. A torn line (the writer was killed, the disk was full) is dropped,
-and the next one begins behind a line break. Only answers with text are kept: a failed request is asked again. What
-failed requests cost stands in lines of its own, so that a rerun's budget knows it.
+``<folder>/<time_ns>-<pid>-<n>.jsonl``: one writer per file, one unbuffered line per answer, read completely at start.
+Answers stay on disk, found by an index. A torn line (the writer was killed, the disk was full) is dropped, and the next
+one begins after a line break. Only answers with text are kept: a failed request is asked again. Costs of failed
+requests have their own lines, so that a rerun's budget includes them.
 
 Does not know: endpoints, Ray. The folder is on a file system that can append; on a cluster every generating process
 must see the same one.
@@ -30,29 +30,30 @@ from raydebm.run.tables import CANDIDATES
 _LOG = logging.getLogger(__name__)
 _FILE_NUMBERS = itertools.count()
 _LOST = "lost_usd"
-"""The only field of a line that is no answer."""
+"""The only field of a line for a failed request."""
 _SPENT = re.compile(rb'"(?:cost|lost)_usd":([0-9.eE+-]+)[,}]')
-"""The cost in a line. Never found within a text, where each quotation mark has a backslash before it."""
+"""The cost in a line. Never matches inside a text, where quotation marks are escaped."""
 
 
 class Journal:
-    """Answers by candidate id. Sees what other processes write into the same folder after ``catch_up``."""
+    """Answers by candidate id. ``catch_up`` reads what other processes wrote into the same folder."""
 
     def __init__(self, folder: str | Path) -> None:
-        """
+        """Open or create a journal.
+
         Raises:
             ConfigError: the folder cannot be made or written.
         """
         self._folder = local_folder(folder)
         self._index = DiskIndex()
-        """Number of the file and start of the line, by candidate id."""
+        """File number and start of the line, by candidate id."""
         self._own_name = f"{time.time_ns()}-{os.getpid()}-{next(_FILE_NUMBERS)}.jsonl"
         self._names = [self._own_name]
         self._offsets = {self._own_name: 0}
         self._read_usd = 0.0
         self._file: int | None = None
         self._ends_torn = False
-        """Whether a part of a line stands at the end of the own file."""
+        """Whether the own file ends with a torn line."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -65,16 +66,16 @@ class Journal:
 
     @property
     def folder(self) -> Path:
-        """Where its files are."""
+        """The folder of the journal's files."""
         return self._folder
 
     @property
     def read_usd(self) -> float:
-        """What earlier runs and other processes spent: the known cost of their answers and of their failed requests."""
+        """Spending of earlier runs and other processes: known costs of answers and failed requests."""
         return self._read_usd
 
     def get(self, candidate_id: str) -> Candidate | None:
-        """The recorded candidate; None where it was not answered yet."""
+        """The recorded candidate; None if it was not answered yet."""
         place = self._index.find(candidate_id)
         if place is None:
             return None
@@ -84,8 +85,8 @@ class Journal:
             return CANDIDATES.record(_row(lines.readline()))
 
     def put(self, candidate: Candidate) -> None:
-        """Make an answer durable. Candidates without text are not kept; of an answer that another process has written
-        meanwhile, what it cost is.
+        """Store an answer. Candidates without text are skipped; if another process stored the same answer, only the
+        cost is stored.
 
         Raises:
             OSError: the disk refused the line (full, gone).
@@ -100,7 +101,7 @@ class Journal:
         self._index.add(candidate.candidate_id, 0, start)
 
     def put_lost(self, usd: float) -> None:
-        """Make durable what was spent on no answer.
+        """Store the cost of a request without an answer.
 
         Raises:
             OSError: the disk refused the line (full, gone).
@@ -108,7 +109,7 @@ class Journal:
         self._write({_LOST: usd})
 
     def _write(self, row: Mapping[str, Any]) -> int:
-        """Append a line, and say where it begins. Nothing is ever cut off, since other processes may be reading."""
+        """Append a line; returns its start. Never truncates, because other processes may be reading."""
         line = canonical_json(row).encode("utf-8", errors="surrogatepass") + b"\n"
         break_before = b"\n" if self._ends_torn else b""
         if self._file is None:
@@ -124,7 +125,7 @@ class Journal:
         return start
 
     def catch_up(self) -> None:
-        """Read what other writers have added since the last look."""
+        """Read the lines that other writers have added."""
         for entry in sorted(os.scandir(self._folder), key=lambda file: file.name):
             if not entry.name.endswith(".jsonl") or entry.name == self._own_name:
                 continue
@@ -132,7 +133,7 @@ class Journal:
                 self._read(entry.name)
 
     def close(self) -> None:
-        """Close the file; what was written stays."""
+        """Close the file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -151,7 +152,7 @@ class Journal:
                 self._offsets[name] += len(line)
 
     def _take(self, line: bytes, number: int) -> None:
-        """Note where the answer of a line stands, and what it cost."""
+        """Index the answer of a line, and add its cost."""
         name = self._names[number]
         try:
             row = _row(line)
@@ -172,7 +173,7 @@ def _row(line: bytes) -> dict[str, Any]:
 
 
 def spent_usd(folders: Iterable[str | Path]) -> float:
-    """Known spending of these journals in US dollars. Reads only the costs, which is quick.
+    """Known spending in these journals in US dollars. Fast: reads only the costs.
 
     Raises:
         ConfigError: a folder is on a file system that cannot append.
@@ -189,7 +190,7 @@ def local_folder(folder: str | Path) -> Path:
     """The folder as a path.
 
     Raises:
-        ConfigError: it is on a file system that cannot append.
+        ConfigError: the folder is on a file system that cannot append.
     """
     text = str(folder)
     if text.startswith("file://"):
@@ -202,7 +203,7 @@ def local_folder(folder: str | Path) -> Path:
 
 
 class JournaledGenerator:
-    """Answers from the journal where it can, and records what the inner generator answers."""
+    """Answers from the journal if possible, and records the inner generator's answers."""
 
     def __init__(self, inner: Generator, journal: Journal) -> None:
         self.name = inner.name

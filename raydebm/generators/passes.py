@@ -1,7 +1,7 @@
-"""The requests of a recipe's passes: the same for jobs, for a replay and for the service.
+"""The requests of a recipe's passes: the same for jobs, replay and service.
 
-They must be made in one place, because a candidate's identity follows from its request: what a job has drawn, the
-service finds again.
+A candidate's identity follows from its request, so this is the only place that makes them: the service finds the
+candidates of a job.
 """
 
 import math
@@ -17,11 +17,11 @@ from raydebm.tasks.base import Task
 
 @dataclass(frozen=True, slots=True)
 class RequestsByProblem:
-    """The requests of many problems, made again each time they are iterated, one problem after the other."""
+    """The requests of many problems, made lazily at each iteration, one problem after the other."""
 
     problems: Collection[Problem]
     make: Callable[[Problem], Sequence[GenerationRequest]]
-    """The same number for each problem."""
+    """Function from a problem to its requests; the same number for each problem."""
 
     def __len__(self) -> int:
         return len(self.problems) * next((len(self.make(problem)) for problem in self.problems), 0)
@@ -32,24 +32,24 @@ class RequestsByProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassRequests:
-    """Makes requests for one task under one recipe. The optional fields are a client's changes to it."""
+    """Makes requests for one task under one recipe. The optional fields are a client's changes."""
 
     recipe: Recipe
     task: Task
     generators: Collection[str] | None = None
-    """Names of the generators to ask; None: all of the recipe's."""
+    """Names of the generators to ask. Default: all of the recipe's."""
     num_samples: int | None = None
-    """Per generator in the first pass; None: the recipe's."""
+    """Samples per generator in the first pass. Default: the recipe's."""
     num_regenerate: int | None = None
     fresh_share: float | None = None
-    """Share of a later pass without feedback; None: the recipe's."""
+    """Share of a later pass without feedback. Default: the recipe's."""
     seed: int | None = None
     sampling_changes: dict[str, Any] = field(default_factory=dict)
-    """Fields of Sampling. A client may ask for shorter candidates, never for longer (dearer) ones."""
+    """Changed fields of Sampling. A client may ask for shorter candidates, but not for longer (more expensive) ones."""
 
     @property
     def asked(self) -> list[GeneratorConfig]:
-        """The generators of the recipe that are asked in a first pass."""
+        """The generators of the first pass."""
         chosen = self.generators
         return [config for config in self.recipe.generators if chosen is None or config.name in chosen]
 
@@ -61,12 +61,12 @@ class PassRequests:
 
     @property
     def waves(self) -> tuple[int, ...] | None:
-        """Sizes of the waves in which the first pass is sampled; None where it is sampled at once."""
+        """Sizes of the waves of the first pass; None if it is sampled at once."""
         return self.recipe.generation.waves if self.task.defaults.answers_compete else None
 
     @property
     def remarks_on_waves(self) -> tuple[str, ...]:
-        """What a user should know about ``generation.waves`` in this recipe, before anything is sent."""
+        """Warnings on ``generation.waves`` in this recipe."""
         wanted = self.recipe.generation.waves
         if wanted is None:
             return ()
@@ -98,7 +98,7 @@ class PassRequests:
         return requests
 
     def later(self, problem: Problem, pass_index: int, messages: Sequence[Message]) -> list[GenerationRequest]:
-        """A pass that answers feedback; of it the policy's ``fresh_share`` answers the first prompt, spread evenly."""
+        """A later pass with feedback; a share (``fresh_share``), spread evenly, repeats the first prompt instead."""
         triage = self.recipe.triage
         num_samples = triage.num_regenerate if self.num_regenerate is None else self.num_regenerate
         share = triage.fresh_share if self.fresh_share is None else self.fresh_share
@@ -106,7 +106,7 @@ class PassRequests:
             self._make(problem, chat, self.regenerator, num_samples=num_samples, pass_index=pass_index)
             for chat in (messages, self.task.messages(problem))
         )
-        # A smaller pass is the beginning of a larger one.
+        # A smaller pass is a prefix of a larger one.
         is_fresh = [math.floor((index + 1) * share) > math.floor(index * share) for index in range(num_samples)]
         return [new if wanted else reply for wanted, new, reply in zip(is_fresh, fresh, replies, strict=True)]
 

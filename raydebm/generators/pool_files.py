@@ -1,7 +1,7 @@
 """Files of recorded pools, read for some of their models.
 
-In:   raydebm's candidate Parquet, or JSON lines (plain or gzip); a folder stands for its ``candidates.parquet``.
-Out:  one entry per problem, model and draw, its thinking told apart from its answer as in a reply.
+In:   raydebm's candidate Parquet, or JSON lines (plain or gzip); a folder means its ``candidates.parquet``.
+Out:  one entry per problem, model and sample, with thinking separated from the answer as in a reply.
 Does not know: problems.
 """
 
@@ -26,29 +26,29 @@ from raydebm.run.tables import CANDIDATES
 log = logging.getLogger(__name__)
 
 Rank = tuple[int, int, int]
-"""(pass, sample index, 1 when greedy)."""
+"""(pass, sample index, 1 if greedy)."""
 
 Entries = Sequence[tuple[str, str, Rank, Candidate]]
-"""(problem id as in the file, model, rank, candidate) of everything usable in a file: each key once, in later passes
-once for each chat."""
+"""(problem id in the file, model, rank, candidate) of every usable entry: one per key, in later passes one per key and
+chat."""
 
 Pool = tuple[Entries, set[str]]
-"""The entries of the models that were asked for, and the names of all models in the file."""
+"""The entries of the requested models, and the names of all models in the file."""
 
 _Draw = tuple[str, int, str]
-"""Orders the draws of a model: run, sample, and the sample as written where it is no integer."""
+"""Sort key of a model's samples: run, sample, and the sample as text if it is not an integer."""
 
 TEXT_FIELDS = ("text",)
 PARQUET = ".parquet"
-"""How the name of a pool of our own candidates ends; everything else is read as JSON lines."""
+"""Suffix of pools of our own candidates; other files are read as JSON lines."""
 
 _UNNUMBERED = -1
-"""The sample of a line that has neither ``sample`` nor ``run``."""
+"""Sample of a line with neither ``sample`` nor ``run``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RecordedEntry:
-    """One usable line of a JSON-lines pool. ``text`` is None exactly when ``error`` says why."""
+    """One usable line of a JSON-lines pool. ``text`` is None exactly when ``error`` is set."""
 
     problem_id: str
     model: str
@@ -57,11 +57,11 @@ class _RecordedEntry:
     error: str | None
     pass_index: int = 1
     messages: tuple[Message, ...] = ()
-    """The chat that a reply of a later pass answers."""
+    """The chat of a later pass's reply."""
 
 
 def answers_chat(recorded: Candidate, messages: Sequence[Message], response_format: str | None = None) -> bool:
-    """Whether the recorded candidate answers this chat: its id is the content address of its own request."""
+    """Whether the recorded candidate answers this chat: its id is the content id of its request."""
     asked = GenerationRequest(
         task=recorded.task,
         problem_id=recorded.problem_id,
@@ -80,9 +80,9 @@ def read_pool_file(name: str | Path, task: str, text_fields: Sequence[str], mode
     """The entries of a file.
 
     Args:
-        task: the task's name, as stored with each candidate.
-        text_fields: of JSON lines, where the answer stands; the first field that has one counts.
-        models: those whose entries are wanted; None: all.
+        task: the task's name, stored with each candidate.
+        text_fields: fields of JSON lines for the answer; the first one present counts.
+        models: names of the models to read. Default: all.
 
     Raises:
         TaskDataError: the file is missing, unreadable, or has no usable line.
@@ -97,7 +97,7 @@ def read_pool_file(name: str | Path, task: str, text_fields: Sequence[str], mode
 
 
 def _apart_from_thinking(candidate: Candidate) -> Candidate:
-    """The candidate as if its text had just been drawn."""
+    """The candidate with thinking separated from its answer, as after sampling."""
     if candidate.text is None or candidate.reasoning is not None:
         return candidate
     text, reasoning = split_reasoning(candidate.text)
@@ -157,9 +157,9 @@ def _read_json_lines(path: Path, task: str, text_fields: Sequence[str], models: 
 
 
 def _sample_indices(entries: Iterable[_RecordedEntry]) -> dict[tuple[str, _Draw], int]:
-    """A sample index for every draw of every model, the same for all problems.
+    """A sample index for every sample of every model, the same for all problems.
 
-    Plain sample numbers stay as they are; where runs or samples have names, draws are counted in the names' order.
+    Plain sample numbers are kept; named runs or samples are counted in the order of their names.
     """
     draws: dict[str, set[_Draw]] = {}
     for entry in entries:
@@ -220,7 +220,7 @@ def _lines(path: Path) -> list[str]:
         raise TaskDataError(f"recorded pool {str(path)!r} does not exist") from error
     except (OSError, UnicodeDecodeError) as error:
         raise TaskDataError(f"recorded pool {str(path)!r} cannot be read as text: {error}") from error
-    # Not splitlines(): completions may hold U+2028 and the like, which JSON leaves unescaped.
+    # Not splitlines(): completions may contain U+2028 and the like, which JSON does not escape.
     return content.split("\n")
 
 
@@ -228,7 +228,7 @@ def _row(line: str) -> dict[str, Any]:
     """One line.
 
     Raises:
-        ValueError: the line does not say which problem and model it belongs to, or which chat a later pass answers.
+        ValueError: the line lacks its problem or model, or the chat of a later pass.
     """
     row = json.loads(line)
     if not isinstance(row, dict):
@@ -278,7 +278,7 @@ def _entry(row: Mapping[str, Any], text_fields: Sequence[str]) -> _RecordedEntry
 
 
 def _text(value: Any) -> str | None:
-    """An answer as text: lists and objects as JSON, in the order in which they stand."""
+    """An answer as text: lists and objects as JSON, in their order."""
     if isinstance(value, list | dict) and value:
         return well_formed(json.dumps(value, ensure_ascii=False))
     return well_formed(value) if isinstance(value, str) else None

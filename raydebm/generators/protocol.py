@@ -1,4 +1,4 @@
-"""What every generator does, whatever stands behind it."""
+"""The interface of all generators."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
@@ -7,7 +7,7 @@ from raydebm.records import Candidate, GenerationRequest
 
 
 class Generator(Protocol):
-    """An LLM that writes candidates."""
+    """An LLM that generates candidates."""
 
     name: str
 
@@ -16,7 +16,7 @@ class Generator(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Give back connections and models."""
+        """Free connections and models."""
         ...
 
 

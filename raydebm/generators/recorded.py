@@ -1,15 +1,14 @@
-"""Recorded pools: completions that somebody drew before, read from a file and never generated.
+"""Recorded pools: existing completions, read from a file.
 
 In:   raydebm's candidate Parquet, or JSON lines (plain or gzip) with the fields ``problem_id``, ``model``, ``text`` (or
-      other fields that hold the answer, as text or as JSON) and optionally ``sample`` (integer) and ``run`` (name of a
-      repeated run); lines with neither are counted as they come. A line of a later pass has ``pass_index`` and
-      ``messages``, the chat that it answers.
-      A folder stands for its ``candidates.parquet``.
+      other fields for the answer, as text or JSON) and optionally ``sample`` (integer) and ``run`` (name of a repeated
+      run); lines with neither are numbered in order. A line of a later pass has ``pass_index`` and ``messages``, its
+      chat. A folder means its ``candidates.parquet``.
 Out:  candidates, either all at once (``import_pool``) or request by request (``PoolGenerator``).
 
-``problem_id`` in the file is either ours or the source's own (``Problem.data["source_id"]``). How recorded completions
-were sampled is unknown: imported ones carry the default ``Sampling()`` and count as samples, not as greedy. Thinking
-that stands in a recorded text is told apart from its answer, as it is in a reply.
+``problem_id`` in the file is either ours or the source's own (``Problem.data["source_id"]``). The sampling of recorded
+completions is unknown: imported ones have the default ``Sampling()`` and count as samples, not as greedy. Thinking in a
+recorded text is separated from its answer, as in a reply.
 """
 
 import logging
@@ -38,21 +37,21 @@ def import_pool(
 ) -> list[Candidate]:
     """The recorded candidates of the given problems: by problem, then model, then sample.
 
-    Lines of other problems are passed over. A line with a problem and a model but without usable text becomes a
-    candidate with ``error``. Lines that say neither are counted in a warning. Of several lines for the same problem,
-    model and sample the first counts.
+    Lines of other problems are skipped. A line with a problem and a model but without usable text becomes a candidate
+    with ``error``. Lines with neither are counted in a warning. Of several lines for the same problem, model and sample
+    the first counts.
 
     Args:
         path: the pool file.
-        task: the task's name, as stored with each candidate.
-        problems: the problems wanted.
-        models: the models wanted, in this order; None: all, by name.
-        names: generator names for models that shall be called otherwise.
-        text_fields: of JSON lines, where the answer stands; the first field that has one counts.
+        task: the task's name, stored with each candidate.
+        problems: the problems to read.
+        models: the models to read, in this order. Default: all, by name.
+        names: generator names that replace model names.
+        text_fields: fields of JSON lines for the answer; the first one present counts.
 
     Raises:
         TaskDataError: the file is missing, unreadable, or has no usable line.
-        UnknownNameError: ``models`` has a name that is not in the file.
+        UnknownNameError: a model is not in the file.
         PoolError: the file has no answer for any of the problems.
     """
     problem_ids = _joinable(problems)
@@ -90,12 +89,11 @@ def import_pool(
 
 
 class PoolGenerator:
-    """Replays one model of a pool file as if it were asked.
+    """Replays one model of a pool file as a generator.
 
-    A request is answered by the recording of its problem, pass and sample index, in a later pass only by one that
-    answers the same chat; one that was not recorded becomes a candidate with ``error``. Replies carry the request's
-    identity and sampling settings, whatever was used when they were recorded. A greedy request is answered only by a
-    recording that is known to be greedy.
+    A request is answered by the recording of its problem, pass and sample index, in a later pass only by one for the
+    same chat; without a recording the candidate has ``error``. Replies have the request's identity and sampling
+    settings, whatever the recording's. A greedy request is answered only by a recording that is known to be greedy.
     """
 
     def __init__(
@@ -104,13 +102,13 @@ class PoolGenerator:
         """Read the pool.
 
         Args:
-            config: which file and which of its models.
-            problems: needed where the file's problem ids are the source's own.
-            pool: what the file holds, where it has been read already.
+            config: the file and its model.
+            problems: problems, needed if the file's problem ids are the source's own.
+            pool: content of the file. Default: read here.
 
         Raises:
             TaskDataError: the file is missing, unreadable, or has no usable line.
-            UnknownNameError: the file has no such model.
+            UnknownNameError: the model is not in the file.
         """
         self.name, self.path = config.name, config.pool
         self._model, self._keeps_logprobs = config.model, config.logprobs
@@ -135,19 +133,19 @@ class PoolGenerator:
             yield self.reply(request)
 
     async def aclose(self) -> None:
-        """Nothing is open: the pool was read when this was made."""
+        """Nothing to close: the pool was read at construction."""
 
     def answers(self, problem_id: str) -> bool:
-        """Whether any answer to the problem was recorded, text and all."""
+        """Whether any answer with text to the problem is recorded."""
         return not self._answered.isdisjoint((problem_id, self._source_ids.get(problem_id, problem_id)))
 
     def has_answer(self, request: GenerationRequest) -> bool:
-        """Whether the request's answer was recorded, text and all."""
+        """Whether the request's answer is recorded, with text."""
         recorded = self._find(request)
         return recorded is not None and recorded.text is not None
 
     def reply(self, request: GenerationRequest) -> Candidate:
-        """The recorded answer to one request; one that was not recorded carries ``error``."""
+        """The recorded answer to one request, or a candidate with ``error``."""
         recorded = self._find(request)
         if recorded is None:
             return unanswered(request, self.why_not(request))
@@ -181,7 +179,7 @@ class PoolGenerator:
         return LogProbs(recorded.logprob, recorded.worst_logprob)
 
     def _candidates(self, request: GenerationRequest) -> list[Candidate]:
-        """What is recorded of the request's problem, pass and sample, whatever it answers."""
+        """All recordings of the request's problem, pass and sample, for any chat."""
         draw = (request.sampling.is_greedy, request.pass_index, request.sample_index)
         ids = dict.fromkeys((request.problem_id, self._source_ids.get(request.problem_id, request.problem_id)))
         return [candidate for problem_id in ids for candidate in self._recorded.get((problem_id, *draw), ())]
@@ -198,11 +196,11 @@ class PoolGenerator:
 
 
 def recorded_generators(configs: Iterable[GeneratorConfig], *, problems: Iterable[Problem]) -> Iterator[PoolGenerator]:
-    """The generators of those entries that name a recorded pool. A file is read once, however many models it holds.
+    """The generators of the entries with a recorded pool. A file is read once for all its models.
 
     Raises:
         TaskDataError: a file is missing, unreadable, or has no usable line.
-        UnknownNameError: a file has no such model.
+        UnknownNameError: a model is not in its file.
     """
     problems = tuple(problems)
     by_file: dict[tuple[str, tuple[str, ...]], list[RecordedGenerator]] = {}
@@ -216,7 +214,7 @@ def recorded_generators(configs: Iterable[GeneratorConfig], *, problems: Iterabl
 
 
 def _joinable(problems: Iterable[Problem]) -> dict[str, str]:
-    """Our problem id for every id by which a file may name a problem; the source's own name comes last."""
+    """Our problem id by every id that a file may use; the source's own ids have the lowest priority."""
     ids: dict[str, str] = {}
     for problem in problems:
         ids[problem.problem_id] = problem.problem_id

@@ -1,7 +1,7 @@
-"""Reading a chat completion: the answer apart from the reasoning, usage, cost, and what can be wrong with it.
+"""Parsing of chat completions: answer, reasoning, usage, cost and errors.
 
 In:   status, headers and bytes of an HTTP reply.
-Out:  a ``Completion``, or a ``ReplyError`` that says whether asking again can help.
+Out:  a ``Completion``, or a ``ReplyError`` with whether a retry can help.
 """
 
 import json
@@ -15,28 +15,28 @@ from raydebm.generators.requests import NO_USAGE, TokenUsage
 from raydebm.records import FailureKind, well_formed
 
 MAX_REPLY_BYTES = 64 * 2**20
-"""Most bytes of one reply, unpacked. The longest answers with log-probabilities of all their tokens stay far below."""
+"""Size limit of one decompressed reply, far above the longest answers with log-probabilities of all tokens."""
 _RETRY_STATUS = frozenset({408, 409, 425, 429})
 _FATAL_STATUS = frozenset({401})
 _DOUBTFUL_STATUS = frozenset({402, 404})
-"""May mean the account or the model, or one request: OpenRouter answers 402 to one whose ``max_tokens`` the credit does
-not cover, and 404 to one whose parameters no provider of the model takes."""
+"""May concern the account, the model, or one request: OpenRouter answers 402 if ``max_tokens`` exceeds the credit, and
+404 if no provider of the model supports the parameters."""
 _UNBILLED_STATUS = frozenset({401, 402, 403, 404, 429})
-"""Refusals before anything is written."""
+"""Refusals before any sampling."""
 _LOST_STATUS = frozenset({502, 504})
-"""A gateway's word that the reply of the server behind it broke off, or did not come in time."""
+"""Gateway statuses for a reply that broke off or was late."""
 _UNBILLED = TokenUsage(prompt_tokens=0, completion_tokens=0, cost_usd=0.0)
 _EXCERPT_CHARS = 300
 _END_OF_THINKING = "</think>"
 _MAX_AMOUNT = 2**53
-"""Larger amounts are nonsense, and fit into no column."""
+"""Larger amounts are invalid, and fit no column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpReply:
     status: int
     headers: Mapping[str, str]
-    """Names in lower case."""
+    """Headers by lower-case name."""
     content: bytes
 
 
@@ -49,7 +49,7 @@ class Completion:
     finish_reason: str | None
     usage: TokenUsage
     logprobs: LogProbs | None = None
-    """Summary over the answer's tokens; None where the endpoint gives none."""
+    """Summary over the answer's tokens; None if the endpoint returns none."""
 
 
 class ReplyError(Exception):
@@ -67,18 +67,18 @@ class ReplyError(Exception):
     ) -> None:
         super().__init__(well_formed(message))
         self.failure = failure
-        """Set where nothing was sent."""
+        """Set if nothing was sent."""
         self.retry = retry
-        """Asking again may help."""
+        """Whether a retry may help."""
         self.status = status
         self.is_lost = is_lost
-        """A text may have been written and billed, and did not come through."""
+        """Whether a text may have been sampled and billed without arriving."""
         self.usage = usage
-        """What the failed request was billed for, where the endpoint says so."""
+        """Usage of the failed request, if the endpoint states it."""
 
     @property
     def fatal(self) -> bool:
-        """Every other request to this endpoint will fail the same way."""
+        """Whether every other request to this endpoint will fail alike."""
         return self.status in _FATAL_STATUS
 
     @property
@@ -88,13 +88,13 @@ class ReplyError(Exception):
 
 
 async def read_whole(chunks: AsyncIterable[bytes]) -> bytes:
-    """The bytes of a reply, as far as an endpoint may fill the memory with them.
+    """The bytes of a reply, up to the size limit.
 
     Args:
-        chunks: what comes, unpacked.
+        chunks: decompressed chunks.
 
     Raises:
-        ReplyError: there are more than ``MAX_REPLY_BYTES``.
+        ReplyError: the reply exceeds ``MAX_REPLY_BYTES``.
     """
     parts: list[bytes] = []
     size = 0
@@ -106,17 +106,17 @@ async def read_whole(chunks: AsyncIterable[bytes]) -> bytes:
 
 
 def check_length(num_bytes: int) -> None:
-    """Whether so much may be kept of one reply.
+    """Check the size of a reply.
 
     Raises:
-        ReplyError: it is more than ``MAX_REPLY_BYTES``.
+        ReplyError: the size exceeds ``MAX_REPLY_BYTES``.
     """
     if num_bytes > MAX_REPLY_BYTES:
         raise ReplyError(f"the reply is longer than {MAX_REPLY_BYTES} bytes and was not read to its end", is_lost=True)
 
 
 def read_reply(reply: HttpReply) -> Completion:
-    """Read the first choice of a reply.
+    """Parse the first choice of a reply.
 
     Raises:
         ReplyError: the reply has no usable answer.
@@ -162,10 +162,10 @@ def _completion(choice: Mapping[str, Any], usage: TokenUsage) -> Completion:
 
 
 def _logprobs(value: object, *, after_thinking: bool) -> LogProbs | None:
-    """The answer's log-probabilities, from ``choices[0].logprobs``; None where they are absent or make no sense.
+    """The answer's log-probabilities from ``choices[0].logprobs``; None if absent or invalid.
 
     Args:
-        after_thinking: the content opens with thinking, whose tokens are not the answer's.
+        after_thinking: whether the content opens with thinking, whose tokens do not count.
     """
     entries = value.get("content") if isinstance(value, Mapping) else None
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
@@ -178,7 +178,7 @@ def _logprobs(value: object, *, after_thinking: bool) -> LogProbs | None:
 
 
 def _is_logprob(value: Any) -> bool:
-    """Whether it can be a log-probability, which rounding may lift a little above 0."""
+    """Whether the value can be a log-probability, with some tolerance above 0 for rounding."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -_MAX_AMOUNT <= value < 1e-3
 
 
@@ -195,8 +195,8 @@ def _content_text(content: object) -> str:
 def split_reasoning(content: str) -> tuple[str, str | None]:
     """(answer, thinking) of a completion that may open with ``<think>…</think>``.
 
-    Chat templates that write the opening tag themselves leave a completion with the closing one only. An opening tag
-    that is never closed means that the whole text is thinking.
+    Chat templates with the opening tag leave only the closing one in the completion. If an opening tag is never closed,
+    the whole text is thinking.
     """
     head, closing, tail = content.partition(_END_OF_THINKING)
     opened = re.match(r"\s*<think>", head)
@@ -208,7 +208,7 @@ def split_reasoning(content: str) -> tuple[str, str | None]:
 
 
 def answer_start(tokens: Sequence[str]) -> int:
-    """How many tokens come before the answer of a completion that opens with thinking; all, where it never ends."""
+    """Number of tokens before the answer of a completion that opens with thinking; all if the thinking never ends."""
     written = ""
     for count, token in enumerate(tokens, start=1):
         written += token
@@ -245,7 +245,7 @@ def _count(value: Any) -> int | None:
 
 
 def _is_number(value: Any) -> bool:
-    """What can be an amount; neither True nor NaN."""
+    """Whether the value is a number other than a boolean or NaN."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MAX_AMOUNT
 
 
@@ -259,7 +259,7 @@ def _redirect_error(reply: HttpReply) -> ReplyError:
 
 
 def status_error(status: int, content: bytes, usage: TokenUsage = NO_USAGE, *, is_lost: bool = False) -> ReplyError:
-    """What a reply of another status than 200 means."""
+    """The error for a status other than 200."""
     text = " ".join(content.decode("utf-8", errors="replace").split())
     detail = _message_in(text)[:_EXCERPT_CHARS]
     return ReplyError(

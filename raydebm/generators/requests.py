@@ -1,4 +1,4 @@
-"""What to ask generators for, what an answer to it looks like, and what it may cost.
+"""Requests to generators: their construction, answers and estimated costs.
 
 Does not know: endpoints, models, Ray.
 """
@@ -16,19 +16,19 @@ from raydebm.identity import canonical_json, seed_for
 from raydebm.records import Candidate, FailureKind, GenerationRequest, Message, Problem, Sampling
 
 TEMPLATE_TOKENS = 16
-"""What a chat template adds to one message, at most."""
+"""Upper limit of a chat template's tokens per message."""
 CHARS_PER_TOKEN = 4
-"""Rule of thumb for English text; estimates made with it are called estimates wherever they are shown."""
+"""Rule of thumb for English text. Results are always labelled as estimates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenUsage:
-    """What a request was billed for. None is what the endpoint does not say."""
+    """Billed usage of a request; None for unknown values."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cost_usd: float | None = None
-    """US dollars, as the endpoint states them or by the recipe's prices."""
+    """US dollars, from the endpoint or by the recipe's prices."""
 
 
 NO_USAGE = TokenUsage()
@@ -44,11 +44,11 @@ def requests_for(
     run_seed: int,
     pass_index: int = 1,
 ) -> list[GenerationRequest]:
-    """One request per sample. The seed depends on the run, the problem, the generator, the pass and the sample only,
-    so jobs, evaluation and the service draw the same candidate for the same request.
+    """One request per sample. The seed depends only on run, problem, generator, pass and sample, so jobs, evaluation
+    and service get the same candidate for the same request.
 
     Args:
-        samples: their numbers, such as ``range(4)``.
+        samples: sample indices, such as ``range(4)``.
     """
     return [
         GenerationRequest(
@@ -66,7 +66,7 @@ def requests_for(
 
 
 def candidate_facts(candidate: Candidate) -> dict[str, str | int | float | None]:
-    """What the span of one candidate tells; no text, for traces go to other systems."""
+    """Attributes of a candidate's span. No text, because traces go to other systems."""
     return {
         "raydebm.generator": candidate.generator,
         "raydebm.pass": candidate.pass_index,
@@ -84,7 +84,7 @@ def unanswered(
     failure: FailureKind | None = None,
     usage: TokenUsage = NO_USAGE,
 ) -> Candidate:
-    """The row of a request that failed: it keeps its identity, has no text, says why, and what was billed for it."""
+    """The candidate of a failed request: same identity, no text, the error and its billed usage."""
     return Candidate(
         candidate_id=request.candidate_id,
         task=request.task,
@@ -113,7 +113,7 @@ def answered(
     latency_s: float | None = None,
     logprobs: LogProbs | None = None,
 ) -> Candidate:
-    """The candidate that a request's text makes."""
+    """The candidate of an answered request."""
     return replace(
         unanswered(request, "", usage=usage),
         text=text,
@@ -127,7 +127,7 @@ def answered(
 
 
 def request_row(request: GenerationRequest) -> dict[str, Any]:
-    """A flat row that Arrow and Ray Data carry; ``request_of`` reads it back."""
+    """A flat row for Arrow and Ray Data; ``request_of`` is the inverse."""
     sampling = request.sampling
     return {
         "task": request.task,
@@ -146,7 +146,7 @@ def request_row(request: GenerationRequest) -> dict[str, Any]:
 
 
 def request_of(row: Mapping[str, Any]) -> GenerationRequest:
-    """A request from its row of a Ray Data block."""
+    """The request of a row."""
     return GenerationRequest(
         task=row["task"],
         problem_id=row["problem_id"],
@@ -167,23 +167,23 @@ def request_of(row: Mapping[str, Any]) -> GenerationRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostEstimate:
-    """What one generator would be asked for. Token counts are estimates (characters / 4)."""
+    """Estimated cost of one generator. Token counts are characters / 4."""
 
     generator: str
     num_requests: int
     prompt_tokens: int
     max_completion_tokens: int
-    """If every completion ran to its limit."""
+    """Completion tokens if every completion reached its limit."""
     usd_low: float | None
-    """Prompts only; None when the recipe has no prices for this endpoint."""
+    """US dollars of the prompts alone; None if the recipe has no prices for this endpoint."""
     usd_high: float | None
-    """Prompts, and every completion at its limit."""
+    """US dollars of the prompts, and every completion at its limit."""
 
 
 def estimate_cost(
     requests: Iterable[GenerationRequest], generators: Sequence[GeneratorConfig]
 ) -> tuple[CostEstimate, ...]:
-    """Requests, estimated tokens and the range of the cost for each generator that is asked, in the given order.
+    """Requests, estimated tokens and cost range of each generator with requests, in the given order.
 
     Raises:
         UnknownNameError: a request names a generator that is not among ``generators``.
@@ -218,16 +218,16 @@ def _estimate(config: GeneratorConfig, num_requests: int, prompt_tokens: int, ma
 
 
 def worst_cost(config: GeneratorConfig, request: GenerationRequest) -> float | None:
-    """US dollars that one answer costs at most: as if every byte of the chat were a token and the completion ran to its
-    limit. 0 for models of our own and recorded ones; None when the recipe has no prices for the endpoint."""
+    """Upper limit of one answer's cost in US dollars: one token per byte of the chat, and the completion at its limit.
+    0 for local and recorded models; None if the recipe has no prices for the endpoint."""
     if not isinstance(config, OpenAIGenerator):
         return 0.0
     return cost_of(config, worst_prompt_tokens(request), request.sampling.max_tokens)
 
 
 def highest_prices(requests: Iterable[GenerationRequest], generators: Sequence[GeneratorConfig]) -> dict[str, float]:
-    """US dollars that one candidate of each generator costs at most, judged by its first request. An endpoint without
-    prices counts as free, as it does for ``max_usd``.
+    """Upper limit of one candidate's cost in US dollars by generator, from its first request. An endpoint without
+    prices counts as free, as for ``max_usd``.
 
     Raises:
         UnknownNameError: a request names a generator that is not among ``generators``.
@@ -243,14 +243,14 @@ def highest_prices(requests: Iterable[GenerationRequest], generators: Sequence[G
 
 
 def worst_prompt_tokens(request: GenerationRequest) -> int:
-    """Tokens of a chat at most: one a byte, and what templates add."""
+    """Upper limit of a chat's tokens: one per byte, plus the template's."""
     texts = [text for message in request.messages for text in (message["role"], message["content"])]
     num_bytes = sum(len(text.encode("utf-8", "surrogatepass")) for text in [*texts, request.response_format or ""])
     return num_bytes + TEMPLATE_TOKENS * len(request.messages)
 
 
 def cost_of(config: OpenAIGenerator, prompt_tokens: int | None, completion_tokens: int | None) -> float | None:
-    """US dollars by the recipe's prices; None when a price or a count is unknown."""
+    """US dollars by the recipe's prices; None if a price or a count is unknown."""
     prompt_price, completion_price = config.usd_per_million_prompt_tokens, config.usd_per_million_completion_tokens
     if prompt_price is None or completion_price is None or prompt_tokens is None or completion_tokens is None:
         return None
@@ -258,7 +258,7 @@ def cost_of(config: OpenAIGenerator, prompt_tokens: int | None, completion_token
 
 
 def usage_cost(config: OpenAIGenerator, usage: TokenUsage) -> float | None:
-    """US dollars as the endpoint states them, else by the recipe's prices."""
+    """US dollars from the endpoint, else by the recipe's prices."""
     if usage.cost_usd is not None:
         return usage.cost_usd
     return cost_of(config, usage.prompt_tokens, usage.completion_tokens)

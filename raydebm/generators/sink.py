@@ -1,4 +1,4 @@
-"""The table of candidates while it is being made: rows in any order, counted, and put in order on disk."""
+"""The table of candidates in the making: rows in any order, counted, and sorted on disk."""
 
 import collections.abc
 import contextlib
@@ -16,25 +16,26 @@ from raydebm.run.spool import POSITION, PlacedRows, with_position
 from raydebm.run.tables import CANDIDATES
 
 Progress = Callable[[int, int], None]
-"""Told (rows done, rows in all) after every block."""
+"""Called with (rows done, total rows) after every block."""
 
 WITH_POSITION = with_position(CANDIDATES.schema)
 Placed = tuple[int, GenerationRequest]
-"""A request and its place in the table that is being made."""
+"""A position in the table, and the request of that row."""
 Blocks = collections.abc.Generator[pa.Table, None, None]
-"""Answers as they come. Closing it ends the actors that make them."""
+"""Answers as they arrive. Closing it ends the actors."""
 
 _COUNTED = ["text", "error", "generator", "temperature", "prompt_tokens", "completion_tokens", "cost_usd"]
 
 
 class CandidateSink:
-    """Takes rows in any order into files on this machine's disk, counts them, and gives them back in order."""
+    """Writes rows in any order to this machine's disk, counts them, and returns them in order."""
 
     def __init__(self, folder: Path, *, total: int, on_progress: Progress | None, reads_new: bool = False) -> None:
-        """
+        """Start an empty table.
+
         Args:
             folder: an empty folder; the caller removes it.
-            total: rows that the table will have, for the progress.
+            total: expected number of rows.
             on_progress: see ``Progress``.
             reads_new: whether ``read_new`` will be called.
         """
@@ -45,14 +46,14 @@ class CandidateSink:
         self._lock = threading.Lock()
 
     def consume(self, blocks: Blocks) -> None:
-        """Blocks are written as they come and not kept."""
-        # Closed here: after an error the traceback would keep it, and with it the actors, which go on asking.
+        """Write blocks as they arrive, without keeping them."""
+        # Closed here: after an error the traceback would keep the blocks, and with them actors that go on asking.
         with contextlib.closing(blocks):
             for block in blocks:
                 self._write(block)
 
     def write_reused(self, placed: Sequence[Placed], journal: Journal) -> list[Placed]:
-        """Write what the journal holds; returns the requests that it does not."""
+        """Write the answers in the journal; returns the other requests."""
         answers = [(position, request, journal.get(request.candidate_id)) for position, request in placed]
         self.write_candidates(
             ((position, candidate) for position, _, candidate in answers if candidate is not None), reused=True
@@ -60,19 +61,19 @@ class CandidateSink:
         return [(position, request) for position, request, candidate in answers if candidate is None]
 
     def write_candidates(self, candidates: Iterable[tuple[int, Candidate]], *, reused: bool = False) -> None:
-        """Write (place, candidate) pairs; ``reused`` ones came from a journal and cost nothing now."""
+        """Write (position, candidate) pairs; ``reused`` ones are from a journal and free."""
         rows = [CANDIDATES.row(candidate) | {POSITION: position} for position, candidate in candidates]
         if rows:
             self._write(pa.Table.from_pylist(rows, schema=WITH_POSITION), reused=reused)
 
     def expect(self, total: int) -> None:
-        """Set the number of rows that the table will have."""
+        """Set the expected number of rows."""
         self.total = total
         if self._on_progress is not None:
             self._on_progress(self.tally.num_rows, total)
 
     def read_new(self) -> list[Candidate]:
-        """The candidates that were written since the last call, in any order. Needs ``reads_new``."""
+        """The candidates written since the last call, in any order. Needs ``reads_new``."""
         assert self._new is not None
         rows = (row for part in self._new for row in pq.read_table(part, schema=WITH_POSITION).to_pylist())
         candidates = list(map(CANDIDATES.record, rows))
@@ -80,7 +81,7 @@ class CandidateSink:
         return candidates
 
     def tables(self) -> Iterator[pa.Table]:
-        """All rows in the order of the requests, some at a time."""
+        """All rows in the order of the requests, in batches."""
         return self._rows.tables()
 
     def _write(self, table: pa.Table, *, reused: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Counting what came back from generators, and deciding whether it is enough.
+"""Counts of generated candidates, with a check that enough succeeded.
 
 Does not know: Ray, files.
 """
@@ -17,44 +17,43 @@ _ERROR_CHARS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedSamples:
-    """What sampling in waves did not send, because answers were settled."""
+    """Requests saved by waves, because answers were settled."""
 
     num_problems: int
     num_settled: int
-    """Problems that ended before all of their samples were drawn."""
+    """Problems that ended before all of their samples were taken."""
     num_samples: int
-    """Requests that were never sent."""
+    """Requests never sent."""
     sample_share: float
-    """Samples that could have been drawn, without greedy requests."""
+    """Fraction of all planned samples, without greedy requests."""
     completion_tokens: int | None
-    """Estimate: each sample that was not drawn counts its generator's mean. None where the tokens of one such generator
-    are unknown."""
+    """Estimated tokens: each saved sample counts its generator's mean. None if the tokens of one such generator are
+    unknown."""
     token_share: float | None
-    """Share of the completion tokens that all samples would have had, by that estimate."""
+    """Estimated fraction of the completion tokens of all planned samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationSummary:
-    """What one generation stage did."""
+    """Counts of one generation stage."""
 
     num_requests: int
     num_ok: int
     num_failed: int
     num_reused: int
-    """Answers among ``num_ok`` that the journal already held."""
+    """Answers among ``num_ok`` from the journal."""
     prompt_tokens: int
     completion_tokens: int
     usd: float
-    """What is known to have been spent: on the answers, those of earlier runs included, and on the failed requests of
-    this run."""
+    """Known spending: on all answers, including those of earlier runs, and on the failed requests of this run."""
     num_unpriced: int
-    """Answers whose cost was not stated."""
+    """Answers without a stated cost."""
     seconds: float
     errors: tuple[tuple[str, int], ...]
-    """The commonest error texts with their counts, most frequent first."""
+    """The most common error texts with their counts."""
     failed_by_generator: tuple[tuple[str, int], ...]
     saved: SavedSamples | None = None
-    """None where everything was sent at once."""
+    """None if everything was sent at once."""
 
     def facts(self) -> dict[str, Any]:
         """The summary as JSON values, for manifests."""
@@ -106,7 +105,7 @@ class Tally:
             self._untold.add(generator)
 
     def saved(self, unsent: Mapping[str, int], *, num_problems: int, num_settled: int) -> SavedSamples:
-        """What was saved by not sending so many samples of each generator."""
+        """Savings from not sending these numbers of samples, by generator."""
         num_unsent, num_samples = sum(unsent.values()), self._samples.total()
         tokens = share = None
         if not any(name in self._untold or not self._samples[name] for name in unsent):
@@ -140,9 +139,10 @@ class Tally:
 
 
 def check_enough(summary: GenerationSummary, *, max_failed_frac: float, journal: str) -> None:
-    """
+    """Check that enough requests succeeded.
+
     Raises:
-        PoolError: more than ``max_failed_frac`` of the requests failed, or there was nothing to ask.
+        PoolError: more than ``max_failed_frac`` of the requests failed, or there were none.
     """
     if summary.num_requests == 0:
         raise PoolError("no request to generate: the problems or the generators' num_samples are empty")

@@ -1,6 +1,6 @@
 """Candidates from a causal LM in this process: a local folder, a hub name, or ``embedded:<name>``.
 
-Rows of different requests decode together, and each gives the text that it would give alone.
+Rows of different requests are decoded together, each with the same text as alone.
 
 Does not know: endpoints, journals, Ray.
 """
@@ -28,7 +28,7 @@ from raydebm.pretrained.model_source import ModelSource
 from raydebm.records import Candidate, GenerationRequest, Message
 
 _STOP_WINDOW = 32
-"""Tokens at a completion's end in which a stop string is looked for after each token."""
+"""Number of last tokens in which a stop string is searched after each token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +38,18 @@ class _Prepared:
 
 
 class LocalGenerator:
-    """One model. Decodes in a thread of its own, one batch at a time, so that the event loop stays free."""
+    """One model. Decodes one batch at a time in its own thread, so that the event loop stays free."""
 
     def __init__(self, config: TransformersGenerator, *, threads: int | None = None) -> None:
-        """
+        """Load the model.
+
         Args:
-            threads: torch threads of this process; None leaves torch's own choice.
+            threads: torch threads of this process. Default: torch's own choice.
 
         Raises:
-            GenerationError: the model cannot be loaded, is no whole decoder, or its tokenizer is not its own or has no
-                chat template.
-            UnknownNameError: no embedded model has this name.
+            GenerationError: the model cannot be loaded or is not a whole decoder, or its tokenizer is not its own or
+                has no chat template.
+            UnknownNameError: there is no embedded model of this name.
         """
         if threads is not None:
             torch.set_num_threads(threads)
@@ -62,7 +63,7 @@ class LocalGenerator:
         self._turn = asyncio.Lock()
 
     async def stream(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[Candidate]:
-        """One candidate per request, batch by batch; long prompts share batches with long prompts."""
+        """One candidate per request, batch by batch, with prompts of similar length in a batch."""
         prepared: list[_Prepared] = []
         for request in requests:
             prepared_request = self._prepare(request)
@@ -81,12 +82,12 @@ class LocalGenerator:
                 yield candidate
 
     async def aclose(self) -> None:
-        """Forget the prompts."""
+        """Drop the cached prompts."""
         self._prompts.clear()
 
     async def _in_thread(self, batch: Sequence[_Prepared]) -> list[Candidate]:
-        """Decode a batch. When the caller is cancelled the thread ends after its current step, and this one waits for
-        it: else it would decode on for no caller, along with the next batch."""
+        """Decode a batch. After a cancellation the thread ends at its next step, and this call waits for it: otherwise
+        it would decode for no caller, next to the following batch."""
         cancelled = threading.Event()
         work = asyncio.get_running_loop().run_in_executor(None, self._decode, batch, cancelled)
         try:
@@ -119,7 +120,7 @@ class LocalGenerator:
         return _Prepared(request, row)
 
     def _prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...] | GenerationError:
-        """Token ids of a chat. The samples of one problem come together, so the last few chats are remembered."""
+        """Token ids of a chat. The last few chats are cached, because the samples of a problem follow each other."""
         key = canonical_json([dict(message) for message in messages])
         if key not in self._prompts:
             if len(self._prompts) >= 4096:
@@ -183,7 +184,7 @@ class LocalGenerator:
         )
 
     def _logprobs(self, row: DecodedRow, *, has_thinking: bool) -> LogProbs | None:
-        """Over the answer's tokens and those of a stop string, but not over the thinking before it."""
+        """Log-probabilities of the answer's tokens and those of a stop string, without the thinking before them."""
         start = answer_start([self._text([token]) for token in row.token_ids]) if has_thinking else 0
         values = row.logprobs[start:]
         return LogProbs.of(values) if values else None
@@ -195,7 +196,7 @@ class LocalGenerator:
 def _render(tokenizer: Any, messages: list[dict[str, str]]) -> tuple[int, ...]:
     """Token ids of the chat with the opening of the assistant's turn.
 
-    Some templates refuse a system role; its text then opens the first user turn.
+    If the template refuses a system role, its text opens the first user turn.
     """
     try:
         ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)

@@ -1,8 +1,8 @@
-"""ENERGIES: the frozen backbone, its adapters and heads, their training, and the ensemble that scores candidates.
+"""The scorer: the frozen backbone, its adapters and heads, their training, and the ensemble that scores candidates.
 
 In:   texts ``(problem, candidate)``; for training, groups of texts with the pairs among them.
 Out:  energies, one per adapter; lower is better. Checkpoint folders that PEFT reads.
 Does not know: Ray, tasks, gold, constraints.
 
-This module imports nothing heavy; take what is needed from ``model``, ``training`` and ``ensemble``.
+This module imports nothing heavy; import from ``model``, ``training`` and ``ensemble``.
 """

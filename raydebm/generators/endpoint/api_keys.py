@@ -1,4 +1,4 @@
-"""Keys of endpoints, on their way from the environment to a header."""
+"""API keys of endpoints, from the environment to the request header."""
 
 import base64
 import os
@@ -15,7 +15,7 @@ _ADDRESS = re.compile(r"(?P<scheme>[^/]*//)(?:(?P<user>[^/?#]*)@)?(?P<rest>.*)",
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """An API key on its way to another process. Shows itself only when asked."""
+    """An API key that is safe to pass between processes: its repr hides it."""
 
     value: str | None
 
@@ -24,7 +24,7 @@ class Secret:
 
 
 def key_of(config: OpenAIGenerator) -> Secret:
-    """The endpoint's key, from the environment; ``Secret(None)`` for endpoints without one.
+    """The endpoint's key from the environment; ``Secret(None)`` for endpoints without one.
 
     Raises:
         MissingKeyError: the environment variable is not set.
@@ -38,13 +38,13 @@ def key_of(config: OpenAIGenerator) -> Secret:
 
 
 def address_and_headers(base_url: str, api_key: str | None, headers: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """Where to send requests, and with which headers: user and password of an address become a header of their own,
-    because no HTTP client takes them together with another one, and errors name addresses.
+    """URL and headers for requests. User and password in the URL become a header, because HTTP clients refuse them next
+    to another one, and errors show URLs.
 
     Args:
-        base_url: as the recipe has it.
-        api_key: sent where the address names no user.
-        headers: further ones.
+        base_url: URL as in the recipe.
+        api_key: key to send unless the URL has a user.
+        headers: further headers.
     """
     found = _ADDRESS.fullmatch(base_url)
     if found is None or found["user"] is None:
@@ -53,7 +53,7 @@ def address_and_headers(base_url: str, api_key: str | None, headers: Mapping[str
 
 
 def without_secrets(text: str, config: OpenAIGenerator, key: str | None) -> str:
-    """A text without the key and without passwords of addresses, also where an endpoint repeats them in its words."""
+    """A text with the key and passwords in URLs masked, also where an endpoint repeats them."""
     users = [found["user"] for url in config.addresses if (found := _ADDRESS.fullmatch(url)) and found["user"]]
     passwords = [password for user in users if (password := user.partition(":")[2])]
     text = without_credentials(text)
@@ -64,6 +64,6 @@ def without_secrets(text: str, config: OpenAIGenerator, key: str | None) -> str:
 
 
 def _basic_token(user: str) -> str:
-    """``user:password`` of an address, as the header has it."""
+    """The Basic token of an URL's ``user:password``."""
     name, _, password = user.partition(":")
     return base64.b64encode(f"{unquote(name)}:{unquote(password)}".encode()).decode()

@@ -1,6 +1,6 @@
-"""The official ``openai`` client as everything here uses it: no redirects, no reply without a limit to its length.
+"""The official ``openai`` client without redirects and with a limit on the size of replies.
 
-Import it where it is needed: the client takes 0.5 s to import.
+Import it on use: the client takes 0.5 s to import.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _OF_THE_PACKED_REPLY = frozenset({"content-encoding", "content-length", "transfe
 
 
 class LongReplyError(ReplyError, openai.OpenAIError):
-    """A reply that is too long. The client hands its own kind of errors on and does not ask again for them."""
+    """A reply over the size limit. The client passes on errors of its own class without a retry."""
 
 
 class _OverAiohttp(openai.DefaultAioHttpClient):
@@ -32,7 +32,7 @@ class _OverHttpx(openai.DefaultAsyncHttpxClient):
 
 
 async def _bounded(response: "Response", *, stream: bool) -> "Response":
-    """The response, read to its end unless it is wanted as a stream. Errors are read in any case, for their words."""
+    """The response, read to its end unless it is streamed. Errors are always read, for their message."""
     if stream and response.is_success:
         return response
     try:
@@ -59,12 +59,12 @@ def official_client(
     """A client of one endpoint.
 
     Args:
-        base_url: of the endpoint; may name a user and a password.
-        api_key: None for endpoints that take no key.
-        headers: of every request.
+        base_url: the endpoint's URL; may have user and password.
+        api_key: API key. None for endpoints without one.
+        headers: headers of every request.
         timeout_s: longest silence.
-        max_retries: of calls that failed in passing.
-        over_aiohttp: False for ``httpx``, which sends files.
+        max_retries: number of retries after transient failures.
+        over_aiohttp: whether to use aiohttp; ``httpx`` is needed for sending files.
     """
     address, access = address_and_headers(base_url, api_key, headers)
     kind = _OverAiohttp if over_aiohttp else _OverHttpx

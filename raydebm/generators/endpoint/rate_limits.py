@@ -1,4 +1,4 @@
-"""How often, how patiently and for how much an endpoint may be asked. Pure: clocks and chances come in as arguments."""
+"""Rate, retries and budget of an endpoint. Pure: clocks and random numbers are arguments."""
 
 import email.utils
 import math
@@ -8,28 +8,28 @@ from dataclasses import dataclass
 from raydebm.generators.journal import Journal
 
 MAX_WAIT_S = 60.0
-"""No single wait is longer, whatever ``Retry-After`` asks for."""
+"""Limit of a single wait, even if ``Retry-After`` asks for more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Exponential, jittered: the wait before retry i (from 0) is in [half, whole] of ``base_s * 2**i``."""
+    """Exponential with jitter: the wait before retry i (from 0) is in [half, whole] of ``base_s * 2**i``."""
 
     base_s: float = 0.5
     max_s: float = MAX_WAIT_S
 
     def wait_s(self, attempt: int, *, chance: float, retry_after_s: float | None = None) -> float:
-        """Seconds to wait; ``chance`` in [0, 1) is the jitter. A server's own wish counts when it is longer."""
+        """Seconds to wait; ``chance`` in [0, 1) is the jitter. The server's ``Retry-After`` counts if it is longer."""
         whole = min(self.max_s, self.base_s * 2.0**attempt)
         jittered = whole * (0.5 + 0.5 * chance)
         return min(self.max_s, max(jittered, retry_after_s or 0.0))
 
 
 def retry_after_s(headers: Mapping[str, str], *, now: float) -> float | None:
-    """Seconds asked for by ``Retry-After`` (a number or an HTTP date); None without a readable one.
+    """Seconds in ``Retry-After`` (a number or an HTTP date); None if missing or unreadable.
 
     Args:
-        headers: names in lower case.
+        headers: headers by lower-case name.
         now: Unix time in seconds.
     """
     text = headers.get("retry-after", "").strip()
@@ -46,7 +46,7 @@ def retry_after_s(headers: Mapping[str, str], *, now: float) -> float | None:
 
 
 class RateLimit:
-    """Spreads requests evenly over the minute. After a quiet second, one second's worth may go at once."""
+    """Spreads requests evenly over the minute. After an idle second, one second's worth may be sent at once."""
 
     def __init__(self, requests_per_minute: float | None) -> None:
         self._interval_s = 0.0 if requests_per_minute is None else 60.0 / requests_per_minute
@@ -57,20 +57,23 @@ class RateLimit:
         return max(0.0, self._next_free - now)
 
     def take(self, now: float) -> None:
-        """A request is sent. A caller that stops waiting takes nothing, so that others do not wait for it."""
+        """Record a sent request. A caller that stops waiting records nothing, so that others do not wait for it."""
         self._next_free = max(self._next_free, now - max(0.0, 1.0 - self._interval_s)) + self._interval_s
 
 
 class Budget:
-    """Stops spending. Requests in flight when the limit is reached still finish, so it can be passed by their cost.
+    """Spending limit. Requests in flight at the limit still finish, so their cost may exceed it.
 
-    With a journal, what other processes and earlier runs spent counts too, on failed requests as well.
+    With a journal, costs of other processes and earlier runs count too, including failed requests.
     """
 
     def __init__(self, max_usd: float | None, journal: Journal | None = None, *, elsewhere_usd: float = 0.0) -> None:
-        """
+        """Start with the journal's costs.
+
         Args:
-            elsewhere_usd: what was spent before and does not stand in this journal.
+            max_usd: limit in US dollars. None for no limit.
+            journal: journal of shared costs.
+            elsewhere_usd: earlier spending outside this journal.
         """
         self._max_usd = max_usd
         self._journal = journal
@@ -79,7 +82,7 @@ class Budget:
 
     @property
     def is_limited(self) -> bool:
-        """Whether there is a limit in dollars."""
+        """Whether there is a limit."""
         return self._max_usd is not None
 
     @property
@@ -90,7 +93,7 @@ class Budget:
 
     @property
     def left_usd(self) -> float:
-        """Dollars that may still be spent; infinite without a limit."""
+        """Dollars left; infinite without a limit."""
         if self._max_usd is None:
             return math.inf
         if self._journal is not None:
@@ -98,13 +101,13 @@ class Budget:
         return self._max_usd - self.spent_usd
 
     def add(self, cost_usd: float | None) -> None:
-        """Add the cost of an answer; None is a cost that the endpoint did not state."""
+        """Add the cost of an answer; None if the endpoint did not state it."""
         self._own_usd += cost_usd or 0.0
 
     def add_lost(self, cost_usd: float | None) -> None:
-        """Count what this process has just spent, or may have spent, on no answer.
+        """Add an actual or possible cost of a request without an answer.
 
-        The journal keeps it for other processes and later runs, to whom no answer will tell it.
+        The journal stores it for other processes and later runs, which see no answer with this cost.
 
         Raises:
             OSError: the journal's disk is full or gone.
@@ -114,7 +117,7 @@ class Budget:
             self._journal.put_lost(cost_usd)
 
     def refusal(self) -> str | None:
-        """Reason why no more requests may be sent; None while the budget lasts."""
+        """Reason for refusing more requests; None while there is budget."""
         if self._max_usd is None or self.left_usd > 0:
             return None
         return (

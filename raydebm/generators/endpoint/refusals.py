@@ -1,6 +1,6 @@
-"""What an endpoint refuses, so that requests that would meet the same are not sent for a while.
+"""Refusals of an endpoint, so that requests that would fail alike are not sent for a while.
 
-Pure: the clock comes in as an argument. Does not know: HTTP, what a refusal looks like.
+Pure: the clock is an argument. Does not know: HTTP, the form of a refusal.
 """
 
 from collections import OrderedDict
@@ -10,41 +10,40 @@ from dataclasses import dataclass, field
 from raydebm.records import GenerationRequest
 
 PAUSE_S = 30.0
-"""So long requests fail at once after a refusal that they would meet as well."""
+"""Time after a refusal in which matching requests fail at once."""
 PROBLEMS_IN_A_ROW = 3
-"""A refusal that may be one request's own fault is taken for everybody's after so many problems without a success."""
+"""Number of refused problems without a success after which a doubtful refusal counts for matching requests."""
 MAX_SHAPES = 64
-"""Kinds of refused requests that are remembered; clients of a service choose them."""
+"""Limit on remembered request shapes, which a service's clients choose."""
 
 
 @dataclass(slots=True)
 class _Doubt:
-    """Refusals in a row of requests of one shape."""
+    """Consecutive refusals of requests of one shape."""
 
     problem_ids: set[str] = field(default_factory=set)
     smallest: int = 0
     """Characters of the shortest refused prompt."""
     since: float | None = None
-    """When enough problems had been refused."""
+    """Time at which enough problems were refused."""
     reason: str = ""
 
 
 class Refusals:
-    """What one endpoint has refused."""
+    """Refusals of one endpoint."""
 
     def __init__(self) -> None:
         self._all: tuple[float, str] | None = None
         self._doubts: OrderedDict[Hashable, _Doubt] = OrderedDict()
 
     def note_all(self, reason: str, *, now: float) -> None:
-        """No request to this endpoint can succeed: a wrong key."""
+        """Record a refusal that holds for every request, such as a wrong key."""
         self._all = (now, reason)
 
     def note_doubtful(self, request: GenerationRequest, reason: str, *, now: float) -> None:
-        """Refused for what may be the account's or the model's fault, or that of this request alone.
+        """Record a refusal that may concern the account, the model, or this request alone.
 
-        Others are spared the journey only where they ask for the same: the same response format and as many tokens,
-        with a prompt that is not shorter.
+        It applies only to requests with the same response format and token limit, and a prompt that is not shorter.
         """
         shape, size = _shape(request), _size(request)
         doubt = self._doubts.pop(shape, None) or _Doubt(smallest=size)
@@ -62,7 +61,7 @@ class Refusals:
         self._doubts.pop(_shape(request), None)
 
     def standing(self, request: GenerationRequest, *, now: float) -> str | None:
-        """The known refusal that applies to this request too; None where it should be sent."""
+        """The known refusal that applies to this request; None if it should be sent."""
         if self._all is not None and now - self._all[0] < PAUSE_S:
             return self._all[1]
         doubt = self._doubts.get(_shape(request))

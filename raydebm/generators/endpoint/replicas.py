@@ -1,8 +1,8 @@
-"""Several servers of one model behind one transport: the least busy one is asked, and another when it fails.
+"""Several servers of one model behind one transport, with load balancing and failover.
 
-A server that cannot be reached, or that answers 502 or 503, has taken no request, so the next one is asked at once; it
-is left out for a while. A reply that is late, or any other status, is up to the generator, which may have to pay for
-it.
+The least busy server is asked. An unreachable server, or one that answers 502 or 503, has not taken the request, so the
+next one is asked at once, and it rests for a while. Late replies and other statuses are left to the generator, which
+may have to pay for them.
 """
 
 import time
@@ -13,7 +13,7 @@ from raydebm.generators.endpoint.transports import Body, CarrierError, LostReply
 from raydebm.generators.replies import HttpReply
 
 REST_S = 30.0
-"""How long a failed server is left out."""
+"""Rest time of a failed server."""
 _NOT_TAKEN = frozenset({502, 503})
 
 
@@ -35,10 +35,11 @@ class Replicas:
         rest_s: float = REST_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """
+        """Start with all servers available.
+
         Args:
-            transports: by URL; where several are equally busy, the first is asked.
-            rest_s: how long a failed server is left out while others are left.
+            transports: transports by URL; the first of equally busy ones is asked.
+            rest_s: rest time of a failed server, while there are others.
         """
         self._replicas = [_Replica(url, transport) for url, transport in transports.items()]
         self._rest_s = rest_s
@@ -48,8 +49,8 @@ class Replicas:
         """Ask the servers one after another until one takes the request.
 
         Raises:
-            LostReplyError: a server took the request, and its reply did not come in time, or broke off.
-            CarrierError: none could be reached.
+            LostReplyError: a server took the request, and its reply was late or broke off.
+            CarrierError: no server could be reached.
         """
         left = list(self._replicas)
         while True:
@@ -69,7 +70,7 @@ class Replicas:
                 self._let_rest(replica)
 
     async def aclose(self) -> None:
-        """Close the connections to all of them."""
+        """Close the connections to all servers."""
         for replica in self._replicas:
             await replica.transport.aclose()
 
@@ -84,7 +85,7 @@ class Replicas:
             replica.num_open -= 1
 
     def _choose(self, left: list[_Replica]) -> _Replica:
-        """The least busy of those that do not rest; where all rest, the one that has rested longest."""
+        """The least busy server that does not rest; if all rest, the one that has rested longest."""
         awake = [replica for replica in left if replica.rests_until <= self._clock()]
         if awake:
             return min(awake, key=lambda replica: replica.num_open)

@@ -1,9 +1,11 @@
-"""A frozen model behind adapters, an encoder or a decoder of the hub, behind one interface.
+"""Frozen encoders and decoders of the hub, with one interface.
 
 In:   a name (hub name, folder, ``embedded:<name>``, ``package:minilm``), optionally its weights as numpy arrays.
 Out:  ``Backbone``: an encoder without gradients, its tokenizer and the fingerprint of its weights.
-Does not know: adapters, energies, Ray. ``frozen_weights`` is made for an object store: the arrays may be read-only
-and shared between processes, and ``load_backbone`` maps them without copying.
+Does not know: adapters, energies, Ray.
+
+``frozen_weights`` is for an object store: the arrays may be read-only and shared between processes, and
+``load_backbone`` maps them without copying.
 """
 
 import hashlib
@@ -29,57 +31,57 @@ Weights = Mapping[str, NDArray[Any]]
 """The encoder's state dict; bfloat16, which numpy lacks, as a uint16 view."""
 
 UNBOUNDED = 1_000_000
-"""Tokens of a model without absolute positions."""
+"""Context in tokens of a model without absolute positions."""
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-"""Hash of all-MiniLM-L6-v2's model.safetensors: a package of third parties is used only with the known weights."""
+"""Hash of all-MiniLM-L6-v2's model.safetensors: a third-party package must have the known weights."""
 UNUSED = ("pooler.",)
-"""Parts of a checkpoint that no energy depends on: the energy reads h_CLS itself."""
+"""Parts of a checkpoint that the energy does not use: it reads h_CLS itself."""
 
 DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backbone:
-    """A frozen encoder, in eval mode and without gradients. It is never changed: see ``structure_copy``."""
+    """A frozen encoder, in eval mode and without gradients. Never changed: see ``structure_copy``."""
 
     name: str
     family: str
-    """The model type of its config, such as ``modernbert`` or ``qwen2``."""
+    """Model type in its config, such as ``modernbert`` or ``qwen2``."""
     encoder: PreTrainedModel
     tokenizer: Any
-    """None for a backbone that was loaded with ``config_only``."""
+    """The tokenizer; None if loaded with ``config_only``."""
     fingerprint: str
     """Digest of the weights' float32 values; empty with ``config_only``."""
 
     @property
     def hidden_size(self) -> int:
-        """H: numbers per token of the last hidden state."""
+        """H, the size of the last hidden state."""
         return int(self.encoder.config.hidden_size)
 
     @property
     def context(self) -> int:
-        """Tokens of the longest input, by the model and by its tokenizer."""
+        """Maximum input in tokens, by the model and its tokenizer."""
         own = num_positions(self.encoder) or UNBOUNDED
         return min(own, int(getattr(self.tokenizer, "model_max_length", None) or own))
 
     @property
     def is_decoder(self) -> bool:
-        """Whether attention is causal: a token sees only those before it."""
+        """Whether attention is causal: a token sees only earlier ones."""
         return is_decoder_type(self.family)
 
     @property
     def device(self) -> torch.device:
-        """Where the weights lie."""
+        """Device of the weights."""
         return next(self.encoder.parameters()).device
 
     @property
     def dtype(self) -> str:
-        """Type of the weights, such as ``float32``."""
+        """Dtype of the weights, such as ``float32``."""
         return dtype_name(next(self.encoder.parameters()).dtype)
 
 
 def resolve_backbone(name: str) -> Path | str:
-    """The folder behind a name, or the hub name itself.
+    """The folder of a name, or the hub name itself.
 
     Raises:
         ConfigError: ``package:minilm`` without the package, or an unknown package.
@@ -113,7 +115,7 @@ def _minilm_folder() -> Path:
 
 
 def check_file(file: Path, sha256: str) -> None:
-    """Refuse a file whose content is not the known one.
+    """Check the hash of a file.
 
     Raises:
         CheckpointError: the digest differs.
@@ -131,12 +133,12 @@ def frozen_weights(name: str, *, dtype: Literal["float32", "stored"] = "float32"
     """The encoder's weights as arrays for an object store or a shared mapping.
 
     Args:
-        name: as in a recipe.
-        dtype: ``"float32"`` lets CPU workers map the arrays as they are; ``"stored"`` keeps the file's own type,
-            half the size where that is 16 bits. The fingerprint is the same either way.
+        name: name as in a recipe.
+        dtype: ``"float32"`` for arrays that CPU workers can map; ``"stored"`` for the file's own dtype, half the size
+            if that has 16 bits. The fingerprint is the same.
 
     Raises:
-        CheckpointError: the model cannot be read, or weights are missing in it or of another shape.
+        CheckpointError: the model cannot be read, or weights are missing or have another shape.
     """
     encoder = _read_encoder(_source(name))
     if dtype == "float32":
@@ -155,15 +157,16 @@ def load_backbone(
     """Load the frozen encoder, or map given weights.
 
     Args:
-        name: as in a recipe; config and tokenizer are read from it also when ``weights`` are given.
-        weights: what ``frozen_weights`` gave. On the CPU and in the arrays' own dtype nothing is copied, and the
-            arrays may be read-only; on a GPU each process holds one copy on the device.
-        device: ``"auto"`` is the first visible GPU, else the CPU.
-        dtype: of the weights; ``"auto"`` is bfloat16 on a GPU, and what ``precision.cpu_dtype`` chooses on the CPU.
+        name: name as in a recipe; config and tokenizer are always read from it.
+        weights: result of ``frozen_weights``. On the CPU and in the arrays' own dtype nothing is copied, and the arrays
+            may be read-only; on a GPU each process has its own copy on the device.
+        device: torch device; ``"auto"`` is the first visible GPU, else the CPU.
+        dtype: dtype of the weights; ``"auto"`` is bfloat16 on a GPU, and the choice of ``precision.cpu_dtype`` on a
+            CPU.
         config_only: leave the weights on the meta device, for counting parameters.
 
     Raises:
-        CheckpointError: the model cannot be read, is of an unknown family, the weights do not fit it, or it has no
+        CheckpointError: the model cannot be read, its family is unknown, the weights do not fit it, or it has no
             tokenizer of its own.
     """
     source = _source(name)
@@ -183,10 +186,10 @@ def load_backbone(
 
 
 def make_backbone(encoder: PreTrainedModel, tokenizer: Any, *, name: str, fingerprint: str | None = None) -> Backbone:
-    """A backbone of parts that are in memory; freezes the encoder.
+    """A backbone from parts in memory; freezes the encoder.
 
     Raises:
-        CheckpointError: the family is unknown, or the tokenizer lacks [CLS], [SEP] or padding, a decoder's EOS.
+        CheckpointError: the family is unknown, or the tokenizer lacks [CLS], [SEP] or padding, or a decoder's EOS.
     """
     is_decoder = is_decoder_type(family_of(encoder.config))
     for token in ("eos_token_id",) if is_decoder else ("cls_token_id", "sep_token_id", "pad_token_id"):
@@ -205,7 +208,11 @@ def make_backbone(encoder: PreTrainedModel, tokenizer: Any, *, name: str, finger
 
 
 def family_of(config: PreTrainedConfig) -> str:
-    """Raises CheckpointError for a model that is neither an encoder nor a decoder alone."""
+    """The model family of a config.
+
+    Raises:
+        CheckpointError: the model is neither an encoder nor a decoder alone.
+    """
     family = str(config.model_type)
     if config.is_encoder_decoder or not (family in MODEL_FOR_MASKED_LM_MAPPING_NAMES or is_decoder_type(family)):
         raise CheckpointError(
@@ -224,7 +231,7 @@ def encoder_on_meta(config: PreTrainedConfig) -> PreTrainedModel:
 
 
 def map_weights(config: PreTrainedConfig, weights: Weights, *, name: str) -> PreTrainedModel:
-    """An encoder whose parameters are the given arrays themselves, not copies of them.
+    """An encoder whose parameters are the given arrays themselves, without copies.
 
     Raises:
         CheckpointError: keys or shapes do not fit the config.
@@ -239,7 +246,7 @@ def map_weights(config: PreTrainedConfig, weights: Weights, *, name: str) -> Pre
 
 
 def fingerprint_of(encoder: nn.Module) -> str:
-    """Digest of names, shapes and float32 values of the weights: 16-bit storage of the same values has the same one."""
+    """Digest of names, shapes and float32 values of the weights; the same for 16-bit storage of the same values."""
     digest = hashlib.sha256()
     for key, tensor in sorted(encoder.state_dict().items()):
         digest.update(f"{key}{tuple(tensor.shape)}".encode())
@@ -248,9 +255,9 @@ def fingerprint_of(encoder: nn.Module) -> str:
 
 
 def converted(encoder: PreTrainedModel, dtype: torch.dtype, *, device: torch.device | None = None) -> PreTrainedModel:
-    """The encoder itself with its weights in another dtype, moved to ``device`` where one is given.
+    """The same encoder with its weights in another dtype, moved to ``device`` if given.
 
-    What a state dict does not hold keeps its dtype, as when transformers reads a model: rotary frequencies rounded to
+    Buffers outside the state dict keep their dtype, as when transformers reads a model: rotary frequencies rounded to
     16 bits turn the tokens of a long text by whole radians.
     """
     weights = encoder.state_dict().keys()
@@ -263,14 +270,14 @@ def converted(encoder: PreTrainedModel, dtype: torch.dtype, *, device: torch.dev
 
 
 def resolve_device(device: str) -> torch.device:
-    """``auto``: the first GPU where there is one, and the CPU otherwise."""
+    """The torch device; ``auto`` is the first GPU, else the CPU."""
     if device != "auto":
         return torch.device(device)
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
-    """``auto``: float32 on the CPU and bfloat16 on a GPU; nothing is probed."""
+    """The torch dtype; ``auto`` is float32 on the CPU and bfloat16 on a GPU, without a probe."""
     if dtype == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if dtype not in DTYPES:
@@ -279,7 +286,7 @@ def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """As recipes name it: ``float32``."""
+    """The name in recipes, such as ``float32``."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -317,13 +324,13 @@ def _to_numpy(tensor: Tensor) -> NDArray[Any]:
 
 
 def _to_tensor(array: NDArray[Any]) -> Tensor:
-    # DLPack, because from_numpy warns about read-only arrays; nothing writes frozen weights (merging copies).
+    # DLPack, because from_numpy warns about read-only arrays; frozen weights are never written (merging copies).
     tensor = torch.utils.dlpack.from_dlpack(array)
     return tensor.view(torch.bfloat16) if tensor.dtype == torch.uint16 else tensor
 
 
 def _rebuild_buffers(encoder: PreTrainedModel) -> None:
-    """Fill the buffers that are not part of a state dict: rotary tables and position ids."""
+    """Fill the buffers outside the state dict: rotary tables and position ids."""
     for parent in encoder.modules():
         names = [name for name, buffer in parent.named_buffers(recurse=False) if buffer.is_meta]
         if not names:

@@ -1,7 +1,7 @@
-"""Texts to token ids, and token ids to micro-batches of about equal length.
+"""Texts to token ids, and token ids to micro-batches of similar length.
 
 In:   (problem, candidate) texts.
-Out:  ids of ``[CLS] x [SEP] y [SEP]``, for decoders of ``x, newline, y, EOS`` (after BOS where the tokenizer puts one),
+Out:  ids of ``[CLS] x [SEP] y [SEP]``, for decoders of ``x, newline, y, EOS`` (after BOS if the tokenizer adds one),
       and padded tensors for one forward pass each.
 Does not know: encoders, energies.
 
@@ -20,46 +20,46 @@ from raydebm.errors import ConfigError
 from raydebm.records import REFERENCE_HEADING
 
 MIN_FILL = 0.85
-"""A micro-batch closes at a text shorter than this share of its longest one."""
+"""A micro-batch ends at a text shorter than this fraction of its longest one,"""
 MIN_TOKENS = 1024
-"""... but not below this size: small matrix products cost more than the padding that they avoid."""
+"""but not below this size: small matrix products cost more than the padding they avoid."""
 CHUNK = 1000
-"""Texts that are tokenized at once: what a tokenizer notes about a token takes 20 times the memory of its id."""
+"""Texts per tokenizer call: a tokenizer's data on a token take 20 times the memory of its id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedText:
     ids: Sequence[int]
-    """In an array: 4 bytes a token, where a tuple takes 36. A training keeps those of all its texts."""
+    """Token ids in an array: 4 bytes per token instead of 36 in a tuple. A training keeps all its texts."""
     num_truncated: int
-    """Tokens that were cut to fit."""
+    """Number of truncated tokens."""
     problem_read: float = 1.0
-    """Share of the problem's tokens that were kept; 1 for an empty problem."""
+    """Fraction of the problem's tokens kept; 1 for an empty problem."""
     answer_read: float = 1.0
-    """Share of the answer's tokens that were kept; 1 for an empty answer."""
+    """Fraction of the answer's tokens kept; 1 for an empty answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
     positions: tuple[int, ...]
-    """Where the rows stand in the list that was batched."""
+    """Indices of the rows in the batched list."""
     ids: Tensor
     """Shape (B, T)."""
     mask: Tensor
     """1 at tokens, 0 at padding, shape (B, T)."""
 
     def to(self, device: torch.device) -> "MicroBatch":
-        """The batch with its tensors on a device; positions stay where they are."""
+        """The batch with its tensors on a device; positions stay on the CPU."""
         return MicroBatch(positions=self.positions, ids=self.ids.to(device), mask=self.mask.to(device))
 
     def rows(self, rows: slice) -> "MicroBatch":
-        """Some of its texts, padded as they are."""
+        """Some of its texts, with the same padding."""
         return MicroBatch(positions=self.positions[rows], ids=self.ids[rows], mask=self.mask[rows])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextForm:
-    """What stands before, between and after problem and candidate, as token ids."""
+    """Token ids before, between and after problem and candidate."""
 
     before: tuple[int, ...]
     between: tuple[int, ...]
@@ -67,18 +67,18 @@ class TextForm:
 
     @property
     def num_special(self) -> int:
-        """Tokens that every text has in addition to its problem and candidate."""
+        """Number of tokens that every text has in addition to its problem and candidate."""
         return len(self.before) + len(self.between) + len(self.after)
 
 
 def encoder_form(tokenizer: Any) -> TextForm:
-    """``[CLS] x [SEP] y [SEP]``"""
+    """The form ``[CLS] x [SEP] y [SEP]``."""
     cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
     return TextForm(before=(cls,), between=(sep,), after=(sep,))
 
 
 def decoder_form(tokenizer: Any) -> TextForm:
-    """``x, newline, y, EOS``, after BOS where the tokenizer puts one before every text."""
+    """The form ``x, newline, y, EOS``, after BOS if the tokenizer adds one."""
     first = tokenizer("\n")["input_ids"][:1]
     opens = bool(first) and first[0] == tokenizer.bos_token_id
     newline = tokenizer("\n", add_special_tokens=False)["input_ids"]
@@ -86,7 +86,7 @@ def decoder_form(tokenizer: Any) -> TextForm:
 
 
 class TextEncoder:
-    """Tokenizes pairs of texts, without segment ids; those that are too long are ``fitted``."""
+    """Tokenizes pairs of texts, without segment ids; long ones are cut by ``fitted``."""
 
     def __init__(self, tokenizer: Any, *, max_length: int, is_decoder: bool = False) -> None:
         self._form = decoder_form(tokenizer) if is_decoder else encoder_form(tokenizer)
@@ -115,30 +115,30 @@ class TextEncoder:
 def ids_of_pairs(
     tokenizer: Any, texts: Sequence[tuple[str, str]]
 ) -> Iterator[tuple[Sequence[int], Sequence[int], Sequence[int]]]:
-    """For each (problem, answer) the ids of the problem, of the problem without its reference information, and of the
-    answer, as ``fitted`` takes them."""
+    """Ids of the problem, of the problem without its reference information, and of the answer, for each (problem,
+    answer)."""
     named = [(problem, without_reference(problem), answer) for problem, answer in texts]
     ids = token_ids(tokenizer, (text for texts_of_one in named for text in texts_of_one))
     return ((ids[problem], ids[request], ids[answer]) for problem, request, answer in named)
 
 
 def without_reference(problem: str) -> str:
-    """The problem up to the line ``Reference information:``, where it has one."""
+    """The problem up to the line ``Reference information:``, if it has one."""
     return problem.partition(f"\n\n{REFERENCE_HEADING}\n")[0]
 
 
 def fitted(
     problem: Sequence[int], answer: Sequence[int], room: int, *, request: Sequence[int]
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """Cut a problem and its answer to ``room`` tokens together; what fits is left as it is.
+    """Cut a problem and its answer to ``room`` tokens together; shorter ones are unchanged.
 
-    Reference information is left out first, as a whole. A third of the room is the problem's and the rest the answer's;
-    what one of them does not use, the other has. Each is cut in its middle, and the answer's last token always stays.
+    Reference information is left out first, as a whole. A third of the room is for the problem and the rest for the
+    answer; either may use what the other leaves. Each is cut in its middle, and the answer's last token is always kept.
 
     Args:
         problem: ids of the whole problem.
         answer: ids of the answer.
-        room: at least 1.
+        room: number of tokens, at least 1.
         request: ids of the problem without its reference information.
     """
     if len(problem) + len(answer) > room:
@@ -148,11 +148,11 @@ def fitted(
 
 
 def token_ids(tokenizer: Any, texts: Iterable[str], *, is_templated: bool = False) -> dict[str, Sequence[int]]:
-    """Text -> its ids without special ones, in an array. A text that comes again, as a pool's problem, is read once.
+    """Ids without special tokens by text, as arrays. Repeated texts, such as a pool's problem, are tokenized once.
 
     Args:
-        is_templated: special tokens that are spelled out were put there by a chat template. Elsewhere somebody wrote
-            them: "[SEP]" in an answer is the letters, and ends nothing.
+        is_templated: whether special tokens in the text are from a chat template. Otherwise they are an author's:
+            "[SEP]" in an answer is the letters, and ends nothing.
     """
     distinct = list(dict.fromkeys(texts))
     ids: dict[str, Sequence[int]] = {}
@@ -167,8 +167,8 @@ def token_ids(tokenizer: Any, texts: Iterable[str], *, is_templated: bool = Fals
 
 
 def _spelled(tokenizer: Any, ids: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
-    """Texts that still have special ids, with the spelling of special tokens broken up by a blank: vocabularies of
-    words and of SentencePiece hold these tokens among their own."""
+    """Texts that still have special ids, with a blank inside each special token: word and SentencePiece vocabularies
+    contain these tokens."""
     special = frozenset(getattr(tokenizer, "all_special_ids", ())) - {getattr(tokenizer, "unk_token_id", None)}
     broken: dict[str, Sequence[int]] = {}
     for text, text_ids in ids.items():
@@ -180,8 +180,8 @@ def _spelled(tokenizer: Any, ids: Mapping[str, Sequence[int]]) -> dict[str, Sequ
 
 
 def without_special_tokens(tokenizer: Any, text: str) -> str:
-    """The text with each special token that is spelled out in it broken up by a blank, so that it is its letters where
-    a chat template or a pair is tokenized as a whole."""
+    """The text with a blank inside each special token, so that it is tokenized as its letters in a chat template or
+    pair."""
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
     for token in {*tokenizer.all_special_tokens, *(str(token) for token in added if token.special)}:
         text = text.replace(token, f"{token[:1]} {token[1:]}")
@@ -197,9 +197,9 @@ def cut_middle(ids: Sequence[int], length: int) -> list[int]:
 
 
 def plan_micro_batches(lengths: Sequence[int], *, max_tokens: int) -> list[list[int]]:
-    """Positions grouped by similar length, longest first, at most ``max_tokens`` padded tokens a group.
+    """Positions grouped by similar length, longest first, at most ``max_tokens`` padded tokens per group.
 
-    A text longer than ``max_tokens`` gets a group of its own.
+    A text longer than ``max_tokens`` has its own group.
     """
     order = sorted(range(len(lengths)), key=lambda position: (-lengths[position], position))
     groups: list[list[int]] = []
@@ -216,7 +216,7 @@ def plan_micro_batches(lengths: Sequence[int], *, max_tokens: int) -> list[list[
 
 
 def pad(ids: Sequence[Sequence[int]], *, positions: Sequence[int], pad_id: int) -> MicroBatch:
-    """The texts at ``positions``, padded at the right to the longest of them."""
+    """The texts at ``positions``, right-padded to the longest of them."""
     longest = max(len(ids[position]) for position in positions)
     ids_BT = torch.full((len(positions), longest), pad_id, dtype=torch.long)
     mask_BT = torch.zeros((len(positions), longest), dtype=torch.long)
@@ -228,6 +228,6 @@ def pad(ids: Sequence[Sequence[int]], *, positions: Sequence[int], pad_id: int) 
 
 
 def micro_batches(ids: Sequence[Sequence[int]], *, max_tokens: int, pad_id: int) -> list[MicroBatch]:
-    """Cut a list of texts into padded micro-batches; together they hold every position once."""
+    """Cut a list of texts into padded micro-batches, which contain every position once."""
     plan = plan_micro_batches([len(tokens) for tokens in ids], max_tokens=max_tokens)
     return [pad(ids, positions=positions, pad_id=pad_id) for positions in plan]

@@ -1,4 +1,4 @@
-"""The module tree of an encoder: its repeated blocks, whatever its family calls them, and copies of its structure."""
+"""The module tree of an encoder: its repeated blocks in any family, and copies of its structure."""
 
 import copy
 from typing import Any
@@ -22,7 +22,7 @@ def block_list(encoder: nn.Module) -> tuple[str, nn.ModuleList]:
 
 
 def with_blocks(encoder: nn.Module, blocks: nn.ModuleList) -> None:
-    """Put another list of blocks into the encoder, in place."""
+    """Replace the encoder's list of blocks in place."""
     name, _ = block_list(encoder)
     parent, _, own_name = name.rpartition(".")
     setattr(encoder.get_submodule(parent), own_name, blocks)
@@ -35,9 +35,9 @@ def structure_copy(encoder: nn.Module) -> Any:
 
 
 def num_positions(encoder: nn.Module) -> int | None:
-    """Tokens of the longest text that the encoder has positions for; None where its config states no limit.
+    """Number of positions for tokens; None if the config states no limit.
 
-    RoBERTa and its kin count positions from the one after the padding's, which their position embeddings name.
+    RoBERTa and its relatives count positions from the one after the padding index of the position embeddings.
     """
     config: Any = encoder.config
     stated: int | None = getattr(config, "max_position_embeddings", None)

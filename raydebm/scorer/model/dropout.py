@@ -1,7 +1,7 @@
-"""Dropout whose masks cost a CPU little.
+"""Dropout with cheap masks on a CPU.
 
-torch draws a CPU's masks one float at a time: 19 % of an adapter's training step on MiniLM went into them. Here a
-mask is eight random bytes at a time from the same generator, so seeds and saved generator states work as before.
+On a CPU torch samples a mask one float at a time: 19 % of an adapter's training step on MiniLM. Here a mask is sampled
+as eight random bytes at a time from the same generator, so seeds and saved generator states work as before.
 """
 
 import math
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 LEVELS = 256
-"""A byte per element: rates are multiples of 1/256 (0.2 becomes 51/256 = 0.199), and the scale is exact for them."""
+"""One byte per element: rates are multiples of 1/256 (0.2 becomes 51/256 = 0.199), and the scale is exact for them."""
 
 
 class ByteDropout(nn.Module):
@@ -32,7 +32,7 @@ class ByteDropout(nn.Module):
 
 
 def use_byte_dropout(dropouts: nn.ModuleDict) -> None:
-    """Replace each ``nn.Dropout`` of PEFT's ``lora_dropout``. For a CPU; on a GPU torch's own is the faster."""
+    """Replace each ``nn.Dropout`` of PEFT's ``lora_dropout``. For a CPU; on a GPU torch's own is faster."""
     for name, module in dropouts.items():
         if isinstance(module, nn.Dropout):
             dropouts[name] = ByteDropout(module.p)

@@ -1,7 +1,7 @@
-"""Low-rank adapters: their modules around a backbone, and how their weights merge into it.
+"""Low-rank adapters: their modules around a backbone, and merging their weights into it.
 
-PEFT makes the trainable modules and the file layout is PEFT's own; merging for scoring is a product and a sum here.
-``targets`` says which layers an adapter adapts.
+PEFT makes the trainable modules, and the file layout is PEFT's; merging for scoring is a product and a sum here.
+``targets`` chooses the adapted layers.
 """
 
 import warnings
@@ -45,7 +45,11 @@ class LowRank:
 
 
 def lora_config(adapter: AdapterConfig, encoder: nn.Module) -> LoraConfig:
-    """Raises ConfigError where a target is no layer of the encoder."""
+    """PEFT's config of an adapter.
+
+    Raises:
+        ConfigError: a target is not a layer of the encoder.
+    """
     return LoraConfig(
         r=adapter.rank,
         lora_alpha=adapter.alpha,
@@ -84,10 +88,10 @@ def adapter_size(adapter: AdapterConfig, config: PreTrainedConfig) -> AdapterSiz
 
 
 def low_rank_updates(state: Mapping[str, Tensor], peft_config: Mapping[str, Any], *, where: str) -> dict[str, LowRank]:
-    """Module name -> update, from the contents of a PEFT adapter folder.
+    """Updates by module name, from the contents of a PEFT adapter folder.
 
     Raises:
-        CheckpointError: the adapter uses a variant of LoRA whose merge is not W + alpha/r * B A, or misses a half.
+        CheckpointError: the adapter is a variant of LoRA whose merge is not W + alpha/r * B A, or one half is missing.
     """
     for variant in ("use_dora", "use_rslora", "rank_pattern", "alpha_pattern", "modules_to_save"):
         if peft_config.get(variant):
@@ -125,7 +129,7 @@ def merged_copy(encoder: nn.Module, updates: Mapping[str, LowRank], *, where: st
                 "use the backbone it was trained on"
             )
         weight = module.weight
-        # In float32 even where the backbone is bfloat16: rounding the sum once loses less than rounding the product.
+        # In float32 even for a bfloat16 backbone: rounding the sum once loses less than rounding the product.
         delta = update.scale * (update.up.to(weight.device) @ update.down.to(weight.device))
         module.weight = nn.Parameter((weight.float() + delta).to(weight.dtype), requires_grad=False)
     return merged

@@ -1,4 +1,4 @@
-"""One vector per text from the states of its tokens: what an energy head reads.
+"""One vector per text from the states of its tokens: the input of an energy head.
 
 Shapes: B texts of a micro-batch, T tokens, D hidden size.
 """
@@ -14,7 +14,7 @@ def check_pooling(pooling: Pooling, *, is_decoder: bool, name: str) -> None:
     """Refuse ``cls`` on a decoder.
 
     Raises:
-        ConfigError: the first token of a decoder sees nothing of the text.
+        ConfigError: the backbone is a decoder, whose first token sees nothing of the text.
     """
     if pooling == "cls" and is_decoder:
         raise ConfigError(
@@ -24,11 +24,12 @@ def check_pooling(pooling: Pooling, *, is_decoder: bool, name: str) -> None:
 
 
 def pooled(states_BTD: Tensor, mask_BT: Tensor, *, pooling: Pooling) -> Tensor:
-    """Shape (B, D). ``cls``: the state of the first token (the paper's h_CLS). ``last``: of the last token that is no
-    padding. ``mean``: of all tokens that are no padding.
+    """Pooled states, shape (B, D): of the first token for ``cls`` (the paper's h_CLS), of the last token for ``last``,
+    the mean over tokens for ``mean``. Padding does not count.
 
     Args:
-        mask_BT: 1 at tokens, 0 at padding, which is at the right.
+        states_BTD: last hidden states.
+        mask_BT: 1 at tokens, 0 at padding, which is on the right.
     """
     if pooling == "cls":
         return states_BTD[:, 0]

@@ -1,8 +1,8 @@
-"""The type in which a CPU scores, chosen by a timed probe.
+"""The scoring dtype on a CPU, chosen by a timed probe.
 
-A CPU's flags do not say whether bfloat16 is faster: with AMX or AVX512-BF16 a forward pass takes a fraction of the
-time, without them more than twice as long, and what surrounds the matrix products gains nothing. So the lowest blocks
-of the encoder run in both types, on made-up states.
+A CPU's flags do not show whether bfloat16 is faster: with AMX or AVX512-BF16 a forward pass takes a fraction of the
+time, without them more than twice as long, and operations other than matrix products gain nothing. So the lowest blocks
+of the encoder are timed in both dtypes on random states.
 """
 
 import copy
@@ -16,22 +16,22 @@ from torch import nn
 from raydebm.scorer.model.blocks import block_list, num_positions, structure_copy, with_blocks
 
 MIN_WIDTH = 256
-"""Hidden size below which float32 is taken without a probe: such an encoder scores quickly in either type, and its gain
-lies so close to the threshold that it could come out differently at the next start."""
+"""Hidden size below which float32 is used without a probe: such an encoder is fast in either dtype, and its gain is so
+close to the threshold that the choice could differ at the next start."""
 MIN_GAIN = 1.2
-"""How many times faster bfloat16 must be: it moves energies in their third digit."""
+"""Minimum speed-up for bfloat16, which changes energies in their third digit."""
 NUM_BLOCKS = 2
 TEXTS, TOKENS = 4, 128
 ROUNDS = 3
 
 _chosen: dict[str, torch.dtype] = {}
-"""What was probed in this process, by the encoder's config and the number of threads."""
+"""Results of probes in this process, by the encoder's config and the number of threads."""
 
 
 def cpu_dtype(encoder: nn.Module) -> torch.dtype:
-    """bfloat16 where this machine runs the encoder's blocks at least ``MIN_GAIN`` times as fast in it, else float32.
+    """bfloat16 if this machine runs the encoder's blocks at least ``MIN_GAIN`` times as fast in it, else float32.
 
-    Probed once per process for encoders of one config, in less than a second.
+    Probed once per process and config, in less than a second.
     """
     config: Any = encoder.config
     if config.hidden_size < MIN_WIDTH:
@@ -44,8 +44,8 @@ def cpu_dtype(encoder: nn.Module) -> torch.dtype:
 
 @torch.inference_mode()
 def gain_of_bfloat16(encoder: nn.Module) -> float:
-    """CPU time of the lowest blocks in float32 by that in bfloat16: the least of interleaved rounds, so that other
-    processes on the machine do not count."""
+    """CPU time of the lowest blocks in float32 divided by that in bfloat16: the minimum over interleaved rounds, so
+    that other processes on the machine do not matter."""
     dtypes = (torch.float32, torch.bfloat16)
     models = [_lowest_blocks(encoder, dtype) for dtype in dtypes]
     config: Any = encoder.config
@@ -63,8 +63,8 @@ def gain_of_bfloat16(encoder: nn.Module) -> float:
 
 
 def _lowest_blocks(encoder: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """The encoder with its lowest blocks alone, in a type. The word embeddings, which the probe does not read, stay the
-    encoder's own: they are most of a small model's weights."""
+    """The encoder with only its lowest blocks, in a dtype. The word embeddings are shared with the encoder: the probe
+    does not use them, and they are most of a small model's weights."""
     shell: Any = structure_copy(encoder)
     with_blocks(shell, block_list(shell)[1][:NUM_BLOCKS])
     memo: dict[int, Any] = {id(tensor): tensor for tensor in shell.buffers()}

@@ -30,7 +30,7 @@ from raydebm.scorer.model.blocks import block_list
 ROLES = ("Wqkv", "Wo", "Wi")
 ATTENTION_OUT = frozenset({"Wo", "wo", "o", "o_proj", "out_proj", "out_lin", "dense", "c_proj", "proj"})
 ROUTERS = frozenset({"gate", "router"})
-"""Choose among experts and transform nothing."""
+"""Modules that choose among experts and transform nothing."""
 _DEBERTA: Mapping[str, Sequence[str]] = {
     "Wqkv": ("query_proj", "value_proj"),
     "Wo": ("key_proj",),
@@ -39,11 +39,11 @@ _DEBERTA: Mapping[str, Sequence[str]] = {
 
 
 def target_modules(adapter: AdapterConfig, encoder: nn.Module) -> tuple[str, ...]:
-    """Suffixes of the module names that the adapter adapts, and of no others, as PEFT takes them.
+    """Suffixes that match the adapted modules and no others, in PEFT's form.
 
     Raises:
-        ConfigError: a target is neither a role nor a module of the backbone; on DeBERTa, roles without Wqkv. Or a
-            layer's number is none of the backbone's.
+        ConfigError: a target is neither a role nor a module of the backbone; on DeBERTa, roles without Wqkv; or the
+            backbone has no such layer.
     """
     linear = linear_layers(encoder)
     if _is_deberta(encoder) and set(adapter.targets) <= set(ROLES):
@@ -59,10 +59,10 @@ def target_modules(adapter: AdapterConfig, encoder: nn.Module) -> tuple[str, ...
 
 
 def adapted_blocks(adapter: AdapterConfig, encoder: nn.Module) -> tuple[int, ...]:
-    """Numbers of the blocks that the adapter adapts, ascending.
+    """Numbers of the adapted blocks, ascending.
 
     Raises:
-        ConfigError: a number is none of the backbone's.
+        ConfigError: the backbone has no such block.
     """
     count = len(block_list(encoder)[1])
     if isinstance(adapter.layers, str):
@@ -111,7 +111,7 @@ def linear_layers(encoder: nn.Module) -> dict[str, nn.Linear]:
 
 
 def role_of(name: str, layer: nn.Linear, *, hidden_size: int) -> str | None:
-    """The role of a linear layer; None for one that has none."""
+    """The role of a linear layer; None without one."""
     *around, leaf = name.split(".")
     if leaf in ROUTERS:
         return None

@@ -1,7 +1,7 @@
 """The blocks below the lowest adapted one, computed once for all members of an ensemble.
 
 Members are copies of one frozen encoder that differ from their lowest adapted block upwards. Below it they compute the
-same states, so the first member to run keeps what comes out there, and the others take it.
+same states, so the first member stores its output there, and the others reuse it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from raydebm.scorer.model.blocks import block_list
 
 
 def lowest_adapted(encoder: nn.Module, modules: Iterable[str]) -> int:
-    """Number of the lowest block that holds one of these modules, by their names; 0 where one is in no block."""
+    """Number of the lowest block with one of these modules, by name; 0 if a module is in no block."""
     prefix, blocks = block_list(encoder)
     numbers = []
     for name in modules:
@@ -35,23 +35,24 @@ class Trunk:
                 blocks[number] = _SharedBlock(blocks[number], self, is_last=number == num_blocks - 1)
 
     def forget(self) -> None:
-        """Before other texts: the next encoder to run computes the trunk again."""
+        """Drop the stored output, before other texts."""
         self._output = None
 
     def run(self, block: nn.Module, is_last: bool, states: Any, *arguments: Any, **options: Any) -> Any:
-        """What the block gives, or what stands in for it once the trunk's output is known."""
+        """The block's output. Once the trunk's output is known: the stored output for the last block, the input for
+        others."""
         if self._output is None:
             output = block(states, *arguments, **options)
             self._output = output if is_last else None
             return output
         if is_last:
             return self._output
-        # Some families' blocks give a tuple, states first.
+        # In some families blocks return a tuple, states first.
         return (states, *self._output[1:]) if isinstance(self._output, tuple) else states
 
 
 class _SharedBlock(nn.Module):
-    """A block of the trunk, in the place of the encoder's own."""
+    """A block of the trunk, in place of the encoder's own."""
 
     def __init__(self, block: nn.Module, trunk: Trunk, *, is_last: bool) -> None:
         super().__init__()

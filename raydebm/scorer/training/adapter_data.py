@@ -1,4 +1,4 @@
-"""What one adapter is trained on."""
+"""Training data of one adapter."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,14 +9,15 @@ from raydebm.pairs import TrainingGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterData:
-    """What one adapter is trained on."""
+    """Training data of one adapter."""
 
     train: Sequence[TrainingGroup]
     """The adapter's bag."""
     validation: Sequence[TrainingGroup]
-    """The same problems for all adapters of an ensemble: without any the last epoch is kept and nothing stops early."""
+    """Validation problems, the same for all adapters. Without any, the last epoch is kept and there is no early
+    stop."""
     fingerprint: str | None = None
-    """Content id of the data that all adapters of the ensemble share; None: that of the validation problems."""
+    """Content id of the data of all adapters of the ensemble. Default: that of the validation problems."""
 
 
 def data_fingerprint(*parts: Sequence[TrainingGroup]) -> str:

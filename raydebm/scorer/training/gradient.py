@@ -1,9 +1,8 @@
 """The gradient of one step: distinct texts once, micro-batches of similar length, exact accumulation.
 
-A pair couples two texts, so the loss of a step needs the energies of all its texts. Where their graphs fit in memory
-they are all kept. Where not, energies are first computed without graphs, and each micro-batch then runs again with
-the derivative of the loss with respect to its energies, in pieces whose graphs fit. Both give the gradient of the
-whole step.
+A pair couples two texts, so the loss of a step needs the energies of all its texts. If their graphs fit in memory, all
+are kept. Otherwise energies are computed without graphs, and each micro-batch runs again with the derivative of the
+loss with respect to its energies, in pieces whose graphs fit. Both give the gradient of the whole step.
 
 Shapes: B texts of a micro-batch, N distinct texts of a step.
 """
@@ -56,8 +55,8 @@ def backward(
 def _pieces(member: EnsembleMember, batch: MicroBatch, max_graph_bytes: float) -> list[MicroBatch]:
     """The batch, halved until the graph of each piece fits.
 
-    Halved and not filled up: dropout is drawn per piece, so a limit that is a little different at the next start
-    should give the same pieces.
+    Halved rather than filled: dropout is sampled per piece, so a slightly different limit at the next start should give
+    the same pieces.
     """
     if len(batch.positions) == 1 or member.graph_bytes([batch]) <= max_graph_bytes:
         return [batch]

@@ -24,13 +24,14 @@ from raydebm.scorer.model.targets import target_modules
 LORA, HEAD = "lora.", "head."
 """Prefixes of a member's trainable state."""
 MIN_LENGTH = 16
-"""Tokens of the shortest context in which problem and answer both have a place; a recipe's least max_length."""
+"""Shortest context with room for problem and answer, in tokens; minimum of a recipe's max_length."""
 ACTIVATIONS_PER_TOKEN = 24
-"""Kept per layer, in multiples of the hidden size; measured 15 to 26 numbers, by family and targets."""
+"""Estimated activations per token and layer, in multiples of the hidden size; measured 15 to 26, by family and
+targets."""
 
 
 class EnsembleMember(nn.Module):
-    """Energies of micro-batches, float32. The frozen encoder stays in eval mode: its own dropout is never on."""
+    """Energies of micro-batches, float32. The frozen encoder stays in eval mode, so its own dropout is off."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class EnsembleMember(nn.Module):
         self._encoder_config = backbone.encoder.config
 
     def train(self, mode: bool = True) -> "EnsembleMember":
-        """Dropout of the adapter and the head on or off."""
+        """Turn dropout of the adapter and the head on or off."""
         super().train(mode)
         self.encoder.eval()
         for dropouts in self._lora_dropouts():
@@ -75,16 +76,16 @@ class EnsembleMember(nn.Module):
         return energies_B
 
     def features(self, batch: MicroBatch) -> Tensor:
-        """What a head reads of each text, shape (B, D)."""
+        """Inputs of the head, shape (B, D)."""
         with self._precision():
             output = self.encoder(input_ids=batch.ids, attention_mask=batch.mask)
         return pooled(output.last_hidden_state, batch.mask, pooling=self._pooling)
 
     def graph_bytes(self, batches: Sequence[MicroBatch]) -> float:
-        """Estimate of what the kept graphs of these micro-batches cost."""
+        """Estimated memory of the kept graphs of these micro-batches, in bytes."""
         config = self._encoder_config
         per_token = ACTIVATIONS_PER_TOKEN * config.hidden_size
-        # Eager attention (DeBERTa) keeps its scores, a matrix of tokens by tokens per head.
+        # Eager attention (DeBERTa) keeps its scores, a T x T matrix per head.
         per_position = 4 * config.num_attention_heads if config._attn_implementation == "eager" else 0
         numbers = sum(batch.ids.numel() * (per_token + per_position * batch.ids.shape[1]) for batch in batches)
         return float(numbers * config.num_hidden_layers * (4 if self._autocast is None else 3))
@@ -94,14 +95,18 @@ class EnsembleMember(nn.Module):
         return ((name, parameter) for name, parameter in self.named_parameters() if parameter.requires_grad)
 
     def trainable_state(self) -> dict[str, Tensor]:
-        """Copies of the adapter's weights (PEFT's keys after ``lora.``) and the head's (after ``head.``)."""
+        """Copies of the weights of adapter (PEFT's keys after ``lora.``) and head (after ``head.``)."""
         lora = get_peft_model_state_dict(self.encoder, save_embedding_layers=False)
         state = {LORA + key: tensor for key, tensor in lora.items()}
         state |= {HEAD + key: tensor for key, tensor in self.head.state_dict().items()}
         return {key: tensor.detach().cpu().clone() for key, tensor in state.items()}
 
     def load_trainable_state(self, state: dict[str, Tensor]) -> None:
-        """Raises CheckpointError when the state is of another adapter or head."""
+        """Load trainable weights.
+
+        Raises:
+            CheckpointError: the state belongs to another adapter or head.
+        """
         try:
             outcome: Any = set_peft_model_state_dict(self.encoder, part(state, LORA))
             self.head.load_state_dict(part(state, HEAD))
@@ -122,12 +127,14 @@ def check_member(adapter: AdapterConfig, backbone: Backbone, *, pooling: Pooling
     """Check that an adapter can be trained on a backbone.
 
     Args:
-        pooling: the adapter's own, or the scorer's.
-        max_length: likewise; the backbone's context may be shorter.
+        adapter: the adapter.
+        backbone: the backbone.
+        pooling: pooling of the adapter, or of the scorer.
+        max_length: context of the adapter, or of the scorer; the backbone's may be shorter.
 
     Raises:
-        ConfigError: the backbone lacks a target or a layer, its kind does not go with the pooling, or it reads too few
-            tokens. The message names adapter and backbone.
+        ConfigError: the backbone lacks a target or a layer, does not fit the pooling, or its context is too short. The
+            message names adapter and backbone.
     """
     try:
         check_pooling(pooling, is_decoder=backbone.is_decoder, name=backbone.name)
@@ -151,7 +158,7 @@ def part(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def gather(energies: Sequence[Tensor], batches: Sequence[MicroBatch]) -> Tensor:
-    """Energies of micro-batches, put back into the order of the step's texts, shape (N,)."""
+    """Energies of micro-batches in the order of the step's texts, shape (N,)."""
     positions = torch.tensor([position for batch in batches for position in batch.positions])
     joined = torch.cat(list(energies))
     return joined[torch.argsort(positions).to(joined.device)]

@@ -1,6 +1,6 @@
-"""What a disk refuses while adapters are trained, as an error that names the folder, the reason and the remedy.
+"""Errors of full or read-only disks during training, with folder, reason and remedy.
 
-Does not know: what is written.
+Does not know: the content of the files.
 """
 
 import errno
@@ -18,23 +18,23 @@ REMEDIES = {
     errno.EACCES: _NOT_OURS,
     errno.EPERM: _NOT_OURS,
 }
-"""By the system's number of what a new worker would meet again. Anything else may be over with the next attempt."""
+"""Remedies by error number, for errors that a new worker would meet again. Others may be gone at the next attempt."""
 _NUMBER = re.compile(r"\[Errno (\d+)\]")
 
 
 def is_refused(error: OSError) -> bool:
-    """Whether the disk refuses for good, until someone acts."""
+    """Whether the disk refuses until someone acts."""
     return error.errno in REMEDIES
 
 
 @contextmanager
 def writing_to(folder: str, *, part: str, finished: tuple[str, ...] = ()) -> Iterator[None]:
-    """Write something to a folder.
+    """Context manager for writing to a folder.
 
     Args:
-        folder: for the message.
-        part: name of the adapter, or of what else is written.
-        finished: names of adapters that are complete.
+        folder: folder for the message.
+        part: name of the adapter, or of another part that is written.
+        finished: names of complete adapters.
 
     Raises:
         StorageError: the disk is full or read-only, a quota is used up, or the folder is another user's.
@@ -49,8 +49,8 @@ def writing_to(folder: str, *, part: str, finished: tuple[str, ...] = ()) -> Ite
 
 
 def with_remedy(message: str) -> str:
-    """The message of an error, with the remedy where it has the number of a refusal, ``[Errno 28]``. Of an error in
-    another process only its message may arrive."""
+    """The message with the remedy if it contains a refusal's number, such as ``[Errno 28]``. From another process only
+    the message may arrive."""
     number = _NUMBER.search(message)
     remedy = REMEDIES.get(int(number[1])) if number else None
     return message if remedy is None else f"{message}; {remedy}; finished epochs are kept"

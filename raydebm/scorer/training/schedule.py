@@ -1,4 +1,4 @@
-"""Which pairs an optimiser step takes, and its learning rate. Decided before training starts; no torch."""
+"""Pairs and learning rate of each optimiser step, planned before training. No torch."""
 
 import math
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from raydebm.pairs import TrainingGroup
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """The pairs of a problem that one step takes: all of them, unless they are more than a batch."""
+    """The pairs of a problem in one step: all, or a part of more than a batch."""
 
     group: TrainingGroup
     share: float = 1.0
-    """Share of the problem's pairs, in (0, 1]."""
+    """Fraction of the problem's pairs, in (0, 1]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,24 +25,24 @@ class Step:
 
     @property
     def groups(self) -> tuple[TrainingGroup, ...]:
-        """The problems, or parts of problems, whose pairs the step takes."""
+        """The problems, or parts of problems, of the step."""
         return tuple(portion.group for portion in self.portions)
 
     @property
     def num_pairs(self) -> int:
-        """Pairs of the step; each is one correct and one incorrect candidate."""
+        """Number of pairs of the step."""
         return sum(len(portion.group.pairs) for portion in self.portions)
 
     @property
     def num_problems(self) -> float:
-        """A part of a problem counts by its share of the problem's pairs."""
+        """Number of problems; a part counts by its fraction of the problem's pairs."""
         return math.fsum(portion.share for portion in self.portions)
 
 
 def portions_of(group: TrainingGroup, *, batch_size: int) -> list[Portion]:
-    """The problem as it is, or the fewest parts of nearly equal size when it has more than ``batch_size`` pairs.
+    """The problem as it is, or the fewest parts of nearly equal size if it has more than ``batch_size`` pairs.
 
-    A part holds the texts of its own pairs only.
+    A part has only the texts of its own pairs.
     """
     total = len(group.pairs)
     num_parts = math.ceil(total / batch_size)
@@ -65,8 +65,8 @@ def _part(group: TrainingGroup, pairs: Sequence[tuple[int, int]]) -> TrainingGro
 
 
 def plan_steps(portions: Sequence[Portion], *, batch_size: int) -> list[Step]:
-    """Consecutive whole problems until a step has ``batch_size`` pairs, the last step may have fewer; each part of a
-    problem is a step of its own."""
+    """Consecutive whole problems until a step has ``batch_size`` pairs (the last may have fewer); each part of a
+    problem is a separate step."""
     steps: list[Step] = []
     taken: list[Portion] = []
     num_pairs = 0
@@ -85,7 +85,8 @@ def plan_steps(portions: Sequence[Portion], *, batch_size: int) -> list[Step]:
 
 
 def learning_rate_factor(step: int, *, num_steps: int, warmup_frac: float) -> float:
-    """Linear warm-up to 1 over the first share of steps, then a cosine to 0 (paper). ``step`` counts from 0."""
+    """Linear warm-up to 1 over the first ``warmup_frac`` of the steps, then a cosine to 0 (paper). ``step`` is from
+    0."""
     num_warmup = math.ceil(num_steps * warmup_frac)
     if step < num_warmup:
         return (step + 1) / num_warmup

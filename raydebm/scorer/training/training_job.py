@@ -1,4 +1,4 @@
-"""One adapter's training: what its worker is told, and where its progress and its end stand on disk."""
+"""One adapter's training: the worker's input, and its progress and end on disk."""
 
 import logging
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from raydebm.config import AdapterConfig, Recipe
 from raydebm.run.directory import RunDir
 
 DONE_FILE = "finished.json"
-"""In an adapter's folder, written last: what it was trained from, and how that went."""
+"""Facts on a finished adapter, in its folder; written last."""
 STARTS = "starts.json"
 CHECKPOINT = "checkpoint.json"
 PROGRESS = "progress"
@@ -19,32 +19,32 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEpoch:
-    """An epoch from which a training can go on."""
+    """An epoch from which a training can resume."""
 
     epoch: int
-    """Counts from 1."""
+    """Number of the epoch, from 1."""
     address: str
     """The folder of its checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJob:
-    """One adapter's training, as its worker gets it."""
+    """One adapter's training, the worker's input."""
 
     adapter: AdapterConfig
     recipe: Recipe
     run: RunDir
     stage: str
     plan: str
-    """Fingerprint of data and settings; the backbone's weights have their own."""
+    """Fingerprint of data and settings, without the backbone's weights."""
     data: str
     device: str
     graph_gib: float | None
-    """Memory for a step's activations; None: what the trainer takes by itself."""
+    """Memory for a step's activations in GiB. Default: the trainer's own limit."""
 
     @property
     def name(self) -> str:
-        """Name of its folder of epochs. Holds the plan, so that other data or settings never resume from these."""
+        """Name of the folder of epochs. Contains the plan, so that other data or settings never resume from it."""
         return f"{self.adapter.name}-{self.plan[:12]}"
 
     @property
@@ -54,39 +54,39 @@ class TrainingJob:
 
     @property
     def max_restarts(self) -> int:
-        """How often a worker that fails is started again."""
+        """How often a failed worker is restarted."""
         return self.recipe.ray.max_failures
 
     def record_start(self, pid: int) -> None:
-        """Note that a worker begins with this adapter, for the first time or again."""
+        """Record that a worker starts or resumes this adapter."""
         self._write({"pids": [*self._pids(), pid]}, STARTS)
 
     def num_starts(self) -> int:
-        """How often workers began with this adapter, those of earlier calls included."""
+        """Number of worker starts for this adapter, including earlier calls."""
         return len(self._pids())
 
     def record_epoch(self, epoch: int, facts: Mapping[str, Any]) -> None:
-        """Store what an epoch reported; ``epoch`` counts from 1."""
+        """Store the report of an epoch; ``epoch`` counts from 1."""
         self._write(facts, f"{epoch:04d}.json")
 
     def epoch(self, epoch: int) -> dict[str, Any] | None:
-        """What the epoch reported, or None where it is not stored."""
+        """The report of an epoch; None if it is not stored."""
         return self._read(f"{epoch:04d}.json")
 
     def record_checkpoint(self, epoch: int, path: str) -> None:
-        """Note where the epoch is stored, and keep the note of one before it: Ray Train stores the last two.
+        """Record the place of an epoch's checkpoint, and keep that of one earlier epoch: Ray Train stores the last two.
 
         Args:
-            epoch: counts from 1; notes of this epoch and of later ones go, because a training that makes the epoch
-                again could not read them.
-            path: ends in the Ray Train run's folder and the checkpoint's.
+            epoch: number of the epoch, from 1. Records of this and later epochs are removed, because a training that
+                repeats the epoch could not read them.
+            path: path that ends in the folders of the Ray Train run and the checkpoint.
         """
         run, checkpoint = path.rstrip("/").split("/")[-2:]
         before = next((place for place in self._places() if place["epoch"] < epoch), None)
         self._write({"epoch": epoch, "run": run, "checkpoint": checkpoint, "before": before}, CHECKPOINT)
 
     def checkpoints(self) -> list[StoredEpoch]:
-        """The last two stored epochs, the newest first; fewer where fewer were stored."""
+        """The last two stored epochs, newest first; may be fewer."""
         return [
             StoredEpoch(
                 epoch=place["epoch"], address=self.run.uri(self.stage, PROGRESS, place["run"], place["checkpoint"])
@@ -95,14 +95,14 @@ class TrainingJob:
         ]
 
     def finished(self) -> dict[str, Any] | None:
-        """What the adapter's folder says it was trained from, whatever that was; None while it is not complete."""
+        """Facts in the adapter's folder, for any data and settings; None while incomplete."""
         if not self.run.exists(self.stage, self.adapter.name, DONE_FILE):
             return None
         facts: dict[str, Any] = self.run.read_json(self.stage, self.adapter.name, DONE_FILE)
         return facts
 
     def is_complete(self, backbone_fingerprint: str) -> bool:
-        """Whether the adapter on disk came from this job's data and settings and from these weights."""
+        """Whether the adapter on disk has this job's data and settings and these weights."""
         done = self.finished()
         return done is not None and (done["plan"], done["backbone_fingerprint"]) == (self.plan, backbone_fingerprint)
 
