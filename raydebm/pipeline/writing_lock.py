@@ -72,8 +72,7 @@ def _locked(path: Path, option: str) -> int | None:
         descriptor = locked(path, wait=False)
     except BlockingIOError as error:
         raise ConfigError(
-            f"{path.parent} is being written by {_holder(path)}; wait until it has ended or end it, or give another "
-            f"{option}"
+            f"{path.parent} is being written by {_holder(path)}; wait for it, stop it, or give another {option}"
         ) from error
     if descriptor is None:
         return None

@@ -210,7 +210,7 @@ class RunDir(Folder):
         """
         manifest = self.manifest(stage)
         if manifest is None:
-            raise PoolError(f"{self.uri(stage)} has no manifest: the stage is not complete, run it first")
+            raise PoolError(f"{self.uri(stage)} has no manifest, so the stage is not complete; run it first")
         other.remove(stage)
         (source_fs, source), (target_fs, target) = filesystem_of(self.root), filesystem_of(other.root)
         folder = f"{source}/{stage}"
