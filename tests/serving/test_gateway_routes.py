@@ -5,7 +5,7 @@ from two_runs import LIKE_THEM
 
 from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
-from raydebm.serving.settings.gateway import load_gateway
+from raydebm.serving.settings.bundle import load_gateway
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from raydebm.errors import RaydebmError, ServiceError
 from raydebm.serving.access.admission import Admission, Intake
 from raydebm.serving.access.hosts import check_host
 from raydebm.serving.access.keys import ApiKey, Keyring
-from raydebm.serving.core.meter import Meter, NoMeter
+from raydebm.serving.core.meter import Meter
 from raydebm.serving.error_form import error_response
 from raydebm.serving.failures import as_service_error
 from raydebm.serving.logs import REQUEST_ID
@@ -76,7 +76,7 @@ class GuardSettings:
     """Put ``X-Request-ID`` on the answer. Off behind Serve, whose proxy does it."""
     keyring: Keyring | None = None
     """Who may call; None: anyone."""
-    meter: Meter = field(default_factory=NoMeter)
+    meter: Meter = field(default_factory=Meter)
     """Counts requests."""
     intake: Intake = field(default_factory=Intake)
     """Counts open requests and can be closed."""

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.policy import Policy
 from raydebm.records import Candidate, PassRecord, ScoredCandidate
-from raydebm.serving.core.faults import NO_ANSWER, NO_ENERGY
+from raydebm.serving.core.evaluators import NO_ANSWER, NO_ENERGY
 from raydebm.serving.core.result import TriageResult, finite_or_none, stop_totals
 from raydebm.serving.logs import redact
 
@@ -297,7 +297,7 @@ def triage_body(result: TriageResult, choices: list[ChoiceBody] | None = None) -
     body = None if best is None else candidate_body(best, lambda_)
     is_checked = best is not None and best.report.parsed and best.report.error is None
     constraints: dict[str, float] = {}
-    for violation in result.violations:
+    for violation in () if best is None else best.report.violations:
         constraints[violation.constraint] = (
             constraints.get(violation.constraint, 0.0) + violation.weight * violation.penalty
         )

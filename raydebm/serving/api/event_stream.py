@@ -17,7 +17,7 @@ from raydebm.errors import RaydebmError, ServiceError
 from raydebm.records import GenerationRequest
 from raydebm.serving.api.answer_bodies import TriageResponse, candidate_body, pass_body
 from raydebm.serving.api.choices import triage_answer
-from raydebm.serving.core.events import (
+from raydebm.serving.core.activity import (
     CandidateArrived,
     CandidateScored,
     Event,

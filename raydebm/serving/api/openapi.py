@@ -10,7 +10,7 @@ from fastapi import FastAPI
 
 from raydebm.serving.api.answer_bodies import ErrorBody
 from raydebm.serving.api.request_bodies import model_ids
-from raydebm.serving.core.conversation import ROLES
+from raydebm.serving.core.request import ROLES
 from raydebm.serving.settings.bundle import Bundle
 
 _MEANINGS = {

@@ -12,8 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from raydebm.errors import ServiceError
 from raydebm.serving.api.answer_bodies import MAX_ANSWERS
-from raydebm.serving.core.conversation import ROLES, Conversation
-from raydebm.serving.core.request import GivenProblem
+from raydebm.serving.core.request import ROLES, Conversation, GivenProblem
 from raydebm.serving.settings.bundle import Bundle
 from raydebm.serving.settings.fields import Body, Data, Text, writable
 from raydebm.serving.settings.overrides import SEED_LIMIT, OnAbstain, Overrides, SamplingOverrides

@@ -20,7 +20,7 @@ from raydebm.serving.api.answer_bodies import Usage, ViolationBody, candidate_bo
 from raydebm.serving.api.connection import while_connected
 from raydebm.serving.api.openapi import examples_of
 from raydebm.serving.api.request_bodies import ProblemBody, given_problem, merged_overrides, model_ids, parse_model
-from raydebm.serving.core.faults import NO_ANSWER, check_lengths, check_tokens
+from raydebm.serving.core.evaluators import NO_ANSWER, check_lengths, check_tokens
 from raydebm.serving.core.given import given_candidates, judged, scored_pairs, within_deadline
 from raydebm.serving.core.request import read_problem
 from raydebm.serving.core.service import TriageService

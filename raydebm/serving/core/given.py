@@ -14,8 +14,7 @@ from raydebm.records import Candidate, Energies, Problem, ScoredCandidate, score
 from raydebm.scorer.texts import TextToScore
 from raydebm.serving.core.activity import Activity
 from raydebm.serving.core.backend import Backend
-from raydebm.serving.core.evaluators import Baselines, Scorer
-from raydebm.serving.core.faults import NO_ANSWER, NO_ENERGY
+from raydebm.serving.core.evaluators import NO_ANSWER, NO_ENERGY, Baselines, Scorer
 from raydebm.serving.settings.bundle import Bundle
 
 T = TypeVar("T")

@@ -12,12 +12,41 @@ from raydebm.errors import ConfigError, RaydebmError, ServiceError
 from raydebm.generators.passes import PassRequests
 from raydebm.identity import content_id
 from raydebm.records import GenerationRequest, Message, Problem
-from raydebm.serving.core.conversation import Conversation, transcript, weave
 from raydebm.serving.settings.bundle import Bundle
 from raydebm.serving.settings.overrides import Overrides, SamplingOverrides
 from raydebm.serving.spending.affordability import no_prices, unpriced
 from raydebm.serving.spending.ceilings import Account, check_count
 from raydebm.tasks.base import Task
+
+ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+"""Roles of OpenAI's chats, and what generators are told: few endpoints know ``developer``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """A chat, with the one message that is the problem."""
+
+    problem: str
+    """Text of the last user message."""
+    context: tuple[Message, ...]
+    """The turns before it, in their order; those without text are left out."""
+    num_ignored: int
+    """Messages after it, such as the start of an answer: generators write whole answers."""
+
+
+def weave(messages: Sequence[Message], context: Sequence[Message]) -> tuple[Message, ...]:
+    """The chat for generators: the task's instructions, the client's system messages, the earlier turns, the rest."""
+    first = next((index for index, said in enumerate(messages) if said["role"] != "system"), len(messages))
+    systems = [said for said in context if said["role"] == "system"]
+    turns = [said for said in context if said["role"] != "system"]
+    return (*messages[:first], *systems, *turns, *messages[first:])
+
+
+def transcript(context: Sequence[Message], prompt: str) -> str:
+    """The problem as the ensemble reads it; without earlier turns the prompt itself."""
+    turns = [f"{said['role']}: {said['content']}" for said in context if said["role"] != "system"]
+    return "\n\n".join([*turns, f"user: {prompt}"]) if turns else prompt
+
 
 NO_PROBLEM = "not_a_problem"
 """Code of the error about a text that its task cannot read."""

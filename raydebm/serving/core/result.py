@@ -5,7 +5,7 @@ Does not know: Ray, HTTP.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from typing import Any, Literal
 from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.sampling.deadline import is_late
 from raydebm.decisions.record import DecisionRecord, new_record_id
-from raydebm.records import Decision, Outcome, PassRecord, PassStop, ScoredCandidate, Violation
+from raydebm.records import Decision, Outcome, PassStop, ScoredCandidate
 from raydebm.serving.core.activity import Activity
 from raydebm.serving.core.request import RequestContext
 from raydebm.serving.core.sampling_conditions import decided_under
@@ -125,11 +125,6 @@ class TriageResult:
         return f"{outcome.reason}; all {len(written)} texts were cut at max_tokens, so ask for more tokens"
 
     @property
-    def text(self) -> str | None:
-        """The text that is given out; None after an abstention."""
-        return self.outcome.answer
-
-    @property
     def answer(self) -> str | None:
         """The accepted answer in the task's canonical text; None after an abstention."""
         best = self.best
@@ -151,29 +146,9 @@ class TriageResult:
         return None if self.best is None else finite_or_none(self.best.report.penalty)
 
     @property
-    def violations(self) -> Sequence[Violation]:
-        """Violations of the selected candidate."""
-        return () if self.best is None else self.best.report.violations
-
-    @property
-    def passes(self) -> Sequence[PassRecord]:
-        """The passes, in order."""
-        return self.outcome.passes
-
-    @property
-    def num_passes(self) -> int:
-        """How many passes it took."""
-        return len(self.outcome.passes)
-
-    @property
     def latency_ms(self) -> float:
         """Milliseconds of work on the request."""
         return round(self.record.latency_ms, 3)
-
-    @property
-    def stages_ms(self) -> Mapping[str, float]:
-        """Milliseconds in each kind of call, summed over passes."""
-        return self.activity.stages_ms
 
     @property
     def cost_usd(self) -> float | None:
@@ -248,13 +223,13 @@ def stop_totals(stops: Iterable[PassStop | None]) -> dict[str, Any]:
 
 def decision_facts(result: TriageResult) -> dict[str, Any]:
     """What a log line says about a decision: numbers and names, nothing of the problem or the answer."""
-    stops = stop_totals([each.stop for each in result.passes])
+    stops = stop_totals([each.stop for each in result.outcome.passes])
     uses = result.generators
     return {
         "task": result.task,
         "problem_id": result.record.problem.problem_id,
         "decision": result.decision,
-        "num_passes": result.num_passes,
+        "num_passes": len(result.outcome.passes),
         "energy": result.energy,
         "sigma": result.sigma,
         "penalty": result.penalty,
@@ -262,7 +237,7 @@ def decision_facts(result: TriageResult) -> dict[str, Any]:
         "latency_ms": result.latency_ms,
         "confidence": result.outcome.confidence,
         **{name: stops.get(name) for name in ("stop_reason", "num_cancelled", "tokens_saved")},
-        "stages_ms": result.stages_ms,
+        "stages_ms": result.activity.stages_ms,
         "candidates": sum(use.asked for use in uses),
         "failed": sum(use.failed for use in uses),
         "late": sum(use.late for use in uses),

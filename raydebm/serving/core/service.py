@@ -19,12 +19,10 @@ from raydebm.decisions.outcomes.claims import ClaimMonitor
 from raydebm.decisions.record import RecordSink
 from raydebm.errors import CeilingReachedError, LimitReachedError, RaydebmError, ServiceError
 from raydebm.records import Decision, Outcome
-from raydebm.serving.core.activity import Activity, ProgressObserver
+from raydebm.serving.core.activity import Activity, Progress, ProgressObserver
 from raydebm.serving.core.backend import Backend
-from raydebm.serving.core.evaluators import BackendChecker, Baselines, Scorer
-from raydebm.serving.core.events import Progress
-from raydebm.serving.core.faults import fault_of
-from raydebm.serving.core.meter import Meter, NoMeter
+from raydebm.serving.core.evaluators import BackendChecker, Baselines, Scorer, fault_of
+from raydebm.serving.core.meter import Meter
 from raydebm.serving.core.request import RequestContext
 from raydebm.serving.core.result import TriageResult, decision_attributes, decision_facts, decision_record
 from raydebm.serving.core.source import Source
@@ -41,7 +39,7 @@ class TriageService:
     bundle: Bundle
     """The first run's, with the further ones."""
     backend: Backend
-    meter: Meter = field(default_factory=NoMeter)
+    meter: Meter = field(default_factory=Meter)
     records: RecordSink | None = None
     """Where decisions are stored; None: nowhere."""
     claims: ClaimMonitor | None = None

@@ -14,10 +14,9 @@ from raydebm.decision.sampling.waves import PassWaves
 from raydebm.errors import LimitReachedError, RaydebmError, ResourceError
 from raydebm.generators.requests import unanswered
 from raydebm.records import Candidate, FailureKind, GenerationRequest, Message, Problem
-from raydebm.serving.core.activity import Activity
+from raydebm.serving.core.activity import Activity, CandidateArrived, PassPlanned
 from raydebm.serving.core.backend import Backend
-from raydebm.serving.core.events import CandidateArrived, PassPlanned
-from raydebm.serving.core.faults import fault_of
+from raydebm.serving.core.evaluators import fault_of
 from raydebm.serving.core.request import RequestContext
 from raydebm.serving.spending.affordability import Affordable, affordable, reserved, spent_amount, spent_usd, worst_of
 from raydebm.serving.spending.ledger import Hold

@@ -35,7 +35,7 @@ from raydebm.serving.ray.ingress import TriageIngress
 from raydebm.serving.ray.proxy import PROXY_MIDDLEWARES, PROXY_SETTING
 from raydebm.serving.ray.shutdown import close_application, drain, end_serve_run, interrupted_by_signals, stop_serve
 from raydebm.serving.settings.app_args import AppArgs, parse_args, request_timeout_s
-from raydebm.serving.settings.gateway import load_gateway
+from raydebm.serving.settings.bundle import load_gateway
 
 __all__ = [
     "APP_NAME", "AppArgs", "application_of", "build", "check_port", "serve_until_interrupted", "start_local",

@@ -25,11 +25,10 @@ from raydebm.scorer.bisection import TextScorer
 from raydebm.scorer.texts import TextToScore, energies_of_lists
 from raydebm.serving.access.keys import ENVIRONMENT as CLIENT_KEYS
 from raydebm.serving.logs import configure_logs
-from raydebm.serving.ray.energy_cache import EnergyCache
-from raydebm.serving.ray.ensembles import Ensembles
+from raydebm.serving.ray.ensembles import EnergyCache, Ensembles
 from raydebm.serving.ray.loaded_generators import Draws, LoadedGenerators, Trace
 from raydebm.serving.ray.slices import MAX_TEXTS, SLICE_S, SliceQueue
-from raydebm.serving.settings.run_source import RunSource
+from raydebm.serving.settings.bundle import RunSource
 
 log = logging.getLogger(__name__)
 

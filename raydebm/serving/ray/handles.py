@@ -22,8 +22,7 @@ from raydebm.errors import RaydebmError, ServiceError
 from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Problem
 from raydebm.run.ensemble_file import CheckpointRef
 from raydebm.scorer.texts import TextToScore
-from raydebm.serving.settings.bundle import Bundle
-from raydebm.serving.settings.run_source import RunSource
+from raydebm.serving.settings.bundle import Bundle, RunSource
 
 log = logging.getLogger(__name__)
 

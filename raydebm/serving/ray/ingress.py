@@ -27,8 +27,7 @@ from raydebm.serving.ray.handles import HandleBackend
 from raydebm.serving.ray.prometheus import RayMeter
 from raydebm.serving.ray.reload import Exchangeable, changed_args, check_same_evidence
 from raydebm.serving.settings.app_args import AppArgs
-from raydebm.serving.settings.bundle import Bundle
-from raydebm.serving.settings.gateway import load_gateway
+from raydebm.serving.settings.bundle import Bundle, load_gateway
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from raydebm.generators import Generator
 from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
 from raydebm.generators.requests import candidate_facts, unanswered
 from raydebm.records import Candidate, GenerationRequest
-from raydebm.serving.ray.on_demand import OnDemand
-from raydebm.serving.settings.run_source import RunSource
+from raydebm.serving.ray.ensembles import OnDemand
+from raydebm.serving.settings.bundle import RunSource
 
 log = logging.getLogger(__name__)
 

@@ -11,14 +11,15 @@ from ray.util.metrics import Counter, Gauge, Histogram
 
 from raydebm.decision.guarantee.watch import ErrorWatch
 from raydebm.records import Candidate
+from raydebm.serving.core.meter import Meter
 from raydebm.serving.core.result import TriageResult
 
 SECONDS: list[float] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300]
 SIGMAS: list[float] = [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2, 3, 5]
 
 
-class RayMeter:
-    """meter.Meter for an ingress replica."""
+class RayMeter(Meter):
+    """The meter of an ingress replica."""
 
     def __init__(self) -> None:
         self._requests = Counter("raydebm_requests", "HTTP requests", ("route", "status"))
@@ -37,20 +38,16 @@ class RayMeter:
         self._reloads = Counter("raydebm_reloads", "Changes of policy, adapters or limits", ("outcome",))
 
     def answered(self, *, route: str, status: int, seconds: float) -> None:
-        """See ``Meter``."""
         self._requests.inc(1, {"route": route, "status": str(status)})
         self._seconds.observe(seconds, {"route": route})
 
     def failed(self, *, task: str, status: int, code: str) -> None:
-        """See ``Meter``."""
         self._failures.inc(1, {"task": task, "status": str(status), "code": code})
 
     def load(self, *, num_waiting: int) -> None:
-        """See ``Meter``."""
         self._waiting.set(num_waiting)
 
     def decided(self, result: TriageResult) -> None:
-        """See ``Meter``."""
         best = result.outcome.best
         generator = "" if best is None else best.candidate.generator
         self._decisions.inc(1, {"task": result.task, "decision": result.decision, "generator": generator})
@@ -58,7 +55,6 @@ class RayMeter:
             self._sigma.observe(result.sigma, {"task": result.task})
 
     def drawn(self, candidates: Sequence[Candidate]) -> None:
-        """See ``Meter``."""
         for candidate in candidates:
             outcome = "failed" if candidate.text is None else "written"
             self._candidates.inc(1, {"generator": candidate.generator, "outcome": outcome})
@@ -66,12 +62,10 @@ class RayMeter:
             self._count_cost(paid)
 
     def reported(self, *, task: str, decision: str, correct: bool) -> None:
-        """See ``Meter``."""
         outcome = "right" if correct else "wrong"
         self._outcomes.inc(1, {"task": task, "decision": decision, "outcome": outcome})
 
     def watched(self, policy: str, watch: ErrorWatch) -> None:
-        """See ``Meter``."""
         self._suspended.set(int(watch.alarmed), {"policy": policy})
 
     def reloaded(self, outcome: Literal["applied", "refused"]) -> None:

@@ -16,17 +16,52 @@ from raydebm.decisions.outcomes.claims import WatchArgs
 from raydebm.decisions.writer import RecordsArgs
 from raydebm.errors import ConfigError, UnknownNameError
 from raydebm.generators.passes import PassRequests
+from raydebm.identity import content_id
 from raydebm.records import Reasoning
 from raydebm.run.addresses import is_packaged, is_url
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import CheckpointRef, backbone_names, fingerprint_of, read_ensemble_file, reasoning_of
 from raydebm.serving.settings.app_args import AppArgs, LimitArgs
 from raydebm.serving.settings.overrides import Profile
-from raydebm.serving.settings.run_source import RunSource
 from raydebm.serving.spending.affordability import no_prices, unpriced
 from raydebm.serving.spending.ceilings import within_ceilings
 from raydebm.tasks import task_of
 from raydebm.tasks.base import Task
+
+
+@dataclass(frozen=True, slots=True)
+class RunSource:
+    """The served generators of one run: small, and sent with every call."""
+
+    run_dir: str
+    """A path that every replica's node can read, or a filesystem URL."""
+    recipe: str
+    """Content id of the recipe, so that a rewritten one is not taken for it."""
+    generators: tuple[str, ...]
+
+    @classmethod
+    def of(cls, run_dir: str, recipe: Recipe, generators: Sequence[str]) -> "RunSource":
+        """The source of a run whose recipe has been read."""
+        return cls(run_dir, _fingerprint(recipe), tuple(generators))
+
+    def configs(self) -> tuple[GeneratorConfig, ...]:
+        """The generators' sections, read from the run directory.
+
+        Raises:
+            ConfigError: it has no recipe, or another one by now.
+        """
+        recipe = RunDir(self.run_dir).recipe()
+        if (fingerprint := _fingerprint(recipe)) != self.recipe:
+            raise ConfigError(
+                f"recipe.json of {self.run_dir} is version {fingerprint} by now, but version {self.recipe} is served; "
+                "a new `revision` in the ingress deployment's user_config takes the new one"
+            )
+        return tuple(config for config in recipe.generators if config.name in self.generators)
+
+
+def _fingerprint(recipe: Recipe) -> str:
+    return content_id(recipe.model_dump(mode="json", by_alias=True), length=12)
+
 
 _PROFILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -194,6 +229,36 @@ def load_bundle(args: AppArgs) -> Bundle:
         source=RunSource.of(run.root, recipe, generators),
         reasoning=reasoning_of(ensemble),
     )
+
+
+def load_gateway(args: AppArgs) -> Bundle:
+    """Read and check every run that the arguments name.
+
+    Raises:
+        ConfigError: a run directory, its recipe or its policy is missing or wrong; two runs are of one task; a further
+            run needs baselines as evidence.
+        UnknownNameError: an unknown task or generator.
+        CheckpointError: there is no trained ensemble in a run.
+    """
+    first = load_bundle(args)
+    others: dict[str, Bundle] = {}
+    places = {name: first.run_dir for name in first.tasks}
+    for run in args.further_runs:
+        bundle = replace(load_bundle(args.of_run(run)), records=first.records)
+        for name in bundle.tasks:
+            if name in places:
+                raise ConfigError(
+                    f"further_runs: task {name!r} is served from {places[name]} and from {bundle.run_dir}; a task has "
+                    "one run, so take one of them out, or serve it by an application of its own"
+                )
+            places[name] = bundle.run_dir
+            others[name] = bundle
+        if bundle.recipe.evidence:
+            raise ConfigError(
+                f"further_runs: {bundle.run_dir} counts baselines as evidence ({bundle.recipe.evidence[0].name}), which"
+                " only the first run can; make it the first one (`run_dir`), or serve it by an application of its own"
+            )
+    return replace(first, others=others)
 
 
 def _records(run: RunDir, args: RecordsArgs | None) -> RecordsArgs | None:

@@ -13,7 +13,7 @@ from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
 from raydebm.generators.endpoint.transports import HttpReply
 from raydebm.records import GenerationRequest, Sampling
 from raydebm.serving.api.request_bodies import ChatMessage, read_conversation
-from raydebm.serving.core.conversation import transcript, weave
+from raydebm.serving.core.request import transcript, weave
 
 
 def said(role, content="x", **more):

@@ -11,7 +11,7 @@ from raydebm.serving.api.answer_bodies import triage_body
 from raydebm.serving.api.application import create_app
 from raydebm.serving.api.decision_routes import stored_decision
 from raydebm.serving.api.outcome_routes import claim_monitor
-from raydebm.serving.core.meter import NoMeter
+from raydebm.serving.core.meter import Meter
 from raydebm.serving.core.request import request_context
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import AppArgs
@@ -152,7 +152,7 @@ def test_a_decision_without_the_evidence_of_a_baseline_has_no_promise(write_run,
 def test_a_promise_that_a_ceiling_voids_is_not_held_against_outcomes(served, max_passes, promised):
     bundle = served(limits={"request": {"max_passes": max_passes}})
 
-    claims = claim_monitor(bundle, NoMeter()).claims
+    claims = claim_monitor(bundle, Meter()).claims
 
     assert [claim.max_error for claim in claims.values()] == promised
 

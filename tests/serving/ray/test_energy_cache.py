@@ -6,7 +6,7 @@ import pytest
 
 from raydebm.records import Energies
 from raydebm.scorer.texts import TextToScore
-from raydebm.serving.ray.energy_cache import CacheCounts, EnergyCache
+from raydebm.serving.ray.ensembles import CacheCounts, EnergyCache
 
 
 def text(candidate, prompt="p", name="c"):

@@ -6,7 +6,7 @@ import pytest
 
 from raydebm.errors import ConfigError
 from raydebm.serving.ray.loaded_generators import IDLE_S, LoadedGenerators
-from raydebm.serving.settings.run_source import RunSource
+from raydebm.serving.settings.bundle import RunSource
 
 FIRST, SECOND, THIRD = (RunSource(name, "v1", ("ada",)) for name in ("first", "second", "third"))
 

@@ -19,8 +19,7 @@ from raydebm.serving.core.service import TriageService
 from raydebm.serving.ray.ensembles import IDLE_S, Ensembles
 from raydebm.serving.ray.reload import Exchangeable, changed_args, check_same_evidence
 from raydebm.serving.settings.app_args import AppArgs, LimitArgs
-from raydebm.serving.settings.bundle import load_bundle
-from raydebm.serving.settings.gateway import load_gateway
+from raydebm.serving.settings.bundle import load_bundle, load_gateway
 
 KEYS = [letter * 20 for letter in "abc"]
 

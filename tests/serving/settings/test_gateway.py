@@ -5,7 +5,7 @@ from two_runs import write_second_run
 
 from raydebm.errors import ConfigError
 from raydebm.serving.settings.app_args import AppArgs, RunArgs
-from raydebm.serving.settings.gateway import load_gateway
+from raydebm.serving.settings.bundle import load_gateway
 
 
 def test_every_run_keeps_its_policy_adapters_and_generators(two_runs):

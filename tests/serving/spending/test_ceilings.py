@@ -24,7 +24,7 @@ from raydebm.generators.requests import (
 from raydebm.records import FailureKind, Sampling
 from raydebm.serving.access.keys import ApiKey, Keyring, load_keyring
 from raydebm.serving.api.application import create_app
-from raydebm.serving.core.meter import NoMeter
+from raydebm.serving.core.meter import Meter
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import load_bundle
@@ -291,7 +291,7 @@ class SlowLedger(Ledger):
         return hold
 
 
-class Answers(NoMeter):
+class Answers(Meter):
     """Statuses of the answered requests."""
 
     def __init__(self):
