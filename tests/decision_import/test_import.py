@@ -1,7 +1,6 @@
 """Outcomes as labels, and the run directory that they become."""
 
 import json
-import os
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -19,7 +18,6 @@ from raydebm.decisions.record import DecisionRecord, new_record_id
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.errors import ConfigError, PoolError
 from raydebm.pipeline.runner import Pipeline
-from raydebm.pipeline.writing_lock import locked
 from raydebm.records import (
     Candidate,
     Decision,
@@ -140,16 +138,6 @@ def test_a_wrong_answer_alone_says_nothing_about_others(stored):
     assert decision.gold is None
 
 
-def test_an_abstention_is_labelled_by_what_it_held_back(stored):
-    (decision,) = labelled(stored((record(0, ["2", "3"], decision=Decision.ABSTAIN), [(True, "ada", None)])))
-    assert verdicts(decision) == ["correct", "incorrect"]
-
-
-def test_a_decision_without_a_selection_is_labelled_by_the_correct_answer(stored):
-    decision = record(0, [None, "5"], decision=Decision.ABSTAIN, best=None)
-    assert verdicts(labelled(stored((decision, [(False, "ada", "5")])))[0]) == ["incorrect", "correct"]
-
-
 def test_tasks_whose_right_answers_differ_label_the_selected_answer_alone(stored):
     """A program that is right makes no other program wrong."""
 
@@ -191,10 +179,6 @@ def test_the_last_report_counts_and_reporters_can_be_chosen(stored):
     assert labelled(reader)[0].correct
     assert not labelled(reader, by=["ada", "bo"])[0].correct
     assert labelled(reader, by=["dee"]) == []
-
-
-def test_decisions_without_outcomes_are_passed_over(stored):
-    assert labelled(stored((record(0, ["2"]), []))) == []
 
 
 # ---- the run directory ---------------------------------------------------------------------------------------------
@@ -303,16 +287,6 @@ def test_a_folder_with_a_run_is_not_overwritten(imported):
         imported()
 
 
-def test_a_folder_that_another_process_writes_is_left_alone(imported, tmp_path):
-    folder = tmp_path / "out"
-    folder.mkdir()
-    held = locked(folder / ".lock", wait=False)
-    with pytest.raises(ConfigError, match=r"is being written by another process; .* give another --out"):
-        imported()
-    os.close(held)
-    assert [path.name for path in folder.iterdir()] == [".lock"]
-
-
 def test_too_few_problems_are_refused_in_words(stored, tmp_path):
     reader = stored((record(0, ["2"]), [(True, "ada", None)]))
     with pytest.raises(PoolError, match="1 decisions with an outcome make 1 problems; training needs at least 3"):
@@ -338,24 +312,10 @@ def test_the_command_reads_the_recipe_beside_the_records(stored, pairs, tmp_path
     assert (tmp_path / "out" / "labels" / "manifest.json").exists()
 
 
-def test_the_command_needs_a_recipe(stored, pairs, tmp_path, capsys):
-    code, printed = run_command(capsys, "import-decisions", stored(*pairs).root, "--out", tmp_path / "out")
-    assert code == 2
-    assert "there is no recipe.json next to" in printed
-
-
 def test_replay_shows_the_accuracy_by_outcomes(stored, pairs, capsys):
     code, printed = run_command(capsys, "replay", stored(*pairs).root)
     assert code == 0
     assert "accuracy of accepted answers: 90.0% (n=10) recorded, 90.0% (n=10) again" in printed
-
-
-def test_replay_can_be_limited_to_outcomes(stored, pairs, capsys):
-    reader = stored(*pairs)
-    assert "9 stored decisions" in run_command(capsys, "replay", reader.root, "--outcome", "right")[1]
-    assert "1 stored decisions" in run_command(capsys, "replay", reader.root, "--outcome", "none")[1]
-    code, printed = run_command(capsys, "replay", reader.root, "--outcome", "maybe")
-    assert (code, "--outcome must be right, wrong or none, got 'maybe'" in printed) == (2, True)
 
 
 def test_a_record_that_is_replaced_keeps_its_labels(stored):

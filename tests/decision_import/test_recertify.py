@@ -17,7 +17,7 @@ from raydebm.decision_import.recertify import recertified
 from raydebm.decision_import.sample import Origin, outcome_sample
 from raydebm.decisions.reader import Filter
 from raydebm.errors import ConfigError, PoolError
-from raydebm.records import Decision, Problem
+from raydebm.records import Problem
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import fingerprint_of
 from raydebm.run.fingerprints import current_manifest, new_manifest
@@ -188,21 +188,6 @@ def test_no_threshold_answers_what_was_refused(reader):
     assert fit(reader([refused])).policy.tau_answer == pytest.approx(1.0, abs=1e-5)
 
 
-def test_no_threshold_answers_what_was_refused_after_another_pass(reader):
-    """2 has a share of 0.9 after the first pass of all, and of 0.95 after both passes of 60 decisions that were right.
-    The refused ones ended at 11 of 20. A second pass costs more than it brings."""
-    nine = [2] * 9 + [3]
-    right = [(two_passes(index, nine, [2] * 10, policy=TWICE, selected=2), RIGHT) for index in range(60)]
-    refused = two_passes(500, nine, [2] * 2 + [3] * 8, policy=TWICE, selected=2, accepted=False)
-
-    alone = fit(reader(right), policy=TWICE, costs={"pass": 0.2})
-    fitted = fit(reader([(refused, None)]), policy=TWICE, costs={"pass": 0.2})
-
-    assert (alone.policy.tau_answer, alone.policy.tau_accept) == pytest.approx((0.9, 0.9), abs=1e-5)
-    assert (fitted.policy.tau_answer, fitted.guarantee.certified) == (pytest.approx(0.95, abs=1e-5), True)
-    assert redecided(refused, fitted.policy).decision is Decision.ABSTAIN
-
-
 def test_the_calibration_keeps_the_confidence_below_which_nothing_is_promised(reader):
     """The refused request has a share of 0.8; without one there is no floor."""
     refused = record(500, 8, accepted=False)
@@ -234,33 +219,11 @@ def test_reviewed_abstentions_count_in_a_random_audit_alone(reader):
     assert audited.policy.guarantee["outcomes"]["audited"] == 1.0
 
 
-@pytest.mark.parametrize(
-    ("share", "message"),
-    [
-        (0.2, "60 of 60 answered requests have an outcome, which is no random share of 0.2"),
-        (0.0, "must be above 0 and at most 1, got 0"),
-        (1.5, "must be above 0 and at most 1, got 1.5"),
-        (float("nan"), "must be above 0 and at most 1, got nan"),
-    ],
-)
-def test_a_share_that_was_not_audited_is_refused(reader, share, message):
-    with pytest.raises(ConfigError, match=message):
-        outcome_sample(reader(unanimous(60)), origin(audited=share))
-
-
 def test_an_audit_that_judged_no_abstention_is_refused(reader):
     refused = [(record(index, 5), None) for index in range(100, 140)]
 
     with pytest.raises(ConfigError, match="0 of 40 refused requests have an outcome"):
         outcome_sample(reader(unanimous(40) + refused), origin(audited=1.0))
-
-
-def test_reports_by_one_name_count_alone(reader):
-    pairs = [(record(index), (RIGHT, "audit" if index < 40 else "ada", None)) for index in range(60)]
-
-    sample = outcome_sample(reader(pairs), origin(by=("audit",)))
-
-    assert (sample.reported, len(sample.decisions)) == (40, 40)
 
 
 # ---- what is left out ----------------------------------------------------------------------------------------------
@@ -282,14 +245,6 @@ def test_decisions_of_another_ensemble_are_left_out(reader):
     sample = outcome_sample(reader(pairs), origin())
 
     assert (len(sample.decisions), sample.other_ensemble) == (5, 1)
-
-
-def test_contradictory_reports_are_left_out(reader):
-    pairs = [*unanimous(5), (record(9), (RIGHT, "ada", "#### 3"))]
-
-    sample = outcome_sample(reader(pairs), origin())
-
-    assert (len(sample.decisions), sample.contradictory) == (5, 1)
 
 
 @pytest.mark.parametrize(
@@ -336,18 +291,6 @@ def test_refit_learns_the_posterior_from_the_decisions(reader):
     assert (fitted.policy.posterior.num_problems, fitted.policy.profile) == (120, POLICY.profile)
     assert fitted.policy.posterior != BY_SHARE
     assert fitted.confidence[:60].mean() > fitted.confidence[60:].mean()
-
-
-def test_refit_with_outcomes_of_one_kind_keeps_close_to_the_prior(reader):
-    fitted = fit(reader(unanimous(30)), refit=True, max_error=None)
-
-    assert fitted.policy.posterior.num_problems == 30
-    assert (fitted.confidence > 0.5).all()
-
-
-def test_one_outcome_is_too_few_to_fit(reader):
-    with pytest.raises(PoolError, match="at least 2 labelled problems, got 1 of 1"):
-        fit(reader(unanimous(1)), refit=True)
 
 
 def test_refit_counts_wrong_answers_that_only_a_later_pass_gave(reader):
@@ -463,12 +406,6 @@ def test_what_is_not_certified_is_written_by_force(calibrate, run):
 
     assert code == 0, printed
     assert not Policy.from_json(run.read_json("calibration", "policy.json")).guarantee["certified"]
-
-
-def test_the_error_that_was_asked_for_has_one_row(calibrate):
-    _, printed = calibrate(own_records(20), "--max-error", "0.1")
-
-    assert printed.count("│ 0.1 │") == 1
 
 
 def test_the_command_leaves_the_run_alone_when_nothing_can_be_learned(calibrate, run):

@@ -1,16 +1,13 @@
 """Bets on a promise that outlive removed outcomes, restarts, and what other replicas write."""
 
-import json
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from raydebm.decision.guarantee.watch import ErrorWatch
-from raydebm.decisions.outcomes.bets import Bet, ClaimBets
 from raydebm.decisions.outcomes.claims import FOLDER, Claim, ClaimMonitor
 from raydebm.decisions.outcomes.log import LINES
-from raydebm.errors import ConfigError
 
 CLAIM = Claim(max_error=0.05)
 BAD_START = [(index, index % 3 == 0) for index in range(60)] + [(index, index % 25 == 0) for index in range(60, 400)]
@@ -132,30 +129,6 @@ def test_outcomes_that_were_removed_while_no_process_ran_stay_counted(log):
     assert watch_of(log) == bet_on(BAD_START[:200])
 
 
-def test_outcomes_that_are_there_again_count_once(log):
-    """A folder that is not mounted for a moment has no outcomes."""
-    monitor = ClaimMonitor(log, {"p": CLAIM})
-    for rows in (BAD_START[:80], [], BAD_START[:90]):
-        log.rows = rows
-        monitor.refresh()
-
-    assert monitor.watches()["p"][1] == bet_on(BAD_START[:90])
-
-
-def test_a_replica_that_is_behind_may_write_last(log):
-    """What it had not seen is bet on again by the next process."""
-    behind = ClaimMonitor(log, {"p": CLAIM})
-    log.rows = BAD_START[:30]
-    behind.refresh()
-    path = Path(log.root) / FOLDER / names_of(log)[0]
-    early = path.read_text()
-    log.rows = BAD_START[:70]
-    assert watch_of(log) == bet_on(BAD_START[:70])
-    path.write_text(early)
-
-    assert watch_of(log) == bet_on(BAD_START[:70])
-
-
 def test_another_promise_about_the_policy_has_bets_of_its_own(log):
     log.rows = [(number, True) for number in range(9)]
     assert watch_of(log).alarmed
@@ -180,19 +153,6 @@ def test_bets_that_cannot_be_written_count_all_the_same(log, caplog, tmp_path):
 
     assert watch_of(log).alarmed
     assert "a restart may forget them" in caplog.text
-
-
-def test_nothing_is_written_before_the_first_outcome(log, tmp_path):
-    watch_of(log)
-
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_state_names_its_missing_keys():
-    begun = ClaimBets.begun(ErrorWatch(alpha=0.1)).after([Bet("1", "r", True, "x")])
-    assert ClaimBets.resumed(json.loads(json.dumps(begun.to_json())), [Bet("1", "r", True, "x")]) == begun
-    with pytest.raises(ConfigError, match="'base'"):
-        ClaimBets.resumed({}, [])
 
 
 def names_of(log):

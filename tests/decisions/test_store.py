@@ -116,10 +116,6 @@ def test_a_record_holds_inputs_candidates_energies_violations_versions_and_seeds
     assert all(scored.energies.members == (-2.0, -2.0) for scored in outcome.pool)
 
 
-def test_a_record_comes_back_from_its_row_as_it_was(template):
-    assert record_of(record_row(template)) == template
-
-
 @pytest.mark.parametrize(
     ("scored_prompt", "changes", "is_same"),
     [
@@ -212,15 +208,6 @@ def test_the_newest_come_first_and_pages_do_not_overlap(make_record, stored):
     assert list(pages[0].rows[0]) == [*SUMMARY.names, "outcome"]
 
 
-def test_sorting_by_sigma_puts_decisions_without_one_last(make_record, stored, template):
-    nothing = replace(template.outcome, best=None)
-    records = [make_record(0, sigma=1.0), make_record(1, sigma=3.0), make_record(2, outcome=nothing)]
-
-    rows = stored(records).page(sort="sigma").rows
-
-    assert [row["sigma"] for row in rows] == [3.0, 1.0, None]
-
-
 @pytest.mark.parametrize(
     ("where", "expected"),
     [
@@ -257,28 +244,9 @@ def test_filters(make_record, stored, where, expected):
     ]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        ({"sort": "prompt"}, "cannot be sorted by 'prompt'; known: time, sigma"),
-        ({"offset": -1}, "offset and limit must be >= 0, got -1 and 50"),
-    ],
-    ids=["sort", "offset"],
-)
-def test_bad_pages_are_refused(folder, arguments, reason):
-    with pytest.raises(ConfigError, match=reason):
-        DecisionReader(folder).page(**arguments)
-
-
 def test_a_filter_needs_a_time_zone():
     with pytest.raises(ConfigError, match="since must have a time zone, got '2026-01-01T00:00:00'"):
         Filter(since=datetime(2026, 1, 1))  # noqa: DTZ001 - the mistake that is tested
-
-
-def test_an_empty_folder_has_no_decisions(folder):
-    reader = DecisionReader(folder)
-    assert (reader.count(), reader.page().rows, reader.get(new_record_id(START))) == (0, [], None)
-    assert list(stored_decisions(reader)) == []
 
 
 def test_a_reader_sees_what_is_written_later(make_record, folder):
@@ -347,14 +315,6 @@ def test_decisions_are_written_by_themselves_after_a_while(make_record, folder):
         time.sleep(0.02)
     assert DecisionReader(folder).count() == 1
     writer.close()
-
-
-def test_closing_writes_what_waits_and_takes_no_more(make_record, folder):
-    writer = DecisionWriter(folder, SLOW, clock=START.timestamp)
-    writer.put(make_record(0))
-    writer.close()
-    assert DecisionReader(folder).count() == 1
-    assert not writer.put(make_record(1))
 
 
 def test_a_full_disk_fails_no_request_and_the_decisions_are_written_when_there_is_room(
@@ -469,23 +429,6 @@ def test_files_are_plain_parquet_with_the_stated_schema(make_record, stored, fol
     stored([make_record(0)])
     (file,) = record_files(folder)
     assert pq.read_schema(f"{folder}/{file.name}").equals(DECISIONS)
-
-
-def test_row_groups_carry_statistics(make_record, stored, folder):
-    stored([make_record(index, sigma=float(index)) for index in range(3)])
-    (file,) = record_files(folder)
-    group = pq.read_metadata(f"{folder}/{file.name}").row_group(0)
-    statistics = {group.column(i).path_in_schema: group.column(i).statistics for i in range(group.num_columns)}
-    assert (statistics["sigma"].min, statistics["sigma"].max) == (0.0, 2.0)
-    assert statistics["decision"].has_min_max
-
-
-def test_no_file_has_the_name_of_another_writer(folder):
-    first, second = DecisionWriter(folder), DecisionWriter(folder)
-    assert first._folder._writer != second._folder._writer
-    assert file_name(1, 2, writer="ab", sequence=3, level=0) == (
-        "decisions-0000000000000001-0000000000000002-ab-000003-0.parquet"
-    )
 
 
 def test_the_example_of_the_page_runs_as_it_stands(make_record, stored, folder, repository, capsys):

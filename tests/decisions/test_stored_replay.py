@@ -7,10 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow.parquet as pq
 import pytest
-from pydantic import BaseModel
 
 from raydebm.cli import main
-from raydebm.cli.parameters import options_of
 from raydebm.config import CostsConfig
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.reference import Author, Reference
@@ -27,7 +25,6 @@ from raydebm.decisions.stored_replay import (
     stored_decisions,
 )
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs
-from raydebm.errors import ConfigError
 from raydebm.records import (
     OWN_LOGPROB,
     Candidate,
@@ -193,10 +190,6 @@ def test_every_decision_can_be_written_to_a_file(replayed, tmp_path, suffix):
     ]
     assert [row["problem_id"] for row in rows] == ["p0", "p1", "p2"]
     assert [row["sigma"] for row in rows] == [0.0, 1.0, 0.5]
-
-
-def test_decisions_can_be_chosen_by_time(replayed):
-    assert "1 stored decisions" in replayed("--since", "2026-05-01T12:00:02Z")
 
 
 @pytest.mark.parametrize(
@@ -370,10 +363,6 @@ def test_a_change_that_was_not_certified_voids_the_promise(replayed, policy_file
     assert "promise: none; what is different here was not certified" in printed
 
 
-def test_another_budget_voids_the_promise(replayed, policy_file):
-    assert "promise: none; what is different" in replayed("--policy", policy_file, "--budget", "1")
-
-
 @pytest.mark.parametrize(
     ("costs", "accepted"),
     [
@@ -387,12 +376,6 @@ def test_costs_decide_what_is_worth_answering(replayed, policy_file, tmp_path, c
     replayed("--policy", policy_file, *costs, "--out", tmp_path / "again.jsonl")
 
     assert sum(row["decision"] == "accept" for row in rows_of(tmp_path / "again.jsonl")) == accepted
-
-
-def test_a_negative_cost_is_refused(replayed, policy_file):
-    code, message = replayed("--policy", policy_file, "--wrong-cost", "-1")
-
-    assert (code, "--wrong-cost: Input should be greater than or equal to 0, got -1" in message) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -419,26 +402,6 @@ def test_every_setting_that_a_request_may_change_is_an_option(capsys):
     printed = capsys.readouterr().out
     names = [(field.alias or name).replace("_", "-") for name, field in PolicyChanges.model_fields.items()]
     assert [name for name in names if f"--{name} " not in printed] == []
-
-
-def test_a_list_is_an_option_with_commas():
-    """As a policy's list of sizes would be."""
-
-    class Sizes(BaseModel):
-        sizes: list[int] | None = None
-
-    taken = []
-
-    def command(changes: dict[str, object]) -> None:
-        taken.append(changes)
-
-    made = options_of(Sizes, "changes")(command)
-    made(sizes="4, 8,16")
-    made(sizes=None)
-
-    assert taken == [{"sizes": [4, 8, 16]}, {}]
-    with pytest.raises(ConfigError, match="--sizes must be a list such as 4,8,16, got '4,x'"):
-        made(sizes="4,x")
 
 
 def write_calibration(policy_file, **changes):
@@ -479,18 +442,6 @@ def test_the_calibration_of_another_policy_certifies_nothing(replayed, policy_fi
     code, message = replayed("--policy", policy_file, "--max-error", "0.45")
 
     assert (code, "is of another policy" in message) == (2, True)
-
-
-def test_another_promise_needs_a_policy(replayed):
-    code, message = replayed("--max-error", "0.1")
-
-    assert (code, "--max-error needs --policy" in message) == (2, True)
-
-
-def test_a_policy_without_its_calibration_is_named(replayed, policy_file):
-    code, message = replayed("--policy", policy_file, "--max-error", "0.1")
-
-    assert (code, "decision.json" in message) == (2, True)
 
 
 def test_decisions_with_labels_are_pairs_of_what_both_policies_gave_out(folder):

@@ -143,25 +143,6 @@ def test_a_list_is_filtered_sorted_and_cut(listed, query, expected):
     assert listed(query) == expected
 
 
-def test_a_page_says_how_many_there_are(client):
-    reply = client.get("/v1/decisions?limit=1&offset=2&min_sigma=0").json()
-    assert (reply["object"], reply["total"], reply["offset"], len(reply["data"])) == ("list", 4, 2, 1)
-
-
-def test_a_line_shows_the_selected_candidate(client):
-    (row,) = client.get("/v1/decisions?request_id=r2").json()["data"]
-    assert row["time"] == "2026-05-01T12:00:02Z"
-    assert {name: row[name] for name in ("generator", "mu", "sigma", "penalty", "energy", "answer", "cost_usd")} == {
-        "generator": "bo",
-        "mu": -3.0,
-        "sigma": 0.5,
-        "penalty": 0.5,
-        "energy": -2.5,
-        "answer": "42",
-        "cost_usd": 0.5,
-    }
-
-
 @pytest.mark.parametrize(
     ("query", "field"),
     [
@@ -191,12 +172,6 @@ def test_an_empty_folder_is_an_empty_list(write_run, tmp_path, client_of):
 def client_of(backend, client):
     """A client of an application over another bundle."""
     return lambda bundle, **kwargs: type(client)(create_app(TriageService(bundle, backend), **kwargs))
-
-
-def test_a_service_without_records_says_so(run_dir, client_of):
-    client = client_of(load_bundle(AppArgs(run_dir=run_dir, records=None)))
-    reply = client.get("/v1/decisions")
-    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "no_records")
 
 
 def test_a_folder_that_cannot_be_read_is_503(write_run, tmp_path, client_of):
@@ -238,34 +213,7 @@ def test_a_key_is_asked_for_that_may_see_decisions(keyed, path, key, status):
     assert reply.status_code == status
 
 
-def test_a_key_that_may_not_see_decisions_asks_all_the_same(keyed):
-    assert keyed.get("/v1/models", headers={"Authorization": "Bearer key-of-own"}).status_code == 200
-
-
 # ---- one decision -------------------------------------------------------------------------------------------------
-
-
-def test_one_decision_has_everything(client):
-    decision = client.get(f"/v1/decisions/{RECORDS[2].record_id}").json()
-    assert decision["problem"] == {
-        "prompt": "What is 6 x 7?",
-        "scored_prompt": None,
-        "data": {"numbers": [6, 7]},
-        "difficulty": "",
-    }
-    assert (decision["decision"], decision["selected"], decision["seed"]) == ("accept", "d", 3)
-    assert decision["policy"] == ONE_PASS.to_json()
-    assert (decision["request"], decision["versions"], decision["stages_ms"]) == (
-        {"num_samples": 2},
-        {"policy": "abc"},
-        {"score": 12.5},
-    )
-    assert [(each["candidate_id"], each["energy"], each["members"]) for each in decision["candidates"]] == [
-        ("d", -2.5, [-3.5, -2.5]),
-        ("e", -2.4, [-2.9, -1.9]),
-    ]
-    assert decision["candidates"][0]["violations"][0]["message"] == "over the limit"
-    assert decision["passes"][0]["selected"] == "d"
 
 
 def test_what_did_not_parse_has_no_finite_numbers(client):

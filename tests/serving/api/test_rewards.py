@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-import raydebm_client
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
 from raydebm.errors import ServiceError
@@ -27,11 +26,6 @@ def rewards(client):
         return client.post(url, {"query": query, "prompts": prompts, **more})
 
     return ask
-
-
-def test_the_response_alone_is_scored(rewards, backend):
-    rewards(["Q: 1+1? 2", "3"], ["Q: 1+1? ", "Q: 1+1? "])
-    assert [(text.prompt, text.text) for text in backend.scored] == [("Q: 1+1? ", "2"), ("Q: 1+1? ", "3")]
 
 
 def test_a_response_that_never_stops_thinking_is_worth_the_floor(rewards):
@@ -230,10 +224,6 @@ def test_log_odds_of_a_text_that_is_no_problem_are_refused(rewards):
     assert (reply.status_code, reply.json()["error"]["code"]) == (422, "not_a_problem")
 
 
-def test_an_unknown_kind_of_reward_is_refused(rewards):
-    assert rewards(["a"], ["b"], "/get_reward?reward=logits").status_code == 400
-
-
 @pytest.mark.parametrize(("tau_accept", "expected"), [(0.5, 1.0), (0.6, 0.0)])
 def test_scores_follow_the_rule_that_decides(rewards_by_votes, tau_accept, expected):
     policy = {"rule": "posterior", "tau_accept": tau_accept}
@@ -264,9 +254,3 @@ def test_verls_function_for_one_response(url):
 def test_verls_function_needs_the_problem(extra_info):
     with pytest.raises(ValueError, match=r"extra_info has no text 'question'.*question_key"):
         compute_score("d", "#### 4", "4", extra_info, base_url="http://127.0.0.1:9")
-
-
-def test_a_service_that_cannot_be_reached_gives_no_reward(free_port):
-    reward = grpo_reward(Raydebm(f"http://127.0.0.1:{free_port}", max_retries=0))
-    with pytest.raises(raydebm_client.ServiceError, match="cannot be reached"):
-        reward(prompts=["p"], completions=["c"])

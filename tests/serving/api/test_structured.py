@@ -143,13 +143,6 @@ def test_the_content_of_a_chat_is_the_parsed_answer(client, puzzle, form):
     assert (json.loads(message["content"]), message["refusal"]) == (ANSWER, None)
 
 
-def test_a_stream_carries_the_same(client, puzzle, chunks_of):
-    body = chat(puzzle, response_format=schema_format(ROLES), stream=True)
-    chunks = chunks_of(client.post("/v1/chat/completions", body).text)
-    text = "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks)
-    assert json.loads(text) == ANSWER
-
-
 def test_plain_text_stays_the_candidates_own(client, puzzle, texts):
     for form in (None, {"type": "text"}):
         reply = client.post("/v1/chat/completions", chat(puzzle, response_format=form)).json()
@@ -162,22 +155,6 @@ def test_an_answer_that_breaks_the_schema_is_an_error_in_both_ways(client, puzzl
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "response_format")
     events = read_events(client.post("/v1/chat/completions", {**body, "stream": True}).text)
     assert any('"unsupported_response_format"' in data for _, data in events)
-
-
-def test_an_abstention_is_a_refusal_as_ever(client, script, puzzle, energies):
-    script(energies=lambda text: energies["unsure"])
-    reply = client.post("/v1/chat/completions", chat(puzzle, response_format={"type": "json_object"})).json()
-    message = reply["choices"][0]["message"]
-    assert (message["content"], message["refusal"][:23]) == (None, "No answer can be truste")
-    best = chat(puzzle, response_format={"type": "json_object"}, raydebm={"on_abstain": "best"})
-    content = client.post("/v1/chat/completions", best).json()["choices"][0]["message"]["content"]
-    assert json.loads(content) == ANSWER
-
-
-def test_words_are_no_json(client, backend, puzzle):
-    body = chat(puzzle, response_format={"type": "json_object"}, raydebm={"on_abstain": "text"})
-    reply = client.post("/v1/chat/completions", body)
-    assert (reply.status_code, reply.json()["error"]["param"], backend.requests) == (400, "on_abstain", [])
 
 
 def test_endpoints_are_offered_the_tasks_own_schema(declared_recipe):
@@ -246,8 +223,3 @@ def test_a_model_id_can_ask_for_it(write_run, abstaining, client, puzzle):
     assert named.post("/v1/chat/completions", body).json()["choices"][0]["message"]["content"]
     own = {**body, "raydebm": {"on_abstain": "error"}}
     assert named.post("/v1/chat/completions", own).status_code == 422
-
-
-def test_an_accepted_answer_is_no_refusal(client, puzzle, texts):
-    reply = client.post("/v1/chat/completions", chat(puzzle, raydebm={"on_abstain": "text"})).json()
-    assert reply["choices"][0]["message"]["content"] == texts["right"]
