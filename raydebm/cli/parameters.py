@@ -13,6 +13,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
+from pydantic import ValidationError
 
 from raydebm.errors import ConfigError
 
@@ -182,7 +183,11 @@ def decision_filter(
 
     if outcome not in (None, RIGHT, WRONG, NO_OUTCOME):
         raise ConfigError(f"--outcome must be right, wrong or none, got {outcome!r}")
-    return Filter(task=task, since=_time(since, "--since"), until=_time(until, "--until"), outcome=outcome)
+    try:
+        return Filter(task=task, since=_time(since, "--since"), until=_time(until, "--until"), outcome=outcome)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        raise ConfigError(f"--{fault['loc'][0]}: {fault['msg']}, got {fault['input']!r}") from error
 
 
 def decision_period(since: SinceOption = None, until: UntilOption = None) -> "Filter":

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import and_
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from raydebm.decisions.outcomes.log import OutcomeLog
 from raydebm.decisions.parquet_folder import FolderReader
@@ -30,45 +31,55 @@ NO_OUTCOME = "none"
 LISTED = pa.schema([*SUMMARY, ("outcome", pa.string())])
 """``SUMMARY``, and what was reported: right, wrong or null. It stands in the log of outcomes and in no decision's
 file."""
-LAST_YEAR = 9998
-"""No decision is newer; what comes after it would be no time."""
+_EARLIEST, _LATEST = datetime(1970, 1, 2, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
 NO_DECISION = (ConfigError, ValueError, KeyError, TypeError, RecursionError)
 """What a row of a damaged file raises that was decoded and is no decision: pages have no checksums."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """Which decisions. None: any."""
+def _storable(value: datetime) -> datetime:
+    """Times that microseconds since 1970 can hold, in any time zone."""
+    if not _EARLIEST <= value <= _LATEST:
+        raise ValueError(f"must be between {_EARLIEST:%Y-%m-%d} and {_LATEST:%Y-%m-%d}")
+    return value.astimezone(UTC)
 
-    decision: str | None = None
-    """``accept`` or ``abstain``."""
-    task: str | None = None
-    since: datetime | None = None
-    """At or after; with a time zone."""
-    until: datetime | None = None
-    """Before; with a time zone."""
-    min_sigma: float | None = None
-    """Least sigma of the selected candidate, inclusive. Decisions without a selection have no sigma and do not pass."""
-    max_sigma: float | None = None
-    problem_id: str | None = None
-    request_id: str | None = None
-    num_passes: int | None = None
-    generator: str | None = None
+
+def _encodable(value: str) -> str:
+    value.encode()
+    return value
+
+
+_Time = Annotated[AwareDatetime, AfterValidator(_storable)]
+_Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_encodable)]
+_Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Filter(BaseModel):
+    """Which decisions. What is left out lets everything pass."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    decision: Literal["accept", "abstain"] | None = None
+    task: _Name | None = None
+    generator: _Name | None = None
     """Who wrote the selected candidate."""
+    text: _Name | None = None
+    """Stands in the first 120 characters of the problem; upper and lower case are the same."""
+    since: _Time | None = None
+    """At or after; with a time zone, such as 2026-01-31T12:00Z."""
+    until: _Time | None = None
+    """Before."""
+    min_sigma: _Number | None = None
+    """Least sigma of the selected candidate, inclusive. Decisions without a selection do not pass."""
+    max_sigma: _Number | None = None
     violated: bool | None = None
     """Whether the selected candidate violates a constraint. Decisions without a selection do not pass."""
-    text: str | None = None
-    """Stands in the title, which is the beginning of the problem; upper and lower case are the same."""
-    outcome: str | None = None
-    """What was reported about it: ``right``, ``wrong`` or ``none``."""
-    policy_id: str | None = None
+    num_passes: int | None = Field(None, ge=1, le=1000)
+    problem_id: _Name | None = None
+    request_id: _Name | None = None
+    outcome: Literal["right", "wrong", "none"] | None = None
+    """What was reported about it; `none`: nothing yet."""
+    policy_id: _Name | None = None
     """Id of the policy that decided."""
-
-    def __post_init__(self) -> None:
-        for name in ("since", "until"):
-            value = getattr(self, name)
-            if value is not None and value.tzinfo is None:
-                raise ConfigError(f"{name} must have a time zone, got {value.isoformat()!r}; add Z or +00:00")
 
     def expression(self) -> ds.Expression | None:
         """All but the outcome, as pyarrow's datasets take it; None when everything passes."""
@@ -91,12 +102,12 @@ class Filter:
     @property
     def span_us(self) -> tuple[int | None, int | None]:
         """First and last microsecond that may pass."""
-        since = None if self.since is None else microseconds(self.since.astimezone(UTC))
-        return since, None if self.until is None else microseconds(self.until.astimezone(UTC)) - 1
+        since = None if self.since is None else microseconds(self.since)
+        return since, None if self.until is None else microseconds(self.until) - 1
 
 
 def _scalar(time: datetime) -> pa.Scalar:
-    return pa.scalar(time.astimezone(UTC), pa.timestamp("us", tz="UTC"))
+    return pa.scalar(time, pa.timestamp("us", tz="UTC"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +208,6 @@ class DecisionReader:
 def _exactly(record_id: str) -> Filter | None:
     """A filter that this decision passes, and others of the very same microsecond; None when it is no such id."""
     time = time_of_id(record_id)
-    if time is None or time.year > LAST_YEAR:
+    if time is None or not _EARLIEST <= time < _LATEST:
         return None
     return Filter(since=time, until=time + timedelta(microseconds=1))

@@ -9,11 +9,11 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic import AfterValidator, AwareDatetime, BaseModel, Field
+from pydantic import BaseModel, Field
 
 from raydebm.config import CostsConfig
 from raydebm.decision.policy import Policy, policy_id
@@ -45,7 +45,6 @@ from raydebm.serving.api.openapi import named_examples
 from raydebm.serving.api.outcome_routes import NOT_ALLOWED, ReportedAs, may_see_decisions
 from raydebm.serving.core.result import finite_or_none, stop_totals
 from raydebm.serving.failures import BUSY_RETRY_S, TooManyError
-from raydebm.serving.settings.fields import Body, Finite, Text
 from raydebm.serving.settings.overrides import PolicyChanges, settings_of_policy
 
 log = logging.getLogger(__name__)
@@ -56,48 +55,14 @@ MAX_READS = 32
 """Reads that may run or wait; the next one is refused."""
 MAX_LIMIT = 200
 CHANGES_EXAMPLES = {"heavier constraints": {"lambda": 2.0}, "one pass": {"max_passes": 1}}
-_EARLIEST, _LATEST = datetime(1970, 1, 2, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
 
 
 # ---- bodies ---------------------------------------------------------------------------------------------------------
 
 
-def _storable(value: datetime) -> datetime:
-    """Times that microseconds since 1970 can hold, in any time zone."""
-    if not _EARLIEST <= value <= _LATEST:
-        raise ValueError(f"must be between {_EARLIEST:%Y-%m-%d} and {_LATEST:%Y-%m-%d}")
-    return value.astimezone(UTC)
+class ListQuery(Filter):
+    """The URL's query of a list."""
 
-
-Time = Annotated[AwareDatetime, AfterValidator(_storable)]
-Name = Annotated[Text, Field(min_length=1, max_length=200)]
-
-
-class ListQuery(Body):
-    """The URL's query of a list. What is left out lets everything pass."""
-
-    decision: Literal["accept", "abstain"] | None = None
-    task: Name | None = None
-    generator: Name | None = None
-    """Who wrote the selected candidate."""
-    text: Name | None = None
-    """Stands in the first 120 characters of the problem; upper and lower case are the same."""
-    since: Time | None = None
-    """At or after; with a time zone, such as 2026-01-31T12:00Z."""
-    until: Time | None = None
-    """Before."""
-    min_sigma: Finite | None = None
-    """Least sigma of the selected candidate, inclusive."""
-    max_sigma: Finite | None = None
-    violated: bool | None = None
-    """Whether the selected candidate violates a constraint."""
-    num_passes: int | None = Field(None, ge=1, le=1000)
-    problem_id: Name | None = None
-    request_id: Name | None = None
-    outcome: Literal["right", "wrong", "none"] | None = None
-    """What was reported about it; `none`: nothing yet."""
-    policy_id: Name | None = None
-    """Id of the policy that decided."""
     sort: SortKey = "time"
     """Decisions without a value come last."""
     descending: bool = True
@@ -340,11 +305,11 @@ class DecisionArchive:
         Raises:
             ServiceError: 503 when the folder cannot be read, or too many reads wait. So do the others.
         """
-        given = query.model_dump()
-        order = {name: given.pop(name) for name in ("sort", "descending", "offset", "limit")}
 
         def read() -> DecisionList:
-            page = self._reader.page(Filter(**given), **order)
+            page = self._reader.page(
+                query, sort=query.sort, descending=query.descending, offset=query.offset, limit=query.limit
+            )
             return DecisionList(total=page.total, offset=page.offset, data=[decision_row(row) for row in page.rows])
 
         return await self._read(read)
