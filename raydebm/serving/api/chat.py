@@ -144,7 +144,7 @@ def chat_context(
     """What to run, and how to answer.
 
     Raises:
-        ServiceError: an unknown model, unsupported fields, missing text and all that ``make_ask`` refuses.
+        ServiceError: an unknown model, unsupported fields, missing text and all that ``request_context`` refuses.
     """
     _check_supported(request)
     task_name, policy = parse_model(bundle, request.model)

@@ -218,7 +218,7 @@ def answer_events(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def failure_event(request: ResponseRequest, request_id: str, failure: dict[str, Any]) -> dict[str, Any]:
-    """The end of a stream without an answer, from the body of an error (see ``triage.event_stream.stream_error``)."""
+    """The end of a stream without an answer, from the body of an error (see ``event_stream.stream_error``)."""
     facts = {"code": failure["error"]["code"], "message": failure["error"]["message"]}
     body = {**begun(request, request_id), "status": "failed", "error": facts}
     told = {name: failure[name] for name in ("status", "should_retry")}
