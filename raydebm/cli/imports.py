@@ -1,6 +1,5 @@
 """``raydebm import-decisions`` and ``import-pool``: stored decisions and other models' answers, as data of a run."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,7 +48,7 @@ def import_decisions(
 
     recipe = load_recipe(_recipe_next_to(records) if config is None else config)
     task = task_of(recipe.task)
-    where = replace(where, task=task.name)
+    where = where.model_copy(update={"task": task.name})
     labelled = labelled_decisions(DecisionReader(records), lambda name: task, where=where, by=by or None)
     target = resolved(out)
     summary = write_run(labelled, recipe=recipe, out=target, test_frac=test_frac, seed=seed)

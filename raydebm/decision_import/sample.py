@@ -73,7 +73,7 @@ def outcome_sample(reader: DecisionReader, origin: Origin) -> OutcomeSample:
         ConfigError: the stated share of audited decisions is not in (0, 1], or is not what was reported.
         PoolError: no decision can be used; the message says why.
     """
-    where = replace(origin.where, task=origin.task.name)
+    where = origin.where.model_copy(update={"task": origin.task.name})
     labelled = list(labelled_decisions(reader, lambda _: origin.task, where=where, by=origin.by))
     if not labelled:
         raise PoolError(_nothing_reported(reader, origin))
@@ -110,7 +110,7 @@ def _is_own(record: DecisionRecord, origin: Origin) -> bool:
 
 
 def _abstained(reader: DecisionReader, origin: Origin) -> tuple[Recorded, ...]:
-    where = replace(origin.where, decision=str(Decision.ABSTAIN))
+    where = origin.where.model_copy(update={"decision": str(Decision.ABSTAIN)})
     return tuple(
         recorded_outcome(record.outcome, record_id=record.record_id, policy=record.policy)
         for record in reader.records(where)
@@ -123,7 +123,7 @@ def _check_audit(reader: DecisionReader, origin: Origin, labelled: Sequence[Labe
     if not 0 < share <= 1:
         raise ConfigError(f"the share of audited decisions must be above 0 and at most 1, got {share}")
     for decision, word in ((Decision.ACCEPT, "answered"), (Decision.ABSTAIN, "refused")):
-        total = reader.count(replace(origin.where, decision=str(decision)))
+        total = reader.count(origin.where.model_copy(update={"decision": str(decision)}))
         judged = sum(labelled_decision.record.outcome.decision is decision for labelled_decision in labelled)
         if total and binomtest(judged, total, share).pvalue < AUDIT_LEVEL:
             raise ConfigError(
@@ -133,7 +133,7 @@ def _check_audit(reader: DecisionReader, origin: Origin, labelled: Sequence[Labe
 
 
 def _nothing_reported(reader: DecisionReader, origin: Origin) -> str:
-    stored = reader.table(["task"], replace(origin.where, task=None))["task"].to_pylist()
+    stored = reader.table(["task"], origin.where.model_copy(update={"task": None}))["task"].to_pylist()
     if not stored:
         return f"no stored decision in {reader.root!r} passes; check the folder and the filters"
     others = sorted(set(stored) - {origin.task.name})
