@@ -20,7 +20,7 @@ from raydebm.pipeline.studies.reproduction import reproduce
 from raydebm.run.directory import RunDir
 from raydebm.tasks.knights_knaves.puzzles import make_puzzle
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(3600)]
 
 NUM_PUZZLES = {"train": 24, "test": 12}
 RIGHT_OF_TEN = {"qwen/qwen-2.5-7b-instruct": 3, "meta-llama/llama-3.1-8b-instruct": 4, "google/gemma-4-26b-a4b-it": 6}
