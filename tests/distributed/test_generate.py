@@ -7,13 +7,12 @@ import os
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 import torch
 from misbehaving_server import MisbehavingServer
-from processes import is_running
+from processes import is_running, journal_pids, num_journaled, wait_until
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -353,11 +352,6 @@ def test_recorded_pool_is_replayed(local_ray, run, tmp_path):
     assert table(run)[0].text == "four"
 
 
-def journal_pids(run):
-    folder = Path(run.uri("candidates", "journal"))
-    return {int(file.name.split("-")[1]) for file in folder.glob("*.jsonl")}
-
-
 def test_death_of_the_generating_actor_repeats_only_what_was_in_flight(local_ray, server, run):
     """From the 400th request on none is answered before the actor is dead.
 
@@ -384,10 +378,6 @@ def test_death_of_the_generating_actor_repeats_only_what_was_in_flight(local_ray
     assert (summary.num_ok, summary.num_failed) == (640, 0)
     again = server.num_requests - asked[0]
     assert abs(again - (640 - journaled[0])) <= in_flight  # those that were under way when the server was asked
-
-
-def num_journaled(run):
-    return sum(file.read_bytes().count(b"\n") for file in Path(run.uri("candidates", "journal")).glob("*.jsonl"))
 
 
 def test_few_requests_go_to_tasks_that_start_no_actor(local_ray, server, run, monkeypatch):
@@ -455,10 +445,3 @@ def test_callers_failure_halfway_loses_nothing(local_ray, server, run):
     summary = generate(requests, recipe=recipe, run=run)
     assert (summary.num_ok, summary.num_reused) == (640, journaled)
     assert abs(server.num_requests - asked - (640 - journaled)) <= 8
-
-
-def wait_until(condition, *, limit_s=240):
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)

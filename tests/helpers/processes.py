@@ -2,9 +2,12 @@
 
 import os
 import signal
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+
+from raydebm.run.directory import RunDir
 
 
 def is_running(pid: int) -> bool:
@@ -50,3 +53,25 @@ def kill_all(pids: Iterable[int]) -> None:
 def kill_node(raylet: int) -> None:
     """A raylet and all that runs below it end at once, as when a machine loses its power."""
     kill_all([raylet, *processes_below(raylet)])
+
+
+def wait_until(condition: Callable[[], object], *, limit_s: float = 240) -> None:
+    """Raises AssertionError where the condition does not hold in time."""
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def _journals(run: RunDir) -> list[Path]:
+    return [*Path(run.uri("candidates", "journal")).glob("*.jsonl")]
+
+
+def journal_pids(run: RunDir) -> set[int]:
+    """Process ids of the generating workers."""
+    return {int(file.name.split("-")[1]) for file in _journals(run)}
+
+
+def num_journaled(run: RunDir) -> int:
+    """Replies in the run's journals."""
+    return sum(file.read_bytes().count(b"\n") for file in _journals(run))

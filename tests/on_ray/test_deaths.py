@@ -14,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from processes import is_running
+from processes import is_running, journal_pids, num_journaled, wait_until
 from scorer_parts import HeldRun, recipe_for, tiny_backbone, train
 
 from raydebm.config import parse_recipe
@@ -154,15 +154,6 @@ def recipe_of(url):
     return parse_recipe({"name": "test", "task": {"name": "toy"}, "generators": [endpoint]})
 
 
-def journal_pids(run):
-    folder = Path(run.uri("candidates", "journal"))
-    return {int(file.name.split("-")[1]) for file in folder.glob("*.jsonl")}
-
-
-def num_journaled(run):
-    return sum(file.read_bytes().count(b"\n") for file in Path(run.uri("candidates", "journal")).glob("*.jsonl"))
-
-
 DRIVER = """
 import sys
 sys.path.insert(0, {folder!r})
@@ -210,10 +201,3 @@ def test_killed_driver_resumes_without_a_repeated_call(tmp_path):
     assert 149 - 16 <= journaled <= 149
     assert (summary.num_ok, summary.num_reused) == (300, journaled)
     assert asked_again == 300 - journaled
-
-
-def wait_until(condition, *, limit_s=240):
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
