@@ -21,7 +21,7 @@ from raydebm.decision.evidence.groups import Floats
 from raydebm.decision.evidence.posterior import Outcome
 from raydebm.decision.evidence.profiles import PROFILES, winners
 from raydebm.decision.guarantee.guarantee import certify_smallest
-from raydebm.evaluation.certainty.confidence_calibration import confidence_calibration
+from raydebm.evaluation.certainty.reliability import confidence_calibration
 from raydebm.evaluation.certainty.signals import Signal
 from raydebm.evaluation.certainty.trust import LEARNED, trust
 from raydebm.evaluation.certainty.uncertainty import signal_rows

@@ -20,7 +20,6 @@ from raydebm.errors import ConfigError
 
 if TYPE_CHECKING:
     from raydebm.config import Recipe
-    from raydebm.pipeline.runner import Pipeline
 
 
 def _recipes_from(
@@ -92,11 +91,11 @@ def seeds(
     """
     chosen = _chosen_seeds(recipe, num_seeds, seed_list, default=5 if folds is None else 1)
     with pipeline_for(recipe, own_candidates=False) as pipeline:  # each training has a run directory of its own
-        if folds is None:
-            text, address = _over_seeds(pipeline, chosen, retry_failed=retry_failed)
-        else:
-            text, address = _over_folds(pipeline, chosen, folds, retry_failed=retry_failed)
-        console.print(text)
+        from raydebm.evaluation.trainings.trainings_report import in_words
+        from raydebm.pipeline.studies.trainings import train_several
+
+        summary, address = train_several(pipeline, seeds=chosen, folds=folds, retry_failed=retry_failed)
+        console.print(in_words(summary))
         say(f"report: {address}")
 
 
@@ -116,31 +115,6 @@ def _chosen_seeds(recipe: "Recipe", num_seeds: int | None, seed_list: str | None
         raise ConfigError(f"--seeds must be whole numbers with commas between them, got {seed_list!r}") from error
 
 
-def _over_seeds(pipeline: "Pipeline", chosen: list[int], *, retry_failed: bool) -> tuple[str, str]:
-    """The summary, and the address of the report."""
-    from raydebm.evaluation.trainings.seeds_report import summary
-    from raydebm.pipeline.studies.seeds import train_seeds
-
-    study, address = train_seeds(
-        pipeline.recipe,
-        chosen,
-        run=pipeline.run,
-        retry_failed=retry_failed,
-        progress=pipeline.progress,
-        on_stage=pipeline.on_stage,
-    )
-    return summary(study), address
-
-
-def _over_folds(pipeline: "Pipeline", chosen: list[int], count: int, *, retry_failed: bool) -> tuple[str, str]:
-    """The summary, and the address of the report."""
-    from raydebm.evaluation.trainings.folds_report import summary
-    from raydebm.pipeline.studies.folds import train_folds
-
-    study, address = train_folds(pipeline, count=count, seeds=chosen, retry_failed=retry_failed)
-    return summary(study), address
-
-
 @recipe_command
 def confounding(recipe: "Recipe") -> None:
     """Test whether the scorer recognises who wrote an answer.
@@ -156,12 +130,7 @@ def confounding(recipe: "Recipe") -> None:
 
 
 @recipe_command
-def repair(
-    recipe: "Recipe",
-    equalise: Annotated[
-        float, typer.Option("--equalise", help="Weight on what balancing leaves; 0: the paper's way.")
-    ] = 0,
-) -> None:
+def repair(recipe: "Recipe") -> None:
     """Refit the energy heads on balanced data.
 
     Balances over generators and labels; measures before and after.
@@ -169,7 +138,7 @@ def repair(
     with pipeline_for(recipe) as pipeline:
         from raydebm.pipeline.studies.repair import repair_run
 
-        report, address = repair_run(pipeline, equalise=equalise)
+        report, address = repair_run(pipeline)
         console.print(f"before: {report.before.summary()}")
         console.print(f"after: {report.after.summary()}")
         say(f"report: {address}")

@@ -48,28 +48,11 @@ class RewardModelBaseline(LocalModelBaseline, EvidenceBaseline):
 
 
 class ProcessRewardBaseline(LocalModelBaseline, EvidenceBaseline):
-    """A model that judges each step of a solution. The defaults are those of ``peiyi9979/math-shepherd-mistral-7b-prm``
-    (minimum over steps, its paper's choice)."""
+    """A model that judges each step of a solution, as ``peiyi9979/math-shepherd-mistral-7b-prm`` does (minimum over
+    steps, its paper's choice)."""
 
     kind: Literal["process_reward"] = "process_reward"
     """A model that judges steps."""
-    head: Literal["next_token", "token_classification"] = "next_token"
-    """Where a step's probability is read at the step token: the next token's logits of ``good_token`` and
-    ``bad_token``, or the class ``label`` of an AutoModelForTokenClassification."""
-    step_separator: str = r"\n+"
-    """Regular expression between the steps of a candidate."""
-    step_prefix: str = "Step {n}: "
-    """Inserted before a step that does not start with it; ``{n}`` counts from 1."""
-    step_token: str = "ки"
-    """Inserted after each step; the probability is read at this token."""
-    good_token: str = "+"
-    """For ``next_token``: the token for a good step."""
-    bad_token: str = "-"
-    """For ``next_token``: the token for a bad step."""
-    label: int = Field(1, ge=0)
-    """For ``token_classification``: the class of good steps."""
-    aggregate: Literal["min", "mean", "product", "last"] = "min"
-    """How the steps' probabilities become one score."""
 
 
 class JudgeBaseline(BaselineBase):
@@ -83,10 +66,6 @@ class JudgeBaseline(BaselineBase):
     """What the judge is asked to rate."""
     highest: int = Field(10, ge=2, le=100)
     """Ratings are from 1 to this number; the paper rates plans from 1 to 5."""
-    max_tokens: int = Field(1024, ge=1)
-    """Most tokens of a reply."""
-    temperature: float = Field(0.0, ge=0)
-    """Sampling temperature of the judge."""
 
 
 class EormBaseline(BaselineBase):

@@ -16,10 +16,8 @@ class ConfoundingConfig(Section):
     """Generators whose correct answers are rewritten in the style of every generator, such as one that is picked too
     often. Costs one request per answer and style; empty: no swap."""
     rewriter: AskedGenerator | None = None
-    """Model that writes every style from examples; None: each generator writes its own style, if it is not recorded. A
-    vLLM server needs its ``url``: none is started for rewriting."""
-    num_examples: int = Field(3, ge=1)
-    """Correct answers to validation problems that ``rewriter`` sees per style."""
+    """Model that writes every style from three examples; None: each generator writes its own style, if it is not
+    recorded. A vLLM server needs its ``url``: none is started for rewriting."""
     max_problems: int = Field(40, ge=1)
     """Rewritten answers per source generator; the paper uses 40."""
     max_ablation_problems: int | None = Field(100, ge=1)
@@ -28,9 +26,6 @@ class ConfoundingConfig(Section):
     """Maximum number of candidates for the linear probes, from whole test problems; None: all."""
     repair_cap: int = Field(396, ge=1)
     """Maximum number of answers per generator and label for the repair (the paper's value)."""
-    repair_min_cell: int = Field(8, ge=1)
-    """Minimum number of answers per generator and label; a generator with fewer is left out of the repair, because its
-    name reveals the label."""
 
 
 def check_rewriters(generators: Sequence[GeneratorConfig]) -> None:

@@ -7,17 +7,20 @@ Does not know: how texts are scored.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from raydebm.confounding.screen import Screen, screen, values_of_ours, with_energies
 from raydebm.confounding.style import STYLES, code_only, explanation_only, without
 from raydebm.errors import ScoringError
 from raydebm.evaluation.pools.pool import EvaluatedPool, restricted
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
-from raydebm.records import Energies, ScoredCandidate
+from raydebm.records import Energies
 from raydebm.scorer.bisection import TextScorer, scores_or_errors
 
 Variant = Callable[[str], str | None]
 """A text's rewriting; None leaves the candidate out."""
+Texts = Mapping[str, tuple[str, str]]
+"""Candidate id -> (problem, text)."""
 TEXTS_PER_CALL = 256
 ORIGINAL = "original"
 
@@ -27,7 +30,6 @@ class AblationRow:
     """One variant of the texts."""
 
     name: str
-    description: str
     num_candidates: int
     """Candidates that have this variant and were scored."""
     num_changed: int
@@ -40,24 +42,18 @@ class AblationRow:
     """Correct, where the same candidates are chosen from by the energies of their original texts."""
 
 
-def variants(*, styles: Sequence[str] = tuple(STYLES)) -> dict[str, tuple[str, Variant]]:
-    """Name -> (description, rewriting): the original, each feature alone, all up to it, code and explanation."""
-    by_name: dict[str, tuple[str, Variant]] = {ORIGINAL: ("as generated", lambda text: text)}
-    for name in styles:
-        by_name[f"no {name}"] = (f"without {name}", STYLES[name])
-    for count in range(2, len(styles) + 1):
-        names = tuple(styles[:count])
-        by_name[f"no {' + '.join(names)}"] = (f"without {', '.join(names)}", _without(names))
-    by_name["code only"] = ("the code alone; candidates without code are left out", code_only)
-    by_name["explanation only"] = (
-        "everything but the code; candidates that are only code are left out",
-        explanation_only,
-    )
-    return by_name
-
-
-def _without(names: tuple[str, ...]) -> Variant:
-    return lambda text: without(text, names)
+def variants() -> dict[str, Variant]:
+    """The original, each feature of style taken out alone, then all up to it, then code and explanation by
+    themselves."""
+    names = tuple(STYLES)
+    together = [names[:count] for count in range(2, len(names) + 1)]
+    return {
+        ORIGINAL: lambda text: text,
+        **{f"no {name}": STYLES[name] for name in names},
+        **{f"no {' + '.join(several)}": partial(without, names=several) for several in together},
+        "code only": code_only,
+        "explanation only": explanation_only,
+    }
 
 
 def style_ablation(
@@ -67,7 +63,6 @@ def style_ablation(
     lambda_: float,
     bootstrap: Bootstrap,
     best_generator: str | None = None,
-    chosen: Mapping[str, tuple[str, Variant]] | None = None,
 ) -> tuple[AblationRow, ...]:
     """Rescore every variant of every candidate. Equal texts of a problem are scored once over all variants.
 
@@ -75,55 +70,43 @@ def style_ablation(
 
     Args:
         bootstrap: over as many problems as there are pools.
-        chosen: which variants; None: all of ``variants()``.
     """
-    wanted = dict(variants() if chosen is None else chosen)
-    original = {
-        scored_candidate.candidate.candidate_id: scored_candidate.candidate.text
-        for pool in pools
-        for scored_candidate in pool.candidates
-    }
-    texts = {name: _rewritten(pools, rewrite) for name, (_, rewrite) in wanted.items()}
-    changes = {name: _num_changed(rewritten, original) for name, rewritten in texts.items()}
-    texts = {name: rewritten for name, rewritten in texts.items() if changes[name] or name == ORIGINAL}
-    distinct = list(dict.fromkeys(pair for rewritten in texts.values() for pair in rewritten.values()))
-    scored = _scored(scorer, distinct)
-    by_variant = {
-        name: {candidate_id: _energies(candidate_id, scored[pair]) for candidate_id, pair in rewritten.items()}
-        for name, rewritten in texts.items()
-    }
+    texts = {name: _rewritten(pools, rewrite) for name, rewrite in variants().items()}
+    original = texts[ORIGINAL]
+    changes = {name: sum(own[one] != original[one] for one in own) for name, own in texts.items()}
+    texts = {name: own for name, own in texts.items() if changes[name] or name == ORIGINAL}
+    energies = _energies(scorer, texts)
     rows = []
-    for name, energies in by_variant.items():
+    for name, own in energies.items():
         having = [
             index
             for index, pool in enumerate(pools)
-            if any(_id(scored_candidate) in energies for scored_candidate in pool.candidates)
+            if any(scored.candidate.candidate_id in own for scored in pool.candidates)
         ]
-        part = [restricted(pools[index], energies.keys()) for index in having]
+        part = [restricted(pools[index], own.keys()) for index in having]
         within = Bootstrap(bootstrap.counts[:, having])
-        before = with_energies(part, by_variant[ORIGINAL]) if ORIGINAL in by_variant else part
+        rescreened = screen(with_energies(part, own), lambda_=lambda_, bootstrap=within, best_generator=best_generator)
         rows.append(
             AblationRow(
                 name=name,
-                description=wanted[name][0],
-                num_candidates=sum(energy is not None for energy in energies.values()),
+                num_candidates=sum(energy is not None for energy in own.values()),
                 num_changed=changes[name],
-                num_failed=sum(energy is None for energy in energies.values()),
-                screen=screen(
-                    with_energies(part, energies), lambda_=lambda_, bootstrap=within, best_generator=best_generator
-                ),
-                ours_by_original=within.proportion(values_of_ours(before, lambda_)),
+                num_failed=sum(energy is None for energy in own.values()),
+                screen=rescreened,
+                ours_by_original=within.proportion(values_of_ours(with_energies(part, energies[ORIGINAL]), lambda_)),
             )
         )
     return tuple(rows)
 
 
-def _id(scored: ScoredCandidate) -> str:
-    return scored.candidate.candidate_id
+def rescored(pools: Sequence[EvaluatedPool], scorer: TextScorer) -> list[EvaluatedPool]:
+    """The same pools under another scorer."""
+    texts = {ORIGINAL: _rewritten(pools, lambda text: text)}
+    return with_energies(pools, _energies(scorer, texts)[ORIGINAL])
 
 
 def _rewritten(pools: Sequence[EvaluatedPool], rewrite: Variant) -> dict[str, tuple[str, str]]:
-    """Candidate id -> (problem, text) of the candidates that have the variant."""
+    """The candidates that have the variant."""
     texts = {}
     for pool in pools:
         for scored in pool.candidates:
@@ -133,28 +116,18 @@ def _rewritten(pools: Sequence[EvaluatedPool], rewrite: Variant) -> dict[str, tu
     return texts
 
 
-def _num_changed(rewritten: Mapping[str, tuple[str, str]], original: Mapping[str, str | None]) -> int:
-    """Candidates whose text differs, those that the variant leaves out not counted."""
-    return sum(text != original[candidate_id] for candidate_id, (_, text) in rewritten.items())
-
-
-def _scored(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[float, ...] | None]:
+def _energies(scorer: TextScorer, variants: Mapping[str, Texts]) -> dict[str, dict[str, Energies | None]]:
+    """By variant and candidate id; None where a text cannot be scored. Each distinct text is scored once."""
+    distinct = list(dict.fromkeys(pair for texts in variants.values() for pair in texts.values()))
     members: dict[tuple[str, str], tuple[float, ...] | None] = {}
-    for start in range(0, len(texts), TEXTS_PER_CALL):
-        part = texts[start : start + TEXTS_PER_CALL]
+    for start in range(0, len(distinct), TEXTS_PER_CALL):
+        part = distinct[start : start + TEXTS_PER_CALL]
         for pair, result in zip(part, scores_or_errors(scorer, part), strict=True):
             members[pair] = None if isinstance(result, ScoringError) else result.members
-    return members
-
-
-def _energies(candidate_id: str, members: tuple[float, ...] | None) -> Energies | None:
-    return None if members is None else Energies(candidate_id=candidate_id, members=members)
-
-
-def rescored(pools: Sequence[EvaluatedPool], scorer: TextScorer) -> list[EvaluatedPool]:
-    """The same pools under another scorer."""
-    texts = _rewritten(pools, lambda text: text)
-    scored = _scored(scorer, list(dict.fromkeys(texts.values())))
-    return with_energies(
-        pools, {candidate_id: _energies(candidate_id, scored[pair]) for candidate_id, pair in texts.items()}
-    )
+    return {
+        variant: {
+            name: None if (own := members[pair]) is None else Energies(candidate_id=name, members=own)
+            for name, pair in texts.items()
+        }
+        for variant, texts in variants.items()
+    }

@@ -8,13 +8,13 @@ one lose? A scorer that recognises authors errs for one of them, on the problems
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from raydebm.evaluation.pools.pool import EvaluatedPool, Floats
 from raydebm.evaluation.pools.stack import Stack
-from raydebm.evaluation.report.table_cells import Table
+from raydebm.evaluation.report.table_cells import Table, decimal, table_of
 
 MAX_SHOWN = 20
 """Cases in the table; the data has all of them."""
@@ -47,12 +47,12 @@ class CaseCount:
 
     generator: str
     difficulty: str
-    num_picked: int
-    num_right: int
+    num_picked: int = 0
+    num_right: int = 0
     """Right ones among them."""
-    num_avoidable: int
+    num_avoidable: int = 0
     """Wrong ones among them whose pool has a right answer."""
-    num_hopeless: int
+    num_hopeless: int = 0
     """Wrong ones among them whose pool has none."""
 
 
@@ -63,10 +63,6 @@ class CaseStudies:
     cases: tuple[Case, ...]
     """The right answer that lost by most first."""
 
-    def by_generator(self) -> Counter[str]:
-        """How many cases each generator's selected answers are."""
-        return Counter(case.picked for case in self.cases)
-
 
 def case_studies(pools: Sequence[EvaluatedPool], *, lambda_: float) -> CaseStudies:
     """Study the selections by E. Unlabeled selections, and pools where nothing can be selected, are left out.
@@ -76,33 +72,31 @@ def case_studies(pools: Sequence[EvaluatedPool], *, lambda_: float) -> CaseStudi
         lambda_: weight of E_constraint in the choice.
     """
     stack = Stack.of(pools)
-    picked = stack.select(lambda_)
     energy = stack.energy(stack.mu(), lambda_)
-    counted: Counter[tuple[str, str, str]] = Counter()
+    counts: dict[tuple[str, str], CaseCount] = {}
     cases: list[Case] = []
-    for row, column in enumerate(picked):
+    for row, column in enumerate(stack.select(lambda_)):
         if column < 0 or math.isnan(stack.correct[row, column]):
             continue
-        key = (stack.generators[stack.generator[row, column]], pools[row].problem.difficulty)
         if stack.correct[row, column] == 1:
-            counted[(*key, "right")] += 1
+            outcome = "num_right"
         elif (stack.correct[row] == 1).any():
-            counted[(*key, "avoidable")] += 1
+            outcome = "num_avoidable"
             cases.append(_case(stack, row, int(column), energy[row]))
         else:
-            counted[(*key, "hopeless")] += 1
-    keys = sorted({(generator, difficulty) for generator, difficulty, _ in counted})
-    return CaseStudies(
-        counts=tuple(_count(counted, generator, difficulty) for generator, difficulty in keys),
-        cases=tuple(sorted(cases, key=_lost_by_most)),
-    )
+            outcome = "num_hopeless"
+        generator, difficulty = stack.generators[stack.generator[row, column]], pools[row].problem.difficulty
+        own = counts.get((generator, difficulty), CaseCount(generator=generator, difficulty=difficulty))
+        more = {"num_picked": own.num_picked + 1, outcome: getattr(own, outcome) + 1}
+        counts[generator, difficulty] = replace(own, **more)
+    lost_by_most = sorted(cases, key=lambda case: (-math.inf if case.margin is None else -case.margin, case.problem_id))
+    return CaseStudies(counts=tuple(count for _, count in sorted(counts.items())), cases=tuple(lost_by_most))
 
 
 def _case(stack: Stack, row: int, column: int, energy: Floats) -> Case:
     right = np.flatnonzero(stack.correct[row] == 1)
     best = int(right[np.argmin(energy[right])])
-    mu, sigma = stack.mu()[row], stack.sigma()[row]
-    problem = stack.problems[row]
+    mu, sigma, problem = stack.mu()[row], stack.sigma()[row], stack.problems[row]
     return Case(
         problem_id=problem.problem_id,
         difficulty=problem.difficulty,
@@ -116,67 +110,42 @@ def _case(stack: Stack, row: int, column: int, energy: Floats) -> Case:
     )
 
 
-def _lost_by_most(case: Case) -> tuple[float, str]:
-    return (-math.inf if case.margin is None else -case.margin, case.problem_id)
-
-
 def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _count(counted: Counter[tuple[str, str, str]], generator: str, difficulty: str) -> CaseCount:
-    right, avoidable, hopeless = (counted[generator, difficulty, kind] for kind in ("right", "avoidable", "hopeless"))
-    return CaseCount(
-        generator=generator,
-        difficulty=difficulty,
-        num_picked=right + avoidable + hopeless,
-        num_right=right,
-        num_avoidable=avoidable,
-        num_hopeless=hopeless,
-    )
-
-
 def case_tables(studies: CaseStudies) -> list[Table]:
     """Selections by generator and difficulty, and the cases; the latter only where there are any."""
-    counts = Table(
-        title="Selections by generator and difficulty",
-        caption=(
-            "Who wrote the selections, on problems of which difficulty. Avoidable: the selection is wrong and a right "
-            "answer was there; hopeless: no answer of the pool is right."
-        ),
-        headers=("generator", "difficulty", "selected", "right", "wrong, avoidable", "wrong, hopeless"),
-        rows=tuple(
-            (
-                row.generator, row.difficulty or "-", str(row.num_picked), str(row.num_right), str(row.num_avoidable),
-                str(row.num_hopeless),
-            )
-            for row in studies.counts
-        ),
-    )  # fmt: skip
-    return [counts, _case_table(studies)] if studies.cases else [counts]
-
-
-def _case_table(studies: CaseStudies) -> Table:
-    by_generator = ", ".join(f"{count} of {name}" for name, count in studies.by_generator().most_common())
-    return Table(
-        title="Wrong selections where a right answer was there",
-        caption=(
-            f"{len(studies.cases)} problems; the selections are {by_generator}. Shown are the {MAX_SHOWN} at most in "
-            "which the best right answer lost by most. Lost by: its E minus that of the selection, and the same of mu."
-        ),
-        headers=(
-            "problem", "difficulty", "selected", "best right answer", "right answers", "lost by E", "by mu", "sigma",
-        ),
-        rows=tuple(
-            (
-                case.problem_id, case.difficulty or "-", case.picked, case.right,
-                f"{case.num_right} of {case.num_candidates}", _number(case.margin, "not selectable"),
-                _number(case.margin_mu), _number(case.sigma),
-            )
-            for case in studies.cases[:MAX_SHOWN]
-        ),
-    )  # fmt: skip
-
-
-def _number(value: float | None, absent: str = "-") -> str:
-    return absent if value is None else f"{value:.3f}"
+    by_generator = Counter(case.picked for case in studies.cases).most_common()
+    counts = table_of(
+        "Selections by generator and difficulty",
+        "Who wrote the selections, on problems of which difficulty. Avoidable: the selection is wrong and a right "
+        "answer was there; hopeless: no answer of the pool is right.",
+        studies.counts,
+        {
+            "generator": lambda row: row.generator,
+            "difficulty": lambda row: row.difficulty or "-",
+            "selected": lambda row: row.num_picked,
+            "right": lambda row: row.num_right,
+            "wrong, avoidable": lambda row: row.num_avoidable,
+            "wrong, hopeless": lambda row: row.num_hopeless,
+        },
+    )
+    cases = table_of(
+        "Wrong selections where a right answer was there",
+        f"{len(studies.cases)} problems; the selections are "
+        f"{', '.join(f'{count} of {name}' for name, count in by_generator)}. Shown are the {MAX_SHOWN} at most in "
+        "which the best right answer lost by most. Lost by: its E minus that of the selection, and the same of mu.",
+        studies.cases[:MAX_SHOWN],
+        {
+            "problem": lambda case: case.problem_id,
+            "difficulty": lambda case: case.difficulty or "-",
+            "selected": lambda case: case.picked,
+            "best right answer": lambda case: case.right,
+            "right answers": lambda case: f"{case.num_right} of {case.num_candidates}",
+            "lost by E": lambda case: "not selectable" if case.margin is None else decimal(case.margin),
+            "by mu": lambda case: decimal(case.margin_mu),
+            "sigma": lambda case: decimal(case.sigma),
+        },
+    )
+    return [counts, cases] if studies.cases else [counts]

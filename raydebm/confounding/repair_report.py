@@ -17,20 +17,20 @@ from raydebm.confounding.report import (
     ConfoundingSettings,
     Sources,
     confounding_report,
+    document,
     generator_table,
     spread_table,
 )
-from raydebm.confounding.screen import Screen
 from raydebm.confounding.swap import SwapResult, rescored_swap
 from raydebm.errors import PoolError
 from raydebm.evaluation.pools.pool import EvaluatedPool
+from raydebm.evaluation.report.document import ReportDocument
 from raydebm.evaluation.report.table_cells import Table
 from raydebm.records import Candidate, Label, Problem, Reasoning, Verdict
 
 if TYPE_CHECKING:
-    from raydebm.confounding.balance import RepairText
     from raydebm.confounding.features import FeatureExtractor
-    from raydebm.confounding.refit import RepairResult, RepairSettings
+    from raydebm.confounding.refit import RepairResult, RepairSettings, RepairText
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +40,7 @@ class RepairReport:
     result: "RepairResult"
 
     def to_json(self) -> dict[str, Any]:
+        """Everything that the page shows, as JSON values."""
         facts = {
             "folder": str(self.result.folder),
             "cells": {name: list(size) for name, size in self.result.cells.items()},
@@ -49,58 +50,43 @@ class RepairReport:
         }
         return {"before": self.before.to_json(), "after": self.after.to_json(), "repair": facts}
 
-    def tables(self) -> list[Table]:
-        """The screens side by side, the generators of each, and the data that the heads were trained on."""
-        before, after = self.before.screen, self.after.screen
-        return [
-            spread_table([("before", before), ("after", after)]),
-            dataclasses.replace(generator_table(before), title="Generators before the repair"),
-            dataclasses.replace(generator_table(after), title="Generators after the repair"),
-            *_pairwise("Style ablation", self.before, self.after),
-            *_pairwise("Style swap", self.before, self.after),
-            *_pairwise("Linear probes", self.before, None),
-            self._cells(),
-        ]
-
-    def _cells(self) -> Table:
-        used = [(name, *map(str, size), "yes") for name, size in self.result.cells.items()]
-        unused = [(name, *map(str, size), "no: too small a cell") for name, size in self.result.left_out.items()]
-        return Table(
-            title="Data of the repair",
-            caption=f"Texts per generator and label, after capping. {100 * self.result.trainable_share:.2f} % of the "
-            "parameters were trained: the energy heads.",
-            headers=("generator", "correct", "incorrect", "used"),
-            rows=(*used, *unused),
-        )
-
-    @property
-    def title(self) -> str:
-        return f"Repair: {self.before.task}" if self.before.task else "Repair"
-
     def summary(self) -> str:
         """What was found, in sentences that follow from the numbers alone."""
         before, after = self.before.screen, self.after.screen
+        left = f" Left after the repair: {'; '.join(after.warnings())}." if after.warnings() else ""
         return (
             f"From {self.before.scorer} to {self.after.scorer}, {before.num_problems} test problems. Warnings of the "
-            f"screen: {len(before.warnings())} before, {len(after.warnings())} after."
-            + (" Left after the repair: " + "; ".join(after.warnings()) + "." if after.warnings() else "")
+            f"screen: {len(before.warnings())} before, {len(after.warnings())} after.{left}"
         )
 
-    def screens(self) -> dict[str, Screen]:
-        """Scorer -> its screen, for the figure of picks."""
-        return {"picked before": self.before.screen, "picked after": self.after.screen}
+    def tables(self) -> list[Table]:
+        """The screens side by side, the generators and the experiments of each, and what the heads were trained on."""
+        used = [(name, *map(str, size), "yes") for name, size in self.result.cells.items()]
+        unused = [(name, *map(str, size), "no: too small a cell") for name, size in self.result.left_out.items()]
+        experiments = [
+            dataclasses.replace(table, title=f"{table.title}, {when}")
+            for when, report in (("before the repair", self.before), ("after the repair", self.after))
+            for table in report.experiment_tables()
+        ]
+        return [
+            spread_table({"before": self.before.screen, "after": self.after.screen}),
+            generator_table(self.before.screen, title="Generators before the repair"),
+            generator_table(self.after.screen, title="Generators after the repair"),
+            *experiments,
+            Table(
+                title="Data of the repair",
+                caption=f"Texts per generator and label, after capping. {100 * self.result.trainable_share:.2f} % of "
+                "the parameters were trained: the energy heads.",
+                headers=("generator", "correct", "incorrect", "used"),
+                rows=(*used, *unused),
+            ),
+        ]
 
-
-def _pairwise(title: str, before: ConfoundingReport, after: ConfoundingReport | None) -> list[Table]:
-    """The tables of one kind, before and after; ``after`` None: what the repair does not change."""
-    reports = [(before, "before the repair" if after is not None else "before and after"), (after, "after the repair")]
-    return [
-        dataclasses.replace(table, title=f"{table.title}, {when}")
-        for report, when in reports
-        if report is not None
-        for table in report.tables()
-        if table.title.startswith(title)
-    ]
+    def document(self, provenance: Mapping[str, str] | None = None) -> ReportDocument:
+        """The report as a page."""
+        title = f"Repair: {self.before.task}" if self.before.task else "Repair"
+        screens = {"before": self.before.screen, "after": self.after.screen}
+        return document(title, self.summary(), self.tables(), screens, provenance)
 
 
 def repair_texts(
@@ -122,15 +108,13 @@ def repair_texts(
         reasoning: what the scorer reads of a candidate (``scorer.reasoning``).
         positive_frac: the share that training prefers (``pairs.positive_frac``).
     """
-    from raydebm.confounding.balance import RepairText
+    from raydebm.confounding.refit import RepairText
 
-    written = [
-        candidate.as_scored(reasoning)
+    labelled = [
+        (candidate.as_scored(reasoning), label)
         for candidate in candidates
         if candidate.problem_id in problems and candidate.text is not None and not candidate.is_greedy
-    ]
-    labelled = [
-        (candidate, label) for candidate in written if (label := labels.get(candidate.candidate_id)) is not None
+        if (label := labels.get(candidate.candidate_id)) is not None
     ]
     limits = _limits([label for _, label in labelled], positive_frac)
     texts = []
@@ -212,7 +196,7 @@ def repair(
 
     result = repair_heads(extractor, out, train=data.train, validation=data.validation, settings=repair_settings)
 
-    def measured(folder: str | Path, *, with_probes: bool) -> ConfoundingReport:
+    def measured(folder: Path, *, with_probes: bool) -> ConfoundingReport:
         scorer = extractor.scorer(folder)
         swapped = tuple(rescored_swap(swap, data.test, scorer) for swap in data.swaps)
         return confounding_report(
@@ -223,6 +207,6 @@ def repair(
             scorer=str(folder),
         )
 
-    before = measured(extractor.folder, with_probes=True)
-    after = dataclasses.replace(measured(out, with_probes=False), probes=before.probes)
-    return RepairReport(before=before, after=after, result=result)
+    return RepairReport(
+        before=measured(extractor.folder, with_probes=True), after=measured(out, with_probes=False), result=result
+    )

@@ -1,4 +1,4 @@
-"""All that is known about a scorer's confounding, as data and as tables. ``pages`` makes documents of them.
+"""All that is known about a scorer's confounding, as data, as tables and as a document.
 
 In:   evaluated pools; what is at hand of: the scorer, its features, results of style swaps.
 Out:  ``ConfoundingReport``.
@@ -6,23 +6,35 @@ Does not know: how texts are scored or rewritten, Ray.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from raydebm.confounding.ablation import AblationRow, style_ablation, variants
+from raydebm.confounding.ablation import AblationRow, style_ablation
 from raydebm.confounding.author_probe import ProbeData, ProbeRow, probes
 from raydebm.confounding.cases import CaseStudies, case_studies, case_tables
 from raydebm.confounding.screen import MAX_IDENTITY_SHARE, Screen, screen
-from raydebm.confounding.style import STYLES
 from raydebm.confounding.swap import SwapResult
 from raydebm.evaluation.pools.pool import EvaluatedPool
 from raydebm.evaluation.pools.stack import Stack
-from raydebm.evaluation.report.table_cells import Table, number, percent, points, with_interval
+from raydebm.evaluation.report.document import Chapter, Plate, ReportDocument, plate_of
+from raydebm.evaluation.report.drawing import BLUE, RED, percent_of, tidy
+from raydebm.evaluation.report.study_figures import pick_figure, short_name
+from raydebm.evaluation.report.table_cells import (
+    Cell,
+    Table,
+    decimal,
+    number,
+    percent,
+    points,
+    table_of,
+    with_interval,
+)
 from raydebm.evaluation.selectors.standard import best_generator_of
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.identity import seed_for
@@ -45,9 +57,7 @@ class ConfoundingSettings:
     max_ablation_problems: int | None = 100
     """Problems whose candidates are rescored in every variant, drawn by the seed; None: all."""
     max_probe_texts: int | None = 4000
-    """Candidates of whole problems that the probes see; None: all, 0: there are no probes."""
-    styles: tuple[str, ...] = tuple(STYLES)
-    """Features of style to take out, in this order."""
+    """Candidates of whole problems that the probes see; None: all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,30 +91,48 @@ class ConfoundingReport:
         warnings, untested = self.screen.warnings(), self.screen.untested()
         return dataclasses.asdict(self) | {"warnings": list(warnings), "untested": list(untested)}
 
-    def tables(self) -> list[Table]:
-        tables = [generator_table(self.screen), spread_table([("", self.screen)])]
-        if self.ablation:
-            tables.append(_ablation_table(self))
-        if self.probes:
-            tables.append(_probe_table(self.probes))
-        return [*tables, *(_swap_table(result) for result in self.swaps), *case_tables(self.cases)]
-
-    @property
-    def title(self) -> str:
-        return f"Confounding: {self.task}" if self.task else "Confounding"
-
     def summary(self) -> str:
         """What was found, in sentences that follow from the numbers alone."""
-        screening = self.screen
-        says = "The screen warns" if screening.warnings() else "The screen"
+        says = "The screen warns" if self.screen.warnings() else "The screen"
         return (
-            f"Scorer {self.scorer}, {screening.num_problems} problems, lambda {self.lambda_:g}. "
-            f"{says}: {screening.verdict()}."
+            f"Scorer {self.scorer}, {self.screen.num_problems} problems, lambda {self.lambda_:g}. "
+            f"{says}: {self.screen.verdict()}."
         )
 
-    def screens(self) -> dict[str, Screen]:
-        """Scorer -> its screen, for the figure of picks."""
-        return {"picked": self.screen}
+    def tables(self) -> list[Table]:
+        """Those that have rows."""
+        tables = [generator_table(self.screen), spread_table({"value": self.screen}), *self.experiment_tables()]
+        return [*tables, *case_tables(self.cases)]
+
+    def experiment_tables(self) -> list[Table]:
+        """Tables of the experiments that score texts again."""
+        return [
+            *([_ablation_table(self)] if self.ablation else []),
+            *([_probe_table(self.probes)] if self.probes else []),
+            *map(_swap_table, self.swaps),
+        ]
+
+    def document(self, provenance: Mapping[str, str] | None = None) -> ReportDocument:
+        """The report as a page."""
+        title = f"Confounding: {self.task}" if self.task else "Confounding"
+        return document(title, self.summary(), self.tables(), {"picked": self.screen}, provenance)
+
+
+def document(
+    title: str,
+    summary: str,
+    tables: Sequence[Table],
+    screens: Mapping[str, Screen],
+    provenance: Mapping[str, str] | None,
+) -> ReportDocument:
+    """A page with the figures of some screens, by scorer."""
+    plates = [plate for plate in (_pick_plate(screens), _energies_plate(screens)) if plate is not None]
+    return ReportDocument(
+        title=title,
+        summary=(summary,),
+        chapters=(Chapter(title="Figures", plates=plates), Chapter(title="Tables", tables=tables)),
+        provenance=provenance or {},
+    )
 
 
 def confounding_report(
@@ -132,20 +160,18 @@ def confounding_report(
             sampled,
             sources.scorer,
             lambda_=settings.lambda_,
-            bootstrap=_bootstrap(sampled, settings),
             best_generator=best,
-            chosen=variants(styles=settings.styles),
+            bootstrap=_bootstrap(sampled, settings),
         )
-    features = None if settings.max_probe_texts == 0 else sources.features
     return ConfoundingReport(
         task=settings.task,
         scorer=scorer,
         lambda_=settings.lambda_,
         best_generator=best,
-        screen=screen(pools, lambda_=settings.lambda_, bootstrap=_bootstrap(pools, settings), best_generator=best),
+        screen=screen(pools, lambda_=settings.lambda_, best_generator=best, bootstrap=_bootstrap(pools, settings)),
         ablation=ablation,
         num_ablation_problems=len(sampled) if ablation else 0,
-        probes=() if features is None else _probes(pools, features, settings),
+        probes=() if sources.features is None else _probes(pools, sources.features, settings),
         swaps=sources.swaps,
         cases=case_studies(pools, lambda_=settings.lambda_),
     )
@@ -165,63 +191,74 @@ def _sampled_pools(pools: Sequence[EvaluatedPool], limit: int | None, seed: int)
 def _probes(pools: Sequence[EvaluatedPool], features: Features, settings: ConfoundingSettings) -> tuple[ProbeRow, ...]:
     shuffled = list(pools)
     Random(seed_for(settings.seed, "probe")).shuffle(shuffled)
-    texts: list[tuple[str, str]] = []
-    ids, writers, correct = list[str](), list[str](), list[float]()
+    rows: list[tuple[str, str, str, str, float]] = []
     for pool in shuffled:
-        written = [row for row, each in enumerate(pool.candidates) if each.candidate.text is not None]
-        if settings.max_probe_texts is not None and texts and len(texts) + len(written) > settings.max_probe_texts:
+        written = [
+            (pool.problem.problem_id, pool.problem.prompt, text, scored.candidate.generator, float(correct))
+            for scored, correct in zip(pool.candidates, pool.correct, strict=False)
+            if (text := scored.candidate.text) is not None
+        ]
+        if settings.max_probe_texts is not None and rows and len(rows) + len(written) > settings.max_probe_texts:
             break
-        for row in written:
-            candidate = pool.candidates[row].candidate
-            texts.append((pool.problem.prompt, candidate.text or ""))
-            ids.append(pool.problem.problem_id)
-            writers.append(candidate.generator)
-            correct.append(float(pool.correct[row]))
+        rows += written
     data = ProbeData(
-        features=features(texts),
-        problem_ids=ids,
-        generators=writers,
-        correct=np.array(correct),
-        num_chars=np.array([float(len(text)) for _, text in texts]),
+        features=features([(prompt, text) for _, prompt, text, _, _ in rows]),
+        problem_ids=[row[0] for row in rows],
+        generators=[row[3] for row in rows],
+        correct=np.array([row[4] for row in rows]),
+        num_chars=np.array([float(len(row[2])) for row in rows]),
     )
     return probes(data, num_bootstrap=settings.num_bootstrap, seed=settings.seed)
 
 
-def generator_table(screening: Screen) -> Table:
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+def generator_table(screening: Screen, *, title: str = "Generators") -> Table:
     """Who is picked, and how the energy treats each generator's answers."""
-    return Table(
-        title="Generators",
-        caption=(
-            "Picks and the share of correct answers, which a scorer that knows only correctness would pick, with "
-            "95 % intervals of the difference. Offset: mu of a generator's correct answers relative to all correct "
-            "answers of the same problems (above 0: disliked). Picks and shares: on the problems that it answered. "
-            "AUROC within: does the energy tell its own right answers from its own wrong ones (0.5: no)?"
-        ),
-        headers=(
-            "generator", "n", "correct %", "share of correct %", "picked %", "difference", "mu correct", "mu incorrect",
-            "offset", "AUROC within",
-        ),
-        rows=tuple(
-            (
-                row.generator, str(row.num_candidates), percent(row.accuracy), percent(row.correct_share),
-                percent(row.pick_share), points(row.excess), _number(row.energy_correct),
-                _number(row.energy_incorrect), _number(row.offset), number(row.within_auroc),
-            )
-            for row in screening.generators
-        ),
-    )  # fmt: skip
+    return table_of(
+        title,
+        "Picks and the share of correct answers, which a scorer that knows only correctness would pick, with "
+        "95 % intervals of the difference. Offset: mu of a generator's correct answers relative to all correct "
+        "answers of the same problems (above 0: disliked). Picks and shares: on the problems that it answered. "
+        "AUROC within: does the energy tell its own right answers from its own wrong ones (0.5: no)?",
+        screening.generators,
+        {
+            "generator": lambda row: row.generator,
+            "n": lambda row: row.num_candidates,
+            "correct %": lambda row: percent(row.accuracy),
+            "share of correct %": lambda row: percent(row.correct_share),
+            "picked %": lambda row: percent(row.pick_share),
+            "difference": lambda row: points(row.excess),
+            "mu correct": lambda row: decimal(row.energy_correct.value),
+            "mu incorrect": lambda row: decimal(row.energy_incorrect.value),
+            "offset": lambda row: decimal(row.offset.value),
+            "AUROC within": lambda row: number(row.within_auroc),
+        },
+    )
 
 
-def spread_table(screens: Sequence[tuple[str, Screen]]) -> Table:
+def spread_table(screens: Mapping[str, Screen]) -> Table:
     """One column per scorer: before and after a repair stand side by side."""
-    share = f"above {MAX_IDENTITY_SHARE:g}"
-    lines: list[tuple[str, str, Callable[[Screen], str]]] = [
+
+    def accuracy(name: str) -> Callable[[Screen], Cell]:
+        return lambda each: _accuracy(each, name)
+
+    figures: list[tuple[str, str, Callable[[Screen], Cell]]] = [
         ("spread of correct energies (std over generators)", "large", lambda each: number(each.spread)),
         ("the same, largest minus smallest", "large", lambda each: number(each.spread_range)),
         ("the same, within problems", "large", lambda each: number(each.spread_in_problem)),
-        ("variance of correct energies due to the generator", share, lambda each: number(each.identity_share)),
+        (
+            "variance of correct energies due to the generator",
+            f"above {MAX_IDENTITY_SHARE:g}",
+            lambda each: number(each.identity_share),
+        ),
         ("gap between wrong and right, same generator", "near or below 0", lambda each: number(each.gap_within)),
-        ("spread within problems, in units of that gap", "above 1, or no gap", lambda each: _spread(each)),
+        (
+            "spread within problems, in units of that gap",
+            "above 1, or no gap",
+            lambda each: "no gap" if each.relative_spread.value is None else number(each.relative_spread),
+        ),
         ("AUROC within a generator, mean", "its interval holds 0.5", lambda each: number(each.within_auroc)),
         ("pair accuracy, same generator", "near 0.5", lambda each: _pairs(each.pairs_within)),
         (
@@ -229,30 +266,30 @@ def spread_table(screens: Sequence[tuple[str, Screen]]) -> Table:
             "far above the same generator's",
             lambda each: _pairs(each.pairs_between),
         ),
-        ("largest share of picks", "far above its share of correct", lambda each: _largest_pick(each)),
-        *(
-            (f"{name}: correct %", "", lambda each, name=name: _accuracy(each, name))
-            for name in ("ours", "best generator", "random", "oracle")
-        ),
+        ("ours: correct %", "", accuracy("ours")),
+        ("best generator: correct %", "", accuracy("best generator")),
+        ("random: correct %", "", accuracy("random")),
+        ("oracle: correct %", "", accuracy("oracle")),
         ("ours minus best generator", "its interval holds 0", lambda each: points(each.ours_minus_best_generator)),
-        ("warnings", "", lambda each: str(len(each.warnings()))),
+        ("warnings", "", lambda each: len(each.warnings())),
     ]
-    return Table(
-        title="Screen",
-        caption=(
-            "95 % intervals by bootstrap over problems; n where a figure is about some of them only. The difference to "
-            "the best generator is paired, on the problems that it answered. "
-            "The paper calls a spread below 0.25 unconfounded, in the "
-            "energy units of its own scorers; the share of variance and the spread in units of the gap need none, so "
-            "they alone can be compared between scorers. Last column: what points to a shortcut."
-        ),
-        headers=("figure", *(name or "value" for name, _ in screens), "a shortcut when"),
-        rows=tuple((title, *(read(screening) for _, screening in screens), sign) for title, sign, read in lines),
+
+    def of(screening: Screen) -> Callable[[tuple[str, str, Callable[[Screen], Cell]]], Cell]:
+        return lambda figure: figure[2](screening)
+
+    return table_of(
+        "Screen",
+        "95 % intervals by bootstrap over problems; n where a figure is about some of them only. The difference to "
+        "the best generator is paired, on the problems that it answered. The paper calls a spread below 0.25 "
+        "unconfounded, in the energy units of its own scorers; the share of variance and the spread in units of the "
+        "gap need none, so they alone can be compared between scorers. Last column: what points to a shortcut.",
+        figures,
+        {
+            "figure": lambda figure: figure[0],
+            **{name: of(screening) for name, screening in screens.items()},
+            "a shortcut when": lambda figure: figure[1],
+        },
     )
-
-
-def _spread(screening: Screen) -> str:
-    return number(screening.relative_spread) if screening.relative_spread.value is not None else "no gap"
 
 
 def _pairs(estimate: Estimate) -> str:
@@ -269,76 +306,126 @@ def _accuracy(screening: Screen, name: str) -> str:
     return with_interval(estimate) + (f" ({'; '.join(notes)})" if notes else "")
 
 
-def _largest_pick(screening: Screen) -> str:
-    shares = [(row.pick_share.value or 0.0, row.generator) for row in screening.generators]
-    if not shares:
-        return "-"
-    share, name = max(shares)
-    return f"{100 * share:.0f} % ({name})"
-
-
 def _ablation_table(report: ConfoundingReport) -> Table:
-    return Table(
-        title="Style ablation",
-        caption=(
-            f"{report.num_ablation_problems} problems rescored without features of style. A spread that falls while "
-            "the gap between right and wrong stays was style; where both fall, the same tokens carry both. A row is "
-            "about the candidates that have such a text, and about the problems that have such candidates; the last "
-            "column chooses among the same candidates by their original texts."
-        ),
-        headers=("texts", "candidates", "changed", "spread", "due to generator", "gap within a generator",
-                 "AUROC within", "problems", "ours: correct %", "the same by the original texts"),
-        rows=tuple(
-            (
-                row.name, str(row.num_candidates), str(row.num_changed), number(row.screen.spread),
-                number(row.screen.identity_share), number(row.screen.gap_within),
-                number(row.screen.within_auroc), str(row.screen.num_problems),
-                "-" if (ours := row.screen.accuracy.get("ours")) is None else with_interval(ours),
-                with_interval(row.ours_by_original),
-            )
-            for row in report.ablation
-        ),
-    )  # fmt: skip
+    return table_of(
+        "Style ablation",
+        f"{report.num_ablation_problems} problems rescored without features of style. A spread that falls while "
+        "the gap between right and wrong stays was style; where both fall, the same tokens carry both. A row is "
+        "about the candidates that have such a text, and about the problems that have such candidates; the last "
+        "column chooses among the same candidates by their original texts.",
+        report.ablation,
+        {
+            "texts": lambda row: row.name,
+            "candidates": lambda row: row.num_candidates,
+            "changed": lambda row: row.num_changed,
+            "spread": lambda row: number(row.screen.spread),
+            "due to generator": lambda row: number(row.screen.identity_share),
+            "gap within a generator": lambda row: number(row.screen.gap_within),
+            "AUROC within": lambda row: number(row.screen.within_auroc),
+            "problems": lambda row: row.screen.num_problems,
+            "ours: correct %": lambda row: row.screen.accuracy.get("ours"),
+            "the same by the original texts": lambda row: row.ours_by_original,
+        },
+    )
 
 
 def _probe_table(rows: Sequence[ProbeRow]) -> Table:
-    return Table(
-        title="Linear probes of the features",
-        caption=(
-            "Logistic regression on the features that the energy heads read, cross-validated by problem. Guessing: "
-            "the commonest class; of generators, the commonest of those that answered the same problem. What a probe "
-            "reads is there to be used; whether the energy uses it, the other tables say."
-        ),
-        headers=("target", "classes", "n", "accuracy %", "guessing %", "difference"),
-        rows=tuple(
-            (
-                row.target, str(row.num_classes), str(row.num_candidates),
-                with_interval(row.accuracy), f"{100 * row.majority:.1f}",
-                points(row.lift),
-            )
-            for row in rows
-        ),
-    )  # fmt: skip
+    return table_of(
+        "Linear probes of the features",
+        "Logistic regression on the features that the energy heads read, cross-validated by problem. Guessing: "
+        "the commonest class; of generators, the commonest of those that answered the same problem. What a probe "
+        "reads is there to be used; whether the energy uses it, the other tables say.",
+        rows,
+        {
+            "target": lambda row: row.target,
+            "classes": lambda row: row.num_classes,
+            "n": lambda row: row.num_candidates,
+            "accuracy %": lambda row: row.accuracy,
+            "guessing %": lambda row: decimal(row.majority, 1, scale=100),
+            "difference": lambda row: points(row.lift),
+        },
+    )
 
 
 def _swap_table(result: SwapResult) -> Table:
-    return Table(
-        title=f"Style swap of correct answers by {result.source}",
-        caption=(
-            "Change in mu after rewriting in another style, over rewritings that the checker still finds correct. "
-            "Above 0: the same content is liked less in that style. The source's own style, where given, is the "
-            "control: what rewriting as such does."
-        ),
-        headers=("style", "asked", "failed", "no longer correct", "unlabeled", "n problems", "change in mu"),
-        rows=tuple(
-            (
-                f"{row.style} (control)" if row.is_control else row.style, str(row.num_asked), str(row.num_failed),
-                str(row.num_incorrect), str(row.num_unlabeled), str(row.change.n), number(row.change),
-            )
-            for row in result.rows
-        ),
-    )  # fmt: skip
+    return table_of(
+        f"Style swap of correct answers by {result.source}",
+        "Change in mu after rewriting in another style, over rewritings that the checker still finds correct. "
+        "Above 0: the same content is liked less in that style. The source's own style, where given, is the "
+        "control: what rewriting as such does.",
+        result.rows,
+        {
+            "style": lambda row: f"{row.style} (control)" if row.is_control else row.style,
+            "asked": lambda row: row.num_asked,
+            "failed": lambda row: row.num_failed,
+            "no longer correct": lambda row: row.num_incorrect,
+            "unlabeled": lambda row: row.num_unlabeled,
+            "n problems": lambda row: row.change.n,
+            "change in mu": lambda row: number(row.change),
+        },
+    )
 
 
-def _number(estimate: Estimate) -> str:
-    return "-" if estimate.value is None else f"{estimate.value:.3f}"
+# ---- figures ---------------------------------------------------------------------------------------------------------
+
+
+def _pick_plate(screens: Mapping[str, Screen]) -> Plate | None:
+    """The picks of each scorer and the share of correct answers; None where nothing was picked."""
+    shares = {
+        name: {row.generator: row.pick_share.value for row in screen.generators if row.pick_share.value is not None}
+        for name, screen in screens.items()
+    }
+    correct = {
+        row.generator: row.correct_share.value
+        for screen in screens.values()
+        for row in screen.generators
+        if row.correct_share.value is not None
+    }
+    if not correct or not any(shares.values()):
+        return None
+    caption = (
+        "Whose candidates are picked, and each generator's share of the correct candidates (means over problems). "
+        "Bars of one length: correctness explains the picks. A long bar of picks above a short grey one: a favourite."
+    )
+    return plate_of(pick_figure(shares, share_of_correct=correct), "Picks by generator", caption)
+
+
+def _energies_plate(screens: Mapping[str, Screen]) -> Plate | None:
+    """Mean energies of each generator's answers; None without any energy."""
+    known = (row.energy_correct.value for screen in screens.values() for row in screen.generators)
+    if all(value is None for value in known):
+        return None
+    caption = (
+        "Mean energy of each generator's correct (circles) and incorrect answers (crosses); lines: 95 % intervals. A "
+        "scorer that reads answers has all circles left of all crosses. Where circle and cross of one generator lie "
+        "together and the generators apart, it reads authors."
+    )
+    return plate_of(_energies_by_generator_figure(screens), "Energies by generator", caption)
+
+
+def _energies_by_generator_figure(screens: Mapping[str, Screen]) -> Figure:
+    """Mean mu of each generator's correct and incorrect answers with intervals; a panel per scorer."""
+    names = [row.generator for row in next(iter(screens.values())).generators]
+    figure = Figure(figsize=(1.6 + 3.9 * len(screens), 1.7 + 0.42 * len(names)), layout="constrained")
+    panels = figure.subplots(1, len(screens), squeeze=False, sharey=True).ravel()
+    for axes, (title, screening) in zip(panels, screens.items(), strict=True):
+        tidy(axes)
+        rows = {row.generator: row for row in screening.generators}
+        for offset, label, colour, mark in ((-0.14, "correct", BLUE, "o"), (0.14, "incorrect", RED, "x")):
+            for place, name in enumerate(names):
+                row = rows.get(name)
+                energy = None if row is None else row.energy_correct if mark == "o" else row.energy_incorrect
+                span = None if energy is None else percent_of(energy)
+                if span is not None:
+                    value, low, high = (part / 100 for part in span)
+                    height = place + offset
+                    axes.plot([low, high], [height, height], color=colour, linewidth=1.2)
+                    axes.plot(value, height, color=colour, marker=mark, markersize=6, linestyle="none")
+            axes.plot([], [], color=colour, marker=mark, linestyle="none", label=label)
+        axes.set_title(title if len(screens) > 1 else "", fontsize=9)
+        axes.set_xlabel("mean mu (lower is better)")
+        axes.set_yticks(range(len(names)), [short_name(name) for name in names], fontsize=8)
+        axes.set_ylim(len(names) - 0.5, -0.5)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=8, loc="outside lower center", ncols=2)
+    return figure

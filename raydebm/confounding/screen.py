@@ -15,28 +15,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.decision.rules import select
-from raydebm.evaluation.pools.pool import EvaluatedPool
+from raydebm.evaluation.pools.pool import Bools, EvaluatedPool
 from raydebm.evaluation.pools.stack import Stack
-from raydebm.evaluation.selectors.selector import Selector, values_of
+from raydebm.evaluation.selectors.selector import values_of
 from raydebm.evaluation.selectors.standard import best_generator_of, standard_selectors
+from raydebm.evaluation.stats.effects import generator_effects
 from raydebm.evaluation.stats.intervals import (
+    NOTHING,
     Bootstrap,
     Estimate,
     Floats,
     Weights,
     fewest_of_a_class,
+    mean_of_known,
     weighted_auroc,
     weighted_sums,
 )
 from raydebm.evaluation.studies.author_energies import (
     CandidateTable,
     Statistic,
-    Sums,
-    all_correct_sums,
-    correct_sums,
     over_generators,
-    resampled,
     std,
     value_range,
 )
@@ -164,11 +162,7 @@ def _is_above(estimate: Estimate, limit: float) -> bool:
 
 
 def screen(
-    pools: Sequence[EvaluatedPool],
-    *,
-    lambda_: float,
-    bootstrap: Bootstrap,
-    best_generator: str | None = None,
+    pools: Sequence[EvaluatedPool], *, lambda_: float, bootstrap: Bootstrap, best_generator: str | None = None
 ) -> Screen:
     """Every figure, with intervals by bootstrap over the pools' problems.
 
@@ -176,65 +170,64 @@ def screen(
         bootstrap: over as many problems as there are pools.
         best_generator: correct most often on validation pools; None: in hindsight, which makes it a bound.
     """
-    in_hindsight = best_generator is None
-    best_generator = best_generator_of(Stack.of(pools), by_violation=False) if in_hindsight else best_generator
-    table = CandidateTable.of(pools)
-    names = table.generators
-    choice = _picks(pools, names, lambda_)
-    sums = all_correct_sums(table)
-    offsets = [correct_sums(table, index, centred=True) for index in range(len(names))]
-    in_problem = over_generators(offsets, bootstrap, std)
-    gap = _within_gap(table, bootstrap)
-    within = [_within_auroc(table, index, bootstrap) for index in range(len(names))]
-    rows = tuple(_row(table, index, choice, within[index], bootstrap) for index in range(len(names)))
-    values = _selector_values(pools, lambda_, best_generator)
+    stack, in_hindsight = Stack.of(pools), best_generator is None
+    best_generator = best_generator_of(stack, by_violation=False) if in_hindsight else best_generator
+    table = CandidateTable.of(stack)
+    places, centred, picks = range(len(table.generators)), _centred(table), _picks(stack, lambda_)
+    sums, in_problem = table.correct_sums(table.mu), over_generators(table.correct_sums(table.offset), bootstrap, std)
+    gap = _mean_statistic([_gap(table, centred, index, bootstrap) for index in places], table, bootstrap)
+    within = [_within_auroc(table, centred, index, bootstrap) for index in places]
+    values = _selector_values(stack, lambda_, best_generator)
+    rivals = {"ours", "best generator"} <= values.keys()
     return Screen(
         num_problems=len(pools),
-        generators=rows,
+        generators=tuple(_row(table, index, picks, within[index], bootstrap) for index in places),
         spread=over_generators(sums, bootstrap, std).estimate(bootstrap),
         spread_range=over_generators(sums, bootstrap, value_range).estimate(bootstrap),
         spread_in_problem=in_problem.estimate(bootstrap),
         gap_within=gap.estimate(bootstrap),
         relative_spread=in_problem.over(gap).estimate(bootstrap),
         identity_share=_identity_share(table, bootstrap),
-        within_auroc=_mean_within_auroc(table, within, bootstrap),
-        pairs_within=bootstrap.mean(np.array([_pair_accuracy(pool, same=True) for pool in pools])),
-        pairs_between=bootstrap.mean(np.array([_pair_accuracy(pool, same=False) for pool in pools])),
+        within_auroc=_mean_statistic(within, table, bootstrap).estimate(bootstrap),
+        pairs_within=bootstrap.mean(_pair_accuracies(stack, same=True)),
+        pairs_between=bootstrap.mean(_pair_accuracies(stack, same=False)),
         accuracy={name: bootstrap.proportion(correct) for name, correct in values.items()},
         best_generator=best_generator if "best generator" in values else None,
         is_in_hindsight=in_hindsight,
-        ours_minus_best_generator=bootstrap.mean(values["ours"] - values["best generator"])
-        if {"ours", "best generator"} <= values.keys()
-        else Estimate(value=None, low=None, high=None, n=0),
+        ours_minus_best_generator=bootstrap.mean(values["ours"] - values["best generator"]) if rivals else NOTHING,
     )
 
 
-def _picks(pools: Sequence[EvaluatedPool], names: Sequence[str], lambda_: float) -> Floats:
+def _centred(table: CandidateTable) -> Floats:
+    """(R,): mu minus the problem's effect on it, its mean as if all generators had answered it. Only the problem is
+    taken out, so the generator's effect stays in.
+
+    Rounded to nine digits of the largest: what is equal but for the last digits must stay a tie.
+    """
+    if not len(table.mu):
+        return table.mu
+    effects = generator_effects(table.problem, table.generator, table.mu, num_generators=len(table.generators))
+    left = np.bincount(table.problem, weights=table.mu - effects[table.generator])
+    centred: Floats = table.mu - (left / np.maximum(np.bincount(table.problem), 1))[table.problem]
+    return np.round(centred, 9 - math.ceil(math.log10(max(float(np.abs(table.mu).max()), 1e-9))))
+
+
+def _picks(stack: Stack, lambda_: float) -> Floats:
     """Position of the picked generator per problem; NaN where nothing is picked or no candidate is correct."""
-    positions = np.full(len(pools), math.nan)
-    for row, pool in enumerate(pools):
-        best = select(pool.candidates, lambda_)
-        if best is not None and (pool.correct[pool.in_pool] == 1).any():
-            positions[row] = names.index(best.candidate.generator)
-    return positions
+    picked = stack.select(lambda_)
+    writers = stack.at(stack.generator.astype(np.float64), picked)
+    return np.where((stack.correct == 1).any(axis=1), writers, math.nan)
 
 
-def _row(
-    table: CandidateTable, index: int, choice: Floats, within: tuple[float, Floats], bootstrap: Bootstrap
-) -> AuthorRow:
-    own = table.generator == index
-    right = table.correct == 1
-    ones = np.ones(len(own))
-    num_own, num_right = table.per_problem(ones, own), table.per_problem(ones, own & right)
-    all_right = table.per_problem(ones, right)
-    known = ~np.isnan(choice) & (all_right > 0) & (num_own > 0)
-    share = np.where(known, num_right / np.maximum(all_right, 1), math.nan)
-    picked = np.where(known, (choice == index).astype(float), math.nan)
-    accuracy = np.where(num_own > 0, num_right / np.maximum(num_own, 1), math.nan)
-
-    def mean_energy(rows: "np.ndarray[tuple[int], np.dtype[np.bool_]]", values: Floats) -> Estimate:
-        return bootstrap.ratio(table.per_problem(values, rows), table.per_problem(ones, rows))
-
+def _row(table: CandidateTable, index: int, picks: Floats, within: Statistic, bootstrap: Bootstrap) -> AuthorRow:
+    own, right = table.generator == index, table.correct == 1
+    everything, good, bad = (table.sums(table.mu, rows) for rows in (own, own & right, own & ~right))
+    all_right = table.sums(table.mu, right).counts
+    known = ~np.isnan(picks) & (all_right > 0) & (everything.counts > 0)
+    share = np.where(known, good.counts / np.maximum(all_right, 1), math.nan)
+    picked = np.where(known, (picks == index).astype(float), math.nan)
+    accuracy = np.where(everything.counts > 0, good.counts / np.maximum(everything.counts, 1), math.nan)
+    offset = table.sums(table.offset, own & right)
     return AuthorRow(
         generator=table.generators[index],
         num_candidates=int(own.sum()),
@@ -243,21 +236,21 @@ def _row(
         correct_share=bootstrap.proportion(share),
         pick_share=bootstrap.proportion(picked),
         excess=bootstrap.mean(picked - share),
-        energy_correct=mean_energy(own & right, table.mu),
-        energy_incorrect=mean_energy(own & ~right, table.mu),
-        offset=mean_energy(own & right, table.offset),
+        energy_correct=bootstrap.ratio(good.energies, good.counts),
+        energy_incorrect=bootstrap.ratio(bad.energies, bad.counts),
+        offset=bootstrap.ratio(offset.energies, offset.counts),
         within_auroc=bootstrap.auroc_interval(
-            *within, int((num_own > 0).sum()), fewest=fewest_of_a_class(table.correct[own])
+            within.value, within.samples, within.n, fewest=fewest_of_a_class(table.correct[own])
         ),
     )
 
 
-def _within_auroc(table: CandidateTable, index: int, bootstrap: Bootstrap) -> tuple[float, Floats]:
-    """AUROC of -centred mu for correctness among one generator's rows, and its resamples; NaN with one class only."""
+def _within_auroc(table: CandidateTable, centred: Floats, index: int, bootstrap: Bootstrap) -> Statistic:
+    """AUROC of -centred mu for correctness among one generator's rows; undefined with one class only."""
     own = np.flatnonzero(table.generator == index)
-    scores, correct = -table.centred[own], table.correct[own]
+    scores, correct = -centred[own], table.correct[own]
     if not len(own) or correct.min() == correct.max():
-        return math.nan, np.full(len(bootstrap.counts), math.nan)
+        return dataclasses.replace(Statistic.undefined(bootstrap), n=len(np.unique(table.problem[own])))
     value = weighted_auroc(scores, correct, np.ones((1, len(own))))[0]
     # Piece by piece: resamples times candidates would not fit in memory for large pools.
     step = max(1, MAX_WEIGHTS // len(own))
@@ -265,60 +258,42 @@ def _within_auroc(table: CandidateTable, index: int, bootstrap: Bootstrap) -> tu
         weighted_auroc(scores, correct, bootstrap.counts[start : start + step, table.problem[own]])
         for start in range(0, len(bootstrap.counts), step)
     ]
-    return float(value), np.concatenate(samples)
+    return Statistic(float(value), np.concatenate(samples), len(np.unique(table.problem[own])))
 
 
-def _mean_within_auroc(table: CandidateTable, aurocs: Sequence[tuple[float, Floats]], bootstrap: Bootstrap) -> Estimate:
-    usable = [(value, samples) for value, samples in aurocs if not math.isnan(value)]
+def _gap(table: CandidateTable, centred: Floats, index: int, bootstrap: Bootstrap) -> Statistic:
+    """Mean centred energy of one generator's incorrect minus that of its correct rows; undefined without both."""
+    wrong, right = (table.sums(centred, (table.generator == index) & (table.correct == label)) for label in (0.0, 1.0))
+    if not (wrong.counts.sum() and right.counts.sum()):
+        return Statistic.undefined(bootstrap)
+    samples = wrong.resampled(bootstrap) - right.resampled(bootstrap)
+    return Statistic(wrong.mean - right.mean, samples, table.num_problems)
+
+
+def _mean_statistic(statistics: Sequence[Statistic], table: CandidateTable, bootstrap: Bootstrap) -> Statistic:
+    """Mean over the generators for which it is defined, in each resample by itself."""
+    usable = [statistic for statistic in statistics if not math.isnan(statistic.value)]
     if not usable:
-        return Estimate(value=None, low=None, high=None, n=0)
-    samples = np.stack([samples for _, samples in usable])
-    with np.errstate(invalid="ignore"):
-        mean = np.where(np.isnan(samples).all(axis=0), math.nan, np.nansum(samples, axis=0))
-        mean = mean / np.maximum((~np.isnan(samples)).sum(axis=0), 1)
-    return bootstrap.interval(float(np.mean([value for value, _ in usable])), mean, len(np.unique(table.problem)))
-
-
-def _within_gap(table: CandidateTable, bootstrap: Bootstrap) -> Statistic:
-    """See ``Screen.gap_within``; generators without both labels are left out, in each resample by itself."""
-    values, samples = list[float](), list[Floats]()
-    ones = np.ones(len(table.mu))
-    for index in range(len(table.generators)):
-        cells = [(table.generator == index) & (table.correct == label) for label in (0.0, 1.0)]
-        wrong, right = (Sums(table.per_problem(table.centred, rows), table.per_problem(ones, rows)) for rows in cells)
-        if wrong.counts.sum() and right.counts.sum():
-            values.append(wrong.energies.sum() / wrong.counts.sum() - right.energies.sum() / right.counts.sum())
-            samples.append(resampled(wrong, bootstrap) - resampled(right, bootstrap))
-    if not values:
-        return Statistic(math.nan, np.full(len(bootstrap.counts), math.nan), 0)
-    stacked = np.stack(samples)
-    known = ~np.isnan(stacked)
-    mean = np.divide(
-        np.where(known, stacked, 0.0).sum(axis=0),
-        known.sum(axis=0),
-        where=known.any(axis=0),
-        out=np.full(stacked.shape[1], math.nan),
-    )
-    return Statistic(float(np.mean(values)), mean, len(np.unique(table.problem)))
+        return Statistic.undefined(bootstrap)
+    samples = mean_of_known(np.stack([statistic.samples for statistic in usable]))
+    value = float(np.mean([statistic.value for statistic in usable]))
+    return Statistic(value, samples, len(np.unique(table.problem)))
 
 
 def _identity_share(table: CandidateTable, bootstrap: Bootstrap) -> Estimate:
     """Variance of ``offset`` between generators over its variance in all (eta squared)."""
     right = ~np.isnan(table.offset)
-    shared = table.per_problem(np.ones(len(right)), right) > 1  # one correct candidate is its own mean
+    shared = table.sums(table.mu, right).counts > 1  # one correct candidate is its own mean
     right &= shared[table.problem]
-    squares = table.per_problem(np.where(right, table.offset, 0.0) ** 2, right)
+    squares = table.sums(table.offset**2, right).energies
     if not right.any() or squares.sum() <= 1e-12:
         return Estimate(value=None, low=None, high=None, n=int(shared.sum()))
-    parts = []
-    for index in range(len(table.generators)):
-        rows = right & (table.generator == index)
-        parts.append((table.per_problem(table.offset, rows), table.per_problem(np.ones(len(rows)), rows)))
+    parts = [table.sums(table.offset, right & (table.generator == index)) for index in range(len(table.generators))]
 
     def between(weights: Weights) -> Floats:
         total = np.zeros(len(weights))
-        for energies, counts in parts:
-            top, bottom = weighted_sums(weights, energies), weighted_sums(weights, counts)
+        for part in parts:
+            top, bottom = weighted_sums(weights, part.energies), weighted_sums(weights, part.counts)
             total += np.divide(top**2, bottom, where=bottom > 0, out=np.zeros_like(top))
         whole = weighted_sums(weights, squares)
         values: Floats = np.divide(total, whole, where=whole > 0, out=np.full_like(whole, math.nan))
@@ -328,21 +303,21 @@ def _identity_share(table: CandidateTable, bootstrap: Bootstrap) -> Estimate:
     return bootstrap.interval(value, between(bootstrap.counts), int(shared.sum()))
 
 
-def _pair_accuracy(pool: EvaluatedPool, *, same: bool) -> float:
-    """Share of (correct, incorrect) pairs with the lower mu on the correct side, ties half; NaN without such pairs."""
-    usable = pool.in_pool & ~np.isnan(pool.correct) & ~np.isnan(pool.mu)
-    right, wrong = np.flatnonzero(usable & (pool.correct == 1)), np.flatnonzero(usable & (pool.correct == 0))
-    writers = np.array([scored.candidate.generator for scored in pool.everything])
-    wanted = (writers[right][:, None] == writers[wrong][None, :]) == same
-    if not wanted.any():
-        return math.nan
-    difference = pool.mu[wrong][None, :] - pool.mu[right][:, None]
-    return float(((difference > 0) + 0.5 * (difference == 0))[wanted].mean())
+def _pair_accuracies(stack: Stack, *, same: bool) -> Floats:
+    """(P,): share of (correct, incorrect) pairs of the same generator, or of two, in which mu is lower for the correct
+    one, ties half; NaN without such pairs."""
+    mu, values = stack.mu(), np.full(len(stack.problems), math.nan)
+    for row, (energy, correct, generator) in enumerate(zip(mu, stack.correct, stack.generator, strict=True)):
+        right, wrong = (np.flatnonzero((correct == label) & ~np.isnan(energy)) for label in (1, 0))
+        wanted: Bools = (generator[right][:, None] == generator[wrong]) == same
+        if wanted.any():
+            difference = energy[wrong] - energy[right][:, None]
+            values[row] = ((difference > 0) + 0.5 * (difference == 0))[wanted].mean()
+    return values
 
 
-def _selector_values(pools: Sequence[EvaluatedPool], lambda_: float, best_generator: str | None) -> dict[str, Floats]:
-    stack = Stack.of(pools)
-    selectors: dict[str, Selector] = {
+def _selector_values(stack: Stack, lambda_: float, best_generator: str | None) -> dict[str, Floats]:
+    selectors = {
         selector.name: selector
         for selector in standard_selectors(stack, lambda_=lambda_, best_generator=best_generator)
     }
@@ -352,7 +327,7 @@ def _selector_values(pools: Sequence[EvaluatedPool], lambda_: float, best_genera
 
 def values_of_ours(pools: Sequence[EvaluatedPool], lambda_: float) -> Floats:
     """(P,): whether the choice by energy is correct; NaN where it has no label."""
-    values = _selector_values(pools, lambda_, None)
+    values = _selector_values(Stack.of(pools), lambda_, None)
     return values.get("ours", np.full(len(pools), math.nan))
 
 

@@ -25,6 +25,8 @@ from raydebm.tasks import task_of
 from raydebm.tasks.base import Task
 
 JOURNAL = ("confounding", "journal")
+NUM_EXAMPLES = 3
+"""Correct answers to validation problems that ``confounding.rewriter`` sees per style."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +84,9 @@ async def _swaps(inputs: SwapInputs, scorer: TextScorer) -> tuple[SwapResult, ..
                     settings=SwapSettings(
                         max_problems=settings.max_problems,
                         max_tokens=recipe.generation.max_tokens or 2048,
+                        num_bootstrap=recipe.evaluation.num_bootstrap,
                         seed=recipe.seed,
                     ),
-                    num_bootstrap=recipe.evaluation.num_bootstrap,
                 )
                 for source in settings.swap
             ]
@@ -105,7 +107,7 @@ def _rewriters(inputs: SwapInputs) -> list[Rewriter]:
         rewriters = [
             Rewriter(style=config.name, generator=writer, examples=shown)
             for config in recipe.generators
-            if (shown := _examples(inputs.validation, config.name, settings.num_examples))
+            if (shown := _examples(inputs.validation, config.name))
         ]
     else:
         rewriters = [
@@ -126,11 +128,11 @@ def _rewriters(inputs: SwapInputs) -> list[Rewriter]:
     return rewriters
 
 
-def _examples(pools: Sequence[EvaluatedPool], generator: str, count: int) -> tuple[str, ...]:
+def _examples(pools: Sequence[EvaluatedPool], generator: str) -> tuple[str, ...]:
     """Correct answers of a generator, of a problem each, in an order that does not depend on the tables'."""
     texts: dict[str, str] = {}
     for pool in pools:
         for scored, correct in zip(pool.candidates, pool.correct, strict=False):
             if correct == 1 and scored.candidate.generator == generator and scored.candidate.text is not None:
                 texts.setdefault(pool.problem.problem_id, scored.candidate.text)
-    return tuple(texts[problem_id] for problem_id in sorted(texts)[:count])
+    return tuple(texts[problem_id] for problem_id in sorted(texts)[:NUM_EXAMPLES])

@@ -49,7 +49,7 @@ class SwapSettings:
     max_problems: int = 40
     """Problems with a correct answer of the source (paper: 40); drawn by the seed."""
     max_tokens: int = 2048
-    temperature: float = 0.0
+    num_bootstrap: int = 2000
     seed: int = 0
 
 
@@ -59,7 +59,6 @@ class SwappedText:
 
     problem_id: str
     candidate_id: str
-    source: str
     style: str
     text: str | None
     verdict: Verdict
@@ -109,7 +108,6 @@ async def style_swap(
     scorer: TextScorer,
     check: Checker,
     settings: SwapSettings,
-    num_bootstrap: int = 2000,
 ) -> SwapResult:
     """Rewrite correct answers of one generator in other styles, keep what is still correct, compare energies.
 
@@ -118,10 +116,8 @@ async def style_swap(
         rewriters: one per style; one with the source's own style is the control.
 
     Raises:
-        PoolError: the source has no correct answer, or there is no rewriter.
+        PoolError: the source has no correct answer.
     """
-    if not rewriters:
-        raise PoolError("a style swap needs at least one rewriter; give generators that can be asked")
     chosen = _correct_answers(pools, source, settings)
     if not chosen:
         raise PoolError(f"generator {source!r} has no correct answer in these pools, so there is nothing to rewrite")
@@ -130,24 +126,22 @@ async def style_swap(
     for rewriter in rewriters:
         requests = [_request(problem, candidate, rewriter, settings) for problem, candidate in chosen]
         replies = await collect(rewriter.generator, requests)
-        after = _energies(scorer, [(problem.prompt, reply.text or "") for (problem, _), reply in
-                                   zip(chosen, replies, strict=True)])  # fmt: skip
+        pairs = [(problem.prompt, reply.text or "") for (problem, _), reply in zip(chosen, replies, strict=True)]
+        after = _energies(scorer, pairs)
         for (problem, candidate), reply, old, new in zip(chosen, replies, before, after, strict=True):
-            label = check(problem, reply)
             texts.append(
                 SwappedText(
                     problem_id=problem.problem_id,
                     candidate_id=candidate.candidate_id,
-                    source=source,
                     style=rewriter.style,
                     text=reply.text,
-                    verdict=label.verdict,
+                    verdict=check(problem, reply).verdict,
                     before=old,
                     after=None if reply.text is None else new,
                     error=reply.error,
                 )
             )
-    return SwapResult(source=source, rows=_rows(texts, source, num_bootstrap, settings.seed), texts=tuple(texts))
+    return _result(source, texts, settings)
 
 
 def rescored_swap(
@@ -155,8 +149,7 @@ def rescored_swap(
     pools: Sequence[EvaluatedPool],
     scorer: TextScorer,
     *,
-    num_bootstrap: int = 2000,
-    seed: int = 0,
+    settings: SwapSettings = SwapSettings(),
 ) -> SwapResult:
     """The same rewritings under another scorer; nothing is written again.
 
@@ -176,11 +169,11 @@ def rescored_swap(
         raise PoolError(f"{len(absent)} originals of the style swap are not in the pools, such as {absent[0]!r}")
     before = _energies(scorer, [originals[text.candidate_id] for text in result.texts])
     after = _energies(scorer, [(originals[text.candidate_id][0], text.text or "") for text in result.texts])
-    texts = tuple(
+    texts = [
         replace(swapped, before=old, after=None if swapped.text is None else new)
         for swapped, old, new in zip(result.texts, before, after, strict=True)
-    )
-    return SwapResult(source=result.source, rows=_rows(texts, result.source, num_bootstrap, seed), texts=texts)
+    ]
+    return _result(result.source, texts, settings)
 
 
 def _correct_answers(
@@ -211,7 +204,7 @@ def _request(problem: Problem, candidate: Candidate, rewriter: Rewriter, setting
         problem_id=problem.problem_id,
         generator=rewriter.generator.name,
         messages=({"role": "system", "content": SYSTEM}, {"role": "user", "content": "\n\n".join(parts)}),
-        sampling=Sampling(temperature=settings.temperature, top_p=1.0, max_tokens=settings.max_tokens),
+        sampling=Sampling(temperature=0.0, top_p=1.0, max_tokens=settings.max_tokens),
         seed=seed_for(settings.seed, "swap", candidate.candidate_id, rewriter.style),
     )
 
@@ -224,32 +217,28 @@ def _energies(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[floa
     ]
 
 
-def _rows(texts: Sequence[SwappedText], source: str, num_bootstrap: int, seed: int) -> tuple[SwapRow, ...]:
-    styles = list(dict.fromkeys(text.style for text in texts))
+def _result(source: str, texts: Sequence[SwappedText], settings: SwapSettings) -> SwapResult:
     problems = sorted({text.problem_id for text in texts})
-    bootstrap = Bootstrap.of(len(problems), num_bootstrap=num_bootstrap, seed=seed)
-    rows = [
-        _row(style, [text for text in texts if text.style == style], problems, bootstrap, is_control=style == source)
-        for style in styles
-    ]
-    others = [text for text in texts if text.style != source]
-    if len({other.style for other in others}) > 1:
-        rows.append(_row("(all other styles)", others, problems, bootstrap, is_control=False))
-    return tuple(rows)
+    bootstrap = Bootstrap.of(len(problems), num_bootstrap=settings.num_bootstrap, seed=settings.seed)
+    by_style: dict[str, list[SwappedText]] = {}
+    for text in texts:
+        by_style.setdefault(text.style, []).append(text)
+    if len(by_style.keys() - {source}) > 1:
+        by_style["(all other styles)"] = [text for text in texts if text.style != source]
+    rows = [_row(style, own, problems, bootstrap, is_control=style == source) for style, own in by_style.items()]
+    return SwapResult(source=source, rows=tuple(rows), texts=tuple(texts))
 
 
 def _row(
     style: str, texts: Sequence[SwappedText], problems: Sequence[str], bootstrap: Bootstrap, *, is_control: bool
 ) -> SwapRow:
-    place = {problem_id: index for index, problem_id in enumerate(problems)}
+    changed = [(problems.index(text.problem_id), text.change) for text in texts if text.change is not None]
     sums, counts = np.zeros(len(problems)), np.zeros(len(problems))
-    for swapped in texts:
-        if swapped.change is not None:
-            sums[place[swapped.problem_id]] += swapped.change
-            counts[place[swapped.problem_id]] += 1
+    for place, change in changed:
+        sums[place] += change
+        counts[place] += 1
+    known = counts > 0
     verdicts = Counter(text.verdict for text in texts if text.text is not None)
-    rewritten = counts > 0
-    change = bootstrap.ratio(np.where(rewritten, sums, np.nan), np.where(rewritten, counts, np.nan))
     return SwapRow(
         style=style,
         is_control=is_control,
@@ -257,5 +246,5 @@ def _row(
         num_failed=sum(text.text is None for text in texts),
         num_incorrect=verdicts[Verdict.INCORRECT],
         num_unlabeled=verdicts[Verdict.UNLABELED],
-        change=change,
+        change=bootstrap.ratio(np.where(known, sums, np.nan), np.where(known, counts, np.nan)),
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from raydebm.config import Recipe
-from raydebm.confounding.balance import RepairText
+from raydebm.confounding.refit import RepairText
 from raydebm.confounding.repair_report import RepairData, RepairReport, repair
 from raydebm.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
 from raydebm.confounding.style_swaps import SwapInputs, style_swaps
@@ -50,14 +50,11 @@ def repaired_heads(
     texts: Mapping[str, Sequence[RepairText]],
     settings: ConfoundingSettings,
     swap: SwapInputs,
-    *,
-    equalise: float,
 ) -> tuple[RepairReport, KnownEnergies]:
     """Refit the heads of the run's scorer; writes ``<run>/repair/scorer``.
 
     Args:
         texts: training texts by split, ``train`` and ``validation``.
-        equalise: see ``confounding.refit.RepairSettings``.
 
     Returns:
         The report, and the repaired scorer's energies of candidates with stored features.
@@ -66,7 +63,7 @@ def repaired_heads(
         PoolError: too few generators have answers of both labels.
     """
     work = on_the_scorers_node(swap.recipe, _repair)
-    report, known = get_or_raise(work.remote(run.absolute(), texts, settings, swap, equalise))
+    report, known = get_or_raise(work.remote(run.absolute(), texts, settings, swap))
     return report, known
 
 
@@ -97,11 +94,10 @@ def _repair(
     texts: Mapping[str, Sequence[RepairText]],
     settings: ConfoundingSettings,
     swap: SwapInputs,
-    equalise: float,
 ) -> tuple[RepairReport, KnownEnergies]:
     from raydebm.confounding.refit import RepairSettings
 
-    folder, recipe, config = Path(run.root), swap.recipe, swap.recipe.confounding
+    folder, recipe = Path(run.root), swap.recipe
     extractor = _extractor(folder / "scorer", run, recipe)
     data = RepairData(
         train=texts["train"],
@@ -114,9 +110,7 @@ def _repair(
         extractor,
         folder / "repair" / "scorer",
         data,
-        repair_settings=RepairSettings(
-            equalise=equalise, seed=recipe.seed, cap=config.repair_cap, min_cell=config.repair_min_cell
-        ),
+        repair_settings=RepairSettings(seed=recipe.seed, cap=recipe.confounding.repair_cap),
         settings=settings,
     )
     return report, _known_energies(extractor, report.result.folder, data)

@@ -6,5 +6,5 @@ Out:  an ``Evaluation`` of a run; a ``StudyResults`` of a pool with all studies;
 Does not know: Ray, torch.
 
 pools -> selectors, agreement -> entries -> results (one run) -> study (one pool) -> reproduction (several pools).
-stack holds all pools as arrays for the studies; tables, figures, plates and reports only draw what is already data.
+A stack holds all pools as arrays for the studies; tables, figures and reports only draw what is already data.
 """

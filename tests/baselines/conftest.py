@@ -9,7 +9,6 @@ from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
     LlamaForSequenceClassification,
-    LlamaForTokenClassification,
     PreTrainedTokenizerFast,
 )
 
@@ -90,13 +89,6 @@ def process_reward(tmp_path_factory):
     """As Math-Shepherd: a causal model that writes + or - after the step token."""
     model = seeded(lambda: LlamaForCausalLM(llama_config()))
     return saved(tmp_path_factory.mktemp("prm") / "causal", model, word_tokenizer())
-
-
-@pytest.fixture(scope="session")
-def token_reward(tmp_path_factory):
-    """As Qwen2.5-Math-PRM: a token classifier."""
-    model = seeded(lambda: LlamaForTokenClassification(llama_config(num_labels=2)))
-    return saved(tmp_path_factory.mktemp("prm") / "tokens", model, word_tokenizer())
 
 
 def make_pool(name, *texts, prompt="w1 w2 w3"):

@@ -36,12 +36,6 @@ def test_signals_are_means_over_the_tokens():
     assert (reading.logprob, reading.entropy, reading.worst, reading.num_tokens) == (-3.0, -1.5, -6.0, 3)
 
 
-def test_the_worst_tenth_of_twenty_tokens_are_two():
-    reading = Reading.of([-9.0, -5.0, *[-1.0] * 18], [0.0] * 20)
-
-    assert reading.worst == -7.0
-
-
 def test_uniform_logits_have_the_entropy_of_the_vocabulary():
     reading = reading_of(torch.zeros(2, 8), torch.tensor([3, 5]))
 

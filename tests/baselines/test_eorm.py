@@ -96,14 +96,6 @@ def test_the_same_call_gives_the_same_weights_whatever_the_global_seed(config, t
     assert (tmp_path / "again" / "eorm.safetensors").read_bytes() == (trained / "eorm.safetensors").read_bytes()
 
 
-def test_another_seed_gives_other_weights(config, trained, tmp_path):
-    train_eorm(
-        config.model_copy(update={"seed": 4}), train=TRAIN, validation=VALIDATION, folder=tmp_path / "other"
-    )  # fmt: skip
-
-    assert (tmp_path / "other" / "eorm.safetensors").read_bytes() != (trained / "eorm.safetensors").read_bytes()
-
-
 def test_without_validation_the_last_epoch_is_kept(config, tmp_path):
     record = train_eorm(config, train=TRAIN, validation=[], folder=tmp_path)
 

@@ -41,13 +41,12 @@ def test_every_kind_is_told_by_its_kind():
         ([{"kind": "oracle", "name": "x"}], "baselines"),
         ([{"kind": "reward_model", "name": "x"}], "model: Field required"),
         ([{"kind": "eorm", "name": "x", "hidden_size": 20, "num_heads": 3}], r"multiple of 2 \* num_heads"),
-        ([{"kind": "process_reward", "name": "x", "model": "m", "aggregate": "median"}], "aggregate"),
         (
             [{"kind": "judge", "name": "x", "generator": {"kind": "vllm", "name": "v", "model": "m"}}],
             "baselines.0.judge.generator: .*started to write candidates alone; give 'v' the `url`",
         ),
     ],
-    ids=["same-name", "unknown-kind", "no-model", "heads", "aggregate", "no-server"],
+    ids=["same-name", "unknown-kind", "no-model", "heads", "no-server"],
 )
 def test_a_wrong_entry_is_refused_with_its_place(baselines, message):
     with pytest.raises(ConfigError, match=message):

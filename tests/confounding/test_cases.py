@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from raydebm.confounding import ConfoundingSettings, Sources, confounding_report
 from raydebm.confounding.cases import case_studies, case_tables
+from raydebm.confounding.report import ConfoundingSettings, Sources, confounding_report
 
 
 @pytest.fixture

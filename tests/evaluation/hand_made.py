@@ -74,7 +74,7 @@ def make_pool(*rows, problem_id="p", difficulty="", violations=None, scores=None
     )
 
 
-def studied(pools, validation=(), *, name="", grid=(), train=(), subject=None, **inputs):
+def studied(pools, validation=(), *, name="", train=(), subject=None, **inputs):
     """Evaluate and study pools; ``subject`` holds further fields of ``Subject``."""
     stack = Stack.of(pools)
     evaluation = evaluate(EvaluationInputs(pools=stack, validation=Stack.of(validation), title=name, **inputs))
@@ -82,7 +82,6 @@ def studied(pools, validation=(), *, name="", grid=(), train=(), subject=None, *
         evaluation,
         stack,
         subject=Subject(name=name, **(subject or {})),
-        grid=grid,
         train=Stack.of(train),
         example=example_of(pools, lambda_=evaluation.policy["lambda"]),
     )

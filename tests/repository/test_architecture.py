@@ -26,7 +26,7 @@ def test_triage_loads_neither_ray_nor_torch():
 
 def test_the_pipeline_loads_neither_ray_nor_torch_until_a_stage_needs_them():
     loaded = modules_loaded_by(
-        "import raydebm.pipeline.studies.reproduction, raydebm.pipeline.studies.folds, raydebm.pipeline.plan"
+        "import raydebm.pipeline.studies.reproduction, raydebm.pipeline.studies.trainings, raydebm.pipeline.plan"
     )
 
     assert not loaded & {"ray", "torch", "transformers"}

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from raydebm.config import AdapterConfig
-from raydebm.confounding.balance import RepairText
 from raydebm.confounding.features import FeatureExtractor
-from raydebm.confounding.refit import RepairSettings, repair_heads
+from raydebm.confounding.refit import RepairSettings, RepairText, repair_heads
 from raydebm.errors import CheckpointError
 from raydebm.run.ensemble_file import backbone_names, read_ensemble_file
 from raydebm.scorer.checkpoint import read_ensemble, write_ensemble

@@ -1,10 +1,15 @@
 """How far probabilities can be taken at their word: reliability bins, ECE and Brier score.
 
 Of what probability is stated with every result. For "the selection is correct": the raw energy-weighted share of the
-pick's answer, the vote share, and two fits on the picks of validation problems (logistic regression of mu, sigma and
-the agreement signals; isotonic regression of sigma alone). Without validation problems the fits are made on the test
-problems by five-fold cross-fitting (no problem is predicted by a fit that saw it), which the name then says. For "this
-candidate is the correct one of the two": sigmoid of the energy difference, which is what training fits.
+pick's answer, the vote share, and a logistic regression of all signals on the picks of validation problems. Without
+validation problems it is fitted on the test problems by five-fold cross-fitting (no problem is predicted by a fit that
+saw it), which the name then says. For "this candidate is the correct one of the two": sigmoid of the energy difference,
+which is what training fits.
+
+Bins hold a tenth of the problems each, as in Nguyen and O'Connor (2015, "Posterior calibration and exploratory analysis
+for natural language processing models", section 3); bins of equal width would be nearly empty where a confidence
+gathers near 1. The ECE is a mean of absolute values: chance alone makes it larger than 0 and resampled problems make it
+larger still, so it has no bootstrap interval and stands next to what chance alone brings.
 """
 
 import math
@@ -14,25 +19,35 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from raydebm.evaluation.certainty.calibration_error import (
-    NUM_BINS,
-    CalibrationError,
-    calibration_error,
-    equal_mass_bins,
-)
-from raydebm.evaluation.certainty.signals import SIGMA, Signal
-from raydebm.evaluation.certainty.worth import CORRECT
-from raydebm.evaluation.pools.pool import Floats, Ints
+from raydebm.errors import PoolError
+from raydebm.evaluation.certainty.signals import CORRECT, Signal
+from raydebm.evaluation.pools.pool import Bools, Floats, Ints
 from raydebm.evaluation.pools.stack import Stack
-from raydebm.evaluation.stats.intervals import MIN_PER_CLASS, Bootstrap, Estimate, fewest_of_a_class
+from raydebm.evaluation.stats.intervals import MIN_PER_CLASS, Bootstrap, Estimate, fewest_of_a_class, weighted_sums
 from raydebm.evaluation.stats.logistic import standardized_logistic
 from raydebm.identity import seed_for
 
+NUM_BINS = 10
+NUM_SIMULATIONS, SIMULATIONS_AT_ONCE = 1000, 100
+"""Draws of perfectly calibrated outcomes, made in parts, which bounds the memory."""
 NUM_FOLDS = 5
 POOLS_AT_ONCE = 1024
 """Pools whose pairs are compared together, which bounds the memory."""
-FitAndPredict = Callable[[Floats, Floats, Floats], Floats]
-"""(features (n, F), correct (n,), features to predict (m, F)) -> probabilities (m,)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationError:
+    """Mean over the bins of |mean of what happened - mean probability|, by their weight."""
+
+    value: float | None
+    """None without any problem."""
+    n: int
+    """Problems that it rests on."""
+    perfect: float | None = None
+    """What it would be on average, were each of the same problems right with just the probability stated for it; None
+    where outcomes are graded, or not independent."""
+    perfect_high: float | None = None
+    """What it would then exceed with a chance of 5 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,40 +89,121 @@ def reliability(name: str, event: str, predicted: Floats, happened: Floats, boot
     known = np.flatnonzero(~(np.isnan(predicted) | np.isnan(happened)))
     p, y = predicted[known], happened[known]
     place = equal_mass_bins(p)
+    groups = [known[place == index] for index in np.unique(place)]
     return Reliability(
         name=name,
         event=event,
         ece=calibration_error(p, y, place),
         brier=bootstrap.mean((predicted - happened) ** 2),
         base_brier=float(((y - y.mean()) ** 2).mean()) if len(known) else None,
-        bins=tuple(_bin(known[place == index], predicted, happened, bootstrap) for index in np.unique(place)),
+        bins=tuple(
+            Bin(
+                low=float(predicted[rows].min()),
+                high=float(predicted[rows].max()),
+                n=len(rows),
+                mean_predicted=float(predicted[rows].mean()),
+                accuracy=bootstrap.proportion(_only(happened, rows)),
+            )
+            for rows in groups
+        ),
     )
 
 
-def _bin(rows: NDArray[np.intp], predicted: Floats, happened: Floats, bootstrap: Bootstrap) -> Bin:
-    inside = np.full(len(happened), math.nan)
-    inside[rows] = happened[rows]
-    return Bin(
-        low=float(predicted[rows].min()),
-        high=float(predicted[rows].max()),
-        n=len(rows),
-        mean_predicted=float(predicted[rows].mean()),
-        accuracy=bootstrap.proportion(inside),
-    )
+def confidence_calibration(
+    name: str, event: str, confidence: Floats, happened: Floats, bootstrap: Bootstrap
+) -> Reliability:
+    """``reliability`` of a confidence, which must be a probability.
+
+    Raises:
+        PoolError: a confidence is outside [0, 1].
+    """
+    outside = confidence[~np.isnan(happened) & ((confidence < 0) | (confidence > 1))]
+    if len(outside):
+        raise PoolError(f"{name} is no probability: it is {outside[0]:g} for a problem, and must be in [0, 1]")
+    return reliability(name, event, confidence, happened, bootstrap)
 
 
 def sigma_bins(sigma: Floats, worth: Floats, bootstrap: Bootstrap) -> tuple[SigmaBin, ...]:
     """Mean worth in bins of equally many problems, from the lowest sigma to the highest (paper, calibration figure)."""
     known = np.flatnonzero(~(np.isnan(sigma) | np.isnan(worth)))
     groups = np.array_split(known[np.argsort(sigma[known], kind="stable")], NUM_BINS)
-    bins = []
-    for group in groups:
-        if len(group):
-            values = np.full(len(sigma), math.nan)
-            values[group] = worth[group]
-            low, high = float(sigma[group].min()), float(sigma[group].max())
-            bins.append(SigmaBin(low=low, high=high, accuracy=bootstrap.proportion(values)))
-    return tuple(bins)
+    return tuple(
+        SigmaBin(
+            low=float(sigma[rows].min()),
+            high=float(sigma[rows].max()),
+            accuracy=bootstrap.proportion(_only(worth, rows)),
+        )
+        for rows in groups
+        if len(rows)
+    )
+
+
+def _only(values: Floats, rows: NDArray[np.intp]) -> Floats:
+    """The values in these places, NaN in all others."""
+    inside = np.full(len(values), math.nan)
+    inside[rows] = values[rows]
+    return inside
+
+
+# ---- expected calibration error --------------------------------------------------------------------------------------
+
+
+def equal_mass_bins(values: Floats, weights: Floats | None = None) -> NDArray[np.intp]:
+    """The bin, from 0 to 9, of each value: by its rank, so that each bin holds a tenth of the values.
+
+    Equal values share the bin of their middle rank, so the order of the problems changes nothing. Many equal values
+    leave the next bins empty.
+
+    Args:
+        values: shape (n,).
+        weights: of each value, > 0; None: they all weigh the same.
+    """
+    if len(values) == 0:
+        return np.zeros(0, dtype=np.intp)
+    _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
+    mass = sizes if weights is None else np.bincount(group, weights=weights)
+    # The middle of a group's mass, in tenths of all. What rounding leaves below a whole number belongs to it.
+    middle = (np.cumsum(mass) - mass / 2) * NUM_BINS / mass.sum()
+    bins: NDArray[np.intp] = np.minimum(np.floor(middle + 1e-9), NUM_BINS - 1).astype(np.intp)
+    return bins[group]
+
+
+def calibration_error(
+    predicted: Floats, happened: Floats, place: NDArray[np.intp], *, seed: int = 0
+) -> CalibrationError:
+    """The error of probabilities of n problems, and for outcomes of 1 and 0 that of perfectly calibrated ones.
+
+    Args:
+        predicted: shape (n,).
+        happened: shape (n,).
+        place: the bin of each prediction.
+        seed: of the simulated outcomes.
+    """
+    n = len(predicted)
+    if n == 0:
+        return CalibrationError(value=None, n=0)
+    member = (place[:, None] == np.arange(NUM_BINS)).astype(np.float64)
+
+    def errors(gaps: Floats) -> Floats:
+        """(B, n), predicted minus happened -> (B,)."""
+        total: Floats = np.abs(weighted_sums(gaps, member)).sum(axis=1)
+        return total / n
+
+    value = float(errors((predicted - happened)[None])[0])
+    if not np.isin(happened, (0.0, 1.0)).all():
+        return CalibrationError(value=value, n=n)
+    generator = np.random.default_rng(seed_for(seed, "perfectly calibrated", n))
+    simulated = [
+        errors(predicted - (generator.random((SIMULATIONS_AT_ONCE, n)) < predicted))
+        for _ in range(NUM_SIMULATIONS // SIMULATIONS_AT_ONCE)
+    ]
+    chance = np.concatenate(simulated)
+    return CalibrationError(
+        value=value, n=n, perfect=float(chance.mean()), perfect_high=float(np.quantile(chance, 0.95))
+    )
+
+
+# ---- fitted probabilities --------------------------------------------------------------------------------------------
 
 
 def logistic(features: Floats, correct: Floats, asked: Floats) -> Floats:
@@ -116,61 +212,37 @@ def logistic(features: Floats, correct: Floats, asked: Floats) -> Floats:
     return probabilities
 
 
-def isotonic(features: Floats, correct: Floats, asked: Floats) -> Floats:
-    """An isotonic fit of the first feature alone, rising."""
-    from sklearn.isotonic import IsotonicRegression
-
-    model = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
-    probabilities: Floats = model.fit(features[:, 0], correct).predict(asked[:, 0])
-    return probabilities
-
-
 def fitted(
-    fit: FitAndPredict,
     test: tuple[Floats, Floats],
     validation: tuple[Floats, Floats] | None,
     *,
     seed: int,
+    fit: Callable[[Floats, Floats, Floats], Floats] = logistic,
 ) -> Floats | None:
     """Probabilities (P,) for the test problems; None when there are too few of one class to fit on.
 
     Args:
-        fit: how.
         test: features (P, F) and outcomes (P,); NaN leaves a problem out.
         validation: the same of other problems; None: cross-fitting on the test problems.
         seed: of the folds.
+        fit: (features (n, F), correct (n,), features to predict (m, F)) -> probabilities (m,).
     """
     features, correct = test
     usable = ~np.isnan(features).any(axis=1)
-    labelled = usable & ~np.isnan(correct)
-    probabilities = np.full(len(correct), math.nan)
-    if not usable.any():
+    learned_from = test if validation is None else validation
+    known = ~(np.isnan(learned_from[0]).any(axis=1) | np.isnan(learned_from[1]))
+    if not usable.any() or fewest_of_a_class(learned_from[1][known]) < MIN_PER_CLASS:
         return None
+    probabilities = np.full(len(correct), math.nan)
     if validation is not None:
-        known = ~(np.isnan(validation[0]).any(axis=1) | np.isnan(validation[1]))
-        if not _both_classes(validation[1][known]):
-            return None
         probabilities[usable] = fit(validation[0][known], validation[1][known], features[usable])
         return probabilities
-    if not _both_classes(correct[labelled]):
-        return None
     fold = np.random.default_rng(seed_for(seed, "folds", len(correct))).permutation(len(correct)) % NUM_FOLDS
     for index in range(NUM_FOLDS):
-        train, asked = labelled & (fold != index), usable & (fold == index)
+        train, asked = known & (fold != index), usable & (fold == index)
         if asked.any() and len(set(correct[train])) == 2:
             probabilities[asked] = fit(features[train], correct[train], features[asked])
     return probabilities
-
-
-def _both_classes(correct: Floats) -> bool:
-    """Fewer correct or incorrect picks say nothing about a probability."""
-    return fewest_of_a_class(correct) >= MIN_PER_CLASS
-
-
-def _columns(signals: Sequence[Signal], names: Sequence[str]) -> Floats:
-    """(P, F): signals as features, in the order of the names."""
-    by_name = {signal.name: signal.values for signal in signals}
-    return np.stack([by_name[name] for name in names], axis=1)
 
 
 def pick_reliabilities(
@@ -182,32 +254,26 @@ def pick_reliabilities(
     seed: int,
 ) -> tuple[list[Reliability], Floats | None]:
     """Reliability of each estimate that the selection is correct, and the logistic fit's probabilities as a signal."""
-    event = CORRECT
     by_name = {signal.name: signal.values for signal in signals}
-    raw = [
-        reliability(f"{name} (as it is)", event, by_name[name], correct, bootstrap)
+    rows = [
+        reliability(f"{name} (as it is)", CORRECT, by_name[name], correct, bootstrap)
         for name in ("energy-weighted share", "vote share")
         if name in by_name
     ]
-    where = "validation picks" if validation is not None else "other folds of the test picks"
-    shared = list(by_name) if validation is None else [s.name for s in validation[0] if s.name in by_name]
+    others = by_name if validation is None else {signal.name: signal.values for signal in validation[0]}
+    shared = [name for name in others if name in by_name]
     if not shared:
-        return raw, None
-    logistic_fit: Floats | None = None
-    for name, how, fit, names in (
-        ("logistic", "of all signals", logistic, shared),
-        ("isotonic", "of sigma", isotonic, [SIGMA] if SIGMA in shared else []),
-    ):
-        if not names:
-            continue
-        others = None if validation is None else (_columns(validation[0], names), validation[1])
-        probabilities = fitted(fit, (_columns(signals, names), correct), others, seed=seed)
-        if probabilities is not None:
-            raw.append(
-                reliability(f"{name} regression {how}, fitted on {where}", event, probabilities, correct, bootstrap)
-            )
-            logistic_fit = probabilities if name == "logistic" else logistic_fit
-    return raw, logistic_fit
+        return rows, None
+    features, of_others = (np.stack([each[name] for name in shared], axis=1) for each in (by_name, others))
+    probabilities = fitted((features, correct), None if validation is None else (of_others, validation[1]), seed=seed)
+    if probabilities is not None:
+        where = "validation picks" if validation is not None else "other folds of the test picks"
+        name = f"logistic regression of all signals, fitted on {where}"
+        rows.append(reliability(name, CORRECT, probabilities, correct, bootstrap))
+    return rows, probabilities
+
+
+# ---- pairs -----------------------------------------------------------------------------------------------------------
 
 
 def pair_reliability(stack: Stack, bootstrap: Bootstrap) -> Reliability | None:
@@ -216,14 +282,25 @@ def pair_reliability(stack: Stack, bootstrap: Bootstrap) -> Reliability | None:
     Both readings of each pair count (p and 1 - p), so the accuracy in the bins is symmetric about one half; each
     problem weighs the same. Pairs of one problem share candidates, so what chance alone brings is not stated.
     """
-    if stack.num_members == 0:
+    row, p = _pairs(stack)
+    if not len(row):
         return None
-    pairs = _Pairs.of(stack.mu(), stack.correct)
-    if not len(pairs.row):
-        return None
-    sums, edges = pairs.by_bin(len(stack.problems))
-    total, known = sums.sum(axis=0), np.any(sums[:, :, 0] > 0, axis=1)
-    squares = np.bincount(pairs.row, weights=2 * pairs.weight * (1 - pairs.p) ** 2, minlength=len(stack.problems))
+    num_problems = len(stack.problems)
+    # What one reading weighs; the two readings of all pairs of a problem weigh 1.
+    weight = 1 / (2 * np.bincount(row, minlength=num_problems)[row])
+    weights, predicted, happened = np.tile(weight, 2), np.concatenate([p, 1 - p]), np.repeat([1.0, 0.0], len(p))
+    place = equal_mass_bins(predicted, weights)
+    cell = np.tile(row, 2) * NUM_BINS + place
+    of_problems = np.stack(
+        [
+            np.bincount(cell, weights=weights * values, minlength=num_problems * NUM_BINS)
+            for values in (np.ones(len(predicted)), predicted, happened)
+        ],
+        axis=1,
+        dtype=np.float64,
+    ).reshape((num_problems, NUM_BINS, 3))
+    total, known = of_problems.sum(axis=0), np.any(of_problems[:, :, 0] > 0, axis=1)
+    squares = np.bincount(row, weights=2 * weight * (1 - p) ** 2, minlength=num_problems)
     missed = float(np.abs(total[:, 1] - total[:, 2]).sum() / total[:, 0].sum())
     return Reliability(
         name="sigmoid of the difference of mu (as trained)",
@@ -233,55 +310,26 @@ def pair_reliability(stack: Stack, bootstrap: Bootstrap) -> Reliability | None:
         base_brier=0.25,
         bins=tuple(
             Bin(
-                low=edges[index][0],
-                high=edges[index][1],
-                n=int((sums[:, index, 0] > 0).sum()),
+                low=float(predicted[place == index].min()),
+                high=float(predicted[place == index].max()),
+                n=int((of_problems[:, index, 0] > 0).sum()),
                 mean_predicted=float(total[index, 1] / total[index, 0]),
-                accuracy=bootstrap.ratio(sums[:, index, 2], sums[:, index, 0]),
+                accuracy=bootstrap.ratio(of_problems[:, index, 2], of_problems[:, index, 0]),
             )
-            for index in sorted(edges)
+            for index in np.unique(place)
         ),
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Pairs:
-    """All pairs of a correct and an incorrect candidate of one problem."""
-
-    row: Ints
-    """The problem."""
-    p: Floats
-    """That the correct one is the correct one."""
-    weight: Floats
-    """What one reading weighs; the two readings of all pairs of a problem weigh 1."""
-
-    @classmethod
-    def of(cls, mu: Floats, correct: Floats) -> "_Pairs":
-        """Pairs of scored candidates."""
-        scored = ~np.isnan(mu)
-        good, bad = scored & (correct == 1), scored & (correct == 0)
-        rows, probabilities = [np.zeros(0, dtype=np.intp)], [np.zeros(0)]
-        for start in range(0, len(mu), POOLS_AT_ONCE):
-            part = slice(start, start + POOLS_AT_ONCE)
-            row, one, other = np.nonzero(good[part][:, :, None] & bad[part][:, None, :])
-            rows.append(row + start)
-            probabilities.append(0.5 * (1 + np.tanh(0.5 * (mu[row + start, other] - mu[row + start, one]))))
-        row = np.concatenate(rows)
-        return cls(row, np.concatenate(probabilities), 1 / (2 * np.bincount(row, minlength=len(mu))[row]))
-
-    def by_bin(self, num_problems: int) -> tuple[Floats, dict[int, tuple[float, float]]]:
-        """Each problem's readings by bin, as weight, mean prediction and outcome, (num_problems, NUM_BINS, 3); and the
-        lowest and highest prediction of each bin that has one."""
-        weight, predicted = np.tile(self.weight, 2), np.concatenate([self.p, 1 - self.p])
-        place = equal_mass_bins(predicted, weight)
-        happened = np.repeat([1.0, 0.0], len(self.p))
-        cell = np.tile(self.row, 2) * NUM_BINS + place
-        sums = [
-            np.bincount(cell, weights=weight * values, minlength=num_problems * NUM_BINS)
-            for values in (np.ones(len(predicted)), predicted, happened)
-        ]
-        edges = {
-            int(index): (float(predicted[place == index].min()), float(predicted[place == index].max()))
-            for index in np.unique(place)
-        }
-        return np.stack(sums, axis=1, dtype=np.float64).reshape((num_problems, NUM_BINS, 3)), edges
+def _pairs(stack: Stack) -> tuple[Ints, Floats]:
+    """Problem and stated probability of all pairs of a correct and an incorrect scored candidate: the probability that
+    the correct one is the correct one."""
+    mu = stack.mu()
+    good, bad = (~np.isnan(mu) & (stack.correct == label) for label in (1, 0))
+    rows, probabilities = [np.zeros(0, dtype=np.intp)], [np.zeros(0)]
+    for start in range(0, len(mu), POOLS_AT_ONCE):
+        part: tuple[Bools, Bools] = (good[start : start + POOLS_AT_ONCE], bad[start : start + POOLS_AT_ONCE])
+        row, one, other = np.nonzero(part[0][:, :, None] & part[1][:, None, :])
+        rows.append(row + start)
+        probabilities.append(0.5 * (1 + np.tanh(0.5 * (mu[row + start, other] - mu[row + start, one]))))
+    return np.concatenate(rows), np.concatenate(probabilities)

@@ -21,6 +21,28 @@ class Signal:
 
 
 SIGMA = "sigma"
+CORRECT = "the selection is correct"
+
+
+def worth_of(correct: Floats, violation: Floats) -> Floats:
+    """What selections are worth, (P,), in [0, 1], higher is better: 1 - violation where the task has violation scores,
+    else whether they are correct; NaN where nothing is known.
+
+    Args:
+        correct: (P,); 1, 0 or NaN.
+        violation: (P,), in [0, 1]; NaN everywhere where the task has none.
+    """
+    return 1 - violation if is_graded(violation) else correct
+
+
+def is_graded(violation: Floats) -> bool:
+    """Whether selections have a violation score."""
+    return not np.isnan(violation).all()
+
+
+def event_of(violation: Floats) -> str:
+    """The worth in words."""
+    return "1 - violation of the selection" if is_graded(violation) else CORRECT
 
 
 def signals(stack: Stack, lambda_: float, *, constant: bool = False) -> list[Signal]:

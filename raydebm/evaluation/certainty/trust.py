@@ -11,9 +11,8 @@ from raydebm.evaluation.certainty.reliability import (
     pick_reliabilities,
     sigma_bins,
 )
-from raydebm.evaluation.certainty.signals import SIGMA, Signal, signals
+from raydebm.evaluation.certainty.signals import SIGMA, Signal, event_of, signals, worth_of
 from raydebm.evaluation.certainty.uncertainty import SignalRow, signal_rows
-from raydebm.evaluation.certainty.worth import event_of, worth_of
 from raydebm.evaluation.pools.pool import Floats
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import Bootstrap

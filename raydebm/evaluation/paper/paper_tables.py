@@ -41,7 +41,7 @@ from raydebm.evaluation.paper.paper_measures import (
 from raydebm.evaluation.paper.paper_pools import cross_pool, single_multi
 from raydebm.evaluation.paper.paper_text import text_claim
 from raydebm.evaluation.paper.published import PublishedTable, paper, share_of
-from raydebm.evaluation.report.decision_tables import rule_in_words
+from raydebm.evaluation.report.evaluation_tables import rule_in_words
 from raydebm.evaluation.report.table_cells import number, points
 from raydebm.evaluation.results.entries import ALL_PASSES, OURS, SelectorRow
 from raydebm.evaluation.selectors.selector import SINGLE_SHOT

@@ -6,7 +6,7 @@ pool's candidates stand in the order of their ids, so that the first of equals i
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -14,9 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydebm.energy import total_energies
-from raydebm.evaluation.pools.candidate_columns import FailedRequest, columns_of, laid_out
+from raydebm.errors import PoolError
 from raydebm.evaluation.pools.pool import Bools, EvaluatedPool, Floats, Ints, trained_labels
-from raydebm.records import Problem
+from raydebm.records import Problem, ScoredCandidate
+
+TRUNCATED = ("length", "max_tokens")
+"""Finish reasons of a text that was cut off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedRequest:
+    """A request of the pool that brought no text."""
+
+    pool: int
+    generator: str
+    cost_usd: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -76,14 +88,11 @@ class Stack:
             for index, pool in enumerate(pools)
             for scored in pool.failed
         )
-        sampled, greedy = (
-            laid_out(columns_of(pools, is_greedy=is_greedy), num_pools=len(pools)) for is_greedy in (False, True)
-        )
         return cls(
             problems=problems,
             failed=failed,
-            greedy=cls(problems=problems, failed=(), **greedy),
-            **sampled,
+            greedy=cls(problems=problems, failed=(), **_columns(pools, is_greedy=True)),
+            **_columns(pools, is_greedy=False),
         )
 
     @property
@@ -242,6 +251,99 @@ class Stack:
                 changed[field.name] = {name: moved(column) for name, column in value.items()}
         problems = tuple(self.problems[index] for index in pools)
         return replace(self, problems=problems, failed=(), greedy=None, **changed)
+
+
+def _columns(pools: Sequence[EvaluatedPool], *, is_greedy: bool) -> dict[str, Any]:
+    """The fields of a stack that hold the pools' candidates, or their greedy samples."""
+    parts = [pool.greedy if is_greedy else pool.candidates for pool in pools]
+    ids = [[each.candidate.candidate_id for each in part] for part in parts]
+    orders = [np.array(sorted(range(len(own)), key=own.__getitem__), dtype=np.intp) for own in ids]
+    items = [part[place] for part, order in zip(parts, orders, strict=True) for place in order]
+    sizes = np.array([len(part) for part in parts], dtype=np.intp)
+    row = np.repeat(np.arange(len(pools)), sizes)
+    column = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    shape = (len(pools), max(int(sizes.max(initial=0)), 1))
+
+    def padded(values: NDArray[Any], empty: Any = math.nan) -> NDArray[Any]:
+        grid = np.full((*shape, *values.shape[1:]), empty, dtype=values.dtype)
+        grid[row, column] = values
+        return grid
+
+    def joined(values_of: Callable[[EvaluatedPool], Floats]) -> NDArray[Any]:
+        """A column that the pools have: of their candidates and then of their greedy samples."""
+        own = (
+            values_of(pool)[order + (len(pool.candidates) if is_greedy else 0)]
+            for pool, order in zip(pools, orders, strict=True)
+        )
+        return padded(np.concatenate([values for values in own if len(values)] or [np.zeros(0)]))
+
+    def by_name(maps_of: Callable[[EvaluatedPool], Mapping[str, Floats]]) -> dict[str, NDArray[Any]]:
+        absent = {id(pool): np.full(len(pool.correct), math.nan) for pool in pools}
+
+        def named(name: str) -> NDArray[Any]:
+            return joined(lambda pool: maps_of(pool).get(name, absent[id(pool)]))
+
+        return {name: named(name) for name in dict.fromkeys(name for pool in pools for name in maps_of(pool))}
+
+    def read(values: Sequence[Any], kind: Any = np.float64, empty: Any = math.nan) -> NDArray[Any]:
+        return padded(np.array(values, dtype=kind), empty)
+
+    num_members = _num_members(pools)
+    generators = sorted({each.candidate.generator for each in items})
+    code_of = {name: index for index, name in enumerate(generators)}
+    generator = read([code_of[each.candidate.generator] for each in items], np.intp, -1)
+    reasons = [each.candidate.finish_reason for each in items]
+    unscored = np.full((max((len(pool.correct) for pool in pools), default=0), num_members), math.nan)
+    members = joined(lambda pool: pool.members if pool.members.shape[1] else unscored)
+    return {
+        "present": generator >= 0,
+        "generator": generator,
+        "generators": tuple(generators),
+        "place": padded(np.concatenate([np.zeros(0, dtype=np.intp), *orders]), -1),
+        "members": members if members.ndim == 3 else np.full((*shape, num_members), math.nan),
+        "penalty": np.where(generator >= 0, joined(lambda pool: pool.penalty), math.inf),
+        "correct": joined(lambda pool: pool.correct),
+        "violation": joined(lambda pool: pool.violation),
+        "answer": read(_numbered(parts, orders), np.intp, -1),
+        "parsed": read([each.report.parsed for each in items], np.bool_, False),
+        "length": read([len(each.candidate.text or "") for each in items]),
+        "tokens": read([each.candidate.completion_tokens for each in items]),
+        "cost_usd": read([each.candidate.cost_usd for each in items]),
+        "cut_off": read([math.nan if reason is None else reason in TRUNCATED for reason in reasons]),
+        "scores": by_name(lambda pool: pool.scores),
+        "dimensions": by_name(lambda pool: pool.dimensions),
+        "broken": {name: padded(values) for name, values in _broken(items).items()},
+    }
+
+
+def _num_members(pools: Sequence[EvaluatedPool]) -> int:
+    counts = {pool.members.shape[1] for pool in pools} - {0}
+    if len(counts) > 1:
+        raise PoolError(
+            f"candidates have {min(counts)} energies in one pool and {max(counts)} in another; the energies come "
+            "from different checkpoints, score all candidates again"
+        )
+    return max(counts, default=0)
+
+
+def _numbered(parts: Sequence[Sequence[ScoredCandidate]], orders: Sequence[Ints]) -> list[int]:
+    """The answers of each pool numbered 0, 1, ... in the order in which they occur; -1 without one."""
+    numbers = []
+    for part, order in zip(parts, orders, strict=True):
+        codes: dict[str, int] = {}
+        keys = (part[place].report.vote_key for place in order)
+        numbers += [-1 if key is None else codes.setdefault(key, len(codes)) for key in keys]
+    return numbers
+
+
+def _broken(items: Sequence[ScoredCandidate]) -> dict[str, Floats]:
+    """(R,) by constraint: the sum of its penalties; NaN where it is not broken."""
+    columns: dict[str, Floats] = {}
+    for row, scored in enumerate(items):
+        for violation in scored.report.violations:
+            column = columns.setdefault(violation.constraint, np.full(len(items), math.nan))
+            column[row] = violation.penalty + np.nan_to_num(column[row])
+    return dict(sorted(columns.items()))
 
 
 def empty_of(values: NDArray[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""A page of sentences, tables and figures, as Markdown and as HTML."""
+"""A report of chapters with sentences, tables and figures, as Markdown and as one self-contained HTML page."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +10,9 @@ from matplotlib.figure import Figure
 from raydebm.evaluation.report import drawing
 from raydebm.evaluation.report.table_cells import Table
 from raydebm.run.directory import RunDir
+
+OPENING_FILE = "main_selectors.svg"
+"""The figure at the top of report.md, a file next to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +29,72 @@ def plate_of(figure: Figure, title: str, caption: str) -> Plate:
     return Plate(title=title, caption=caption, svg=drawing.svg_of(figure))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chapter:
+    """A part of a report; the page and the Markdown are made from the same ones."""
+
+    title: str
+    anchor: str = ""
+    """Target of the link in the page's contents; empty: not listed."""
+    paragraphs: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    plates: Sequence[Plate] = ()
+    details: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportDocument:
+    """A whole report."""
+
+    title: str
+    summary: Sequence[str]
+    chapters: Sequence[Chapter]
+    opening: Plate | None = None
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    """How to make the numbers again: command, seeds, versions."""
+    has_figure_files: bool = False
+    """The Markdown shows the chapters' figures, which are files next to it."""
+
+    def markdown(self) -> str:
+        """The report in GitHub's Markdown."""
+        parts = [f"# {self.title}"]
+        if self.opening is not None:
+            parts.append(f"![{OPENING_FILE}]({OPENING_FILE})")
+        parts += self.summary
+        for chapter in self.chapters:
+            part = list(chapter.paragraphs)
+            for table in chapter.tables:
+                part += [f"### {table.title}", table.caption, markdown_table(table)]
+            if self.has_figure_files:
+                for number, plate in enumerate(chapter.plates, start=1):
+                    picture = f"![{plate.title}](figures/{chapter.anchor}-{number}.svg)"
+                    part += [f"### Figure: {plate.title}", picture, plate.caption]
+            part.append("\n".join(f"- **{name}**: {value}" for name, value in chapter.details))
+            if any(part):
+                parts += [f"## {chapter.title}", *part]
+        if self.provenance:
+            facts = "\n".join(f"- {name}: `{value}`" for name, value in self.provenance.items())
+            parts += ["## How these numbers were made", facts]
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+    def html(self) -> str:
+        """One page: no script, nothing loaded from elsewhere."""
+        return _template().render(document=self)
+
+    def write(self, run: RunDir, stage: str) -> str:
+        """Write report.md, its figures and report.html below ``<run>/<stage>/``; returns the page's address."""
+        if self.opening is not None:
+            run.write_bytes(self.opening.svg.encode(), stage, OPENING_FILE)
+        for chapter in self.chapters if self.has_figure_files else ():
+            for number, plate in enumerate(chapter.plates, start=1):
+                run.write_bytes(plate.svg.encode(), stage, "figures", f"{chapter.anchor}-{number}.svg")
+        run.write_bytes(self.markdown().encode(), stage, "report.md")
+        run.write_bytes(self.html().encode(), stage, "report.html")
+        return run.uri(stage, "report.html")
+
+
 def markdown_table(table: Table) -> str:
-    """The table in GitHub's Markdown, with its caption."""
+    """The table with its notes, without title and caption."""
 
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
@@ -37,12 +104,12 @@ def markdown_table(table: Table) -> str:
         line([f"**{cell}**" if cell else cell for cell in row] if index in table.emphasised else row)
         for index, row in enumerate(table.rows)
     ]
-    return "\n".join([line(table.headers), rule, *rows])
+    notes = [f"{number}. {note}" for number, note in enumerate(table.notes, start=1)]
+    return "\n".join([line(table.headers), rule, *rows, *([""] if notes else []), *notes])
 
 
 @cache
-def template(name: str) -> Template:
-    """A page of ``templates/``."""
+def _template() -> Template:
     environment = Environment(
         loader=PackageLoader("raydebm.evaluation.report", "templates"),
         autoescape=True,
@@ -50,42 +117,4 @@ def template(name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template(name)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportDocument:
-    """A report of one summary, its tables and its figures."""
-
-    title: str
-    summary: str
-    tables: Sequence[Table]
-    plates: Sequence[Plate] = ()
-    provenance: Mapping[str, str] = field(default_factory=dict)
-    """How to make the numbers again: command, seeds, versions."""
-
-    def markdown(self) -> str:
-        """Headings, captions and tables, without the figures."""
-        parts = [f"# {self.title}", self.summary]
-        for table in self.tables:
-            parts += [f"## {table.title}", table.caption, markdown_table(table)]
-        if self.provenance:
-            parts += ["## How these numbers were made"]
-            parts.append("\n".join(f"- {name}: `{value}`" for name, value in self.provenance.items()))
-        return "\n\n".join(parts) + "\n"
-
-    def html(self) -> str:
-        """One self-contained page: no script, nothing loaded from elsewhere."""
-        return template("figures_and_tables.html.j2").render(
-            title=self.title,
-            summary=self.summary,
-            plates=self.plates,
-            tables=self.tables,
-            provenance=list(self.provenance.items()),
-        )
-
-    def write(self, run: RunDir, stage: str) -> str:
-        """Write report.md and report.html below ``<run>/<stage>/``; returns the page's address."""
-        run.write_bytes(self.markdown().encode(), stage, "report.md")
-        run.write_bytes(self.html().encode(), stage, "report.html")
-        return run.uri(stage, "report.html")
+    return environment.get_template("report.html.j2")

@@ -14,56 +14,30 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from raydebm.evaluation.results.energy_measures import PassAtN, PickPoint
-from raydebm.evaluation.results.entries import ALL_PASSES, OURS, DifficultyRow, SelectorRow
-from raydebm.evaluation.results.selector_costs import CostRow, has_prices
-from raydebm.evaluation.results.selector_metrics import Retained
-from raydebm.evaluation.results.violation_parts import DimensionTable
+from raydebm.evaluation.results.entries import OURS, SelectorRow
 from raydebm.evaluation.stats.intervals import Estimate
 
-BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY, INK = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#D55E00",
-    "#CC79A7",
-    "#56B4E9",
-    "#8C8C8C",
-    "#222222",
-)
+BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+PURPLE, SKY, GREY, INK = "#CC79A7", "#56B4E9", "#8C8C8C", "#222222"
 GROUP_COLOURS = {
-    "baseline": GREY,
-    "generator": SKY,
-    "external": GREEN,
-    "adapter": ORANGE,
-    "ablation": PURPLE,
-    "ours": BLUE,
-    "decision": BLUE,
-    "bound": INK,
-}
-LINES = (
-    (BLUE, "o", "-"),
-    (ORANGE, "s", "--"),
-    (GREEN, "^", "-."),
-    (RED, "D", ":"),
-    (PURPLE, "v", "-"),
-    (INK, "P", "--"),
-)
-SELECTOR_LINES = {
+    "baseline": GREY, "generator": SKY, "external": GREEN, "adapter": ORANGE, "ablation": PURPLE, "ours": BLUE,
+    "decision": BLUE, "bound": INK,
+}  # fmt: skip
+Look = tuple[str, str, str]
+"""Colour, mark and line."""
+LINES: tuple[Look, ...] = (
+    (BLUE, "o", "-"), (ORANGE, "s", "--"), (GREEN, "^", "-."), (RED, "D", ":"), (PURPLE, "v", "-"), (INK, "P", "--"),
+)  # fmt: skip
+SELECTOR_LINES: dict[str, Look] = {
     "random": (GREY, "s", "--"),
-    "greedy": (ORANGE, "D", "--"),
     "majority vote": (GREEN, "^", "-."),
-    "best generator": (PURPLE, "<", ":"),
-    "constraint only": (RED, "X", ":"),
+    "energy-weighted vote": (ORANGE, "D", "-."),
     "mu only": (SKY, "v", ":"),
     OURS: (BLUE, "o", "-"),
-    ALL_PASSES: (PURPLE, "v", ":"),
     "oracle": (INK, "P", "--"),
 }
-SPARE_MARKS = ("*", "h", "d", ">", "p", "8")
 MAX_VECTOR_POINTS = 3000
 """Above this a scatter is drawn as an image inside the SVG, which keeps the page small."""
-
-Drawn = tuple[float, float, float]
 
 
 def svg_of(figure: Figure) -> str:
@@ -133,43 +107,13 @@ def _bar(axes: Axes, place: int, estimate: Estimate, colour: str) -> None:
     )
 
 
-def percent_of(estimate: Estimate) -> Drawn | None:
+def percent_of(estimate: Estimate) -> tuple[float, float, float] | None:
     """An estimate in per cent for drawing; None without a value or an interval."""
     if estimate.value is None or estimate.low is None or estimate.high is None:
         return None
     # The percentile interval of a skewed statistic need not contain the value; an error bar must not turn round.
     low, high = min(estimate.low, estimate.value), max(estimate.high, estimate.value)
     return 100 * estimate.value, 100 * low, 100 * high
-
-
-def dimension_figure(table: DimensionTable) -> Figure:
-    """A row per part of the violation, a mark with its interval per selector."""
-    figure = Figure(figsize=(8.0, 1.6 + 0.55 * len(table.rows)), layout="constrained")
-    axes = figure.subplots()
-    tidy(axes)
-    for index, name in enumerate(table.selectors):
-        colour, mark, _ = _look_of(name, index)
-        offset = (index - (len(table.selectors) - 1) / 2) * 0.8 / len(table.selectors)
-        drawn = [
-            (place + offset, span)
-            for place, (_, values) in enumerate(table.rows)
-            if (span := percent_of(values[index])) is not None
-        ]
-        axes.errorbar(
-            [value for _, (value, _, _) in drawn],
-            [place for place, _ in drawn],
-            xerr=[[value - low for _, (value, low, _) in drawn], [high - value for _, (value, _, high) in drawn]],
-            color=colour, marker=mark, linestyle="none", markersize=5, elinewidth=1.0, capsize=2, label=name,
-        )  # fmt: skip
-    axes.set_yticks(range(len(table.rows)), [name for name, _ in table.rows])
-    axes.set_ylim(len(table.rows) - 0.5, -0.5)
-    for place in range(1, len(table.rows)):
-        axes.axhline(place - 0.5, color="#dddddd", linewidth=0.6)
-    axes.grid(visible=False, axis="y")
-    axes.set_xlim(left=-1)  # marks at 0 must not be cut
-    axes.set_xlabel("mean x 100 (lower is better)")
-    figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=4)
-    return figure
 
 
 def pass_at_n_figure(rows: Sequence[PassAtN]) -> Figure:
@@ -216,97 +160,6 @@ def triage_figure(picks: Sequence[PickPoint], *, theta_sigma: float, theta_absta
         else:
             axes.plot([], [], color=INK, linestyle=style, linewidth=1.2, label=label)
     axes.set_ylim(0, ceiling)
-    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
-    return figure
-
-
-def selective_figure(rows: Sequence[Retained], by_mu: Sequence[Retained] = (), *, what: str = "correct") -> Figure:
-    """What the selections are worth that are left when those with the highest sigma are not answered; selections by E,
-    and by mu alone where these differ."""
-    figure, axes = axes_of("left unanswered, % (highest sigma first)", f"{what} among answered, %")
-    both = bool(by_mu) and tuple(by_mu) != tuple(rows)
-    name = "selected by E" if both else None
-    draw_band(axes, [(100 * row.abstain_frac, row.worth) for row in rows], name, LINES[0])
-    if both:
-        points = [(100 * row.abstain_frac, row.worth) for row in by_mu]
-        draw_band(axes, points, "selected by mu", LINES[2], alpha=0.09)
-        axes.legend(frameon=False, fontsize=8)
-    return figure
-
-
-def cost_figure(rows: Sequence[CostRow], *, continuous: bool) -> Figure:
-    """Worth against US dollars per 1,000 problems; the Pareto front is joined and named.
-
-    Where no price is known, against what is asked for per problem, candidates and scores together.
-    """
-    ylabel = "mean violation x 100 (lower is better)" if continuous else "pass@1, %"
-    is_priced = has_prices(rows)
-    figure, axes = axes_of(
-        "US dollars per 1,000 problems" if is_priced else "candidates and scores per problem", ylabel
-    )
-    costs = [1000 * row.usd.value if row.usd.value is not None else math.nan for row in rows]
-    if not is_priced:
-        costs = [row.num_candidates + row.num_scores for row in rows]
-    known = [
-        (cost, 100 * row.worth.value, row)
-        for cost, row in zip(costs, rows, strict=True)
-        if not math.isnan(cost) and row.worth.value is not None
-    ]
-    for on_front, colour, mark in ((False, GREY, "o"), (True, BLUE, "D")):
-        points = [(usd, worth) for usd, worth, row in known if row.is_on_front == on_front]
-        label = "on the front" if on_front else "another is as cheap and as good"
-        axes.plot([usd for usd, _ in points], [worth for _, worth in points], mark, color=colour, label=label)
-    front = sorted((usd, worth, row.name) for usd, worth, row in known if row.is_on_front)
-    axes.step([usd for usd, _, _ in front], [worth for _, worth, _ in front], color=BLUE, linewidth=1.0, where="post")
-    for usd, worth, name in front:
-        axes.annotate(name, (usd, worth), xytext=(4, 4), textcoords="offset points", fontsize=8, color=INK)
-    if all(usd > 0 for usd, _, _ in known):
-        axes.set_xscale("log")
-    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
-    return figure
-
-
-def _look_of(name: str, index: int) -> tuple[str, str, str]:
-    """A selector's colour, mark and line; single-shot models differ by their marks."""
-    name = "best generator" if name.startswith("best generator") else name
-    return SELECTOR_LINES.get(name, (ORANGE, SPARE_MARKS[index % len(SPARE_MARKS)], ":"))
-
-
-def difficulty_figure(rows: Sequence[DifficultyRow]) -> Figure:
-    """pass@1, or mean violation where the task has one, per group of problems for the main selectors."""
-    continuous = any(row.mean_violation for row in rows)
-    values = [row.mean_violation if continuous else row.pass_at_1 for row in rows]
-    ylabel = "mean violation x 100 (lower is better)" if continuous else "pass@1, %"
-    figure, axes = axes_of("", ylabel, width=max(6.4, 1.2 * len(rows) + 2))
-    names = list(dict.fromkeys(name for estimates in values for name in estimates))
-    for index, name in enumerate(names):
-        colour, mark, style = _look_of(name, index)
-        offset = (index - (len(names) - 1) / 2) * 0.09
-        points = [
-            (place + offset, drawn)
-            for place, estimates in enumerate(values)
-            if name in estimates and (drawn := percent_of(estimates[name])) is not None
-        ]
-        axes.errorbar(
-            [place for place, _ in points],
-            [value for _, (value, _, _) in points],
-            yerr=[
-                [value - low for _, (value, low, _) in points],
-                [high - value for _, (value, _, high) in points],
-            ],
-            color=colour,
-            marker=mark,
-            linestyle=style,
-            linewidth=1.0,
-            markersize=5,
-            capsize=2,
-            label=name,
-        )
-    axes.set_xticks(range(len(rows)), [f"{row.difficulty}\nn={row.num_problems}" for row in rows])
-    if continuous:
-        axes.set_ylim(bottom=0)
-    else:
-        axes.set_ylim(-3, 103)
     axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
     return figure
 
@@ -366,7 +219,7 @@ def draw_band(
     axes: Axes,
     points: Sequence[tuple[float, Estimate]],
     label: str | None,
-    look: tuple[str, str, str],
+    look: Look,
     *,
     alpha: float = 0.18,
 ) -> None:

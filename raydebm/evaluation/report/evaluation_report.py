@@ -1,21 +1,20 @@
-"""The report: the same numbers as tables for Markdown and the terminal, as JSON, and as one HTML page."""
+"""The report of an evaluation: the same numbers as JSON, Markdown and one HTML page."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from raydebm.evaluation.certainty.trust import Trust
 from raydebm.evaluation.certainty.uncertainty import NUM_RESAMPLES
 from raydebm.evaluation.report import drawing, study_figures
-from raydebm.evaluation.report.document import Plate, markdown_table, plate_of, template
+from raydebm.evaluation.report.document import Chapter, Plate, ReportDocument, plate_of
 from raydebm.evaluation.report.evaluation_tables import tables
 from raydebm.evaluation.report.headline import main_rows, sentences
 from raydebm.evaluation.report.table_cells import number, percent, with_interval
 from raydebm.evaluation.results.evaluation import Evaluation
-from raydebm.evaluation.results.selector_costs import has_prices
 from raydebm.run.directory import RunDir
 
-OPENING_FILE = "main_selectors.svg"
-"""The figure of report.md."""
+Curves = Mapping[str, Mapping[str, Any]]
+"""Contents of training.json by adapter."""
 
 
 def summary(evaluation: Evaluation) -> str:
@@ -25,12 +24,11 @@ def summary(evaluation: Evaluation) -> str:
 
 def _pool_summary(evaluation: Evaluation) -> str:
     """What the candidates are like, and what choosing by energy and sigma is worth."""
-    counts = evaluation.counts
+    counts, auroc = evaluation.counts, evaluation.sigma_auroc
     text = [
         f"{counts.problems} problems of task {evaluation.task}, {counts.candidates} candidates by "
-        f"{len(evaluation.generators)} generators ({', '.join(evaluation.generators)}). "
-        f"{counts.failed} more requests brought none. {counts.unparsed} candidates did not parse, {counts.unscored} "
-        "could not be scored, "
+        f"{len(evaluation.generators)} generators ({', '.join(evaluation.generators)}). {counts.failed} more requests "
+        f"brought none. {counts.unparsed} candidates did not parse, {counts.unscored} could not be scored, "
         f"{counts.unlabeled} have no label."
     ]
     ours, chance, bound = (evaluation.row(name) for name in ("ours", "random", "oracle"))
@@ -48,13 +46,18 @@ def _pool_summary(evaluation: Evaluation) -> str:
             f"{percent(chance.pass_at_1)} %, the oracle on {percent(bound.pass_at_1)} %: energy closes "
             f"{with_interval(ours.gap_closed)} % of that gap (95 % intervals in brackets)."
         )
-    if evaluation.sigma_auroc.value is not None:
-        auroc = evaluation.sigma_auroc
+    if auroc.value is not None:
         text.append(
             f"AUROC of -sigma for a correct selection: {number(auroc)} (n={auroc.n}); above 0.5 a low sigma signals a "
             "correct selection."
         )
     return " ".join(text)
+
+
+def plates(evaluation: Evaluation, *, training: Curves | None = None) -> list[Plate]:
+    """Figures for everything that has data."""
+    made = (_selectors(evaluation), _pass_at_n(evaluation), _picks(evaluation), _reliability(evaluation))
+    return [plate for plate in (*made, _training(training or {})) if plate is not None]
 
 
 def _opening_plate(evaluation: Evaluation) -> Plate:
@@ -65,16 +68,6 @@ def _opening_plate(evaluation: Evaluation) -> Plate:
         "bootstrap over problems."
     )
     return plate_of(drawing.selector_figure(main_rows(evaluation)), "At a glance", caption)
-
-
-def plates(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] | None = None) -> list[Plate]:
-    """Figures for everything that has data."""
-    first = (_selectors, _dimensions, _pass_at_n, _costs, _picks, _selective)
-    main_plates = [plate for plate_or_none in first if (plate := plate_or_none(evaluation)) is not None]
-    if evaluation.trust is not None and any(row.risk_coverage for row in evaluation.trust.signals):
-        main_plates += _trust_plates(evaluation.trust)
-    last = (_confidence(evaluation), _difficulties(evaluation), _training(training or {}))
-    return [*main_plates, *(plate for plate in last if plate is not None)]
 
 
 def _selectors(evaluation: Evaluation) -> Plate:
@@ -88,17 +81,6 @@ def _selectors(evaluation: Evaluation) -> Plate:
     return plate_of(drawing.selector_figure(evaluation.rows), "Selectors", caption)
 
 
-def _dimensions(evaluation: Evaluation) -> Plate | None:
-    if evaluation.dimensions is None or not evaluation.is_continuous:
-        return None
-    caption = (
-        "A row for each part of the violation score, a mark for each selector; lines: 95 % intervals. Further left "
-        "is better. Where ours stands near the oracle, that part is chosen well; where all stand far right, no "
-        "candidate gets it right."
-    )
-    return plate_of(drawing.dimension_figure(evaluation.dimensions), "Parts of the violation", caption)
-
-
 def _pass_at_n(evaluation: Evaluation) -> Plate | None:
     if not evaluation.pass_at_n:
         return None
@@ -109,21 +91,6 @@ def _pass_at_n(evaluation: Evaluation) -> Plate | None:
         + ("" if tolerance is None else f" Correct is here a violation score of at most {tolerance:g}.")
     )
     return plate_of(drawing.pass_at_n_figure(evaluation.pass_at_n), "pass@n by energy order", caption)
-
-
-def _costs(evaluation: Evaluation) -> Plate | None:
-    if all(row.worth.value is None for row in evaluation.costs):
-        return None
-    caption = (
-        "What each selector is worth and costs, candidates, judges and reward models together. Named: no other one "
-        "is as cheap and as good. "
-    ) + (
-        "Selectors without a known price are left out; the table of costs names them."
-        if has_prices(evaluation.costs)
-        else "No price is known, so that what a selector asks for stands for its cost."
-    )
-    figure = drawing.cost_figure(evaluation.costs, continuous=evaluation.is_continuous)
-    return plate_of(figure, "Worth and cost", caption)
 
 
 def _picks(evaluation: Evaluation) -> Plate | None:
@@ -145,38 +112,21 @@ def _picks(evaluation: Evaluation) -> Plate | None:
     return plate_of(figure, "Triage surface", caption)
 
 
-def _selective(evaluation: Evaluation) -> Plate | None:
-    if not evaluation.selective or evaluation.selective[0].worth.value is None:
-        return None
-    what, title = ("1 - violation", "1 - violation") if evaluation.is_continuous else ("correct", "Accuracy")
-    caption = (
-        f"{title} on what is left when the selections with the highest sigma are not answered. A rising curve: "
-        "sigma knows where the selection is wrong; a flat or falling one: it does not."
-    )
-    figure = drawing.selective_figure(evaluation.selective, evaluation.mu_selective, what=what)
-    return plate_of(figure, "Selective accuracy", caption)
-
-
-def _confidence(evaluation: Evaluation) -> Plate | None:
-    if evaluation.decision is None or not evaluation.decision.reliability.bins:
+def _reliability(evaluation: Evaluation) -> Plate | None:
+    trust, decision = evaluation.trust, evaluation.decision
+    rows = [*([] if decision is None else [decision.reliability]), *(() if trust is None else trust.reliabilities)]
+    rows, tenths = [row for row in rows if row.bins], () if trust is None else trust.sigma_bins
+    if not rows and not tenths:
         return None
     caption = (
-        "Confidence of the posterior's selection against what happened, in ten bins of equal mass; the darker a "
-        "bar, the more problems; on the dashed diagonal the confidence can be taken at its word."
+        "Observed against predicted, in ten bins of equal mass; the darker a bar, the more problems; points on the "
+        "dashed diagonal mean that the probability can be taken at its word. Last panel: accuracy by tenths of sigma; "
+        "if sigma told, it would fall from left to right."
     )
-    return plate_of(study_figures.reliability_figure([evaluation.decision.reliability], ()), "Confidence", caption)
+    return plate_of(study_figures.reliability_figure(rows, tenths), "Reliability", caption)
 
 
-def _difficulties(evaluation: Evaluation) -> Plate | None:
-    if not evaluation.difficulties:
-        return None
-    what = "Mean violation (lower is better)" if evaluation.is_continuous else "pass@1 (higher is better)"
-    caption = f"{what} of the main selectors per group of problems; lines: 95 % intervals."
-    return plate_of(drawing.difficulty_figure(evaluation.difficulties), "By difficulty", caption)
-
-
-def _training(training: Mapping[str, Mapping[str, Any]]) -> Plate | None:
-    """``training``: contents of training.json by adapter."""
+def _training(training: Curves) -> Plate | None:
     curves = {name: record for name, record in training.items() if record.get("epochs")}
     if not curves:
         return None
@@ -187,84 +137,44 @@ def _training(training: Mapping[str, Mapping[str, Any]]) -> Plate | None:
     return plate_of(drawing.training_figure(curves), "Training", caption)
 
 
-def _trust_plates(trust: Trust) -> list[Plate]:
-    risk = (
-        "Share of wrong selections, or mean violation, among the answered, by the share that is answered, most certain "
-        "first. The lower and the later it rises, the better the signal knows where the selection is wrong; dotted: "
-        "80 % answered. Below 10 % nothing is drawn, because there a single selection decides."
-    )
-    diagrams = (
-        "Observed against predicted, in ten bins of equal mass; the darker a bar, the more problems; points on the "
-        "dashed diagonal mean that the probability can be taken at its word. Last panel: accuracy by tenths of sigma; "
-        "if sigma told, it would fall from left to right."
-    )
-    plates = [plate_of(study_figures.risk_coverage_figure(trust.signals), "Risk and coverage", risk)]
-    rows = [row for row in trust.reliabilities if row.bins]
-    if rows or trust.sigma_bins:
-        plates.append(plate_of(study_figures.reliability_figure(rows, trust.sigma_bins), "Reliability", diagrams))
-    return plates
-
-
-def provenance(evaluation: Evaluation) -> list[tuple[str, str]]:
+def provenance(evaluation: Evaluation) -> dict[str, str]:
     """How to make these numbers again."""
-    return [
-        ("command", evaluation.command),
-        ("seeds", f"run {evaluation.seed}, candidate order {evaluation.shuffle_seed}"),
-        (
-            "intervals",
-            f"95 %, percentile bootstrap over problems, {evaluation.num_bootstrap} resamples "
-            f"({min(NUM_RESAMPLES, evaluation.num_bootstrap)} for signals of certainty)",
-        ),
-        ("sigma", "population standard deviation over adapters (ddof=0)"),
-        ("versions", ", ".join(f"{name} {version}" for name, version in evaluation.versions.items())),
-    ]
+    return {
+        "command": evaluation.command,
+        "seeds": f"run {evaluation.seed}, candidate order {evaluation.shuffle_seed}",
+        "intervals": f"95 %, percentile bootstrap over problems, {evaluation.num_bootstrap} resamples "
+        f"({min(NUM_RESAMPLES, evaluation.num_bootstrap)} for signals of certainty)",
+        "sigma": "population standard deviation over adapters (ddof=0)",
+        "versions": ", ".join(f"{name} {version}" for name, version in evaluation.versions.items()),
+    }
 
 
-def render_markdown(evaluation: Evaluation) -> str:
-    """The report as one Markdown page; its main figure is a file next to it."""
-    parts = [f"# {evaluation.title}", f"![{OPENING_FILE}]({OPENING_FILE})", *sentences(evaluation)]
-    parts += ["## The pool", _pool_summary(evaluation)]
-    for table in tables(evaluation):
-        parts += [f"## {table.title}", table.caption, markdown_table(table)]
-    parts.append("## How each selector chooses")
-    parts.append("\n".join(f"- **{row.name}**: {row.description}" for row in evaluation.rows))
-    parts.append("## How these numbers were made")
-    parts.append("\n".join(f"- {name}: `{value}`" for name, value in provenance(evaluation)))
-    return "\n\n".join(parts) + "\n"
-
-
-def render_html(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] | None = None) -> str:
-    """One self-contained page: no script, nothing loaded from elsewhere.
+def document(evaluation: Evaluation, *, training: Curves | None = None) -> ReportDocument:
+    """The report.
 
     Args:
-        evaluation: the numbers.
         training: contents of training.json by adapter, for the training curves; None leaves them out.
     """
-    return template("report.html.j2").render(
-        evaluation=evaluation,
+    return ReportDocument(
+        title=evaluation.title,
         opening=_opening_plate(evaluation),
-        sentences=sentences(evaluation),
-        pool_summary=_pool_summary(evaluation),
-        tables=tables(evaluation),
-        plates=plates(evaluation, training=training),
+        summary=sentences(evaluation),
+        chapters=(
+            Chapter(title="The pool", paragraphs=(_pool_summary(evaluation),)),
+            Chapter(title="Tables", tables=[replace(table, is_folded=True) for table in tables(evaluation)]),
+            Chapter(
+                title="How each selector chooses", details=[(row.name, row.description) for row in evaluation.rows]
+            ),
+            Chapter(title="Figures", plates=plates(evaluation, training=training)),
+        ),
         provenance=provenance(evaluation),
     )
 
 
 def write_report(
-    evaluation: Evaluation,
-    run: RunDir,
-    stage: str = "evaluation",
-    *,
-    training: Mapping[str, Mapping[str, Any]] | None = None,
-) -> tuple[str, ...]:
-    """Write metrics.json, report.md with its figure, and report.html below ``<run>/<stage>/``.
-
-    Returns:
-        Addresses of metrics.json, report.md and report.html.
-    """
+    evaluation: Evaluation, run: RunDir, stage: str = "evaluation", *, training: Curves | None = None
+) -> str:
+    """Write metrics.json, report.md with its figure, and report.html below ``<run>/<stage>/``; returns the page's
+    address."""
     run.write_json(evaluation.to_json(), stage, "metrics.json")
-    run.write_bytes(render_markdown(evaluation).encode(), stage, "report.md")
-    run.write_bytes(_opening_plate(evaluation).svg.encode(), stage, OPENING_FILE)
-    run.write_bytes(render_html(evaluation, training=training).encode(), stage, "report.html")
-    return tuple(run.uri(stage, name) for name in ("metrics.json", "report.md", "report.html"))
+    return document(evaluation, training=training).write(run, stage)

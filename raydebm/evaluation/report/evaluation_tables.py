@@ -1,286 +1,271 @@
 """An evaluation as tables of text, the same ones for Markdown, HTML and the terminal."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from raydebm.evaluation.report.decision_tables import decision_tables, rule_in_words
+from raydebm.evaluation.certainty.confidence import DecisionStudy, Promise
+from raydebm.evaluation.certainty.reliability import Reliability
 from raydebm.evaluation.report.headline import main_rows
-from raydebm.evaluation.report.table_cells import Table, interval, number, percent, points, with_interval
-from raydebm.evaluation.report.trust_tables import trust_tables
-from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, SelectorRow
+from raydebm.evaluation.report.table_cells import (
+    ECE_HEADERS,
+    ECE_IN_WORDS,
+    Cell,
+    Table,
+    decimal,
+    ece_cells,
+    facts_table,
+    interval,
+    number,
+    percent,
+    points,
+    table_of,
+    with_interval,
+)
+from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, DifficultyRow, SelectorRow
 from raydebm.evaluation.results.evaluation import Evaluation
-from raydebm.evaluation.results.outcomes import WaveSavings
-from raydebm.evaluation.results.selector_costs import has_prices
+from raydebm.evaluation.results.selector_costs import CostRow, has_prices
 from raydebm.evaluation.results.texts_read import TextsRead
+from raydebm.evaluation.results.theory import EnsembleTheory
+from raydebm.evaluation.results.violation_parts import DimensionTable
 from raydebm.evaluation.stats.intervals import NOTHING
+from raydebm.evaluation.stats.significance import Comparison, p_text
 from raydebm.generators.tally import SavedSamples
 
 NOT_RECORDED = "not recorded"
-
-
-def selector_table(evaluation: Evaluation) -> Table:
-    """One row per selector; the main result. Mean violation comes first where the task has one."""
-    continuous = evaluation.is_continuous
-    headers: tuple[str, ...] = ("pass@1 %", "95 % interval", "gap closed %", "95 % interval", "ours minus it")
-    if continuous:
-        headers = ("mean violation", "95 % interval", "gap closed %", "95 % interval", "it minus ours", "pass@1 %")
-    return Table(
-        title="Selectors",
-        caption=_VIOLATION_CAPTION if continuous else _CORRECT_CAPTION,
-        headers=("selector", *headers, "n", "unlabeled"),
-        rows=tuple(
-            (row.name, *(_violation_cells(row) if continuous else _correct_cells(row)), str(row.num_unlabeled))
-            for row in evaluation.rows
-        ),
-        emphasised=tuple(index for index, row in enumerate(evaluation.rows) if row.group == "ours"),
-    )
-
-
 _LEFT_OUT = (
     "Unlabeled: problems left out because the choice has no label, or because the selector has nothing there (a judge "
     "without scores, say)."
 )
-_CORRECT_CAPTION = (
-    "Share of problems whose chosen candidate is correct. Gap closed: 0 is random choice, 100 the oracle. Ours minus "
-    "it: difference in percentage points on the same problems; an interval without 0 is a difference that resampling "
-    f"the problems does not explain. {_LEFT_OUT}"
-)
-_VIOLATION_CAPTION = (
-    "Mean violation score of the chosen candidates, 0 to 1, lower is better. Gap closed, in mean violation: 0 is "
-    "random choice, 100 the oracle, which takes the lowest score. It minus ours: difference on the same problems, "
-    "above 0 where ours violates less; an interval without 0 is one that resampling the problems does not explain. "
-    f"pass@1: share of problems whose choice counts as correct. {_LEFT_OUT}"
-)
+_NOT_EXPLAINED = "an interval without 0 is a difference that resampling the problems does not explain"
 
 
-def _correct_cells(row: SelectorRow) -> tuple[str, ...]:
-    return (
-        percent(row.pass_at_1),
-        interval(row.pass_at_1),
-        percent(row.gap_closed),
-        interval(row.gap_closed),
-        "" if row.name == OURS else points(row.ours_minus),
-        str(row.pass_at_1.n),
-    )
+def tables(evaluation: Evaluation) -> list[Table]:
+    """All tables that have rows."""
+    study = evaluation.decision
+    all_tables = [
+        selector_table(evaluation),
+        *([] if study is None else [_promise_table(study), _confidence_table(study), _profile_table(study)]),
+        *([] if evaluation.dimensions is None else [_dimension_table(evaluation.dimensions)]),
+        *([] if evaluation.loop is None else [loop_table(evaluation)]),
+        comparison_table(evaluation.violation_comparisons, what="violation avoided"),
+        comparison_table(evaluation.comparisons),
+        *_trust_tables(evaluation),
+        *([texts_table(evaluation.texts_read)] if evaluation.adapters else []),
+        energy_table(evaluation),
+        *([] if evaluation.theory is None else [_theory_table(evaluation.theory)]),
+        _difficulty_table(evaluation),
+        cost_table(evaluation),
+    ]
+    return [table for table in all_tables if table.rows]
 
 
-def _violation_cells(row: SelectorRow) -> tuple[str, ...]:
-    mean = row.mean_violation
-    return (
-        "-" if mean.value is None else f"{mean.value:.3f}",
-        interval(mean, scale=1, digits=3),
-        percent(row.violation_gap_closed),
-        interval(row.violation_gap_closed),
-        "" if row.name == OURS else number(row.violation_avoided, signed=True),
-        with_interval(row.pass_at_1),
-        str(mean.n),
-    )
+def selector_table(evaluation: Evaluation) -> Table:
+    """One row per selector; the main result. Mean violation comes first where the task has one."""
+    if evaluation.is_continuous:
+        caption = (
+            "Mean violation score of the chosen candidates, 0 to 1, lower is better. Gap closed, in mean violation: 0 "
+            "is random choice, 100 the oracle, which takes the lowest score. It minus ours: difference on the same "
+            f"problems, above 0 where ours violates less; {_NOT_EXPLAINED}. pass@1: share of problems whose choice "
+            f"counts as correct. {_LEFT_OUT}"
+        )
+        columns: dict[str, Callable[[SelectorRow], Cell]] = {
+            "mean violation": lambda row: number(row.mean_violation),
+            "gap closed %": lambda row: row.violation_gap_closed,
+            "it minus ours": lambda row: "" if row.name == OURS else number(row.violation_avoided, signed=True),
+            "pass@1 %": lambda row: row.pass_at_1,
+            "n": lambda row: row.mean_violation.n,
+        }
+    else:
+        caption = (
+            "Share of problems whose chosen candidate is correct. Gap closed: 0 is random choice, 100 the oracle. Ours "
+            f"minus it: difference in percentage points on the same problems; {_NOT_EXPLAINED}. {_LEFT_OUT}"
+        )
+        columns = {
+            "pass@1 %": lambda row: row.pass_at_1,
+            "gap closed %": lambda row: row.gap_closed,
+            "ours minus it": lambda row: "" if row.name == OURS else points(row.ours_minus),
+            "n": lambda row: row.pass_at_1.n,
+        }
+    columns = {"selector": lambda row: row.name, **columns, "unlabeled": lambda row: row.num_unlabeled}
+    return table_of("Selectors", caption, evaluation.rows, columns, emphasised=lambda row: row.group == "ours")
 
 
 def main_table(evaluation: Evaluation) -> Table:
     """The selectors that a reader compares first, narrow enough for a terminal."""
-    continuous = evaluation.is_continuous
-    rows = main_rows(evaluation)
-    worth = "mean violation [95 %]" if continuous else "pass@1 % [95 %]"
-    return Table(
-        title=f"{evaluation.title}: selectors on {evaluation.counts.problems} test problems",
-        caption="95 % intervals in brackets. Gap closed: 0 is random choice, 100 the oracle.",
-        headers=("selector", worth, "gap closed % [95 %]", "n"),
-        rows=tuple((row.name, *_main_cells(row, continuous=continuous)) for row in rows),
-        emphasised=tuple(index for index, row in enumerate(rows) if row.group in ("ours", "decision")),
+    worth: dict[str, Callable[[SelectorRow], Cell]] = (
+        {
+            "mean violation [95 %]": lambda row: number(row.mean_violation),
+            "gap closed % [95 %]": lambda row: row.violation_gap_closed,
+            "n": lambda row: row.mean_violation.n,
+        }
+        if evaluation.is_continuous
+        else {
+            "pass@1 % [95 %]": lambda row: row.pass_at_1,
+            "gap closed % [95 %]": lambda row: row.gap_closed,
+            "n": lambda row: row.pass_at_1.n,
+        }
     )
-
-
-def _main_cells(row: SelectorRow, *, continuous: bool) -> tuple[str, str, str]:
-    if continuous:
-        return number(row.mean_violation), with_interval(row.violation_gap_closed), str(row.mean_violation.n)
-    return with_interval(row.pass_at_1), with_interval(row.gap_closed), str(row.pass_at_1.n)
+    return table_of(
+        f"{evaluation.title}: selectors on {evaluation.counts.problems} test problems",
+        "95 % intervals in brackets. Gap closed: 0 is random choice, 100 the oracle.",
+        main_rows(evaluation),
+        {"selector": lambda row: row.name, **worth},
+        emphasised=lambda row: row.group in ("ours", "decision"),
+    )
 
 
 def energy_table(evaluation: Evaluation) -> Table:
     """How each energy orders the candidates of a problem."""
-    return Table(
-        title="Energies",
-        caption=(
-            "How each energy orders the candidates of a problem, averaged over problems that tell: pair accuracy over "
-            "those with correct and incorrect ones, tau-b over those whose labels (violation scores, where there are "
-            "any) differ, the gap over those with an energy of both kinds; n of each. Pair accuracy and tau-b: higher "
-            "is better, chance is 50 % and 0. Energy gap: mean energy of incorrect minus that of correct candidates."
-        ),
-        headers=("energy", "pair accuracy %", "95 % interval", "n", "Kendall tau-b", "n", "energy gap", "n"),
-        rows=tuple(
-            (
-                row.name,
-                percent(row.pair_accuracy),
-                interval(row.pair_accuracy),
-                str(row.pair_accuracy.n),
-                number(row.kendall_tau_b),
-                str(row.kendall_tau_b.n),
-                number(row.energy_gap),
-                str(row.energy_gap.n),
-            )
-            for row in evaluation.energies
-        ),
-        emphasised=tuple(index for index, row in enumerate(evaluation.energies) if row.name == "E"),
+    return table_of(
+        "Energies",
+        "How each energy orders the candidates of a problem, averaged over problems that tell: pair accuracy over "
+        "those with correct and incorrect ones, tau-b over those whose labels (violation scores, where there are "
+        "any) differ, the gap over those with an energy of both kinds; n of each. Pair accuracy and tau-b: higher "
+        "is better, chance is 50 % and 0. Energy gap: mean energy of incorrect minus that of correct candidates.",
+        evaluation.energies,
+        {
+            "energy": lambda row: row.name,
+            "pair accuracy %": lambda row: row.pair_accuracy,
+            "n of pairs": lambda row: row.pair_accuracy.n,
+            "Kendall tau-b": lambda row: number(row.kendall_tau_b),
+            "n of tau-b": lambda row: row.kendall_tau_b.n,
+            "energy gap": lambda row: number(row.energy_gap),
+            "n of gap": lambda row: row.energy_gap.n,
+        },
+        emphasised=lambda row: row.name == "E",
     )
 
 
-def _theory_table(evaluation: Evaluation) -> Table:
-    theory = evaluation.theory
-    rows: list[tuple[str, ...]] = []
-    if theory is not None:
-        rows = [
-            ("adapters (K)", str(theory.num_adapters), ""),
-            ("pairs", str(theory.num_pairs), ""),
-            ("q, one adapter ranks a pair correctly, %", percent(theory.q), interval(theory.q)),
-            (
-                "rho, correlation of two adapters",
-                number(theory.rho).split(" [")[0],
-                interval(theory.rho, scale=1, digits=3),
-            ),
-            ("P(K, q, rho) predicted, %", "-" if theory.predicted is None else f"{100 * theory.predicted:.1f}", ""),
-            ("its limit for K to infinity, %", "-" if theory.ceiling is None else f"{100 * theory.ceiling:.1f}", ""),
-            ("measured for the ensemble mean, %", percent(theory.measured), interval(theory.measured)),
-        ]
-    return Table(
-        title="Ensemble theory",
-        caption=(
-            "What correlated adapters can gain by averaging (Gaussian approximation of a majority vote), next to what "
-            "was measured. The closer rho is to 1, the less a further adapter adds."
+def _theory_table(theory: EnsembleTheory) -> Table:
+    return facts_table(
+        "Ensemble theory",
+        "What correlated adapters can gain by averaging (Gaussian approximation of a majority vote), next to what "
+        "was measured. The closer rho is to 1, the less a further adapter adds.",
+        (
+            ("adapters (K)", theory.num_adapters),
+            ("pairs", theory.num_pairs),
+            ("q, one adapter ranks a pair correctly, %", theory.q),
+            ("rho, correlation of two adapters", number(theory.rho)),
+            ("P(K, q, rho) predicted, %", decimal(theory.predicted, 1, scale=100)),
+            ("its limit for K to infinity, %", decimal(theory.ceiling, 1, scale=100)),
+            ("measured for the ensemble mean, %", theory.measured),
         ),
-        headers=("quantity", "value", "95 % interval"),
-        rows=tuple(rows),
+    )
+
+
+def rule_in_words(policy: Mapping[str, Any]) -> str:
+    """The rule by which the loop decided, with the thresholds that it used and no others.
+
+    Args:
+        policy: ``Evaluation.policy``.
+    """
+    if policy["rule"] == "posterior":
+        return (
+            f"the posterior's rule, profile {policy['profile']}, tau_accept {policy['tau_accept']:g}, "
+            f"tau_answer {policy['tau_answer']:g}"
+        )
+    return (
+        f"the paper's rule, lambda {policy['lambda']:g}, theta_sigma {policy['theta_sigma']:g}, "
+        f"theta_abstain {policy['theta_abstain']:g}, signal {policy['signal']}"
     )
 
 
 def loop_table(evaluation: Evaluation) -> Table:
     """What the loop's passes and abstentions change."""
-    loop = evaluation.loop
-    rows: list[tuple[str, ...]] = []
-    if loop is not None:
-        last = evaluation.row(ALL_PASSES)
-        rows = [
-            ("answered, %", percent(loop.coverage), interval(loop.coverage)),
-            ("correct among answered, %", percent(loop.answered), interval(loop.answered)),
-            ("correct after the first pass, no abstention, %", percent(loop.first), interval(loop.first)),
-            *(
-                [("correct after all passes, no abstention, %", percent(last.pass_at_1), interval(last.pass_at_1))]
-                if last
-                else []
-            ),
-            *_violation_of_answers(evaluation),
-            ("a later pass was asked for, %", percent(loop.regenerated), interval(loop.regenerated)),
-            ("problems whose last pass drew nothing", str(loop.num_failed_passes), ""),
-            ("selections taken from a later pass", str(loop.num_adopted), ""),
-            ("turned from incorrect to correct", str(loop.num_fixed), ""),
-            ("turned from correct to incorrect", str(loop.num_broken), ""),
-            ("abstained, selection incorrect or none", str(loop.num_abstained_incorrect), ""),
-            ("abstained, selection correct", str(loop.num_abstained_correct), ""),
-            ("answered without a label", str(loop.num_unlabeled), ""),
-            *_wave_rows(loop.waves),
-        ]
-    policy = evaluation.policy
+    loop, policy = evaluation.loop, evaluation.policy
     passes = "One pass" if policy["max_passes"] == 1 else f"Up to {policy['max_passes']} passes"
-    return Table(
-        title="Triage",
-        caption=(
-            f"{passes} over {0 if loop is None else loop.num_problems} problems, decided by {rule_in_words(policy)}."
-        ),
-        headers=("what", "value", "95 % interval"),
-        rows=tuple(rows),
-    )
-
-
-def _wave_rows(waves: WaveSavings | None) -> list[tuple[str, ...]]:
-    if waves is None:
-        return []
-    tokens = "-" if waves.token_share is None else f"{100 * waves.token_share:.1f}"
-    return [
-        ("passes that sampling in waves ended early", f"{waves.num_ended_early} of {waves.num_passes}", ""),
-        ("samples that this saved, %", f"{100 * waves.sample_share:.1f}", ""),
-        ("tokens that this saved, %", tokens, ""),
-    ]
-
-
-def _violation_of_answers(evaluation: Evaluation) -> list[tuple[str, ...]]:
-    answered = evaluation.row(ANSWERED)
-    if answered is None or answered.mean_violation.value is None:
-        return []
-    mean = answered.mean_violation
-    return [("mean violation of the answers", f"{mean.value:.3f}", interval(mean, scale=1, digits=3))]
+    facts: list[tuple[str, Cell]] = []
+    if loop is not None:
+        last, answered, waves = evaluation.row(ALL_PASSES), evaluation.row(ANSWERED), loop.waves
+        facts = [
+            ("answered, %", loop.coverage),
+            ("correct among answered, %", loop.answered),
+            ("correct after the first pass, no abstention, %", loop.first),
+        ]
+        if last is not None:
+            facts.append(("correct after all passes, no abstention, %", last.pass_at_1))
+        if answered is not None and answered.mean_violation.value is not None:
+            facts.append(("mean violation of the answers", number(answered.mean_violation)))
+        facts += [
+            ("a later pass was asked for, %", loop.regenerated),
+            ("problems whose last pass drew nothing", loop.num_failed_passes),
+            ("selections taken from a later pass", loop.num_adopted),
+            ("turned from incorrect to correct", loop.num_fixed),
+            ("turned from correct to incorrect", loop.num_broken),
+            ("abstained, selection incorrect or none", loop.num_abstained_incorrect),
+            ("abstained, selection correct", loop.num_abstained_correct),
+            ("answered without a label", loop.num_unlabeled),
+        ]
+        if waves is not None:
+            facts += [
+                ("passes that sampling in waves ended early", f"{waves.num_ended_early} of {waves.num_passes}"),
+                ("samples that this saved, %", decimal(waves.sample_share, 1, scale=100)),
+                ("tokens that this saved, %", decimal(waves.token_share, 1, scale=100)),
+            ]
+    problems = 0 if loop is None else loop.num_problems
+    return facts_table("Triage", f"{passes} over {problems} problems, decided by {rule_in_words(policy)}.", facts)
 
 
 def _difficulty_table(evaluation: Evaluation) -> Table:
     continuous = evaluation.is_continuous
     names = list(dict.fromkeys(name for row in evaluation.difficulties for name in row.pass_at_1))
-    what = "Mean violation (lower is better)" if continuous else "pass@1 in %"
-    return Table(
-        title="By difficulty",
-        caption=f"{what} with its 95 % interval, per group of problems.",
-        headers=("group", "problems", *names),
-        rows=tuple(
-            (
-                row.difficulty,
-                str(row.num_problems),
-                *(
-                    number(row.mean_violation.get(name, NOTHING)) if continuous else with_interval(row.pass_at_1[name])
-                    for name in names
-                ),
-            )
-            for row in evaluation.difficulties
-        ),
+
+    def of(name: str) -> Callable[[DifficultyRow], Cell]:
+        return lambda row: number(row.mean_violation.get(name, NOTHING)) if continuous else row.pass_at_1[name]
+
+    return table_of(
+        "By difficulty",
+        f"{'Mean violation (lower is better)' if continuous else 'pass@1 in %'} with its 95 % interval, per group of "
+        "problems.",
+        evaluation.difficulties,
+        {
+            "group": lambda row: row.difficulty,
+            "problems": lambda row: row.num_problems,
+            **{name: of(name) for name in names},
+        },
     )
 
 
-def _dimension_table(evaluation: Evaluation) -> Table:
+def _dimension_table(parts: DimensionTable) -> Table:
     """What the selections violate, part by part."""
-    dimensions = evaluation.dimensions
-    source = "" if dimensions is None else dimensions.source
     return Table(
         title="Parts of the violation",
-        caption=(
-            f"Mean of each part over the chosen candidates with its 95 % interval, lower is better; from {source}. A "
-            "part that is high for every selector is one that no candidate gets right; a part that only the oracle "
-            "keeps low is what the selectors do not see."
-        ),
-        headers=("part", *(() if dimensions is None else dimensions.selectors)),
-        rows=()
-        if dimensions is None
-        else tuple((name, *(number(estimate) for estimate in values)) for name, values in dimensions.rows),
+        caption=f"Mean of each part over the chosen candidates with its 95 % interval, lower is better; from "
+        f"{parts.source}. A part that is high for every selector is one that no candidate gets right; a part that only "
+        "the oracle keeps low is what the selectors do not see.",
+        headers=("part", *parts.selectors),
+        rows=tuple((name, *map(number, values)) for name, values in parts.rows),
     )
 
 
 def cost_table(evaluation: Evaluation) -> Table:
     """What each selector costs per problem, cheapest first; those without a price last."""
-    continuous, is_priced = evaluation.is_continuous, has_prices(evaluation.costs)
-    rows = sorted(evaluation.costs, key=lambda row: math.inf if row.usd.value is None else row.usd.value)
-    return Table(
-        title="Cost",
-        caption=(
-            "Per problem: requests for candidates, scores that were asked for (the ensemble's energies of a candidate "
-            "count as one), and US dollars per 1,000 problems "
-            "where all prices are known (of candidates as billed, else evaluation.prices). A rule that takes one "
-            "candidate pays for one, every other for the whole pool. On the front: no other is as cheap and as good."
-            + ("" if is_priced else " No price is known here: cheap is what asks for as few candidates and scores.")
-            + ("" if evaluation.saved is None else f" {_saved_in_words(evaluation.saved)}")
-        ),
-        headers=(
-            "selector", "mean violation" if continuous else "pass@1 %", "candidates", "scores", "$ per 1,000", "front",
-        ),
-        rows=tuple(
-            (
-                row.name,
-                number(row.worth) if continuous else with_interval(row.worth),
-                f"{row.num_candidates:.1f}",
-                f"{row.num_scores:.1f}",
-                "-" if row.usd.value is None else f"{1000 * row.usd.value:,.2f} "
-                + interval(row.usd, scale=1000, digits=2),
-                "yes" if row.is_on_front else "",
-            )
-            for row in rows
-        ),
-        emphasised=tuple(index for index, row in enumerate(rows) if row.is_on_front),
-    )  # fmt: skip
+    continuous = evaluation.is_continuous
+
+    def usd(row: CostRow) -> str:
+        shown = decimal(row.usd.value, 2, scale=1000)
+        return shown if row.usd.value is None else f"{shown} {interval(row.usd, scale=1000, digits=2)}"
+
+    return table_of(
+        "Cost",
+        "Per problem: requests for candidates, scores that were asked for (the ensemble's energies of a candidate "
+        "count as one), and US dollars per 1,000 problems "
+        "where all prices are known (of candidates as billed, else evaluation.prices). A rule that takes one "
+        "candidate pays for one, every other for the whole pool. On the front: no other is as cheap and as good."
+        + ("" if has_prices(evaluation.costs) else " No price is known: cheap is what asks for few candidates, scores.")
+        + ("" if evaluation.saved is None else f" {_saved_in_words(evaluation.saved)}"),
+        sorted(evaluation.costs, key=lambda row: math.inf if row.usd.value is None else row.usd.value),
+        {
+            "selector": lambda row: row.name,
+            "mean violation" if continuous else "pass@1 %": lambda row: number(row.worth) if continuous else row.worth,
+            "candidates": lambda row: decimal(row.num_candidates, 1),
+            "scores": lambda row: decimal(row.num_scores, 1),
+            "$ per 1,000": usd,
+            "front": lambda row: "yes" if row.is_on_front else "",
+        },
+        emphasised=lambda row: row.is_on_front,
+    )
 
 
 def _saved_in_words(saved: SavedSamples) -> str:
@@ -298,38 +283,161 @@ def texts_table(rows: Sequence[TextsRead]) -> Table:
     def share(count: int | None, row: TextsRead) -> str:
         return NOT_RECORDED if count is None else f"{100 * count / row.num_candidates:.1f}"
 
-    return Table(
-        title="What the scorer read",
-        caption=(
-            "Shares in % of the scored candidates of the first pass: nothing of the problem was read, a part of the "
-            "problem was read, a part of the answer was read. Texts are cut where problem and answer together are "
-            "longer than the scorer's context."
-        ),
-        headers=("split", "candidates", "no problem", "problem in part", "answer in part"),
-        rows=tuple(
-            (
-                row.split,
-                str(row.num_candidates),
-                *(share(count, row) for count in (row.without_problem, row.problem_cut, row.answer_cut)),
-            )
-            for row in rows
-        )
-        or (("all", "-", NOT_RECORDED, NOT_RECORDED, NOT_RECORDED),),
+    unknown = TextsRead(split="all", num_candidates=0, without_problem=None, problem_cut=None, answer_cut=None)
+    return table_of(
+        "What the scorer read",
+        "Shares in % of the scored candidates of the first pass: nothing of the problem was read, a part of the "
+        "problem was read, a part of the answer was read. Texts are cut where problem and answer together are "
+        "longer than the scorer's context.",
+        rows or (unknown,),
+        {
+            "split": lambda row: row.split,
+            "candidates": lambda row: row.num_candidates or "-",
+            "no problem": lambda row: share(row.without_problem, row),
+            "problem in part": lambda row: share(row.problem_cut, row),
+            "answer in part": lambda row: share(row.answer_cut, row),
+        },
     )
 
 
-def tables(evaluation: Evaluation) -> list[Table]:
-    """All tables that have rows."""
-    all_tables = [
-        selector_table(evaluation),
-        *decision_tables(evaluation),
-        _dimension_table(evaluation),
-        loop_table(evaluation),
-        *trust_tables(evaluation),
-        *([texts_table(evaluation.texts_read)] if evaluation.adapters else []),
-        energy_table(evaluation),
-        _theory_table(evaluation),
-        _difficulty_table(evaluation),
-        cost_table(evaluation),
-    ]
-    return [table for table in all_tables if table.rows]
+# ---- certainty -------------------------------------------------------------------------------------------------------
+
+
+def comparison_table(comparisons: Sequence[Comparison], *, what: str = "pass@1") -> Table:
+    """Paired tests of selectors, in words and numbers."""
+    right = what == "pass@1"
+    more = ("only the first", "only the second") if right else ("sum of gains", "sum of losses")
+    counted = (
+        "expected number of problems that only one of the two gets right"
+        if right
+        else "sums over problems of what the first avoids more, and of what the second does"
+    )
+    return table_of(
+        f"Paired tests, {what}",
+        f"Difference in {what} on the same problems, in percentage points with its 95 % bootstrap interval; "
+        f"{counted}; two-sided p by the exact McNemar test "
+        "where both are right or wrong on every problem, else by 10,000 sign-flip permutations; Holm: corrected "
+        "for all comparisons of this table.",
+        comparisons,
+        {
+            "comparison": lambda row: f"{row.one} - {row.other}",
+            "difference": lambda row: points(row.difference),
+            more[0]: lambda row: decimal(row.only_one, 1),
+            more[1]: lambda row: decimal(row.only_other, 1),
+            "n": lambda row: row.difference.n,
+            "test": lambda row: row.test,
+            "p": lambda row: p_text(row.p_value),
+            "p, Holm": lambda row: p_text(row.p_holm),
+        },
+    )
+
+
+def _trust_tables(evaluation: Evaluation) -> list[Table]:
+    trust = evaluation.trust
+    if trust is None:
+        return []
+    what = "1 - violation" if evaluation.is_continuous else "accuracy"
+    best = trust.best
+    signals = table_of(
+        "Signals of certainty",
+        "Each signal's worth for the selections by energy: AUROC for a correct one (50 % is chance), and "
+        f"{what} when the least certain fifth is not answered, with the gain over answering everything; a gain "
+        "whose interval is above 0 is what abstaining by this signal brings. Set apart: the best one here, found "
+        f"in hindsight. Learned certainty is fitted on {trust.fitted_on}.",
+        trust.signals,
+        {
+            "signal": lambda row: row.name,
+            "AUROC %": lambda row: row.auroc,
+            f"{what} % at 80 %": lambda row: row.accuracy_at_80,
+            "gain": lambda row: points(row.gain_at_80),
+            "n": lambda row: row.auroc.n,
+        },
+        emphasised=lambda row: best is not None and row.name == best.name,
+    )
+    return [signals, reliability_table("Calibration", trust.reliabilities)]
+
+
+def reliability_table(title: str, rows: Sequence[Reliability]) -> Table:
+    """How far probabilities can be taken at their word."""
+    return table_of(
+        title,
+        f"Of which probability, and how far it can be taken at its word: {ECE_IN_WORDS}; Brier score (lower is "
+        "better), and the Brier score of always saying the mean, which a useful probability beats.",
+        rows,
+        {
+            "probability": lambda row: row.name,
+            "that": lambda row: row.event,
+            ECE_HEADERS[0]: lambda row: ece_cells(row.ece)[0],
+            ECE_HEADERS[1]: lambda row: ece_cells(row.ece)[1],
+            "Brier": lambda row: number(row.brier),
+            "Brier of the mean": lambda row: decimal(row.base_brier),
+            "n": lambda row: row.ece.n,
+        },
+    )
+
+
+def _promise_table(study: DecisionStudy) -> Table:
+    """What may be promised."""
+
+    def threshold(row: Promise) -> str:
+        if row.certified:
+            return decimal(row.tau)
+        more = "" if row.more_problems is None else f", {row.more_problems} more problems would probably do"
+        return f"not certified{more}"
+
+    def if_certified(cell: Callable[[Promise], str]) -> Callable[[Promise], str]:
+        return lambda row: cell(row) if row.certified else "-"
+
+    return table_of(
+        "What may be promised",
+        "For each error: the lowest certified threshold of confidence (learn-then-test, exact binomial; "
+        "betting for violation scores), the share of the labelled problems that it answers, and what "
+        "happens on the test problems at this threshold.",
+        study.promises,
+        {
+            "error at most": lambda row: f"{100 * row.max_error:g} %",
+            "threshold": threshold,
+            "coverage %": if_certified(lambda row: decimal(row.coverage, 1, scale=100)),
+            "upper bound %": if_certified(lambda row: decimal(row.upper_bound, 1, scale=100)),
+            "problems": lambda row: row.problems,
+            "test coverage %": if_certified(lambda row: percent(row.test_coverage)),
+            "test error %": if_certified(lambda row: with_interval(row.test_error)),
+        },
+    )
+
+
+def _profile_table(study: DecisionStudy) -> Table:
+    """The tests by which the profile was chosen."""
+    return table_of(
+        "Choice of the profile",
+        "Exact paired tests on labelled problems outside the test, each decided by a posterior that did not see "
+        "it. A challenger replaces the incumbent only where p is small enough (docs/evaluation.md).",
+        study.tests,
+        {
+            "challenger": lambda test: test.challenger,
+            "incumbent": lambda test: test.incumbent,
+            "won": lambda test: str(test.wins),
+            "lost": lambda test: str(test.losses),
+            "p": lambda test: f"{test.p_value:.3g}",
+            "replaced": lambda test: "yes" if test.replaced else "no",
+        },
+    )
+
+
+def _confidence_table(study: DecisionStudy) -> Table:
+    """What the posterior's confidence is worth on the test problems."""
+    what = "1 - violation" if study.reliability.event.startswith("1 - violation") else "correct"
+    return table_of(
+        "Confidence",
+        f"The posterior's confidence, of {study.reliability.event!r}, and what happened on the test problems. "
+        f"ECE: {ECE_IN_WORDS}.",
+        (study.confidence,),
+        {
+            "AUROC": lambda row: number(row.auroc),
+            ECE_HEADERS[0]: lambda row: ece_cells(study.reliability.ece)[0],
+            ECE_HEADERS[1]: lambda row: ece_cells(study.reliability.ece)[1],
+            "Brier": lambda row: number(study.reliability.brier),
+            f"80 % most certain, {what} %": lambda row: row.accuracy_at_80,
+            "n": lambda row: row.auroc.n,
+        },
+    )

@@ -10,9 +10,8 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from raydebm.decision.calibration.grid import GridRow
 from raydebm.evaluation.certainty.reliability import Reliability, SigmaBin
-from raydebm.evaluation.certainty.uncertainty import SignalRow
+from raydebm.evaluation.report.document import Plate, plate_of
 from raydebm.evaluation.report.drawing import (
     BLUE,
     GREEN,
@@ -28,17 +27,14 @@ from raydebm.evaluation.report.drawing import (
     tidy,
 )
 from raydebm.evaluation.report.table_cells import ece_cells
-from raydebm.evaluation.studies.decomposition import Decomposition, LambdaRow
+from raydebm.evaluation.studies.decomposition import Decomposition
 from raydebm.evaluation.studies.ensemble_size import EnsembleSize
-from raydebm.evaluation.studies.generator_table import GeneratorRow
 from raydebm.evaluation.studies.pool_size import PoolSize
-from raydebm.evaluation.studies.study import Ridge
+from raydebm.evaluation.studies.study import Ridge, StudyResults
 from raydebm.evaluation.studies.transfer import Transfer
 
 HATCHES = ("", "//", "..", "xx", "\\\\", "++")
 SHORT = 26
-MIN_COVERAGE = 0.1
-"""Below this share answered a single wrong selection decides the risk."""
 
 
 def ensemble_size_figure(rows: Sequence[EnsembleSize]) -> Figure:
@@ -84,71 +80,15 @@ def pool_size_figure(rows: Sequence[PoolSize]) -> Figure:
     values = [(row.n, row.violation if continuous else row.pass_at_1) for row in rows]
     ylabel = "mean violation x 100 (lower is better)" if continuous else "pass@1, %"
     figure, axes = axes_of("candidates per problem (n)", ylabel)
-    looks = {**SELECTOR_LINES, "energy-weighted vote": (ORANGE, "D", "-.")}
     for name in values[-1][1]:
-        draw_band(axes, [(n, estimates[name]) for n, estimates in values], name, looks.get(name, LINES[4]), alpha=0.09)
+        look = SELECTOR_LINES.get(name, LINES[4])
+        draw_band(axes, [(n, estimates[name]) for n, estimates in values], name, look, alpha=0.09)
     axes.set_xscale("log", base=2)
-    _log_ticks(axes, [row.n for row in rows])
-    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
-    return figure
-
-
-def _log_ticks(axes: Axes, places: Sequence[int]) -> None:
-    """The last size may stand close to a power of two; then only the last is labelled."""
-    shown = [place for place in places if place == places[-1] or place * 1.4 < places[-1]]
-    axes.set_xticks(shown, [str(place) for place in shown])
+    # The last size may stand close to a power of two; then only the last is labelled.
+    shown = [row.n for row in rows if row is rows[-1] or row.n * 1.4 < rows[-1].n]
+    axes.set_xticks(shown, [str(size) for size in shown])
     axes.minorticks_off()
-
-
-def lambda_figure(rows: Sequence[LambdaRow], *, chosen: float) -> Figure:
-    """pass@1 (and mean violation, where the task has one) by lambda."""
-    continuous = any(row.mean_violation.value is not None for row in rows)
-    figure = Figure(figsize=(9.0 if continuous else 6.4, 3.6), layout="constrained")
-    panels = figure.subplots(1, 2 if continuous else 1, squeeze=False).ravel()
-    places = list(range(len(rows)))
-    draw_band(panels[0], [(place, row.pass_at_1) for place, row in zip(places, rows, strict=True)], None, LINES[0])
-    panels[0].set_ylabel("pass@1, %")
-    if continuous:
-        pairs = [(place, row.mean_violation) for place, row in zip(places, rows, strict=True)]
-        draw_band(panels[1], pairs, None, LINES[3])
-        panels[1].set_ylabel("mean violation x 100 (lower is better)")
-    for axes in panels:
-        tidy(axes)
-        axes.set_xticks(places, [f"{row.lambda_:g}" for row in rows])
-        axes.set_xlabel("lambda")
-        for place, row in zip(places, rows, strict=True):
-            if row.lambda_ == chosen:
-                axes.axvline(place, color=INK, linestyle=":", linewidth=1.2, label=f"used: {chosen:g}")
-        axes.legend(frameon=False, fontsize=8)
-    return figure
-
-
-def grid_figure(rows: Sequence[GridRow], *, theta_sigma: float, theta_abstain: float) -> Figure:
-    """pass@1 among the answered, and the share left unanswered, by pair of thresholds; a cross marks the chosen one."""
-    gates = sorted({row.theta_sigma for row in rows})
-    stops = sorted({row.theta_abstain for row in rows})
-    values = np.full((2, len(gates), len(stops)), math.nan)
-    continuous = any(row.mean_violation is not None for row in rows)
-    for row in rows:
-        place = gates.index(row.theta_sigma), stops.index(row.theta_abstain)
-        worth = row.mean_violation if continuous else row.pass_at_1
-        values[0][place] = math.nan if worth is None else 100 * worth
-        values[1][place] = 100 * row.abstain_frac
-    figure = Figure(figsize=(10.0, 4.2), layout="constrained")
-    titles = ("mean violation of the answers x 100" if continuous else "correct among answered, %", "unanswered, %")
-    for axes, grid, title in zip(figure.subplots(1, 2), values, titles, strict=True):
-        image = axes.imshow(grid, cmap="cividis", aspect="auto", origin="lower")
-        figure.colorbar(image, ax=axes, label=title)
-        for ticks, places, name in (
-            (axes.set_xticks, stops, "theta_abstain"),
-            (axes.set_yticks, gates, "theta_sigma"),
-        ):
-            step = max(1, math.ceil(len(places) / 7))
-            ticks(range(0, len(places), step), [f"{places[index]:.3g}" for index in range(0, len(places), step)])
-            (axes.set_xlabel if name == "theta_abstain" else axes.set_ylabel)(name)
-        if theta_sigma in gates and theta_abstain in stops:
-            at = stops.index(theta_abstain), gates.index(theta_sigma)
-            axes.plot(*at, "x", color=RED, markersize=10, markeredgewidth=2)
+    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
     return figure
 
 
@@ -278,25 +218,6 @@ def _wrapped(text: str, width: int = 34) -> str:
     return "\n".join(lines)
 
 
-def risk_coverage_figure(rows: Sequence[SignalRow], *, most: int = 6) -> Figure:
-    """Error among the answered by the share answered, for sigma and the signals of lowest AURC."""
-    figure, axes = axes_of("answered, % (most certain first)", "error among the answered, %")
-    known = [row for row in rows if row.aurc.value is not None and row.risk_coverage]
-    ranked = sorted(known, key=lambda row: (row.name != "sigma", row.aurc.value))[:most]
-    for row, (colour, mark, style) in zip(ranked, LINES, strict=False):
-        shown = [(x, y) for x, y in row.risk_coverage if x >= MIN_COVERAGE] or row.risk_coverage
-        axes.plot(
-            [100 * x for x, _ in shown],
-            [100 * y for _, y in shown],
-            color=colour, linestyle=style, marker=mark, markevery=0.12, markersize=4, linewidth=1.3,
-            label=f"{row.name} (AURC {row.aurc.value:.3f})",
-        )  # fmt: skip
-    axes.set_ylim(bottom=0)
-    axes.axvline(80, color=GREY, linewidth=0.8, linestyle=":")
-    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
-    return figure
-
-
 def transfer_figure(transfer: Transfer) -> Figure:
     """pass@1 by mu alone, with the lift over random choice as colour: green above, pink below; in-domain cells are
     framed."""
@@ -360,13 +281,50 @@ def pick_figure(shares: Mapping[str, Mapping[str, float]], *, share_of_correct: 
     return figure
 
 
-def picks_of(rows: Sequence[GeneratorRow]) -> tuple[dict[str, float], dict[str, float]]:
-    """(share of the selections, share of the correct candidates) by generator."""
-    picked = {row.name: row.picked.value for row in rows if row.picked.value is not None}
-    correct = {row.name: row.share_of_correct for row in rows if row.share_of_correct is not None}
-    return picked, correct
-
-
 def short_name(name: str) -> str:
     """The name, cut where it would not fit next to an axis."""
     return name if len(name) <= SHORT else name[: SHORT - 3] + "..."
+
+
+def study_plates(results: StudyResults) -> list[Plate]:
+    """The figures of the studies, as far as there is something to draw."""
+    plates = []
+    if results.ensemble_sizes:
+        plates.append(
+            plate_of(
+                ensemble_size_figure(results.ensemble_sizes),
+                "Ensemble size",
+                "By number of adapters, means over all subsets: pass@1 (left), pairs ranked right with what the theory "
+                "of correlated adapters predicts (middle), AUROC of -sigma (right; above the dashed line sigma tells). "
+                "Bands: 95 % intervals over problems.",
+            )
+        )
+    if len(results.pool_sizes) > 1:
+        plates.append(
+            plate_of(
+                pool_size_figure(results.pool_sizes),
+                "Candidates per problem",
+                f"Expected {'mean violation' if results.evaluation.is_continuous else 'pass@1'} when only n random "
+                "candidates of each pool are there. The gap between a curve and the oracle is what choosing loses; a "
+                "curve that flattens early needs no more candidates.",
+            )
+        )
+    if results.decomposition is not None:
+        plates.append(
+            plate_of(
+                decomposition_figure(results.decomposition),
+                "The two terms",
+                "A mark per candidate (a sample): learned energy across, constraint penalty upwards (a little "
+                "jittered); stars are selected. If both terms help, stars gather in the lower left among correct ones.",
+            )
+        )
+    if results.ridges:
+        plates.append(
+            plate_of(
+                ridge_figure(results.ridges),
+                "Energies of correct and incorrect candidates",
+                "Distribution of mu for correct (filled) and incorrect (dashed) candidates, with their numbers; a row "
+                "for each generator. Rows whose filled parts are shifted against each other: mu knows the author.",
+            )
+        )
+    return plates

@@ -1,9 +1,14 @@
-"""A table of text, and numbers as its cells; the same for Markdown, HTML and the terminal."""
+"""Tables of text: one writer of rows for every report, and numbers as their cells."""
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
-from raydebm.evaluation.certainty.calibration_error import CalibrationError
+from raydebm.evaluation.certainty.reliability import CalibrationError
 from raydebm.evaluation.stats.intervals import Estimate
+
+Row = TypeVar("Row")
+Cell = str | int | Estimate | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,11 +22,57 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     emphasised: tuple[int, ...] = ()
     """Rows to set apart (ours)."""
+    notes: tuple[str, ...] = ()
+    """Numbered below the table."""
+    is_folded: bool = False
+    """A page shows its title alone until it is opened."""
+
+
+def table_of(
+    title: str,
+    caption: str,
+    rows: Iterable[Row],
+    columns: Mapping[str, Callable[[Row], Cell]],
+    *,
+    emphasised: Callable[[Row], bool] = lambda row: False,
+) -> Table:
+    """A table with a row per item and a column per header.
+
+    Args:
+        columns: header -> the item's cell; an ``Estimate`` is shown as a share in per cent with its interval.
+    """
+    rows = list(rows)
+    return Table(
+        title=title,
+        caption=caption,
+        headers=tuple(columns),
+        rows=tuple(tuple(text_of(cell(row)) for cell in columns.values()) for row in rows),
+        emphasised=tuple(index for index, row in enumerate(rows) if emphasised(row)),
+    )
+
+
+def facts_table(
+    title: str, caption: str, facts: Iterable[tuple[str, Cell]], *, headers: tuple[str, str] = ("what", "value")
+) -> Table:
+    """A table of names and values."""
+    return table_of(title, caption, facts, {headers[0]: lambda fact: fact[0], headers[1]: lambda fact: fact[1]})
+
+
+def text_of(cell: Cell) -> str:
+    """A cell as text; ``-`` for None."""
+    if isinstance(cell, Estimate):
+        return with_interval(cell)
+    return "-" if cell is None else cell if isinstance(cell, str) else f"{cell:,}"
+
+
+def decimal(value: float | None, digits: int = 3, *, scale: float = 1.0, signed: bool = False) -> str:
+    """A number without an interval, or ``-``."""
+    return "-" if value is None else f"{scale * value:{'+' if signed else ''},.{digits}f}"
 
 
 def percent(estimate: Estimate, *, digits: int = 1) -> str:
     """A share in per cent, or ``-``."""
-    return "-" if estimate.value is None else f"{100 * estimate.value:.{digits}f}"
+    return decimal(estimate.value, digits, scale=100)
 
 
 def interval(estimate: Estimate, *, scale: float = 100, digits: int = 1) -> str:
@@ -61,10 +112,9 @@ ECE_IN_WORDS = (
 
 def ece_cells(error: CalibrationError) -> tuple[str, str]:
     """The error, and that of a perfectly calibrated probability, under ``ECE_HEADERS``."""
-    value = "-" if error.value is None else f"{error.value:.3f}"
     if error.perfect is None or error.perfect_high is None:
-        return value, "-"
-    return value, f"{error.perfect:.3f}, at most {error.perfect_high:.3f}"
+        return decimal(error.value), "-"
+    return decimal(error.value), f"{error.perfect:.3f}, at most {error.perfect_high:.3f}"
 
 
 def ece_in_words(error: CalibrationError) -> str:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,6 @@ from raydebm.evaluation.pools.pool import Floats
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.pools.standings import pair_accuracies
 from raydebm.evaluation.results.selector_metrics import (
-    Retained,
     energy_gaps,
     kendall_taus,
     pass_at_n_by_chance,
@@ -20,7 +20,7 @@ from raydebm.evaluation.results.selector_metrics import (
     selective_accuracy,
     sigma_auroc,
 )
-from raydebm.evaluation.results.theory import EnsembleTheory, ensemble_theory
+from raydebm.evaluation.results.theory import ensemble_theory
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
 
 
@@ -62,32 +62,10 @@ class PickPoint:
     """None: unlabeled."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnergyMeasures:
-    """What the energies are worth as such, whatever else selects; empty or None without energies."""
-
-    rows: tuple[EnergyMeasureRow, ...]
-    pass_at_n: tuple[PassAtN, ...]
-    tolerance: float | None
-    """Violation score up to which a candidate counts as correct in ``pass_at_n``; None where the task has none."""
-    sigma_auroc: Estimate
-    selective: tuple[Retained, ...]
-    mu_sigma_auroc: Estimate
-    mu_selective: tuple[Retained, ...]
-    theory: EnsembleTheory | None
-    picks: tuple[PickPoint, ...]
-
-
 def energy_measures(
-    stack: Stack,
-    trained: Stack,
-    names: Sequence[str],
-    *,
-    lambda_: float,
-    bootstrap: Bootstrap,
-    tolerance: float,
-) -> EnergyMeasures:
-    """Measure the energies of the adapters ``names``, of mu, and of E.
+    stack: Stack, trained: Stack, names: Sequence[str], *, lambda_: float, bootstrap: Bootstrap, tolerance: float
+) -> dict[str, Any]:
+    """Measure the energies of the adapters ``names``, of mu, and of E: fields of ``Evaluation``.
 
     Args:
         trained: the same pools labelled as pairs are made (``Stack.with_trained_labels``).
@@ -97,23 +75,23 @@ def energy_measures(
     accepted = stack.with_tolerance(tolerance) if continuous else stack
     selected, by_mu = picks(stack, lambda_), picks(stack, 0.0)
     has_sigma = len(names) > 1
-    return EnergyMeasures(
-        rows=tuple(_energy_rows(trained, names, lambda_, bootstrap)),
-        pass_at_n=tuple(_pass_at_n(accepted, lambda_=lambda_, bootstrap=bootstrap)) if names else (),
-        tolerance=tolerance if continuous else None,
-        sigma_auroc=sigma_auroc(selected, bootstrap) if has_sigma else NOTHING,
-        selective=selective_accuracy(selected, bootstrap) if has_sigma else (),
-        mu_sigma_auroc=sigma_auroc(by_mu, bootstrap) if has_sigma else NOTHING,
-        mu_selective=selective_accuracy(by_mu, bootstrap) if has_sigma else (),
-        theory=ensemble_theory(trained, bootstrap),
-        picks=tuple(
+    return {
+        "energies": tuple(_energy_rows(trained, names, lambda_, bootstrap)),
+        "pass_at_n": tuple(_pass_at_n(accepted, lambda_=lambda_, bootstrap=bootstrap)) if names else (),
+        "tolerance": tolerance if continuous else None,
+        "sigma_auroc": sigma_auroc(selected, bootstrap) if has_sigma else NOTHING,
+        "selective": selective_accuracy(selected, bootstrap) if has_sigma else (),
+        "mu_sigma_auroc": sigma_auroc(by_mu, bootstrap) if has_sigma else NOTHING,
+        "mu_selective": selective_accuracy(by_mu, bootstrap) if has_sigma else (),
+        "theory": ensemble_theory(trained, bootstrap),
+        "picks": tuple(
             PickPoint(mu=mu, sigma=sigma, correct=None if math.isnan(correct) else correct == 1)
             for mu, sigma, correct in zip(
                 selected.mu.tolist(), selected.sigma.tolist(), selected.correct.tolist(), strict=True
             )
             if not math.isnan(mu)
         ),
-    )
+    }
 
 
 def _energy_rows(stack: Stack, names: Sequence[str], lambda_: float, bootstrap: Bootstrap) -> list[EnergyMeasureRow]:

@@ -10,7 +10,7 @@ import numpy as np
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.errors import ConfigError, PoolError
-from raydebm.evaluation.certainty.confidence import Decided, DecisionStudy, decision_study
+from raydebm.evaluation.certainty.confidence import Decided, decision_study
 from raydebm.evaluation.certainty.trust import trust
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.provenance import command_line, versions
@@ -24,7 +24,7 @@ from raydebm.evaluation.results.entries import (
     violation_comparisons,
 )
 from raydebm.evaluation.results.evaluation import BY_PART, Counts, Evaluation
-from raydebm.evaluation.results.outcomes import LoopSummary, OutcomeValues, outcome_values, summarise_loop, wave_savings
+from raydebm.evaluation.results.outcomes import outcome_values, summarise_loop, wave_savings
 from raydebm.evaluation.results.selector_costs import cost_rows
 from raydebm.evaluation.results.violation_parts import dimension_table
 from raydebm.evaluation.selectors.agreement import agreement_selectors
@@ -97,17 +97,27 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
         )
     names = inputs.adapter_names()
     bootstrap = Bootstrap.of(len(pools.problems), num_bootstrap=config.num_bootstrap, seed=seed)
-    selectors = _selectors(inputs, names)
-    entries = [entry_of(selector, pools) for selector in selectors]
-    results = None
+    selectors = selectors_of(
+        pools,
+        lambda_=policy.lambda_,
+        adapters=names,
+        validation=inputs.validation,
+        labelled=inputs.labelled,
+        decided=inputs.decided,
+    )
+    entries, loop = [entry_of(selector, pools) for selector in selectors], None
     if inputs.outcomes is not None and names:
         results = outcome_values(pools, inputs.outcomes, labels=inputs.labels)
         entries[-1:-1] = loop_entries(results, policy)  # before the oracle
+        loop = replace(summarise_loop(results, bootstrap), waves=wave_savings(inputs.outcomes))
     rows = selector_rows(entries, bootstrap)
-    energies = energy_measures(
-        pools, pools.with_trained_labels(inputs.positive_frac), names, lambda_=policy.lambda_, bootstrap=bootstrap,
-        tolerance=config.tolerance,
-    )  # fmt: skip
+    by_part = [
+        each for each in selectors if each.name in BY_PART or each.name.startswith((SINGLE_SHOT, BEST_GENERATOR))
+    ]
+    decision = None
+    if inputs.decided is not None and inputs.fit is not None:
+        decision = decision_study(inputs.decided, pools, fit=inputs.fit, bootstrap=bootstrap)
+    trained = pools.with_trained_labels(inputs.positive_frac)
     return Evaluation(
         title=inputs.title or inputs.task,
         task=inputs.task,
@@ -120,50 +130,19 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
         counts=_counts(pools),
         rows=tuple(rows),
         costs=cost_rows(selectors, rows, pools, prices=config.prices, bootstrap=bootstrap),
-        energies=energies.rows,
-        pass_at_n=energies.pass_at_n,
-        tolerance=energies.tolerance,
-        sigma_auroc=energies.sigma_auroc,
-        selective=energies.selective,
-        mu_sigma_auroc=energies.mu_sigma_auroc,
-        mu_selective=energies.mu_selective,
-        theory=energies.theory,
+        **energy_measures(
+            pools, trained, names, lambda_=policy.lambda_, bootstrap=bootstrap, tolerance=config.tolerance
+        ),
         difficulties=tuple(difficulties(pools.problems, entries, bootstrap)),
-        loop=None if results is None else _loop_summary(results, inputs, bootstrap),
-        picks=energies.picks,
+        loop=loop,
         comparisons=tuple(comparisons(entries, bootstrap, seed)),
-        dimensions=dimension_table(pools, list(filter(_is_shown_by_part, selectors)), bootstrap),
+        dimensions=dimension_table(pools, by_part, bootstrap),
         violation_comparisons=tuple(violation_comparisons(entries, bootstrap, seed)),
         trust=trust(pools, inputs.validation, lambda_=policy.lambda_, bootstrap=bootstrap, seed=seed),
-        decision=_decision(inputs, bootstrap),
+        decision=decision,
         command=command_line() if inputs.command is None else inputs.command,
         versions=versions(),
     )
-
-
-def _selectors(inputs: EvaluationInputs, names: Sequence[str]) -> list[Selector]:
-    return selectors_of(
-        inputs.pools,
-        lambda_=inputs.policy.lambda_,
-        adapters=names,
-        validation=inputs.validation,
-        labelled=inputs.labelled,
-        decided=inputs.decided,
-    )
-
-
-def _loop_summary(results: OutcomeValues, inputs: EvaluationInputs, bootstrap: Bootstrap) -> LoopSummary:
-    return replace(summarise_loop(results, bootstrap), waves=wave_savings(inputs.outcomes or ()))
-
-
-def _is_shown_by_part(selector: Selector) -> bool:
-    return selector.name in BY_PART or selector.name.startswith((SINGLE_SHOT, BEST_GENERATOR))
-
-
-def _decision(inputs: EvaluationInputs, bootstrap: Bootstrap) -> DecisionStudy | None:
-    if inputs.decided is None or inputs.fit is None:
-        return None
-    return decision_study(inputs.decided, inputs.pools, fit=inputs.fit, bootstrap=bootstrap)
 
 
 def selectors_of(

@@ -66,41 +66,33 @@ def cost_rows(
     costs = []
     for selector in selectors:
         row = worth[selector.name]
-        calls, usd = _costs(selector, stack, prices)
-        is_unknown = (np.isnan(usd) & ~np.isnan(calls.num_candidates)).any()
+        num_candidates, num_scores, usd = _costs(selector, stack, prices)
+        is_unknown = (np.isnan(usd) & ~np.isnan(num_candidates)).any()
         costs.append(
             CostRow(
                 name=selector.name,
                 worth=row.mean_violation if continuous else row.pass_at_1,
-                num_candidates=_mean(calls.num_candidates),
-                num_scores=_mean(calls.num_scores),
+                num_candidates=_mean(num_candidates),
+                num_scores=_mean(num_scores),
                 # The mean of the problems that have a price would be another one.
                 usd=NOTHING if is_unknown else bootstrap.mean(usd),
                 is_on_front=False,
             )
         )
-    return _with_front(costs, _competing(selectors), lower_is_better=continuous)
+    competing = {each.name for each in selectors if each.group != "bound" and "hindsight" not in each.name}
+    return _with_front(costs, competing, lower_is_better=continuous)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Calls:
-    """What a selector asks for, per problem, (P,); NaN where the rule cannot be applied."""
-
-    num_candidates: Floats
-    num_scores: Floats
-
-
-def _costs(selector: Selector, stack: Stack, prices: PricesConfig) -> tuple[_Calls, Floats]:
-    """(calls, US dollars (P,); NaN where unknown)."""
-    if _looks_at_one(selector):
+def _costs(selector: Selector, stack: Stack, prices: PricesConfig) -> tuple[Floats, Floats, Floats]:
+    """(P,) each: candidates and scores that a selector asks for, NaN where the rule cannot be applied, and US dollars,
+    NaN where unknown."""
+    if selector.name in _ONE_CANDIDATE or selector.name.startswith(SINGLE_SHOT) or selector.group == "generator":
         among, chance = selector.choices(stack)
         chosen = chance > 0
         asked = chosen.any(axis=1)
-        calls = _Calls(np.where(asked, 1.0, math.nan), np.where(asked, 0.0, math.nan))
         usd = np.where(chosen, chance * _usd_of(among, prices.usd_per_candidate), 0.0).sum(axis=1)
-        return calls, np.where(asked, usd, math.nan)
-    sizes, failed = stack.sizes.astype(np.float64), np.zeros(len(stack.problems))
-    billed = np.zeros(len(stack.problems))
+        return np.where(asked, 1.0, math.nan), np.where(asked, 0.0, math.nan), np.where(asked, usd, math.nan)
+    sizes, failed, billed = stack.sizes.astype(np.float64), *np.zeros((2, len(stack.problems)))
     for request in stack.failed:
         failed[request.pool] += 1
         # A failed request that is billed says so; the price of a candidate is no price of a failure.
@@ -108,10 +100,12 @@ def _costs(selector: Selector, stack: Stack, prices: PricesConfig) -> tuple[_Cal
     energies = selector.energies if stack.num_members else 0.0
     scorers = {_scorer_of(name, stack.scores) for name in selector.scores}
     num_scores = sizes * (len(scorers) + (energies > 0))
-    price = _price_of_scores(sorted(scorers), energies, prices.usd_per_score)
+    # US dollars for all scores of one candidate; one adapter of K costs a K-th of the ensemble.
+    price = energies * prices.usd_per_score.get(ENERGIES, math.nan) if energies else 0.0
+    price += math.fsum(prices.usd_per_score.get(name, math.nan) for name in sorted(scorers))
     scoring = np.multiply(sizes, price, where=num_scores > 0, out=np.zeros(len(sizes)))
     drawn = np.where(stack.present, _usd_of(stack, prices.usd_per_candidate), 0.0).sum(axis=1)
-    return _Calls(sizes + failed, num_scores), drawn + billed + scoring
+    return sizes + failed, num_scores, drawn + billed + scoring
 
 
 def _usd_of(stack: Stack, prices: Mapping[str, float]) -> Floats:
@@ -120,27 +114,10 @@ def _usd_of(stack: Stack, prices: Mapping[str, float]) -> Floats:
     return np.where(np.isnan(stack.cost_usd), price[stack.generator], stack.cost_usd)
 
 
-def _looks_at_one(selector: Selector) -> bool:
-    one = selector.name in _ONE_CANDIDATE or selector.name.startswith(SINGLE_SHOT)
-    return one or selector.group == "generator"
-
-
 def _scorer_of(column: str, columns: Collection[str]) -> str:
     """The outside scorer behind a column: ``reader.worst`` is a further signal of ``reader``, from the same reading."""
     reader = column.rpartition(".")[0]
     return reader if reader in columns else column
-
-
-def _price_of_scores(names: Sequence[str], energies: float, prices: Mapping[str, float]) -> float:
-    """US dollars for all scores of one candidate.
-
-    Args:
-        names: outside scorers.
-        energies: share of the ensemble; one adapter of K costs a K-th of it.
-        prices: by scorer, and of ``ENERGIES``.
-    """
-    own = energies * prices.get(ENERGIES, math.nan) if energies else 0.0
-    return own + math.fsum(prices.get(name, math.nan) for name in names)
 
 
 def _mean(values: Floats) -> float:
@@ -148,23 +125,14 @@ def _mean(values: Floats) -> float:
     return math.fsum(known) / len(known) if known else math.nan
 
 
-def _competing(selectors: Sequence[Selector]) -> set[str]:
-    return {selector.name for selector in selectors if selector.group != "bound" and "hindsight" not in selector.name}
-
-
-def _cost(row: CostRow, *, is_priced: bool) -> tuple[float, ...] | None:
-    """Dollars, or requests and scores where nothing has a price; None where unknown."""
-    if is_priced:
-        return None if row.usd.value is None else (row.usd.value,)
-    return None if math.isnan(row.num_candidates) else (row.num_candidates, row.num_scores)
-
-
 def _with_front(rows: Sequence[CostRow], competing: set[str], *, lower_is_better: bool) -> tuple[CostRow, ...]:
     sign, is_priced = 1.0 if lower_is_better else -1.0, has_prices(rows)
     known: dict[str, tuple[float, ...]] = {}
     for row in rows:
-        cost = _cost(row, is_priced=is_priced)
-        if row.name in competing and cost is not None and row.worth.value is not None:
+        cost: tuple[float, ...] = (row.usd.value if row.usd.value is not None else math.nan,)
+        if not is_priced:
+            cost = (row.num_candidates, row.num_scores)
+        if row.name in competing and row.worth.value is not None and not any(map(math.isnan, cost)):
             known[row.name] = (*cost, sign * row.worth.value)
 
     def is_beaten(name: str) -> bool:

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydebm.energy import total_energies
-from raydebm.evaluation.certainty.uncertainty import NUM_RESAMPLES, Ranking, num_answered
-from raydebm.evaluation.certainty.worth import worth_of
+from raydebm.evaluation.certainty.signals import worth_of
+from raydebm.evaluation.certainty.uncertainty import NUM_RESAMPLES, num_answered, risks
 from raydebm.evaluation.pools.pool import Bools, Floats
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
@@ -150,7 +150,7 @@ def _retained(sigma: Floats, right: Floats, bootstrap: Bootstrap, fractions: Seq
     if total == 0:
         return [NOTHING for _ in fractions]
     weights = np.vstack([np.ones((1, total), dtype=np.uint8), bootstrap.counts[:NUM_RESAMPLES, known]])
-    accuracy = Ranking.of(-sigma[known], right[known]).curves(weights, fractions).accuracy
+    accuracy = 1 - risks(-sigma[known], right[known], weights, fractions)
     return [
         bootstrap.share(float(values[0]), values[1:], num_answered(fraction, total))
         for fraction, values in zip(fractions, accuracy.T, strict=True)

@@ -1,13 +1,12 @@
 """Everything about one task and one pool that a report of results needs: the evaluation and all studies of it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
-from raydebm.decision.calibration.grid import GridRow
 from raydebm.evaluation.pools.pool import Floats
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.evaluation import Evaluation
@@ -20,7 +19,6 @@ from raydebm.evaluation.studies.generator_table import GeneratorRow, PoolKind, g
 from raydebm.evaluation.studies.judges import Agreement, RatedPicks, judge_agreement, rated_picks
 from raydebm.evaluation.studies.overview import PoolExample, PoolOverview, TrainingPool, overview, training_pool
 from raydebm.evaluation.studies.pool_size import PoolSize, pool_sizes
-from raydebm.evaluation.studies.triage import ThresholdRow, threshold_rows
 from raydebm.evaluation.studies.variance import VariancePartition, variance_partition
 
 NUM_BINS = 32
@@ -72,9 +70,6 @@ class StudyResults(JsonResults):
     decomposition: Decomposition | None
     variance: VariancePartition | None
     """Partition of sigma squared; None without constraints that tell candidates apart."""
-    thresholds: tuple[ThresholdRow, ...]
-    grid: tuple[GridRow, ...]
-    """Calibration's grid, on validation problems at the lambda in use, all passes included; empty where not run."""
     judges: tuple[Agreement, ...]
     rated: tuple[RatedPicks, ...]
     """What other scorers say of our selections and of the oracle's."""
@@ -132,7 +127,6 @@ def study(
     stack: Stack,
     *,
     subject: Subject = Subject(),
-    grid: Sequence[GridRow] = (),
     train: Stack | None = None,
     example: PoolExample | None = None,
     positive_frac: float = 0.25,
@@ -143,7 +137,6 @@ def study(
         evaluation: of these pools; says lambda, seed, and the number of bootstrap resamples.
         stack: the test problems, with other scorers' columns (``Stack.scores``) where there are any.
         subject: what the pool and the scorer are.
-        grid: rows of calibration's grid (``CalibrationResult.rows``).
         train: labelled pools of the training problems, for the tables of data; energies are not looked at.
         example: of these pools, whose texts a stack does not hold.
         positive_frac: see ``EvaluationInputs``.
@@ -165,8 +158,6 @@ def study(
         lambdas=lambda_sweep(stack, bootstrap=bootstrap, chosen=lambda_),
         decomposition=decomposition(stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed),
         variance=variance_partition(stack, lambda_=lambda_, bootstrap=bootstrap),
-        thresholds=threshold_rows(stack, lambda_=lambda_, bootstrap=bootstrap),
-        grid=tuple(row for row in grid if row.lambda_ == lambda_),
         judges=judge_agreement(stack, bootstrap),
         rated=rated_picks(stack, lambda_=lambda_, bootstrap=bootstrap),
         ridges=ridges(trained),

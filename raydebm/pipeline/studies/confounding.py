@@ -6,7 +6,6 @@ Out:  a report, as JSON, Markdown and HTML.
 
 from collections.abc import Mapping
 
-from raydebm.confounding.pages import write_report
 from raydebm.confounding.repair_report import RepairReport
 from raydebm.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
 from raydebm.confounding.style_swaps import SwapInputs, swap_keys
@@ -72,11 +71,11 @@ def swap_inputs(context: StageContext, keys: Mapping[str, Secret]) -> SwapInputs
 
 
 def written(report: ConfoundingReport | RepairReport, context: StageContext, stage: str) -> str:
-    """Write the report below the run; returns its address."""
+    """Write metrics.json, report.md and report.html below the run; returns the page's address."""
     provenance = {
         "command": command_line(),
         "seed": str(context.recipe.seed),
         "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
     }
-    addresses = write_report(report, context.run, stage, provenance=provenance)
-    return next(address for address in addresses if address.endswith("report.html"))
+    context.run.write_json(report.to_json() | {"provenance": provenance}, stage, "metrics.json")
+    return report.document(provenance).write(context.run, stage)

@@ -24,20 +24,17 @@ from raydebm.run.fingerprints import new_manifest
 from raydebm.run.stages import REPAIRED
 
 if TYPE_CHECKING:
-    from raydebm.confounding.balance import RepairText
+    from raydebm.confounding.refit import RepairText
 
 _LOG = logging.getLogger(__name__)
 
 
-def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairReport, str]:
+def repair_run(pipeline: Pipeline) -> tuple[RepairReport, str]:
     """Refit the heads on group-balanced data (DFR); writes ``<run>/repair/scorer`` and a before/after report.
 
     ``<run>/repair`` becomes a run directory with the energies of the repaired scorer, computed from stored features
     where there are any. Later stages are not made. Its posterior learns from validation problems alone, because the
     heads saw all training problems.
-
-    Args:
-        equalise: see ``confounding.refit.RepairSettings``. Default: 0, as in the paper.
 
     Raises:
         PoolError: too few generators have answers of both labels.
@@ -55,8 +52,8 @@ def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairRepo
     with write_lock(folder):
         # First: if the process is killed later, no old scorer can pass for the new one.
         folder.remove("scorer")
-        folder.write_json(_repair_marker(pipeline, equalise=equalise), REPAIRED.marker)
-        report, known = repaired_heads(pipeline.run, texts, settings_of(pipeline), swap, equalise=equalise)
+        folder.write_json(_repair_marker(pipeline), REPAIRED.marker)
+        report, known = repaired_heads(pipeline.run, texts, settings_of(pipeline), swap)
         repaired = run_of_scorer(pipeline, pipeline.recipe.model_copy(update={"run_dir": folder.root}))
         address = written(report, pipeline, "repair")
         facts = make_energies(repaired, known)
@@ -100,7 +97,7 @@ def _texts(context: StageContext, split: str) -> list["RepairText"]:
 def ensure_repaired(pipeline: Pipeline) -> None:
     """Repair a run's scorer, unless this scorer was already repaired with the recipe's settings."""
     pipeline.make("scorer")
-    if _finished_repair(pipeline) != _repair_marker(pipeline, equalise=0.0):
+    if _finished_repair(pipeline) != _repair_marker(pipeline):
         repair_run(pipeline)
 
 
@@ -128,13 +125,10 @@ def _finished_repair(pipeline: StageContext) -> dict[str, Any] | None:
     return repaired.read_object(REPAIRED.marker, remedy=REPAIRED.remedy)
 
 
-def _repair_marker(pipeline: StageContext, *, equalise: float) -> dict[str, Any]:
+def _repair_marker(pipeline: StageContext) -> dict[str, Any]:
     """Contents of the marker: the repaired scorer and the settings of the repair."""
-    config = pipeline.recipe.confounding
     return {
         "repair_of": pipeline.run.root,
         "scorer": pipeline.basis("scorer"),
-        "cap": config.repair_cap,
-        "min_cell": config.repair_min_cell,
-        "equalise": equalise,
+        "cap": pipeline.recipe.confounding.repair_cap,
     }

@@ -14,7 +14,6 @@ import numpy as np
 
 from raydebm.config import EormBaseline, JudgeBaseline
 from raydebm.confounding.report import ConfoundingReport, spread_table
-from raydebm.decision.calibration.grid import GridRow
 from raydebm.evaluation.paper.reproduction import Picks, Reproduction, ReproductionSection, reproduction
 from raydebm.evaluation.paper.reproduction_report import write_reproduction
 from raydebm.evaluation.pools.pool import EvaluatedPool, without_energies
@@ -93,8 +92,7 @@ def reproduce(
     ]
     report = reproduction(studies, transfers=transfers, variants=variants, sections=sections, command=command_line())
     training = {pipeline.name: training_curves(pipeline) for pipeline in everyone}
-    addresses = write_reproduction(report, run, training=training)
-    return report, next(address for address in addresses if address.endswith("report.html"))
+    return report, write_reproduction(report, run, training=training)
 
 
 def _variant_study(family: Family, members: Sequence[Pipeline]) -> VariantStudy:
@@ -182,7 +180,6 @@ def _study_of(
         evaluation,
         Stack.of(pools[TEST]),
         subject=subject,
-        grid=_grid(pipeline),
         train=Stack.of([without_energies(pool) for pool in (*evaluated_pools(pipeline, TRAIN), *pools[VALIDATION])]),
         example=example_of(pools[TEST], lambda_=evaluation.policy["lambda"]),
         positive_frac=recipe.pairs.positive_frac,
@@ -273,12 +270,6 @@ def _share_of_wrong_answers(pipeline: Pipeline) -> dict[str, Estimate]:
     return {"wrong answers among incorrect programs": bootstrap.ratio(*numbers)}
 
 
-def _grid(pipeline: Pipeline) -> list[GridRow]:
-    if not pipeline.run.exists("calibration", "grid.json"):
-        return []
-    return [GridRow(**row) for row in pipeline.run.needed_object("calibration", "grid.json")["rows"]]
-
-
 def _section(report: ConfoundingReport) -> ReproductionSection:
     return ReproductionSection(
         title=f"Confounding: {report.scorer}", text=report.summary(), tables=tuple(report.tables())
@@ -291,7 +282,7 @@ def _repair_section(before: ConfoundingReport, after: ConfoundingReport) -> Repr
     return ReproductionSection(
         title=f"Before and after the repair: {before.scorer}",
         text=f"Warnings of the screen: {len(before.screen.warnings())} before, {len(after.screen.warnings())} after.",
-        tables=(spread_table(list(screens.items())),),
+        tables=(spread_table(screens),),
         picks=(
             Picks(
                 title=f"Picks before and after the repair: {before.scorer}",

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from raydebm.errors import PoolError
-from raydebm.evaluation.certainty.calibration_error import calibration_error, equal_mass_bins
-from raydebm.evaluation.certainty.confidence_calibration import confidence_calibration
+from raydebm.evaluation.certainty.reliability import calibration_error, confidence_calibration, equal_mass_bins
 from raydebm.evaluation.stats.intervals import Bootstrap
 
 

@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from raydebm.evaluation.certainty.signals import Signal, signals
-from raydebm.evaluation.certainty.uncertainty import Ranking, num_answered, perfect_aurc, signal_rows
+from raydebm.evaluation.certainty.uncertainty import num_answered, risks, signal_rows
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import Bootstrap
 
@@ -20,39 +20,21 @@ def ones(n):
     return np.ones((1, n))
 
 
-def test_aurc_by_hand():
-    """Most certain first: right, wrong, right. Risks 0, 1/2, 1/3."""
-    ranking = Ranking.of(np.array([1.0, 3.0, 2.0]), np.array([1.0, 1.0, 0.0]))
+def test_risks_by_hand():
+    """Most certain first: right, wrong, right. Of all 1/3 are wrong, without the last 1/2, of the first none."""
+    certainty, right = np.array([1.0, 3.0, 2.0]), np.array([1.0, 1.0, 0.0])
 
-    assert ranking.curves(ones(3)).aurc[0] == pytest.approx((0 + 1 / 2 + 1 / 3) / 3)
+    assert risks(certainty, right, ones(3), (0.0, 1 / 3, 2 / 3)).tolist() == [[pytest.approx(1 / 3), 0.5, 0.0]]
 
 
 def test_equal_certainty_shares_its_errors():
     """All equal: the risk is 1/2 at every coverage, whatever the order."""
-    ranking = Ranking.of(np.zeros(4), np.array([1.0, 0.0, 1.0, 0.0]))
-
-    assert ranking.curves(ones(4)).aurc[0] == pytest.approx(0.5)
-    assert ranking.curves(ones(4), (0.75,)).accuracy[0, 0] == pytest.approx(0.5)
+    assert risks(np.zeros(4), np.array([1.0, 0.0, 1.0, 0.0]), ones(4), (0.0, 0.75)).tolist() == [[0.5, 0.5]]
 
 
-def test_aurc_of_a_weight_is_that_of_so_many_equal_problems():
-    """Weights 2 and 1: the first problem's two copies share their errors, as equals do."""
-    certainty, right = np.array([2.0, 1.0]), np.array([1.0, 0.0])
-    copied = Ranking.of(np.array([2.0, 2.0, 1.0]), np.array([1.0, 1.0, 0.0]))
-
-    assert Ranking.of(certainty, right).curves(np.array([[2.0, 1.0]])).aurc[0] == pytest.approx(
-        copied.curves(ones(3)).aurc[0]
-    )
-
-
-def test_a_perfect_signal_has_prr_one_and_a_reversed_one_less_than_nothing():
-    correct = [1, 1, 1, 0, 0]
-
-    assert row_of([5, 4, 3, 2, 1], correct).prr.value == pytest.approx(1.0)
-    assert row_of([1, 2, 3, 4, 5], correct).prr.value < 0
-    assert row_of([5, 4, 3, 2, 1], correct).aurc.value == pytest.approx(
-        perfect_aurc(1 - np.array(correct, dtype=float), ones(5))[0]
-    )
+def test_a_weight_is_so_many_equal_problems():
+    """Weights 2 and 1, without a third: the first problem's two copies are left."""
+    assert risks(np.array([2.0, 1.0]), np.array([1.0, 0.0]), np.array([[2.0, 1.0]]), (1 / 3,)).tolist() == [[0.0]]
 
 
 def test_graded_worth_sets_the_curves_and_correct_the_auroc():
@@ -79,14 +61,6 @@ def test_accuracy_at_80_percent_drops_the_least_certain_fifth():
 
     assert row.accuracy_at_80.value == pytest.approx(3 / 4)
     assert row.gain_at_80.value == pytest.approx(3 / 4 - 3 / 5)
-    assert [estimate.value for estimate in row.selective][:1] == [3 / 5]
-
-
-def test_the_curve_ends_at_the_risk_of_all():
-    points = row_of([3, 2, 1, 0], [1, 0, 1, 1]).risk_coverage
-
-    assert points[0] == (0.25, 0.0)
-    assert points[-1] == (1.0, 0.25)
 
 
 def test_problems_without_a_label_or_a_signal_are_left_out():
@@ -164,7 +138,6 @@ def test_without_another_answer_the_margin_is_the_same_in_every_set_of_pools(mak
 def test_what_is_left_out_is_rounded_once():
     """10 % of 15 is 1.5: two are left out, and n says so."""
     right = np.array([1.0] * 13 + [0.0] * 2)
-    ranking = Ranking.of(np.arange(15.0, 0, -1), right)
 
     assert num_answered(0.1, 15) == 13
-    assert ranking.curves(ones(15), (0.1,)).accuracy[0, 0] == 1.0
+    assert risks(np.arange(15.0, 0, -1), right, ones(15), (0.1,))[0, 0] == 0.0

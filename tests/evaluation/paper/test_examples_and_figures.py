@@ -9,8 +9,9 @@ from raydebm.evaluation.paper.paper_cells import Context
 from raydebm.evaluation.paper.paper_figures import figure_table
 from raydebm.evaluation.paper.published import paper
 from raydebm.evaluation.paper.reproduction import reproduction
-from raydebm.evaluation.paper.reproduction_report import chapters
-from raydebm.evaluation.report.study_plates import study_plates
+from raydebm.evaluation.paper.reproduction_report import document
+from raydebm.evaluation.report.evaluation_report import plates
+from raydebm.evaluation.report.study_figures import study_plates
 from raydebm.evaluation.studies.transfer import ScoredRun, transfer
 
 
@@ -39,7 +40,8 @@ def row_of(table, label):
 
 
 def placed(study, drawn=None, transfers=()):
-    titles = [plate.title for plate in study_plates(study)] if drawn is None else drawn
+    shown = (*plates(study.evaluation), *study_plates(study))
+    titles = [plate.title for plate in shown] if drawn is None else drawn
     return figure_table(Context([study], transfers), {study.name: titles})
 
 
@@ -86,7 +88,7 @@ def test_the_heat_map_stands_across_pools(trips, make_pool):
 
 
 def test_every_figure_of_the_paper_has_a_row_in_a_report(trips):
-    [table] = chapters(reproduction([trips]))[0].tables
+    [table] = document(reproduction([trips])).chapters[1].tables
 
     assert [row[0].split("(")[-1] for row in table.rows] == [f"{figure.label})" for figure in paper().figures]
 
@@ -115,7 +117,9 @@ def drawn_titles(make_pool):
     config = EvaluationConfig(num_bootstrap=100)
     study = hand_made.studied(pools, pools, policy=Policy(), config=config, task="gsm8k", name="sums")
     matrix = transfer([ScoredRun(source="GSM8K (MB)", target="GSM8K", pools=pools)], title="Transfer", num_bootstrap=9)
-    return {plate.title for part in chapters(reproduction([study], transfers=[matrix])) for plate in part.plates}
+    return {
+        plate.title for part in document(reproduction([study], transfers=[matrix])).chapters for plate in part.plates
+    }
 
 
 @pytest.mark.parametrize("figure", [figure for figure in paper().figures if figure.tasks], ids=lambda each: each.label)

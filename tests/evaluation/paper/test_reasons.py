@@ -7,7 +7,7 @@ from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.paper.published import paper
 from raydebm.evaluation.paper.reproduction import reproduction
-from raydebm.evaluation.report.transfer_tables import transfer_table
+from raydebm.evaluation.report.study_tables import transfer_table
 from raydebm.evaluation.studies.transfer import RefusedCell, ScoredRun, transfer
 
 CONFIG = EvaluationConfig(num_bootstrap=100)

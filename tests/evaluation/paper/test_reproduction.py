@@ -13,17 +13,15 @@ import hand_made
 import pytest
 
 from raydebm.config import EvaluationConfig
-from raydebm.decision.calibration.grid import GridRow
 from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
+from raydebm.evaluation.paper import reproduction_report
 from raydebm.evaluation.paper.reproduction import Picks, Reproduction, ReproductionSection, reproduction
-from raydebm.evaluation.paper.reproduction_report import chapters, render_html, render_markdown, write_reproduction
-from raydebm.evaluation.paper.reproduction_tables import headline, paper_table
+from raydebm.evaluation.paper.reproduction_report import document, write_reproduction
 from raydebm.evaluation.report import study_figures
 from raydebm.evaluation.report.drawing import svg_of
-from raydebm.evaluation.report.study_tables import study_tables
+from raydebm.evaluation.report.study_tables import transfer_table
 from raydebm.evaluation.report.table_cells import Table
-from raydebm.evaluation.report.transfer_tables import transfer_table
 from raydebm.evaluation.stats.intervals import NOTHING
 from raydebm.evaluation.studies.study import StudyResults
 from raydebm.evaluation.studies.transfer import ScoredRun, transfer
@@ -69,13 +67,6 @@ def some_pools(make_pool, *, prefix="p", num_problems=40, continuous=False, seed
     return pools
 
 
-def row(lambda_, theta_sigma, theta_abstain):
-    return GridRow(
-        lambda_=lambda_, theta_sigma=theta_sigma, theta_abstain=theta_abstain, pass_at_1=0.5 + 0.1 * theta_abstain,
-        lift=0.1, num_answered=30, num_unlabeled=0, abstain_frac=0.2, regenerate_frac=0.3,
-    )  # fmt: skip
-
-
 def studied(make_pool, *, task="knights_knaves", name="puzzles", continuous=False, seed=0, repaired=False):
     return hand_made.studied(
         some_pools(make_pool, continuous=continuous, seed=seed),
@@ -85,7 +76,6 @@ def studied(make_pool, *, task="knights_knaves", name="puzzles", continuous=Fals
         task=task,
         name=name,
         adapters=ADAPTERS,
-        grid=[row(1.0, 0.2, 0.9), row(1.0, 0.8, 1.5), row(1.0, 0.2, 1.5), row(2.0, 0.2, 0.9)],
         command="raydebm reproduce --config x.yaml",
         subject={
             "num_train": 30,
@@ -139,23 +129,23 @@ def reproduced(puzzles, plans, matrix):
 
 @pytest.fixture(scope="module")
 def report(reproduced, tmp_path_factory):
-    """(run directory, addresses, chapters) of the written report. Its figures are drawn once: that takes the time."""
+    """(run directory, address, document) of the written report. Its figures are drawn once: that takes the time."""
     curve = {"epochs": [{"epoch": 1, "train_loss": 0.6, "validation_loss": 0.65, "validation_accuracy": 0.6}]}
     run, drawn = RunDir(str(tmp_path_factory.mktemp("report"))), []
 
     def draw(*arguments):
-        drawn.append(chapters(*arguments))
+        drawn.append(document(*arguments))
         return drawn[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("raydebm.evaluation.paper.reproduction_report.chapters", draw)
-        addresses = write_reproduction(reproduced, run, training={"puzzles": {"a0": curve}})
-    return run, addresses, drawn[0]
+        patch.setattr(reproduction_report, "document", draw)
+        address = write_reproduction(reproduced, run, training={"puzzles": {"a0": curve}})
+    return run, address, drawn[0]
 
 
 @pytest.fixture(scope="module")
 def parts(report):
-    return report[2]
+    return report[2].chapters
 
 
 def cell(reproduced, label, row, column):
@@ -294,19 +284,6 @@ def test_the_papers_sweeps_on_taco_are_of_the_scorer_before_the_repair_and_its_r
     assert main == after.evaluation.row("ours").pass_at_1
 
 
-@pytest.mark.parametrize(
-    ("label", "row", "column"),
-    [("tab:twopass", "TACO (DFR), multi", "Two-pass"), ("tab:confounding_screen", "TACO (post-DFR)", "Energy spread")],
-)
-def test_an_unrepaired_scorer_never_fills_a_row_of_the_repair(before, label, row, column):
-    absent = cell(reproduction([before]), label, row, column)
-
-    assert (absent.measured, absent.reason) == (
-        None,
-        "no run with a repaired scorer was given; `raydebm repair` makes one",
-    )
-
-
 def test_a_repaired_scorer_never_fills_a_row_before_the_repair(after):
     absent = cell(reproduction([after]), "tab:confounding_screen", "TACO (pre-DFR)", "Energy spread")
 
@@ -408,22 +385,6 @@ def test_every_cell_of_the_paper_is_counted_once(reproduced):
     assert counts["measured"] > 60
 
 
-def test_reasons_are_numbered_once_each(reproduced):
-    table = paper_table(reproduced.tables[0])
-
-    assert len(set(table.reasons)) == len(table.reasons)
-    used = {reason for _, cells in table.rows for *_, reason in cells if reason}
-    assert used == {str(number) for number in range(1, len(table.reasons) + 1)}
-
-
-def test_the_headline_answers_yes_or_not_shown(puzzles, plans):
-    claims = {row[0]: row[-1] for row in headline(puzzles).rows}
-
-    assert claims["ours beats random"] == "yes"
-    assert any("unanswered by sigma" in claim for claim in claims)
-    assert "violation avoided" in headline(plans).caption
-
-
 def test_studies_and_reports_survive_json(reproduced, puzzles):
     assert StudyResults.from_json(json.loads(json.dumps(puzzles.to_json(), allow_nan=False))) == puzzles
     assert Reproduction.from_json(json.loads(json.dumps(reproduced.to_json(), allow_nan=False))) == reproduced
@@ -461,8 +422,8 @@ class Page(HTMLParser):
             self.links.add(values["href"].removeprefix("#"))
 
 
-def test_the_page_stands_alone_and_its_contents_lead_somewhere(reproduced, parts):
-    text = render_html(reproduced, parts)
+def test_the_page_stands_alone_and_its_contents_lead_somewhere(report, parts):
+    text = report[2].html()
     page = Page()
     page.feed(text)
 
@@ -472,8 +433,8 @@ def test_the_page_stands_alone_and_its_contents_lead_somewhere(reproduced, parts
     assert text.count("<svg") == sum(len(part.plates) for part in parts)
 
 
-def test_markdown_and_page_hold_the_same_tables(reproduced, parts):
-    text = render_markdown(reproduced, parts)
+def test_markdown_and_page_hold_the_same_tables(report, reproduced, parts):
+    text = report[2].markdown()
 
     for part in parts:
         assert f"## {part.title}" in text
@@ -491,12 +452,13 @@ def test_training_curves_are_drawn_where_they_are_given(parts):
 
 
 def test_files_are_written_and_markdown_points_to_its_figures(report):
-    run, written, _ = report
+    run, address, _ = report
 
-    assert [address.rsplit("/", 1)[1] for address in written] == ["results.json", "report.md", "report.html"]
+    assert address == run.uri("reproduction", "report.html")
+    assert run.exists("reproduction", "results.json")
     text = run.read_bytes("reproduction", "report.md").decode()
     addresses = re.findall(r"!\[[^]]*\]\(([^)]*)\)", text)
-    assert len(addresses) > 20
+    assert len(addresses) > 15
     for address in addresses:
         assert ET.fromstring(run.read_bytes("reproduction", *address.split("/"))).tag.endswith("svg")
 
@@ -509,13 +471,7 @@ def test_pools_without_energies_or_answers_are_studied_by_what_remains(make_pool
     assert (plain.ensemble_sizes, plain.ridges, plain.decomposition) == ((), (), None)
     assert cell(reproduced, "tab:main_results", "Random", "GSM8K").status == "measured"
     assert cell(reproduced, "tab:energy_sep", "ECE", "GSM8K").status == "not measurable"
-    assert "<svg" in render_html(reproduced, chapters(reproduced))
-
-
-def test_the_grid_is_that_of_the_lambda_in_use_most_accurate_first(puzzles):
-    table = next(table for table in study_tables(puzzles) if table.title == "Grid of thresholds")
-
-    assert [line[:3] for line in table.rows] == [("0.8", "1.5", "65.0"), ("0.2", "1.5", "65.0"), ("0.2", "0.9", "59.0")]
+    assert "<svg" in document(reproduced).html()
 
 
 def test_the_in_domain_cell_is_marked(matrix):
@@ -546,18 +502,15 @@ def test_a_transferred_cell_of_the_paper_is_by_mu_alone_with_e_beside_it(make_po
     [
         lambda study, matrix: study_figures.ensemble_size_figure(study.ensemble_sizes),
         lambda study, matrix: study_figures.pool_size_figure(study.pool_sizes),
-        lambda study, matrix: study_figures.lambda_figure(study.lambdas, chosen=1.0),
         lambda study, matrix: study_figures.decomposition_figure(study.decomposition),
-        lambda study, matrix: study_figures.grid_figure(study.grid, theta_sigma=0.8, theta_abstain=1.5),
         lambda study, matrix: study_figures.ridge_figure(study.ridges),
         lambda study, matrix: study_figures.reliability_figure(
             study.evaluation.trust.reliabilities, study.evaluation.trust.sigma_bins
         ),
-        lambda study, matrix: study_figures.risk_coverage_figure(study.evaluation.trust.signals),
         lambda study, matrix: study_figures.transfer_figure(matrix),
         lambda study, matrix: study_figures.pick_figure({"a": {"g": 1.0}}, share_of_correct={"g": 0.5, "h": 0.5}),
     ],
-    ids=["ensemble", "pool-size", "lambda", "terms", "grid", "ridges", "reliability", "risk", "transfer", "picks"],
+    ids=["ensemble", "pool-size", "terms", "ridges", "reliability", "transfer", "picks"],
 )
 def test_figures_are_drawn_within_the_page(plans, matrix, draw):
     figure = draw(plans, matrix)
@@ -580,7 +533,7 @@ def texts_of(figure):
     return texts
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 @pytest.mark.filterwarnings("error")
 def test_any_pools_can_be_studied(make_pool, seed):
     """Tiny random pools with everything missing now and then: no crash, no warning, no NaN in the JSON."""

@@ -6,7 +6,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydebm.evaluation.pools.candidate_columns import numbered
 from raydebm.evaluation.pools.standings import medians, pair_accuracies, standings
 
 VALUES = st.sampled_from([0.0, 1.0, 2.5, math.inf])
@@ -51,9 +50,3 @@ def test_a_median_is_within_the_mask():
     mask = np.array([[True, True, False, True], [True, True, False, False], [False] * 4])
 
     np.testing.assert_array_equal(medians(values, mask), [2.0, 2.5, math.nan])
-
-
-def test_answers_are_numbered_within_each_pool_as_they_occur():
-    pool, answer = np.array([0, 0, 0, 0, 2, 2, 2]), np.array([7, 3, -1, 7, 3, 9, 3])
-
-    assert numbered(pool, answer).tolist() == [0, 1, -1, 0, 0, 1, 0]

@@ -3,8 +3,6 @@
 import json
 import math
 import random
-import re
-import time
 from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
@@ -16,22 +14,14 @@ from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.report.drawing import (
-    difficulty_figure,
     pass_at_n_figure,
-    selective_figure,
     selector_figure,
     svg_of,
     training_figure,
     triage_figure,
 )
-from raydebm.evaluation.report.evaluation_report import (
-    plates,
-    render_html,
-    render_markdown,
-    summary,
-    write_report,
-)
-from raydebm.evaluation.report.evaluation_tables import selector_table, tables
+from raydebm.evaluation.report.evaluation_report import document, plates, summary, write_report
+from raydebm.evaluation.report.evaluation_tables import selector_table
 from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.records import Decision, Label, Outcome, PassRecord, Verdict
@@ -89,7 +79,7 @@ def evaluation(pools):
 
 @pytest.fixture(scope="module")
 def page(evaluation):
-    return render_html(evaluation, training=TRAINING)
+    return document(evaluation, training=TRAINING).html()
 
 
 def outcome_of(pool, best, *, decision=Decision.ACCEPT, first=None, num_passes=1):
@@ -134,10 +124,6 @@ def test_every_selector_is_measured_against_the_same_problems(evaluation):
     assert evaluation.row("random").gap_closed.value == 0.0
     assert evaluation.row("oracle").gap_closed.value == 1.0
     assert evaluation.row("ours").ours_minus.value == 0.0
-
-
-def test_single_adapters_carry_their_names(evaluation):
-    assert [row.name for row in evaluation.rows if row.group == "adapter"] == ["adapter a0", "adapter a1"]
 
 
 def test_fewer_energies_than_names_are_not_given_wrong_names(pools):
@@ -208,8 +194,8 @@ def test_pools_without_energies_are_evaluated_by_what_needs_none(make_pool):
     evaluation = evaluated([make_pool((1, {}), (0, {}))], adapters=())
 
     assert evaluation.row("ours") is None
-    assert "random" in render_markdown(evaluation)
-    assert "<svg" in render_html(evaluation)
+    assert "random" in document(evaluation).markdown()
+    assert "<svg" in document(evaluation).html()
 
 
 def test_pools_without_any_label_are_an_error(make_pool):
@@ -236,27 +222,10 @@ def test_mean_violation_leads_the_table_and_the_summary_where_the_task_has_it(ma
 
     table = selector_table(evaluation)
     assert table.headers[1] == "mean violation"
-    assert next(row[1:3] for row in table.rows if row[0] == "ours") == ("0.100", "[0.100, 0.100]")
+    assert next(row[1] for row in table.rows if row[0] == "ours") == "0.100 [0.100, 0.100]"
     assert "Mean violation of the choice by energy is 0.100 [0.100, 0.100], of random choice 0.300" in summary(
         evaluation
     )
-
-
-def test_parts_of_the_violation_have_a_table_and_a_figure(make_pool):
-    pool = make_pool(
-        (0, {"members": (0.0,)}),
-        (0, {"members": (1.0,)}),
-        violations=[0.1, 0.5],
-        dimensions=[{"budget": 0.2, "diversity": 0.0}, {"budget": 0.6, "diversity": 0.4}],
-    )
-
-    evaluation = evaluated([pool])
-
-    table = next(table for table in tables(evaluation) if table.title == "Parts of the violation")
-    assert {"random", "majority vote", "constraint only", "mu only", "ours", "oracle"} <= set(table.headers)
-    assert [row[0] for row in table.rows] == ["budget", "diversity"]
-    assert table.rows[0][table.headers.index("ours")] == "0.200 [0.200, 0.200]"
-    assert "Parts of the violation" in [plate.title for plate in plates(evaluation)]
 
 
 def test_evaluation_survives_json(evaluation):
@@ -298,12 +267,12 @@ def test_the_page_stands_alone_and_escapes_what_it_is_given(page):
 
     assert reader.found == []
     assert "A &lt;run&gt; &amp; more" in page
-    assert page.count("<svg") == 10
+    assert page.count("<svg") == 6
     assert len(page) < 2_000_000
 
 
 def test_markdown_has_a_full_row_for_every_selector(evaluation):
-    page = render_markdown(evaluation)
+    page = document(evaluation).markdown()
     table = selector_table(evaluation)
 
     for row in table.rows:
@@ -316,18 +285,16 @@ def test_markdown_has_a_full_row_for_every_selector(evaluation):
 )
 def test_reports_state_seeds_command_and_versions(evaluation, page, stated):
     assert stated in page
-    assert stated in render_markdown(evaluation)
+    assert stated in document(evaluation).markdown()
 
 
 def test_files_are_written_where_asked(tmp_path, evaluation):
-    written = write_report(evaluation, RunDir(str(tmp_path)))
+    page = write_report(evaluation, RunDir(str(tmp_path)))
 
-    assert [re.sub(r".*/", "", name) for name in written] == ["metrics.json", "report.md", "report.html"]
+    assert page == str(tmp_path / "evaluation" / "report.html")
+    written = {file.name for file in (tmp_path / "evaluation").iterdir()}
+    assert written == {"metrics.json", "report.md", "report.html", "main_selectors.svg"}
     assert Evaluation.from_json(RunDir(str(tmp_path)).read_json("evaluation", "metrics.json")) == evaluation
-
-
-def test_facts_are_plain_numbers(evaluation):
-    assert json.loads(json.dumps(evaluation.facts()))["pass_at_1"]["oracle"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -336,11 +303,9 @@ def test_facts_are_plain_numbers(evaluation):
         lambda evaluation: selector_figure(evaluation.rows),
         lambda evaluation: pass_at_n_figure(evaluation.pass_at_n),
         lambda evaluation: triage_figure(evaluation.picks, theta_sigma=0.1, theta_abstain=9.0),
-        lambda evaluation: selective_figure(evaluation.selective),
-        lambda evaluation: difficulty_figure(evaluation.difficulties),
         lambda evaluation: training_figure(TRAINING),
     ],
-    ids=["selectors", "pass-at-n", "triage", "selective", "difficulty", "training"],
+    ids=["selectors", "pass-at-n", "triage", "training"],
 )
 def test_figures_are_well_formed_and_no_text_leaves_the_page(evaluation, draw):
     figure = draw(evaluation)
@@ -365,16 +330,6 @@ def texts_of(axes):
     return [text for text in texts if text.get_text() and text.get_visible()]
 
 
-def test_a_large_evaluation_is_fast(make_pool):
-    """A twelfth of 100,000 candidates, in CPU time; six times what a twelfth of a minute is, for slow machines."""
-    pools = some_pools(make_pool, num_problems=260, num_candidates=32, greedy=False)
-
-    started = time.thread_time()
-    evaluated(pools, config=EvaluationConfig())
-
-    assert time.thread_time() - started < 30
-
-
 def test_pass_at_n_and_selective_accuracy_by_e_and_by_mu_alone(make_pool):
     """mu prefers the wrong candidate, which breaks a constraint; the right one is less certain."""
     wrong = {"members": (0.0, 0.0), "penalty": 1.0}
@@ -385,7 +340,6 @@ def test_pass_at_n_and_selective_accuracy_by_e_and_by_mu_alone(make_pool):
     assert [(row.by_energy.value, row.by_mu.value) for row in evaluation.pass_at_n] == [(1.0, 0.0), (1.0, 1.0)]
     assert {row.pass_at_1.value for row in evaluation.selective} == {1.0}
     assert {row.pass_at_1.value for row in evaluation.mu_selective} == {0.0}
-    assert len(selective_figure(evaluation.selective, evaluation.mu_selective).axes[0].get_legend().get_texts()) == 2
 
 
 def test_energies_of_a_violation_task_are_judged_by_what_was_trained(make_pool):

@@ -12,7 +12,6 @@ from raydebm.decision.evidence.reference import PLAIN, Author
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.certainty.confidence import Decided
 from raydebm.evaluation.pools.stack import Stack
-from raydebm.evaluation.report.drawing import cost_figure
 from raydebm.evaluation.report.evaluation_tables import cost_table
 from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate, selectors_of
 from raydebm.evaluation.results.evaluation import Evaluation
@@ -233,21 +232,6 @@ def test_without_any_price_cheap_is_what_asks_for_little(unpriced):
     assert not front & {"random", "first", "generator g", "majority vote", "constraint only", "oracle"}
 
 
-def test_without_any_price_the_table_says_what_is_cheap(unpriced, pools):
-    assert "No price is known here" in cost_table(costs(unpriced)[0]).caption
-    assert "No price is known here" not in cost_table(costs(pools)[0]).caption
-
-
-def test_without_any_price_the_figure_counts_requests_and_scores(unpriced):
-    """ours: 2.5 requests and as many scores per problem."""
-    evaluation, _ = costs(unpriced)
-
-    axes = cost_figure(evaluation.costs, continuous=False).axes[0]
-
-    assert axes.get_xlabel() == "candidates and scores per problem"
-    assert (5.0, 100.0) in {text.xy for text in axes.texts if text.get_text() == "ours"}
-
-
 def test_candidates_without_a_recorded_cost_have_the_recipes_price(make_pool):
     rows = ((1, {"generator": "g"}), (0, {"generator": "h", "cost_usd": 0.5}))
     _, without = costs([make_pool(*rows)])
@@ -305,11 +289,3 @@ def test_what_waves_saved_is_written_down_and_read_back(pools):
     )
 
     assert Evaluation.from_json(replace(evaluation, saved=saved).to_json()).saved == saved
-
-
-def test_the_figure_names_the_front(pools):
-    evaluation, _ = costs(pools, usd_per_score={**ENERGIES, "judge": 0.1})
-
-    texts = {text.get_text() for text in cost_figure(evaluation.costs, continuous=False).axes[0].texts}
-
-    assert texts == {"first", "generator g", "random", "generator h"}

@@ -108,10 +108,6 @@ def test_a_tied_vote_is_shared_between_the_answers_not_the_candidates(make_pool)
     assert worth("majority vote", pool) == 0.5
 
 
-def test_when_nobody_votes_the_vote_is_worth_nothing(make_pool):
-    assert worth("majority vote", make_pool((0, {"penalty": math.inf}))) == 0.0
-
-
 def test_when_nothing_is_labelled_a_rule_that_cannot_choose_has_no_value(make_pool):
     pool = make_pool((None, {"penalty": math.inf, "text": None}))
 
@@ -246,13 +242,6 @@ def test_energy_weighted_vote_survives_extreme_energies(make_pool):
 def test_oracle_takes_a_correct_one_if_there_is_one(make_pool):
     assert worth("oracle", make_pool((0, {}), (1, {}), (None, {}))) == 1.0
     assert worth("oracle", make_pool((0, {}), (None, {}))) == 0.0
-
-
-def test_oracle_takes_the_lowest_violation_where_there_is_one(make_pool):
-    pool = make_pool((0, {}), (0, {}), violations=[0.5, 0.2])
-
-    assert value_of(selectors(pool)["oracle"], pool).violation == 0.2
-    assert value_of(selectors(pool)["random"], pool).violation == pytest.approx(0.35)
 
 
 def test_without_energies_only_selectors_that_need_none_appear(make_pool):

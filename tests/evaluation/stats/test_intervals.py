@@ -119,20 +119,6 @@ def test_all_right_is_not_certainty():
     assert estimate.low == pytest.approx(0.4782, abs=1e-4)
 
 
-def test_all_wrong_mirrors_all_right():
-    estimate = Bootstrap.of(5, num_bootstrap=50, seed=0).proportion(np.zeros(5))
-
-    assert (estimate.value, estimate.low) == (0.0, 0.0)
-    assert estimate.high == pytest.approx(0.5218, abs=1e-4)
-
-
-def test_a_share_of_all_is_not_certain():
-    """28 of 28: the lower limit is the exact one."""
-    estimate = Bootstrap.of(35, num_bootstrap=100, seed=0).share(1.0, np.ones(100), 28)
-
-    assert (estimate.low, estimate.high) == (pytest.approx(0.025 ** (1 / 28)), 1.0)
-
-
 def test_minus_an_estimate_turns_its_interval_around():
     assert -Estimate(value=0.5, low=0.2, high=0.9, n=3) == Estimate(value=-0.5, low=-0.9, high=-0.2, n=3)
     assert -NOTHING == NOTHING

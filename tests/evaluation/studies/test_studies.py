@@ -20,7 +20,6 @@ from raydebm.evaluation.studies.judges import judge_agreement, rated_picks
 from raydebm.evaluation.studies.overview import example_of, overview, training_pool
 from raydebm.evaluation.studies.pool_size import pool_sizes
 from raydebm.evaluation.studies.transfer import ScoredRun, transfer
-from raydebm.evaluation.studies.triage import threshold_rows
 from raydebm.evaluation.studies.variance import variance_partition
 
 
@@ -128,15 +127,6 @@ def test_what_cannot_be_selected_loses_and_a_smaller_pool_is_used_whole(make_poo
 
     assert [row.n for row in rows] == [1, 2]
     assert [row.pass_at_1["ours"].value for row in rows] == [0.25, 0.5]
-
-
-def test_violations_follow_the_energy_too(make_pool):
-    pool = make_pool((0, {"members": (0.0,)}), (0, {"members": (1.0,)}), violations=[0.2, 0.6])
-
-    one, two = pool_sizes(Stack.of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]), seed=0)
-
-    assert one.violation["ours"].value == pytest.approx(0.4)
-    assert two.violation["ours"].value == pytest.approx(0.2)
 
 
 # ---- generators ------------------------------------------------------------------------------------------------------
@@ -287,10 +277,6 @@ def test_failed_requests_cost_a_choice_nothing(make_pool):
     assert one.pass_at_1["ours"].value == one.pass_at_1["random"].value == one.pass_at_1["oracle"].value == 0.5
 
 
-def test_a_single_generator_has_nothing_to_compare(make_pool):
-    assert pool_kinds(Stack.of([make_pool((1, {}))]), lambda_=1.0, bootstrap=bootstrap([0]), seed=0) == ()
-
-
 # ---- the two terms ---------------------------------------------------------------------------------------------------
 
 
@@ -326,23 +312,7 @@ def test_without_constraints_that_tell_apart_there_is_no_decomposition(make_pool
     assert decomposition(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0) is None
 
 
-# ---- thresholds, overview, dimensions --------------------------------------------------------------------------------
-
-
-def test_thresholds_by_hand(make_pool):
-    """sigma 0 right, 1 wrong, and 0 with a broken constraint."""
-    pools = [
-        make_pool((1, {"members": (0.0, 0.0)}), problem_id="a"),
-        make_pool((0, {"members": (0.0, 2.0)}), problem_id="b"),
-        make_pool((1, {"members": (0.0, 0.0), "penalty": 1.0}), problem_id="c"),
-    ]
-
-    rows = threshold_rows(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
-    row = next(row for row in rows if row.theta == 0.8)
-
-    assert row.where == "theta_sigma of the paper"
-    assert (row.triage_rate.value, row.accepted.value) == (pytest.approx(2 / 3), 1.0)
-    assert (row.abstain_frac.value, row.answered.value) == (pytest.approx(1 / 3), 1.0)
+# ---- overview, dimensions --------------------------------------------------------------------------------------------
 
 
 def test_overview_counts(make_pool):
@@ -384,10 +354,6 @@ def test_an_example_shows_the_beginning_of_the_problem_and_the_end_of_the_answer
 
     assert shown.prompt == "first" + "b" * 235 + " ..."
     assert shown.text == "... " + "a" * 239 + "z"
-
-
-def test_without_energies_there_is_no_example(make_pool):
-    assert example_of([make_pool((1, {}), (0, {}))], lambda_=1.0) is None
 
 
 def test_the_best_quarter_by_generator(make_pool):
@@ -461,10 +427,6 @@ def test_judges_that_agree_in_rank_correlate_fully(make_pool):
     assert rows["one", "-mu"].spearman.value == pytest.approx(0.8)
 
 
-def test_pools_without_other_scorers_have_no_agreement(make_pool):
-    assert judge_agreement(Stack.of([make_pool((1, {}))]), bootstrap([0])) == ()
-
-
 def scored(make_pool, energies, names="pq"):
     return [
         make_pool((1, {"members": (energy,)}), (0, {"members": (0.0,)}), problem_id=name)
@@ -531,14 +493,6 @@ def test_a_training_pool_may_have_energies_of_different_numbers_of_adapters(make
         ).accuracy.value
         == 0.5
     )
-
-
-def test_a_training_pool_of_plans_by_the_best_quarter(make_pool):
-    rows = [(0, {"generator": name}) for name in "gghh"]
-
-    training = training_pool(Stack.of([make_pool(*rows, violations=[0.4, 0.1, 0.3, 0.2])]), num_bootstrap=100, seed=0)
-
-    assert {name: value.value for name, value in training.best_quarter.items()} == {"g": 0.5, "h": 0.0}
 
 
 def test_the_variance_of_two_adapters_that_weigh_the_constraint_differently(make_pool):

@@ -8,7 +8,7 @@ from hand_made import studied
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.paper.reproduction import Reproduction, reproduction
-from raydebm.evaluation.report.variant_tables import variant_tables
+from raydebm.evaluation.report.study_tables import variant_tables
 from raydebm.evaluation.studies.transfer import ScoredRun, transfer
 from raydebm.evaluation.studies.variants import ScoredVariant, variant_study
 

@@ -12,7 +12,7 @@ from raydebm.errors import ConfigError, MissingKeyError, PoolError
 from raydebm.pipeline.context import TEST, VALIDATION
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.studies.children import SHARED
-from raydebm.pipeline.studies.folds import check_classes, train_folds
+from raydebm.pipeline.studies.trainings import check_classes, train_several
 from raydebm.records import Label, Verdict
 from raydebm.run.directory import RunDir
 
@@ -29,7 +29,7 @@ def small(recipe, folder):
 def trained_once_more(pipeline, **options):
     # As on a cluster of our own, which saves a helper process for every adapter.
     with mock.patch("raydebm.distributed.train.is_own_cluster", return_value=True):
-        return train_folds(pipeline, count=2, **options)
+        return train_several(pipeline, folds=2, **options)
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +56,8 @@ def test_every_problem_of_both_sources_is_tested_once(trained, finished):
     tested = [row["problem_id"] for row in rows if row["selector"] == "ours"]
 
     assert sorted(tested) == sorted(finished[0].problems())
-    assert (summary.num_problems, summary.num_folds) == (22, 2)
-    assert [facts.num_test for facts in summary.folds] == [11, 11]
+    assert (summary.num_problems, summary.folds) == (22, (0, 1))
+    assert [facts.num_test for facts in summary.trainings] == [11, 11]
 
 
 def test_no_fold_trains_or_chooses_on_what_it_tests(trained):
@@ -87,7 +87,7 @@ def test_candidates_and_labels_are_made_once(trained):
 
 def test_each_fold_says_on_how_many_problems_it_was_trained(trained):
     summary, folder, _ = trained
-    for facts in summary.folds:
+    for facts in summary.trainings:
         recorded = json.loads((folder / f"fold-{facts.fold}" / "pairs" / "manifest.json").read_text())["facts"]
         assert (facts.num_train, facts.num_validation) == (recorded["train"]["of"], recorded["validation"]["of"])
         assert facts.num_train + facts.num_validation == 11
@@ -100,7 +100,7 @@ def test_what_the_loop_gives_out_is_a_row_too(trained):
         json.loads((folder / f"fold-{index}" / "evaluation" / "metrics.json").read_text())["loop"]["answered"]["n"]
         for index in (0, 1)
     )
-    assert summary.row("ours, answered only").overall.pass_at_1.n == answered
+    assert summary.row("ours, answered only").pass_at_1.n == answered
 
 
 def test_the_folds_are_trained_apart(trained):
@@ -134,7 +134,7 @@ def test_another_seed_of_each_fold_has_a_directory_in_the_folds(trained):
     again, _ = trained_once_more(Pipeline(recipe=recipe, on_stage=reports.append), seeds=[3, 4])
 
     assert again.seeds == (3, 4)
-    assert len(again.row("ours").overall.by_seed) == 2
+    assert len(again.row("ours").by_seed) == 2
     assert {report.stage.split()[0] for report in reports if not report.reused} == {"fold-0/seed-4", "fold-1/seed-4"}
     splits = [Pipeline(recipe=recipe_at(folder / "fold-0" / place)).splits() for place in (".", "seed-4")]
     assert splits[0][TEST] == splits[1][TEST]
@@ -150,20 +150,20 @@ def recipe_at(folder):
 
 @pytest.mark.parametrize("seeds", [[], [1, 1]])
 def test_no_seed_and_a_repeated_one_are_refused(tmp_path, seeds):
-    with pytest.raises(ConfigError, match="one or more different seeds"):
-        train_folds(Pipeline(recipe=recipe_of(tmp_path)), count=2, seeds=seeds)
+    with pytest.raises(ConfigError, match="give one or more different seeds"):
+        train_several(Pipeline(recipe=recipe_of(tmp_path)), folds=2, seeds=seeds)
 
 
 def test_a_recipe_that_is_a_fold_already_is_refused(tmp_path):
     recipe = recipe_of(tmp_path, pairs={"fold": {"count": 2, "index": 0}})
     with pytest.raises(ConfigError, match=r"sets pairs\.fold"):
-        train_folds(Pipeline(recipe=recipe), count=2, seeds=[0])
+        train_several(Pipeline(recipe=recipe), folds=2, seeds=[0])
 
 
 @pytest.mark.parametrize(("count", "message"), [(1, "at least 2 parts, got 1"), (23, "at most 22 folds")])
 def test_too_few_and_too_many_folds_are_refused_before_anything_is_drawn(tmp_path, count, message):
     with pytest.raises(ConfigError, match=message):
-        train_folds(Pipeline(recipe=recipe_of(tmp_path)), count=count, seeds=[0])
+        train_several(Pipeline(recipe=recipe_of(tmp_path)), folds=count, seeds=[0])
     assert not (tmp_path / "candidates").exists()
 
 
@@ -172,7 +172,7 @@ def test_a_judges_key_is_missed_before_anything_is_drawn(tmp_path, monkeypatch):
     asked = {"kind": "openai", "name": "rater", "model": "m", "api_key_env": "JUDGES_KEY"}
     recipe = recipe_of(tmp_path, baselines=[{"kind": "judge", "name": "judge", "generator": asked}])
     with pytest.raises(MissingKeyError, match="JUDGES_KEY"):
-        train_folds(Pipeline(recipe=recipe), count=2, seeds=[3])
+        train_several(Pipeline(recipe=recipe), folds=2, seeds=[3])
     assert not (tmp_path / "candidates").exists()
 
 
@@ -233,7 +233,7 @@ def test_a_fold_that_has_nothing_to_train_on_is_named(finished, tmp_path):
     ]
     run.write_labels(one_sided)
     with pytest.raises(PoolError, match="fold 0 of 2: nothing to pair"):
-        train_folds(Pipeline(recipe=small(finished[0].recipe, tmp_path)), count=2, seeds=[3])
+        train_several(Pipeline(recipe=small(finished[0].recipe, tmp_path)), folds=2, seeds=[3])
 
 
 def test_an_index_beyond_the_folds_is_refused():

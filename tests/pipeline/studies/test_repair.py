@@ -61,8 +61,10 @@ def test_a_repair_of_this_scorer_is_kept(pipeline, calls):
     assert calls == []
 
 
-def test_a_repair_with_another_weight_is_made_again(pipeline, calls):
-    repair_run(pipeline, equalise=0.5)
+def test_a_repair_with_another_cap_is_made_again(pipeline, calls):
+    recipe = pipeline.recipe
+    confounding = recipe.confounding.model_copy(update={"repair_cap": 5})
+    repair_run(replace(pipeline, recipe=recipe.model_copy(update={"confounding": confounding})))
 
     ensure_repaired(pipeline)
 

@@ -8,7 +8,7 @@ from tiny_run import recipe_of
 from raydebm.errors import ConfigError, MissingKeyError
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.studies.children import SHARED
-from raydebm.pipeline.studies.seeds import _with_seed, train_seeds
+from raydebm.pipeline.studies.trainings import train_several
 from raydebm.run.directory import RunDir
 from raydebm.run.fingerprints import new_manifest
 
@@ -22,13 +22,14 @@ def trained(finished, tmp_path_factory):
     folder = tmp_path_factory.mktemp("seeds")
     one_adapter = pipeline.recipe.scorer.model_copy(update={"adapters": pipeline.recipe.scorer.adapters[:1]})
     one_pass = pipeline.recipe.triage.model_copy(update={"max_passes": 1})
-    recipe = pipeline.recipe.model_copy(update={"scorer": one_adapter, "triage": one_pass})
-    for stage in SHARED:  # the first training's own, were it not for the time that generating takes
-        pipeline.run.copy_stage(stage, RunDir(str(folder / "seed-5")))
+    update = {"run_dir": str(folder), "scorer": one_adapter, "triage": one_pass}
+    for stage in SHARED:  # the run's own, were it not for the time that generating takes
+        pipeline.run.copy_stage(stage, RunDir(str(folder)))
     reports = []
+    shared = Pipeline(recipe=pipeline.recipe.model_copy(update=update), on_stage=reports.append)
     # As on a cluster of our own, which saves a helper process for every adapter.
     with mock.patch("raydebm.distributed.train.is_own_cluster", return_value=True):
-        summary, address = train_seeds(recipe, [5, 6], run=RunDir(str(folder)), on_stage=reports.append)
+        summary, address = train_several(shared, seeds=[5, 6])
     assert address == str(folder / "seeds" / "report.html")
     return summary, folder, reports
 
@@ -42,37 +43,35 @@ def test_each_seed_is_a_run_of_its_own(trained):
 def test_candidates_and_labels_are_made_once(trained):
     _, folder, reports = trained
     made = {report.stage for report in reports if not report.reused}
-    assert made.isdisjoint(SHARED)
-    assert made >= {"pairs", "scorer", "energies", "evaluation"}
-    tables = [(folder / f"seed-{seed}" / "labels" / "labels.parquet").read_bytes() for seed in (5, 6)]
-    assert tables[0] == tables[1]
+    assert made == {
+        f"seed-{seed} {stage}"
+        for seed in (5, 6)
+        for stage in ("pairs", "scorer", "energies", "calibration", "evaluation")
+    }
+    tables = [(folder / place / "labels" / "labels.parquet").read_bytes() for place in (".", "seed-5", "seed-6")]
+    assert tables[0] == tables[1] == tables[2]
 
 
 def test_the_summary_is_over_both(trained):
     summary, _, _ = trained
-    assert summary.seeds == (5, 6)
-    assert summary.num_problems == 6
+    assert (summary.seeds, summary.folds, summary.num_problems) == ((5, 6), (), 6)
     assert len(summary.row("ours").by_seed) == 2
-    assert summary.row("oracle").sd == 0
-    assert len(summary.screens) == 2
+    assert summary.row("oracle").sd_of_seeds == 0
+    assert all(training.screen for training in summary.trainings)
 
 
-def test_one_seed_is_refused(finished, tmp_path):
+def test_one_seed_is_refused(finished):
     with pytest.raises(ConfigError, match="two or more"):
-        train_seeds(finished[0].recipe, [1], run=RunDir(str(tmp_path)))
+        train_several(finished[0], seeds=[1])
 
 
 def test_requests_that_failed_are_asked_again_on_demand(tmp_path, monkeypatch):
     """With the candidates there no key is needed; with one of them to be asked again it is missed at once."""
     monkeypatch.delenv("SEEDS_KEY", raising=False)
     asked = {"kind": "openai", "name": "g", "model": "m", "api_key_env": "SEEDS_KEY"}
-    recipe, run = recipe_of(tmp_path, generators=[asked]), RunDir(str(tmp_path))
-    pipelines = [Pipeline(recipe=_with_seed(recipe, seed, run)) for seed in (5, 6)]
-    for pipeline in pipelines:
-        pipeline.run.finish(
-            "candidates", new_manifest("candidates", pipeline.recipe, pipeline.run, facts={"num_failed": 1})
-        )
+    shared = Pipeline(recipe=recipe_of(tmp_path, generators=[asked]))
+    shared.run.finish("candidates", new_manifest("candidates", shared.recipe, shared.run, facts={"num_failed": 1}))
 
     with pytest.raises(MissingKeyError, match="SEEDS_KEY"):
-        train_seeds(recipe, [5, 6], run=run, retry_failed=True)
-    assert [pipeline.run.manifest("candidates") for pipeline in pipelines] == [None, None]
+        train_several(shared, seeds=[5, 6], retry_failed=True)
+    assert shared.run.manifest("candidates") is None

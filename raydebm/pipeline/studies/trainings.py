@@ -1,0 +1,187 @@
+"""Several trainings of one recipe on the same candidates, by seeds and by folds, and one summary over them.
+
+Problems, candidates and labels are made once, in the run directory itself; with folds over the problems of
+``task.train`` and ``task.test`` together. ``<run_dir>/seed-<n>``, ``<run_dir>/fold-<k>`` and
+``<run_dir>/fold-<k>/seed-<n>`` (seeds other than the recipe's) are run directories of their own, in which everything
+that is fitted or chosen is made. Answers that cost money (later passes, judges) go through journals of the run
+directory, which all share.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from raydebm.config import FoldConfig
+from raydebm.errors import ConfigError, PoolError
+from raydebm.evaluation.certainty.confidence import Decided
+from raydebm.evaluation.certainty.trust import certainty
+from raydebm.evaluation.pools.pool import EvaluatedPool
+from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.provenance import command_line
+from raydebm.evaluation.results.entries import entry_of, loop_entries
+from raydebm.evaluation.results.evaluating import selectors_of
+from raydebm.evaluation.results.evaluation import Evaluation
+from raydebm.evaluation.results.outcomes import outcome_values
+from raydebm.evaluation.stats.intervals import Bootstrap
+from raydebm.evaluation.trainings.training_summary import Training, TrainingFacts, TrainingSummary, summarise
+from raydebm.evaluation.trainings.trainings_report import write_summary
+from raydebm.pairs import deal_folds
+from raydebm.pipeline.context import TEST, TRAIN, VALIDATION
+from raydebm.pipeline.pools import calibrated_policy, evaluated_policy, evaluated_pools, recorded_pools, texts_read_of
+from raydebm.pipeline.runner import Pipeline
+from raydebm.pipeline.scores import check_judges
+from raydebm.pipeline.stages.passes import outcomes_of
+from raydebm.pipeline.stages.posterior import labelled_stack
+from raydebm.pipeline.studies.children import child_run, share_scores, share_stages
+from raydebm.pipeline.studies.confounding import screen_of
+from raydebm.records import Label, Verdict
+
+
+def train_several(
+    shared: Pipeline, *, seeds: Sequence[int], folds: int | None = None, retry_failed: bool = False
+) -> tuple[TrainingSummary, str]:
+    """Train and evaluate with every seed, or every fold with every seed, and summarise; finished ones are reused.
+
+    A seed decides the split into training and validation, the pairs, the bags and the adapters (``pairs.seed``). The
+    test problems and all candidates stay those of the recipe's own seed, and the folds follow from it.
+
+    Args:
+        shared: the run that trainings and summary lie in, with the problems, candidates and labels of all of them.
+        seeds: two or more; with folds one or more.
+        folds: number of folds; None: the recipe's own test problems.
+        retry_failed: requests that failed in an earlier run are sent again.
+
+    Returns:
+        The summary and the address of its report.
+
+    Raises:
+        ConfigError: too few seeds or a repeated one, fewer than two folds, more than there are problems, or a recipe
+            that is one fold already.
+        PoolError: a fold's test problems have no correct or no incorrect candidate, or a fold has nothing to train on.
+        MissingKeyError: the key of an endpoint that is to be asked is not in the environment.
+    """
+    recipe, least = shared.recipe, 2 if folds is None else 1
+    if len(seeds) < least or len(set(seeds)) < len(seeds):
+        raise ConfigError(f"give {'two' if least == 2 else 'one'} or more different seeds, got {list(seeds)}")
+    if folds is not None and recipe.pairs.fold is not None:
+        raise ConfigError("the recipe sets pairs.fold, which makes it one fold; remove it to train all folds")
+    fold_of: dict[str, int] = {}
+    if folds is not None:
+        shared.make("problems")
+        prompts = {problem_id: problem.prompt for problem_id, problem in shared.problems().items()}
+        fold_of = deal_folds(prompts, count=folds, seed=recipe.seed)
+    parts = [None] if folds is None else [FoldConfig(count=folds, index=index) for index in range(folds)]
+    pipelines = [_pipeline(shared, fold, seed) for fold in parts for seed in seeds]
+    if retry_failed:
+        for pipeline in [shared, *pipelines]:
+            pipeline.forget_failed()
+    shared.check_keys(judges=False)
+    for pipeline in pipelines[:1] if folds is None else pipelines:  # seeds share the scores of the first
+        check_judges(pipeline.recipe, pipeline.run, basis=pipeline.basis("pairs"))
+    shared.make("labels")
+    if fold_of:
+        check_classes(fold_of, shared.run.labels())
+    trainings = []
+    for pipeline in pipelines:
+        share_stages(shared, pipeline)
+        if folds is None:
+            share_scores(pipelines[0], pipeline)
+        trainings.append(_trained(pipeline))
+    summary = summarise(
+        trainings,
+        title=recipe.name,
+        task=recipe.task.name,
+        num_bootstrap=recipe.evaluation.num_bootstrap,
+        seed=recipe.seed,
+    )
+    return summary, write_summary(summary, trainings, shared.run, command=command_line())
+
+
+def _pipeline(shared: Pipeline, fold: FoldConfig | None, seed: int) -> Pipeline:
+    """The run of one training; its own stages are reported, with its name."""
+    recipe = shared.recipe
+    pairs = recipe.pairs.model_copy(update={"seed": seed, "fold": fold or recipe.pairs.fold})
+    if fold is None:
+        name = f"seed-{seed}"
+    else:
+        name = f"fold-{fold.index}" if seed == recipe.training_seed else f"fold-{fold.index}/seed-{seed}"
+    return child_run(shared, name, recipe.model_copy(update={"pairs": pairs}))
+
+
+def check_classes(fold_of: Mapping[str, int], labels: Iterable[Label]) -> None:
+    """Check that each fold's candidates differ in what they are worth, before anything is trained.
+
+    Args:
+        fold_of: fold of each problem id.
+        labels: of candidates; those of other problems are passed over.
+
+    Raises:
+        PoolError: all labelled candidates of a fold are correct, or all incorrect (all of one violation score where
+            the task has one), or none is labelled. The message names the fold.
+    """
+    worth: dict[int, set[object]] = {fold: set() for fold in fold_of.values()}
+    for label in labels:
+        if label.verdict is not Verdict.UNLABELED and label.problem_id in fold_of:
+            value = str(label.verdict) if label.violation_score is None else label.violation_score
+            worth[fold_of[label.problem_id]].add(value)
+    for fold, values in sorted(worth.items()):
+        if len(values) < 2:
+            size = sum(index == fold for index in fold_of.values())
+            only = f"all labelled candidates are {values.pop()}" if values else "no candidate has a label"
+            raise PoolError(
+                f"fold {fold} of {len(worth)} cannot be tested: {only} on its {size} problems; ask for fewer folds, or "
+                "use more problems or generators of different strength"
+            )
+
+
+def _trained(pipeline: Pipeline) -> Training:
+    """Train and evaluate once.
+
+    Raises:
+        PoolError: as in ``Pipeline.evaluate``, with the fold named.
+    """
+    fold = pipeline.recipe.pairs.fold
+    try:
+        evaluation = pipeline.evaluate()
+    except PoolError as error:
+        raise error if fold is None else PoolError(f"fold {fold.index} of {fold.count}: {error}") from error
+    return _training_of(pipeline, evaluation)
+
+
+def _training_of(pipeline: Pipeline, evaluation: Evaluation) -> Training:
+    """What every selector, the loop and every signal of certainty say about each of a finished run's test pools."""
+    recipe, policy, splits = pipeline.recipe, evaluated_policy(pipeline), pipeline.splits()
+    pools: dict[str, list[EvaluatedPool]] = {split: evaluated_pools(pipeline, split) for split in (VALIDATION, TEST)}
+    decided, stack, validation = Decided.of(pools[TEST], policy), Stack.of(pools[TEST]), Stack.of(pools[VALIDATION])
+    selectors = selectors_of(
+        stack,
+        lambda_=policy.lambda_,
+        adapters=[adapter.name for adapter in recipe.scorer.adapters],
+        validation=validation,
+        labelled=labelled_stack(pipeline, pools[VALIDATION]),
+        decided=decided,
+    )
+    entries = [entry_of(selector, stack) for selector in selectors]
+    outcomes = outcome_values(stack, outcomes_of(pipeline), labels=recorded_pools(pipeline, TEST).labels)
+    entries[-1:-1] = loop_entries(outcomes, policy)  # before the oracle
+    bootstrap = Bootstrap.of(len(stack.problems), num_bootstrap=recipe.evaluation.num_bootstrap, seed=recipe.seed)
+    screen = screen_of(pipeline, pools).screen
+    return Training(
+        facts=TrainingFacts(
+            seed=recipe.training_seed,
+            fold=None if recipe.pairs.fold is None else recipe.pairs.fold.index,
+            num_test=len(splits[TEST]),
+            num_train=len(splits[TRAIN]),
+            num_validation=len(splits[VALIDATION]),
+            num_pairs=pipeline.run.facts("pairs")[TRAIN]["pairs"],
+            lambda_=calibrated_policy(pipeline).lambda_,
+            sigma_auroc=evaluation.sigma_auroc.value,
+            within_generator=screen.within_auroc.value,
+            screen=screen.verdict(),
+        ),
+        problem_ids=tuple(problem.problem_id for problem in stack.problems),
+        entries=entries,
+        certainty=certainty(
+            stack, validation, lambda_=policy.lambda_, bootstrap=bootstrap, seed=recipe.seed, constant=True
+        ),
+        decision=None if decided is None else decided.certainty(stack),
+        texts_read=texts_read_of(pipeline),
+    )

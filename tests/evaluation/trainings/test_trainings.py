@@ -1,0 +1,367 @@
+"""Trainings of a few problems, by seeds and by folds, every number by hand."""
+
+import json
+import math
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from raydebm.errors import PoolError
+from raydebm.evaluation.certainty.signals import Signal
+from raydebm.evaluation.certainty.trust import Certainty
+from raydebm.evaluation.results.entries import SelectorEntry
+from raydebm.evaluation.trainings.training_summary import Training, TrainingFacts, compared_pairs
+from raydebm.evaluation.trainings.training_summary import summarise as summarised
+from raydebm.evaluation.trainings.trainings_report import in_words, training_tables, write_summary
+from raydebm.run.directory import RunDir
+
+
+def entry(name, correct, *, group="baseline", violation=None):
+    values = np.array(correct, dtype=float)
+    damage = np.full(len(values), math.nan) if violation is None else np.array(violation, dtype=float)
+    return SelectorEntry(
+        name=name, group=group, description="", correct=values, violation=damage, unlabeled=np.isnan(values)
+    )
+
+
+def certainty(correct, *, violation=None, **signals):
+    values = np.array(correct, dtype=float)
+    damage = np.full(len(values), math.nan) if violation is None else np.array(violation, dtype=float)
+    return Certainty(
+        signals=tuple(Signal(name, "", np.array(column, dtype=float)) for name, column in signals.items()),
+        correct=values,
+        violation=damage,
+        reliabilities=(),
+    )
+
+
+def training(problem_ids, ours, *, seed=0, fold=None, extra=(), about=None, decision=None, entries=None):
+    selectors = entries or [
+        entry("random", [0.5] * len(ours)),
+        entry("majority vote", [1.0] + [0.0] * (len(ours) - 1)),
+        *extra,
+        entry("ours", ours, group="ours"),
+        entry("oracle", [1.0] * len(ours), group="bound"),
+    ]
+    facts = TrainingFacts(
+        seed=seed, fold=fold, num_test=len(ours), num_train=7, num_validation=2, num_pairs=40, lambda_=1.0
+    )
+    return Training(facts=facts, problem_ids=tuple(problem_ids), entries=selectors, certainty=about, decision=decision)
+
+
+def summarise(*trainings):
+    return summarised(trainings, title="run", task="gsm8k", num_bootstrap=200)
+
+
+@pytest.fixture
+def seeds():
+    return summarise(training("pqr", [1, 1, 0]), training("pqr", [1, 0, 0], seed=1))
+
+
+@pytest.fixture
+def folds():
+    return [training("pqr", [1, 1, 0], fold=0), training("st", [0, 0], fold=1)]
+
+
+# ---- selectors -------------------------------------------------------------------------------------------------------
+
+
+def test_over_seeds_a_value_is_the_mean_over_problems_of_their_means(seeds):
+    row = seeds.row("ours")
+
+    assert (row.pass_at_1.value, row.pass_at_1.n) == (pytest.approx((1 + 0.5 + 0) / 3), 3)
+    assert row.by_seed == (pytest.approx(2 / 3), pytest.approx(1 / 3))
+    assert row.sd_of_seeds == pytest.approx(math.sqrt(2) / 6)
+    assert seeds.row("majority vote").sd_of_seeds == 0
+
+
+def test_over_folds_every_problem_counts_once(folds):
+    row = summarise(*folds).row("ours")
+
+    assert (row.pass_at_1.value, row.pass_at_1.n) == (pytest.approx(2 / 5), 5)
+    assert row.by_fold == (pytest.approx(2 / 3), 0.0)
+    assert row.sd_of_folds == pytest.approx(math.sqrt(2) / 3)
+
+
+def test_with_folds_and_seeds_a_problem_counts_by_its_mean_over_the_seeds():
+    summary = summarise(
+        training("pq", [1, 1], fold=0), training("st", [0, 0], fold=1),
+        training("pq", [1, 0], fold=0, seed=1), training("st", [0, 0], fold=1, seed=1),
+    )  # fmt: skip
+    row = summary.row("ours")
+
+    assert (summary.seeds, summary.folds) == ((0, 1), (0, 1))
+    assert row.pass_at_1.value == pytest.approx((1 + 0.5) / 4)
+    assert (row.by_seed, row.by_fold) == ((0.5, 0.25), (0.75, 0.0))
+
+
+def test_the_gap_closed_and_ours_minus_another_are_those_of_the_means(seeds):
+    # random 0.5, oracle 1, ours 0.5: nothing of the gap.
+    assert seeds.row("ours").gap_closed.value == pytest.approx(0)
+    assert seeds.row("oracle").gap_closed.value == 1
+    assert seeds.row("majority vote").ours_minus.value == pytest.approx((0 + 0.5 + 0) / 3)
+
+
+def test_two_selectors_are_compared_within_the_trainings_that_have_both():
+    """On q ours is right, then unlabeled, and the judge right, then wrong: the one pair that there is differs by 0."""
+    summary = summarise(
+        training("pqr", [1, 1, 0], extra=[entry("judge", [1, 1, 0])]),
+        training("pqr", [1, math.nan, 0], seed=1, extra=[entry("judge", [1, 0, 0])]),
+    )
+
+    assert summary.row("judge").ours_minus.value == 0
+    # Over the same pairs random is 0.5 and the oracle 1: ours gains 0.5, 0.5 and -0.5 of three times 0.5.
+    assert summary.row("ours").gap_closed.value == pytest.approx(0.5 / 1.5)
+
+
+def test_selectors_are_compared_over_the_problems_of_all_folds(folds):
+    comparison = {(row.one, row.other): row for row in summarise(*folds).comparisons}["ours", "majority vote"]
+
+    # The vote is right on p and s, ours on p and q.
+    assert (comparison.only_one, comparison.only_other, comparison.difference.n) == (1, 1, 5)
+    assert comparison.p_value == 1.0
+
+
+def test_a_selector_that_one_seed_lacks_is_left_out():
+    judge = [entry("judge", [1, 1, 1])]
+
+    assert summarise(training("pqr", [1, 1, 0], extra=judge), training("pqr", [1, 0, 0], seed=1)).row("judge") is None
+
+
+def test_a_selector_that_a_fold_lacks_counts_on_the_other_and_is_named():
+    judge = [entry("judge", [1, 1, 0])]
+    summary = summarise(training("pqr", [1, 1, 0], fold=0, extra=judge), training("st", [0, 0], fold=1))
+    row = summary.row("judge")
+
+    assert [each.name for each in summary.rows] == ["random", "majority vote", "judge", "ours", "oracle"]
+    assert (row.pass_at_1.value, row.pass_at_1.n) == (pytest.approx(2 / 3), 3)
+    assert row.by_fold == (pytest.approx(2 / 3), None)
+    assert summary.absent == {"judge": (1,)}
+    assert "judge in 1" in training_tables(summary)[0].caption
+
+
+def test_the_order_of_the_folds_changes_nothing(folds):
+    assert summarise(*folds).to_json() == summarise(*reversed(folds)).to_json()
+
+
+def test_where_there_is_a_violation_score_it_decides():
+    def of(seed, ours):
+        entries = [
+            entry("random", [0, 0], violation=[0.5, 0.5]),
+            entry("ours", [0, 0], group="ours", violation=ours),
+            entry("oracle", [0, 0], group="bound", violation=[0.1, 0.1]),
+        ]
+        return training("pq", [0, 0], seed=seed, entries=entries)
+
+    summary = summarise(of(0, [0.1, 0.3]), of(1, [0.1, 0.1]))
+    row = summary.row("ours")
+
+    assert summary.is_continuous
+    assert row.mean_violation.value == pytest.approx(0.15)
+    assert row.by_seed == (pytest.approx(0.2), pytest.approx(0.1))
+    assert row.gap_closed.value == pytest.approx(0.35 / 0.4)
+    assert summary.row("random").ours_minus.value == pytest.approx(0.35)
+    assert "Mean violation (lower is better): mu + lambda E 0.150" in in_words(summary)
+
+
+@pytest.mark.parametrize(
+    ("trainings", "message"),
+    [
+        ([("pq", 0, None)], "two or more"),
+        ([("pq", 1, None), ("pq", 1, None)], "two or more"),
+        ([("pq", 0, 0)], "two or more"),
+        ([("pq", 0, 0), ("st", 0, 1), ("pq", 1, 0)], "each once for every seed"),
+        ([("pq", 0, 0), ("qs", 0, 1)], "problem 'q' is tested by fold 0 and by fold 1"),
+    ],
+    ids=["one", "a seed twice", "one fold", "a seed without a fold", "a problem in two folds"],
+)
+def test_trainings_that_make_no_summary_are_refused(trainings, message):
+    with pytest.raises(PoolError, match=message):
+        summarise(*(training(ids, [1, 1], seed=seed, fold=fold) for ids, seed, fold in trainings))
+
+
+def test_what_is_compared():
+    groups = {"majority vote": "baseline", "best generator": "generator", "posterior": "decision", "ours": "ours"}
+
+    assert compared_pairs(groups) == [
+        ("ours", "majority vote"), ("ours", "best generator"), ("ours", "posterior"),
+        ("posterior", "majority vote"), ("posterior", "best generator"),
+    ]  # fmt: skip
+
+
+# ---- certainty -------------------------------------------------------------------------------------------------------
+
+FIVE = [1, 1, 1, 0, 0]
+
+
+def test_abstention_gains_what_the_least_certain_fifth_costs_averaged_over_seeds():
+    """The least certain of five is wrong in one training (3/4 - 3/5), right in the other (2/4 - 3/5)."""
+    (row,) = summarise(
+        training("pqrst", [0] * 5, about=certainty(FIVE, sigma=[5, 4, 3, 2, 1])),
+        training("pqrst", [0] * 5, seed=1, about=certainty(FIVE, sigma=[1, 2, 3, 4, 5])),
+    ).signals
+
+    assert row.by_seed == (pytest.approx(0.15), pytest.approx(-0.1))
+    assert row.right_at_80.value == pytest.approx(0.625)
+    assert (row.gain_at_80.value, row.gain_at_80.n) == (pytest.approx(0.025), 5)
+
+
+def test_a_signal_is_ranked_over_all_problems_as_it_is():
+    """Within each fold the signal is perfect; the second fold's scale puts its wrong selection above all others."""
+    (row,) = summarise(
+        training("pq", [1, 0], fold=0, about=certainty([1, 0], margin=[2, 1])),
+        training("st", [1, 0], fold=1, about=certainty([1, 0], margin=[20, 10])),
+    ).signals
+
+    # Right: 2 and 20; wrong: 1 and 10. Of four pairs only (2, 10) is in the wrong order.
+    assert (row.auroc.value, row.auroc.low) == (pytest.approx(3 / 4), None)
+    assert row.auroc_by_fold == (1.0, 1.0)
+
+
+def test_signals_that_some_training_lacks_or_that_never_vary():
+    summary = summarise(
+        training("pq", [1, 0], fold=0, about=certainty([1, 0], margin=[2, 1], same=[0, 0])),
+        training("st", [1, 0], fold=1, about=certainty([1, 0], share=[2, 1], same=[0, 0])),
+    )
+    other_seed = training("pq", [1, 0], seed=1, about=certainty([1, 0], share=[2, 1]))
+
+    assert {row.name: row.auroc.n for row in summary.signals} == {"margin": 2, "share": 2}
+    assert summary.absent == {"margin": (1,), "share": (0,)}
+    first = training("pq", [1, 0], about=certainty([1, 0], margin=[2, 1]))
+    assert summarise(first, other_seed).signals == ()
+
+
+@pytest.mark.parametrize("name", ["confidence", "learned certainty"])
+def test_the_calibration_of_a_confidence_is_over_the_problems_of_all_folds(name):
+    (row,) = summarise(
+        training("pq", [1, 0], fold=0, about=certainty([1, 0], **{name: [0.9, 0.2]}, margin=[2, 1])),
+        training("st", [1, 0], fold=1, about=certainty([1, 0], **{name: [0.6, 0.4]}, margin=[2, 1])),
+    ).confidence
+
+    assert (row.name, row.ece.n) == (name, 4)
+    assert row.ece.value == pytest.approx((0.1 + 0.2 + 0.4 + 0.4) / 4)
+
+
+def test_with_several_seeds_each_has_its_calibration():
+    trainings = [training("pq", [1, 0], seed=seed, about=certainty([1, 0], confidence=[0.9, 0.2])) for seed in (0, 1)]
+
+    assert [row.name for row in summarise(*trainings).confidence] == ["confidence, seed 0", "confidence, seed 1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "event", "error"),
+    [
+        # No plan is without violations, and the confidence says by how much: off by 0, 0.1, 0 and 0.1.
+        ("confidence", "1 - violation of the selection", 0.05),
+        # What it was fitted on: one of four is correct.
+        ("learned certainty", "the selection is correct", (0.1 + 0.8 + 0.5 + 0.4) / 4),
+    ],
+)
+def test_what_a_confidence_in_graded_answers_is_about(name, event, error):
+    right = [1, 0, 0, 0] if name == "learned certainty" else [0, 0, 0, 0]
+    (row,) = summarise(
+        training("pq", [0, 0], fold=0, about=certainty(right[:2], violation=[0.1, 0.3], **{name: [0.9, 0.8]})),
+        training("st", [0, 0], fold=1, about=certainty(right[2:], violation=[0.5, 0.7], **{name: [0.5, 0.4]})),
+    ).confidence
+
+    assert (row.event, row.ece.value) == (event, pytest.approx(error))
+
+
+def test_the_most_certain_of_graded_decisions_are_worth_one_minus_their_violation():
+    """Of five, the four most certain violate 0.1, 0.2, 0.3 and 0.4."""
+    (row,) = summarise(
+        training("pq", [0, 0], fold=0, decision=certainty([0, 0], violation=[0.1, 0.2], confidence=[0.9, 0.8])),
+        training(
+            "stu", [0] * 3, fold=1, decision=certainty([0] * 3, violation=[0.3, 0.4, 1.0], confidence=[0.7, 0.6, 0.1])
+        ),
+    ).decision
+
+    assert row.accuracy_at_80.value == pytest.approx(0.75)
+
+
+# ---- documents -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def with_confidence():
+    return [
+        training("pqr", [1, 1, 0], fold=0, about=certainty([1, 1, 0], confidence=[0.9, 0.8, 0.3])),
+        training("st", [0, 0], fold=1, about=certainty([0, 0], confidence=[0.5, 0.1])),
+    ]
+
+
+def test_every_row_of_every_table_is_as_long_as_its_headers(with_confidence, seeds):
+    tables = training_tables(summarise(*with_confidence))
+
+    assert [table.title for table in tables] == [
+        "Selectors", "Fold by fold", "Trainings", "Signals of certainty", "Paired tests, pass@1",
+        "Calibration of confidence", "What the scorer read",
+    ]  # fmt: skip
+    for table in (*tables, *training_tables(seeds)):
+        assert {len(row) for row in table.rows} == {len(table.headers)}
+
+
+def test_the_documents_hold_the_same_numbers(with_confidence, tmp_path):
+    address = write_summary(
+        summarise(*with_confidence), with_confidence, RunDir(str(tmp_path)), command="raydebm seeds --folds 2"
+    )
+    folder = tmp_path / "folds"
+
+    assert address == str(folder / "report.html")
+    assert json.loads((folder / "folds.json").read_text())["num_problems"] == 5
+    for text in ((folder / "report.html").read_text(), (folder / "report.md").read_text()):
+        assert "5 problems of task gsm8k, each tested once in 2 folds, by one training on the other folds." in text
+        assert "raydebm seeds --folds 2" in text
+        assert "40.0" in text
+
+
+def test_without_folds_the_documents_are_of_the_seeds(seeds, tmp_path):
+    address = write_summary(seeds, [], RunDir(str(tmp_path)), command="raydebm seeds")
+
+    assert address == str(tmp_path / "seeds" / "report.html")
+    assert json.loads((tmp_path / "seeds" / "seeds.json").read_text())["seeds"] == [0, 1]
+
+
+def test_the_summary_says_what_abstaining_by_confidence_brings_and_how_far_it_is_off(with_confidence):
+    text = in_words(summarise(*with_confidence))
+
+    # The least certain of five is wrong, two of five are right: 2/4 - 2/5.
+    assert "accuracy changes by confidence +10.0" in text
+    assert "hindsight" not in text
+    # Bins of one: 0.9, 0.8 (right), 0.5, 0.3, 0.1 (wrong). A perfect one is off by 2 p (1 - p) on average,
+    # 0.18, 0.32, 0.5, 0.42 and 0.18: 0.32.
+    assert "ECE of confidence: 0.240 (a perfectly calibrated one: 0.3" in text
+
+
+def of_many(num_won):
+    """Random is wrong on the first ``num_won`` of 30 problems, which ours gets right, and right on the others."""
+    ids = [f"p{index}" for index in range(30)]
+    random = [0] * num_won + [1] * (30 - num_won)
+    entries = [entry("random", random), entry("ours", [1] * 30, group="ours"), entry("oracle", [1] * 30, group="bound")]
+    return summarise(*(training(ids, [1] * 30, seed=seed, entries=entries) for seed in range(2)))
+
+
+def test_the_summary_claims_what_the_paired_tests_show_and_not_what_only_an_interval_shows():
+    """Six of six problems on which they differ: p = 2 / 2**6. Five of five: the interval is above 0, p = 2 / 2**5."""
+    shown, not_shown = of_many(6), of_many(5)
+
+    assert "2 trainings on 30 test problems of task gsm8k" in in_words(shown)
+    assert "mu + lambda E 100.0 [88.4, 100.0]" in in_words(shown)
+    assert "Better than (p < 0.05 after Holm's correction): random." in in_words(shown)
+    assert not_shown.row("random").ours_minus.low > 0
+    assert "Better than" not in in_words(not_shown)
+
+
+def test_the_tables_by_problem_have_each_problem_once_per_selector(with_confidence, tmp_path):
+    write_summary(summarise(*with_confidence), with_confidence, RunDir(str(tmp_path)), command="c")
+
+    rows = pq.read_table(tmp_path / "folds" / "selectors.parquet").to_pylist()
+    ours = {row["problem_id"]: (row["fold"], row["correct"]) for row in rows if row["selector"] == "ours"}
+    assert ours == {"p": (0, 1.0), "q": (0, 1.0), "r": (0, 0.0), "s": (1, 0.0), "t": (1, 0.0)}
+    assert len(rows) == 4 * 5
+
+    signals = pq.read_table(tmp_path / "folds" / "signals.parquet").to_pylist()
+    assert [(row["problem_id"], row["value"]) for row in signals] == list(
+        zip("pqrst", [0.9, 0.8, 0.3, 0.5, 0.1], strict=True)
+    )
