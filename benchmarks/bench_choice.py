@@ -22,8 +22,7 @@ from torch import Tensor
 from raydebm.run.directory import RunDir
 from raydebm.scorer.checkpoint import StoredAdapter, read_ensemble
 from raydebm.scorer.checkpoint_records import EnsembleRecord
-from raydebm.scorer.ensemble import EnsembleScorer, leaders
-from raydebm.scorer.member_groups import load_backbones
+from raydebm.scorer.ensemble import EnsembleScorer, backbone_for, leaders
 from raydebm.scorer.model.backbone import Backbone
 from raydebm.scorer.model.batching import TextEncoder, pad
 from raydebm.scorer.model.blocks import structure_copy
@@ -52,9 +51,7 @@ class PeftLoop:
             head.load_state_dict(dict(adapter.head))
             self._heads[adapter.record.adapter.name] = head.eval()
         self._record, self._pad_id = record, int(backbone.tokenizer.pad_token_id)
-        self._encoder = TextEncoder(
-            backbone.tokenizer, max_length=record.members[0].max_length, is_decoder=backbone.is_decoder
-        )
+        self._encoder = TextEncoder(backbone.tokenizer, max_length=record.max_length, is_decoder=backbone.is_decoder)
 
     @torch.inference_mode()
     def energies(self, pool: Pool) -> Tensor:
@@ -65,7 +62,7 @@ class PeftLoop:
         for name, head in self._heads.items():
             self._model.set_adapter(name)
             states = self._model(input_ids=batch.ids, attention_mask=batch.mask).last_hidden_state
-            rows.append(head(pooled(states, batch.mask, pooling=self._record.members[0].pooling)))
+            rows.append(head(pooled(states, batch.mask, pooling=self._record.pooling)))
         return torch.stack(rows)
 
 
@@ -120,9 +117,9 @@ def main() -> None:
     for line in table_of_choices([energies for _, energies in pools.values()]):
         print(line)
 
-    (backbone,) = load_backbones(record, device="cpu", dtype="float32")
+    backbone = backbone_for(record, device="cpu", dtype="float32")
     loop = PeftLoop(folder, record, stored, backbone)
-    scorer = EnsembleScorer.of_parts(record, stored, backbones=[backbone])
+    scorer = EnsembleScorer.of_parts(record, stored, backbone=backbone)
     timed = [texts for texts, _ in list(pools.values())[: arguments.pools]]
     choose: dict[str, Callable[[Pool], int]] = {
         "PEFT set_adapter loop": lambda pool: int(loop.energies(pool).mean(0).argmin()),

@@ -34,7 +34,7 @@ from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import LoggingConfig
 from ray.util.state import list_actors
 
-from raydebm.generators.endpoint.vllm_process import free_port
+from raydebm.generators.endpoint.vllm import free_port
 from raydebm.run.directory import RunDir
 from raydebm.serving.ray.app import start_local
 from raydebm.serving.ray.shutdown import stop_serve

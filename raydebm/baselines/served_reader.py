@@ -24,7 +24,7 @@ from raydebm.baselines.readings import Reading
 from raydebm.config import ServedReaderBaseline, VllmGenerator
 from raydebm.generators.endpoint.api_keys import Secret, key_of, without_secrets
 from raydebm.generators.endpoint.official_client import official_client
-from raydebm.generators.endpoint.vllm_server import endpoint_of
+from raydebm.generators.endpoint.vllm import endpoint_of
 
 BETWEEN = "\n"
 PART = "\ufffd"

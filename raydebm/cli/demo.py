@@ -56,7 +56,7 @@ def demo(
     Takes two to six minutes on two CPU cores; a second run reuses what the first one left.
     """
     from raydebm.config import load_recipe
-    from raydebm.generators.endpoint.vllm_process import free_port
+    from raydebm.generators.endpoint.vllm import free_port
     from raydebm.serving.ray.app import check_port
 
     if json_file is not None and (json_file.is_dir() or not json_file.absolute().parent.is_dir()):

@@ -97,12 +97,10 @@ class TransformersGenerator(GeneratorBase):
 
 
 class VllmGenerator(GeneratorBase):
-    """vLLM, started and called like any endpoint.
+    """A vLLM server: one that runs, or a process that is started on the machine of the command.
 
-    It runs on the cluster's GPUs through ray.serve.llm. Servers that need more GPUs together than there are take turns,
-    in the recipe's order; each alone must fit. A local model that may use a GPU comes before servers that would take
-    all of them. Without a GPU, or with a ``python`` of its own, it is a process on the machine of the command, one
-    generator after the other; it uses the GPUs of that machine, and without any vLLM's CPU build is needed."""
+    A process uses the GPUs of that machine (``engine_kwargs: {tensor_parallel_size: 2}`` for several), and without any
+    vLLM's CPU build is needed. Processes run one after the other, after all other generators."""
 
     kind: Literal["vllm"] = "vllm"
     """A vLLM server."""
@@ -112,21 +110,10 @@ class VllmGenerator(GeneratorBase):
     """URL of a running vLLM server; None: start one."""
     replica_urls: ServerUrls = ()
     """With ``url``: further servers of the same model, as for ``openai``."""
-    replicas: int = Field(1, ge=1)
-    """Servers to start; requests are spread over them. A server that is a process has exactly one."""
-    tensor_parallel: int = Field(1, ge=1)
-    """GPUs per replica over which each layer is split."""
-    pipeline_parallel: int = Field(1, ge=1)
-    """Groups of so many GPUs per replica, over which the layers are divided."""
-    accelerator_type: str | None = None
-    """GPU type, by Ray's name; None: any."""
     engine_kwargs: dict[str, Any] = {}
     """Arguments of vLLM's engine."""
     python: str | None = None
-    """The Python of another environment, whose vLLM is started as a process; None: ray.serve.llm, or without a GPU
-    this environment's vLLM as a process."""
-    startup_timeout_s: float = Field(900.0, gt=0)
-    """How long a server that raydebm starts may take until it answers."""
+    """The Python of the environment whose vLLM is started; None: this one's."""
     max_in_flight: int = Field(256, ge=1)
     """Maximum number of open requests."""
     timeout_s: float = Field(600.0, gt=0)
@@ -135,13 +122,7 @@ class VllmGenerator(GeneratorBase):
     @model_validator(mode="after")
     def _replicas_of_a_running_server(self) -> "VllmGenerator":
         if self.replica_urls and self.url is None:
-            raise ValueError(
-                "replica_urls are further servers beside `url`; give that too, or set `replicas` to start several"
-            )
-        if self.url is not None and self.replicas > 1:
-            raise ValueError(
-                "`replicas` are started, and `url` is a server that runs; use replica_urls for further ones"
-            )
+            raise ValueError("replica_urls are further servers beside `url`; give that too")
         return self
 
 

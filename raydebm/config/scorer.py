@@ -17,10 +17,6 @@ _TAKEN = frozenset({"progress", "ensemble.json", "manifest.json", "spool"})
 """What lies next to the adapters' folders."""
 
 
-def _is_none(value: object) -> bool:
-    return value is None
-
-
 class AdapterConfig(Section):
     """One LoRA set. ``targets`` are the paper's roles, or names of the backbone's modules (see scorer.targets)."""
 
@@ -39,18 +35,7 @@ class AdapterConfig(Section):
     layers: Layers = Field("all", exclude_if=lambda layers: layers == "all")
     """Blocks of the backbone to adapt: ``all`` (as in the paper), ``upper half``, ``upper quarter``, or their numbers,
     from 0 for the lowest, or from -1 for the highest. Blocks below the lowest one that any member adapts are computed
-    once for all members of its backbone."""
-    backbone: str | None = Field(None, min_length=1, exclude_if=_is_none)
-    """Backbone of this member, by a name as in ``scorer.backbone``; None: ``scorer.backbone``. Members of one backbone
-    share its weights and its tokenised texts (docs/training.md)."""
-    pooling: Pooling | None = Field(None, exclude_if=_is_none)
-    """Input of this member's head; None: ``scorer.pooling``."""
-    max_length: int | None = Field(None, ge=16, exclude_if=_is_none)
-    """Maximum input tokens of this member; None: ``scorer.max_length``. Either is clipped to the backbone's context."""
-
-    def without_own_settings(self) -> "AdapterConfig":
-        """The LoRA set alone, whatever backbone it is on and however that is read."""
-        return self.model_copy(update=dict.fromkeys(OWN_SETTINGS))
+    once for all."""
 
     @model_validator(mode="after")
     def _is_no_folder_of_the_training(self) -> "AdapterConfig":
@@ -77,12 +62,11 @@ PAPER_ADAPTERS = (
 
 class ScorerConfig(Section):
     backbone: str = "answerdotai/ModernBERT-base"
-    """An encoder or a decoder: hub name, local folder, ``embedded:encoder-mini`` or ``package:minilm``; for every
-    adapter that names none itself."""
+    """An encoder or a decoder: hub name, local folder, ``embedded:encoder-mini`` or ``package:minilm``."""
     max_length: int | None = Field(None, ge=16)
     """Maximum input tokens; None: the task's default, clipped to the backbone's context."""
     adapters: tuple[AdapterConfig, ...] = PAPER_ADAPTERS
-    """The ensemble's members; the default is the paper's five. Each may name a backbone of its own."""
+    """The ensemble's members; the default is the paper's five."""
     head_dropout: float = Field(0.2, ge=0, lt=1)
     """Dropout inside the energy head."""
     pooling: Pooling = "cls"
@@ -106,20 +90,6 @@ class ScorerConfig(Section):
         if not names or len(set(names)) != len(names):
             raise ValueError(f"scorer.adapters needs at least one adapter and distinct names, got {names}")
         return self
-
-    @property
-    def backbones(self) -> tuple[str, ...]:
-        """Names of the adapters' backbones, each once, in the order of the adapters."""
-        return tuple(dict.fromkeys(self.backbone_of(adapter) for adapter in self.adapters))
-
-    def backbone_of(self, adapter: AdapterConfig) -> str:
-        """The adapter's own backbone, or the scorer's."""
-        return adapter.backbone or self.backbone
-
-    def resolved_for(self, adapter: AdapterConfig) -> "ScorerConfig":
-        """The settings with the adapter's own backbone, pooling and maximum length in place of the scorer's."""
-        own = {name: getattr(adapter, name) for name in OWN_SETTINGS if getattr(adapter, name) is not None}
-        return self.model_copy(update=own)
 
 
 TrackerName = Literal["tensorboard", "wandb"]
@@ -167,9 +137,6 @@ class TrainingConfig(Section):
             raise ValueError(f"report_to: trackers must differ, got {', '.join(self.report_to)}")
         return self
 
-
-OWN_SETTINGS = ("backbone", "pooling", "max_length")
-"""Settings of the scorer that an adapter may have otherwise."""
 
 REPORTING = {"report_to", "tracking"}
 """Settings of training that do not affect the trained weights."""

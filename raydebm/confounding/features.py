@@ -19,8 +19,7 @@ from torch import Tensor
 from raydebm.errors import CheckpointError
 from raydebm.scorer.checkpoint import StoredAdapter, read_ensemble
 from raydebm.scorer.checkpoint_records import EnsembleRecord
-from raydebm.scorer.ensemble import EnsembleScorer, MemberReader, MergedEngine, head_of
-from raydebm.scorer.member_groups import MemberGroup, group_members, load_backbones
+from raydebm.scorer.ensemble import EnsembleScorer, MergedEngine, backbone_for, head_of, text_encoder
 from raydebm.scorer.model.backbone import Backbone
 from raydebm.scorer.model.head import EnergyHead
 
@@ -39,25 +38,25 @@ class FeatureExtractor:
         adapters: Sequence[StoredAdapter],
         *,
         folder: Path,
-        backbones: Sequence[Backbone],
+        backbone: Backbone,
         micro_batch_tokens: int = 8192,
     ) -> None:
         """
         Args:
             folder: where the checkpoint is.
-            backbones: those of the adapters, in any order.
+            backbone: of the adapters.
 
         Raises:
-            CheckpointError: an adapter was trained on another backbone.
+            CheckpointError: the adapters were trained on another backbone.
         """
         self.folder = folder
-        self.dtype = backbones[0].dtype
+        self.dtype = backbone.dtype
         self.record = record
         self.adapters = tuple(adapters)
-        self._of_groups = [
-            _GroupFeatures(group, micro_batch_tokens=micro_batch_tokens)
-            for group in group_members(record, adapters, backbones)
-        ]
+        self._backbone = backbone
+        self._encoder = text_encoder(record, backbone)
+        self._engine = MergedEngine(backbone, adapters, micro_batch_tokens=micro_batch_tokens)
+        self._known: dict[bytes, Tensor] = {}
 
     @classmethod
     def load(
@@ -65,36 +64,26 @@ class FeatureExtractor:
     ) -> "FeatureExtractor":
         """Raises CheckpointError when parts are missing or torn, or were trained on another backbone."""
         record, adapters = read_ensemble(Path(folder))
-        backbones = load_backbones(record, device=device, dtype=dtype)
-        return cls(record, adapters, folder=Path(folder), backbones=backbones, micro_batch_tokens=micro_batch_tokens)
+        backbone = backbone_for(record, device=device, dtype=dtype)
+        return cls(record, adapters, folder=Path(folder), backbone=backbone, micro_batch_tokens=micro_batch_tokens)
 
     @property
     def num_backbone_parameters(self) -> int:
-        """Parameters of the encoders, without adapters and heads, each counted once per adapter."""
-        groups = [features.group for features in self._of_groups]
-        return sum(
-            len(group.adapters) * sum(parameter.numel() for parameter in group.backbone.encoder.parameters())
-            for group in groups
-        )
+        """Parameters of the encoders, without adapters and heads, counted once per adapter."""
+        return len(self.adapters) * sum(parameter.numel() for parameter in self._backbone.encoder.parameters())
 
     def states(self, texts: Sequence[tuple[str, str]]) -> list[Tensor]:
         """What the head of each adapter reads, in the checkpoint's order: shape (N, D) each, float32, on the CPU, for
         N >= 1 texts in the order given."""
-        by_position: dict[int, Tensor] = {}
-        for features in self._of_groups:
-            by_position |= zip(features.group.positions, features.of_texts(texts).unbind(1), strict=True)
-        return [by_position[position] for position in range(len(self.adapters))]
+        return list(self._of_texts(texts).unbind(1))
 
     def has(self, texts: Sequence[tuple[str, str]]) -> list[bool]:
         """Whether the features of each text are kept, in order."""
-        return [all(known) for known in zip(*(features.has(texts) for features in self._of_groups), strict=True)]
+        return [_key(text.ids) in self._known for text in self._encoder(texts)]
 
     def joined(self, texts: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """All adapters' features side by side, shape (N, K * D): what the ensemble as a whole sees. Of several
-        backbones first those of the first one's adapters, each as wide as its backbone."""
-        joined: NDArray[np.float32] = torch.cat(
-            [features.of_texts(texts).flatten(1) for features in self._of_groups], dim=1
-        ).numpy()
+        """All adapters' features side by side, shape (N, K * D): what the ensemble as a whole sees."""
+        joined: NDArray[np.float32] = self._of_texts(texts).flatten(1).numpy()
         return joined
 
     def scorer(self, folder: str | Path) -> EnsembleScorer:
@@ -106,37 +95,18 @@ class FeatureExtractor:
         record, adapters = read_ensemble(Path(folder))
         if _without_heads(record, adapters) != _without_heads(self.record, self.adapters):
             raise CheckpointError(f"{folder}: its adapters are not those whose features are kept; score it by itself")
-        return EnsembleScorer(record=record, readers=[features.reader(adapters) for features in self._of_groups])
+        heads = [head_of(adapter, hidden_size=self._backbone.hidden_size) for adapter in adapters]
+        return EnsembleScorer(record=record, encoder=self._encoder, engine=_HeadsEngine(self, heads))
 
-
-class _GroupFeatures:
-    """The features of one backbone's adapters."""
-
-    def __init__(self, group: MemberGroup, *, micro_batch_tokens: int) -> None:
-        self.group = group
-        self._engine = MergedEngine(group.backbone, group.adapters, micro_batch_tokens=micro_batch_tokens)
-        self._known: dict[bytes, Tensor] = {}
-
-    def reader(self, adapters: Sequence[StoredAdapter]) -> MemberReader:
-        """Energies by the heads of these adapters, which are all of the ensemble."""
-        group = self.group
-        heads = [head_of(adapters[place], hidden_size=group.backbone.hidden_size) for place in group.positions]
-        return MemberReader(encoder=group.encoder, engine=_HeadsEngine(self, heads), positions=group.positions)
-
-    def has(self, texts: Sequence[tuple[str, str]]) -> list[bool]:
-        """Whether the features of each text are kept, in order."""
-        return [_key(text.ids) in self._known for text in self.group.encoder(texts)]
-
-    def of_texts(self, texts: Sequence[tuple[str, str]]) -> Tensor:
-        """Features, shape (N, K, D), float32, on the CPU, of N >= 1 texts in the order given."""
-        return self.of_ids([text.ids for text in self.group.encoder(texts)])
+    def _of_texts(self, texts: Sequence[tuple[str, str]]) -> Tensor:
+        return self.of_ids([text.ids for text in self._encoder(texts)])
 
     def of_ids(self, ids: Sequence[Sequence[int]]) -> Tensor:
-        """Likewise of token ids."""
+        """Features of token ids, shape (N, K, D), float32, on the CPU, for N >= 1 texts in the order given."""
         by_key = {_key(text): text for text in ids}
         missing = {key: text for key, text in by_key.items() if key not in self._known}
         if missing:
-            features_KND = self._engine.features(list(missing.values()), range(len(self.group.adapters)))
+            features_KND = self._engine.features(list(missing.values()), range(len(self.adapters)))
             self._known |= zip(missing, features_KND.unbind(1), strict=True)
         return torch.stack([self._known[_key(text)] for text in ids])
 
@@ -149,7 +119,7 @@ def _key(ids: Sequence[int]) -> bytes:
 class _HeadsEngine:
     """An ``EnergyEngine`` that encodes no text twice."""
 
-    def __init__(self, features: _GroupFeatures, heads: Sequence[EnergyHead]) -> None:
+    def __init__(self, features: FeatureExtractor, heads: Sequence[EnergyHead]) -> None:
         self._features, self._heads = features, heads
 
     @torch.inference_mode()
@@ -165,5 +135,4 @@ def _without_heads(record: EnsembleRecord, adapters: Sequence[StoredAdapter]) ->
         for adapter in adapters
     ]
     configs = [dict(adapter.peft_config) for adapter in adapters]
-    readings = [(member.backbone_fingerprint, member.pooling, member.max_length) for member in record.members]
-    return readings, configs, weights
+    return record.backbone_fingerprint, record.pooling, record.max_length, configs, weights

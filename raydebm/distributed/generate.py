@@ -22,11 +22,11 @@ from raydebm.config import GeneratorConfig, Recipe
 from raydebm.decision.stopping.wave_schedule import WaveSchedule
 from raydebm.distributed.candidate_blocks import WINDOW_REQUESTS, GroupSpools, Setup, stream
 from raydebm.distributed.label import gold_free_reports
-from raydebm.distributed.vllm import check_servers, gpus_left, running_endpoints, turns
 from raydebm.errors import UnknownNameError
 from raydebm.generators import Journal, Secret, check_keys
 from raydebm.generators.account import JournalAccount
 from raydebm.generators.disk_index import DiskIndex
+from raydebm.generators.endpoint.vllm import check_server, running, turns
 from raydebm.generators.recorded import PoolGenerator, recorded_generators
 from raydebm.generators.requests import highest_prices
 from raydebm.generators.sink import CandidateSink, Placed, Progress
@@ -182,10 +182,7 @@ class _Answering:
     def answer(self, placed: Iterable[Placed]) -> None:
         """Add these requests' candidates to the table: from the journal, a recorded pool, or a generator."""
         num_gpus = _cluster_gpus()
-        groups = [
-            (group, self._spools(group, f"{number}"))
-            for number, group in enumerate(turns(self._configs, num_gpus=num_gpus))
-        ]
+        groups = [(group, self._spools(group, f"{number}")) for number, group in enumerate(turns(self._configs))]
         spools_of = {name: spools for _, spools in groups for name in spools.names}
         placed = iter(placed)
         while block := list(islice(placed, WINDOW_REQUESTS)):
@@ -195,12 +192,11 @@ class _Answering:
             spools.flush()
         waiting = [(group, spools) for group, spools in groups if spools.num_requests]
         for group, _ in waiting:  # before anything is sent
-            check_servers(group, num_gpus=num_gpus)
+            check_server(group[0])
         waiting.sort(key=lambda one: one[0] != self._turn)  # first those whose servers are still up from the last wave
         for group, spools in waiting:
-            setup = self._reached(group, num_gpus=num_gpus)
-            left = gpus_left(group, num_gpus=num_gpus)
-            stream(spools, setup=setup, generation=self._work.recipe.generation, sink=self.sink, num_gpus=left)
+            setup = self._reached(group)
+            stream(spools, setup=setup, generation=self._work.recipe.generation, sink=self.sink, num_gpus=num_gpus)
 
     def _spools(self, group: tuple[GeneratorConfig, ...], name: str) -> GroupSpools:
         """Empty spools for the requests to a group of generators."""
@@ -242,12 +238,13 @@ class _Answering:
         recorded = {generator.name for generator in self._recorded}
         return [(position, request) for position, request in placed if request.generator not in recorded]
 
-    def _reached(self, group: tuple[GeneratorConfig, ...], *, num_gpus: float) -> Setup:
+    def _reached(self, group: tuple[GeneratorConfig, ...]) -> Setup:
         """Arguments of the actors. Servers start with the first request that needs them, and run until another group is
         next."""
         if self._setup is None or self._turn != group:
             self._servers.close()
-            reachable = self._servers.enter_context(running_endpoints(group, num_gpus=num_gpus))
+            host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # actors on other nodes must reach it
+            reachable = tuple(self._servers.enter_context(running(config, host=host)) for config in group)
             recipe, account = self._work.recipe, self._work.account
             self._turn = group
             self._setup = Setup(

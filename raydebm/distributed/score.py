@@ -246,7 +246,7 @@ class _Source:
 
     checkpoint: str
     weights: Any
-    """Reference to the backbones' weights, by name."""
+    """Reference to the backbone's weights."""
     dtype: str
     device: str
     share: WorkerShare
@@ -322,18 +322,18 @@ def _on_gpus(spool: Spool, setup: Mapping[str, Any], share: WorkerShare, *, num_
 
 
 @ray.remote(num_cpus=0.1, num_returns=2)
-def _read_weights(checkpoint: str, dtype: str, device: str) -> tuple[dict[str, dict[str, Any]], tuple[Reasoning, str]]:
-    """The backbones' weights for the object store, the scorer's reasoning mode, and the dtype: on CPUs one for all
+def _read_weights(checkpoint: str, dtype: str, device: str) -> tuple[dict[str, Any], tuple[Reasoning, str]]:
+    """The backbone's weights for the object store, the scorer's reasoning mode, and the dtype: on CPUs one for all
     scorers, so that they do not choose differently."""
     from raydebm.scorer.checkpoint import read_ensemble
-    from raydebm.scorer.member_groups import load_backbones
+    from raydebm.scorer.ensemble import backbone_for
     from raydebm.scorer.model.backbone import frozen_weights
 
     with local_copy(checkpoint) as folder:
         record, _ = read_ensemble(folder)
-    weights = {name: frozen_weights(name) for name in record.backbones}
+    weights = frozen_weights(record.backbone)
     if dtype == "auto" and device == "cpu":
-        dtype = load_backbones(record, weights=weights, device=device)[0].dtype
+        dtype = backbone_for(record, weights=weights, device=device).dtype
     return weights, (record.reasoning, dtype)
 
 
@@ -348,17 +348,16 @@ class ScoreBatch:
         import torch
 
         from raydebm.scorer.checkpoint import read_ensemble
-        from raydebm.scorer.ensemble import EnsembleScorer
-        from raydebm.scorer.member_groups import load_backbones
+        from raydebm.scorer.ensemble import EnsembleScorer, backbone_for
 
         with local_copy(source.checkpoint) as folder:
             record, adapters = read_ensemble(folder)
         weights = ray.get(source.weights[0])
-        backbones = load_backbones(record, weights=weights, device=source.device, dtype=source.dtype)
+        backbone = backbone_for(record, weights=weights, device=source.device, dtype=source.dtype)
         torch.set_num_threads(recipe.ray.threads_per_worker)
         tokens = recipe.scorer.micro_batch_tokens
-        self._scorer = EnsembleScorer.of_parts(record, adapters, backbones=backbones, micro_batch_tokens=tokens)
-        self._dtype = backbones[0].dtype
+        self._scorer = EnsembleScorer.of_parts(record, adapters, backbone=backbone, micro_batch_tokens=tokens)
+        self._dtype = backbone.dtype
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         groups = [(key, list(rows)) for key, rows in groupby(batch.to_pylist(), key=lambda row: tuple(row["members"]))]

@@ -12,9 +12,8 @@ import contextlib
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -52,15 +51,14 @@ class SlotContext:
 
     groups: Any
     """Reference to (training groups, validation groups)."""
-    backbones: Mapping[str, SharedBackbone]
-    """Backbones by name."""
+    backbone: SharedBackbone
     share: WorkerShare
     """Resources of a slot's worker."""
     is_own_cluster: bool
 
     def is_complete(self, job: TrainingJob) -> bool:
         """Whether the job's adapter on disk has the same data, settings and backbone weights."""
-        return job.is_complete(get_or_raise(self.backbones[job.backbone].fingerprint))
+        return job.is_complete(get_or_raise(self.backbone.fingerprint))
 
 
 class _LeanTrainer(DataParallelTrainer):
@@ -78,14 +76,6 @@ class _LeanTrainer(DataParallelTrainer):
         return [one for one in super()._create_default_callbacks() if type(one).__name__ not in self.needless]
 
 
-def by_backbone(jobs: Iterable[TrainingJob]) -> list[TrainingJob]:
-    """The jobs grouped by backbone, so that a slot's worker loads each of its backbones once."""
-    of_backbones: dict[str, list[TrainingJob]] = {}
-    for job in jobs:
-        of_backbones.setdefault(job.backbone, []).append(job)
-    return list(chain.from_iterable(of_backbones.values()))
-
-
 def deal(jobs: Sequence[TrainingJob], num_slots: int) -> list[tuple[TrainingJob, ...]]:
     """The jobs of each slot, dealt in turn: a0, a2, a4 and a1, a3 for five jobs in two slots. No slot is empty."""
     return [tuple(jobs[first::num_slots]) for first in range(min(num_slots, len(jobs)))]
@@ -100,8 +90,8 @@ def fit_all(
         look: function that is called twice a second while workers train.
 
     Raises:
-        CheckpointError: a backbone cannot be read.
-        ConfigError: a backbone's name is wrong, or an adapter does not fit its backbone.
+        CheckpointError: the backbone cannot be read.
+        ConfigError: the backbone's name is wrong, or an adapter does not fit it.
     """
     slots = deal(jobs, num_slots)
     ended: SimpleQueue[dict[str, str] | BaseException] = SimpleQueue()
@@ -128,9 +118,8 @@ def fit_all(
                     raise outcome
                 failed |= outcome
             look()
-            for backbone in context.backbones.values():
-                if ray.wait([backbone.fingerprint], timeout=0)[0]:
-                    get_or_raise(backbone.fingerprint)  # an unreadable backbone is not an adapter's own failure
+            if ray.wait([context.backbone.fingerprint], timeout=0)[0]:
+                get_or_raise(context.backbone.fingerprint)  # an unreadable backbone is not an adapter's own failure
     finally:
         given_up.set()
     return failed
@@ -180,7 +169,7 @@ def _fit(jobs: Sequence[TrainingJob], context: SlotContext) -> Refusal | None:
         train_loop_config={
             "jobs": list(jobs),
             "groups": [context.groups],
-            "weights": {job.backbone: [context.backbones[job.backbone].weights] for job in jobs},
+            "weights": [context.backbone.weights],
         },
         scaling_config=ray.train.ScalingConfig(
             num_workers=1, use_gpu=context.share.gpus > 0, resources_per_worker=context.share.resources

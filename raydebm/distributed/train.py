@@ -9,7 +9,7 @@ are in Ray's object store once per node. CPU workers map them; on a GPU each wor
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
@@ -19,7 +19,7 @@ from raydebm import __version__
 from raydebm.config import REPORTING, AdapterConfig, Recipe
 from raydebm.distributed.placement import WorkerShare, at_once, cluster_nodes, graph_gib, share_of
 from raydebm.distributed.session import get_or_raise, is_own_cluster
-from raydebm.distributed.slots import SharedBackbone, SlotContext, by_backbone, fit_all
+from raydebm.distributed.slots import SharedBackbone, SlotContext, fit_all
 from raydebm.distributed.train_worker import assemble, read_backbone, size_mib
 from raydebm.errors import PoolError, TrainingError
 from raydebm.identity import content_id
@@ -63,7 +63,7 @@ class EnsembleSummary:
     checkpoint: str
     adapters: tuple[AdapterSummary, ...]
     backbone_mib: float | None
-    """Size of the shared weights of all backbones; None if all adapters were reused."""
+    """Size of the shared weights; None if all adapters were reused."""
     seconds: float
     startup_seconds: float | None
     """Seconds to the end of the first epoch, minus the epoch itself; None if all adapters were reused."""
@@ -98,8 +98,8 @@ def train_ensemble(
 
     Raises:
         PoolError: there is nothing to train on.
-        CheckpointError: a backbone cannot be read.
-        ConfigError: a backbone's name is wrong, an adapter does not fit its backbone, or the package of a tracker in
+        CheckpointError: the backbone cannot be read.
+        ConfigError: the backbone's name is wrong, an adapter does not fit it, or the package of a tracker in
             ``training.report_to`` is missing.
         ResourceError: no node of the cluster can hold one worker.
         TrainingError: some adapters failed, or a disk is full; the others are complete, and a rerun trains the rest.
@@ -114,14 +114,14 @@ def train_ensemble(
     num_slots = at_once(share, nodes, is_own_cluster=own)
     memory = graph_gib(share, nodes, num_workers=min(num_slots, len(recipe.scorer.adapters)))
     jobs = _jobs(recipe, run.absolute(), stage, train=train, validation=validation, share=share, memory=memory)
-    backbones = _read_backbones(recipe)
-    reused = [job for job in jobs if _is_complete(job, backbones[job.backbone])]
-    waiting = by_backbone(job for job in jobs if job not in reused)
+    backbone = _read_backbone(recipe)
+    reused = [job for job in jobs if _is_complete(job, backbone)]
+    waiting = [job for job in jobs if job not in reused]
     watch = _Watch(jobs, reused, max_epochs=recipe.training.max_epochs, on_progress=on_progress)
     if waiting:
         run.remove(stage, ENSEMBLE_FILE)
         groups = ray.put((list(train), list(validation)))
-        context = SlotContext(groups=groups, backbones=backbones, share=share, is_own_cluster=own)
+        context = SlotContext(groups=groups, backbone=backbone, share=share, is_own_cluster=own)
         with tracked(waiting, train=train, validation=validation) as tracking:
             watch.on_epoch = [tracking.epoch, *([] if on_epoch is None else [on_epoch])]
             failed = fit_all(waiting, context, num_slots=num_slots, look=watch.look)
@@ -134,22 +134,16 @@ def train_ensemble(
     return EnsembleSummary(
         checkpoint=run.uri(stage),
         adapters=tuple(_summary(job, reused=job in reused) for job in jobs),
-        backbone_mib=_sum_mib(backbones.values()) if waiting else None,
+        backbone_mib=get_or_raise(size_mib.remote(backbone.weights)) if waiting else None,
         seconds=time.monotonic() - started,
         startup_seconds=watch.startup_seconds(started),
     )
 
 
-def _read_backbones(recipe: Recipe) -> dict[str, SharedBackbone]:
-    """Start to read each of the recipe's backbones once."""
-    read = {name: cast("Any", read_backbone).remote(name, recipe) for name in recipe.scorer.backbones}
-    return {
-        name: SharedBackbone(weights=weights, fingerprint=fingerprint) for name, (weights, fingerprint) in read.items()
-    }
-
-
-def _sum_mib(backbones: Iterable[SharedBackbone]) -> float:
-    return round(sum(ray.get([size_mib.remote(backbone.weights) for backbone in backbones])), 1)
+def _read_backbone(recipe: Recipe) -> SharedBackbone:
+    """Start to read the recipe's backbone."""
+    weights, fingerprint = cast("Any", read_backbone).remote(recipe)
+    return SharedBackbone(weights=weights, fingerprint=fingerprint)
 
 
 def _jobs(
@@ -182,17 +176,15 @@ def _jobs(
 
 def _plan(recipe: Recipe, adapter: AdapterConfig, data: str) -> str:
     """Fingerprint of the adapter's training inputs, without those of other members."""
-    scorer = recipe.scorer.resolved_for(adapter)
     return content_id(
         __version__,
         data,
-        scorer.model_dump(mode="json", exclude={"adapters", "device", "micro_batch_tokens"}),
+        recipe.scorer.model_dump(mode="json", exclude={"adapters", "device", "micro_batch_tokens"}),
         recipe.training.model_dump(mode="json", exclude=REPORTING),
         recipe.pairs.bag_frac,
         recipe.training_seed,
         asdict(task_of(recipe.task).defaults),
-        adapter.without_own_settings().model_dump(mode="json"),
-        *(["scaled"] if len(recipe.scorer.backbones) > 1 else []),
+        adapter.model_dump(mode="json"),
     )
 
 

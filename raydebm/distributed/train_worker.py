@@ -1,7 +1,7 @@
-"""Cluster side of the training: reading backbones, each slot's worker, and the assembly of the ensemble.
+"""Cluster side of the training: reading the backbone, each slot's worker, and the assembly of the ensemble.
 
-A slot's worker maps the shared weights and trains its adapters in turn, each on its own bag of problems. It holds one
-backbone at a time. Every epoch is reported to Ray Train with a checkpoint, from which another worker can resume;
+A slot's worker maps the shared weights and trains its adapters in turn, each on its own bag of problems. Every epoch
+is reported to Ray Train with a checkpoint, from which another worker can resume;
 complete adapters are kept.
 """
 
@@ -33,7 +33,7 @@ LOG = logging.getLogger(__name__)
 
 
 @ray.remote(num_cpus=0.1, num_returns=2)
-def read_backbone(name: str, recipe: Recipe) -> tuple[dict[str, Any], str]:
+def read_backbone(recipe: Recipe) -> tuple[dict[str, Any], str]:
     """The frozen weights for the object store, and their fingerprint. A task, because the driver needs no torch.
 
     Raises:
@@ -44,12 +44,12 @@ def read_backbone(name: str, recipe: Recipe) -> tuple[dict[str, Any], str]:
     from raydebm.scorer.training.member import check_member
     from raydebm.scorer.training.settings import TrainingSettings
 
+    name = recipe.scorer.backbone
     weights = frozen_weights(name)
     backbone = load_backbone(name, weights=weights, device="cpu", dtype="float32")
+    settings = TrainingSettings.from_recipe(recipe, task_of(recipe.task).defaults)
     for adapter in recipe.scorer.adapters:
-        if recipe.scorer.backbone_of(adapter) == name:
-            settings = TrainingSettings.from_recipe(recipe, task_of(recipe.task).defaults, adapter)
-            check_member(adapter, backbone, pooling=settings.pooling, max_length=settings.max_length)
+        check_member(adapter, backbone, pooling=settings.pooling, max_length=settings.max_length)
     return weights, backbone.fingerprint
 
 
@@ -104,9 +104,8 @@ def train_loop(config: Mapping[str, Any]) -> Refusal | None:
     loaded: _Loaded | None = None
     try:
         for job in jobs:
-            if loaded is None or loaded.backbone.name != job.backbone:
-                loaded = None  # before the next one takes memory
-                loaded = _load(job, [*config["weights"][job.backbone], *config["groups"]])
+            if loaded is None:
+                loaded = _load(job, [*config["weights"], *config["groups"]])
             if not job.is_complete(loaded.backbone.fingerprint):
                 _train(job, loaded)
     except TrainingError as error:
@@ -119,7 +118,7 @@ def train_loop(config: Mapping[str, Any]) -> Refusal | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loaded:
-    """Shared data of a slot's adapters with one backbone."""
+    """Shared data of a slot's adapters."""
 
     backbone: Any
     train: Sequence[TrainingGroup]
@@ -136,7 +135,7 @@ def _load(job: TrainingJob, inputs: Sequence[Any]) -> _Loaded:
     torch.set_num_threads(job.recipe.ray.threads_per_worker)
     weights, (train, validation) = ray.get(list(inputs))
     before = private_mib()
-    backbone = load_backbone(job.backbone, weights=weights, device=job.device, dtype="float32")
+    backbone = load_backbone(job.recipe.scorer.backbone, weights=weights, device=job.device, dtype="float32")
     after = private_mib()
     gained = None if before is None or after is None else round(after - before, 1)
     return _Loaded(backbone=backbone, train=train, validation=validation, mapped_mib=gained)
@@ -188,7 +187,7 @@ def _run_epochs(job: TrainingJob, loaded: _Loaded, *, out_dir: Path) -> Any:
     from raydebm.scorer.training.settings import TrainingSettings
 
     recipe, name = job.recipe, job.adapter.name
-    settings = TrainingSettings.from_recipe(recipe, task_of(recipe.task).defaults, job.adapter)
+    settings = TrainingSettings.from_recipe(recipe, task_of(recipe.task).defaults)
     prompts = {group.problem_id: group.prompt for group in loaded.train}
     bagged = set(bag(prompts, bag_frac=recipe.pairs.bag_frac, seed=recipe.training_seed, adapter=name))
 

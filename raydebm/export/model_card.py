@@ -90,13 +90,12 @@ def scorer_card(record: EnsembleRecord, adapters: Sequence[AdapterRecord], facts
 
 def _metadata(record: EnsembleRecord, facts: CardFacts) -> str:
     metrics = [] if facts.evaluation is None else _metrics(facts.evaluation)
-    base_models = [name for name in map(hub_backbone, record.backbones) if name is not None]
     dataset = {"type": facts.datasets[0] if facts.datasets else facts.recipe.task.name, "name": facts.recipe.task.name}
     return front_matter(
         {
             "license": facts.license or NO_LICENSE,
             "library_name": "peft",
-            "base_model": base_models[0] if len(base_models) == 1 else base_models or None,
+            "base_model": hub_backbone(record.backbone),
             "pipeline_tag": "text-ranking",
             "tags": [*TAGS, facts.recipe.task.name],
             "datasets": list(facts.datasets),

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from raydebm.decision.policy import Policy
-from raydebm.errors import CheckpointError, ConfigError
+from raydebm.errors import CheckpointError
 from raydebm.export.examples import hub_backbone
 from raydebm.export.finished_run import FinishedRun
 from raydebm.export.model_card import CardFacts, Listing, scorer_card
@@ -58,7 +58,7 @@ def export_scorer(
 
     Raises:
         CheckpointError: the run has no complete checkpoint there, or it is torn.
-        ConfigError: ``out`` is not empty or cannot be written, or one name is given for several backbones.
+        ConfigError: ``out`` is not empty or cannot be written.
     """
     listing = listing or Listing()
     if not holds_ensemble(finished.run.uri(stage)):
@@ -89,7 +89,7 @@ def export_scorer(
         (folder / CARD_FILE).write_text(scorer_card(record, records, facts), encoding="utf-8")
         (folder / ENSEMBLE_FILE).write_text(ensemble + "\n", encoding="utf-8")
     lacks_policy, lacks_evaluation = is_trained and policy is None, is_trained and evaluation is None
-    left_out = _left_out(record.backbones, lacks_policy=lacks_policy, lacks_evaluation=lacks_evaluation)
+    left_out = _left_out(record.backbone, lacks_policy=lacks_policy, lacks_evaluation=lacks_evaluation)
     return ScorerExport(folder=out, adapters=record.adapters, left_out=left_out)
 
 
@@ -104,40 +104,31 @@ def _with_backbone(record: EnsembleRecord, name: str | None) -> EnsembleRecord:
     """With the name by which readers of the export know the backbone."""
     if name is None:
         return record
-    if len(record.backbones) > 1:
-        raise ConfigError(
-            f"--base-model names one backbone, {name!r}, and this scorer has {len(record.backbones)}: "
-            f"{', '.join(record.backbones)}; leave it out, and name the backbones in the recipe as the hub does"
-        )
-    members = tuple(member.model_copy(update={"backbone": name}) for member in record.members)
-    return record.model_copy(update={"members": members})
+    return record.model_copy(update={"backbone": name})
 
 
 def _write_adapters(folder: Path, stored: Sequence[StoredAdapter], ensemble: EnsembleRecord) -> list[AdapterRecord]:
-    """Write each adapter to a folder of its name, with its backbone's name as the ensemble has it."""
+    """Write each adapter to a folder of its name, with the backbone's name as the ensemble has it."""
     records = []
-    for adapter, member in zip(stored, ensemble.members, strict=True):
-        records.append(adapter.record.model_copy(update={"backbone": member.backbone}))
-        config = {**adapter.peft_config, "base_model_name_or_path": member.backbone}
-        write_adapter(folder / member.name, record=records[-1], config=config, lora=adapter.lora, head=adapter.head)
+    for name, adapter in zip(ensemble.adapters, stored, strict=True):
+        records.append(adapter.record.model_copy(update={"backbone": ensemble.backbone}))
+        config = {**adapter.peft_config, "base_model_name_or_path": ensemble.backbone}
+        write_adapter(folder / name, record=records[-1], config=config, lora=adapter.lora, head=adapter.head)
     return records
 
 
-def _left_out(backbones: Sequence[str], *, lacks_policy: bool, lacks_evaluation: bool) -> tuple[str, ...]:
+def _left_out(backbone: str, *, lacks_policy: bool, lacks_evaluation: bool) -> tuple[str, ...]:
     """What the folder lacks, a phrase each with the remedy."""
     left_out = []
     if lacks_policy:
         left_out.append("thresholds: the run has none for this scorer; `raydebm calibrate` finds them")
     if lacks_evaluation:
         left_out.append("an evaluation: the run has none of this scorer; `raydebm evaluate` makes it")
-    remedy = (
-        "give its name on the hub as --base-model" if len(backbones) == 1 else "name it in the recipe as the hub does"
-    )
-    left_out += [
-        f"a backbone that others can load: this one is the folder {backbone}; {remedy}"
-        for backbone in backbones
-        if ":" not in backbone and hub_backbone(backbone) is None
-    ]
+    if ":" not in backbone and hub_backbone(backbone) is None:
+        left_out.append(
+            f"a backbone that others can load: this one is the folder {backbone}; give its name on the hub as "
+            "--base-model"
+        )
     return tuple(left_out)
 
 

@@ -14,7 +14,7 @@ from raydebm.config import (
 from raydebm.generators.endpoint.api_keys import Secret, key_of
 from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator
 from raydebm.generators.endpoint.rate_limits import Budget
-from raydebm.generators.endpoint.vllm_server import endpoint_of
+from raydebm.generators.endpoint.vllm import endpoint_of
 from raydebm.generators.journal import Journal, JournaledGenerator
 from raydebm.generators.protocol import Generator, collect
 from raydebm.records import Problem

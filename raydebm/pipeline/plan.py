@@ -56,8 +56,7 @@ def plan_of(recipe: Recipe) -> Plan:
             *recorded,
             *_waves(context.passes),
             *_later_passes(context),
-            f"then {len(recipe.scorer.adapters)} adapters on {' and '.join(recipe.scorer.backbones)} are trained in "
-            "parallel",
+            f"then {len(recipe.scorer.adapters)} adapters on {recipe.scorer.backbone} are trained in parallel",
             *_one_gpu(recipe),
             *_baselines(recipe),
             *_main_results(recipe),

@@ -47,17 +47,6 @@ def read_ensemble_file(address: str) -> dict[str, Any]:
     return ensemble
 
 
-def backbone_names(ensemble: Mapping[str, Any]) -> tuple[str, ...]:
-    """Distinct names of the members' backbones, in the order of the members; () if the file names none.
-
-    Args:
-        ensemble: the parsed ``ensemble.json``. Format 1 has one backbone for all members.
-    """
-    members = ensemble["members"] if isinstance(ensemble.get("members"), list) else [ensemble]
-    named = [member["backbone"] for member in members if isinstance(member, dict) and "backbone" in member]
-    return tuple(dict.fromkeys(map(str, named)))
-
-
 def reasoning_of(ensemble: Mapping[str, Any]) -> Reasoning:
     """The part of a reasoning candidate that the ensemble scores.
 

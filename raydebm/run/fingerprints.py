@@ -20,8 +20,7 @@ from raydebm.run.stages import StageName, stage_named
 _PLACEMENT = frozenset(
     {
         "device", "max_in_flight", "num_in_flight", "num_processes", "timeout_s", "max_retries", "requests_per_minute",
-        "micro_batch_tokens", "max_usd", "url", "replica_urls", "replicas",
-        "tensor_parallel", "pipeline_parallel", "accelerator_type", "python", "startup_timeout_s",
+        "micro_batch_tokens", "max_usd", "url", "replica_urls", "python",
     }
 )  # fmt: skip
 """Settings of placement and speed, which must not invalidate results."""
@@ -161,7 +160,7 @@ def _names(recipe: Recipe, sections: Iterable[str]) -> Iterator[str]:
         yield from (generator.pool for generator in recipe.generators if generator.kind == "recorded")
         yield from (generator.model for generator in recipe.generators if generator.kind == "transformers")
     if "scorer" in sections:
-        yield from recipe.scorer.backbones
+        yield recipe.scorer.backbone
     if "decision" in sections:
         yield from chain.from_iterable(map(_names_of_baseline, recipe.evidence))
     if "baselines" in sections:

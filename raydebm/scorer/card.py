@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from raydebm.scorer.checkpoint_records import AdapterRecord, EnsembleRecord, ReadingRecord
+    from raydebm.scorer.checkpoint_records import AdapterRecord, EnsembleRecord
 
 
 def model_card(record: "EnsembleRecord", adapters: Sequence["AdapterRecord"]) -> str:
@@ -48,30 +48,11 @@ LIMITS = (
 
 
 def description(record: "EnsembleRecord") -> str:
-    """What the ensemble is, in one or two sentences."""
-    alike: dict[str, list[str]] = {}
-    for member in record.members:
-        alike.setdefault(_reading(member), []).append(member.name)
-    how = "; ".join(reading if len(alike) == 1 else f"{', '.join(names)} {reading}" for reading, names in alike.items())
+    """Describe the ensemble in one or two sentences."""
     return (
-        f"{len(record.adapters)} low-rank adapters with an energy head each, {how}. {_unit(record)}Lower energy is "
-        "better; mu is the members' mean and sigma their population standard deviation."
-    )
-
-
-def _reading(member: "ReadingRecord") -> str:
-    return (
-        f"on the frozen backbone `{member.backbone}` (weights {member.backbone_fingerprint}), reading "
-        f"{_POOLED[member.pooling]}"
-    )
-
-
-def _unit(record: "EnsembleRecord") -> str:
-    if all(member.scale == 1 for member in record.members):
-        return ""
-    return (
-        "Energies are in one unit: each member's were shifted to mean 0 on the validation texts and multiplied by the "
-        "number with the lowest validation loss. "
+        f"{len(record.adapters)} low-rank adapters with an energy head each, on the frozen backbone "
+        f"`{record.backbone}` (weights {record.backbone_fingerprint}), reading {_POOLED[record.pooling]}. Lower energy "
+        "is better; mu is the members' mean and sigma their population standard deviation."
     )
 
 
@@ -96,11 +77,10 @@ def adapter_table(adapters: Sequence["AdapterRecord"]) -> list[str]:
 def notes(record: "EnsembleRecord", adapters: Sequence["AdapterRecord"]) -> list[str]:
     """What the table of adapters rests on."""
     first = adapters[0]
-    lengths = " or ".join(dict.fromkeys(str(member.max_length) for member in record.members))
     chance = _CHANCE[first.settings.get("loss", "bradley_terry")]
     return [
         f"Losses in nats ({chance}). Validation: {first.num_validation_problems} problems, "
-        f"{first.num_validation_pairs} pairs, never seen in training. Inputs of up to {lengths} tokens; "
+        f"{first.num_validation_pairs} pairs, never seen in training. Inputs of up to {record.max_length} tokens; "
         f"{first.num_truncated_texts} of {first.num_texts} texts of the first adapter were cut to fit.",
         "",
         f"Data {record.data_fingerprint}. Versions: {', '.join(f'{k} {v}' for k, v in record.versions.items())}.",

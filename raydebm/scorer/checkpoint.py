@@ -2,7 +2,7 @@
 
 ::
 
-    <ensemble>/ensemble.json   members in order with their backbones, fingerprints, metrics, versions; written last
+    <ensemble>/ensemble.json   adapters in order, backbone, fingerprints, metrics, versions; written last
                README.md       the model card
                a0/ ... a4/     one folder per adapter:
                    adapter_config.json, adapter_model.safetensors   PEFT's layout: PeftModel.from_pretrained reads it
@@ -17,7 +17,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -32,10 +32,9 @@ from raydebm.errors import CheckpointError, in_one_line
 from raydebm.run.ensemble_file import ENSEMBLE_FILE
 from raydebm.scorer.card import model_card
 from raydebm.scorer.checkpoint_records import (
-    READING_FIELDS,
+    SHARED_FIELDS,
     AdapterRecord,
     EnsembleRecord,
-    MemberRecord,
     ReadingRecord,
     Record,
 )
@@ -50,11 +49,6 @@ SCORER_FILES = (
     ENSEMBLE_FILE, *(f"*/{file}" for file in (PEFT_CONFIG_FILE, PEFT_WEIGHTS_FILE, HEAD_FILE, RECORD_FILE))
 )  # fmt: skip
 """What scoring needs of a repository on the hub."""
-
-SHARED_FIELDS = ("data_fingerprint", "reasoning")
-"""What all adapters of an ensemble must have in common."""
-OWN_FIELDS = tuple(field for field in READING_FIELDS if field != "backbone")
-"""What ensemble.json and an adapter's record must agree on. Not the backbone's name: it may be another one here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +114,7 @@ def write_ensemble(folder: Path, adapters: Mapping[str, Path], meta: Mapping[str
         meta: JSON values for ensemble.json and the model card, such as the run's name and its recipe.
 
     Raises:
-        CheckpointError: an adapter is torn, or adapters differ in data, or in the weights of the backbone that they
-            name; the message names both.
+        CheckpointError: an adapter is torn, or adapters differ in data or backbone; the message names both.
     """
     if not adapters:
         raise CheckpointError(f"{folder}: an ensemble needs at least one adapter")
@@ -136,7 +129,8 @@ def write_ensemble(folder: Path, adapters: Mapping[str, Path], meta: Mapping[str
     check_consistent(records)
     first = next(iter(records.values()))
     record = EnsembleRecord(
-        members=tuple(MemberRecord.of(name, own) for name, own in records.items()),
+        adapters=tuple(records),
+        backbone=first.backbone,
         metrics={name: own.best for name, own in records.items()},
         meta=dict(meta),
         versions=versions(),
@@ -185,10 +179,8 @@ def read_ensemble(folder: Path) -> tuple[EnsembleRecord, list[StoredAdapter]]:
         raise CheckpointError(f"{folder} is not a scorer checkpoint: {ENSEMBLE_FILE} is missing; train one")
     record = read_record(folder / ENSEMBLE_FILE, EnsembleRecord)
     stored = {name: read_adapter(folder / name) for name in record.adapters}
-    for member in record.members:
-        adapter = stored[member.name].record
-        _check_equal((ENSEMBLE_FILE, member), (member.name, adapter), fields=OWN_FIELDS)
-        _check_equal((ENSEMBLE_FILE, record), (member.name, adapter), fields=SHARED_FIELDS)
+    for name, adapter in stored.items():
+        _check_equal((ENSEMBLE_FILE, record), (name, adapter.record))
     return record, list(stored.values())
 
 
@@ -200,14 +192,11 @@ def check_consistent(records: Mapping[str, AdapterRecord]) -> None:
     """
     first, *others = records.items()
     for other in others:
-        _check_equal(first, other, fields=SHARED_FIELDS)
-    same: dict[str, tuple[str, ReadingRecord]] = {}
-    for name, record in records.items():
-        _check_equal(same.setdefault(record.backbone, (name, record)), (name, record), fields=("backbone_fingerprint",))
+        _check_equal(first, other)
 
 
-def _check_equal(one: tuple[str, Record], other: tuple[str, Record], *, fields: Sequence[str]) -> None:
-    for field in fields:
+def _check_equal(one: tuple[str, ReadingRecord], other: tuple[str, ReadingRecord]) -> None:
+    for field in SHARED_FIELDS:
         values = [getattr(record, field) for _, record in (one, other)]
         if values[0] != values[1]:
             raise CheckpointError(

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from raydebm.config import AdapterConfig, Pooling
 from raydebm.records import Reasoning
@@ -28,7 +28,7 @@ class EpochMetrics(Record):
 
 
 class ReadingRecord(Record):
-    """How a member reads a text: by which frozen model, how much of it, and in which unit its energies come out."""
+    """The frozen model that reads a text, how much of it, and what texts it was trained on."""
 
     backbone: str
     """Its name, as in the recipe."""
@@ -39,20 +39,21 @@ class ReadingRecord(Record):
     max_length: int
     """Tokens of the longest input."""
     pooling: Pooling = "cls"
-    """What the head reads of the encoder."""
-    scale: float = 1.0
-    """The head's energies were multiplied by this after its training; 1 where all members have one backbone."""
-    offset: float = 0.0
-    """... and this was subtracted before, so that validation texts have energy 0 on average."""
+    """What the heads read of the encoder."""
+    data_fingerprint: str
+    reasoning: Reasoning = "answer"
+    """Whether the texts that it was trained on hold the thinking before the answer."""
+
+
+SHARED_FIELDS = tuple(field for field in ReadingRecord.model_fields if field != "backbone")
+"""What all parts of an ensemble must have in common. Not the backbone's name: it may be another one here."""
 
 
 class AdapterRecord(ReadingRecord):
     """Contents of an adapter's ``training.json``."""
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     adapter: AdapterConfig
-    data_fingerprint: str
-    reasoning: Reasoning = "answer"
     settings: dict[str, Any]
     epochs: tuple[EpochMetrics, ...]
     best_epoch: int
@@ -71,51 +72,13 @@ class AdapterRecord(ReadingRecord):
         return self.epochs[self.best_epoch - 1]
 
 
-class MemberRecord(ReadingRecord):
-    """One member in ``ensemble.json``."""
-
-    name: str
-    """Name of its folder."""
-
-    @classmethod
-    def of(cls, name: str, record: AdapterRecord) -> "MemberRecord":
-        """The member of that name that an adapter becomes."""
-        return cls(name=name, **{field: getattr(record, field) for field in READING_FIELDS})
-
-
-READING_FIELDS = tuple(ReadingRecord.model_fields)
-
-
-class EnsembleRecord(Record):
+class EnsembleRecord(ReadingRecord):
     """Contents of ``ensemble.json``."""
 
-    format: Literal[2] = 2
-    members: tuple[MemberRecord, ...] = Field(min_length=1)
-    """In the order of the energies."""
-    data_fingerprint: str
-    reasoning: Reasoning = "answer"
-    """Whether the texts that it was trained on hold the thinking before the answer."""
+    format: Literal[3] = 3
+    adapters: tuple[str, ...] = Field(min_length=1)
+    """Names of the members and their folders, in the order of the energies."""
     metrics: dict[str, EpochMetrics]
     """Metrics of each adapter's best epoch."""
     meta: dict[str, Any]
     versions: dict[str, str]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_one_backbone(cls, tree: Any) -> Any:
-        """Format 1 said once for all members how they read."""
-        if not isinstance(tree, dict) or tree.get("format") != 1 or not isinstance(tree.get("adapters"), list):
-            return tree
-        shared = {field: tree[field] for field in READING_FIELDS if field in tree}
-        rest = {key: value for key, value in tree.items() if key not in {*READING_FIELDS, "adapters"}}
-        return rest | {"format": 2, "members": [{"name": name, **shared} for name in tree["adapters"]]}
-
-    @property
-    def adapters(self) -> tuple[str, ...]:
-        """The members' names, in the order of the energies."""
-        return tuple(member.name for member in self.members)
-
-    @property
-    def backbones(self) -> tuple[str, ...]:
-        """Names of the members' backbones, each once, in the order of the members."""
-        return tuple(dict.fromkeys(member.backbone for member in self.members))

@@ -4,8 +4,7 @@ In:   a checkpoint folder; (problem, candidate) texts.
 Out:  energies in the checkpoint's order of adapters, with the tokens read and cut.
 Does not know: tasks, constraints, thresholds, Ray.
 
-Members of one backbone read a text together: it is tokenized once for them, and they share what their adapters do not
-change. Members of another backbone read it by themselves.
+A text is tokenized once for all members, and they share what their adapters do not change.
 
 Shapes: K adapters, M of them that are asked, N texts, B texts of a micro-batch, D hidden size.
 """
@@ -14,7 +13,7 @@ import copy
 import math
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -26,15 +25,14 @@ from raydebm.cpus import free_cpus
 from raydebm.errors import CheckpointError, ScoringError
 from raydebm.scorer.checkpoint import StoredAdapter, read_ensemble, write_ensemble
 from raydebm.scorer.checkpoint_records import EnsembleRecord
-from raydebm.scorer.member_groups import group_members, load_backbones
-from raydebm.scorer.model.backbone import Backbone, Weights
+from raydebm.scorer.model.backbone import Backbone, Weights, load_backbone
 from raydebm.scorer.model.batching import EncodedText, MicroBatch, TextEncoder, micro_batches
 from raydebm.scorer.model.head import EnergyHead
 from raydebm.scorer.model.lora import PEFT_PREFIX, low_rank_updates, merged_copy
 from raydebm.scorer.model.pooling import pooled
 from raydebm.scorer.model.trunk import Trunk, lowest_adapted
 
-__all__ = ["EnergyEngine", "EnsembleScorer", "MemberReader", "MergedEngine", "TextEnergies", "write_ensemble"]
+__all__ = ["EnergyEngine", "EnsembleScorer", "MergedEngine", "TextEnergies", "write_ensemble"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +42,13 @@ class TextEnergies:
     members: tuple[float, ...]
     """One energy per adapter that was asked, finite; lower is better."""
     num_tokens: int
-    """Tokens read, after truncation, with the special ones; of several backbones by the one that reads most."""
+    """Tokens read, after truncation, with the special ones."""
     num_truncated: int
-    """Tokens cut to fit the context; of several backbones by the one that cuts most."""
+    """Tokens cut to fit the context."""
     problem_read: float = 1.0
-    """Share of the problem's tokens that were read; of several backbones by the one that reads least."""
+    """Share of the problem's tokens that were read."""
     answer_read: float = 1.0
-    """Likewise of the answer's."""
+    """Share of the answer's tokens that were read."""
 
 
 class EnergyEngine(Protocol):
@@ -158,27 +156,52 @@ def leaders(sums: Sequence[float], *, share: float) -> list[int]:
     return order[: max(2, math.ceil(share * len(sums)))]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberReader:
-    """How some members of an ensemble, which have one backbone, get energies of texts."""
+def backbone_for(
+    record: EnsembleRecord,
+    *,
+    weights: Weights | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    loaded: Sequence[Backbone] = (),
+) -> Backbone:
+    """Load the backbone of an ensemble, or take it where it is in memory.
 
-    encoder: TextEncoder
-    engine: EnergyEngine
-    """Knows its members by their places in ``positions``."""
-    positions: tuple[int, ...]
-    """Places of its members in the ensemble."""
+    Args:
+        weights: from ``backbone.frozen_weights``, to map instead of reading the files.
+        device: as ``load_backbone`` has it.
+        dtype: likewise.
+        loaded: backbones in memory, taken where name, weights and type are the ensemble's.
+
+    Raises:
+        CheckpointError: the backbone cannot be read, or the weights do not fit it.
+    """
+    wanted = (record.backbone, record.backbone_fingerprint)
+    for backbone in loaded:
+        if (backbone.name, backbone.fingerprint) == wanted and dtype in ("auto", backbone.dtype):
+            return backbone
+    return load_backbone(record.backbone, weights=weights, device=device, dtype=dtype)
+
+
+def text_encoder(record: EnsembleRecord, backbone: Backbone) -> TextEncoder:
+    """What turns texts into the token ids that the members of an ensemble read.
+
+    Raises:
+        CheckpointError: the ensemble was trained on a backbone with other weights than the given one.
+    """
+    if backbone.fingerprint != record.backbone_fingerprint:
+        raise CheckpointError(
+            f"the checkpoint was trained on backbone {record.backbone!r} with weights {record.backbone_fingerprint}, "
+            f"but {backbone.name!r} has weights {backbone.fingerprint}; use the same backbone, or train again"
+        )
+    return TextEncoder(backbone.tokenizer, max_length=record.max_length, is_decoder=backbone.is_decoder)
 
 
 class EnsembleScorer:
     """Energies of texts. One caller at a time gets through; others wait."""
 
-    def __init__(self, *, record: EnsembleRecord, readers: Sequence[MemberReader]) -> None:
-        """
-        Args:
-            readers: together they have every member once.
-        """
+    def __init__(self, *, record: EnsembleRecord, encoder: TextEncoder, engine: EnergyEngine) -> None:
         self.record = record
-        self._readers = tuple(readers)
+        self._encoder, self._engine = encoder, engine
         self._lock = threading.Lock()
         self._asked = tuple(range(len(record.adapters)))
 
@@ -190,30 +213,29 @@ class EnsembleScorer:
         device: str = "auto",
         dtype: str = "auto",
         threads: int | None = None,
-        weights: Mapping[str, Weights] | None = None,
+        weights: Weights | None = None,
         micro_batch_tokens: int = 8192,
     ) -> "EnsembleScorer":
-        """Read a checkpoint folder and its backbones, each of them once.
+        """Read a checkpoint folder and its backbone.
 
         Args:
             folder: with ensemble.json; or the name of a repository on the hub, ``user/repo`` or ``user/repo@revision``.
             device: ``"auto"`` is the first visible GPU, else the CPU.
             dtype: of the encoders; heads and energies are float32. ``"auto"``: bfloat16 on a GPU, on the CPU what a
-                short probe of the widest backbone chooses (see ``model.precision``). An explicit type gives the same
-                energies at every start.
+                short probe chooses (see ``model.precision``). An explicit type gives the same energies at every start.
             threads: torch's threads, for the whole process; None: on a CPU ``cpus.free_cpus`` of this moment, unless
                 ``OMP_NUM_THREADS`` says how many.
-            weights: by backbone name, from ``backbone.frozen_weights``, to map instead of reading the files.
+            weights: from ``backbone.frozen_weights``, to map instead of reading the files.
             micro_batch_tokens: padded tokens of one forward pass.
 
         Raises:
             CheckpointError: parts are missing or torn, or were trained on another backbone.
         """
         record, adapters = read_ensemble(Path(folder))
-        backbones = load_backbones(record, weights=weights, device=device, dtype=dtype)
-        if (chosen := _threads(threads, backbones[0].device)) is not None:
+        backbone = backbone_for(record, weights=weights, device=device, dtype=dtype)
+        if (chosen := _threads(threads, backbone.device)) is not None:
             torch.set_num_threads(chosen)
-        return cls.of_parts(record, adapters, backbones=backbones, micro_batch_tokens=micro_batch_tokens)
+        return cls.of_parts(record, adapters, backbone=backbone, micro_batch_tokens=micro_batch_tokens)
 
     @classmethod
     def of_parts(
@@ -221,26 +243,17 @@ class EnsembleScorer:
         record: EnsembleRecord,
         adapters: Sequence[StoredAdapter],
         *,
-        backbones: Sequence[Backbone],
+        backbone: Backbone,
         micro_batch_tokens: int = 8192,
     ) -> "EnsembleScorer":
         """Put a scorer together from parts in memory.
 
-        Args:
-            backbones: those of the members, in any order (see ``member_groups.load_backbones``).
-
         Raises:
-            CheckpointError: an adapter was trained on another backbone.
+            CheckpointError: the adapters were trained on another backbone.
         """
-        readers = [
-            MemberReader(
-                encoder=group.encoder,
-                engine=MergedEngine(group.backbone, group.adapters, micro_batch_tokens=micro_batch_tokens),
-                positions=group.positions,
-            )
-            for group in group_members(record, adapters, backbones)
-        ]
-        return cls(record=record, readers=readers)
+        encoder = text_encoder(record, backbone)
+        engine = MergedEngine(backbone, adapters, micro_batch_tokens=micro_batch_tokens)
+        return cls(record=record, encoder=encoder, engine=engine)
 
     @property
     def adapters(self) -> tuple[str, ...]:
@@ -268,31 +281,20 @@ class EnsembleScorer:
         """
         if not texts:
             return []
-        energies_MN = torch.empty(len(self._asked), len(texts))
-        encoded: list[list[EncodedText]] = []
         with self._lock:
-            for reader in self._readers:
-                rows = [row for row, position in enumerate(self._asked) if position in reader.positions]
-                if rows:
-                    encoded.append(reader.encoder(texts))
-                    energies_MN[rows] = self._energies(reader, encoded[-1], [self._asked[row] for row in rows])
+            encoded = self._encoder(texts)
+            energies_MN = self._engine.energies([text.ids for text in encoded], self._asked)
+        self._check(energies_MN, encoded, [self.adapters[position] for position in self._asked])
         return [
             TextEnergies(
                 members=tuple(energies),
-                num_tokens=max(len(text.ids) for text in of_readers),
-                num_truncated=max(text.num_truncated for text in of_readers),
-                problem_read=min(text.problem_read for text in of_readers),
-                answer_read=min(text.answer_read for text in of_readers),
+                num_tokens=len(text.ids),
+                num_truncated=text.num_truncated,
+                problem_read=text.problem_read,
+                answer_read=text.answer_read,
             )
-            for energies, *of_readers in zip(energies_MN.t().tolist(), *encoded, strict=True)
+            for energies, text in zip(energies_MN.t().tolist(), encoded, strict=True)
         ]
-
-    def _energies(self, reader: MemberReader, encoded: Sequence[EncodedText], asked: Sequence[int]) -> Tensor:
-        """Energies of some members of one reader, given by their places in the ensemble, shape (M, N)."""
-        places = [reader.positions.index(position) for position in asked]
-        energies_MN = reader.engine.energies([text.ids for text in encoded], places)
-        self._check(energies_MN, encoded, [self.adapters[position] for position in asked])
-        return energies_MN
 
     def lowest(self, texts: Sequence[tuple[str, str]], *, first: int = 2, share: float = 0.25) -> int:
         """Position of the text with the lowest mean energy, where the later adapters read only what can still win.

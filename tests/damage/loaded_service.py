@@ -24,7 +24,7 @@ from processes import kill_all, kill_node, nodes_below, processes_below
 from tiny_service_run import make_models, make_run
 from upstream import Upstream
 
-from raydebm.generators.endpoint.vllm_process import free_port
+from raydebm.generators.endpoint.vllm import free_port
 from raydebm.run.directory import RunDir
 from raydebm.serving.ray.launch import read_serve_config
 from raydebm.serving.spending.ledger import NANO, Ledger

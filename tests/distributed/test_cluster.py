@@ -230,7 +230,7 @@ def test_a_submitted_training_succeeds_and_leaves_an_ensemble(trained):
     run, output = trained
 
     assert "succeeded" in output, output
-    assert [member["name"] for member in read_ensemble_file(run.uri("scorer"))["members"]] == ["a0"]
+    assert read_ensemble_file(run.uri("scorer"))["adapters"] == ["a0"]
 
 
 @pytest.mark.ray

@@ -138,7 +138,7 @@ def head(clone, new_port):
 
 
 def members_of(run):
-    return [member["name"] for member in read_ensemble_file(str(run / "scorer"))["members"]]
+    return read_ensemble_file(str(run / "scorer"))["adapters"]
 
 
 def test_training_is_submitted_without_arguments(clone, head):

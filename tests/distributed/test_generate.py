@@ -1,6 +1,5 @@
 """Generation through Ray Data: order, errors as rows, resuming, and what survives a death."""
 
-import contextlib
 import importlib.util
 import json
 import os
@@ -174,18 +173,10 @@ def test_nothing_to_ask(local_ray, server, run):
         generate([], recipe=recipe_of(http(server.url)), run=run)
 
 
-def test_vllm_without_gpus_says_what_is_missing(local_ray, run):
-    recipe = recipe_of({"kind": "vllm", "name": "v", "model": "m", "tensor_parallel": 8})
-    with pytest.raises(ResourceError, match=r"'v' needs 8 GPUs .* the cluster has 3.*`url`"):
-        generate([ask("a: ok", generator="v")], recipe=recipe, run=run)
-
-
 def test_a_server_that_cannot_have_its_turn_stops_before_anything_is_sent(local_ray, server, run):
-    """The local model comes first, as the server would leave it no GPU."""
-    vllm = {"kind": "vllm", "name": "v", "model": "m", "tensor_parallel": 8}
-    recipe = recipe_of(http(server.url), {"kind": "transformers", "name": "l", "model": "no/such"}, vllm)
-    with pytest.raises(ResourceError, match="'v' needs 8 GPUs"):
-        generate([ask("a: ok", generator=name) for name in "glv"], recipe=recipe, run=run)
+    recipe = recipe_of(http(server.url), {"kind": "vllm", "name": "v", "model": "m", "python": "no-such-python"})
+    with pytest.raises(ResourceError, match="'no-such-python' is no program"):
+        generate([ask("a: ok", generator=name) for name in "gv"], recipe=recipe, run=run)
     assert server.num_requests == 0
 
 
@@ -222,9 +213,7 @@ http.server.ThreadingHTTPServer((options["--host"], int(options["--port"])), Ans
 """Says of each request whether another server of the test is up."""
 
 
-@pytest.mark.parametrize("num_gpus", [0.0, 3.0])
-def test_servers_that_are_processes_take_turns_and_end(local_ray, server, run, tmp_path, monkeypatch, num_gpus):
-    monkeypatch.setattr("raydebm.distributed.generate._cluster_gpus", lambda: num_gpus)
+def test_servers_take_turns_and_end(local_ray, server, run, tmp_path):
     program = tmp_path / "vllm"
     program.write_text(VLLM_PROGRAM, encoding="utf-8")
     program.chmod(0o755)
@@ -241,10 +230,9 @@ def test_servers_that_are_processes_take_turns_and_end(local_ray, server, run, t
     assert not any(is_running(int(process_id)) for _, process_id in started)
 
 
-def test_without_gpus_no_server_is_started_for_what_the_journal_holds(local_ray, server, run, monkeypatch):
+def test_no_server_is_started_for_what_the_journal_holds(local_ray, server, run):
     recipe = recipe_of(http(server.url, name="v"))
     generate([ask("p: ok", generator="v")], recipe=recipe, run=run)
-    monkeypatch.setattr("raydebm.distributed.generate._cluster_gpus", lambda: 0.0)
 
     replayed = recipe_of({"kind": "vllm", "name": "v", "model": "m", "python": "no-such-python"})
 
@@ -268,52 +256,6 @@ def tiny_model(tmp_path_factory):
     fast.save_pretrained(folder)
     LlamaForCausalLM(config).save_pretrained(folder)
     return str(folder)
-
-
-@pytest.fixture
-def turns_on_gpus(local_ray, server, monkeypatch):
-    """Started servers are a stand-in that holds the GPUs of ``tensor_parallel``; says which came up and ended."""
-    seen = []
-
-    @contextlib.contextmanager
-    def holding_gpus(configs, *, num_gpus):
-        started = [config for config in configs if config.kind == "vllm"]
-        groups = [local_ray.util.placement_group([{"GPU": config.tensor_parallel}]) for config in started]
-        local_ray.get([group.ready() for group in groups], timeout=60)  # who still holds them waits for ever
-        seen.append(f"start {[config.name for config in configs]}")
-        try:
-            yield tuple(
-                config.model_copy(update={"url": server.url}) if config in started else config for config in configs
-            )
-        finally:
-            for group in groups:
-                local_ray.util.remove_placement_group(group)
-            seen.append(f"end {[config.name for config in configs]}")
-
-    monkeypatch.setattr("raydebm.distributed.generate.running_endpoints", holding_gpus)
-    monkeypatch.setattr("raydebm.distributed.vllm._import_serve_llm", lambda config: None)
-    return seen
-
-
-def vllm_on(gpus, name):
-    return {"kind": "vllm", "name": name, "model": "m", "tensor_parallel": gpus}
-
-
-def test_servers_that_do_not_fit_together_take_turns_on_gpus(server, run, turns_on_gpus):
-    """2 + 1 of 3 GPUs, then 3, with requests in another order."""
-    recipe = recipe_of(http(server.url), vllm_on(2, "u"), vllm_on(1, "v"), vllm_on(3, "w"))
-    summary = generate([ask(f"p{i}: ok", generator="wvug"[i % 4]) for i in range(8)], recipe=recipe, run=run)
-    assert turns_on_gpus == ["start ['g', 'u', 'v']", "end ['g', 'u', 'v']", "start ['w']", "end ['w']"]
-    assert [candidate.generator for candidate in table(run)] == ["w", "v", "u", "g"] * 2
-    assert summary.num_ok == 8
-
-
-def test_local_model_has_the_gpus_before_servers_that_take_all(server, run, tiny_model, turns_on_gpus):
-    recipe = recipe_of(vllm_on(3, "v"), {"kind": "transformers", "name": "l", "model": tiny_model})
-    summary = generate([ask(f"w{i}: ok", generator="vl"[i % 2], seed=i) for i in range(8)], recipe=recipe, run=run)
-    assert turns_on_gpus == ["start ['l']", "end ['l']", "start ['v']", "end ['v']"]
-    assert [candidate.generator for candidate in table(run)] == ["v", "l"] * 4
-    assert summary.num_ok > 4
 
 
 @pytest.fixture(scope="module")

@@ -182,19 +182,17 @@ def test_recorded_pools_are_read_in_waves(local_ray, run, tmp_path):
 
 
 def test_servers_take_turns_in_every_wave_the_running_one_first(local_ray, server, run, monkeypatch):
-    """Of 3 GPUs each takes 2. Samples that all differ need 2 waves of 4 for 8."""
+    """Samples that all differ need 2 waves of 4 for 8."""
     seen = []
 
     @contextlib.contextmanager
-    def running(configs, *, num_gpus):
-        (config,) = configs
+    def running(config, *, host):
         seen.append(f"start {config.name}")
-        yield (config.model_copy(update={"url": server.url}),)
+        yield config.model_copy(update={"url": server.url})
         seen.append(f"end {config.name}")
 
-    monkeypatch.setattr("raydebm.distributed.generate.running_endpoints", running)
-    monkeypatch.setattr("raydebm.distributed.vllm._import_serve_llm", lambda config: None)
-    servers = [{"kind": "vllm", "name": name, "model": "m", "tensor_parallel": 2} for name in "vw"]
+    monkeypatch.setattr("raydebm.distributed.generate.running", running)
+    servers = [{"kind": "vllm", "name": name, "model": "m", "python": "python3"} for name in "vw"]
     summary = sample(with_generation(servers, num_samples=4, waves=[4]), run, problems("hard: ok"))
     assert seen == ["start v", "end v", "start w", "end w", "start v", "end v"]
     assert summary.num_ok == 8

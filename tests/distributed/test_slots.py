@@ -2,7 +2,6 @@
 
 import json
 import threading
-from dataclasses import replace
 
 import pytest
 import ray.train
@@ -10,7 +9,7 @@ from scorer_parts import recipe_for
 
 from raydebm.distributed import slots
 from raydebm.distributed.placement import WorkerShare
-from raydebm.distributed.slots import SharedBackbone, SlotContext, by_backbone, deal
+from raydebm.distributed.slots import SharedBackbone, SlotContext, deal
 from raydebm.distributed.train_worker import Refusal
 from raydebm.run.directory import RunDir
 from raydebm.scorer.training.training_job import DONE_FILE, TrainingJob
@@ -28,7 +27,7 @@ def jobs_of(folder, num_adapters, **ray_settings):
 def context_of(backbone):
     return SlotContext(
         groups=None,
-        backbones={str(backbone): SharedBackbone(weights=None, fingerprint=WEIGHTS)},
+        backbone=SharedBackbone(weights=None, fingerprint=WEIGHTS),
         share=WorkerShare(cpus=1, gpus=0),
         is_own_cluster=True,
     )
@@ -46,14 +45,6 @@ def test_adapters_are_dealt_to_slots_in_turn(tmp_path, num_slots, expected):
     dealt = deal(jobs_of(tmp_path, 5), num_slots)
 
     assert [" ".join(job.adapter.name for job in slot) for slot in dealt] == expected
-
-
-def test_the_jobs_of_one_backbone_stand_together(tmp_path):
-    jobs = jobs_of(tmp_path, 4)
-    own = jobs[1].adapter.model_copy(update={"backbone": "another"})
-    jobs[1] = replace(jobs[1], adapter=own)
-
-    assert [job.adapter.name for job in by_backbone(jobs)] == ["a0", "a2", "a3", "a1"]
 
 
 def stored_of(job):

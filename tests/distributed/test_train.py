@@ -118,7 +118,7 @@ def test_adapters_that_are_added_leave_the_weights_of_the_others_as_they_are(fiv
         for name in ADAPTERS
     }
     assert same == {"a0": True, "a1": False, "a2": True, "a3": True, "a4": True}
-    assert [member["name"] for member in json.loads((after / "ensemble.json").read_text())["members"]] == [
+    assert json.loads((after / "ensemble.json").read_text())["adapters"] == [
         *ADAPTERS, "a5", "a6",
     ]  # fmt: skip
 

@@ -68,7 +68,7 @@ class Training:
 
     def run(self):
         """What a worker returns."""
-        weights = {self.job.backbone: [frozen_weights(self.job.backbone)]}
+        weights = [frozen_weights(self.job.recipe.scorer.backbone)]
         return train_loop({"jobs": [self.job], "weights": weights, "groups": [(groups_of(0, 12), groups_of(500, 4))]})
 
     def run_until_killed(self, *, in_epoch):

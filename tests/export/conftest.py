@@ -74,7 +74,7 @@ def train(run, recipe, pairs):
             adapter,
             AdapterData(train=groups["train"], validation=groups["validation"]),
             backbone=backbone,
-            settings=TrainingSettings.from_recipe(recipe, task_of(recipe.task).defaults, adapter),
+            settings=TrainingSettings.from_recipe(recipe, task_of(recipe.task).defaults),
             out_dir=run / "scorer" / adapter.name,
             report=lambda report: None,
         ).folder

@@ -95,40 +95,12 @@ def test_a_backbone_can_be_given_its_name_on_the_hub(finished_run, tmp_path, met
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert metadata_of(card)["base_model"] == "someone/encoder-mini"
     assert 'backbone = "someone/encoder-mini"' in card
-    members = json.loads((folder / "ensemble.json").read_text())["members"]
-    assert {member["backbone"] for member in members} == {"someone/encoder-mini"}
     for file, key in (
+        ("ensemble.json", "backbone"),
         ("a0/training.json", "backbone"),
         ("a1/adapter_config.json", "base_model_name_or_path"),
     ):
         assert json.loads((folder / file).read_text())[key] == "someone/encoder-mini"
-
-
-@pytest.fixture
-def two_backbones(finished_run, tmp_path):
-    """The run, where a1 was trained on a backbone of the hub."""
-    run = shutil.copytree(finished_run.run.root, tmp_path / "run")
-    ensemble = json.loads((run / "scorer" / "ensemble.json").read_text())
-    ensemble["members"][1]["backbone"] = "someone/encoder"
-    (run / "scorer" / "ensemble.json").write_text(json.dumps(ensemble))
-    return FinishedRun.read(str(run))
-
-
-def test_each_adapter_is_exported_with_its_own_backbone(two_backbones, tmp_path, metadata_of):
-    folder = export_scorer(two_backbones, tmp_path / "out").folder
-
-    configs = [json.loads((folder / name / "adapter_config.json").read_text()) for name in ("a0", "a1")]
-    names = [config["base_model_name_or_path"] for config in configs]
-    assert names == ["embedded:encoder-mini", "someone/encoder"]
-    card = (folder / "README.md").read_text(encoding="utf-8")
-    assert metadata_of(card)["base_model"] == "someone/encoder"  # the other one is not on the hub
-    assert "a1 on the frozen backbone `someone/encoder`" in card
-
-
-def test_one_name_for_several_backbones_is_refused(two_backbones, tmp_path):
-    with pytest.raises(ConfigError, match=r"--base-model .* this scorer has 2: embedded:encoder-mini, someone/encoder"):
-        export_scorer(two_backbones, tmp_path / "out", Listing(base_model="someone/encoder-mini"))
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_wrong_name_of_the_backbone_is_found_out_when_it_is_loaded(finished_run, tmp_path):

@@ -19,7 +19,7 @@ NUM_PROBLEMS = 22
 
 def test_a_submitted_training_succeeds_and_leaves_an_ensemble(whole):
     assert "succeeded" in whole.output, whole.output
-    assert [member["name"] for member in read_ensemble_file(whole.run.uri("scorer"))["members"]] == [
+    assert read_ensemble_file(whole.run.uri("scorer"))["adapters"] == [
         "a0", "a1", "a2", "a3", "a4",
     ]  # fmt: skip
 

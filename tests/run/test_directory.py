@@ -15,7 +15,7 @@ from raydebm.records import Pair
 from raydebm.run.addresses import filesystem_of, is_url, local_copy, resolved
 from raydebm.run.codec import Codec
 from raydebm.run.directory import RunDir
-from raydebm.run.ensemble_file import backbone_names, fingerprint_of, holds_ensemble, read_ensemble_file
+from raydebm.run.ensemble_file import fingerprint_of, holds_ensemble, read_ensemble_file
 from raydebm.run.folder import Folder
 from raydebm.run.stages import IMPORTED
 from raydebm.run.tables import PAIRS
@@ -284,20 +284,6 @@ def test_an_ensemble_is_read_and_named_by_its_file(run):
     assert holds_ensemble(run.uri("scorer"))
     assert read_ensemble_file(run.uri("scorer")) == {"backbone": "b"}
     assert len(fingerprint_of({"backbone": "b"})) == 12
-
-
-@pytest.mark.parametrize(
-    ("ensemble", "expected"),
-    [
-        pytest.param(
-            {"members": [{"backbone": "b"}, {"backbone": "c"}, {"backbone": "b"}]}, ("b", "c"), id="once each"
-        ),
-        pytest.param({"backbone": "b"}, ("b",), id="format 1"),
-        pytest.param({"members": 3}, (), id="none"),
-    ],
-)
-def test_the_backbones_of_an_ensemble_are_named(ensemble, expected):
-    assert backbone_names(ensemble) == expected
 
 
 @pytest.mark.parametrize(

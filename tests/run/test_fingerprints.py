@@ -195,7 +195,7 @@ def test_a_changed_tokenizer_of_a_local_backbone_trains_again(tmp_path):
     assert current_manifest("scorer", recipe, run) is None
 
 
-@pytest.mark.parametrize("changed", [{"url": "http://127.0.0.1:8001/v1"}, {"tensor_parallel": 2}])
+@pytest.mark.parametrize("changed", [{"url": "http://127.0.0.1:8001/v1"}, {"python": "vllm/bin/python"}])
 def test_where_a_vllm_server_runs_repeats_nothing(changed):
     """So that a service can be given the server that it needs."""
     vllm = {"kind": "vllm", "name": "ada", "model": "m"}

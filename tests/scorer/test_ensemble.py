@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from raydebm.config import PAPER_ADAPTERS
 from raydebm.errors import CheckpointError, ScoringError
 from raydebm.scorer.checkpoint import read_ensemble, save_tensors
-from raydebm.scorer.ensemble import EnsembleScorer, MemberReader, _threads, write_ensemble
+from raydebm.scorer.ensemble import EnsembleScorer, _threads, write_ensemble
 from raydebm.scorer.model.backbone import frozen_weights, load_backbone
 from raydebm.scorer.model.batching import TextEncoder, pad
 from raydebm.scorer.model.head import EnergyHead
@@ -193,7 +193,7 @@ def test_a_torn_ensemble_is_not_left_looking_complete(trained, checkpoint, tmp_p
 def test_another_backbone_is_refused(checkpoint, tiny):
     record, adapters = read_ensemble(checkpoint)
     with pytest.raises(CheckpointError, match=r"trained on backbone .* with weights"):
-        EnsembleScorer.of_parts(record, adapters, backbones=[tiny["bert"]])
+        EnsembleScorer.of_parts(record, adapters, backbone=tiny["bert"])
 
 
 def test_an_ensemble_of_two_can_be_written_in_place(trained, tmp_path):
@@ -211,7 +211,7 @@ def test_an_ensemble_needs_an_adapter(tmp_path):
 
 def test_the_checkpoint_describes_itself(checkpoint, tiny_folders):
     record, _ = read_ensemble(checkpoint)
-    assert [member.backbone for member in record.members] == [str(tiny_folders["modernbert"])] * 5
+    assert record.backbone == str(tiny_folders["modernbert"])
     assert record.meta == {"run": "test"}
     assert record.metrics["a0"].validation_loss < 0.7
     card = (checkpoint / "README.md").read_text()
@@ -282,9 +282,8 @@ TABLE = [
 
 def scorer_of(table, scorer):
     engine = ReadMembers(table)
-    record = scorer.record.model_copy(update={"members": scorer.record.members[: len(table)]})
-    reader = MemberReader(encoder=scorer._readers[0].encoder, engine=engine, positions=tuple(range(len(table))))
-    return EnsembleScorer(record=record, readers=[reader]), engine
+    record = scorer.record.model_copy(update={"adapters": scorer.record.adapters[: len(table)]})
+    return EnsembleScorer(record=record, encoder=scorer._encoder, engine=engine), engine
 
 
 def test_later_adapters_read_only_what_can_still_win(scorer):

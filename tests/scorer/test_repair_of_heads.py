@@ -145,9 +145,9 @@ def test_features_are_those_of_peft_one_text_at_a_time(checkpoint, tiny_folders)
     backwards = FeatureExtractor.load(checkpoint, device="cpu").states(texts[::-1])
 
     for adapter, states, reversed_states in zip(extractor.adapters, extractor.states(texts), backwards, strict=True):
-        backbone = load_backbone(extractor.record.backbones[0], device="cpu")
+        backbone = load_backbone(extractor.record.backbone, device="cpu")
         model = PeftModel.from_pretrained(backbone.encoder, checkpoint / adapter.record.adapter.name).eval()
-        encoder = TextEncoder(backbone.tokenizer, max_length=extractor.record.members[0].max_length)
+        encoder = TextEncoder(backbone.tokenizer, max_length=extractor.record.max_length)
         with torch.no_grad():
             expected = torch.cat(
                 [model(input_ids=torch.tensor([text.ids])).last_hidden_state[:, 0] for text in encoder(texts)]

@@ -37,7 +37,7 @@ def test_optimiser_and_head_have_the_papers_settings():
 
     assert (training.weight_decay, training.max_grad_norm, training.warmup_frac) == (0.01, 1.0, 0.1)
     assert (scorer.head_dropout, {adapter.dropout for adapter in scorer.adapters}) == (0.2, {0.2})
-    settings = TrainingSettings.from_recipe(recipe, get_task("gsm8k").defaults, scorer.adapters[0])
+    settings = TrainingSettings.from_recipe(recipe, get_task("gsm8k").defaults)
     assert (settings.weight_decay, settings.max_grad_norm, settings.head_dropout) == (0.01, 1.0, 0.2)
 
 

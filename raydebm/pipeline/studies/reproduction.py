@@ -113,7 +113,7 @@ def scored_variant(pipeline: Pipeline) -> ScoredVariant:
         name=pipeline.name,
         pools=evaluated_pools(pipeline, TEST),
         lambda_=calibrated_policy(pipeline).lambda_,
-        backbone=", ".join(scorer.backbones),
+        backbone=scorer.backbone,
         num_adapters=len(weights.adapters),
         num_parameters=weights.num_parameters,
     )
@@ -168,7 +168,7 @@ def _study_of(
     recipe = pipeline.recipe
     subject = Subject(
         name=pipeline.name,
-        backbone=", ".join(recipe.scorer.backbones),
+        backbone=recipe.scorer.backbone,
         num_train=len(pipeline.splits()[TRAIN]),
         repaired=pipeline.is_repaired,
         data=data_of(recipe),

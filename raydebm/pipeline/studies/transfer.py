@@ -40,7 +40,7 @@ def transfer_between(pipelines: Sequence[StageContext], *, run: RunDir, num_prob
 
 
 def _marks(scorer: ScorerConfig) -> str:
-    return "".join(_BACKBONES.get(name, "") for name in scorer.backbones)
+    return _BACKBONES.get(scorer.backbone, "")
 
 
 def cross_pool(pipelines: Sequence[StageContext], *, run: RunDir) -> Transfer:

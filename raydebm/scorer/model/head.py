@@ -3,8 +3,6 @@
 Shapes: B texts, D hidden size.
 """
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor, nn
 
@@ -32,12 +30,3 @@ class EnergyHead(nn.Module):
             hidden_BD = nn.functional.gelu(self.hidden(self.norm(features_BD.float())))
             energies_B: Tensor = self.out(self.dropout(hidden_BD)).squeeze(-1)
         return energies_B
-
-
-def rescaled(head: Mapping[str, Tensor], *, scale: float, shift: float) -> dict[str, Tensor]:
-    """The state of a head whose energies are ``scale * E + shift``."""
-    return {
-        **head,
-        "out.weight": head["out.weight"] * scale,
-        "out.bias": head["out.bias"] * scale + shift,
-    }

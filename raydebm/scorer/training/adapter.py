@@ -29,10 +29,8 @@ from raydebm.scorer.checkpoint import load_tensors, read_record, save_tensors, v
 from raydebm.scorer.checkpoint_records import AdapterRecord, EpochMetrics, Record
 from raydebm.scorer.model.backbone import Backbone
 from raydebm.scorer.model.batching import MicroBatch, TextEncoder, micro_batches
-from raydebm.scorer.model.head import rescaled
 from raydebm.scorer.model.lora import plain_config
 from raydebm.scorer.training.adapter_data import AdapterData, data_fingerprint
-from raydebm.scorer.training.energy_scale import EnergyScale, fit_scale
 from raydebm.scorer.training.gradient import backward
 from raydebm.scorer.training.loss import LOSSES, StepPairs, num_ordered, step_pairs
 from raydebm.scorer.training.member import HEAD, LORA, EnsembleMember, gather, part
@@ -297,17 +295,6 @@ class _AdapterRun:
         batches = self._batches(step)
         return gather([self._member(batch.to(self._member.device)) for batch in batches], batches)
 
-    @torch.no_grad()
-    def _scale(self) -> EnergyScale:
-        """What the best epoch's energies are multiplied by and shifted."""
-        if not self._settings.scaled or not self._validation:
-            return EnergyScale()
-        self._member.load_trainable_state(self._best)
-        self._member.eval()
-        step = Step(tuple(map(Portion, self._validation)))
-        pairs = self._pairs(step)
-        return fit_scale(self._energies(step), pairs, loss_of=self._loss_of, num_problems=len(self._validation))
-
     def _run_fingerprint(self) -> str:
         settings = {key: value for key, value in asdict(self._settings).items() if key not in PLACEMENT}
         data = data_fingerprint(self._train, self._validation)
@@ -361,9 +348,8 @@ class _AdapterRun:
 
     def finish(self) -> AdapterResult:
         """Write the best epoch's weights as the adapter folder; the epochs' checkpoints go."""
-        unit = self._scale()
         record = AdapterRecord(
-            adapter=self._adapter.without_own_settings(),
+            adapter=self._adapter,
             backbone=self._backbone.name,
             backbone_fingerprint=self._backbone.fingerprint,
             data_fingerprint=self._data,
@@ -371,8 +357,6 @@ class _AdapterRun:
             hidden_size=self._backbone.hidden_size,
             max_length=self._max_length,
             pooling=self._settings.pooling,
-            scale=unit.scale,
-            offset=unit.offset,
             reasoning=self._settings.reasoning,
             settings=asdict(self._settings),
             epochs=tuple(self._epochs),
@@ -390,7 +374,7 @@ class _AdapterRun:
             record=record,
             config=plain_config(self._member.lora_config, backbone=self._backbone.name),
             lora=part(self._best, LORA),
-            head=rescaled(part(self._best, HEAD), scale=unit.scale, shift=unit.shift),
+            head=part(self._best, HEAD),
         )
         shutil.rmtree(self._out_dir / "epochs", ignore_errors=True)
         return AdapterResult(adapter=self._adapter.name, folder=self._out_dir, record=record)

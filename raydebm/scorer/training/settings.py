@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from raydebm.config import AdapterConfig, Loss, Pooling, Recipe
+from raydebm.config import Loss, Pooling, Recipe
 from raydebm.errors import ConfigError
 from raydebm.records import Reasoning
 from raydebm.scorer.model.backbone import DTYPES
@@ -37,8 +37,6 @@ class TrainingSettings:
     """What the training texts hold (``Candidate.as_scored``); noted with the adapter."""
     loss: Loss = "bradley_terry"
     """Also of the validation that stops training early."""
-    scaled: bool = False
-    """Whether the trained energies are put on the scale of the validation loss (``energy_scale``)."""
     dtype: str = "auto"
     """Dtype of matrix products; ``auto`` is float32 on the CPU, bfloat16 on a GPU. Weights, head and loss: float32."""
     micro_batch_tokens: int = 8192
@@ -61,9 +59,9 @@ class TrainingSettings:
             raise ConfigError(f"training setting learning_rate must be above 0, got {self.learning_rate}")
 
     @classmethod
-    def from_recipe(cls, recipe: Recipe, defaults: TaskDefaults, adapter: AdapterConfig) -> "TrainingSettings":
-        """Settings of a recipe's adapter, with the task's defaults for what it leaves out."""
-        training, scorer = recipe.training, recipe.scorer.resolved_for(adapter)
+    def from_recipe(cls, recipe: Recipe, defaults: TaskDefaults) -> "TrainingSettings":
+        """Settings of a recipe's adapters, with the task's defaults for what it leaves out."""
+        training, scorer = recipe.training, recipe.scorer
         return cls(
             max_length=scorer.max_length or defaults.max_length,
             batch_size=training.batch_size or defaults.batch_size,
@@ -77,7 +75,6 @@ class TrainingSettings:
             pooling=scorer.pooling,
             reasoning=scorer.reasoning,
             loss=training.loss,
-            scaled=len(recipe.scorer.backbones) > 1,
             dtype=scorer.dtype,
             micro_batch_tokens=scorer.micro_batch_tokens,
             max_validation_problems=training.max_validation_problems,

@@ -76,22 +76,11 @@ def _training(jobs: Sequence[TrainingJob], shared: Mapping[str, Any], *, token: 
                     "adapter.alpha": job.adapter.alpha,
                     "adapter.targets": ",".join(job.adapter.targets),
                     "adapter.dropout": job.adapter.dropout,
-                    **_reading(job),
                 },
             )
             for job in jobs
         },
     )
-
-
-def _reading(job: TrainingJob) -> dict[str, str | int]:
-    """How the adapter reads texts: in an ensemble of several backbones, otherwise than others do."""
-    scorer = job.recipe.scorer.resolved_for(job.adapter)
-    return {
-        "scorer.backbone": scorer.backbone,
-        "scorer.max_length": scorer.max_length or task_of(job.recipe.task).defaults.max_length,
-        "scorer.pooling": scorer.pooling,
-    }
 
 
 def _settings(
@@ -113,6 +102,9 @@ def _settings(
         "pairs.bag_frac": recipe.pairs.bag_frac,
         "scorer.head_dropout": scorer.head_dropout,
         "scorer.dtype": scorer.dtype,
+        "scorer.backbone": scorer.backbone,
+        "scorer.max_length": scorer.max_length or defaults.max_length,
+        "scorer.pooling": scorer.pooling,
         "training.loss": training.loss,
         "training.learning_rate": training.learning_rate or defaults.learning_rate,
         "training.batch_size": training.batch_size or defaults.batch_size,

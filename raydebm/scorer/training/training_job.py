@@ -48,11 +48,6 @@ class TrainingJob:
         return f"{self.adapter.name}-{self.plan[:12]}"
 
     @property
-    def backbone(self) -> str:
-        """Name of the adapter's backbone."""
-        return self.recipe.scorer.backbone_of(self.adapter)
-
-    @property
     def max_restarts(self) -> int:
         """How often a failed worker is restarted."""
         return self.recipe.ray.max_failures

@@ -9,7 +9,7 @@ import hashlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -159,16 +159,16 @@ IDLE_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class LoadedEnsemble:
-    """An ensemble, and the backbones that it is on."""
+    """An ensemble, and the backbone that it is on."""
 
     scorer: "EnsembleScorer"
-    backbones: "Sequence[Backbone]"
+    backbone: "Backbone"
 
 
 class Ensembles:
     """Loads checkpoints, several on one backbone where they share it, and lets idle ones go.
 
-    Each backbone is in memory once, however many ensembles and members have it, and goes with the last of them.
+    Each backbone is in memory once, however many ensembles have it, and goes with the last of them.
     """
 
     def __init__(
@@ -218,8 +218,7 @@ class Ensembles:
         import torch
 
         from raydebm.scorer.checkpoint import read_ensemble
-        from raydebm.scorer.ensemble import EnsembleScorer
-        from raydebm.scorer.member_groups import load_backbones
+        from raydebm.scorer.ensemble import EnsembleScorer, backbone_for
 
         if self._threads is not None:
             torch.set_num_threads(self._threads)
@@ -231,6 +230,6 @@ class Ensembles:
             )
         with local_copy(ref.folder) as folder:
             record, adapters = read_ensemble(folder)
-        known = [backbone for ensemble in self.loaded for backbone in ensemble.backbones]
-        backbones = load_backbones(record, device=self._device, dtype=self._dtype, loaded=known)
-        return LoadedEnsemble(EnsembleScorer.of_parts(record, adapters, backbones=backbones), backbones)
+        known = [ensemble.backbone for ensemble in self.loaded]
+        backbone = backbone_for(record, device=self._device, dtype=self._dtype, loaded=known)
+        return LoadedEnsemble(EnsembleScorer.of_parts(record, adapters, backbone=backbone), backbone)

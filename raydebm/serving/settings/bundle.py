@@ -20,7 +20,7 @@ from raydebm.identity import content_id
 from raydebm.records import Reasoning
 from raydebm.run.addresses import is_packaged, is_url
 from raydebm.run.directory import RunDir
-from raydebm.run.ensemble_file import CheckpointRef, backbone_names, fingerprint_of, read_ensemble_file, reasoning_of
+from raydebm.run.ensemble_file import CheckpointRef, fingerprint_of, read_ensemble_file, reasoning_of
 from raydebm.serving.settings.app_args import AppArgs, LimitArgs
 from raydebm.serving.settings.overrides import Profile
 from raydebm.serving.spending.affordability import no_prices, unpriced
@@ -212,7 +212,7 @@ def load_bundle(args: AppArgs) -> Bundle:
         versions={
             "raydebm": __version__,
             "recipe": recipe.name,
-            "backbone": ", ".join(backbone_names(ensemble) or recipe.scorer.backbones),
+            "backbone": ensemble.get("backbone", recipe.scorer.backbone),
             "checkpoint": fingerprint_of(ensemble),
             "policy": policy_id(policy),
         },

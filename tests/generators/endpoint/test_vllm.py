@@ -1,19 +1,62 @@
+"""vLLM servers. Started ones have a small script as Python that takes vLLM's options and answers as it is told to."""
+
 import asyncio
 import importlib.util
+import json
 import os
+import signal
+import stat
+import subprocess
 import sys
-import threading
+import textwrap
+import urllib.request
 
 import pytest
+from processes import is_running
 
 from raydebm.config import OpenAIGenerator, TransformersGenerator, VllmGenerator
-from raydebm.distributed.vllm import check_servers, gpus_left, llm_settings, running_endpoints, turns
 from raydebm.errors import ResourceError
 from raydebm.generators import build_generator
-from raydebm.generators.endpoint.vllm_server import endpoint_of
+from raydebm.generators.endpoint import vllm
+from raydebm.generators.endpoint.vllm import endpoint_of, running, turns
 from raydebm.generators.protocol import collect
 from raydebm.generators.requests import requests_for
 from raydebm.records import Problem, Sampling
+
+HEAD = f"""\
+#!{sys.executable}
+import http.server, json, os, subprocess, sys, time
+options = dict(zip(sys.argv[3::2], sys.argv[4::2]))
+"""
+SERVES = """
+child = subprocess.Popen(["sleep", "600"])
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"command": sys.argv[1:], "processes": [os.getpid(), child.pid]}).encode())
+http.server.HTTPServer((options["--host"], int(options["--port"])), Answer).serve_forever()
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    def write(body):
+        path = tmp_path / "vllm"
+        path.write_text(HEAD + textwrap.dedent(body), encoding="utf-8")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return str(path)
+
+    return write
+
+
+def server(program, **settings):
+    return running(VllmGenerator(name="v", model="org/m", python=program, **settings), host="127.0.0.1")
+
+
+def asked(config):
+    with urllib.request.urlopen(config.url) as reply:
+        return json.load(reply)
 
 
 @pytest.mark.parametrize("url", ["http://host:8000", "http://host:8000/", "http://host:8000/v1"])
@@ -33,7 +76,6 @@ def test_further_servers_are_asked_like_the_first():
     ("settings", "message"),
     [
         ({"replica_urls": ("http://two",)}, "replica_urls are"),
-        ({"url": "http://one", "replicas": 2}, "`replicas` are"),
         ({"url": "http://one", "replica_urls": ("http://two", "http://two")}, "'http://two' stands twice"),
     ],
 )
@@ -42,236 +84,131 @@ def test_replicas_that_contradict_each_other_are_refused(settings, message):
         VllmGenerator(name="v", model="m", **settings)
 
 
-@pytest.fixture
-def importable(monkeypatch):
-    """``ray.serve.llm`` with its vLLM, of which nothing is real."""
-    monkeypatch.setattr("raydebm.distributed.vllm._import_serve_llm", lambda config: None)
-
-
-def test_server_that_needs_more_gpus_than_there_are_is_refused(importable):
-    """3 replicas of 2 x 4 GPUs; the engine's own argument replaces the 2 of the recipe."""
-    config = VllmGenerator(
-        name="v",
-        model="m",
-        replicas=3,
-        tensor_parallel=2,
-        pipeline_parallel=2,
-        engine_kwargs={"pipeline_parallel_size": 4},
-    )
-    message = r"'v' needs 24 GPUs \(3 replicas x 2 tensor_parallel x 4 pipeline_parallel\).* has 23; .*`url`"
-    with pytest.raises(ResourceError, match=message):
-        check_servers([VllmGenerator(name="u", model="m"), config], num_gpus=23)
-    assert llm_settings(config)["deployment_config"]["num_replicas"] == 3
-
-
-@pytest.mark.parametrize(
-    ("settings", "num_gpus"),
-    [
-        pytest.param({}, 2, id="all that there are"),
-        pytest.param({"python": sys.executable}, 0, id="it runs on CPUs"),
-        pytest.param({"python": sys.executable}, 1, id="it is a process"),
-        pytest.param({"url": "http://host:8000"}, 1, id="it runs elsewhere"),
-    ],
-)
-def test_server_that_there_is_room_for_is_not_refused(importable, settings, num_gpus):
-    check_servers([VllmGenerator(name="v", model="m", tensor_parallel=2, **settings)], num_gpus=num_gpus)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"replicas": 2, "python": sys.executable}, "asks for 2 replicas"),
-        ({"python": "no-such-python"}, "'no-such-python' is no program"),
-    ],
-)
-@pytest.mark.parametrize("num_gpus", [0, 1])
-def test_process_that_cannot_be_started_is_refused_before(settings, message, num_gpus):
-    with pytest.raises(ResourceError, match=message):
-        check_servers([VllmGenerator(name="v", model="m", **settings)], num_gpus=num_gpus)
-
-
-@pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vllm is installed")
-def test_server_of_the_cluster_without_vllm_is_refused_before():
-    with pytest.raises(ResourceError, match=r"ray\.serve\.llm cannot be imported.*raydebm\[vllm\].*`python`.*`url`"):
-        check_servers([VllmGenerator(name="v", model="m")], num_gpus=1)
-
-
-def test_processes_have_turns_of_their_own_after_the_servers_of_the_cluster():
-    endpoint, process, *servers = (
-        OpenAIGenerator(name="o", model="m"),
-        VllmGenerator(name="p", model="m", python="vllm/bin/python"),
-        VllmGenerator(name="v", model="m"),
-        VllmGenerator(name="w", model="m"),
-    )
-    groups = turns([endpoint, process, *servers], num_gpus=2)
-    assert groups == [(endpoint, *servers), (process,)]
+def test_servers_to_be_started_come_last_one_by_one():
+    started, other = (VllmGenerator(name=name, model="m") for name in "ab")
+    endpoint, up = OpenAIGenerator(name="o", model="m"), VllmGenerator(name="u", model="m", url="http://host:8000")
+    local = TransformersGenerator(name="l", model="m")
+    assert turns([started, endpoint, other, up, local]) == [(endpoint, up, local), (started,), (other,)]
+    assert turns([started]) == [(started,)]
 
 
 def test_generator_without_a_server_says_how_to_get_one():
-    with pytest.raises(ResourceError, match=r"generator 'v': no vLLM server.*`url`.*raydebm\[vllm\]"):
+    with pytest.raises(ResourceError, match=r"generator 'v': no vLLM server.*`url`"):
         build_generator(VllmGenerator(name="v", model="m"))
 
 
-def test_running_server_is_left_alone():
-    configs = (VllmGenerator(name="v", model="m", url="http://host:8000"),)
-    with running_endpoints(configs, num_gpus=0) as reachable:
-        assert reachable == configs
+def test_a_server_that_runs_is_left_alone():
+    config = VllmGenerator(name="v", model="m", url="http://host:8000")
+    with running(config, host="127.0.0.1") as reachable:
+        assert reachable is config
 
 
-@pytest.fixture
-def serve(monkeypatch):
-    """Ray Serve and vLLM of which nothing is real; says what became of the servers."""
-    from ray import serve
-
-    done = []
-    monkeypatch.setattr("raydebm.distributed.vllm._app", lambda wanted: "app")
-    monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "host")
-    monkeypatch.setattr(serve, "start", lambda **options: done.append("start"))
-    monkeypatch.setattr(serve, "run", lambda app, *, name, route_prefix: done.append(f"run {name}"))
-    monkeypatch.setattr(serve, "delete", lambda name: done.append(f"delete {name}"))
-    return serve, done
+def test_a_server_is_up_within_the_context_and_gone_after_it(program, eventually):
+    with server(program(SERVES)) as config:
+        processes = asked(config)["processes"]
+        assert all(map(is_running, processes))
+    assert eventually(lambda: not any(map(is_running, processes)), seconds=10)
 
 
-def test_started_servers_end_with_the_block(serve):
-    _, done = serve
-    with running_endpoints([VllmGenerator(name="v", model="m")], num_gpus=1) as (config,):
-        name = config.url.removeprefix("http://host:8000/")
-        assert done == ["start", f"run {name}"]
-    assert done[2:] == [f"delete {name}"]
+def test_engine_arguments_become_options(program):
+    arguments = {"max_model_len": 512, "dtype": "bfloat16", "enforce_eager": True, "enable_prefix_caching": False}
+    arguments["speculative_config"] = {"method": "ngram"}
+    with server(program(SERVES), engine_kwargs=arguments) as config:
+        command = asked(config)["command"]
+    assert command[2:6] == ["--model", "org/m", "--served-model-name", "org/m"]
+    assert command[10:] == [
+        *("--max-model-len", "512", "--dtype", "bfloat16", "--enforce-eager", "--no-enable-prefix-caching"),
+        *("--speculative-config", '{"method": "ngram"}'),
+    ]
 
 
-def test_two_runs_on_one_cluster_have_servers_of_their_own(serve):
-    config = VllmGenerator(name="v", model="m")
-    with running_endpoints([config], num_gpus=1) as (one,), running_endpoints([config], num_gpus=1) as (other,):
-        assert one.url != other.url
-
-
-@pytest.mark.parametrize("failure", [RuntimeError("DEPLOY_FAILED"), TimeoutError("late"), KeyboardInterrupt()])
-def test_servers_that_do_not_come_up_are_ended_and_hold_no_gpu(serve, monkeypatch, failure):
-    module, done = serve
-
-    def fail(app, **options):
-        raise failure
-
-    monkeypatch.setattr(module, "run", fail)
-    expected = KeyboardInterrupt if isinstance(failure, KeyboardInterrupt) else ResourceError
-    with pytest.raises(expected), running_endpoints([VllmGenerator(name="v", model="m")], num_gpus=1):
+def test_an_error_is_shown_although_much_follows_it(program):
+    broken = program("print('RuntimeError: no such kernel' + '\\nleaked' * 50, flush=True); sys.exit(3)")
+    with pytest.raises(ResourceError, match=r"its log:\nRuntimeError: no such kernel$"), server(broken):
         pass
-    assert done[0] == "start"
-    assert done[1].startswith("delete raydebm-vllm-")
 
 
-def test_servers_that_find_no_free_gpu_are_given_up_in_time(serve, monkeypatch):
-    """Serve waits for ever where another application holds the GPUs."""
-    module, done = serve
-    monkeypatch.setattr(module, "run", lambda app, **options: threading.Event().wait())
-
+def test_a_server_that_ends_early_shows_its_last_lines(program):
+    broken = program("print('no memory for the weights', flush=True); sys.exit(3)")
     with (
-        pytest.raises(ResourceError, match=r"not come up within 0\.2 s \(startup_timeout_s\).*`ray status`"),
-        running_endpoints([VllmGenerator(name="v", model="m", startup_timeout_s=0.2)], num_gpus=1),
+        pytest.raises(ResourceError, match=r"'v'.*'org/m' ended with status 3.*\n.*no memory for the weights"),
+        server(broken),
     ):
         pass
-    assert done[1].startswith("delete raydebm-vllm-")
 
 
-def test_servers_that_cannot_be_ended_hide_no_other_error(serve, monkeypatch, caplog):
-    module, _ = serve
-
-    def fail(*arguments, **options):
-        raise TimeoutError("weren't deleted after 60s")
-
-    monkeypatch.setattr(module, "delete", fail)
+def test_a_server_that_never_comes_up_is_ended(program, tmp_path, monkeypatch):
+    monkeypatch.setattr(vllm, "STARTUP_S", 2.0)
+    slow = program(f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)")
     with (
-        pytest.raises(ValueError, match="of the block"),
-        running_endpoints([VllmGenerator(name="v", model="m")], num_gpus=1),
+        pytest.raises(ResourceError, match="did not answer within 2 s"),
+        server(slow),
     ):
-        raise ValueError("of the block")
-    assert "weren't deleted" in caplog.text
+        pass
+    assert not is_running(int((tmp_path / "pid").read_text()))
 
 
-def server(name, gpus=1, **settings):
-    return VllmGenerator(name=name, model="m", tensor_parallel=gpus, **settings)
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vllm is installed")
+def test_without_vllm_the_error_says_how_to_get_it():
+    with (
+        pytest.raises(ResourceError, match=r"not installed here.*raydebm\[vllm\].*`python`.*`url`"),
+        server(None),
+    ):
+        pass
 
 
-def names_by_turn(configs, *, num_gpus):
-    return ["".join(config.name for config in group) for group in turns(configs, num_gpus=num_gpus)]
+def test_a_python_that_is_missing_is_named():
+    with pytest.raises(ResourceError, match="'no-such-python' is no program; set `python`"), server("no-such-python"):
+        pass
 
 
-@pytest.mark.parametrize(
-    ("gpus", "num_gpus", "expected"),
-    [
-        pytest.param({"a": 1, "b": 1, "c": 1}, 3, ["abc"], id="all fit"),
-        pytest.param({"a": 1, "b": 1, "c": 1}, 1, ["a", "b", "c"], id="one at a time"),
-        pytest.param({"a": 1, "b": 1, "c": 1}, 2, ["ab", "c"], id="two, and what is left"),
-        pytest.param({"a": 1, "b": 2, "c": 1}, 2, ["a", "b", "c"], id="the last is not moved to the first"),
-        pytest.param({"a": 1, "b": 4, "c": 1}, 2, ["a", "b", "c"], id="one is too large: who starts it refuses it"),
-        pytest.param({"a": 1, "b": 1}, 0, ["a", "b"], id="without GPUs"),
-    ],
-)
-def test_servers_share_the_gpus_as_long_as_these_are_enough(gpus, num_gpus, expected):
-    assert names_by_turn([server(name, need) for name, need in gpus.items()], num_gpus=num_gpus) == expected
+def test_a_killed_starter_leaves_no_server_behind(program, tmp_path, eventually):
+    starter = f"""
+        from pathlib import Path
+        import os, time
+        from raydebm.config import VllmGenerator
+        from raydebm.generators.endpoint.vllm import running
+        config = VllmGenerator(name="v", model="org/m", python={program(SERVES)!r})
+        with running(config, host="127.0.0.1") as config:
+            Path({str(tmp_path / "url.part")!r}).write_text(config.url)
+            os.rename({str(tmp_path / "url.part")!r}, {str(tmp_path / "url")!r})
+            time.sleep(600)
+    """
+    started = subprocess.Popen([sys.executable, "-c", textwrap.dedent(starter)])
+    assert eventually((tmp_path / "url").exists, seconds=60)
+    config = VllmGenerator(name="v", model="org/m", url=(tmp_path / "url").read_text())
+    server_pid, child_pid = asked(config)["processes"]
+
+    started.kill()
+    started.wait()
+
+    assert eventually(lambda: not is_running(server_pid), seconds=10)
+    os.kill(child_pid, signal.SIGKILL)  # vLLM itself ends what it started when it gets SIGTERM
 
 
-def test_every_replica_counts_for_a_turn():
-    """2 replicas of one GPU, then one: 3 of 2."""
-    assert names_by_turn([server("a", replicas=2), server("b")], num_gpus=2) == ["a", "b"]
+def test_an_error_within_the_context_ends_the_server_too(program):
+    processes = []
+
+    def fail_within():
+        with server(program(SERVES)) as config:
+            processes.extend(asked(config)["processes"])
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail_within()
+    assert not is_running(processes[0])
 
 
-def test_servers_that_run_already_take_no_turn():
-    configs = [server("a", 2), server("u", 8, url="http://host:8000"), server("b", 2)]
-    assert names_by_turn(configs, num_gpus=2) == ["au", "b"]
-
-
-@pytest.mark.parametrize(
-    ("num_gpus", "expected"), [(0, ["o", "a", "b"]), (1, ["oa", "b"]), (2, ["oab"])], ids=lambda value: f"{value}"
-)
-def test_endpoints_are_asked_with_the_first_servers_on_gpus(num_gpus, expected):
-    configs = [OpenAIGenerator(name="o", model="m"), server("a"), server("b")]
-    assert names_by_turn(configs, num_gpus=num_gpus) == expected
-
-
-@pytest.mark.parametrize(
-    ("device", "num_gpus", "expected"),
-    [
-        pytest.param("auto", 2, ["ol", "ab"], id="both servers take all GPUs"),
-        pytest.param("cuda", 2, ["ol", "ab"], id="it asks for a GPU"),
-        pytest.param("cuda:0", 1, ["ol", "a", "b"], id="the first server takes all"),
-        pytest.param("auto", 3, ["aolb"], id="one is left"),
-        pytest.param("cuda", 3, ["aolb"], id="one is left, and it asks for it"),
-        pytest.param("cpu", 2, ["aolb"], id="it wants none"),
-        pytest.param("auto", 0, ["ol", "a", "b"], id="there are none"),
-    ],
-)
-def test_local_model_comes_first_where_servers_would_leave_it_no_gpu(device, num_gpus, expected):
-    local = TransformersGenerator(name="l", model="m", device=device)
-    configs = [server("a"), OpenAIGenerator(name="o", model="m"), local, server("b")]
-    assert names_by_turn(configs, num_gpus=num_gpus) == expected
-
-
-@pytest.mark.parametrize(
-    ("settings", "num_gpus", "left"),
-    [
-        pytest.param({}, 3, 1, id="one of three"),
-        pytest.param({}, 2, 0, id="none of two"),
-        pytest.param({"url": "http://host:8000"}, 3, 3, id="a server that runs already is not of this cluster"),
-        pytest.param({}, 0, 0, id="none to begin with"),
-    ],
-)
-def test_local_models_get_the_gpus_that_servers_leave(settings, num_gpus, left):
-    configs = [server("v", 2, **settings), TransformersGenerator(name="l", model="m")]
-    assert gpus_left(configs, num_gpus=num_gpus) == left
-
-
-def test_settings_of_a_started_server():
-    config = VllmGenerator(
-        name="v", model="org/m", tensor_parallel=2, accelerator_type="H100", engine_kwargs={"max_model_len": 512}
+def test_a_server_that_dies_meanwhile_is_told(program, caplog):
+    dies = program(
+        SERVES.replace("def do_GET(self):", "def do_GET(self):\n        if self.path != '/health': os._exit(7)")
     )
-    assert llm_settings(config) == {
-        "model_loading_config": {"model_id": "org/m", "model_source": "org/m"},
-        "deployment_config": {"num_replicas": 1, "max_ongoing_requests": 256},
-        "engine_kwargs": {"tensor_parallel_size": 2, "pipeline_parallel_size": 1, "max_model_len": 512},
-        "accelerator_type": "H100",
-    }
+    with server(dies) as config:
+        with pytest.raises(OSError, match="closed connection"):
+            urllib.request.urlopen(config.url)
+        with pytest.raises(OSError, match=r"closed|refused|reset"):
+            urllib.request.urlopen(config.url)
+    assert "the vLLM server of v ended with status 7" in caplog.text
 
 
 @pytest.mark.vllm

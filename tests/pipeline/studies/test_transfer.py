@@ -38,9 +38,9 @@ def test_the_first_problems_by_id(number, chosen):
     assert _first_problems(target, number) == chosen
 
 
-def run_of(name, task, *backbones):
+def run_of(name, task, backbone):
     of_task = SimpleNamespace(name=task, test=SimpleNamespace(source=None))
-    recipe = SimpleNamespace(task=of_task, scorer=SimpleNamespace(backbones=backbones))
+    recipe = SimpleNamespace(task=of_task, scorer=SimpleNamespace(backbone=backbone))
     return SimpleNamespace(name=name, recipe=recipe, is_repaired=False)
 
 

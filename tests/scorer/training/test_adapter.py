@@ -413,7 +413,7 @@ GENERATORS = [{"kind": "recorded", "name": "g", "pool": "x", "model": "y"}]
 
 def test_settings_come_from_the_task_where_the_recipe_is_silent():
     recipe = parse_recipe({"name": "r", "task": {"name": "t"}, "generators": GENERATORS, "seed": 4})
-    settings = TrainingSettings.from_recipe(recipe, DEFAULTS, recipe.scorer.adapters[0])
+    settings = TrainingSettings.from_recipe(recipe, DEFAULTS)
     expected = SimpleNamespace(max_length=1536, batch_size=16, patience=3, learning_rate=2e-5, seed=4)
     assert all(getattr(settings, key) == value for key, value in vars(expected).items())
 
@@ -421,7 +421,7 @@ def test_settings_come_from_the_task_where_the_recipe_is_silent():
 def test_the_recipe_overrides_the_task():
     tree = {"name": "r", "task": {"name": "t"}, "generators": GENERATORS}
     recipe = parse_recipe(tree | {"training": {"learning_rate": 0.1, "patience": 9}, "scorer": {"max_length": 256}})
-    settings = TrainingSettings.from_recipe(recipe, DEFAULTS, recipe.scorer.adapters[0])
+    settings = TrainingSettings.from_recipe(recipe, DEFAULTS)
     assert (settings.learning_rate, settings.patience, settings.max_length, settings.batch_size) == (0.1, 9, 256, 16)
 
 

@@ -38,7 +38,7 @@ def policy_of_another_version(run):
 
 
 def unreadable_ensemble(run):
-    (run / "scorer" / "ensemble.json").write_text('{"format": 3, "members": []}')
+    (run / "scorer" / "ensemble.json").write_text('{"format": 2, "members": []}')
     return r"ensemble\.json is not a valid EnsembleRecord"
 
 

@@ -166,47 +166,10 @@ def test_two_ensembles_lie_beside_each_other_on_one_backbone_until_one_is_idle(c
     newer = asyncio.run(scene())
     assert held.fingerprints == [first.fingerprint, second.fingerprint]
     assert held.latest is newer
-    assert len({id(backbone) for ensemble in held.loaded for backbone in ensemble.backbones}) == 1
+    assert len({id(ensemble.backbone) for ensemble in held.loaded}) == 1
     clock.now += IDLE_S + 1
     asyncio.run(held.get(second))
     assert held.fingerprints == [second.fingerprint]
-
-
-def mixed_with(first, folder):
-    """A checkpoint of the first one's a0 and an adapter on another backbone."""
-    from raydebm.config import AdapterConfig
-    from raydebm.pairs import TrainingGroup
-    from raydebm.scorer.checkpoint import read_ensemble, write_ensemble
-    from raydebm.scorer.model.backbone import load_backbone
-    from raydebm.scorer.training.adapter import train_adapter
-    from raydebm.scorer.training.adapter_data import AdapterData
-    from raydebm.scorer.training.settings import TrainingSettings
-
-    shutil.copytree(first.folder, folder)
-    record, _ = read_ensemble(folder)
-    group = TrainingGroup(problem_id="p", prompt="1+1?", texts=("2", "3"), pairs=((0, 1),))
-    member = train_adapter(
-        AdapterConfig(name="b0", rank=2, alpha=4, targets=("Wqkv",)),
-        AdapterData(train=[group], validation=[], fingerprint=record.data_fingerprint),
-        backbone=load_backbone("embedded:encoder-mini", device="cpu", dtype="float32"),
-        settings=TrainingSettings(max_length=64, batch_size=4, patience=1, learning_rate=1e-2, max_epochs=1),
-        out_dir=folder / "b0",
-        report=lambda report: None,
-    )
-    write_ensemble(folder, {"a0": folder / "a0", "b0": member.folder}, {"name": "mixed"})
-    return read_ref(str(folder))
-
-
-def test_an_ensemble_of_two_backbones_shares_the_one_that_is_loaded(checkpoints, tmp_path):
-    first, _ = checkpoints
-    held = Ensembles(device="cpu", dtype="float32")
-    held.load_now(first)
-    held.load_now(mixed_with(first, tmp_path / "mixed"))
-
-    one, mixed = held.loaded
-    assert [backbone is one.backbones[0] for backbone in mixed.backbones] == [False, True]  # the widest first
-    texts = [("1+1?", "2")]
-    assert mixed.scorer.score(texts)[0].members[0] == pytest.approx(one.scorer.score(texts)[0].members[0], abs=1e-6)
 
 
 def test_an_ensemble_that_was_let_go_is_loaded_again(checkpoints):

@@ -1,0 +1,209 @@
+"""vLLM: a server that runs somewhere, or one process per model on this machine, one model after the other.
+
+A server is an OpenAI-compatible endpoint without a key. Does not know: Ray, requests.
+"""
+
+import contextlib
+import importlib.util
+import json
+import logging
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from raydebm.config import GeneratorConfig, OpenAIGenerator, VllmGenerator
+from raydebm.embedded import PREFIX, embedded_path
+from raydebm.errors import ResourceError
+
+STARTUP_S = 900.0
+"""Time that a server has until it answers."""
+_LOG = logging.getLogger(__name__)
+_LOG_LINES = 8
+"""Lines of the server's log that an error shows."""
+_ERROR = re.compile(r"\b\w*(Error|Exception)\b: ")
+_DYING_S = 1.0
+"""A server whose last connection broke may take so long to be gone."""
+_STOP_S = 20.0
+"""Time between SIGTERM and SIGKILL."""
+_WITH_PARENT = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); os.execvp(sys.argv[1], sys.argv[1:])"
+"""Runs a program that gets SIGTERM (15) when its starter is gone, even killed (PR_SET_PDEATHSIG): what stays behind
+would hold the machine's memory or its GPU."""
+
+
+def endpoint_of(config: VllmGenerator) -> OpenAIGenerator:
+    """The endpoint behind a ``vllm`` generator whose ``url`` is known.
+
+    Raises:
+        ResourceError: no server is known.
+    """
+    if config.url is None:
+        raise ResourceError(
+            f"generator {config.name!r}: no vLLM server is running for {config.model!r}; set the generator's `url`, "
+            "or sample by `raydebm generate`, which starts one where vLLM is installed"
+        )
+    return OpenAIGenerator(
+        name=config.name,
+        num_samples=config.num_samples,
+        max_tokens=config.max_tokens,
+        logprobs=config.logprobs,
+        model=config.model,
+        base_url=_base_url(config.url),
+        replica_urls=tuple(map(_base_url, config.replica_urls)),
+        api_key_env=None,
+        max_in_flight=config.max_in_flight,
+        timeout_s=config.timeout_s,
+        usd_per_million_prompt_tokens=0.0,
+        usd_per_million_completion_tokens=0.0,
+    )
+
+
+def _base_url(url: str) -> str:
+    url = url.rstrip("/")
+    return url if url.endswith("/v1") else f"{url}/v1"
+
+
+def turns(configs: Sequence[GeneratorConfig]) -> list[tuple[GeneratorConfig, ...]]:
+    """The generators in groups that are asked one after the other: a server to be started has this machine to itself,
+    so each comes alone, after all others."""
+    others = tuple(config for config in configs if not _is_to_start(config))
+    return [*([others] if others else []), *((config,) for config in configs if _is_to_start(config))]
+
+
+def _is_to_start(config: GeneratorConfig) -> bool:
+    return isinstance(config, VllmGenerator) and config.url is None
+
+
+def check_server(config: GeneratorConfig) -> None:
+    """Check what can be known before a server is started.
+
+    Raises:
+        ResourceError: there is no vLLM for it.
+    """
+    if isinstance(config, VllmGenerator) and config.url is None:
+        _python(config)
+
+
+@contextlib.contextmanager
+def running(config: GeneratorConfig, *, host: str) -> Iterator[GeneratorConfig]:
+    """Start the server of a generator that needs one, and yield the generator with its ``url`` once it answers.
+
+    The server and all its processes end with the context. Other generators are yielded as they are.
+
+    Args:
+        config: any generator.
+        host: the address at which the server is to be reached.
+
+    Raises:
+        ResourceError: vLLM is missing, or the server ends or does not answer within ``STARTUP_S``.
+    """
+    if not isinstance(config, VllmGenerator) or config.url is not None:
+        yield config
+        return
+    port = free_port(host)
+    is_embedded = config.model.startswith(PREFIX)
+    source = str(embedded_path(config.model.removeprefix(PREFIX))) if is_embedded else config.model
+    command = [_python(config), "-m", "vllm.entrypoints.openai.api_server", "--model", source]
+    command += ["--served-model-name", config.model, "--host", host, "--port", str(port)]
+    with tempfile.NamedTemporaryFile(mode="w+b", prefix="raydebm-vllm-", suffix=".log") as log:
+        server = subprocess.Popen(  # the operator's own program
+            [sys.executable, "-I", "-c", _WITH_PARENT, *command, *_flags(config)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            url = f"http://{host}:{port}"
+            _wait_until_up(server, url, config, log)
+            yield config.model_copy(update={"url": url})
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = server.wait(_DYING_S)
+                _LOG.warning(
+                    "the vLLM server of %s ended with status %d; its log:\n%s", config.name, status, _tail(log)
+                )
+        finally:
+            _end(server)
+
+
+def _python(config: VllmGenerator) -> str:
+    if config.python is not None:
+        if (path := shutil.which(config.python)) is not None:
+            return path
+        raise ResourceError(
+            f"generator {config.name!r}: {config.python!r} is no program; set `python` to the Python of an environment "
+            "that has vLLM, or `url` to a server that already runs"
+        )
+    if importlib.util.find_spec("vllm") is not None:
+        return sys.executable
+    raise ResourceError(
+        f"generator {config.name!r}: vLLM is not installed here; install the extra raydebm[vllm], or vLLM in an "
+        "environment of its own and name its `python`, or set the generator's `url` to a server that already runs"
+    )
+
+
+def _flags(config: VllmGenerator) -> list[str]:
+    """vLLM's engine arguments as options: ``max_model_len: 512`` becomes ``--max-model-len 512``."""
+    flags = list[str]()
+    for name, value in config.engine_kwargs.items():
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            flags.append(f"--{option}" if value else f"--no-{option}")
+        else:
+            flags += [f"--{option}", value if isinstance(value, str) else json.dumps(value)]
+    return flags
+
+
+def _wait_until_up(server: subprocess.Popen[bytes], url: str, config: VllmGenerator, log: IO[bytes]) -> None:
+    deadline = time.monotonic() + STARTUP_S
+    while not _answers(url):
+        status = server.poll()
+        if status is not None or time.monotonic() >= deadline:
+            what = f"did not answer within {STARTUP_S:g} s"
+            if status is not None:
+                what = f"ended with status {status} before it answered"
+            raise ResourceError(
+                f"generator {config.name!r}: the vLLM server of {config.model!r} {what}; its log:\n{_tail(log)}"
+            )
+        time.sleep(0.2)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as reply:  # http, to our own child
+            return bool(reply.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _tail(log: IO[bytes]) -> str:
+    """The lines of the log that name errors, which much may follow; without any its end."""
+    lines = Path(log.name).read_text(encoding="utf-8", errors="replace").splitlines()
+    errors = [line for line in lines if _ERROR.search(line)]
+    return "\n".join((errors or lines)[-_LOG_LINES:])
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    """End the server and what it started, such as its engine's process: all of its session."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(server.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(_STOP_S)
+
+
+def free_port(host: str) -> int:
+    """A port of this machine that nothing listens on now; another process may take it at any time."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
