@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from random import Random
 
 from raydebm.config import PairsConfig, Recipe
+from raydebm.config.pairs import POSITIVE_FRAC
 from raydebm.errors import ConfigError, PoolError
 from raydebm.identity import content_id, seed_for
 from raydebm.records import Candidate, Label, Pair, Problem, Verdict
@@ -185,13 +186,13 @@ def build_pairs(
     """Pairs of a correct and an incorrect candidate of the same problem, in the order of the problems.
 
     Greedy, failed and unlabeled candidates are skipped. Equal texts count once; texts with contradictory labels are
-    skipped. With violation scores (continuous tasks), the best ``config.positive_frac`` of a problem's texts are chosen
+    skipped. With violation scores (continuous tasks), the best ``POSITIVE_FRAC`` of a problem's texts are chosen
     against the rest, and equal scores are never paired.
 
     Limits per problem: ``config.max_correct`` correct texts, sampled by seed; ``config.max_incorrect`` incorrect texts,
     the smallest severity first (near misses teach more), ties sampled by seed; ``config.max_pairs`` pairs, sampled
     uniformly. With ``config.within_author`` both sides of a pair are from the same generator, so that the author does
-    not reveal the side; the limits on texts and ``positive_frac`` then hold per author.
+    not reveal the side; the limits on texts and the share of best ones then hold per author.
 
     Raises:
         PoolError: no problem has a pair; the message counts the reasons.
@@ -231,7 +232,7 @@ class PairMaker:
         for author, written in _compared(pool, config).items():
             texts = _labelled_texts(written, label_of)
             capped = _capped(texts, config, seed_for(seed, "caps", problem_id, *author))
-            pairs += _all_pairs(capped, positive_frac=config.positive_frac)
+            pairs += _all_pairs(capped)
             all_texts += texts
         self._kinds[_kind(all_texts, has_pairs=bool(pairs))] += 1
         thinned = _thinned(pairs, config.max_pairs, seed_for(seed, "pairs", problem_id))
@@ -303,18 +304,18 @@ def _severity(label: Label) -> float:
     return math.inf if label.severity is None else label.severity
 
 
-def _all_pairs(texts: Sequence[Label], *, positive_frac: float) -> list[tuple[Label, Label]]:
+def _all_pairs(texts: Sequence[Label]) -> list[tuple[Label, Label]]:
     if any(label.violation_score is not None for label in texts):
-        return _continuous_pairs(texts, positive_frac=positive_frac)
+        return _continuous_pairs(texts)
     correct = [label for label in texts if label.verdict is Verdict.CORRECT]
     incorrect = [label for label in texts if label.verdict is Verdict.INCORRECT]
     return [(chosen, rejected) for chosen in correct for rejected in incorrect]
 
 
-def _continuous_pairs(texts: Sequence[Label], *, positive_frac: float) -> list[tuple[Label, Label]]:
+def _continuous_pairs(texts: Sequence[Label]) -> list[tuple[Label, Label]]:
     scored = [(label.violation_score, label) for label in texts if label.violation_score is not None]
     scored.sort(key=lambda entry: (entry[0], entry[1].candidate_id))
-    num_chosen = max(round(positive_frac * len(scored)), 1)
+    num_chosen = max(round(POSITIVE_FRAC * len(scored)), 1)
     return [
         (chosen, rejected)
         for best, chosen in scored[:num_chosen]

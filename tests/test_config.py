@@ -14,6 +14,7 @@ from raydebm.config import (
     parse_recipe,
     with_recorded_answers,
 )
+from raydebm.config.pairs import BAG_FRAC
 from raydebm.config.recipe_reference import render as recipe_page
 from raydebm.decision.policy import policy_of
 from raydebm.errors import ConfigError, UnknownNameError
@@ -47,7 +48,7 @@ def test_minimal_recipe_has_the_papers_defaults():
     recipe = parse_recipe(MINIMAL)
 
     assert (recipe.generation.num_samples, recipe.generation.temperature, recipe.generation.top_p) == (8, 0.7, 0.95)
-    assert (recipe.pairs.max_pairs, recipe.pairs.bag_frac, recipe.pairs.validation_frac) == (16, 0.8, 0.2)
+    assert (recipe.pairs.max_pairs, BAG_FRAC, recipe.pairs.validation_frac) == (16, 0.8, 0.2)
     assert recipe.scorer.backbone == "answerdotai/ModernBERT-base"
     assert (recipe.triage.theta_sigma, recipe.triage.theta_abstain, recipe.triage.num_regenerate) == (0.8, 1.5, 8)
 
@@ -76,14 +77,7 @@ def test_paper_adapters():
         ({"scorer": {"adapters": []}}, "at least one adapter"),
         ({"name": "../other"}, r"name: a name is not empty, has no '\.\.'"),
         ({"name": " "}, "name: a name is not empty"),
-        (
-            {"training": {"tracking": {"run_name": "../../other/scorer"}}},
-            r"run_name: a name is not empty, has no '\.\.'",
-        ),
-        ({"training": {"tracking": {"run_name": "/exp"}}}, "run_name: a name is not empty"),
-        ({"scorer": {"adapters": [ADAPTER, {**ADAPTER, "backbone": "other"}]}}, r"distinct names, got \['a0', 'a0'\]"),
-        ({"scorer": {"adapters": [{**ADAPTER, "max_length": 15}]}}, r"adapters\.0\.max_length.*16"),
-        ({"scorer": {"adapters": [{**ADAPTER, "backbone": ""}]}}, r"adapters\.0\.backbone"),
+        ({"scorer": {"adapters": [ADAPTER, {**ADAPTER, "rank": 4}]}}, r"distinct names, got \['a0', 'a0'\]"),
         ({"task": {"name": "gsm8k", "train": {"split": "train", "id_range": [0.5, 0.5]}}}, "id_range"),
         ({"ray": {"num_cpus": 2}}, r"ray\.num_cpus"),
         (
@@ -108,10 +102,10 @@ def test_a_wrong_recipe_is_refused_with_its_path(change, match):
 
 def test_every_mistake_is_listed_at_once():
     with pytest.raises(ConfigError) as caught:
-        parse_recipe({**MINIMAL, "seeed": 1, "pairs": {"bag_frac": 2}})
+        parse_recipe({**MINIMAL, "seeed": 1, "pairs": {"validation_frac": 2}})
 
     assert "seeed" in str(caught.value)
-    assert "pairs.bag_frac" in str(caught.value)
+    assert "pairs.validation_frac" in str(caught.value)
 
 
 @pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:1", "mps"])

@@ -118,10 +118,9 @@ def test_continuous_tasks_choose_the_best_quarter():
 
 def test_equal_violation_scores_are_never_paired():
     scores = {"p0": 0.2, "p1": 0.2, "p2": 0.2, "p3": 0.6}
-    pairs = build_pairs(
-        *made({"p": "IIII"}, scores=scores), config=PairsConfig(max_pairs=None, positive_frac=0.5), seed=0
-    )
-    assert sides(pairs) == {("p0", "p3"), ("p1", "p3")}
+    scores |= {f"p{index}": 0.6 for index in range(4, 8)}
+    pairs = build_pairs(*made({"p": "I" * 8}, scores=scores), config=ALL, seed=0)
+    assert sides(pairs) == {(chosen, f"p{place}") for chosen in ("p0", "p1") for place in range(3, 8)}
 
 
 def test_a_continuous_pool_of_equal_scores_is_counted_as_equal():
@@ -157,7 +156,7 @@ def test_within_author_caps_hold_for_each_author():
 def test_within_author_chooses_the_best_share_of_each_authors_continuous_labels():
     scores = {"p0": 0.1, "p1": 0.2, "p2": 0.6, "p3": 0.9}
     candidates, labels = made({"p": "IIII"}, scores=scores)
-    config = PairsConfig(max_pairs=None, positive_frac=0.5, within_author=True)
+    config = PairsConfig(max_pairs=None, within_author=True)
     assert sides(build_pairs(by_authors(candidates, "aabb"), labels, config=config, seed=0)) == {
         ("p0", "p1"),
         ("p2", "p3"),

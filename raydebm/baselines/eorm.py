@@ -36,9 +36,11 @@ from raydebm.scorer.training.schedule import learning_rate_factor
 
 RECORD_FILE = "eorm.json"
 WEIGHTS_FILE = "eorm.safetensors"
+DROPOUT, WEIGHT_DECAY, WARMUP_FRAC = 0.2, 0.01, 0.1
+"""As in the authors' released code."""
 NUM_SPECIAL = 2
 """[CLS] before the problem and [SEP] after it."""
-_PLACEMENT = {"name", "device", "micro_batch_tokens"}
+_PLACEMENT = {"name", "micro_batch_tokens"}
 """Settings that say where and how, not what."""
 
 
@@ -73,10 +75,9 @@ class EormModel(nn.Module):
         super().__init__()
         size = config.hidden_size
         self._scale = math.sqrt(size)
-        self._positions = config.positions
         self.embedding = nn.Embedding(vocabulary, size)
         layer = nn.TransformerEncoderLayer(
-            size, config.num_heads, dim_feedforward=4 * size, dropout=config.dropout, activation="gelu",
+            size, config.num_heads, dim_feedforward=4 * size, dropout=DROPOUT, activation="gelu",
             batch_first=True, norm_first=True,
         )  # fmt: skip
         self.encoder = nn.TransformerEncoder(layer, config.num_layers, enable_nested_tensor=False)
@@ -85,18 +86,9 @@ class EormModel(nn.Module):
     def forward(self, batch: MicroBatch) -> Tensor:
         """Energies, shape (B,)."""
         embedded_BTD = self.embedding(batch.ids) * self._scale  # noqa: N806
-        if self._positions:
-            embedded_BTD = embedded_BTD + sinusoids(batch.ids.shape[1], self.embedding.embedding_dim).to(embedded_BTD)  # noqa: N806
         hidden_BTD = self.encoder(embedded_BTD, src_key_padding_mask=batch.mask == 0)  # noqa: N806
         energies_B: Tensor = self.head(hidden_BTD[:, 0]).squeeze(-1)  # noqa: N806
         return energies_B
-
-
-def sinusoids(length: int, size: int) -> Tensor:
-    """The fixed positions of the original transformer, shape (length, size); ``size`` is even."""
-    frequencies = torch.exp(torch.arange(0, size, 2) * (-math.log(10_000.0) / size))
-    angles = torch.arange(length)[:, None] * frequencies[None, :]
-    return torch.stack([angles.sin(), angles.cos()], dim=-1).reshape(length, size)
 
 
 class _EormTexts:
@@ -147,9 +139,9 @@ def train_eorm(
     """
     if not train:
         raise PoolError(f"baseline {config.name!r}: no pairs to train on; sample more candidates per problem")
-    device = resolve_device(config.device)
+    device = resolve_device("auto")
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed_for(config.seed, "eorm"))
+        torch.manual_seed(seed_for(0, "eorm"))
         return _Training(config, train, validation, device).run(folder)
 
 
@@ -168,9 +160,8 @@ class _Training:
         self._ids = dict(zip(pairs, self._texts(pairs), strict=True))
         self._model = EormModel(config, vocabulary=self._texts.vocabulary).to(device)
         self._optimizer = torch.optim.AdamW(
-            self._model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
+            self._model.parameters(), lr=config.learning_rate, weight_decay=WEIGHT_DECAY, fused=True
         )
-        self._steps_per_epoch = math.ceil(len(self._train) / config.problems_per_step)
         self._step = 0
 
     def run(self, folder: Path) -> EormRecord:
@@ -191,22 +182,19 @@ class _Training:
         config = self._config
         self._model.train()
         groups = sorted(self._train, key=lambda group: group.problem_id)
-        random.Random(seed_for(config.seed, "eorm", "order", epoch)).shuffle(groups)
-        total, num_steps = 0.0, self._steps_per_epoch * config.max_epochs
-        for start in range(0, len(groups), config.problems_per_step):
-            step = groups[start : start + config.problems_per_step]
-            factor = learning_rate_factor(self._step, num_steps=num_steps, warmup_frac=config.warmup_frac)
+        random.Random(seed_for(0, "eorm", "order", epoch)).shuffle(groups)
+        total, num_steps = 0.0, len(groups) * config.max_epochs
+        for group in groups:
+            factor = learning_rate_factor(self._step, num_steps=num_steps, warmup_frac=WARMUP_FRAC)
             for parameters in self._optimizer.param_groups:
                 parameters["lr"] = config.learning_rate * factor
-            pairs = step_pairs(
-                [(group.problem_id, len(group.texts), group.pairs) for group in step], device=self._device
-            )
-            loss = bradley_terry_loss(self._energies(step), pairs)
+            pairs = step_pairs([(group.problem_id, len(group.texts), group.pairs)], device=self._device)
+            loss = bradley_terry_loss(self._energies([group]), pairs)
             self._optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
             self._optimizer.step()
-            total += float(loss.detach()) * len(step)
+            total += float(loss.detach())
             self._step += 1
         return total / len(groups)
 
@@ -257,7 +245,7 @@ class Eorm:
         self.record = record
         self._config = config
         self._texts = _EormTexts(record.config)
-        self._device = resolve_device(config.device)
+        self._device = resolve_device("auto")
         self._model = EormModel(record.config, vocabulary=record.vocabulary)
         try:
             self._model.load_state_dict(weights)

@@ -42,11 +42,9 @@ from raydebm.config.scorer import (
     PAPER_ADAPTERS,
     REPORTING,
     AdapterConfig,
-    Loss,
     Pooling,
     ScorerConfig,
     TrackerName,
-    TrackingConfig,
     TrainingConfig,
 )
 from raydebm.config.section import (
@@ -75,7 +73,6 @@ __all__ = [
     "GeneratorConfig",
     "JudgeBaseline",
     "LocalModelBaseline",
-    "Loss",
     "OpenAIGenerator",
     "PairsConfig",
     "Pooling",
@@ -92,7 +89,6 @@ __all__ = [
     "SplitSource",
     "TaskConfig",
     "TrackerName",
-    "TrackingConfig",
     "TrainingConfig",
     "TransformersGenerator",
     "TriageConfig",

@@ -82,28 +82,14 @@ class EormBaseline(BaselineBase):
     """Transformer layers."""
     num_heads: int = Field(4, ge=1)
     """Attention heads per layer."""
-    dropout: float = Field(0.2, ge=0, lt=1)
-    """Dropout rate."""
-    positions: bool = False
-    """Add sinusoidal positions. The released model has none: it sees a bag of tokens."""
     max_length: int = Field(2048, ge=16)
     """Tokens; longer texts are cut as the scorer's are (docs/training.md)."""
     learning_rate: float = Field(5e-5, gt=0)
     """AdamW learning rate."""
-    weight_decay: float = Field(0.01, ge=0)
-    """AdamW weight decay."""
-    warmup_frac: float = Field(0.1, ge=0, lt=1)
-    """Share of all steps during which the learning rate rises."""
     max_epochs: int = Field(20, ge=1)
     """Maximum number of epochs."""
-    problems_per_step: int = Field(1, ge=1)
-    """Problems per optimiser step."""
     micro_batch_tokens: int = Field(8192, ge=1)
     """Padded tokens per forward pass."""
-    device: Device = "auto"
-    """auto: the first visible GPU, else the CPU."""
-    seed: int = 0
-    """Seed of the initial weights and of the order of problems."""
 
     @model_validator(mode="after")
     def _divisible(self) -> "EormBaseline":

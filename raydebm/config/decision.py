@@ -25,10 +25,6 @@ class CalibrationConfig(Section):
     """Choose lambda and both thresholds on validation problems; otherwise those of ``triage`` apply."""
     lambdas: tuple[NonNegative, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)
     """Values of lambda to try, in addition to the recipe's own."""
-    num_thresholds: int = Field(12, ge=2)
-    """Grid points per threshold, at quantiles of the observed sigma."""
-    max_abstain_frac: float = Field(0.10, ge=0, le=1)
-    """Maximum share of validation problems on which the thresholds may abstain."""
 
 
 class CostsConfig(Section):
@@ -54,10 +50,6 @@ class DecisionConfig(Section):
     """Probability, over calibration problems, with which the promise holds."""
     min_coverage: float = Field(0.5, gt=0, le=1)
     """Share of problems that ``max_error: auto`` must answer."""
-    delta: float = Field(0.1, gt=0, lt=1)
-    """Chance that a richer profile replaces a simpler one that is better."""
-    out_of_bag: bool = True
-    """Also learn from training problems, by the adapters that did not train on them; costs their scoring."""
 
     @model_validator(mode="after")
     def _possible(self) -> "DecisionConfig":

@@ -4,6 +4,11 @@ from pydantic import Field, model_validator
 
 from raydebm.config.section import Section
 
+BAG_FRAC = 0.8
+"""Share of the training problems that each adapter is trained on, drawn per adapter."""
+POSITIVE_FRAC = 0.25
+"""For tasks with violation scores: the share of a problem's best candidates that counts as correct (paper: 25 %)."""
+
 
 class FoldConfig(Section):
     """One fold of all problems of a recipe, those of ``task.train`` and ``task.test`` together. Problems are assigned
@@ -34,11 +39,6 @@ class PairsConfig(Section):
     generator and problem."""
     validation_frac: float = Field(0.2, gt=0, lt=1)
     """Share of the training problems reserved for early stopping and calibration."""
-    bag_frac: float = Field(0.8, gt=0, le=1)
-    """Share of the remaining problems that each adapter is trained on, drawn per adapter."""
-    positive_frac: float = Field(0.25, gt=0, lt=1)
-    """For tasks with violation scores: the share of a problem's best candidates that counts as correct (paper: 25
-    %)."""
     seed: int | None = None
     """Seed of the split into training and validation, the pairs, the bags and the adapters; None: the run's seed.
     Another seed trains again on the same candidates (`raydebm seeds`)."""

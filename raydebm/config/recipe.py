@@ -28,11 +28,6 @@ class PricesConfig(Section):
 class EvaluationConfig(Section):
     num_bootstrap: int = Field(2000, ge=100, le=1_000_000)
     """Bootstrap resamples of the intervals."""
-    shuffle_seed: int = 42
-    """Seed of the candidates' order in a pool, so that the order does not reveal their generators."""
-    tolerance: float = Field(0.15, ge=0, le=1)
-    """Violation score up to which a candidate counts as correct in pass@n, for tasks with such scores (the paper's
-    value); everywhere else a candidate is correct only without any violation."""
     prices: PricesConfig = PricesConfig()
     """Prices for the cost of every selector."""
     two_pass: bool = True
@@ -171,7 +166,7 @@ class Recipe(Section):
         Later passes are sampled for validation problems only, so a policy of several passes is fitted on those.
         """
         has_one_pass = self.triage.max_passes == 1 or all(generator.kind == "recorded" for generator in self.generators)
-        return self.triage.rule == "posterior" and self.decision.out_of_bag and has_one_pass
+        return self.triage.rule == "posterior" and has_one_pass
 
     @property
     def resolved_run_dir(self) -> str:

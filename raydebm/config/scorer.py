@@ -4,13 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from raydebm.config.section import Device, FolderName, PathName, Section
+from raydebm.config.section import Device, FolderName, Section
 from raydebm.records import Reasoning
 
 NAMED_LAYERS = ("all", "upper half", "upper quarter")
 Layers = Literal["all", "upper half", "upper quarter"] | tuple[int, ...]
 Pooling = Literal["cls", "mean", "last"]
-Loss = Literal["bradley_terry", "listwise"]
 
 
 _TAKEN = frozenset({"progress", "ensemble.json", "manifest.json", "spool"})
@@ -67,8 +66,6 @@ class ScorerConfig(Section):
     """Maximum input tokens; None: the task's default, clipped to the backbone's context."""
     adapters: tuple[AdapterConfig, ...] = PAPER_ADAPTERS
     """The ensemble's members; the default is the paper's five."""
-    head_dropout: float = Field(0.2, ge=0, lt=1)
-    """Dropout inside the energy head."""
     pooling: Pooling = "cls"
     """Input of the head: the state of [CLS] (as in the paper), the mean of the token states, or the state of the last
     token. A decoder takes ``last`` or ``mean``."""
@@ -95,19 +92,7 @@ class ScorerConfig(Section):
 TrackerName = Literal["tensorboard", "wandb"]
 
 
-class TrackingConfig(Section):
-    """Names of a training at its trackers."""
-
-    project: str = Field("raydebm", min_length=1)
-    """Project of Weights & Biases."""
-    run_name: PathName | None = None
-    """Name of the run; None: the recipe's name. Adapters are reported below it: ``<run>/a0``."""
-
-
 class TrainingConfig(Section):
-    loss: Loss = "bradley_terry"
-    """``bradley_terry``: over pairs (as in the paper). ``listwise``: the probability that softmax(-E) over a problem's
-    candidates gives to the correct ones."""
     learning_rate: float | None = Field(None, gt=0)
     """AdamW learning rate; None: the task's default (5e-5; K&K 2e-5)."""
     batch_size: int | None = Field(None, ge=1)
@@ -116,20 +101,10 @@ class TrainingConfig(Section):
     """Epochs without a lower validation loss before training ends; None: the task's default."""
     max_epochs: int = Field(10, ge=1)
     """Maximum number of epochs."""
-    weight_decay: float = Field(0.01, ge=0)
-    """AdamW weight decay."""
-    warmup_frac: float = Field(0.1, ge=0, lt=1)
-    """Share of all steps during which the learning rate rises; afterwards it follows a cosine decay."""
-    max_grad_norm: float = Field(1.0, gt=0)
-    """Maximum gradient norm."""
-    max_validation_problems: int | None = Field(None, ge=1)
-    """Maximum number of validation problems per epoch; None: all."""
     report_to: Annotated[
         tuple[TrackerName, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
     ] = ()
     """Trackers that receive every epoch of every adapter (docs/training.md); changing it causes no new training."""
-    tracking: TrackingConfig = TrackingConfig()
-    """Names under which a training is reported."""
 
     @model_validator(mode="after")
     def _distinct_trackers(self) -> "TrainingConfig":
@@ -138,5 +113,5 @@ class TrainingConfig(Section):
         return self
 
 
-REPORTING = {"report_to", "tracking"}
+REPORTING = {"report_to"}
 """Settings of training that do not affect the trained weights."""

@@ -85,7 +85,7 @@ def _confounding(run: RunDir, settings: ConfoundingSettings, swap: SwapInputs, n
 
 def _as_trained(pools: Sequence[EvaluatedPool], recipe: Recipe) -> list[EvaluatedPool]:
     """The pools with the scorer's texts and training labels."""
-    return with_trained_labels((pool.as_scored(recipe.scorer.reasoning) for pool in pools), recipe.pairs.positive_frac)
+    return with_trained_labels(pool.as_scored(recipe.scorer.reasoning) for pool in pools)
 
 
 @ray.remote

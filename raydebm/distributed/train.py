@@ -181,7 +181,6 @@ def _plan(recipe: Recipe, adapter: AdapterConfig, data: str) -> str:
         data,
         recipe.scorer.model_dump(mode="json", exclude={"adapters", "device", "micro_batch_tokens"}),
         recipe.training.model_dump(mode="json", exclude=REPORTING),
-        recipe.pairs.bag_frac,
         recipe.training_seed,
         asdict(task_of(recipe.task).defaults),
         adapter.model_dump(mode="json"),

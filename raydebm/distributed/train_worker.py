@@ -20,6 +20,7 @@ import ray.train
 
 from raydebm import __version__
 from raydebm.config import Recipe
+from raydebm.config.pairs import BAG_FRAC
 from raydebm.distributed.placement import gpu_share
 from raydebm.errors import CheckpointError, RaydebmError, StorageError, TrainingError
 from raydebm.pairs import TrainingGroup, bag
@@ -189,7 +190,7 @@ def _run_epochs(job: TrainingJob, loaded: _Loaded, *, out_dir: Path) -> Any:
     recipe, name = job.recipe, job.adapter.name
     settings = TrainingSettings.from_recipe(recipe, task_of(recipe.task).defaults)
     prompts = {group.problem_id: group.prompt for group in loaded.train}
-    bagged = set(bag(prompts, bag_frac=recipe.pairs.bag_frac, seed=recipe.training_seed, adapter=name))
+    bagged = set(bag(prompts, bag_frac=BAG_FRAC, seed=recipe.training_seed, adapter=name))
 
     def report(epoch: Any) -> None:
         with writing_to(_folder(job), part=name):

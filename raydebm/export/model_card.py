@@ -6,6 +6,7 @@ from typing import Any
 
 from raydebm import __version__
 from raydebm.config import Recipe
+from raydebm.config.pairs import BAG_FRAC
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.report.document import markdown_table
 from raydebm.evaluation.report.evaluation_tables import energy_table, selector_table
@@ -167,7 +168,7 @@ def _training(facts: CardFacts) -> str:
     return (
         f"Run `{recipe.name}` with raydebm {__version__}, seed {recipe.seed}. Candidates were written by {generators}, "
         "labelled against reference answers, and paired, correct over incorrect; each adapter saw its own "
-        f"{recipe.pairs.bag_frac:.0%} of the training problems.{data}"
+        f"{BAG_FRAC:.0%} of the training problems.{data}"
     )
 
 

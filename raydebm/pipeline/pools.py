@@ -65,7 +65,6 @@ def evaluated_pools(context: StageContext, split: str) -> list[EvaluatedPool]:
         context.problems_of(split),
         pools,
         scores=scores_of(context),
-        shuffle_seed=context.recipe.evaluation.shuffle_seed,
     )
 
 

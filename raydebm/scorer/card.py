@@ -32,10 +32,6 @@ def model_card(record: "EnsembleRecord", adapters: Sequence["AdapterRecord"]) ->
     )
 
 
-_CHANCE = {
-    "bradley_terry": "Bradley-Terry: chance is 0.693",
-    "listwise": "listwise: chance is -log of the share of correct candidates",
-}
 _POOLED = {
     "cls": "the state of [CLS]",
     "mean": "the mean of the tokens' states",
@@ -77,9 +73,8 @@ def adapter_table(adapters: Sequence["AdapterRecord"]) -> list[str]:
 def notes(record: "EnsembleRecord", adapters: Sequence["AdapterRecord"]) -> list[str]:
     """What the table of adapters rests on."""
     first = adapters[0]
-    chance = _CHANCE[first.settings.get("loss", "bradley_terry")]
     return [
-        f"Losses in nats ({chance}). Validation: {first.num_validation_problems} problems, "
+        f"Losses in nats (Bradley-Terry: chance is 0.693). Validation: {first.num_validation_problems} problems, "
         f"{first.num_validation_pairs} pairs, never seen in training. Inputs of up to {record.max_length} tokens; "
         f"{first.num_truncated_texts} of {first.num_texts} texts of the first adapter were cut to fit.",
         "",

@@ -1,11 +1,9 @@
-import math
-
 import pytest
 import torch
 from transformers import BertConfig
 
 from raydebm.baselines import build_scorer
-from raydebm.baselines.eorm import Eorm, EormModel, sinusoids, train_eorm
+from raydebm.baselines.eorm import Eorm, EormModel, train_eorm
 from raydebm.config import EormBaseline, PairsConfig
 from raydebm.errors import CheckpointError, ConfigError, PoolError
 from raydebm.pairs import TrainingGroup, build_pairs
@@ -31,7 +29,7 @@ TRAIN, VALIDATION = make_groups(0, 16), make_groups(100, 6)
 def config(encoder_reward):
     return EormBaseline(
         name="eorm", tokenizer=encoder_reward, hidden_size=16, num_heads=2, num_layers=1, max_length=32,
-        learning_rate=5e-3, max_epochs=4, device="cpu", seed=3,
+        learning_rate=5e-3, max_epochs=4,
     )  # fmt: skip
 
 
@@ -52,23 +50,13 @@ def test_the_published_size_has_the_published_number_of_parameters():
 
 
 def test_without_positions_the_order_of_the_other_tokens_changes_nothing(config):
-    torch.manual_seed(0)  # some weights hardly tell positions apart
     model = EormModel(config, vocabulary=40).eval()
-    with_positions = EormModel(config.model_copy(update={"positions": True}), vocabulary=40).eval()
     batch = pad([(1, 5, 6, 7), (1, 7, 5, 6)], positions=[0, 1], pad_id=0)
 
     with torch.no_grad():
         first, second = model(batch).tolist()
-        positioned = with_positions(batch).tolist()
 
     assert first == pytest.approx(second, abs=1e-6)
-    assert abs(positioned[0] - positioned[1]) > 1e-6
-
-
-def test_positions_are_those_of_the_original_transformer():
-    table = sinusoids(3, 4)
-
-    assert table[2].tolist() == pytest.approx([math.sin(2), math.cos(2), math.sin(0.02), math.cos(0.02)])
 
 
 def test_padding_changes_no_energy(config):

@@ -31,7 +31,7 @@ def test_every_kind_is_told_by_its_kind():
     ]  # fmt: skip
     assert isinstance(kinds[2], JudgeBaseline)
     assert kinds[2].generator.model == "x/sonnet"
-    assert (kinds[3].hidden_size, kinds[3].num_layers, kinds[3].positions) == (768, 2, False)
+    assert (kinds[3].hidden_size, kinds[3].num_layers) == (768, 2)
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,4 @@ def test_light_imports_load_neither_torch_nor_ray(module):
 def test_defaults_of_eorm_are_those_of_its_code():
     config = EormBaseline(name="eorm")
 
-    assert (config.learning_rate, config.max_epochs, config.weight_decay, config.problems_per_step) == (
-        5e-5,
-        20,
-        0.01,
-        1,
-    )
+    assert (config.learning_rate, config.max_epochs) == (5e-5, 20)

@@ -23,9 +23,8 @@ def plans(make_pool, prefix):
     return [make_pool(*rows, problem_id=f"{prefix}{index}-", violations=VIOLATIONS) for index in range(4)]
 
 
-def recipe_of(positive_frac, *, reasoning="answer"):
+def recipe_of(*, reasoning="answer"):
     return SimpleNamespace(
-        pairs=SimpleNamespace(positive_frac=positive_frac),
         scorer=SimpleNamespace(reasoning=reasoning),
         task=SimpleNamespace(name="travelplanner"),
         evaluation=SimpleNamespace(num_bootstrap=100),
@@ -36,31 +35,25 @@ def recipe_of(positive_frac, *, reasoning="answer"):
 
 @pytest.fixture
 def screened(make_pool):
-    """The report of a run by its share of preferred candidates."""
+    """The report of a run."""
     pools = {"test": plans(make_pool, "t"), "validation": plans(make_pool, "v")}
 
-    def report(positive_frac):
-        run = SimpleNamespace(needed_object=lambda *parts: Policy().to_json())
-        return screen_of(SimpleNamespace(name="plans", run=run, recipe=recipe_of(positive_frac)), pools)
-
-    return report
+    run = SimpleNamespace(needed_object=lambda *parts: Policy().to_json())
+    return screen_of(SimpleNamespace(name="plans", run=run, recipe=recipe_of()), pools)
 
 
-@pytest.mark.parametrize(("positive_frac", "num_correct"), [(0.25, {"z": 8, "a": 0}), (0.75, {"z": 16, "a": 8})])
-def test_the_screen_is_by_the_share_that_training_prefers(screened, positive_frac, num_correct):
-    rows = screened(positive_frac).screen.generators
-
-    assert {row.generator: row.num_correct for row in rows} == num_correct
+def test_the_screen_is_by_the_share_that_training_prefers(screened):
+    assert {row.generator: row.num_correct for row in screened.screen.generators} == {"z": 8, "a": 0}
 
 
 def test_the_best_generator_is_the_one_that_training_prefers(screened):
     """By the strict verdicts both are right on nothing, and the first by name would be it."""
-    assert screened(0.25).best_generator == "z"
+    assert screened.best_generator == "z"
 
 
 def test_the_screen_finds_energies_that_know_no_more_than_the_preferred_quarter(screened):
     """Every pick is by ``z``, and so is every preferred candidate: no excess."""
-    rows = {row.generator: row for row in screened(0.25).screen.generators}
+    rows = {row.generator: row for row in screened.screen.generators}
 
     assert (rows["z"].pick_share.value, rows["z"].correct_share.value, rows["z"].excess.value) == (1.0, 1.0, 0.0)
     assert rows["z"].within_auroc.value == 1.0
@@ -69,7 +62,7 @@ def test_the_screen_finds_energies_that_know_no_more_than_the_preferred_quarter(
 def test_probes_and_ablation_see_the_same_labels(make_pool):
     (pool, *_) = plans(make_pool, "t")
 
-    (labelled,) = _as_trained([pool], recipe_of(0.25))
+    (labelled,) = _as_trained([pool], recipe_of())
 
     assert labelled.correct.tolist() == [1, 1, 0, 0, 0, 0, 0, 0]
     assert pool.correct.tolist() == [0] * 8
@@ -82,7 +75,7 @@ def test_probes_and_ablation_read_the_texts_that_the_scorer_reads(make_pool):
     pool = replace(pool, candidates=(thought, *pool.candidates[1:]))
 
     texts = {
-        reasoning: _as_trained([pool], recipe_of(0.25, reasoning=reasoning))[0].candidates[0].candidate.text
+        reasoning: _as_trained([pool], recipe_of(reasoning=reasoning))[0].candidates[0].candidate.text
         for reasoning in ("answer", "all")
     }
 
@@ -92,6 +85,6 @@ def test_probes_and_ablation_read_the_texts_that_the_scorer_reads(make_pool):
 def test_labels_without_a_violation_score_stay_as_they_are(make_pool):
     pool = make_pool((1, {"members": (0.0,)}), (0, {"members": (1.0,)}))
 
-    (labelled,) = _as_trained([pool], recipe_of(0.25))
+    (labelled,) = _as_trained([pool], recipe_of())
 
     assert labelled.correct.tolist() == [1, 0]

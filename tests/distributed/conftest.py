@@ -94,7 +94,7 @@ def five(local_ray, backbone, tmp_path_factory):
     progress, epochs = [], []
     trackers = ["tensorboard"] if importlib.util.find_spec("tensorboard") else []
     summary = train(
-        recipe_for(backbone, training={"report_to": trackers, "tracking": {"run_name": "first"}}),
+        recipe_for(backbone, training={"report_to": trackers}),
         folder,
         on_progress=lambda done, total: progress.append((done, total)),
         on_epoch=lambda name, facts: epochs.append((name, facts["metrics"]["epoch"])),

@@ -24,7 +24,7 @@ def tracked(five):
 def test_the_curves_are_those_of_the_training_record(tracked, adapter, curve):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(tracked / "tensorboard" / "first" / adapter))
+    events = EventAccumulator(str(tracked / "tensorboard" / "tiny" / adapter))
     events.Reload()
     record = json.loads((tracked / "scorer" / adapter / "training.json").read_text())
 

@@ -90,7 +90,7 @@ def recipe_of(run_dir, url):
         "scorer": {"backbone": "embedded:encoder-mini", "max_length": 512, "adapters": ADAPTERS},
         "training": {"max_epochs": 1, "learning_rate": 1e-3},
         "triage": {"num_regenerate": 2, "rule": "paper"},
-        "calibration": {"lambdas": [0.0, 1.0], "num_thresholds": 3},
+        "calibration": {"lambdas": [0.0, 1.0]},
         "evaluation": {"num_bootstrap": 100},
     }
 

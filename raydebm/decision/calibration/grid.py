@@ -32,6 +32,10 @@ Floats = NDArray[np.float64]
 
 PAPER_THETA_SIGMA = 0.8
 PAPER_THETA_ABSTAIN = 1.5
+NUM_THRESHOLDS = 12
+"""Grid points per threshold, at quantiles of the observed sigma."""
+MAX_ABSTAIN_FRAC = 0.10
+"""Largest share of the validation problems on which the thresholds may abstain."""
 SIGNIFICANT_DIGITS = 4
 """Thresholds are rounded (upwards) before they are tried, so that the printed number is the tried one."""
 
@@ -139,13 +143,13 @@ def calibrate(
     if not problems:
         raise PoolError("calibration needs problems with labelled candidates, got none; check pairs.validation_frac")
     config = config or CalibrationConfig()
-    max_abstain_frac = config.max_abstain_frac
+    max_abstain_frac = MAX_ABSTAIN_FRAC
     traced = sorted({*config.lambdas, base.lambda_})
     traces = asyncio.run(trace_all(problems, parts=parts, labels=labels, base=base, lambdas=traced))
     tables = {lambda_: _Table.of(of_lambda, num_steps=base.max_passes) for lambda_, of_lambda in traces.items()}
     single_pass = {lambda_: table.single_pass() for lambda_, table in tables.items()}
     _check_labelled(single_pass, len(problems))
-    grid = _threshold_grid(tables.values(), num_thresholds=config.num_thresholds)
+    grid = _threshold_grid(tables.values(), num_thresholds=NUM_THRESHOLDS)
     rows = {
         lambda_: _rows(tables[lambda_], base.replaced(lambda_=lambda_), grid=grid, baseline=single_pass[base.lambda_])
         for lambda_ in sorted(set(config.lambdas))

@@ -39,6 +39,8 @@ from raydebm.errors import ConfigError, PoolError
 PROMISES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 """Errors of the table "what may be promised"."""
 NUM_ACCEPT_THRESHOLDS = 20
+DELTA = 0.1
+"""Chance that a richer profile replaces a simpler one that is better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -154,7 +156,7 @@ def fit_policy(
     crossed = cross_fit(table, fit)
     given = _given_worth(table, crossed)
     by_profile = {name: _at(given, _selected(name, table, crossed)) for name in PROFILES}
-    choice = choose_profile(by_profile, delta=config.delta)
+    choice = choose_profile(by_profile, delta=DELTA)
     if profile is not None:
         choice = replace(choice, profile=profile, tests=())
     predictions = _Predictions.of(choice.profile, table, crossed)
@@ -195,7 +197,7 @@ def fit_thresholds(
         raise PoolError(f"none of {len(worth)} problems is labelled, so no threshold can be chosen; label some")
     choice = ProfileChoice(
         profile=policy.profile,
-        delta=config.delta,
+        delta=DELTA,
         worth={policy.profile: float(labelled.mean())},
         tests=(),
         num_problems=len(labelled),

@@ -32,6 +32,9 @@ Scores = Mapping[str, Mapping[str, float | None]]
 None, NaN or no entry: the candidate was not scored.
 """
 
+SHUFFLE_SEED = 42
+"""Seed of the candidates' order in a pool, so that the order does not reveal their generators."""
+
 
 @dataclass(slots=True)
 class RecordedPools:
@@ -108,7 +111,11 @@ class EvaluatedPool:
 
 
 def assemble_pools(
-    problems: Iterable[Problem], recorded: RecordedPools, *, scores: Scores | None = None, shuffle_seed: int = 42
+    problems: Iterable[Problem],
+    recorded: RecordedPools,
+    *,
+    scores: Scores | None = None,
+    shuffle_seed: int = SHUFFLE_SEED,
 ) -> list[EvaluatedPool]:
     """Join a run's tables into one pool per problem, in the order of the problems.
 

@@ -12,6 +12,7 @@ from raydebm.decision.policy import Policy
 from raydebm.errors import ConfigError, PoolError
 from raydebm.evaluation.certainty.confidence import Decided, decision_study
 from raydebm.evaluation.certainty.trust import trust
+from raydebm.evaluation.pools.pool import SHUFFLE_SEED
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.provenance import command_line, versions
 from raydebm.evaluation.results.energy_measures import energy_measures
@@ -35,6 +36,9 @@ from raydebm.evaluation.selectors.selector import BEST_GENERATOR, SINGLE_SHOT, S
 from raydebm.evaluation.selectors.standard import best_generator_of, standard_selectors
 from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.records import Label, Outcome
+
+TOLERANCE = 0.15
+"""Violation score up to which a candidate counts as correct in pass@n, for tasks with such scores (paper)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -122,7 +126,7 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
         title=inputs.title or inputs.task,
         task=inputs.task,
         seed=seed,
-        shuffle_seed=config.shuffle_seed,
+        shuffle_seed=SHUFFLE_SEED,
         num_bootstrap=config.num_bootstrap,
         policy=policy.settings(),
         generators=pools.generators,
@@ -130,9 +134,7 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
         counts=_counts(pools),
         rows=tuple(rows),
         costs=cost_rows(selectors, rows, pools, prices=config.prices, bootstrap=bootstrap),
-        **energy_measures(
-            pools, trained, names, lambda_=policy.lambda_, bootstrap=bootstrap, tolerance=config.tolerance
-        ),
+        **energy_measures(pools, trained, names, lambda_=policy.lambda_, bootstrap=bootstrap, tolerance=TOLERANCE),
         difficulties=tuple(difficulties(pools.problems, entries, bootstrap)),
         loop=loop,
         comparisons=tuple(comparisons(entries, bootstrap, seed)),

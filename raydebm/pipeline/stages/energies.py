@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from raydebm.config.pairs import BAG_FRAC
 from raydebm.errors import CheckpointError
 from raydebm.pairs import out_of_bag, training_groups
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, Facts, StageContext
@@ -31,7 +32,7 @@ def adapters_out_of_bag(context: StageContext) -> dict[str, tuple[bool, ...]]:
     return out_of_bag(
         {problem.problem_id: problem.prompt for problem in context.problems_of(TRAIN)},
         (pair.problem_id for pair in context.run.stored_pairs(TRAIN)),
-        bag_frac=recipe.pairs.bag_frac,
+        bag_frac=BAG_FRAC,
         seed=recipe.training_seed,
         adapters=[adapter.name for adapter in recipe.scorer.adapters],
     )

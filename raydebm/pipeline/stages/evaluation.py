@@ -38,7 +38,6 @@ def make_evaluation(context: StageContext) -> Facts:
         fit=fit_in_force(context),
         config=_evaluation_config(context),
         seed=recipe.seed,
-        positive_frac=recipe.pairs.positive_frac,
         title=recipe.name,
         task=recipe.task.name,
         command=context.command,

@@ -90,7 +90,6 @@ def _texts(context: StageContext, split: str) -> list["RepairText"]:
         context.run.candidates(),
         {label.candidate_id: label for label in context.run.labels()},
         reasoning=context.recipe.scorer.reasoning,
-        positive_frac=context.recipe.pairs.positive_frac,
     )
 
 

@@ -182,7 +182,6 @@ def _study_of(
         subject=subject,
         train=Stack.of([without_energies(pool) for pool in (*evaluated_pools(pipeline, TRAIN), *pools[VALIDATION])]),
         example=example_of(pools[TEST], lambda_=evaluation.policy["lambda"]),
-        positive_frac=recipe.pairs.positive_frac,
     )
 
 

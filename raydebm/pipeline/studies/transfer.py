@@ -181,5 +181,4 @@ def _transferred(
     return assemble_pools(
         [problem for problem in target.problems_of(TEST) if problem.problem_id in chosen],
         transferred,
-        shuffle_seed=target.recipe.evaluation.shuffle_seed,
     )

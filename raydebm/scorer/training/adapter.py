@@ -32,7 +32,7 @@ from raydebm.scorer.model.batching import MicroBatch, TextEncoder, micro_batches
 from raydebm.scorer.model.lora import plain_config
 from raydebm.scorer.training.adapter_data import AdapterData, data_fingerprint
 from raydebm.scorer.training.gradient import backward
-from raydebm.scorer.training.loss import LOSSES, StepPairs, num_ordered, step_pairs
+from raydebm.scorer.training.loss import StepPairs, bradley_terry_loss, num_ordered, step_pairs
 from raydebm.scorer.training.member import HEAD, LORA, EnsembleMember, gather, part
 from raydebm.scorer.training.schedule import Portion, Step, learning_rate_factor, plan_steps, portions_of
 from raydebm.scorer.training.settings import PLACEMENT, TrainingSettings, autocast_dtype, graph_bytes
@@ -128,7 +128,7 @@ class _AdapterRun:
         out_dir: Path,
     ) -> None:
         self._adapter, self._backbone, self._settings, self._out_dir = adapter, backbone, settings, out_dir
-        self._train, self._validation = list(data.train), list(data.validation)[: settings.max_validation_problems]
+        self._train, self._validation = list(data.train), list(data.validation)
         self._data = data.fingerprint or data_fingerprint(self._validation)
         self._max_length = min(settings.max_length, backbone.context)
         self._encode_texts()
@@ -136,7 +136,6 @@ class _AdapterRun:
         self._member = EnsembleMember(
             backbone, adapter, head_dropout=settings.head_dropout, autocast=autocast, pooling=settings.pooling
         )
-        self._loss_of = LOSSES[settings.loss]
         self._parameters = [parameter for _, parameter in self._member.trainable()]
         self._optimizer = torch.optim.AdamW(
             self._parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay
@@ -171,12 +170,7 @@ class _AdapterRun:
 
     def _plan(self, epoch: int) -> list[Step]:
         groups = sorted(self._train, key=lambda group: group.problem_id)
-        if self._settings.loss == "listwise":
-            portions = [Portion(group) for group in groups]
-        else:
-            portions = [
-                portion for group in groups for portion in portions_of(group, batch_size=self._settings.batch_size)
-            ]
+        portions = [portion for group in groups for portion in portions_of(group, batch_size=self._settings.batch_size)]
         random.Random(seed_for(self._settings.seed, "order", self._adapter.name, epoch)).shuffle(portions)
         return plan_steps(portions, batch_size=self._settings.batch_size)
 
@@ -257,7 +251,6 @@ class _AdapterRun:
             self._member,
             self._batches(step),
             self._pairs(step),
-            loss_of=self._loss_of,
             scaler=self._scaler,
             max_graph_bytes=graph_bytes(self._settings, self._member.device),
         )
@@ -284,7 +277,7 @@ class _AdapterRun:
         for step in plan_steps(portions, batch_size=self._settings.batch_size):
             energies_N, pairs = self._energies(step), self._pairs(step)
             try:
-                total_loss += float(self._loss_of(energies_N, pairs)) * len(step.groups)
+                total_loss += float(bradley_terry_loss(energies_N, pairs)) * len(step.groups)
             except ScoringError as error:
                 raise self._diverged(f"validation of epoch {epoch}: {error}") from error
             total_ordered += num_ordered(energies_N, pairs)

@@ -7,14 +7,14 @@ loss with respect to its energies, in pieces whose graphs fit. Both give the gra
 Shapes: B texts of a micro-batch, N distinct texts of a step.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from raydebm.scorer.model.batching import MicroBatch
-from raydebm.scorer.training.loss import StepPairs
+from raydebm.scorer.training.loss import StepPairs, bradley_terry_loss
 from raydebm.scorer.training.member import EnsembleMember, gather
 
 
@@ -23,7 +23,6 @@ def backward(
     batches: Sequence[MicroBatch],
     pairs: StepPairs,
     *,
-    loss_of: Callable[[Tensor, StepPairs], Tensor],
     scaler: torch.amp.GradScaler,
     max_graph_bytes: float,
 ) -> float:
@@ -32,7 +31,6 @@ def backward(
     Args:
         batches: together each of the N texts once.
         pairs: of the N texts.
-        loss_of: the loss of the energies, shape (N,), in nats (see ``loss``).
         scaler: of mixed precision in float16; disabled otherwise.
         max_graph_bytes: above this estimate the step is run in two phases, in pieces that stay below it. A single text
             is never cut, whatever it takes.
@@ -45,9 +43,9 @@ def backward(
     """
     if member.graph_bytes(batches) > max_graph_bytes:
         pieces = [piece for batch in batches for piece in _pieces(member, batch, max_graph_bytes)]
-        return _backward_in_two_phases(member, pieces, pairs, loss_of=loss_of, scaler=scaler)
+        return _backward_in_two_phases(member, pieces, pairs, scaler=scaler)
     energies_N = gather([member(batch.to(member.device)) for batch in batches], batches)
-    loss = loss_of(energies_N, pairs)
+    loss = bradley_terry_loss(energies_N, pairs)
     _backward(scaler.scale(loss))
     return float(loss.detach())
 
@@ -70,7 +68,6 @@ def _backward_in_two_phases(
     batches: Sequence[MicroBatch],
     pairs: StepPairs,
     *,
-    loss_of: Callable[[Tensor, StepPairs], Tensor],
     scaler: torch.amp.GradScaler,
 ) -> float:
     states: list[list[Tensor]] = []
@@ -80,7 +77,7 @@ def _backward_in_two_phases(
             states.append(_rng_state(member.device))
             energies.append(member(batch.to(member.device)))
     energies_N = gather(energies, batches).requires_grad_()
-    loss = loss_of(energies_N, pairs)
+    loss = bradley_terry_loss(energies_N, pairs)
     (gradient_N,) = torch.autograd.grad(scaler.scale(loss), energies_N)
     after = _rng_state(member.device)
     for batch, state in zip(batches, states, strict=True):

@@ -1,17 +1,15 @@
-"""Losses over the candidates of a step's problems: Bradley-Terry (paper, training objective) and listwise.
+"""The loss over the candidates of a step's problems: Bradley-Terry (paper, training objective).
 
 Shapes: N distinct texts of a step, P pairs of a step.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from raydebm.config import Loss
 from raydebm.errors import PoolError, ScoringError
 
 
@@ -79,38 +77,6 @@ def bradley_terry_loss(energies_N: Tensor, pairs: StepPairs) -> Tensor:
             f"the loss of problem {pairs.problem_ids[first]!r} is {loss} (energies {chosen} and {rejected})"
         )
     return (losses_P * pairs.weights).sum()
-
-
-def listwise_loss(energies_N: Tensor, pairs: StepPairs) -> Tensor:
-    """-log of what softmax(-E) over a problem's candidates gives to the correct ones together, mean over problems.
-
-    Unlike the sum over pairs it is content as soon as one correct candidate stands far below all incorrect ones, which
-    is all that choosing one candidate needs.
-
-    Returns:
-        Scalar in nats, float32; -log(share of correct candidates) when the energies cannot tell them apart.
-
-    Raises:
-        ScoringError: an energy is NaN or infinite; the message names the problem.
-    """
-    energies_N = energies_N.float()
-    losses = []
-    end = 0
-    for problem_id, same in groupby(pairs.problem_ids):
-        start, end = end, end + len(list(same))
-        correct = torch.unique(pairs.chosen[start:end])
-        candidates = torch.unique(torch.cat([correct, pairs.rejected[start:end]]))
-        loss = torch.logsumexp(-energies_N[candidates], dim=0) - torch.logsumexp(-energies_N[correct], dim=0)
-        if not bool(torch.isfinite(loss)):
-            raise ScoringError(f"the loss of problem {problem_id!r} is {float(loss.detach())}")
-        losses.append(loss)
-    return torch.stack(losses).mean()
-
-
-LOSSES: Mapping[Loss, Callable[[Tensor, StepPairs], Tensor]] = {
-    "bradley_terry": bradley_terry_loss,
-    "listwise": listwise_loss,
-}
 
 
 def num_ordered(energies_N: Tensor, pairs: StepPairs) -> int:

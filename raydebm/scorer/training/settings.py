@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from raydebm.config import Loss, Pooling, Recipe
+from raydebm.config import Pooling, Recipe
 from raydebm.errors import ConfigError
 from raydebm.records import Reasoning
 from raydebm.scorer.model.backbone import DTYPES
@@ -22,7 +22,7 @@ class TrainingSettings:
     """Tokens; clipped to the backbone's context."""
     batch_size: int
     """Pairs per optimiser step: whole problems until it has at least so many. A problem with more pairs is cut into
-    parts, a step each (Bradley-Terry only; the listwise loss compares all candidates of a problem at once)."""
+    parts, a step each."""
     patience: int
     """Epochs without a better validation loss before training stops."""
     learning_rate: float
@@ -35,8 +35,6 @@ class TrainingSettings:
     pooling: Pooling = "cls"
     reasoning: Reasoning = "answer"
     """What the training texts hold (``Candidate.as_scored``); noted with the adapter."""
-    loss: Loss = "bradley_terry"
-    """Also of the validation that stops training early."""
     dtype: str = "auto"
     """Dtype of matrix products; ``auto`` is float32 on the CPU, bfloat16 on a GPU. Weights, head and loss: float32."""
     micro_batch_tokens: int = 8192
@@ -46,7 +44,6 @@ class TrainingSettings:
     None: 2 on the CPU; on a GPU 60 % of this worker's share of its memory, at most 30 % of the whole."""
     gpu_share: float = 1.0
     """Share of the GPU that this worker is on; its other workers have the rest."""
-    max_validation_problems: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -68,16 +65,10 @@ class TrainingSettings:
             patience=training.patience or defaults.patience,
             learning_rate=training.learning_rate or defaults.learning_rate,
             max_epochs=training.max_epochs,
-            weight_decay=training.weight_decay,
-            warmup_frac=training.warmup_frac,
-            max_grad_norm=training.max_grad_norm,
-            head_dropout=scorer.head_dropout,
             pooling=scorer.pooling,
             reasoning=scorer.reasoning,
-            loss=training.loss,
             dtype=scorer.dtype,
             micro_batch_tokens=scorer.micro_batch_tokens,
-            max_validation_problems=training.max_validation_problems,
             seed=recipe.training_seed,
         )
 

@@ -63,8 +63,8 @@ def training_identity(job: TrainingJob) -> str:
 def _training(jobs: Sequence[TrainingJob], shared: Mapping[str, Any], *, token: str) -> TrackedTraining:
     recipe = jobs[0].recipe
     return TrackedTraining(
-        project=recipe.training.tracking.project,
-        run_name=recipe.training.tracking.run_name or recipe.name,
+        project="raydebm",
+        run_name=recipe.name,
         identity=token,
         run=jobs[0].run,
         adapters={
@@ -99,20 +99,13 @@ def _settings(
         "problems.validation": len(validation),
         "pairs.train": sum(len(group.pairs) for group in train),
         "pairs.validation": sum(len(group.pairs) for group in validation),
-        "pairs.bag_frac": recipe.pairs.bag_frac,
-        "scorer.head_dropout": scorer.head_dropout,
         "scorer.dtype": scorer.dtype,
         "scorer.backbone": scorer.backbone,
         "scorer.max_length": scorer.max_length or defaults.max_length,
         "scorer.pooling": scorer.pooling,
-        "training.loss": training.loss,
         "training.learning_rate": training.learning_rate or defaults.learning_rate,
         "training.batch_size": training.batch_size or defaults.batch_size,
         "training.patience": training.patience or defaults.patience,
         "training.max_epochs": training.max_epochs,
-        "training.weight_decay": training.weight_decay,
-        "training.warmup_frac": training.warmup_frac,
-        "training.max_grad_norm": training.max_grad_norm,
-        "training.max_validation_problems": training.max_validation_problems,
     }
     return {key: value for key, value in values.items() if value is not None}

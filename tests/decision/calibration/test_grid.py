@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from raydebm.config import CalibrationConfig
+from raydebm.decision.calibration import grid
 from raydebm.decision.calibration.grid import GridRow, calibrate, choose
 from raydebm.decision.policy import Policy
 from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
@@ -103,14 +104,17 @@ class World:
             "scorer": RecordedScorer(self.energies),
         }
 
-    def calibrate(self, base=DEFAULT, **grid):
-        return calibrate(
-            self.problems,
-            parts=Parts(**self.parts()),
-            labels=self.labels,
-            base=base,
-            config=CalibrationConfig(**grid),
-        )
+    def calibrate(self, base=DEFAULT, *, num_thresholds=12, max_abstain_frac=0.1, **lambdas):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(grid, "NUM_THRESHOLDS", num_thresholds)
+            patch.setattr(grid, "MAX_ABSTAIN_FRAC", max_abstain_frac)
+            return calibrate(
+                self.problems,
+                parts=Parts(**self.parts()),
+                labels=self.labels,
+                base=base,
+                config=CalibrationConfig(**lambdas),
+            )
 
     def complete(self, lambdas):
         """Draw every second pass that some lambda asks for."""

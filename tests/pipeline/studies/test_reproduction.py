@@ -134,7 +134,7 @@ def test_correct_answers_are_rewritten_by_a_model_that_is_shown_a_style(finished
         if right == 1
     ]
     source = max(set(sources), key=sources.count)
-    settings = ConfoundingConfig(swap=(source,), rewriter=writer, num_examples=1)
+    settings = ConfoundingConfig(swap=(source,), rewriter=writer)
     swapped = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"confounding": settings}))
 
     report, _ = confounding(swapped)

@@ -40,9 +40,9 @@ def test_cls_of_a_decoder_is_refused():
 
 @pytest.fixture(scope="module")
 def checkpoint(tiny, groups, settings, train_all, tmp_path_factory):
-    """Two adapters that read means, trained listwise."""
+    """Two adapters that read means, trained."""
     folder = tmp_path_factory.mktemp("mean")
-    settings = dataclasses.replace(settings, pooling="mean", loss="listwise", max_epochs=6, learning_rate=1e-2)
+    settings = dataclasses.replace(settings, pooling="mean", max_epochs=6, learning_rate=1e-2)
     trained = train_all(PAPER_ADAPTERS[:2], backbone=tiny["bert"], groups=groups, settings=settings, folder=folder)
     write_ensemble(folder / "scorer", trained, {})
     return folder / "scorer"
@@ -50,8 +50,7 @@ def checkpoint(tiny, groups, settings, train_all, tmp_path_factory):
 
 def test_training_learns_with_both(checkpoint):
     _, adapters = read_ensemble(checkpoint)
-    # One correct candidate of three: -log(1/3) is chance.
-    assert all(adapter.record.best.validation_loss < 0.9 for adapter in adapters)
+    assert all(adapter.record.best.validation_loss < 0.69 for adapter in adapters)
     assert all(adapter.record.best.validation_accuracy > 0.6 for adapter in adapters)
 
 
@@ -60,7 +59,6 @@ def test_the_checkpoint_says_what_its_heads_read(checkpoint):
     assert record.pooling == "mean"
     card = (checkpoint / "README.md").read_text(encoding="utf-8")
     assert "the mean of the tokens' states" in card
-    assert "listwise" in card
 
 
 def test_padding_does_not_change_energies(checkpoint):

@@ -218,11 +218,6 @@ def test_an_empty_bag_is_refused(train):
         train(train=[])
 
 
-def test_fewer_validation_problems_can_be_asked_for(train, settings):
-    settings = dataclasses.replace(settings, max_validation_problems=2)
-    assert train(settings=settings).record.num_validation_problems == 2
-
-
 @pytest.mark.parametrize(("dropout", "limit"), [(0.2, 50), (0.0, 0)], ids=["in-whole-pieces", "text-by-text"])
 def test_a_small_memory_limit_changes_nothing_but_memory(train, settings, dropout, limit):
     """Two-phase gradients, with the same dropout where every micro-batch fits: the curves agree to rounding."""

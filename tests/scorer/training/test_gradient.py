@@ -5,7 +5,7 @@ from torch.nn.functional import softplus
 from raydebm.config import AdapterConfig
 from raydebm.scorer.model.batching import micro_batches, pad
 from raydebm.scorer.training.gradient import backward
-from raydebm.scorer.training.loss import LOSSES, listwise_loss, step_pairs
+from raydebm.scorer.training.loss import step_pairs
 from raydebm.scorer.training.member import EnsembleMember
 
 GROUPS = [("p", 3, [(0, 1), (0, 2), (1, 2)]), ("q", 2, [(1, 0)])]
@@ -29,7 +29,7 @@ def gradients(member):
     return {name: parameter.grad for name, parameter in member.trainable()}
 
 
-def step(member, *, max_tokens=40, max_graph_bytes=2.0**30, loss="bradley_terry"):
+def step(member, *, max_tokens=40, max_graph_bytes=2.0**30):
     batches = micro_batches(IDS, max_tokens=max_tokens, pad_id=0)
     with torch.random.fork_rng():
         torch.manual_seed(11)
@@ -37,7 +37,6 @@ def step(member, *, max_tokens=40, max_graph_bytes=2.0**30, loss="bradley_terry"
             member,
             batches,
             step_pairs(GROUPS, device=member.device),
-            loss_of=LOSSES[loss],
             scaler=NO_SCALE,
             max_graph_bytes=max_graph_bytes,
         )
@@ -101,18 +100,6 @@ def test_no_piece_of_a_step_has_a_graph_above_the_limit_except_a_single_text(tin
     num_phases = 1 if texts == len(IDS) else 2
     assert [len(batch.positions) for batch in seen] == expected * num_phases
     assert all(member.graph_bytes([batch]) <= limit or len(batch.positions) == 1 for batch in seen)
-
-
-@pytest.mark.parametrize("max_graph_bytes", [2.0**30, 0.0], ids=["graphs-kept", "two-phases"])
-def test_the_gradient_of_the_listwise_loss_is_that_of_all_energies_at_once(tiny, max_graph_bytes):
-    plain = make_member(tiny["bert"], dropout=0.0)
-    energies = torch.cat([plain(pad(IDS, positions=[position], pad_id=0)) for position in range(len(IDS))])
-    expected_loss = listwise_loss(energies, step_pairs(GROUPS, device=plain.device))
-    expected_loss.backward()
-    loss, by_name, _ = step(make_member(tiny["bert"], dropout=0.0), max_graph_bytes=max_graph_bytes, loss="listwise")
-    assert loss == pytest.approx(float(expected_loss.detach()), rel=1e-5)
-    for name, gradient in gradients(plain).items():
-        torch.testing.assert_close(by_name[name], gradient, atol=1e-6, rtol=1e-4)
 
 
 def test_dropout_is_on_in_the_adapter_and_head_and_off_in_the_encoder(tiny):

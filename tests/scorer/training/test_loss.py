@@ -5,7 +5,7 @@ import torch
 
 from raydebm.errors import PoolError, ScoringError
 from raydebm.scorer.model.head import EnergyHead
-from raydebm.scorer.training.loss import bradley_terry_loss, listwise_loss, num_ordered, step_pairs
+from raydebm.scorer.training.loss import bradley_terry_loss, num_ordered, step_pairs
 
 CPU = torch.device("cpu")
 
@@ -46,30 +46,6 @@ def test_a_loss_that_is_no_number_names_the_problem(bad):
 def test_a_problem_without_pairs_is_refused():
     with pytest.raises(PoolError, match="problem 'p' has no pairs"):
         step_pairs([("p", 2, [])], device=CPU)
-
-
-def test_listwise_loss_of_equal_energies_is_the_share_of_correct_candidates():
-    pairs = step_pairs([("p", 4, [(0, 1), (0, 2), (0, 3)])], device=CPU)
-    assert float(listwise_loss(torch.zeros(4), pairs)) == pytest.approx(math.log(4))
-
-
-def test_listwise_loss_is_the_probability_of_the_correct_ones_together_then_the_mean_over_problems():
-    energies = torch.tensor([0.0, -1.0, 1.0, 2.0, 0.5])
-    pairs = step_pairs([("p", 3, [(0, 2), (1, 2)]), ("q", 2, [(1, 0)])], device=CPU)
-    first = -math.log((1 + math.exp(1)) / (1 + math.exp(1) + math.exp(-1)))
-    second = -math.log(math.exp(-0.5) / (math.exp(-0.5) + math.exp(-2)))
-    assert float(listwise_loss(energies, pairs)) == pytest.approx((first + second) / 2, rel=1e-6)
-
-
-def test_listwise_loss_passes_over_texts_that_stand_in_no_pair():
-    pairs = step_pairs([("p", 3, [(0, 2)])], device=CPU)
-    assert float(listwise_loss(torch.tensor([0.0, -50.0, 0.0]), pairs)) == pytest.approx(math.log(2))
-
-
-def test_listwise_loss_that_is_no_number_names_the_problem():
-    pairs = step_pairs([("p", 2, [(0, 1)]), ("q7", 2, [(0, 1)])], device=CPU)
-    with pytest.raises(ScoringError, match="problem 'q7'"):
-        listwise_loss(torch.tensor([0.0, 0.0, math.nan, 0.0]), pairs)
 
 
 def test_a_tie_is_not_ordered():
