@@ -29,7 +29,7 @@ from process_cpu import cpu_seconds
 from raydebm.config import OpenAIGenerator, Recipe, TaskConfig
 from raydebm.generators.endpoint.api_keys import Secret
 from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator
-from raydebm.generators.endpoint.transports import AiohttpTransport, OpenAIClientTransport
+from raydebm.generators.endpoint.transports import AiohttpTransport
 from raydebm.records import GenerationRequest, Sampling
 from raydebm.run.directory import RunDir
 
@@ -168,9 +168,8 @@ def main() -> None:
         raw = asyncio.run(raw_asyncio(url, make_requests(options.num_requests)))
         raw_rate = raw.rate()
         report("raw asyncio + aiohttp", raw, raw_rate)
-        for name, transport in (("aiohttp", AiohttpTransport), ("openai client", OpenAIClientTransport)):
-            clock = asyncio.run(generator_with(transport)(url, make_requests(options.num_requests)))
-            report(f"our generator, {name}", clock, raw_rate)
+        clock = asyncio.run(generator_with(AiohttpTransport)(url, make_requests(options.num_requests)))
+        report("our generator", clock, raw_rate)
         if not options.no_ray:
             with started_ray():
                 through_ray_data(url, make_requests(IN_FLIGHT + 64))  # starts Ray Data's helpers

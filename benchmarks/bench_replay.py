@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from raydebm.decision.evidence.built_in_terms import DEFAULT_CONTEXT, DEFAULT_TERMS
+from raydebm.decision.evidence.built_in_terms import CONTEXT, TERMS
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import decide_pool
@@ -35,9 +35,7 @@ from raydebm.records import (
 )
 
 POLICY = Policy()
-POSTERIOR = Posterior(
-    weights=dict.fromkeys(DEFAULT_TERMS, 0.3), context_weights=dict.fromkeys(DEFAULT_CONTEXT, 0.1), num_problems=100
-)
+POSTERIOR = Posterior(weights=dict.fromkeys(TERMS, 0.3), context_weights=dict.fromkeys(CONTEXT, 0.1), num_problems=100)
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 

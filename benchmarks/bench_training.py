@@ -68,9 +68,7 @@ def ours(
 
     def step() -> float:
         batches = micro_batches(ids, max_tokens=max_tokens, pad_id=backbone.tokenizer.pad_token_id)
-        loss = backward(
-            member, batches, rows, loss_of=bradley_terry_loss, scaler=scaler, max_graph_bytes=limit(batches)
-        )
+        loss = backward(member, batches, rows, scaler=scaler, max_graph_bytes=limit(batches))
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

@@ -35,7 +35,7 @@ from raydebm.reporter import DEADLINE_S, Reporter
 from raydebm.run.addresses import local_copy, run_address
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import holds_ensemble, read_ensemble_file, reasoning_of
-from raydebm.scorer.bisection import TextScorer, scores_or_errors
+from raydebm.scorer.texts import TextScorer, scores_or_errors
 from raydebm.tasks import task_of
 from raydebm.tasks.base import Task
 

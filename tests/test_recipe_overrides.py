@@ -26,9 +26,9 @@ def test_an_override_below_a_list_that_is_left_out_changes_its_default():
 
 
 def test_an_override_below_a_section_that_is_left_out_keeps_its_other_defaults():
-    recipe = parse_recipe(MINIMAL, overrides=["training.tracking.project=p", "task.train.limit=4"])
+    recipe = parse_recipe(MINIMAL, overrides=["decision.costs.wrong=3", "task.train.limit=4"])
 
-    assert (recipe.training.tracking.project, recipe.training.max_epochs) == ("p", 10)
+    assert (recipe.decision.costs.wrong, recipe.decision.confidence) == (3.0, 0.9)
     assert (recipe.task.train.split, recipe.task.train.limit) == ("train", 4)
 
 

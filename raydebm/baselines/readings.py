@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raydebm.baselines.protocol import TextScore
-from raydebm.generators.logprobs import LogProbs
+from raydebm.generators.requests import LogProbs
 
 
 @dataclass(frozen=True, slots=True)

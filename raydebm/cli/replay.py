@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 @options_of(CostsConfig, "costs", suffix="-cost")
 def stored_changes(
     policy: Annotated[Path | None, typer.Option(help="Policy file that replaces the recorded policies.")] = None,
-    max_error: Annotated[
-        float | None,
-        typer.Option(min=0, max=1, help="Another promise of the --policy, from the decision.json next to its file."),
-    ] = None,
-    confidence: Annotated[float, typer.Option(min=0, max=1, help="Probability with which that promise holds.")] = 0.9,
     changes: dict[str, Any] = {},  # noqa: B006 - one option per setting of a policy takes its place
     costs: dict[str, Any] = {},  # noqa: B006 - one option per cost takes its place
     budget: Annotated[int | None, typer.Option(help="Most candidates of a request.")] = None,
@@ -38,17 +33,14 @@ def stored_changes(
     """What the options change about the recorded decisions.
 
     Raises:
-        ConfigError: an option has a wrong value, a file cannot be read, or --max-error has no --policy.
+        ConfigError: an option has a wrong value, or a file cannot be read.
     """
     from raydebm.decisions.stored_replay import Changes
 
     if budget is not None and budget < 1:
         raise ConfigError(f"--budget must be at least 1, got {budget}")
     prices = _costs(costs)
-    replacement = _policy(policy)
-    if max_error is not None:
-        replacement = _promising(policy, replacement, max_error, confidence)
-    return Changes(policy=replacement, values=changes, budget=budget, costs=prices)
+    return Changes(policy=_policy(policy), values=changes, budget=budget, costs=prices)
 
 
 def ensemble_of(
@@ -128,30 +120,6 @@ def _policy(path: Path | None) -> Any:
     from raydebm.decision.policy import Policy
 
     return None if path is None else Policy.from_json(_object(path, "policy file"))
-
-
-def _promising(path: Path | None, policy: Any, max_error: float, confidence: float) -> Any:
-    from raydebm.decision.guarantee.promise import with_promise
-    from raydebm.decision.policy import policy_id
-
-    if path is None:
-        raise ConfigError("--max-error needs --policy, such as runs/demo/calibration/policy.json")
-    fitted = _object(path.with_name("decision.json"), "the policy's calibration")
-    if fitted.get("policy") != policy_id(policy):
-        raise ConfigError(
-            f"the calibration next to {str(path)!r} is of another policy or of an earlier version; "
-            "give a policy with its own calibration, or calibrate again (remove "
-            "calibration/manifest.json first)"
-        )
-    return with_promise(
-        policy,
-        fitted["confidence"],
-        fitted["worth"],
-        max_error=max_error,
-        confidence=confidence,
-        floor=fitted.get("floor"),
-        outcomes=fitted.get("outcomes"),
-    )
 
 
 def _object(path: Path, what: str) -> dict[str, Any]:

@@ -37,6 +37,17 @@ class CostsConfig(Section):
     pass_: float = Field(0.05, alias="pass", ge=0)
     """Cost of a further pass."""
 
+    @property
+    def answer_threshold(self) -> float:
+        """The probability from which an answer is worth giving: p - (1 - p) wrong >= -refusal."""
+        return min(max((self.wrong - self.refusal) / (1 + self.wrong), 0.0), 1.0)
+
+    @property
+    def accept_limit(self) -> float:
+        """The probability from which no further pass, which gains at most (1 - p) (1 + wrong), can pay for itself; at
+        least ``answer_threshold``."""
+        return max(1 - self.pass_ / (1 + self.wrong), self.answer_threshold)
+
 
 class DecisionConfig(Section):
     """Calibration of the posterior's rule, and the promise about its answers."""

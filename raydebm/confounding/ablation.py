@@ -15,7 +15,7 @@ from raydebm.errors import ScoringError
 from raydebm.evaluation.pools.pool import EvaluatedPool, restricted
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.records import Energies
-from raydebm.scorer.bisection import TextScorer, scores_or_errors
+from raydebm.scorer.texts import TextScorer, scores_or_errors
 
 Variant = Callable[[str], str | None]
 """A text's rewriting; None leaves the candidate out."""

@@ -38,7 +38,7 @@ from raydebm.evaluation.report.table_cells import (
 from raydebm.evaluation.selectors.standard import best_generator_of
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.identity import seed_for
-from raydebm.scorer.bisection import TextScorer
+from raydebm.scorer.texts import TextScorer
 
 Features = Callable[[Sequence[tuple[str, str]]], NDArray[np.float32]]
 """(problem, candidate) texts to features, shape (R, F): ``FeatureExtractor.joined``."""

@@ -20,7 +20,7 @@ from raydebm.generators.account import journal_and_budget
 from raydebm.labels import label_candidate
 from raydebm.records import Candidate, Gold, Label, Problem
 from raydebm.run.directory import RunDir
-from raydebm.scorer.bisection import TextScorer
+from raydebm.scorer.texts import TextScorer
 from raydebm.tasks import task_of
 from raydebm.tasks.base import Task
 

@@ -18,7 +18,7 @@ from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.generators.protocol import Generator, collect
 from raydebm.identity import seed_for
 from raydebm.records import Candidate, GenerationRequest, Label, Problem, Sampling, Verdict
-from raydebm.scorer.bisection import TextScorer, scores_or_errors
+from raydebm.scorer.texts import TextScorer, scores_or_errors
 
 Checker = Callable[[Problem, Candidate], Label]
 """Is the rewritten text still correct? ``labels.label_candidate`` with the task and the golds bound."""

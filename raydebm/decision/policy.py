@@ -107,7 +107,7 @@ class Policy(PolicySettings):
     """US dollars per million completion tokens by generator, where they are known. With ``waves``, generators are asked
     in the order of their skill per price."""
     guarantee: Mapping[str, Any] | None = None
-    """What is promised about answers (``guarantee.promise.promised``); None: nothing."""
+    """What is promised about answers (``calibration.policy_fit``); None: nothing."""
     tau_settled: Probability | None = Field(None, exclude=True)
     """What the stopping rule takes for ``tau_accept``; None: ``tau_accept``. Only calibration sets it, which walks
     problems through all passes with the stopping rule of one threshold."""

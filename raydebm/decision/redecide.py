@@ -15,15 +15,13 @@ nothing changed, every pass ends where it ended.
 """
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from raydebm.decision.batch import decide_pools
 from raydebm.decision.policy import Policy
-from raydebm.decision.rules import PoolDecision, final_decision
+from raydebm.decision.rules import decide_pool, final_decision
 from raydebm.decision.sampling.waves import cut_pass
 from raydebm.decision.stopping.settled import StopReason
-from raydebm.errors import ConfigError
 from raydebm.records import Decision, Energies, Outcome, PassStop, ScoredCandidate
 
 
@@ -106,7 +104,7 @@ def with_energies(recorded: Recorded, energies: Mapping[str, Energies | None]) -
 
 
 def redecide(recorded: Recorded, *, policy: Policy | None = None, budget: int | None = None) -> Redecision:
-    """The loop over a record. The recorded policy without a budget gives the recorded decision and selection.
+    """Run the loop over a record. The recorded policy without a budget gives the recorded decision and selection.
 
     Args:
         recorded: the decision.
@@ -118,99 +116,44 @@ def redecide(recorded: Recorded, *, policy: Policy | None = None, budget: int | 
     Raises:
         ConfigError: the budget is below 1.
     """
-    return redecide_all([recorded], policy=policy, budget=budget)[0]
-
-
-def redecide_all(
-    recorded: Sequence[Recorded], *, policy: Policy | None = None, budget: int | None = None
-) -> list[Redecision]:
-    """``redecide`` for many decisions, whose pools are measured together, pass by pass: several times as fast.
-
-    Args:
-        recorded: the decisions.
-        policy: under which all of them are made again; None: the first one's own.
-        budget: as for ``redecide``.
-
-    Raises:
-        ConfigError: the budget is below 1.
-    """
-    if budget is not None and budget < 1:
-        raise ConfigError(f"the budget must be at least 1 candidate, got {budget}")
-    if not recorded:
-        return []
-    policy = recorded[0].policy if policy is None else policy
-    walks = [_walk(each, policy, budget) for each in recorded]
-    asked = [next(walk) for walk in walks]
-    by_place: dict[int, Redecision] = {}
-    waiting = list(range(len(walks)))
-    while waiting:
-        pools, passes_left = zip(*(asked[place] for place in waiting), strict=True)
-        decided_pools = decide_pools(pools, passes_left=passes_left, policy=policy)
-        for place, decided in zip(waiting, decided_pools, strict=True):
-            try:
-                asked[place] = walks[place].send(decided)
-            except StopIteration as end:
-                by_place[place] = end.value
-        waiting = [place for place in waiting if place not in by_place]
-    return [by_place[place] for place in range(len(walks))]
-
-
-Asked = tuple[list[ScoredCandidate], int]
-"""A pool about which the loop asks for a decided, and how many passes are left."""
-
-
-def _walk(recorded: Recorded, policy: Policy, budget: int | None) -> Generator[Asked, PoolDecision, Redecision]:
-    """The loop over one record; asks for a decided after each pass."""
-    budget = policy.budget if budget is None else budget
+    policy = recorded.policy if policy is None else policy
+    policy = policy if budget is None else policy.replaced(budget=budget)
     pool: list[ScoredCandidate] = []
     exact, cut = True, False
     num_recorded = max(1, len(recorded.selections))
     for pass_index in range(1, num_recorded + 1):
         drawn = [scored for scored in recorded.pool if scored.candidate.pass_index == pass_index]
-        part = _sampled(drawn, pass_index, recorded=recorded, policy=policy, budget=budget, pool=pool)
+        part = _sampled(drawn, pass_index, recorded=recorded, policy=policy, pool=pool)
         cut = cut or len(part.candidates) < len(drawn)
         pool += part.candidates
         if part.lacking:
-            decided = replace((yield pool, 0), decision=Decision.REGENERATE, reason=part.lacking)
+            decided = decide_pool(pool, passes_left=0, policy=policy)
+            decided = replace(decided, decision=Decision.REGENERATE, reason=part.lacking)
             break
         # A last pass without candidates is one that could not be drawn: the loop then decides from what is there.
         lost = pass_index > 1 and pass_index == num_recorded and not drawn
-        passes_left = 0 if lost or _left(budget, pool) == 0 else policy.max_passes - pass_index
-        decided = yield pool, passes_left
+        passes_left = 0 if lost or _left(policy, pool) == 0 else policy.max_passes - pass_index
+        decided = decide_pool(pool, passes_left=passes_left, policy=policy)
         if decided.decision is not Decision.REGENERATE or pass_index == num_recorded:
             break
         selected = None if decided.best is None else decided.best.candidate.candidate_id
         exact = exact and selected == recorded.selections[pass_index - 1] and not (selected is None and cut)
         exact = exact and policy.fresh_share == recorded.policy.fresh_share
-    redecision = _redecision(recorded.record_id, decided, pool, policy=policy, num_passes=pass_index, exact=exact)
-    return replace(redecision, stop_reason=part.stop_reason)
-
-
-def _redecision(
-    record_id: str,
-    decided: PoolDecision,
-    pool: Sequence[ScoredCandidate],
-    *,
-    policy: Policy,
-    num_passes: int,
-    exact: bool,
-) -> Redecision:
     costs = [scored.candidate.cost_usd for scored in pool if scored.candidate.cost_usd is not None]
-    as_it_stands = decided.decision
-    if as_it_stands is Decision.REGENERATE:
-        as_it_stands = final_decision(decided, policy)
+    is_open = decided.decision is Decision.REGENERATE
     return Redecision(
-        record_id=record_id,
+        record_id=recorded.record_id,
         decision=decided.decision,
-        as_it_stands=as_it_stands,
+        as_it_stands=final_decision(decided, policy) if is_open else decided.decision,
         best=decided.best,
         signal=decided.signal,
         penalty=decided.penalty,
         confidence=decided.confidence,
-        num_passes=num_passes,
+        num_passes=pass_index,
         num_candidates=len(pool),
         exact=exact,
         reason=decided.reason,
+        stop_reason=part.stop_reason,
         cost_usd=math.fsum(costs) if costs else None,
     )
 
@@ -232,17 +175,22 @@ def _sampled(
     *,
     recorded: Recorded,
     policy: Policy,
-    budget: int | None,
     pool: Sequence[ScoredCandidate],
 ) -> _Part:
     """The candidates of a pass that the policy would have sampled."""
-    left, stop = _left(budget, pool), recorded.stop(pass_index)
-    if stop is not None and not recorded.is_rescored and (policy, budget) == (recorded.policy, recorded.policy.budget):
+    stop = recorded.stop(pass_index)
+    if stop is not None and not recorded.is_rescored and policy == recorded.policy:
         return _Part(drawn, stop_reason=stop.reason)
+    left = _left(policy, pool)
     candidates = _kept(drawn, pass_index, recorded=recorded, policy=policy, left=left)
-    asks_for_more = _asks_for_more(drawn, pass_index, recorded=recorded, policy=policy, budget=budget)
-    planned = len(drawn) if stop is None else stop.num_planned
-    num_planned = _planned(planned, pass_index, policy, left, at_least=len(candidates), asks_for_more=asks_for_more)
+    asks_for_more = _asks_for_more(drawn, pass_index, recorded=recorded, policy=policy)
+    # How many more than the recorded ones a first pass would have is not known.
+    limits = [] if left is None else [left]
+    if pass_index > 1:
+        limits.append(policy.num_regenerate)
+    if pass_index == 1 or not asks_for_more:
+        limits.append(len(drawn) if stop is None else stop.num_planned)
+    num_planned = max(min(limits), len(candidates))
     stop_reason = None
     if policy.waves is None:
         is_short = len(candidates) < num_planned
@@ -259,40 +207,21 @@ def _sampled(
     return _Part(candidates, lacking)
 
 
-def _asks_for_more(
-    drawn: Sequence[ScoredCandidate], pass_index: int, *, recorded: Recorded, policy: Policy, budget: int | None
-) -> bool:
+def _asks_for_more(drawn: Sequence[ScoredCandidate], pass_index: int, *, recorded: Recorded, policy: Policy) -> bool:
     """Whether the policy would ask for more samples than all that the recorded one could ask for in a pass: its later
     passes are larger, or the recorded budget ended here and there is none, or a larger one."""
-    if not drawn or (budget is not None and budget <= _num_until(recorded, pass_index)):
+    num_until = sum(scored.candidate.pass_index <= pass_index for scored in recorded.pool)
+    if not drawn or (policy.budget is not None and policy.budget <= num_until):
         return False
     if pass_index > 1 and policy.num_regenerate > recorded.policy.num_regenerate:
         return True
-    spent = recorded.policy.budget is not None and _num_until(recorded, pass_index) >= recorded.policy.budget
+    spent = recorded.policy.budget is not None and num_until >= recorded.policy.budget
     is_full = pass_index > 1 and len(drawn) >= policy.num_regenerate
     return spent and not is_full
 
 
-def _num_until(recorded: Recorded, pass_index: int) -> int:
-    """Candidates of the recorded passes up to this one."""
-    return sum(scored.candidate.pass_index <= pass_index for scored in recorded.pool)
-
-
-def _planned(
-    recorded: int, pass_index: int, policy: Policy, left: int | None, *, at_least: int, asks_for_more: bool
-) -> int:
-    """Samples of a whole pass within the policy's limits. How many more than the ``recorded`` ones a first pass would
-    have is not known."""
-    limits = [] if left is None else [left]
-    if pass_index > 1:
-        limits.append(policy.num_regenerate)
-    if pass_index == 1 or not asks_for_more:
-        limits.append(recorded)
-    return max(min(limits), at_least)
-
-
-def _left(budget: int | None, pool: Sequence[ScoredCandidate]) -> int | None:
-    return None if budget is None else budget - len(pool)
+def _left(policy: Policy, pool: Sequence[ScoredCandidate]) -> int | None:
+    return None if policy.budget is None else policy.budget - len(pool)
 
 
 def _kept(

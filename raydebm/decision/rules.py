@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from raydebm.config.policy import Signal
 from raydebm.decision.evidence.measuring import term_in_words
-from raydebm.decision.evidence.posterior import Belief, Posterior
+from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.evidence.profiles import ranked
 from raydebm.decision.policy import Policy
 from raydebm.records import Decision, ScoredCandidate
@@ -87,7 +87,8 @@ class PoolDecision:
 def decide_pool(pool: Sequence[ScoredCandidate], *, passes_left: int, policy: Policy) -> PoolDecision:
     """Select from a pool and decide about the selection; the reason is one sentence with the numbers compared."""
     if policy.rule == "posterior" and policy.posterior is not None:
-        return _decide_by_posterior(pool, policy.posterior, passes_left=passes_left, policy=policy)
+        beliefs = ranked(policy.profile, policy.posterior.beliefs(pool), policy.posterior)
+        return _decide_by_beliefs(pool, beliefs, passes_left=passes_left, policy=policy)
     decided = _decide_by_sigma(pool, passes_left=passes_left, policy=policy)
     return replace(decided, beliefs=beliefs_about(pool, policy, decided.best))
 
@@ -104,14 +105,7 @@ def beliefs_about(pool: Sequence[ScoredCandidate], policy: Policy, best: ScoredC
     return (*own, *(belief for belief in beliefs.beliefs if belief not in own)) if own else ()
 
 
-def _decide_by_posterior(
-    pool: Sequence[ScoredCandidate], posterior: Posterior, *, passes_left: int, policy: Policy
-) -> PoolDecision:
-    beliefs = ranked(policy.profile, posterior.beliefs(pool), posterior)
-    return decide_by_beliefs(pool, beliefs, passes_left=passes_left, policy=policy)
-
-
-def decide_by_beliefs(
+def _decide_by_beliefs(
     pool: Sequence[ScoredCandidate], beliefs: tuple[Belief, ...], *, passes_left: int, policy: Policy
 ) -> PoolDecision:
     """The rule of ``rule="posterior"``, where ``beliefs`` has the profile's selection first."""

@@ -33,7 +33,7 @@ from raydebm.decision.calibration.walks import Walk
 from raydebm.decision.evidence.fitting import LabelledPool
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
-from raydebm.decision.redecide import Recorded, recorded_outcome, redecide, redecide_all
+from raydebm.decision.redecide import Recorded, recorded_outcome, redecide
 from raydebm.decision_import.labelled import LabelledDecision
 from raydebm.decision_import.sample import OutcomeSample
 from raydebm.errors import ConfigError
@@ -197,10 +197,10 @@ def _floor(abstained: Sequence[Recorded], policies: Sequence[Policy]) -> float:
         if policy not in different:
             different.append(policy)
     confidences = [
-        again.confidence
+        redecide(recorded, policy=policy.without_accepting().replaced(max_passes=num_passes)).confidence
         for policy in different
         for num_passes in range(1, policy.max_passes + 1)
-        for again in redecide_all(abstained, policy=policy.without_accepting().replaced(max_passes=num_passes))
+        for recorded in abstained
     ]
     known = [value for value in confidences if value is not None and value < 1]
     return float(np.nextafter(max(known), math.inf)) if known else -math.inf

@@ -17,18 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raydebm.config import CostsConfig
-from raydebm.decision.calibration.costs import accept_limit, answer_threshold
 from raydebm.decision.policy import Policy
-from raydebm.decision.redecide import Recorded, Redecision, recorded_outcome, redecide_all, with_energies
+from raydebm.decision.redecide import Recorded, Redecision, recorded_outcome, redecide, with_energies
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.records import Decision, Reasoning, Verdict, scored_text
-from raydebm.scorer.bisection import TextScorer
-from raydebm.scorer.texts import TextToScore, energies_of_lists
+from raydebm.scorer.texts import TextScorer, TextToScore, energies_of_lists
 
 T = TypeVar("T")
 
-REPLAYED_AT_ONCE = 256
-"""Decisions whose pools are measured together."""
 RESCORED_AT_ONCE = 16
 """Decisions whose candidates are scored in one call."""
 
@@ -73,8 +69,8 @@ class Changes:
         base = recorded if self.policy is None else self.policy
         values = dict(self.values)
         if self.costs is not None:
-            tau_answer = answer_threshold(self.costs)
-            tau_accept = max(min(base.tau_accept, accept_limit(self.costs)), tau_answer)
+            tau_answer = self.costs.answer_threshold
+            tau_accept = max(min(base.tau_accept, self.costs.accept_limit), tau_answer)
             values = {"tau_answer": tau_answer, "tau_accept": tau_accept, **values}
         changed = base.changed(values) if values else base
         return changed if self.budget is None else changed.without_promise("the replay changed budget")
@@ -126,7 +122,7 @@ class Replayed:
 def replay_stored(
     stored: Iterable[Stored], changes: Changes, *, ensemble: OtherEnsemble | None = None
 ) -> Iterator[Replayed]:
-    """Decide again, in their order, a few in memory at a time.
+    """Decide again, in their order, one after the other.
 
     Args:
         stored: the decisions.
@@ -134,23 +130,18 @@ def replay_stored(
         ensemble: scores all candidates again; None: the recorded energies.
     """
     policies: dict[Policy, Policy] = {}
-    for group in groups(stored if ensemble is None else _rescored(stored, ensemble), REPLAYED_AT_ONCE):
-        by_policy: dict[Policy, list[int]] = {}
-        for place, decision in enumerate(group):
-            by_policy.setdefault(decision.recorded.policy, []).append(place)
-        again: dict[int, Redecision] = {}
-        for recorded, places in by_policy.items():
-            if recorded not in policies:
-                policies[recorded] = changes.policy_for(recorded)
-            decided = redecide_all(
-                [group[place].recorded for place in places], policy=policies[recorded], budget=changes.budget
-            )
-            again.update(zip(places, decided, strict=True))
-        for place, decision in enumerate(group):
-            promise = policies[decision.recorded.policy].guarantee
-            is_certified = promise is not None and bool(promise["certified"])
+    for decision in stored if ensemble is None else _rescored(stored, ensemble):
+        recorded = decision.recorded
+        if recorded.policy not in policies:
+            policies[recorded.policy] = changes.policy_for(recorded.policy)
+        policy = policies[recorded.policy]
+        is_certified = policy.guarantee is not None and bool(policy.guarantee["certified"])
+        yield Replayed(
+            stored=decision,
+            again=redecide(recorded, policy=policy, budget=changes.budget),
             # Confidences of another ensemble are none that the promise was certified on.
-            yield Replayed(stored=decision, again=again[place], promised=is_certified and ensemble is None)
+            promised=is_certified and ensemble is None,
+        )
 
 
 def _rescored(stored: Iterable[Stored], ensemble: OtherEnsemble) -> Iterator[Stored]:

@@ -59,7 +59,6 @@ class CardFacts:
 
 def scorer_card(record: EnsembleRecord, adapters: Sequence[AdapterRecord], facts: CardFacts) -> str:
     """README.md, with the metadata block at its top."""
-    first = record.members[0]
     sections = [
         f"# {facts.title}",
         _introduction(record, facts),
@@ -68,10 +67,10 @@ def scorer_card(record: EnsembleRecord, adapters: Sequence[AdapterRecord], facts
         scorer_example(facts.repository),
         "One adapter with PEFT and its head, without raydebm (the text must fit the backbone's context here):",
         peft_example(
-            first.backbone,
-            adapter=first.name,
-            pooling=first.pooling,
-            is_decoder=is_decoder_type(first.family),
+            record.backbone,
+            adapter=record.adapters[0],
+            pooling=record.pooling,
+            is_decoder=is_decoder_type(record.family),
             repository=facts.repository,
         ),
         *([] if facts.policy is None else ["## Thresholds", _thresholds(facts.policy)]),

@@ -18,9 +18,8 @@ from pathlib import Path
 
 from raydebm.config import GeneratorConfig, RecordedGenerator
 from raydebm.errors import PoolError, UnknownNameError
-from raydebm.generators.logprobs import LogProbs
 from raydebm.generators.pool_files import TEXT_FIELDS, Pool, answers_chat, read_pool_file
-from raydebm.generators.requests import TokenUsage, answered, unanswered
+from raydebm.generators.requests import LogProbs, TokenUsage, answered, unanswered
 from raydebm.records import Candidate, GenerationRequest, Problem
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,7 @@ from collections.abc import AsyncIterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from raydebm.generators.logprobs import LogProbs
-from raydebm.generators.requests import NO_USAGE, TokenUsage
+from raydebm.generators.requests import NO_USAGE, LogProbs, TokenUsage
 from raydebm.records import FailureKind, well_formed
 
 MAX_REPLY_BYTES = 64 * 2**20

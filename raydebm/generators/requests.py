@@ -11,14 +11,31 @@ from typing import Any
 
 from raydebm.config import GeneratorConfig, OpenAIGenerator
 from raydebm.errors import UnknownNameError
-from raydebm.generators.logprobs import LogProbs
 from raydebm.identity import canonical_json, seed_for
 from raydebm.records import Candidate, FailureKind, GenerationRequest, Message, Problem, Sampling
 
 TEMPLATE_TOKENS = 16
 """Upper limit of a chat template's tokens per message."""
+WORST_SHARE = 10
+"""``LogProbs.worst`` is the mean over one in so many tokens, at least one."""
 CHARS_PER_TOKEN = 4
 """Rule of thumb for English text. Results are always labelled as estimates."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogProbs:
+    """How likely a language model holds a text to be: a summary over its tokens, in nats; higher is likelier."""
+
+    mean: float
+    """Mean log-probability of a token."""
+    worst: float
+    """The same over the least likely tenth."""
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "LogProbs":
+        """Summarize the tokens' log-probabilities, at least one."""
+        worst = sorted(values)[: max(len(values) // WORST_SHARE, 1)]
+        return cls(mean=sum(values) / len(values), worst=sum(worst) / len(worst))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

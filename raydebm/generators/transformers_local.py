@@ -20,9 +20,8 @@ from raydebm.config import TransformersGenerator
 from raydebm.embedded import PREFIX, embedded_path
 from raydebm.errors import CheckpointError, GenerationError, in_one_line
 from raydebm.generators.decoding import DecodedRow, DecodeRow, decode
-from raydebm.generators.logprobs import LogProbs
 from raydebm.generators.replies import answer_start, split_reasoning
-from raydebm.generators.requests import TokenUsage, answered, unanswered
+from raydebm.generators.requests import LogProbs, TokenUsage, answered, unanswered
 from raydebm.identity import canonical_json
 from raydebm.pretrained.model_source import ModelSource
 from raydebm.records import Candidate, GenerationRequest, Message

@@ -1,6 +1,6 @@
 import math
 
-from raydebm.decision.feedback import STEPS_CHARS, TAIL_CHARS, exemplar, feedback_messages
+from raydebm.decision.feedback import TAIL_CHARS, exemplar, feedback_messages
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.records import ConstraintReport, Energies, ScoredCandidate
 
@@ -41,14 +41,6 @@ def test_an_answer_to_check_again_is_quoted_with_its_steps(task, problem, make_c
     assert shown == {"role": "assistant", "content": "41!0.0"}  # rendered it would be 41
 
 
-def test_of_long_steps_the_end_is_quoted(task, problem, make_candidate):
-    text = "41!" + "0" * STEPS_CHARS
-
-    _, shown, _ = feedback_messages(task, problem, scored(task, problem, make_candidate("c", text)))
-
-    assert shown["content"] == "0" * STEPS_CHARS
-
-
 def test_a_reply_without_answer_is_quoted_by_its_end(task, problem, make_candidate):
     text = "start" + "x" * TAIL_CHARS
 
@@ -58,10 +50,6 @@ def test_a_reply_without_answer_is_quoted_by_its_end(task, problem, make_candida
     assert last["content"] == (
         "Your reply had no answer in the requested output format. Give your final answer in that format."
     )
-
-
-def test_without_any_reply_the_first_chat_is_repeated(task, problem):
-    assert feedback_messages(task, problem, None) == ({"role": "user", "content": "6 x 7?"},)
 
 
 def test_a_chat_of_the_callers_own_is_kept(task, problem, make_candidate):
@@ -84,7 +72,3 @@ def test_exemplar_is_the_unparsed_reply_with_the_lowest_mu(task, problem, make_c
     ]
 
     assert exemplar(pool).candidate.candidate_id == "b"
-
-
-def test_there_is_no_exemplar_when_nothing_was_written(task, problem, make_candidate):
-    assert exemplar([]) is None

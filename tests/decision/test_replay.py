@@ -4,8 +4,8 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.decision.sampling.one_pass import Parts
-from raydebm.errors import GenerationError, PoolError
-from raydebm.records import Decision, Energies, GenerationRequest, Sampling
+from raydebm.errors import PoolError
+from raydebm.records import Energies, GenerationRequest, Sampling
 
 POLICY = Policy(theta_sigma=0.8, theta_abstain=1.5, num_regenerate=2)
 
@@ -64,31 +64,12 @@ def test_only_what_is_absent_is_missing(replayed, make_candidate):
     assert missing == [other]
 
 
-def test_recorded_later_passes_are_not_part_of_the_first(replayed, make_candidate):
-    outcome, _ = replayed([make_candidate("a", "41"), make_candidate("b", "42", pass_index=2)])
-
-    assert [scored.candidate.candidate_id for scored in outcome.pool] == ["a"]
-
-
 def test_greedy_candidates_are_not_part_of_the_pool(replayed, make_candidate):
     greedy = make_candidate("b", "42", sampling=Sampling(temperature=0.0))
 
     outcome, _ = replayed([make_candidate("a", "41"), greedy])
 
     assert [scored.candidate.candidate_id for scored in outcome.pool] == ["a"]
-
-
-def test_without_a_generator_a_second_pass_counts_as_failed(replayed, make_candidate):
-    outcome, missing = replayed([make_candidate("a", "41!2")], requests_of=None)
-
-    assert outcome.decision is Decision.ACCEPT
-    assert "pass 2 of problem 'p' is not recorded" in outcome.reason
-    assert missing == []
-
-
-def test_a_problem_without_candidates_is_an_error(replayed):
-    with pytest.raises(GenerationError, match="no first-pass candidate of problem 'p' is recorded"):
-        replayed([])
 
 
 def test_a_candidate_that_was_never_checked_is_an_error(task, problem, make_candidate):

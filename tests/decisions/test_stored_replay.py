@@ -12,7 +12,7 @@ from raydebm.cli import main
 from raydebm.config import CostsConfig
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.reference import Author, Reference
-from raydebm.decision.policy import Policy, policy_id
+from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import recorded_outcome, redecide
 from raydebm.decisions.reader import DecisionReader
 from raydebm.decisions.record import DecisionRecord, new_record_id
@@ -402,46 +402,6 @@ def test_every_setting_that_a_request_may_change_is_an_option(capsys):
     printed = capsys.readouterr().out
     names = [(field.alias or name).replace("_", "-") for name, field in PolicyChanges.model_fields.items()]
     assert [name for name in names if f"--{name} " not in printed] == []
-
-
-def write_calibration(policy_file, **changes):
-    """80 labelled problems: the 40 at 0.9 are right, and 20 of the 40 at 0.4 are."""
-    policy = policy_id(Policy.from_json(json.loads(policy_file.read_text())))
-    value = {"policy": policy, "confidence": [0.9] * 40 + [0.4] * 40, "worth": [1.0] * 40 + [1.0, 0.0] * 20}
-    policy_file.with_name("decision.json").write_text(json.dumps({**value, **changes}))
-
-
-@pytest.mark.parametrize(("max_error", "accepted"), [("0.45", 3), ("0.1", 1)])
-def test_another_promise_is_certified_on_the_calibration_next_to_the_policy(
-    replayed, policy_file, tmp_path, max_error, accepted
-):
-    """A quarter of the 80 answers is wrong."""
-    write_calibration(policy_file)
-    arguments = ("--policy", policy_file, "--max-error", max_error, "--out", tmp_path / "again.jsonl")
-
-    replayed(*arguments)
-
-    assert sum(row["decision"] == "accept" for row in rows_of(tmp_path / "again.jsonl")) == accepted
-
-
-@pytest.mark.parametrize(("floor", "accepted"), [(None, 3), (0.5, 1)])
-def test_another_promise_stays_above_the_floor_of_the_calibration(replayed, policy_file, tmp_path, floor, accepted):
-    """The threshold 0.4, which the 80 problems of the test above certify at an error of 0.45, is below 0.5."""
-    write_calibration(policy_file, floor=floor)
-
-    replayed("--policy", policy_file, "--max-error", "0.45", "--out", tmp_path / "again.jsonl")
-
-    assert sum(row["decision"] == "accept" for row in rows_of(tmp_path / "again.jsonl")) == accepted
-
-
-@pytest.mark.parametrize("of", ["0123456789ab", None])
-def test_the_calibration_of_another_policy_certifies_nothing(replayed, policy_file, of):
-    """A promotion replaces policy.json and leaves decision.json, which knows the problems of the policy before."""
-    write_calibration(policy_file, policy=of)
-
-    code, message = replayed("--policy", policy_file, "--max-error", "0.45")
-
-    assert (code, "is of another policy" in message) == (2, True)
 
 
 def test_decisions_with_labels_are_pairs_of_what_both_policies_gave_out(folder):

@@ -50,10 +50,6 @@ def test_what_the_other_stages_spent_counts_once(run, own, elsewhere):
     assert spent_elsewhere_usd(limited(100), run, journal=run.uri(own)) == elsewhere
 
 
-def test_without_a_limit_nothing_is_read(run):
-    assert spent_elsewhere_usd(limited(None), run, journal=run.uri(JOURNALS[0])) == 0
-
-
 @pytest.mark.parametrize(("max_usd", "is_refused"), [(31, True), (32, False)])
 def test_a_stage_begins_with_what_the_whole_run_has_spent(run, max_usd, is_refused):
     journal, budget = journal_and_budget(limited(max_usd), run, "confounding", "journal")

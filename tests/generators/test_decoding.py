@@ -61,10 +61,6 @@ def test_log_probabilities_are_the_models(model):
         assert decoded.logprobs == pytest.approx(expected, abs=1e-4)
 
 
-def test_log_probabilities_are_kept_on_demand_only(model):
-    assert decode(model, [row(0)], eos_ids=(EOS,), pad_id=0)[0].logprobs == []
-
-
 def test_a_cancelled_decoding_ends_after_its_current_step(model):
     cancelled = threading.Event()
 
@@ -75,11 +71,6 @@ def test_a_cancelled_decoding_ends_after_its_current_step(model):
 
     decoded = texts(model, [row(seed) for seed in range(4)], eos_ids=(), should_stop=third_token, cancelled=cancelled)
     assert [len(text) for text in decoded] == [3, 3, 3, 3]
-
-
-def test_order_of_the_batch_does_not_matter(model):
-    rows = [row(seed) for seed in range(12)]
-    assert texts(model, rows[::-1]) == texts(model, rows)[::-1]
 
 
 def test_samples_of_one_prompt_differ_by_seed_only(model):
@@ -165,24 +156,3 @@ def test_nucleus_is_the_smallest_set_that_reaches_top_p():
     """0.4 + 0.3 < 0.75 <= 0.4 + 0.3 + 0.2: three tokens stay, renormalised by 0.9."""
     expected = [0.0, 2 / 9, 3 / 9, 4 / 9]
     assert drawn_counts([0.1, 0.2, 0.3, 0.4], top_p=0.75) == pytest.approx(expected, abs=0.015)
-
-
-def test_temperature_sharpens():
-    """At T = 0.5 probabilities are squared: 0.16 : 0.36 of 0.4 : 0.6."""
-    assert drawn_counts([0.4, 0.6], top_p=1.0, temperature=0.5) == pytest.approx([16 / 52, 36 / 52], abs=0.015)
-
-
-def test_wide_nucleus_beyond_the_probe():
-    """150 equal tokens and a nucleus of half of them: the first look at 64 tokens is not enough."""
-    shares = drawn_counts([1 / 150] * 150, top_p=0.5)
-    assert sum(share > 0 for share in shares) in (75, 76)
-
-
-def test_greedy_row_ignores_chance():
-    tokens = draw(
-        torch.tensor([[0.0, 1.0], [0.0, 1.0]]),
-        temperature_B=torch.tensor([0.0, 1.0]),
-        top_p_B=torch.tensor([1.0, 1.0]),
-        chance_B=torch.tensor([0.0, 0.0], dtype=torch.float64),
-    )
-    assert tokens.tolist() == [1, 0]

@@ -1,14 +1,12 @@
 import asyncio
 import os
 
-import pyarrow as pa
 import pytest
 
 from raydebm.errors import ConfigError
 from raydebm.generators.journal import Journal, JournaledGenerator, spent_usd
 from raydebm.generators.protocol import collect
 from raydebm.generators.requests import TokenUsage, answered, unanswered
-from raydebm.run.tables import CANDIDATES
 
 
 class CountingGenerator:
@@ -41,11 +39,6 @@ def test_answers_survive_the_writer(tmp_path, requests):
     Journal(tmp_path).put(answered(requests[0], "text \u2028 ü", usage=TokenUsage(cost_usd=0.5), reasoning="r"))
     candidate = Journal(tmp_path).get(requests[0].candidate_id)
     assert candidate == answered(requests[0], "text \u2028 ü", usage=TokenUsage(cost_usd=0.5), reasoning="r")
-
-
-def test_failures_are_not_kept(tmp_path, requests):
-    Journal(tmp_path).put(unanswered(requests[0], "no luck"))
-    assert len(Journal(tmp_path)) == 0
 
 
 def test_torn_last_line_is_dropped(tmp_path, requests):
@@ -82,21 +75,6 @@ def test_what_failed_requests_cost_is_read_back_and_is_no_answer(tmp_path, reque
     mine.catch_up()
     assert (mine.read_usd, len(mine)) == (0.75, 1)
     assert other.read_usd == 0.0
-
-
-def test_half_a_character_of_an_older_journal_is_replaced(tmp_path, requests):
-    Journal(tmp_path).put(answered(requests[0], "four \ud83d", reasoning="\ude00"))
-    candidate = Journal(tmp_path).get(requests[0].candidate_id)
-    assert (candidate.text, candidate.reasoning) == ("four \ufffd", "\ufffd")
-    assert pa.Table.from_pylist([CANDIDATES.row(candidate)], schema=CANDIDATES.schema).num_rows == 1
-
-
-def test_same_answer_twice_is_one_line(tmp_path, requests):
-    journal = Journal(tmp_path)
-    for _ in range(2):
-        journal.put(answered(requests[0], "text"))
-    (file,) = tmp_path.iterdir()
-    assert len(file.read_text().splitlines()) == 1
 
 
 @pytest.mark.parametrize("has_seen_the_other", [False, True])
@@ -139,12 +117,6 @@ def test_reused_answers_are_not_asked_for(tmp_path, requests):
 def test_object_store_is_refused_with_a_way_out():
     with pytest.raises(ConfigError, match=r"s3://bucket/journal.*run_dir"):
         Journal("s3://bucket/journal")
-
-
-def test_unwritable_folder_is_named(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="cannot be made"):
-        Journal(tmp_path / "file" / "journal")
 
 
 def test_what_journals_hold_is_summed_without_reading_answers(tmp_path, requests):

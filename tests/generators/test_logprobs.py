@@ -1,4 +1,4 @@
-from raydebm.generators.logprobs import LogProbs
+from raydebm.generators.requests import LogProbs
 
 
 def test_the_worst_of_a_few_tokens_is_one():

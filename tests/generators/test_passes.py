@@ -6,7 +6,6 @@ from itertools import islice
 import pytest
 
 from raydebm.config import parse_recipe
-from raydebm.errors import RaydebmError
 from raydebm.generators.passes import PassRequests, RequestsByProblem
 from raydebm.records import Problem
 from raydebm.tasks import get_task
@@ -47,15 +46,6 @@ def test_fresh_requests_of_a_later_pass_are_the_first_prompt_with_a_seed_of_thei
     assert not {request.seed for request in first} & {request.seed for request in again}
 
 
-def test_everything_is_sampled_at_once_by_default():
-    assert (passes().waves, passes().remarks_on_waves) == (None, ())
-
-
-def test_waves_are_the_recipes():
-    pass_requests = passes(waves=[4, 8])
-    assert (pass_requests.waves, pass_requests.remarks_on_waves) == ((4, 8), ())
-
-
 @pytest.mark.parametrize("task", ["taco", "travelplanner"])
 def test_answers_that_cannot_be_compared_are_sampled_at_once_and_it_is_said(task):
     pass_requests = passes(task=task, waves=[4, 8])
@@ -65,24 +55,6 @@ def test_answers_that_cannot_be_compared_are_sampled_at_once_and_it_is_said(task
 
 def test_a_first_wave_without_every_generator_is_remarked_on():
     assert "begin with 3 or more" in passes(names="abc", waves=[2, 8]).remarks_on_waves[0]
-
-
-def test_generators_that_sample_nothing_do_not_count():
-    pass_requests = passes(names="abc", waves=[3])
-    silent = pass_requests.recipe.generators[0].model_copy(update={"num_samples": 0})
-    recipe = pass_requests.recipe.model_copy(
-        update={
-            "generators": (silent, *pass_requests.recipe.generators[1:]),
-            "generation": pass_requests.recipe.generation.model_copy(update={"waves": (2,)}),
-        }
-    )
-    assert PassRequests(recipe=recipe, task=pass_requests.task).remarks_on_waves == ()
-
-
-@pytest.mark.parametrize("generation", [{"waves": []}, {"waves": [0]}])
-def test_impossible_waves_are_refused(generation):
-    with pytest.raises(RaydebmError, match="generation"):
-        passes(**generation)
 
 
 def test_requests_of_many_problems_are_made_as_they_are_taken():
@@ -99,7 +71,3 @@ def test_requests_of_many_problems_are_made_as_they_are_taken():
     assert list(islice(requests, 3)) == ["p-0", "p-1", "q-0"]
     assert made == ["p", "q"]
     assert len(list(requests)) == 6
-
-
-def test_no_problems_have_no_requests():
-    assert len(RequestsByProblem([], lambda problem: ["x"])) == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from raydebm.config import RecordedGenerator
-from raydebm.errors import PoolError, TaskDataError, UnknownNameError
+from raydebm.errors import PoolError, TaskDataError
 from raydebm.generators.recorded import PoolGenerator, import_pool, recorded_generators
 from raydebm.records import Candidate, GenerationRequest, Problem, Sampling
 from raydebm.run.directory import RunDir
@@ -46,14 +46,6 @@ def brief(candidates):
     return [(c.problem_id, c.generator, c.sample_index, c.text) for c in candidates]
 
 
-@pytest.mark.parametrize("text", ["half \ud83d", ["half \ud83d"]], ids=["text", "parts"])
-def test_half_a_character_is_replaced(pool, tmp_path, text):
-    path = pool(line(text=text, run="\ud83d"), line("\ud83d"))
-    (candidate,) = imported(path)
-    assert "half \ufffd" in candidate.text
-    assert RunDir(str(tmp_path)).write_records(CANDIDATES, [candidate], "candidates.parquet") == 1
-
-
 @pytest.mark.parametrize("name", ["pool.jsonl", "pool.jsonl.gz"])
 def test_candidates_come_by_problem_then_model_then_sample(pool, name):
     path = pool(
@@ -76,48 +68,13 @@ def test_recorded_thinking_is_apart_from_the_answer(pool):
     assert (candidate.text, candidate.reasoning) == ("#### 5", "#### 3?")
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [("<think>Maybe 12.", "<think> is never closed"), ("<think>12</think>\n", "nothing follows </think>")],
-)
-def test_recorded_thinking_without_an_answer_is_no_text(pool, text, why):
-    (candidate,) = imported(pool(line(text=text)))
-    assert (candidate.text, candidate.error) == (None, f"recorded without an answer: {why}")
-
-
 def test_the_sources_own_problem_id_joins(pool):
     assert brief(imported(pool(line("source/q")))) == [("q", "m", 0, "#### 1")]
-
-
-def test_lines_of_other_problems_are_passed_over(pool):
-    assert brief(imported(pool(line("p"), line("elsewhere")))) == [("p", "m", 0, "#### 1")]
-
-
-def test_ids_are_distinct_and_the_same_on_every_import(pool):
-    path = pool(line(sample=0), line(sample=1), line("source/q"))
-    first, second = imported(path), imported(path)
-    assert first == second
-    assert len({candidate.candidate_id for candidate in first}) == 3
-
-
-def test_imported_candidates_carry_the_default_sampling_and_are_no_greedy_baseline(pool):
-    [candidate] = imported(pool(line()))
-    assert candidate.sampling == Sampling()
-    assert not candidate.is_greedy
 
 
 def test_models_filter_and_order(pool):
     path = pool(line(model="a"), line(model="b"), line(model="c"))
     assert [c.generator for c in imported(path, models=["c", "a"])] == ["c", "a"]
-
-
-def test_an_unknown_model_lists_the_known_ones(pool):
-    with pytest.raises(UnknownNameError, match=r"'gema' \(did you mean 'gemma'\?\); known: gemma, llama"):
-        imported(pool(line(model="gemma"), line(model="llama")), models=["gema"])
-
-
-def test_models_can_be_renamed(pool):
-    assert [c.generator for c in imported(pool(line(model="org/m-7b")), names={"org/m-7b": "small"})] == ["small"]
 
 
 def test_of_repeated_lines_the_first_counts_and_a_warning_counts_them(pool, caplog):
@@ -136,11 +93,6 @@ def test_named_runs_get_the_same_sample_index_in_every_problem(pool):
 
 def test_lines_without_sample_or_run_are_counted_as_they_come(pool):
     assert brief(imported(pool(line(text="a"), line(text="b")))) == [("p", "m", 0, "a"), ("p", "m", 1, "b")]
-
-
-def test_a_line_without_text_becomes_a_candidate_with_an_error(pool):
-    [candidate] = imported(pool(line(text=None)))
-    assert (candidate.text, candidate.error) == (None, "recorded without text: field 'text' is None")
 
 
 def test_the_answer_may_stand_in_another_field_as_json(pool):
@@ -181,31 +133,9 @@ def test_a_file_without_any_usable_line_names_the_first_bad_one(pool):
         imported(path)
 
 
-def test_an_empty_file_says_what_was_expected(pool):
-    with pytest.raises(TaskDataError, match="has no usable line; expected JSON objects with problem_id, model, text"):
-        imported(pool())
-
-
-def test_a_missing_file(tmp_path):
-    with pytest.raises(TaskDataError, match="does not exist"):
-        imported(str(tmp_path / "gone.jsonl"))
-
-
-@pytest.mark.parametrize("content", [gzip.compress(b"x" * 1000)[:-12], b"\x80\x81"], ids=["torn-gzip", "no-text"])
-def test_an_unreadable_file(tmp_path, content):
-    path = tmp_path / ("pool.jsonl.gz" if content[:2] == b"\x1f\x8b" else "pool.jsonl")
-    path.write_bytes(content)
-    with pytest.raises(TaskDataError, match="cannot be read as text"):
-        imported(str(path))
-
-
 def test_a_pool_of_other_problems_shows_how_its_ids_look(pool):
     with pytest.raises(PoolError, match=r"no answer for any of the 2 problems; its problem ids look like 'math/7'"):
         imported(pool(line("math/7")))
-
-
-def test_text_with_line_separators_stays_one_line(pool):
-    assert imported(pool(json.dumps(line(text="a\u2028b"), ensure_ascii=False)))[0].text == "a\u2028b"
 
 
 def drawn(sample, *, temperature=0.7, text="drawn", pass_index=1):
@@ -316,11 +246,6 @@ def test_what_was_not_recorded_is_a_candidate_with_an_error(pool):
     assert "has no answer of 'm' for this problem, pass and sample" in replies[1].error
 
 
-def test_missing_recordings_of_one_model_have_one_reason_so_that_they_can_be_counted(pool):
-    replies = replay(pool(line(sample=0)), request(sample=5), request(sample=6))
-    assert replies[0].error == replies[1].error
-
-
 def test_a_recording_of_unknown_sampling_does_not_answer_a_greedy_request(pool):
     [reply] = replay(pool(line()), request(temperature=0.0))
     assert "has no greedy answer" in reply.error
@@ -392,34 +317,9 @@ def test_a_folder_stands_for_its_candidates(parquet):
     assert reply.text == "drawn"
 
 
-def test_a_recorded_failure_is_replayed_as_a_failure(pool):
-    [reply] = replay(pool(line(text=None)), request())
-    assert (reply.text, reply.error) == (None, "recorded without text: field 'text' is None")
-
-
-def test_a_replayed_models_thinking_is_apart_from_its_answer(pool):
-    [reply] = replay(pool(line(text="<think>3?</think>5")), request())
-    assert (reply.text, reply.reasoning) == ("5", "3?")
-
-
-def test_parquet_thinking_is_apart_from_the_answer(parquet):
-    [reply] = replay(parquet(drawn(0, text="<think>3?</think>5")), request())
-    assert (reply.text, reply.reasoning) == ("5", "3?")
-
-
 def test_what_was_split_when_it_was_drawn_is_not_split_again(parquet):
     [reply] = replay(parquet(replace(drawn(0, text="Write </think> to end it."), reasoning="How?")), request())
     assert reply.text == "Write </think> to end it."
-
-
-def test_a_replayed_model_answers_from_the_fields_that_the_recipe_names(pool):
-    [reply] = replay(pool(line(text=None, plan={"a": 1})), request(), text_fields=("plan",))
-    assert reply.text == '{"a": 1}'
-
-
-def test_an_unknown_model_is_refused_before_the_first_request(pool):
-    with pytest.raises(UnknownNameError, match="known: m"):
-        replay(pool(line()), model="other")
 
 
 def test_the_recorded_gsm8k_pool(shared_data):

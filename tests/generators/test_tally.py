@@ -36,12 +36,6 @@ def test_what_was_not_sampled_counts_its_generators_mean_tokens(ask):
     assert (saved.num_problems, saved.num_settled) == (5, 2)
 
 
-def test_failed_samples_count_in_a_generators_mean(ask):
-    tally = Tally()
-    tally.add([sample(ask, "g", 10, 0), CANDIDATES.row(unanswered(ask(sample_index=1), "connection failed"))])
-    assert tally.saved({"g": 2}, num_problems=1, num_settled=1).completion_tokens == 10
-
-
 def test_greedy_answers_are_no_samples(ask):
     tally = Tally()
     greedy = Sampling(temperature=0.0, max_tokens=64)
@@ -55,17 +49,6 @@ def test_saved_tokens_are_unknown_where_a_generator_states_none(ask):
     tally.add([sample(ask, "g", None, 0), sample(ask, "h", 10, 0)])
     saved = tally.saved({"g": 1, "h": 1}, num_problems=1, num_settled=1)
     assert (saved.num_samples, saved.completion_tokens, saved.token_share) == (2, None, None)
-
-
-def test_saved_tokens_are_unknown_where_a_generator_was_never_asked(ask):
-    assert Tally().saved({"g": 1}, num_problems=1, num_settled=1).completion_tokens is None
-
-
-def test_nothing_saved_is_a_share_of_nothing(ask):
-    tally = Tally()
-    tally.add([sample(ask, "g", 10, 0)])
-    saved = tally.saved({}, num_problems=1, num_settled=0)
-    assert (saved.num_samples, saved.sample_share, saved.completion_tokens, saved.token_share) == (0, 0.0, 0, 0.0)
 
 
 def test_the_summary_carries_what_was_saved(ask):

@@ -1,7 +1,10 @@
 """Texts of several requests, scored in one pass."""
 
+import pytest
+import torch
+
 from raydebm.errors import ScoringError
-from raydebm.scorer.texts import TextToScore, energies_of_lists
+from raydebm.scorer.texts import TextToScore, energies_of_lists, scores_or_errors
 
 
 class LengthEnsemble:
@@ -42,3 +45,51 @@ def test_one_bad_text_fails_alone():
     lists = energies_of_lists(ensemble, lists_of(["a", "nan"], ["bb", "ccc"]))
     assert [[energies and energies.members[0] for energies in part] for part in lists] == [[1.0, None], [2.0, 3.0]]
     assert ensemble.calls == [4, 2, 1, 1, 2]
+
+
+class Picky:
+    """The energy of a text is its length; some texts raise."""
+
+    def __init__(self, **raised):
+        self.raised = raised
+
+    def score(self, texts):
+        for _, text in texts:
+            if text in self.raised:
+                raise self.raised[text]
+        return [len(text) for _, text in texts]
+
+
+@pytest.mark.parametrize("error", [ScoringError("NaN"), TypeError("TextEncodeInput"), ValueError("surrogates")])
+def test_a_text_that_cannot_be_scored_sinks_no_other(error):
+    scores = scores_or_errors(Picky(bad=error), [("?", text) for text in ("a", "bb", "bad", "dddd", "eeeee")])
+
+    assert scores[:2] + scores[3:] == [1, 2, 4, 5]
+    assert isinstance(scores[2], ScoringError)
+    assert str(error) in str(scores[2])
+
+
+class Small:
+    """Has memory for so many letters at a time; the energy of a text is its length."""
+
+    def __init__(self, memory):
+        self.memory = memory
+
+    def score(self, texts):
+        if sum(len(text) for _, text in texts) > self.memory:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
+        return [len(text) for _, text in texts]
+
+
+def test_a_text_that_alone_needs_too_much_memory_says_what_helps():
+    short, long = scores_or_errors(Small(2), [("?", "a"), ("?", "bbb")])
+
+    assert short == 1
+    assert str(long) == (
+        "CUDA out of memory. Tried to allocate 9 GiB; lower scorer.max_length, or score on a device with more memory"
+    )
+
+
+def test_what_no_text_can_cause_is_raised():
+    with pytest.raises(RuntimeError, match="device lost"):
+        scores_or_errors(Picky(bad=RuntimeError("device lost")), [("?", "a"), ("?", "bad")])

@@ -20,7 +20,6 @@ import numpy as np
 
 from raydebm.config import CostsConfig, DecisionConfig
 from raydebm.config.policy import Profile
-from raydebm.decision.calibration.costs import answer_threshold
 from raydebm.decision.calibration.profile_choice import ProfileChoice, choose_profile
 from raydebm.decision.calibration.walks import PromiseTest, Walk, WalkOf, final_step, joined, stops
 from raydebm.decision.evidence.fitting import CrossFit, LabelledPool, LabelledTable, cross_fit, fit_posterior
@@ -30,7 +29,6 @@ from raydebm.decision.evidence.posterior import Competition, Estimates, Outcome,
 from raydebm.decision.evidence.profiles import PROFILES, winners
 from raydebm.decision.evidence.recalibration import recalibrated
 from raydebm.decision.guarantee.guarantee import Guarantee
-from raydebm.decision.guarantee.promise import promised
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.rules import decide_pool
 from raydebm.decision.sampling.waves import cut_pass
@@ -243,7 +241,7 @@ def _fitted(tested: _Tested, choice: ProfileChoice, *, config: DecisionConfig, p
     elif config.max_error is not None:
         guarantee = test.certify(config.max_error, confidence=level, binary=binary)
     if guarantee is not None:
-        policy = promised(policy, guarantee)
+        policy = _promised(policy, guarantee)
         policy = policy.replaced(tau_accept=test.tau_accept(policy.tau_answer))
     confidence, worth = final_step(test.steps_at(policy.tau_accept), policy.tau_accept)
     labelled = ~np.isnan(worth)
@@ -256,6 +254,20 @@ def _fitted(tested: _Tested, choice: ProfileChoice, *, config: DecisionConfig, p
         worth=worth[labelled],
         num_problems=choice.num_problems,
         floor=test.steps_at(policy.tau_accept).floor,
+    )
+
+
+def _promised(policy: Policy, promise: Guarantee) -> Policy:
+    """The policy that answers from the promise's threshold on; where nothing is certified, only what is proven.
+
+    ``tau_accept`` is at least ``tau_answer``, so the threshold may raise it. The guarantee lists all thresholds that
+    were certified, for a request may answer from another one of them on.
+    """
+    tau = 1.0 if promise.tau is None else promise.tau
+    return policy.replaced(
+        tau_answer=tau,
+        tau_accept=max(policy.tau_accept, tau),
+        guarantee={**promise.summary(), "tau": tau, "thresholds": promise.certified_thresholds},
     )
 
 
@@ -346,7 +358,7 @@ def _first_pass_in_waves(pools: Sequence[LabelledPool], policies: Sequence[Polic
 
 def _with_thresholds(policy: Policy, steps: Walk, costs: CostsConfig) -> Policy:
     """``tau_answer`` from the costs, ``tau_accept`` from the problems' passes."""
-    tau_answer = answer_threshold(costs)
+    tau_answer = costs.answer_threshold
     if steps.confidence.shape[1] == 1:
         return policy.replaced(tau_answer=tau_answer, tau_accept=max(policy.tau_accept, tau_answer))
     first = steps.confidence[:, 0]

@@ -16,8 +16,6 @@ alone:
 ``penalty``      minus the lowest E_constraint in a, at most ``MAX_PENALTY``
 ``length``       mean over the pool minus the mean over a of the log number of characters, standardised within authors
                  like the energy: high for an answer that is reached briefly
-``energy_vote``  log of a's share of sum exp(-E), E = mu + lambda E_constraint (energy-weighted vote)
-``minus_energy`` minus the lowest E in a (the paper's Eq. 1)
 ===============  ======================================================================================
 
 Terms for "none of them":
@@ -28,7 +26,6 @@ Terms for "none of them":
 ``pool_length`` mean over the pool of the standardised log number of characters: high where all write more than usual
 ``unparsed``    share of written candidates without an answer
 ``disagreement`` log of the number of clusters
-``sigma``       spread over members of the lead of the best cluster (paper's sigma, taken on the decision)
 ==============  ======================================================================================
 
 Sources: optimal aggregation of answers and verifier scores, arXiv 2510.13918; one coin per author, Dawid and Skene
@@ -39,7 +36,7 @@ import math
 
 import numpy as np
 
-from raydebm.decision.evidence.groups import Floats, Ints, lowest, mean
+from raydebm.decision.evidence.groups import Floats, lowest, mean
 from raydebm.decision.evidence.terms import PoolTable, Term, TermInputs
 from raydebm.energy import total_energies
 
@@ -55,27 +52,23 @@ def log_votes(table: PoolTable) -> Floats:
 
 
 def minus_energies(table: PoolTable, lambda_: float) -> Floats:
-    """The term ``minus_energy``, (C,)."""
+    """Minus the lowest E in each cluster, (C,)."""
     scored = ~np.isnan(table.mu)
     energy = total_energies(table.mu, table.penalty, lambda_)[scored]
     return -lowest(energy, table.cluster_of_row[scored], table.num_clusters)
 
 
 def energy_votes(table: PoolTable, lambda_: float) -> Floats:
-    """The term ``energy_vote``, (C,)."""
+    """Log of each cluster's share of its pool's sum exp(-E), at least ``MIN_LOG_SHARE``, (C,)."""
     scored = ~np.isnan(table.mu)
-    return _log_shares(total_energies(table.mu, table.penalty, lambda_)[scored], table.cluster_of_row[scored], table)
-
-
-def _log_shares(energy: Floats, cluster: Ints, table: PoolTable) -> Floats:
-    """log of each cluster's share of its pool's sum exp(-E), at least ``MIN_LOG_SHARE``."""
+    energy, cluster = total_energies(table.mu, table.penalty, lambda_)[scored], table.cluster_of_row[scored]
     pool = table.pool_of_cluster[cluster]
     least = lowest(energy, pool, len(table.clusters))
     mass = np.bincount(cluster, np.exp(least[pool] - energy), table.num_clusters)
     total = np.bincount(table.pool_of_cluster, mass, len(table.clusters))[table.pool_of_cluster]
-    scored = np.bincount(cluster, minlength=table.num_clusters) > 0
+    is_scored = np.bincount(cluster, minlength=table.num_clusters) > 0
     share = np.divide(mass, total, out=np.zeros(len(mass)), where=total > 0)
-    return np.where(scored, np.log(np.maximum(share, math.exp(MIN_LOG_SHARE))), math.nan)
+    return np.where(is_scored, np.log(np.maximum(share, math.exp(MIN_LOG_SHARE))), math.nan)
 
 
 def _authors(inputs: TermInputs) -> Floats:
@@ -116,58 +109,40 @@ def _disagreement(inputs: TermInputs) -> Floats:
     return np.log(np.maximum(sizes, 1))
 
 
+def _members(inputs: TermInputs) -> Floats:
+    """Share of members whose lowest energy is in the cluster, ties shared; NaN where nothing was scored."""
+    table = inputs.table
+    owner = table.pool_of_cluster
+    best = np.full((table.num_clusters, table.members.shape[1]), math.inf)
+    np.minimum.at(best, table.cluster_of_row, np.where(np.isnan(table.members), math.inf, table.members))
+    of_pool = np.full((table.num_pools, table.members.shape[1]), math.inf)
+    np.minimum.at(of_pool, owner, best)
+    is_member = np.isfinite(of_pool)
+    is_lowest = (best == of_pool[owner]) & is_member[owner]
+    ties = np.zeros_like(of_pool)
+    np.add.at(ties, owner, is_lowest)
+    voting = is_member.sum(axis=1)[owner]
+    won = np.divide(is_lowest, ties[owner], out=np.zeros_like(best), where=ties[owner] > 0).sum(axis=1)
+    is_scored = (voting > 0) & np.isfinite(best).any(axis=1)
+    share: Floats = np.divide(won, voting, out=np.full(table.num_clusters, math.nan), where=is_scored)
+    return share
+
+
 BUILT_IN = (
     Term(name="votes", words="share of candidates", measure=lambda inputs: log_votes(inputs.table)),
     Term(name="authors", words="number of authors", measure=_authors),
     Term(name="skill", words="skill of its authors", measure=_skill),
-    Term(name="energy", words="its lowest energy", measure=_energy, needs_energy=True),
-    Term(name="mean_energy", words="its mean energy", measure=_mean_energy, needs_energy=True),
-    Term(
-        name="members",
-        words="agreement of the adapters",
-        measure=lambda inputs: inputs.by_member[0],
-        needs_energy=True,
-    ),
+    Term(name="energy", words="its lowest energy", measure=_energy),
+    Term(name="mean_energy", words="its mean energy", measure=_mean_energy),
+    Term(name="members", words="agreement of the adapters", measure=_members),
     Term(name="penalty", words="constraints", measure=_penalty),
     Term(name="length", words="brevity of its texts", measure=_length),
-    Term(
-        name="energy_vote",
-        words="energy-weighted share",
-        measure=lambda inputs: energy_votes(inputs.table, inputs.reference.lambda_),
-        is_default=False,
-        needs_energy=True,
-    ),
-    Term(
-        name="minus_energy",
-        words="its energy",
-        measure=lambda inputs: minus_energies(inputs.table, inputs.reference.lambda_),
-        is_default=False,
-        needs_energy=True,
-    ),
     Term(name="none", words="none of them", about="none", measure=lambda inputs: np.ones(inputs.table.num_pools)),
-    Term(
-        name="pool_energy",
-        words="mean energy of the pool",
-        about="none",
-        measure=lambda inputs: inputs.level,
-        needs_energy=True,
-    ),
+    Term(name="pool_energy", words="mean energy of the pool", about="none", measure=lambda inputs: inputs.level),
     Term(name="pool_length", words="mean length", about="none", measure=lambda inputs: inputs.pool_length),
     Term(name="unparsed", words="no answer", about="none", measure=lambda inputs: inputs.table.unparsed),
     Term(name="disagreement", words="number of answers", about="none", measure=_disagreement),
-    Term(
-        name="sigma",
-        words="spread of the lead",
-        about="none",
-        measure=lambda inputs: inputs.by_member[1],
-        is_default=False,
-        needs_energy=True,
-    ),
 )
 """In the order of their columns."""
 TERMS = tuple(term.name for term in BUILT_IN if term.about == "answer")
 CONTEXT = tuple(term.name for term in BUILT_IN if term.about == "none")
-DEFAULT_TERMS = tuple(term.name for term in BUILT_IN if term.about == "answer" and term.is_default)
-DEFAULT_CONTEXT = tuple(term.name for term in BUILT_IN if term.about == "none" and term.is_default)
-ENERGY_TERMS = frozenset(term.name for term in BUILT_IN if term.needs_energy)
-"""Terms that need a scorer."""

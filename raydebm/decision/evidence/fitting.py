@@ -14,7 +14,7 @@ import numpy as np
 
 from raydebm.decision.evidence.groups import Floats, Ints, ratio
 from raydebm.decision.evidence.likelihoods import Design, exclusive, independent, maximum, quasi_maximum
-from raydebm.decision.evidence.measuring import POOL_SCORE, SCORE, default_terms, evidence_of
+from raydebm.decision.evidence.measuring import POOL_SCORE, SCORE, evidence_of, terms_about
 from raydebm.decision.evidence.posterior import PRIOR, Bools, Competition, Outcome, Posterior, filled
 from raydebm.decision.evidence.reference import Author, Reference
 from raydebm.decision.evidence.terms import PoolTable, representatives
@@ -225,8 +225,8 @@ def fit_posterior(
         outcome: what labels say.
         competition: whether different answers of one problem exclude each other; they never do where labels are
             violation scores.
-        terms: terms of evidence of clusters that may carry weight; None: the default ones and all baselines' scores.
-        context: terms of evidence for "none of them"; None: the default ones and all baselines' scores.
+        terms: terms of evidence of clusters that may carry weight; None: all, and all baselines' scores.
+        context: terms of evidence for "none of them"; None: all, and all baselines' scores.
         used: by pool, whether to learn from it; None: from all.
 
     Raises:
@@ -234,10 +234,11 @@ def fit_posterior(
         ConfigError: an unknown term.
     """
     labelled_table = pools if isinstance(pools, LabelledTable) else LabelledTable.of(pools)
+    scores = labelled_table.table.scores
     if terms is None:
-        terms = (*default_terms("answer"), *(SCORE + name for name in labelled_table.table.scores))
+        terms = [*(term.name for term in terms_about("answer")), *(SCORE + name for name in scores)]
     if context is None:
-        context = (*default_terms("none"), *(POOL_SCORE + name for name in labelled_table.table.scores))
+        context = [*(term.name for term in terms_about("none")), *(POOL_SCORE + name for name in scores)]
     start = Posterior(
         weights={name: PRIOR.get(name, 0.0) for name in terms},
         context_weights={name: PRIOR.get(name, 0.0) for name in context},

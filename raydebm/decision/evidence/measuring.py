@@ -48,11 +48,6 @@ def terms_about(about: About) -> tuple[Term, ...]:
     return tuple(term for term in term_table().values() if term.about == about)
 
 
-def default_terms(about: About) -> tuple[str, ...]:
-    """Names of the terms that a fit gives weight where it names none."""
-    return tuple(term.name for term in terms_about(about) if term.is_default)
-
-
 def term_in_words(name: str) -> str:
     """A term about answers, for people."""
     return f"score by {name.removeprefix(SCORE)}" if name.startswith(SCORE) else term_table()[name].words

@@ -2,9 +2,9 @@
 
     E(a) = -theta . phi(a),  E(none) = -theta_0 . phi_0,  p(a | pool) = softmax(-E) over clusters and none
 
-phi and phi_0 are the terms of ``evidence``. The paper's rule, majority vote and the energy-weighted vote are special
-cases: all weight on ``minus_energy``, ``votes`` or ``energy_vote`` (``special_case``). Where several answers of one
-problem can be right (programs, plans), clusters do not compete and p(a) = sigmoid(theta . phi(a) - theta_0 . phi_0).
+phi and phi_0 are the terms of ``evidence``. Majority vote is a special case: all weight on ``votes``. Where several
+answers of one problem can be right (programs, plans), clusters do not compete and
+p(a) = sigmoid(theta . phi(a) - theta_0 . phi_0).
 Where labels are violation scores, p(a) is 1 minus the expected violation.
 
 An answer that an exact constraint proves has p = 1, one that it refutes p = 0 and takes no share of the others: these
@@ -24,7 +24,7 @@ the prior stays, with none it is what decides. See ``fitting`` for how.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -293,22 +293,8 @@ class Posterior:
 
     def to_json(self) -> dict[str, Any]:
         """Weights and reference as a policy file holds them."""
-        return {
-            "weights": dict(self.weights),
-            "context_weights": dict(self.context_weights),
-            "reference": self.reference.to_json(),
-            "competition": self.competition,
-            "outcome": self.outcome,
-            "slope": self.slope,
-            "offset": self.offset,
-            "full_size": self.full_size,
-            "size_offset": self.size_offset,
-            "size_slope": self.size_slope,
-            "num_problems": self.num_problems,
-            "task": self.task,
-            "checkpoint": self.checkpoint,
-            "reported_until": self.reported_until,
-        }
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**values, "reference": self.reference.to_json()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Posterior":
@@ -331,8 +317,7 @@ def confidences(beliefs: PoolBeliefs) -> dict[str, float]:
 
 
 def special_case(term: str, lambda_: float = 1.0) -> Posterior:
-    """All weight on one term: ``votes`` is majority vote, ``minus_energy`` the paper's argmin E, ``energy_vote`` the
-    energy-weighted vote."""
+    """All weight on one term: ``votes`` is majority vote."""
     reference = Reference(authors={}, default=PLAIN.default, lambda_=lambda_)
     return Posterior(weights={term: 1.0}, context_weights={}, reference=reference)
 

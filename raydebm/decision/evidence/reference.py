@@ -37,7 +37,7 @@ class Reference:
     default: Author
     """For an author without labelled candidates: all authors together."""
     lambda_: float
-    """Weight of E_constraint in ``energy_vote`` and ``minus_energy``."""
+    """Weight of E_constraint in E."""
 
     def author(self, name: str) -> Author:
         """What is known about an author; the default for one without labelled candidates."""

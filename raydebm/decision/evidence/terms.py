@@ -21,7 +21,6 @@ from typing import Literal
 import numpy as np
 
 from raydebm.decision.evidence.groups import Floats, Ints, mean, ratio
-from raydebm.decision.evidence.member_terms import by_member
 from raydebm.decision.evidence.reference import Reference
 from raydebm.energy import total_energies
 from raydebm.errors import ConfigError
@@ -270,12 +269,6 @@ class TermInputs:
         """(P,): mean of ``length``."""
         return mean(self.length, self.table.pool_of_row, self.table.num_pools)
 
-    @cached_property
-    def by_member(self) -> tuple[Floats, Floats]:
-        """What compares the members of the ensemble: the terms ``members`` and ``sigma``."""
-        table = self.table
-        return by_member(table.members, table.cluster_of_row, table.pool_of_cluster, table.num_pools)
-
 
 def _cut(z: Floats) -> Floats:
     inside: Floats = np.clip(z, -MAX_Z, MAX_Z)
@@ -296,9 +289,6 @@ class Term:
     """Bounded values, shape (C,), or (P,) where it is about "none"; NaN where not measured, which is never taken for
     0."""
     about: About = "answer"
-    is_default: bool = True
-    """Whether a fit that names no terms gives it weight."""
-    needs_energy: bool = False
 
 
 ADDED_TERMS: dict[str, Term] = {}

@@ -30,11 +30,6 @@ class ErrorWatch:
     from alpha over variance plus its square, clipped to [0, ``MAX_BET`` / alpha]. The prior mean is alpha, so the first
     bet is 0.
 
-    ``log_restarted`` is the restarted form, an e-detector (Shin, Ramdas and Rinaldo 2023): the Shiryaev-Roberts sum
-    R_t = sum_{j <= t} prod_{j <= i <= t} (1 + lambda_i (err_i - alpha)), by R_t = (1 + R_{t-1}) times the newest
-    factor. It forgets wealth that was lost before a change, and promises something weaker: where R_t >= c is the alarm,
-    at least c outcomes lie between two false alarms on average. Nothing is suspended by it.
-
     Raises:
         ConfigError: alpha or delta is not strictly between 0 and 1.
     """
@@ -50,14 +45,13 @@ class ErrorWatch:
     """Sum of squared distances of each outcome from the regularised mean after it."""
     log_wealth: float = 0.0
     """Natural logarithm of M_t."""
-    log_sum: float = 0.0
-    """Natural logarithm of 1 + R_t."""
     alarmed_at: int | None = None
     """After how many outcomes M_t first reached 1 / delta; an alarm stays."""
 
     def __post_init__(self) -> None:
-        _check_rate("alpha", self.alpha)
-        _check_rate("delta", self.delta)
+        for name in ("alpha", "delta"):
+            if not 0 < getattr(self, name) < 1:  # written so that NaN fails too
+                raise ConfigError(f"{name} must be strictly between 0 and 1, got {getattr(self, name)}")
 
     @property
     def bet(self) -> float:
@@ -66,11 +60,6 @@ class ErrorWatch:
         variance = (self.alpha * (1 - self.alpha) + self.squares) / (self.num + 1)
         gap = mean - self.alpha
         return min(gap / (variance + gap * gap), MAX_BET / self.alpha) if gap > 0 else 0.0
-
-    @property
-    def log_restarted(self) -> float:
-        """Natural logarithm of R_t; -inf before the first outcome."""
-        return math.log(math.expm1(self.log_sum)) if 0 < self.log_sum < 700 else self.log_sum or -math.inf
 
     @property
     def log_alarm(self) -> float:
@@ -95,8 +84,7 @@ class ErrorWatch:
             num_wrong=num_wrong,
             squares=self.squares + (error - mean) ** 2,
             log_wealth=log_wealth,
-            log_sum=_log_of_one_plus(self.log_sum + log_factor),
-            alarmed_at=_first(self.alarmed_at, num, log_wealth >= self.log_alarm),
+            alarmed_at=num if self.alarmed_at is None and log_wealth >= self.log_alarm else self.alarmed_at,
         )
 
     def after_all(self, wrong: Iterable[bool]) -> "ErrorWatch":
@@ -117,7 +105,11 @@ class ErrorWatch:
         Raises:
             ConfigError: a key is missing, unknown, or has a value that no state has.
         """
-        _check_keys(value, [each.name for each in fields(cls)], "an error watch")
+        wanted = {each.name for each in fields(cls)}
+        if set(value) != wanted:
+            raise ConfigError(
+                f"the state of an error watch has the keys {', '.join(sorted(wanted))}; got {', '.join(sorted(value))}"
+            )
         return cls(**value)
 
 
@@ -139,25 +131,3 @@ def suspension_of(errors: ErrorWatch) -> Suspension:
         )
         return Suspension(suspended=True, reason=reason)
     return Suspension()
-
-
-def _first(before: int | None, now: int, happened: bool) -> int | None:
-    return now if before is None and happened else before
-
-
-def _log_of_one_plus(log_value: float) -> float:
-    """log(1 + exp(x)) without overflow."""
-    return log_value + math.log1p(math.exp(-log_value)) if log_value > 0 else math.log1p(math.exp(log_value))
-
-
-def _check_rate(name: str, value: float) -> None:
-    if not 0 < value < 1:  # written so that NaN fails too
-        raise ConfigError(f"{name} must be strictly between 0 and 1, got {value}")
-
-
-def _check_keys(value: Mapping[str, Any], names: Iterable[str], what: str) -> None:
-    wanted = set(names)
-    if set(value) != wanted:
-        raise ConfigError(
-            f"the state of {what} has the keys {', '.join(sorted(wanted))}; got {', '.join(sorted(value))}"
-        )

@@ -8,6 +8,7 @@ Does not know: journals, tasks, Ray.
 """
 
 import asyncio
+import json
 import logging
 import math
 import os
@@ -21,9 +22,7 @@ from typing import Any
 from raydebm import tracing
 from raydebm.config import OpenAIGenerator
 from raydebm.errors import without_credentials
-from raydebm.generators.endpoint.api_keys import Secret, key_of
-from raydebm.generators.endpoint.chat_body import chat_body
-from raydebm.generators.endpoint.failure_texts import failure_text
+from raydebm.generators.endpoint.api_keys import Secret, key_of, without_secrets
 from raydebm.generators.endpoint.rate_limits import Backoff, Budget, RateLimit, retry_after_s
 from raydebm.generators.endpoint.refusals import Refusals
 from raydebm.generators.endpoint.replicas import Replicas
@@ -258,3 +257,44 @@ class OpenAIApiGenerator:
 
     def _explain(self, error: ReplyError | CarrierError) -> str:
         return failure_text(error, self._config, key=self._key.value)
+
+
+def chat_body(config: OpenAIGenerator, request: GenerationRequest, *, logprobs: bool) -> dict[str, Any]:
+    """Render a request for an endpoint, with log-probabilities where they are wanted."""
+    sampling = request.sampling
+    body: dict[str, Any] = {
+        "model": config.model,
+        "messages": [dict(message) for message in request.messages],
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "max_tokens": sampling.max_tokens,
+        "seed": request.seed,
+    }
+    if sampling.stop:
+        body["stop"] = list(sampling.stop)
+    if logprobs:
+        body["logprobs"] = True
+    if request.response_format is not None:
+        body["response_format"] = json.loads(request.response_format)
+    return body | config.extra_body
+
+
+def failure_text(error: ReplyError | CarrierError, config: OpenAIGenerator, *, key: str | None) -> str:
+    """The text of an error row, which has neither the key nor a password.
+
+    Args:
+        error: what happened.
+        config: the endpoint's.
+        key: the one that was sent, which an endpoint may repeat in its own words.
+    """
+    text = str(error)
+    status, failure = (error.status, error.failure) if isinstance(error, ReplyError) else (None, None)
+    if status in (401, 403):
+        variable = config.api_key_env
+        source = f"the key in environment variable {variable}" if variable else "a request without a key"
+        text += f" (the endpoint refused {source}; check the key, or set the generator's api_key_env)"
+    elif status == 404:
+        text += f" (is {config.model!r} a model of this endpoint, and does it take these parameters?)"
+    elif status == 402:
+        text += " (add credit at the provider or ask for fewer tokens, then repeat the command with --retry-failed)"
+    return without_secrets(text if failure is not None else f"{config.base_url}: {text}", config, key)

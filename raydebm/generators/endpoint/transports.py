@@ -1,7 +1,6 @@
-"""Two ways to carry a chat completion over HTTP: plain aiohttp, and the official ``openai`` client.
+"""Carries a chat completion over HTTP. What a reply means, and what is done about it, is decided above.
 
-Both carry bytes only. What a reply means, and what is done about it, is decided once, above them. Neither follows a
-redirect: prompts would go to an address that no recipe names, such as one inside the operator's network.
+No redirect is followed: prompts would go to an address that no recipe names, such as one inside the operator's network.
 """
 
 from collections.abc import Mapping
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     import aiohttp
 
 Body = Mapping[str, Any]
-_OPENAI_ARGUMENTS = frozenset({"model", "messages", "temperature", "top_p", "max_tokens", "seed", "stop"})
 _CONNECT_S = 30.0
 """Longest wait for a connection."""
 
@@ -63,7 +61,7 @@ def environment_proxy(url: str) -> str | None:
 
 
 class AiohttpTransport:
-    """The bulk path. The session belongs to the event loop in which the first request is sent."""
+    """aiohttp. The session belongs to the event loop in which the first request is sent."""
 
     def __init__(self, base_url: str, *, api_key: str | None, headers: Mapping[str, str], timeout_s: float) -> None:
         import aiohttp  # 0.2 s of imports that plans and recorded pools do not need
@@ -112,64 +110,8 @@ class AiohttpTransport:
             self._session = None
 
 
-class OpenAIClientTransport:
-    """The official client over its aiohttp transport, with its own retries off.
-
-    Kept for endpoints and middlewares that are set up through that client; it spends several times the CPU per call
-    of the plain path (``benchmarks/bench_generation.py``).
-    """
-
-    def __init__(self, base_url: str, *, api_key: str | None, headers: Mapping[str, str], timeout_s: float) -> None:
-        import openai  # 0.5 s of imports that only this path needs
-
-        from raydebm.generators.endpoint.official_client import official_client
-
-        self._errors = (openai.APIConnectionError, openai.APIStatusError)
-        self._status_error = openai.APIStatusError
-        self._timeout_s = timeout_s
-        self._client = official_client(base_url, api_key=api_key, headers=headers, timeout_s=timeout_s, max_retries=0)
-
-    async def post(self, body: Body) -> HttpReply:
-        arguments = {key: value for key, value in body.items() if key in _OPENAI_ARGUMENTS}
-        extra = {key: value for key, value in body.items() if key not in _OPENAI_ARGUMENTS}
-        try:
-            raw = await self._client.chat.completions.with_raw_response.create(
-                **arguments, extra_body=extra, extra_headers=tracing.outgoing()
-            )
-            response = raw.http_response
-        except self._errors as error:
-            if not isinstance(error, self._status_error):
-                if _is_late(error):
-                    raise LateReplyError(f"no reply within {self._timeout_s:g} s") from error
-                kind = CarrierError if _has_cause(error, _unsent_errors()) else LostReplyError
-                raise kind(f"connection failed: {error} ({error.__cause__!r})") from error
-            response = error.response
-        headers = {name.lower(): value for name, value in response.headers.items()}
-        return HttpReply(status=response.status_code, headers=headers, content=response.content)
-
-    async def aclose(self) -> None:
-        await self._client.close()
-
-
-def _is_late(error: BaseException) -> bool:
-    """Whether the time ran out after the request was sent.
-
-    The client's own exception says the same of a timed-out connection; which it was stands among its causes.
-    """
-    import aiohttp
-
-    return _has_cause(error, (aiohttp.SocketTimeoutError,))
-
-
 def _unsent_errors() -> tuple[type[BaseException], ...]:
     """What says that there was no connection to send a request over."""
     import aiohttp
 
     return aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, ValueError
-
-
-def _has_cause(error: BaseException, kinds: tuple[type[BaseException], ...]) -> bool:
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, kinds):
-        cause = cause.__cause__
-    return cause is not None

@@ -19,12 +19,11 @@ from raydebm.pipeline.runner import Pipeline
 
 def screen_of(context: StageContext, pools: Mapping[str, list[EvaluatedPool]]) -> ConfoundingReport:
     """Signs of a shortcut in the energies alone; needs no encoder."""
-    frac = context.recipe.pairs.positive_frac
     return confounding_report(
-        with_trained_labels(pools[TEST], frac),
+        with_trained_labels(pools[TEST]),
         sources=Sources(),
         settings=settings_of(context),
-        validation=with_trained_labels(pools[VALIDATION], frac),
+        validation=with_trained_labels(pools[VALIDATION]),
         scorer=context.name,
     )
 

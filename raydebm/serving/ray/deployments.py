@@ -21,8 +21,7 @@ from raydebm.records import Candidate, ConstraintReport, Energies, GenerationReq
 from raydebm.reporter import DEADLINE_S, Reporter
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import CheckpointRef, read_ref
-from raydebm.scorer.bisection import TextScorer
-from raydebm.scorer.texts import TextToScore, energies_of_lists
+from raydebm.scorer.texts import TextScorer, TextToScore, energies_of_lists
 from raydebm.serving.access.keys import ENVIRONMENT as CLIENT_KEYS
 from raydebm.serving.logs import configure_logs
 from raydebm.serving.ray.ensembles import EnergyCache, Ensembles

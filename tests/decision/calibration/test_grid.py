@@ -1,7 +1,5 @@
-import json
 import math
 import random
-import time
 from dataclasses import replace
 
 import pytest
@@ -283,49 +281,9 @@ def test_the_limit_forbids_abstaining_on_more():
     assert result.lift == 0.0
 
 
-def test_chosen_thresholds_have_at_most_six_digits():
-    world = single([(1 / 3 + index / 7, index % 2) for index in range(12)])
-
-    policy = world.calibrate(DEFAULT.replaced(max_passes=1), lambdas=(1.0,)).policy
-
-    assert float(f"{policy.theta_sigma:g}") == policy.theta_sigma
-    assert float(f"{policy.theta_abstain:g}") == policy.theta_abstain
-
-
-def test_result_is_json():
-    result = World(1, num_problems=12, num_candidates=4).calibrate(num_thresholds=3)
-
-    assert json.loads(json.dumps(result.to_json(), allow_nan=False))["num_problems"] == 12
-
-
-def test_an_ensemble_of_one_has_no_sigma_and_still_calibrates():
-    world = World(2, num_problems=30, num_candidates=4, num_members=1, has_second_pass=False)
-
-    result = world.calibrate()
-
-    assert result.policy.theta_sigma < result.policy.theta_abstain
-
-
-def test_no_problem_is_an_error():
-    with pytest.raises(PoolError, match="calibration needs problems"):
-        World(0, num_problems=0, num_candidates=0).calibrate()
-
-
 def test_no_label_is_an_error():
     world = World(0, num_problems=3, num_candidates=3)
     world.labels.clear()
 
     with pytest.raises(PoolError, match="no labelled selection among 3 problems"):
         world.calibrate()
-
-
-def test_two_hundred_problems_on_the_full_grid_are_fast():
-    spreads = tuple(step / 64 for step in range(1, 129))
-    world = World(5, num_problems=200, num_candidates=32, num_members=5, spreads=spreads)
-    world.complete((0.0, 0.5, 1.0, 2.0, 4.0))
-
-    started = time.process_time()
-    result = world.calibrate()
-
-    assert len({(row.theta_sigma, row.theta_abstain) for row in result.rows}) > 80
-    assert time.process_time() - started < 20

@@ -15,10 +15,9 @@ from raydebm.decision.calibration.policy_fit import (
     reliability_table,
 )
 from raydebm.decision.calibration.walks import Walk, final_step
-from raydebm.decision.evidence.fitting import LabelledPool
 from raydebm.decision.evidence.posterior import special_case
 from raydebm.decision.evidence.profiles import PROFILES
-from raydebm.decision.policy import Policy, policy_id
+from raydebm.decision.policy import Policy
 from raydebm.decision.rules import decide_pool
 from raydebm.decision.sampling.waves import cut_pass
 from raydebm.errors import PoolError
@@ -54,12 +53,6 @@ def test_costs_say_from_which_probability_an_answer_is_worth_giving(costs, tau_a
     assert fit(PROBLEMS[:12], costs=costs).policy.tau_answer == pytest.approx(tau_answer)
 
 
-@pytest.mark.parametrize("competition", ["exclusive", "independent"])
-def test_answers_compete_as_the_task_says(competition):
-    problems = LabelledProblems(pools=PROBLEMS[:12], task="t", outcome="correct", competition=competition)
-    assert fit_policy(problems, base=ONE_PASS, config=DecisionConfig()).policy.posterior.competition == competition
-
-
 def test_a_profile_is_worth_what_the_most_skilled_author_wrote():
     """Both programs of a problem print the same; that of the author who is right elsewhere, too, is right here, and the
     energies prefer the other one."""
@@ -74,29 +67,6 @@ def test_the_policy_decides_by_the_fitted_posterior(fitted):
     assert (policy.rule, policy.profile, policy.guarantee) == ("posterior", fitted.choice.profile, None)
     assert (policy.posterior.task, policy.posterior.num_problems, fitted.num_problems) == ("t", 60, 60)
     assert decide_pool(PROBLEMS[0].candidates, passes_left=0, policy=policy).confidence is not None
-
-
-def test_confidence_goes_with_being_right(fitted):
-    right, wrong = fitted.confidence[fitted.worth == 1], fitted.confidence[fitted.worth == 0]
-
-    wins = (right[:, None] > wrong[None, :]).mean()
-    assert wins > 0.65
-
-
-def test_a_given_profile_is_not_tested():
-    policy_fit = fit(PROBLEMS[:12], profile="energy")
-
-    assert (policy_fit.policy.profile, policy_fit.choice.tests) == ("energy", ())
-
-
-def test_facts_describe_what_the_policy_answers(fitted):
-    answered = fitted.confidence >= fitted.policy.tau_answer
-
-    facts = fitted.facts()
-
-    assert facts["answered_frac"] == pytest.approx(answered.mean())
-    assert facts["worth_answered"] == pytest.approx(fitted.worth[answered].mean())
-    assert (facts["certified"], facts["num_labelled"]) == (None, 60)
 
 
 def test_everything_fitted_is_json(fitted):
@@ -127,15 +97,6 @@ def test_proven_problems_alone_leave_the_prior_and_are_answered():
 
     assert policy_fit.confidence.tolist() == [1.0] * 6
     assert policy_fit.facts()["answered_frac"] == 1.0
-
-
-@pytest.mark.parametrize("right", [{"right"}, {"right", "wrong0", "wrong1", "wrong2"}, set()])
-def test_labels_of_one_class_are_fitted(right):
-    pools = [labelled(pool.problem_id, pool.candidates, right) for pool in PROBLEMS[:20]]
-
-    policy_fit = fit(pools)
-
-    assert np.isfinite(policy_fit.confidence).all()
 
 
 def test_violation_scores_are_fitted_and_promised():
@@ -319,24 +280,6 @@ def test_reliability_bins_hold_equal_numbers_by_confidence():
     ]
 
 
-def test_reliability_of_few_problems_has_no_empty_bin():
-    assert len(reliability_table(np.array([0.5]), np.array([1.0]))) == 1
-
-
-def test_labels_must_match_the_candidates():
-    broken = LabelledPool(problem_id="p", candidates=PROBLEMS[0].candidates, worth=np.zeros(2))
-
-    with pytest.raises(ValueError, match="zip"):
-        fit([broken, *PROBLEMS[:3]])
-
-
-def test_the_calibration_names_the_policy_as_its_file_has_it():
-    fitted = fit(max_error=0.3)
-    file = json.dumps(fitted.policy.to_json())
-
-    assert fitted.to_json()["policy"] == policy_id(Policy.from_json(json.loads(file)))
-
-
 # ---- waves -----------------------------------------------------------------------------------------------------------
 
 WAVES = ONE_PASS.replaced(waves=(2,), tau_accept=0.6)
@@ -431,15 +374,3 @@ def test_labels_do_not_choose_the_policy_of_the_table_of_promises():
     ]
 
     assert tables[0] == tables[1]
-
-
-def test_without_waves_problems_are_walked_once():
-    seen = []
-
-    def walk(policies):
-        seen.append(policies[0].tau_settled)
-        return Walk(confidence=np.full((60, 1), 0.8), worth=np.ones((60, 1)))
-
-    fit(walk=walk, max_error=0.2, confidence=0.9)
-
-    assert len(seen) == 1

@@ -1,4 +1,3 @@
-import json
 import math
 
 import numpy as np
@@ -58,12 +57,6 @@ def test_the_better_of_the_two_simplest_comes_first():
     assert (choice.profile, [test.incumbent for test in choice.tests]) == ("best_author", ["best_author"])
 
 
-def test_the_vote_comes_first_where_the_simplest_are_equal():
-    vote, author = worth(1, 1)
-
-    assert choose_profile({"vote": vote, "best_author": author}, delta=0.1).profile == "vote"
-
-
 def test_a_richer_profile_must_beat_the_one_that_replaced_the_vote():
     vote, energy = worth(20, 0)
 
@@ -86,12 +79,6 @@ def test_unlabelled_problems_do_not_count():
 
     assert (choice.tests[0].wins, choice.num_problems) == (9, 10)
     assert choice.worth == pytest.approx({"vote": 0.1, "posterior": 14 / 15})
-
-
-def test_violation_scores_are_counted_by_which_is_lower():
-    vote, challenger = np.full(10, 0.7), np.full(10, 0.71)
-
-    assert choose_profile({"vote": vote, "posterior": challenger}, delta=0.1).tests[0].wins == 10
 
 
 @pytest.mark.parametrize(("num", "chosen"), [(4, "vote"), (5, "posterior")])
@@ -126,34 +113,3 @@ def test_a_profile_of_equal_mean_replaces_the_vote_about_as_often_as_promised():
     ]
 
     assert chosen.count("posterior") <= 20 + 3 * 4.4
-
-
-def test_a_low_violation_everywhere_is_seen_on_few_problems():
-    """Violations of about 0.03 in place of 0.13, as on TravelPlanner: 57 problems are enough."""
-    rng = np.random.default_rng(0)
-    vote, challenger = 1 - rng.uniform(0.05, 0.21, size=57), 1 - rng.uniform(0.0, 0.06, size=57)
-
-    assert choose_profile({"vote": vote, "posterior": challenger}, delta=0.1).profile == "posterior"
-
-
-def test_the_order_of_the_problems_is_no_evidence():
-    """A capital that met the wins first would be large before the losses come."""
-    vote, challenger = np.full(100, 0.5), np.repeat([0.9, 0.1], [50, 50])
-
-    assert choose_profile({"vote": vote, "posterior": challenger}, delta=0.1).profile == "vote"
-
-
-def test_the_vote_alone_is_chosen_without_a_test():
-    choice = choose_profile({"vote": np.array([1.0, 0.0])}, delta=0.1)
-
-    assert (choice.profile, choice.tests) == ("vote", ())
-
-
-def test_choice_is_json():
-    vote, challenger = worth(9, 1)
-    choice = choose_profile({"vote": vote, "posterior": challenger}, delta=0.1)
-
-    value = json.loads(json.dumps(choice.to_json()))
-
-    assert value["profile"] == "posterior"
-    assert value["tests"][0]["p_value"] == pytest.approx(11 / 1024)

@@ -57,12 +57,6 @@ def test_likelihood_of_answers_that_do_not_compete():
     assert value == pytest.approx((loss(1.1, 1.0) + loss(0.4, 0.25)) / 2)
 
 
-def test_an_unlabelled_answer_that_does_not_compete_says_nothing():
-    value, _ = independent(one_problem([1.0, math.nan]))(THETA)
-
-    assert value == pytest.approx(math.log(1 + math.exp(-1.1)))
-
-
 def random_design(seed):
     rng = np.random.default_rng(seed)
     owner = np.repeat(np.arange(6), [1, 2, 3, 4, 2, 3])
@@ -90,10 +84,6 @@ def test_the_dispersion_is_the_mean_squared_residual_in_units_of_a_right_or_wron
     dispersion = _dispersion(one_problem([1.0, 0.25]), np.zeros(2))
 
     assert dispersion == pytest.approx(((1 + 0.25) / 2 + 1) / 2)
-
-
-def test_an_unlabelled_answer_has_no_part_in_the_dispersion():
-    assert _dispersion(one_problem([1.0, math.nan]), np.zeros(2)) == pytest.approx((1 + 1) / 2)
 
 
 def test_scores_near_their_expectation_weigh_as_much_as_their_dispersion_says():

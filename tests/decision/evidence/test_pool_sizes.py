@@ -1,6 +1,5 @@
 """What a pool with fewer candidates than the labelled ones is worth."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -10,7 +9,6 @@ from decision_pools import labelled, scored
 
 from raydebm.config import DecisionConfig
 from raydebm.decision.calibration.policy_fit import LabelledProblems, fit_policy
-from raydebm.decision.evidence import pool_sizes
 from raydebm.decision.evidence.fitting import LabelledTable, cross_fit, fit_posterior
 from raydebm.decision.evidence.pool_sizes import PoolParts
 from raydebm.decision.evidence.posterior import Posterior
@@ -61,27 +59,11 @@ def test_a_correction_by_hand():
     assert (probability, none) == pytest.approx((0.8 / 1.4, 0.6 / 1.4))
 
 
-def test_one_candidate_alone_is_as_sure_as_single_candidates_are_right(posterior):
-    """One candidate is right on half of the problems, where eight that agree always are."""
-    one, eight = ([scored(f"c{place}", "A") for place in range(count)] for count in (1, 8))
-
-    assert posterior.beliefs(eight).beliefs[0].probability > 0.9
-    assert posterior.beliefs(one).beliefs[0].probability == pytest.approx(0.5, abs=0.1)
-
-
 def test_whole_pools_are_as_they_were(posterior):
     plain = replace(posterior, full_size=0, size_offset=0.0, size_slope=0.0)
     (pool,) = (pool.candidates for pool in problems(1))
 
     assert posterior.beliefs(pool) == plain.beliefs(pool)
-
-
-def test_the_same_parts_are_drawn_at_each_call(posterior):
-    assert policy_of(problems()).posterior == posterior
-
-
-def test_the_correction_survives_json(posterior):
-    assert Posterior.from_json(json.loads(json.dumps(posterior.to_json()))) == posterior
 
 
 def parts_of(pools):
@@ -96,12 +78,6 @@ def test_at_most_a_tenth_of_the_pools_is_smaller_than_a_whole_one():
 
     assert parts.full_size == 4
     assert sorted(parts.labelled.table.written) == [1] * 10 + [2] * 9
-
-
-def test_parts_are_drawn_of_so_many_pools_at_most(monkeypatch):
-    monkeypatch.setattr(pool_sizes, "MAX_POOLS", 3)
-
-    assert len({pool.problem_id for pool in parts_of(problems(10, size=4)).labelled.pools}) == 3
 
 
 def test_pools_of_one_candidate_have_no_parts():

@@ -7,19 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from decision_pools import pools, scored
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from raydebm.decision.evidence.built_in_terms import CONTEXT, ENERGY_TERMS, TERMS
+from raydebm.decision.evidence.built_in_terms import CONTEXT, TERMS
 from raydebm.decision.evidence.posterior import LOWEST, PRIOR, Posterior, special_case
 from raydebm.decision.evidence.reference import Author, Reference
-from raydebm.decision.rules import select
 from raydebm.errors import ConfigError
 from raydebm.evaluation.pools.pool import EvaluatedPool
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.selectors.standard import standard_selectors
 from raydebm.records import Problem
 
+ENERGY = {"energy", "mean_energy", "members", "pool_energy"}
+"""Terms that need a scorer."""
 FULL = Posterior(
     weights={name: 0.3 + 0.1 * place for place, name in enumerate(TERMS)},
     context_weights={name: 0.2 for name in CONTEXT},
@@ -72,12 +73,12 @@ def test_recalibration_of_the_log_odds():
 
 
 def test_a_term_measured_for_some_answers_counts_as_their_mean_for_the_others():
-    posterior = special_case("minus_energy")
+    posterior = special_case("energy")
     pool = [scored("a", "A", (1.0,)), scored("b", "B", (3.0,)), scored("c", "C")]
 
     probabilities = by_answer(posterior, pool)
 
-    mass = {"A": math.exp(-1), "B": math.exp(-3), "C": math.exp(-2)}
+    mass = {"A": math.exp(1), "B": math.exp(-1), "C": math.exp(0)}
     assert probabilities == pytest.approx({key: value / (sum(mass.values()) + 1) for key, value in mass.items()})
 
 
@@ -86,14 +87,6 @@ def test_an_exact_proof_is_certain_and_excludes_the_others():
 
     assert [(belief.cluster.key, belief.probability) for belief in beliefs.beliefs] == [("A", 1.0), ("B", 0.0)]
     assert beliefs.none == 0
-
-
-def test_a_proof_does_not_exclude_answers_that_do_not_compete():
-    posterior = replace(VOTES, competition="independent")
-
-    probabilities = by_answer(posterior, [scored("a", "A", proof=True), scored("b", "B")])
-
-    assert probabilities == pytest.approx({"A": 1.0, "B": 1 / 3})
 
 
 def test_a_refuted_answer_takes_no_share():
@@ -106,41 +99,11 @@ def test_a_refuted_answer_takes_no_share():
     assert beliefs.none == pytest.approx(4 / 5)
 
 
-def test_contributions_are_empty_where_probability_is_by_proof():
-    beliefs = VOTES.beliefs([scored("a", "A", proof=True), scored("b", "B"), scored("c", "C", proof=False)])
-
-    assert [belief.contributions for belief in beliefs.beliefs] == [{}, {}, {}]
-
-
 def test_contributions_are_relative_to_the_pools_average():
     beliefs = replace(VOTES, slope=2.0).beliefs([scored("a", "A"), scored("b", "A"), scored("c", "B")])
 
     average = (math.log(2 / 3) + math.log(1 / 3)) / 2
     assert beliefs.beliefs[0].contributions["votes"] == pytest.approx(2 * (math.log(2 / 3) - average))
-
-
-@pytest.mark.parametrize("pool", [[], [scored("u", None)], [scored("f", None, text=None)]])
-def test_without_an_answer_none_is_certain(pool):
-    beliefs = FULL.beliefs(pool)
-
-    assert (beliefs.beliefs, beliefs.best, beliefs.none) == ((), None, 1.0)
-
-
-def test_one_candidate():
-    (belief,) = VOTES.beliefs([scored("a", "A")]).beliefs
-
-    assert belief.probability == pytest.approx(1 / 2)
-    assert belief.contributions == pytest.approx({"base": 0.0, "votes": 0.0})
-
-
-@pytest.mark.parametrize("size", [3.4e38, -3.4e38])
-@pytest.mark.filterwarnings("error")
-def test_huge_energies_cause_no_warning(size):
-    beliefs = FULL.beliefs(
-        [scored("a", "A", (size, size)), scored("b", "B", (1.0, 0.0)), scored("c", "C", (-size, 0.0))]
-    )
-
-    assert all(LOWEST <= belief.probability <= 1 - LOWEST for belief in beliefs.beliefs)
 
 
 @given(pool=pools(proofs=(None, None, True, False)))
@@ -183,8 +146,8 @@ def test_a_pool_without_energies_equals_one_where_energies_carry_no_weight(pool)
     stripped = [replace(candidate, energies=None) for candidate in pool]
     blind = replace(
         FULL,
-        weights={name: weight for name, weight in FULL.weights.items() if name not in ENERGY_TERMS},
-        context_weights={name: weight for name, weight in FULL.context_weights.items() if name not in ENERGY_TERMS},
+        weights={name: weight for name, weight in FULL.weights.items() if name not in ENERGY},
+        context_weights={name: weight for name, weight in FULL.context_weights.items() if name not in ENERGY},
     )
 
     assert by_answer(FULL, stripped) == by_answer(blind, pool)
@@ -258,32 +221,6 @@ def test_all_weight_on_votes_is_the_majority_vote(pool):
     best = special_case("votes").beliefs(pool).best
 
     assert ({best.cluster.key} if best else set()) <= answers_of("majority vote", pool, lambda_=1.0)
-
-
-@given(pool=pools(penalties=(0.0, 0.5)), lambda_=st.floats(0.1, 3))
-def test_all_weight_on_the_energy_is_the_papers_rule(pool, lambda_):
-    best, expected = special_case("minus_energy", lambda_).beliefs(pool).best, select(pool, lambda_)
-
-    assume(expected is not None)
-    assert best.best.total_energy(lambda_) == pytest.approx(expected.total_energy(lambda_), abs=1e-9)
-
-
-@given(pool=pools(penalties=(0.0, 0.5), members=1))
-@settings(max_examples=60)
-def test_all_weight_on_the_energy_share_is_the_energy_weighted_vote(pool):
-    assume(any(candidate.energies is not None for candidate in pool))  # without energies there is no such selector
-    expected = answers_of("energy-weighted vote", pool, lambda_=0.5)
-
-    best = special_case("energy_vote", 0.5).beliefs(pool).best
-
-    assume(len(expected) == 1)
-    assert best.cluster.key in expected
-
-
-def test_the_papers_rule_selects_the_same_candidate():
-    pool = [scored("a", "A", (1.0, 2.0)), scored("b", "B", (0.0, 1.0), penalty=1.0), scored("c", "A", (0.9, 2.0))]
-
-    assert special_case("minus_energy", 2.0).beliefs(pool).best.best is select(pool, 2.0) is pool[2]
 
 
 # ---- JSON and bad input ---------------------------------------------------------------------------------------------

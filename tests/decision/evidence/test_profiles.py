@@ -7,7 +7,7 @@ from decision_pools import pools, scored
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydebm.decision.evidence.posterior import Posterior, special_case
+from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.profiles import PROFILES, ranked, winners
 from raydebm.decision.evidence.reference import Author, Reference
 from raydebm.decision.evidence.terms import PoolTable
@@ -77,24 +77,6 @@ def test_a_refuted_answer_is_never_selected(profile):
     assert (beliefs[-1].cluster.key, beliefs[-1].probability) == (key, 0.0)
 
 
-def test_a_tie_goes_to_the_more_probable_answer():
-    pool = [scored("a", "A", (2.0,)), scored("b", "B", (1.0,))]
-
-    assert selected("vote", pool).cluster.key == "B"
-
-
-def test_the_best_author_is_the_best_that_has_an_answer():
-    pool = [candidate for candidate in POOL if candidate.candidate.generator != "g1"]
-
-    assert selected("best_author", pool).cluster.key == "E"  # g3 is unknown and counts as 0, g2 as -1
-
-
-def test_without_energies_the_energy_profile_falls_back_on_probability():
-    pool = [scored("a", "A"), scored("b", "B"), scored("c", "B")]
-
-    assert selected("energy", pool, special_case("votes")).cluster.key == "B"
-
-
 def test_the_best_author_gives_out_its_own_answer():
     """Of equal answers that of g1 is given out, though g2's has the lower energy."""
     pool = [scored("a", "A", (0.0,), author="g2"), scored("b", "A", (1.0,), author="g1"), scored("c", "C", (0.5,))]
@@ -127,14 +109,6 @@ def test_proofs_decide_under_every_profile(profile, pool):
         assert proofs[0] is True
     elif any(proof is None for proof in proofs):
         assert proofs[0] is None
-
-
-def test_no_pool_has_no_winner():
-    table = PoolTable.of([[], [scored("u", None)]])
-
-    for profile in PROFILES:
-        assert winners(profile, table, POSTERIOR.estimates(table), POSTERIOR).tolist() == [-1, -1]
-    assert ranked("vote", POSTERIOR.beliefs([]), POSTERIOR) == ()
 
 
 def test_lambda_of_the_reference_weighs_constraints():

@@ -30,25 +30,10 @@ def test_a_rounding_error_of_a_sum_is_no_loss():
     assert risk_p_value(3 + 1e-12, 10, 0.2) == risk_p_value(3, 10, 0.2)
 
 
-def test_nothing_answered_proves_nothing():
-    nothing = np.zeros(0)
-
-    assert (risk_p_value(0, 0, 0.5), betting_p_value(nothing, 0.5)) == (1, 1)
-    assert (risk_upper_bound(0, 0, 0.05), betting_upper_bound(nothing, 0.05)) == (1, 1)
-
-
-def test_upper_bound_without_wrong_answers():
-    assert risk_upper_bound(0, 10, 0.05) == pytest.approx(1 - 0.05 ** (1 / 10))
-
-
 def test_upper_bound_is_clopper_pearsons():
     expected = binomtest(7, 50).proportion_ci(confidence_level=0.9, method="exact").high
 
     assert risk_upper_bound(7, 50, 0.05) == pytest.approx(expected)
-
-
-def test_upper_bound_when_all_are_wrong():
-    assert risk_upper_bound(10, 10, 0.05) == 1
 
 
 def test_a_capital_is_put_on_losses_below_alpha():
@@ -68,15 +53,6 @@ def test_the_share_shrinks_with_the_number_of_losses():
     losses = np.array([0.0] + [1.0] * 199)
 
     assert betting_p_value(losses, 0.3) == pytest.approx(1 / (1 + 0.3 * share))
-
-
-def test_losses_above_alpha_prove_nothing():
-    assert betting_p_value(np.full(50, 0.4), 0.3) == 1
-
-
-def test_losses_that_scatter_little_are_bounded_closer_than_by_their_sum():
-    """Hoeffding-Bentkus knows the sum alone, 2 of 40, and says 0.165."""
-    assert betting_upper_bound(np.full(40, 0.05), 0.1) < 0.12
 
 
 @given(losses=losses_lists, level=st.floats(0.001, 0.5))

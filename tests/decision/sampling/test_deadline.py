@@ -114,13 +114,6 @@ def test_the_last_tenth_is_for_scoring_the_last_candidates(decide):
     assert (outcome.answer, round(ended_s, 6)) == ("42", 0.9)
 
 
-def test_nothing_in_time_selects_nothing(decide):
-    outcome, ended_s, begun_at = decide([(2.0, "a", "42", SURE)])
-
-    assert (outcome.decision, outcome.best) == (Decision.ABSTAIN, None)
-    assert (ended_s, begun_at) == (0.9, [0.0])  # no second pass: a tenth is left, and the first took nine
-
-
 def test_a_second_pass_begins_while_there_is_time_for_one_as_long_as_the_first(decide):
     outcome, ended_s, begun_at = decide([(0.4, "a", "41!1", SURE)], [(0.3, "b", "42", SURE)])
 
@@ -149,14 +142,6 @@ def test_the_longest_pass_counts_and_not_the_last(decide):
     assert round(ended_s, 6) == 0.65
 
 
-def test_a_late_second_pass_leaves_the_decision_to_both(decide):
-    second = [(0.1, "b", "43", (-2.0, -2.0)), (9.0, "c", "44", SURE)]
-    outcome, ended_s, _ = decide([(0.3, "a", "42", UNSURE)], second)
-
-    assert (outcome.answer, round(ended_s, 6)) == ("43", 0.9)
-    assert len(outcome.pool) == 3
-
-
 def test_a_source_that_ignores_the_deadline_is_left_behind(
     task, problem, checker, make_scorer, make_candidate, run_virtually
 ):
@@ -181,18 +166,3 @@ def test_a_source_that_ignores_the_deadline_is_left_behind(
 
     outcome, ended_s = run_virtually(work())
     assert (outcome.answer, ended_s) == ("42", 1.0)
-
-
-def test_time_that_has_passed_before_counts(run_virtually):
-    async def work():
-        deadline = Deadline.starting_now(1000, spent_s=0.25)
-        return deadline.left_s(), round(deadline.draw_until_s, 6)
-
-    assert run_virtually(work()) == (0.75, 0.65)
-
-
-def test_no_time_left_refuses_any_pass(run_virtually):
-    async def work():
-        return Deadline.starting_now(1000, spent_s=2.0).refusal(0.0)
-
-    assert run_virtually(work()).startswith("0 ms of the deadline of 1000 ms are left")

@@ -100,14 +100,6 @@ def test_scoring_begins_with_the_first_candidate_and_takes_what_has_come_since(r
     assert [scored.candidate.candidate_id for scored in pool] == ["a", "b", "c", "d"]
 
 
-def test_candidates_that_come_together_are_one_call(run, arriving, checker, timed_scorer):
-    scorer = timed_scorer(1.0, "a", "b", "c")
-
-    run(arriving((1, "a"), (1, "b"), (1, "c")), checker, scorer)
-
-    assert scorer.calls == [(1, ["a", "b", "c"])]
-
-
 def test_checks_and_energies_do_not_wait_for_each_other(run, arriving, checker, timed_scorer):
     slow_checker, scorer = Timed(checker, 10.0), timed_scorer(1.0, "a", "b")
 

@@ -169,29 +169,6 @@ def test_with_other_energies_waves_are_judged_again(run, samples):
     assert redecide(with_energies(stopped, {})).stop_reason is None
 
 
-def test_without_waves_nothing_changes(run, samples):
-    source = Waved(samples(*["42"] * 16))
-
-    outcome = run(source, AT_ONCE)
-
-    assert list(map(len, source.asked)) == [16]
-    assert outcome.passes[0].stop is None
-
-
-def test_a_source_without_waves_draws_everything(run, samples, make_source):
-    outcome = run(make_source([candidate for _, candidate in samples(*["42"] * 8)]))
-
-    assert (len(outcome.pool), outcome.passes[0].stop) == (8, None)
-
-
-def test_the_last_size_repeats_and_the_last_wave_may_be_shorter(run, samples):
-    source = Waved(samples(*map(str, range(11))))
-
-    run(source, VOTES.replaced(waves=(2, 4)))
-
-    assert list(map(len, source.asked)) == [2, 4, 4, 1]
-
-
 def test_what_is_in_flight_is_cancelled_once_the_others_settle_the_pass(run, samples):
     # 2 votes against 2 settle nothing; 6 against 2 and 2 samples to come do, and the two would take a minute.
     texts = [*["42", "1"] * 2, *[(1.0, "42")] * 4, (60.0, "1"), (60.0, "2")]
@@ -251,11 +228,6 @@ def test_a_failing_wave_leaves_the_decision_to_those_before(run, samples):
     assert (len(source.asked), outcome.passes[0].num_failed, stop.tokens_saved) == (2, 4, 0)
 
 
-def test_a_first_wave_that_fails_is_the_callers_to_handle(run, samples):
-    with pytest.raises(GenerationError, match="endpoint is down"):
-        run(Waved(samples("42"), failing=1))
-
-
 def test_no_wave_begins_when_the_deadline_leaves_no_time(run, samples):
     texts = [(0.0, "1"), (0.0, "2"), (0.0, "3"), (0.19, "4"), *map(str, range(5, 17))]
     outcome = run(Waved(samples(*texts)), deadline_ms=200)
@@ -275,15 +247,6 @@ def test_a_deadline_in_the_middle_of_a_wave_leaves_what_was_there(run, samples):
     assert (stop.reason, stop.words) == ("budget", "the deadline ended the pass")
     assert stop.num_samples == 5
     assert sorted(source.cancelled) == ["a05", "a06", "a07"]
-
-
-def test_failed_samples_count_as_samples_without_an_answer(run, samples):
-    source = Waved(samples(*[None] * 3, "42", *["42"] * 4))
-
-    outcome = run(source)
-
-    assert len(source.asked) == 2
-    assert outcome.passes[0].num_failed == 3
 
 
 def test_every_wave_is_told(run, samples):
@@ -360,14 +323,6 @@ def test_generators_come_by_right_answers_per_dollar():
     assert generator_order(["dear", "cheap", "own", "idle"], policy) == ["idle", "own", "cheap", "dear"]
 
 
-def test_generators_of_unknown_skill_or_price_stay_as_configured_at_the_end():
-    policy = with_skills({"known": 1.0, "unlabelled": 1.0}, known=0.0, unpriced=3.0)
-
-    names = ["unpriced", "unlabelled", "known"]
-    assert generator_order(names, policy) == ["known", "unpriced", "unlabelled"]
-    assert generator_order(names, Policy(waves=(4,))) == names
-
-
 def test_a_wave_takes_every_generators_first_sample_before_any_second_one():
     policy = with_skills({"dear": 4.0, "cheap": 1.0}, dear=0.0, cheap=0.0)
     pool = [
@@ -418,14 +373,6 @@ def test_a_record_decides_again_as_it_was_decided(run, make_candidate, texts, la
     assert same(redecide(replace(recorded(outcome, policy), is_rescored=True)), outcome), "cut by the rule"
 
 
-def test_a_whole_record_is_cut_as_a_stopping_rule_would_have_sampled_it(run, samples):
-    outcome = run(Waved(samples(*["42"] * 16)), AT_ONCE)
-
-    again = redecide(recorded(outcome, AT_ONCE), policy=VOTES)
-
-    assert (again.decision, again.num_candidates, again.exact) == (Decision.ACCEPT, 4, True)
-
-
 @pytest.mark.parametrize("policy", [AT_ONCE, VOTES.replaced(waves=(8,))])
 def test_a_rule_that_wants_more_than_was_sampled_cannot_be_replayed(run, samples, policy):
     outcome = run(Waved(samples(*["42"] * 16)))
@@ -449,20 +396,6 @@ def test_a_pass_that_its_deadline_ended_had_no_more_to_give(run, samples):
     outcome = run(Waved(samples(*texts)), deadline_ms=200)
 
     assert same(redecide(recorded(outcome, VOTES)), outcome)
-
-
-def test_recorded_candidates_are_walked_in_waves(task, problem, checker, samples):
-    candidates = [candidate for _, candidate in samples(*["42"] * 16)]
-    reports = {r.candidate_id: r for r in asyncio.run(checker.check(problem, candidates))}
-    source = ReplaySource({candidate.candidate_id: candidate for candidate in candidates})
-
-    [outcome] = replay(
-        [problem],
-        parts=Parts(task=task, source=source, checker=RecordedChecker(reports), scorer=RecordedScorer({})),
-        policy=VOTES,
-    )
-
-    assert (len(outcome.pool), outcome.passes[0].stop.num_planned) == (4, 16)
 
 
 def test_a_replay_lacks_only_the_wave_that_it_would_sample(task, problem, checker, samples):

@@ -55,18 +55,6 @@ def test_agrees_with_sampling_from_the_process(votes, unanswered, remaining, alp
     assert exact == pytest.approx(by_sampling(votes, unanswered, remaining, alpha), abs=0.0142)
 
 
-def test_with_nothing_left_a_lead_is_certain_and_a_tie_is_none():
-    assert (lead(2, 1, remaining=0), lead(2, 2, remaining=0)) == pytest.approx((1.0, 0.0))
-
-
-def test_nobody_leads_without_votes():
-    assert lead(unanswered=4, remaining=4) == 0.0
-
-
-def test_a_rival_whose_votes_count_nothing_never_overtakes():
-    assert lead(1, 30, rates=(1.0, 0.0), new_rate=0.0, remaining=20) == pytest.approx(1.0)
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     first=st.integers(1, 12),

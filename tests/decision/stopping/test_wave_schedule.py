@@ -82,10 +82,6 @@ def test_the_last_wave_repeats_and_ends_at_the_budget():
     assert play(plan, lambda sample, number: str(number)) == [4, 4, 2]
 
 
-def test_samples_without_an_answer_settle_nothing():
-    assert play(schedule(requests()), lambda sample, number: None) == [4, 4, 8]
-
-
 def test_greedy_requests_come_with_the_first_wave_and_do_not_vote():
     greedy = [request("p", name, 0, temperature=0.0) for name in "abcd"]
     plan = schedule([*requests(), *greedy], waves=(2, 14))
@@ -95,23 +91,11 @@ def test_greedy_requests_come_with_the_first_wave_and_do_not_vote():
     assert len(plan.next_wave()) == 14
 
 
-def test_greedy_requests_alone_are_one_wave():
-    plan = schedule([request("p", "a", 0, temperature=0.0)])
-    assert play(plan, lambda sample, number: "x") == [1]
-    assert (plan.num_problems, plan.unsent) == (0, [])
-
-
 def test_a_proven_answer_ends_a_problem():
     plan = schedule(requests())
     wave = plan.next_wave()
     plan.record({sample.candidate_id: report(sample, str(n), proof=n == 2 or None) for n, sample in enumerate(wave)})
     assert (plan.next_wave(), plan.num_settled, len(plan.unsent)) == ([], 1, 12)
-
-
-def test_a_proof_in_the_last_wave_saves_nothing():
-    plan = schedule(requests(generators="a", each=4), waves=(4,))
-    plan.record({sample.candidate_id: report(sample, "x", proof=True) for sample in plan.next_wave()})
-    assert (plan.next_wave(), plan.num_settled, plan.unsent) == ([], 0, [])
 
 
 def test_a_refuted_answer_settles_nothing():

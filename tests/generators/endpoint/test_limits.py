@@ -1,8 +1,6 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from raydebm.generators.endpoint.rate_limits import MAX_WAIT_S, Backoff, Budget, RateLimit, retry_after_s
+from raydebm.generators.endpoint.rate_limits import Backoff, Budget, RateLimit, retry_after_s
 from raydebm.generators.journal import Journal
 from raydebm.generators.requests import TokenUsage, answered
 
@@ -23,10 +21,6 @@ def test_retry_after(text, expected):
     assert retry_after_s({"retry-after": text}, now=100.0) == expected
 
 
-def test_no_retry_after():
-    assert retry_after_s({}, now=0.0) is None
-
-
 @pytest.mark.parametrize(
     ("attempt", "chance", "wished", "expected"),
     [(0, 0.0, None, 0.25), (0, 1.0, None, 0.5), (3, 1.0, None, 4.0), (0, 0.0, 7.0, 7.0), (3, 1.0, 1.0, 4.0)],
@@ -34,11 +28,6 @@ def test_no_retry_after():
 )
 def test_backoff(attempt, chance, wished, expected):
     assert Backoff(base_s=0.5).wait_s(attempt, chance=chance, retry_after_s=wished) == expected
-
-
-@given(st.integers(0, 1000), st.floats(0, 1), st.none() | st.floats(0, 1e9))
-def test_backoff_is_capped(attempt, chance, wished):
-    assert 0 < Backoff().wait_s(attempt, chance=chance, retry_after_s=wished) <= MAX_WAIT_S
 
 
 def sent_at(rate, now, count):
@@ -57,20 +46,6 @@ def test_rate_limit_spreads_requests():
     assert rate.wait_s(100.0) == 0.0
 
 
-def test_slow_rate_has_no_burst():
-    assert sent_at(RateLimit(6), 10.0, 3) == [10.0, 20.0, 30.0]
-
-
-def test_no_rate_limit():
-    assert sent_at(RateLimit(None), 0.0, 3) == [0.0, 0.0, 0.0]
-
-
-def test_asking_how_long_to_wait_takes_no_place():
-    rate = RateLimit(6)
-    rate.take(10.0)
-    assert [rate.wait_s(12.0) for _ in range(3)] == [8.0, 8.0, 8.0]
-
-
 def test_budget_counts_what_other_processes_journaled(tmp_path, ask):
     budget = Budget(1.0, Journal(tmp_path))
     assert budget.refusal() is None
@@ -84,15 +59,6 @@ def test_what_was_lost_counts_at_once_and_in_later_runs(tmp_path):
     assert list(tmp_path.iterdir()) == []
     budget.add_lost(1.25)
     assert (budget.spent_usd, Budget(1.0, Journal(tmp_path)).spent_usd) == (1.25, 1.25)
-
-
-def test_own_cost_is_not_counted_twice_when_it_is_journaled(tmp_path, ask):
-    journal = Journal(tmp_path)
-    budget = Budget(1.0, journal)
-    budget.add(0.75)
-    journal.put(answered(ask(), "text", usage=TokenUsage(cost_usd=0.75)))
-    assert budget.refusal() is None
-    assert budget.spent_usd == 0.75
 
 
 def test_what_was_spent_elsewhere_counts(tmp_path, ask):

@@ -8,7 +8,6 @@ from raydebm.config import OpenAIGenerator
 from raydebm.generators import EndpointAccess, replies
 from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
 from raydebm.generators.endpoint.rate_limits import Budget
-from raydebm.generators.endpoint.transports import AiohttpTransport, OpenAIClientTransport
 from raydebm.generators.protocol import collect
 
 TOO_LONG = "the reply is longer than 1000000 bytes and was not read to its end"
@@ -19,17 +18,14 @@ def limit(monkeypatch):
     monkeypatch.setattr(replies, "MAX_REPLY_BYTES", 1_000_000)
 
 
-@pytest.fixture(params=[AiohttpTransport, OpenAIClientTransport], ids=["aiohttp", "openai"])
-def answer(request, server):
+@pytest.fixture
+def answer(server):
     """Ask the server once per request and return the candidates."""
-
-    def transport(config, key):
-        return request.param(config.base_url, api_key=key.value, headers=config.headers, timeout_s=config.timeout_s)
 
     def run(*requests, budget=None, **settings):
         async def session():
             config = OpenAIGenerator(name="g", model="m", base_url=server.url, api_key_env=None, **settings)
-            generator = OpenAIApiGenerator(config, EndpointAccess(budget=budget), transport=transport)
+            generator = OpenAIApiGenerator(config, EndpointAccess(budget=budget))
             try:
                 return await collect(generator, requests)
             finally:
@@ -56,13 +52,3 @@ def test_a_reply_that_is_too_long_may_be_billed(answer, ask):
     budget = Budget(1.0)
     answer(ask("p: packed"), budget=budget, usd_per_million_prompt_tokens=1.0, usd_per_million_completion_tokens=1.0)
     assert budget.left_usd < 1.0
-
-
-def test_other_requests_get_their_answers(answer, ask):
-    candidates = answer(ask("p: endless"), ask("q: ok"))
-    assert [candidate.text for candidate in candidates] == [None, "answer to q with seed 1000"]
-
-
-def test_a_packed_reply_of_usual_length_is_read(answer, ask):
-    (candidate,) = answer(ask("p: packed answer"))
-    assert candidate.text == "answer to p"

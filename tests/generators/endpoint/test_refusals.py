@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from raydebm.generators.endpoint.refusals import MAX_SHAPES, PAUSE_S, Refusals
+from raydebm.generators.endpoint.refusals import PAUSE_S, Refusals
 from raydebm.records import Sampling
 
 SCHEMA = '{"type": "json_object"}'
@@ -30,18 +30,6 @@ def test_three_problems_in_a_row_spare_the_others_for_a_while(refused, ask):
     assert refusals.standing(ask("s: 404"), now=PAUSE_S) is None
 
 
-def test_the_many_candidates_of_one_problem_are_one_refusal(refused, ask):
-    assert refused(*["p: 404"] * 8).standing(ask("q: 404"), now=1.0) is None
-
-
-def test_a_success_between_them_begins_the_row_anew(refused, ask):
-    refusals = refused("p: 404", "q: 404")
-    refusals.note_success(ask("x: ok"))
-    refusals.note_doubtful(ask("r: 404"), "HTTP 404", now=0.0)
-
-    assert refusals.standing(ask("s: 404"), now=1.0) is None
-
-
 @pytest.mark.parametrize("changes", [{"response_format": SCHEMA}, {"sampling": Sampling(max_tokens=9999)}])
 def test_who_asks_for_something_else_is_not_spared(refused, ask, changes):
     refusals = refused("p: 404", "q: 404", "r: 404", **changes)
@@ -64,11 +52,3 @@ def test_a_wrong_key_is_everybodys_at_once(ask):
 
     assert refusals.standing(ask("p: ok"), now=PAUSE_S - 1) == "HTTP 401"
     assert refusals.standing(ask("p: ok"), now=PAUSE_S) is None
-
-
-def test_shapes_that_clients_choose_take_bounded_memory(ask):
-    refusals = Refusals()
-    for index in range(2 * MAX_SHAPES):
-        refusals.note_doubtful(dataclasses.replace(ask("p: 404"), response_format=str(index)), "HTTP 404", now=0.0)
-
-    assert len(refusals._doubts) == MAX_SHAPES

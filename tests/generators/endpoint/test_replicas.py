@@ -94,25 +94,6 @@ def test_where_all_fail_the_last_one_is_named():
         asyncio.run(post(over(Server(CarrierError("reset")), Server(CarrierError("refused")))))
 
 
-def test_where_all_rest_they_are_asked_again():
-    first, second = Server(CarrierError("refused")), Server(CarrierError("refused"))
-    replicas = over(first, second)
-
-    async def session():
-        with pytest.raises(CarrierError):
-            await post(replicas)
-        first.outcome = 200
-        return await post(replicas)
-
-    assert asyncio.run(session()) == 200
-
-
-def test_all_connections_are_closed():
-    servers = Server(), Server()
-    asyncio.run(over(*servers).aclose())
-    assert all(server.closed for server in servers)
-
-
 def test_a_generator_answers_over_a_dead_server(server, ask):
     config = OpenAIGenerator(
         name="g", model="m", base_url="http://127.0.0.1:9/v1", replica_urls=(server.url,), timeout_s=60.0, max_retries=0

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from raydebm.errors import ConfigError
 from raydebm.scorer.model.backbone import load_backbone
-from raydebm.scorer.model.batching import TextEncoder, cut_middle, fitted, micro_batches, plan_micro_batches, token_ids
+from raydebm.scorer.model.batching import TextEncoder, fitted, plan_micro_batches, token_ids
 
 CLS, SEP = 1, 2
 
@@ -21,11 +21,6 @@ def test_input_is_cls_problem_sep_candidate_sep(tokenizer):
     (encoded,) = TextEncoder(tokenizer, max_length=20)([("w1 w2", "w3")])
     w1, w2, w3 = ids_of(tokenizer, "w1 w2 w3")
     assert tuple(encoded.ids) == (CLS, w1, w2, SEP, w3, SEP)
-
-
-def test_a_text_that_fits_exactly_is_not_cut(tokenizer):
-    (encoded,) = TextEncoder(tokenizer, max_length=13)([(words(6), words(4, 50))])
-    assert (len(encoded.ids), encoded.num_truncated) == (13, 0)
 
 
 def test_a_problem_that_is_too_long_is_cut_in_its_middle(tokenizer):
@@ -46,12 +41,6 @@ def test_where_both_are_too_long_the_problem_has_a_third(tokenizer):
     (encoded,) = TextEncoder(tokenizer, max_length=12)([(words(9), words(9, 50))])
     ids = ids_of(tokenizer, "w0 w7 w8"), ids_of(tokenizer, "w50 w51 w52 w56 w57 w58")
     assert tuple(encoded.ids) == (CLS, *ids[0], SEP, *ids[1], SEP)
-
-
-def test_the_decoders_text_is_cut_in_the_same_way(tokenizer):
-    """Without BOS and a token for the newline, one token is special."""
-    (encoded,) = TextEncoder(tokenizer, max_length=10, is_decoder=True)([(words(9), words(9, 50))])
-    assert tuple(encoded.ids) == (*ids_of(tokenizer, "w0 w7 w8 w50 w51 w52 w56 w57 w58"), SEP)
 
 
 @pytest.mark.parametrize(
@@ -102,22 +91,6 @@ def test_the_text_of_a_problem_ends_before_its_reference_information(tokenizer):
     assert encoded.problem_read == 2 / 13
 
 
-@given(problem=st.integers(0, 20), answer=st.integers(0, 20))
-def test_a_text_that_fits_has_the_tokens_that_it_has_always_had(problem, answer):
-    """And so the energies: an encoder reads nothing else."""
-    problem_ids, answer_ids = list(range(problem)), list(range(100, 100 + answer))
-    assert fitted(problem_ids, answer_ids, max(1, problem + answer), request=[]) == (problem_ids, answer_ids)
-
-
-def test_empty_texts_are_texts(tokenizer):
-    (encoded,) = TextEncoder(tokenizer, max_length=8)([("", "")])
-    assert tuple(encoded.ids) == (CLS, SEP, SEP)
-
-
-def test_no_texts_give_no_encodings(tokenizer):
-    assert TextEncoder(tokenizer, max_length=8)([]) == []
-
-
 class Listening:
     """A tokenizer that remembers what it was asked."""
 
@@ -144,21 +117,9 @@ def test_many_texts_are_tokenized_in_chunks_each_once(tokenizer, monkeypatch):
     assert sorted(text for asked in listening.asked for text in asked) == sorted({t for pair in texts for t in pair})
 
 
-def test_token_ids_take_four_bytes_each(tokenizer):
-    (encoded,) = TextEncoder(tokenizer, max_length=20)([("w1 w2", "w3")])
-    assert memoryview(encoded.ids).nbytes == 4 * len(encoded.ids)
-
-
 def test_a_context_without_room_is_refused(tokenizer):
     with pytest.raises(ConfigError, match=r"max_length must be above 3, got 3"):
         TextEncoder(tokenizer, max_length=3)
-
-
-@pytest.mark.parametrize(
-    ("length", "expected"), [(4, [0, 1, 8, 9]), (5, [0, 1, 7, 8, 9]), (1, [9]), (0, []), (10, list(range(10)))]
-)
-def test_cut_middle(length, expected):
-    assert cut_middle(list(range(10)), length) == expected
 
 
 LENGTHS = st.lists(st.integers(1, 600), min_size=1, max_size=60)
@@ -181,22 +142,6 @@ def test_texts_of_unlike_length_go_to_different_micro_batches():
     assert plan_micro_batches([100] * 4 + [400] * 4, max_tokens=10_000) == [[4, 5, 6, 7], [0, 1, 2, 3]]
 
 
-def test_small_micro_batches_are_not_split_for_padding():
-    assert plan_micro_batches([10, 40, 20], max_tokens=10_000) == [[1, 2, 0]]
-
-
-def test_rows_are_padded_at_the_right():
-    (batch,) = micro_batches([(7, 8), (9,)], max_tokens=100, pad_id=5)
-    assert batch.ids.tolist() == [[7, 8], [9, 5]]
-    assert batch.mask.tolist() == [[1, 1], [1, 0]]
-
-
-def test_a_special_token_that_is_spelled_out_is_no_special_token(tokenizer):
-    (encoded,) = TextEncoder(tokenizer, max_length=20)([("w1 [CLS] w2", "w3 [SEP] [PAD]")])
-
-    assert [place for place, token in enumerate(encoded.ids) if token in (0, CLS, SEP)] == [0, 5, len(encoded.ids) - 1]
-
-
 def test_a_special_token_that_is_spelled_out_is_its_letters():
     tokenizer = load_backbone("embedded:encoder-mini", device="cpu").tokenizer
     ids = token_ids(tokenizer, ["4 [SEP]"])["4 [SEP]"]
@@ -207,10 +152,3 @@ def test_a_special_token_that_is_spelled_out_is_its_letters():
 
 def test_special_tokens_of_a_template_stay(tokenizer):
     assert list(token_ids(tokenizer, ["w1 [SEP]"], is_templated=True)["w1 [SEP]"])[-1] == SEP
-
-
-def test_ordinary_texts_have_the_ids_that_they_had():
-    tokenizer = load_backbone("embedded:encoder-mini", device="cpu").tokenizer
-    text = "Let x = 3\u00d72 \u2014 so x[0] is <b>6</b>.\nThe answer is 6."
-
-    assert list(token_ids(tokenizer, [text])[text]) == tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -35,21 +35,6 @@ def test_bfloat16_is_taken_only_where_it_wins_clearly(tiny_folders, probed, gain
     assert load_backbone(str(tiny_folders["bert"]), device="cpu").dtype == expected
 
 
-def test_a_process_probes_a_backbone_once(tiny, probed):
-    probed(3.0, 0.5)
-
-    assert [cpu_dtype(tiny[family].encoder) for family in ("bert", "mpnet", "bert")] == [
-        torch.bfloat16, torch.float32, torch.bfloat16,
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_stated_type_is_taken_without_a_probe(tiny_folders, probed, dtype):
-    probed()
-
-    assert load_backbone(str(tiny_folders["bert"]), device="cpu", dtype=dtype).dtype == dtype
-
-
 def test_narrow_encoders_are_scored_in_float32(tiny, monkeypatch):
     monkeypatch.setattr(precision, "gain_of_bfloat16", Gains())
 

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from raydebm.errors import PoolError, ScoringError
+from raydebm.errors import ScoringError
 from raydebm.scorer.model.head import EnergyHead
 from raydebm.scorer.training.loss import bradley_terry_loss, num_ordered, step_pairs
 
@@ -26,26 +26,11 @@ def test_loss_is_the_mean_over_a_problems_pairs_then_over_problems():
     assert float(bradley_terry_loss(energies, pairs)) == pytest.approx(expected, rel=1e-6)
 
 
-def test_loss_is_computed_in_float32():
-    pairs = step_pairs([("p", 2, [(0, 1)])], device=CPU)
-    assert bradley_terry_loss(torch.zeros(2, dtype=torch.bfloat16), pairs).dtype == torch.float32
-
-
-def test_huge_differences_do_not_overflow():
-    pairs = step_pairs([("p", 2, [(0, 1)])], device=CPU)
-    assert float(bradley_terry_loss(torch.tensor([500.0, -500.0]), pairs)) == 1000.0
-
-
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_names_the_problem(bad):
     pairs = step_pairs([("p", 2, [(0, 1)]), ("q7", 2, [(0, 1)])], device=CPU)
     with pytest.raises(ScoringError, match="problem 'q7'"):
         bradley_terry_loss(torch.tensor([0.0, 0.0, bad, 0.0]), pairs)
-
-
-def test_a_problem_without_pairs_is_refused():
-    with pytest.raises(PoolError, match="problem 'p' has no pairs"):
-        step_pairs([("p", 2, [])], device=CPU)
 
 
 def test_a_tie_is_not_ordered():
@@ -89,7 +74,3 @@ def test_the_head_drops_a_fifth_of_what_its_last_layer_reads_in_training_alone()
     assert head.eval()(texts).tolist() == pytest.approx([1000.0] * 20)
     assert torch.allclose(num_kept, num_kept.round(), atol=0.01)
     assert float(num_kept.mean()) == pytest.approx(800, abs=14)  # five standard errors
-
-
-def test_the_head_gives_float32_for_bfloat16():
-    assert EnergyHead(8)(torch.randn(3, 8).bfloat16()).dtype == torch.float32
