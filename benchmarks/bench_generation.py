@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from local_server import served
-from process_cpu import cpu_seconds
+from bench_processes import cpu_seconds, served
 
 from raydebm.config import OpenAIGenerator, Recipe, TaskConfig
 from raydebm.generators.endpoint.api_keys import Secret

@@ -32,9 +32,8 @@ from typing import Any
 from urllib.request import urlopen
 
 from aiohttp import web
-from local_server import served
+from bench_processes import cpu_seconds, parents_and_cpu, served
 from matplotlib.figure import Figure
-from process_cpu import cpu_seconds, parents_and_cpu
 
 from raydebm.config import GenerationConfig, OpenAIGenerator, Recipe, TaskConfig
 from raydebm.distributed.session import ENVIRONMENT

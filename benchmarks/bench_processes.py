@@ -1,7 +1,10 @@
-"""CPU seconds of this process and of those that it has started, such as Ray's."""
+"""CPU seconds of processes, and a server in a process of its own."""
 
 import contextlib
 import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 
@@ -24,3 +27,14 @@ def parents_and_cpu() -> dict[int, tuple[int, float]]:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
             table[int(folder.name)] = int(fields[1]), sum(map(int, fields[11:15])) / ticks_per_s
     return table
+
+
+@contextlib.contextmanager
+def served(program: str, arguments: Sequence[str]) -> Iterator[str]:
+    """The address of a Python program that prints its port once it serves, and is killed at the end."""
+    with subprocess.Popen([sys.executable, program, *arguments], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
+        finally:
+            process.kill()
