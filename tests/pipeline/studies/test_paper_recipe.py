@@ -133,9 +133,7 @@ def test_every_row_of_the_main_results_has_the_tasks_figure(paper):
     assert lacking == []
 
 
-@pytest.mark.parametrize(
-    "label", ["tab:single_multi", "tab:cross_pool", "tab:twopass", "tab:full_k_sweep", "tab:permodel"]
-)
+@pytest.mark.parametrize("label", ["tab:single_multi", "tab:twopass", "tab:full_k_sweep", "tab:permodel"])
 def test_a_table_that_needs_keys_has_figures(paper, label):
     report, _ = paper
     table = next(table for table in report.tables if table.label == label)
