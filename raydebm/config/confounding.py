@@ -26,6 +26,9 @@ class ConfoundingConfig(Section):
     """Maximum number of candidates for the linear probes, from whole test problems; None: all."""
     repair_cap: int = Field(396, ge=1)
     """Maximum number of answers per generator and label for the repair (the paper's value)."""
+    repair_min_cell: int = Field(8, ge=1)
+    """Minimum number of answers per generator and label; a generator with fewer is left out of the repair, because its
+    name reveals the label."""
 
 
 def check_rewriters(generators: Sequence[GeneratorConfig]) -> None:

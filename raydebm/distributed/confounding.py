@@ -110,7 +110,9 @@ def _repair(
         extractor,
         folder / "repair" / "scorer",
         data,
-        repair_settings=RepairSettings(seed=recipe.seed, cap=recipe.confounding.repair_cap),
+        repair_settings=RepairSettings(
+            seed=recipe.seed, cap=recipe.confounding.repair_cap, min_cell=recipe.confounding.repair_min_cell
+        ),
         settings=settings,
     )
     return report, _known_energies(extractor, report.result.folder, data)

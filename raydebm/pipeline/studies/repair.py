@@ -130,4 +130,5 @@ def _repair_marker(pipeline: StageContext) -> dict[str, Any]:
         "repair_of": pipeline.run.root,
         "scorer": pipeline.basis("scorer"),
         "cap": pipeline.recipe.confounding.repair_cap,
+        "min_cell": pipeline.recipe.confounding.repair_min_cell,
     }
