@@ -1,6 +1,7 @@
 """`ray job submit -- python jobs/train_all.py`, with `--working-dir .` where the cluster has no clone.
 
-The same as `raydebm train`: all flags are there. Without `--config` it trains the recipe of `raydebm demo`, offline.
+The same as `raydebm run --until scorer`, with its options. Without `--config` it trains the recipe of `raydebm demo`,
+offline.
 """
 
 import sys
@@ -28,4 +29,4 @@ def arguments(given: list[str], folder: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    main(["train", *arguments(sys.argv[1:], Path.cwd())])
+    main(["run", "--until", "scorer", *arguments(sys.argv[1:], Path.cwd())])

@@ -253,7 +253,7 @@ def _load_scorer(run: RunDir, *, device: str, dtype: str) -> TextScorer:
     except ImportError as error:
         raise CheckpointError(f"the scorer cannot be loaded ({error}); {remedy}") from error
     if not holds_ensemble(address):
-        raise CheckpointError(f"{address} holds no trained ensemble; run `raydebm train`, or {remedy}")
+        raise CheckpointError(f"{address} holds no trained ensemble; run `raydebm run`, or {remedy}")
     with local_copy(address) as folder:
         return EnsembleScorer.load(folder, device=device, dtype=run.scoring_type(dtype))
 

@@ -350,7 +350,7 @@ def test_a_text_that_the_task_cannot_read_is_refused(chooser):
 
 
 def test_a_run_without_adapters_says_how_to_do_without(run):
-    with pytest.raises(CheckpointError, match="no trained ensemble; run `raydebm train`, or pass energies=False"):
+    with pytest.raises(CheckpointError, match="no trained ensemble; run `raydebm run`, or pass energies=False"):
         best_of(PROBLEM, [SEVEN], run=run)
 
 

@@ -19,7 +19,7 @@ from raydebm.config.recipe_reference import render as recipe_page
 from raydebm.decision.policy import policy_of
 from raydebm.errors import ConfigError, UnknownNameError
 from raydebm.tasks import get_task, task_table
-from raydebm.tasks.declared.task_file_reference import render as task_page
+from raydebm.tasks.declared.definition import reference_page as task_page
 
 MINIMAL = {
     "name": "x",

@@ -24,7 +24,7 @@ from raydebm.config import EormBaseline
 from raydebm.errors import CheckpointError, PoolError
 from raydebm.identity import seed_for
 from raydebm.pairs import TrainingGroup
-from raydebm.pretrained.model_source import ModelSource
+from raydebm.pretrained import ModelSource
 from raydebm.scorer.checkpoint import load_tensors, read_record, save_tensors
 from raydebm.scorer.checkpoint_records import Record
 from raydebm.scorer.model.backbone import resolve_backbone, resolve_device

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from raydebm.baselines.protocol import TextScore
 from raydebm.config import LocalModelBaseline
-from raydebm.pretrained.model_source import ModelSource
+from raydebm.pretrained import ModelSource
 from raydebm.scorer.model.backbone import resolve_backbone, resolve_device, resolve_dtype
 from raydebm.scorer.model.batching import MicroBatch, micro_batches
 

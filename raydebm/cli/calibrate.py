@@ -212,7 +212,7 @@ def _calibrate_from_decisions(asked: Asked, reported: ReportedOutcomes, *, force
     if reason is not None:
         raise ConfigError(
             f"{run.root}: the energies are not those of this recipe: {reason}. Give the run's own recipe, or make them "
-            "again by `raydebm evaluate` with this one"
+            "again by `raydebm run` with this one"
         )
     sample = outcome_sample(DecisionReader(reported.records), origin)
     fit = recertified(sample, policy, recipe.decision, refit=reported.refit)

@@ -25,27 +25,20 @@ class Verb:
 
 
 VERBS = {
-    "init": Verb("init:init", "Write a recipe, serve_config.yaml and cluster.yaml."),
+    "init": Verb("runs:init", "Write a recipe, serve_config.yaml and cluster.yaml."),
     "demo": Verb("demo:demo", "Train, evaluate, serve and ask, offline on small models."),
-    "run": Verb("stage_verbs:run", "Run all stages of a recipe, from problems to the report."),
-    "generate": Verb("stage_verbs:generate", "Sample candidates from every generator."),
-    "label": Verb("stage_verbs:label", "Label candidates from gold, and check constraints."),
-    "train": Verb("stage_verbs:train", "Train all adapters in parallel."),
-    "score": Verb("stage_verbs:score", "Compute energies of validation and test candidates."),
+    "run": Verb("runs:run", "Run all stages of a recipe, from problems to the report."),
     "calibrate": Verb("calibrate:calibrate", "Choose profile and thresholds, and certify a promise."),
-    "evaluate": Verb("stage_verbs:evaluate", "Compare all selectors on the test split."),
     "seeds": Verb("studies:seeds", "Train with several seeds, or on all folds but one."),
     "reproduce": Verb("studies:reproduce", "Write every table and figure of the paper."),
     "confounding": Verb("studies:confounding", "Test whether the scorer recognises who wrote an answer."),
-    "repair": Verb("studies:repair", "Refit the energy heads on balanced data."),
     "serve": Verb("serve:serve", "Serve finished runs until Ctrl-C or SIGTERM."),
     "replay": Verb("replay:replay", "Decide stored traffic again under another policy."),
     "import-decisions": Verb("imports:import_decisions", "Turn decisions with outcomes into a run for training."),
-    "import-pool": Verb("imports:import_pool", "Turn recorded answers of other models into candidates."),
-    "export": Verb("export:export", "Write a scorer or its pairs for the Hugging Face hub."),
+    "export": Verb("export:export", "Write a scorer and its model card for the Hugging Face hub."),
     "task": Verb("task:app", "Write and check tasks of your own."),
-    "validate": Verb("recipe:validate", "Check a recipe and print it with its defaults."),
-    "reference": Verb("recipe:reference", "Print every key of a recipe, with its meaning."),
+    "validate": Verb("runs:validate", "Check a recipe and print it with its defaults."),
+    "reference": Verb("runs:reference", "Print every key of a recipe, with its meaning."),
 }
 """In the order in which a user meets them."""
 

@@ -1,16 +1,11 @@
-"""Commands in which several options take the place of one parameter, such as a recipe.
-
-``options_from`` takes the options from the function that makes the value, so that commands with the same options state
-them once. ``options_of`` makes them of the fields of a model, so that no command lists a policy's settings by hand.
-"""
+"""Options that several commands have, each stated once: those of a recipe, and those that choose stored decisions."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from functools import wraps
 from pathlib import Path
-from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import ValidationError
@@ -18,33 +13,11 @@ from pydantic import ValidationError
 from raydebm.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-    from pydantic.fields import FieldInfo
-
     from raydebm.config import Recipe
     from raydebm.decisions.reader import Filter
 
 Command = Callable[..., Any]
-
-
-def replace_parameter(
-    command: Command, parameter: str, options: Sequence[inspect.Parameter], value_of: Callable[[Mapping[str, Any]], Any]
-) -> Command:
-    """The command with these options in place of the parameter, whose value is made of theirs by name."""
-    own = inspect.signature(command).parameters.values()
-    parameters: list[inspect.Parameter] = []
-    for each in own:
-        added = options if each.name == parameter else [each]
-        parameters += [other.replace(kind=inspect.Parameter.KEYWORD_ONLY) for other in added]
-
-    @wraps(command)
-    def with_options(**arguments: Any) -> Any:
-        given = {each.name: arguments.pop(each.name) for each in options}
-        return command(**{parameter: value_of(given)}, **arguments)
-
-    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
-    return with_options
+MAX_PORT = 65_535
 
 
 def options_from(make: Callable[..., Any], parameter: str) -> Callable[[Command], Command]:
@@ -53,68 +26,24 @@ def options_from(make: Callable[..., Any], parameter: str) -> Callable[[Command]
     ``make`` declares the options as a command does. Of several such decorators the uppermost makes its value first.
     """
     options = list(inspect.signature(make).parameters.values())
-    return lambda command: replace_parameter(command, parameter, options, lambda given: make(**given))
 
+    def decorate(command: Command) -> Command:
+        parameters = [
+            other.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for own in inspect.signature(command).parameters.values()
+            for other in (options if own.name == parameter else [own])
+        ]
 
-def options_of(model: type["BaseModel"], parameter: str, suffix: str = "") -> Callable[[Command], Command]:
-    """A decorator: ``parameter`` becomes one option per field of the model.
+        @wraps(command)
+        def with_options(**arguments: Any) -> Any:
+            given = {each.name: arguments.pop(each.name) for each in options}
+            return command(**{parameter: make(**given)}, **arguments)
 
-    The command gets a dictionary of the options that were given, by the fields' names in JSON. A list is given as
-    ``4,8,16``. Values are checked where they are used.
+        with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        with_options.__annotations__ = {each.name: each.annotation for each in parameters}
+        return with_options
 
-    Args:
-        model: its fields and their docstrings name and describe the options.
-        parameter: the command's parameter that takes the dictionary.
-        suffix: ends the options' names, such as ``-cost``.
-    """
-    fields = {f"{name}{suffix}".replace("-", "_"): (name, field) for name, field in model.model_fields.items()}
-    options = [
-        inspect.Parameter(
-            key,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=_annotation(field, (field.alias or name) + suffix),
-        )
-        for key, (name, field) in fields.items()
-    ]
-
-    def value_of(given: Mapping[str, Any]) -> dict[str, Any]:
-        named = {field.alias or name: _value(key, field, given[key]) for key, (name, field) in fields.items()}
-        return {name: value for name, value in named.items() if value is not None}
-
-    return lambda command: replace_parameter(command, parameter, options, value_of)
-
-
-def _annotation(field: "FieldInfo", name: str) -> Any:
-    """The type and the option that typer shows for a field."""
-    inner = _inner(field.annotation)
-    words = [" ".join((field.description or "").split())]
-    if get_origin(inner) is Literal:
-        words.append(f"One of {', '.join(get_args(inner))}.")
-    kind = inner if inner in (int, float) else str
-    return Annotated[kind | None, typer.Option(f"--{name.replace('_', '-')}", help=" ".join(filter(None, words)))]
-
-
-def _inner(annotation: Any) -> Any:
-    """The type without None and without pydantic's constraints."""
-    if get_origin(annotation) is Annotated:
-        return _inner(get_args(annotation)[0])
-    if get_origin(annotation) in (Union, UnionType):
-        (kind,) = [each for each in get_args(annotation) if each is not type(None)]
-        return _inner(kind)
-    return annotation
-
-
-def _value(key: str, field: "FieldInfo", given: Any) -> Any:
-    inner = _inner(field.annotation)
-    if given is None or get_origin(inner) not in (list, tuple):
-        return given
-    kind = _inner(get_args(inner)[0])
-    try:
-        return [kind(part) for part in given.split(",") if part.strip()]
-    except ValueError as error:
-        name = key.replace("_", "-")
-        raise ConfigError(f"--{name} must be a list such as 4,8,16, got {given!r}") from error
+    return decorate
 
 
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="Recipe file (`raydebm init` writes one).")]
@@ -132,10 +61,6 @@ RecordedOption = Annotated[
 RetryOption = Annotated[
     bool, typer.Option("--retry-failed", help="Send requests again that failed in an earlier run of these settings.")
 ]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done and cost; do nothing.")]
-
-
-MAX_PORT = 65_535
 
 
 def read_recipe(

@@ -1,7 +1,8 @@
 """`raydebm replay`: what another policy, budget or ensemble would have decided about stored traffic."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,64 +11,68 @@ from pydantic import ValidationError
 from rich.table import Table
 
 from raydebm.cli.console import console
-from raydebm.cli.parameters import decision_filter, options_from, options_of
+from raydebm.cli.parameters import decision_filter, options_from
 from raydebm.config import CostsConfig
 from raydebm.errors import ConfigError, PoolError, UnknownNameError
-from raydebm.serving.settings.overrides import PolicyChanges
-from raydebm.user_files.writing import writing
+from raydebm.user_files import writing
 
 if TYPE_CHECKING:
     from raydebm.decisions.reader import DecisionReader, Filter
-    from raydebm.decisions.stored_replay import Changes, OtherEnsemble, Replayed, ReplayTally
+    from raydebm.decisions.stored_replay import Changes, Replayed, ReplayTally
     from raydebm.records import Verdict
 
 
-@options_of(PolicyChanges, "changes")
-@options_of(CostsConfig, "costs", suffix="-cost")
 def stored_changes(
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...",
+            help="Settings of the policy, such as lambda=2; costs.wrong=3 and the like; budget=8: most candidates.",
+        ),
+    ] = None,
     policy: Annotated[Path | None, typer.Option(help="Policy file that replaces the recorded policies.")] = None,
-    changes: dict[str, Any] = {},  # noqa: B006 - one option per setting of a policy takes its place
-    costs: dict[str, Any] = {},  # noqa: B006 - one option per cost takes its place
-    budget: Annotated[int | None, typer.Option(help="Most candidates of a request.")] = None,
 ) -> "Changes":
-    """What the options change about the recorded decisions.
+    """What the command line changes about the recorded decisions.
 
     Raises:
-        ConfigError: an option has a wrong value, or a file cannot be read.
+        ConfigError: a setting is unknown or has a wrong value, or the policy file cannot be read.
     """
+    from raydebm.config import apply_overrides
+    from raydebm.decision.policy import Policy
     from raydebm.decisions.stored_replay import Changes
 
-    if budget is not None and budget < 1:
-        raise ConfigError(f"--budget must be at least 1, got {budget}")
-    prices = _costs(costs)
-    return Changes(policy=_policy(policy), values=changes, budget=budget, costs=prices)
+    tree = apply_overrides({}, settings or ())
+    costs, budget = tree.pop("costs", None), tree.pop("budget", None)
+    if budget is not None and not (isinstance(budget, int) and budget >= 1):
+        raise ConfigError(f"budget must be a whole number of at least 1, got {budget!r}")
+    try:
+        prices = None if costs is None else CostsConfig.model_validate(costs)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        raise ConfigError(f"{'.'.join(map(str, ('costs', *fault['loc'])))}: {fault['msg']}") from error
+    replacement = None if policy is None else Policy.from_json(_object(policy))
+    return Changes(policy=replacement, values=tree, budget=budget, costs=prices)
 
 
-def ensemble_of(
-    checkpoint: Annotated[
-        str | None, typer.Option(help="Score all candidates again with the ensemble in this folder.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="Device of --checkpoint.")] = "auto",
-) -> "OtherEnsemble | None":
-    """The ensemble that scores again; None: the recorded energies count."""
-    if checkpoint is None:
-        return None
-    from raydebm.decisions.stored_replay import OtherEnsemble
-    from raydebm.run.ensemble_file import read_ensemble_file, reasoning_of
-    from raydebm.scorer.ensemble import EnsembleScorer
-
-    scorer = EnsembleScorer.load(checkpoint, device=device)
-    return OtherEnsemble(scorer=scorer, reasoning=reasoning_of(read_ensemble_file(checkpoint)))
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"policy file {str(path)!r} cannot be read: {error}") from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"policy file {str(path)!r} must hold an object, got {type(value).__name__}")
+    return value
 
 
 @options_from(stored_changes, "changes")
 @options_from(decision_filter, "where")
-@options_from(ensemble_of, "ensemble")
 def replay(
     records: Annotated[str, typer.Argument(help="Folder of stored decisions, such as runs/demo/records; or a URL.")],
     changes: "Changes",
-    ensemble: "OtherEnsemble | None",
     where: "Filter",
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Score all candidates again with the ensemble in this folder.")
+    ] = None,
     labels: Annotated[
         Path | None,
         typer.Option(
@@ -82,54 +87,31 @@ def replay(
     With outcomes or labels a paired test says which of the two policies is better.
     """
     from raydebm.decisions.reader import DecisionReader
-    from raydebm.decisions.stored_replay import ReplayTally, replay_stored, stored_decisions
+    from raydebm.decisions.stored_replay import OtherEnsemble, ReplayTally, replay_stored, stored_decisions
 
+    ensemble = None
+    if checkpoint is not None:
+        from raydebm.run.ensemble_file import read_ensemble_file, reasoning_of
+        from raydebm.scorer.ensemble import EnsembleScorer
+
+        scorer = EnsembleScorer.load(checkpoint)
+        ensemble = OtherEnsemble(scorer=scorer, reasoning=reasoning_of(read_ensemble_file(checkpoint)))
     reader, tally = DecisionReader(records), ReplayTally()
     verdicts = _reported_verdicts(reader, records) if labels is None else _verdicts(labels)
     stored = stored_decisions(reader, where)
-    replayed = _counted(replay_stored(stored, changes, ensemble=ensemble), tally, verdicts)
+
+    def counted() -> Iterator["Replayed"]:
+        for replayed in replay_stored(stored, changes, ensemble=ensemble):
+            tally.add(replayed, verdicts)
+            yield replayed
+
     if out is None:
-        for _ in replayed:
-            pass
+        deque(counted(), maxlen=0)
     else:
-        _write_replayed(replayed, out)
+        _write_replayed(counted(), out)
     if tally.num_decisions == 0:
         raise PoolError(f"no stored decision in {records!r} passes; check the folder and the filters")
     _show_tally(tally, changes, with_labels=bool(verdicts))
-
-
-def _costs(given: Mapping[str, float]) -> CostsConfig | None:
-    if not given:
-        return None
-    try:
-        return CostsConfig.model_validate(given)
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        raise ConfigError(f"--{fault['loc'][0]}-cost: {fault['msg']}, got {fault['input']}") from error
-
-
-def _counted(
-    decisions: Iterator["Replayed"], tally: "ReplayTally", verdicts: Mapping[str, "Verdict"]
-) -> Iterator["Replayed"]:
-    for replayed in decisions:
-        tally.add(replayed, verdicts)
-        yield replayed
-
-
-def _policy(path: Path | None) -> Any:
-    from raydebm.decision.policy import Policy
-
-    return None if path is None else Policy.from_json(_object(path, "policy file"))
-
-
-def _object(path: Path, what: str) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{what} {str(path)!r} cannot be read: {error}") from error
-    if not isinstance(value, dict):
-        raise ConfigError(f"{what} {str(path)!r} must hold an object, got {type(value).__name__}")
-    return value
 
 
 def _reported_verdicts(reader: "DecisionReader", records: str) -> dict[str, "Verdict"]:
@@ -190,32 +172,23 @@ def _write_replayed(decisions: Iterator["Replayed"], out: Path) -> int:
 
 def _show_tally(tally: "ReplayTally", changes: "Changes", *, with_labels: bool) -> None:
     """The table, and what it does not say by itself."""
+    from raydebm.records import Decision
+
     table = Table(title=f"{tally.num_decisions:,} stored decisions, decided again", title_justify="left")
     for column in ("recorded", "again", "decisions", "share"):
         table.add_column(column, justify="left" if column in ("recorded", "again") else "right")
-    for row in _move_rows(tally):
-        table.add_row(*row)
+    for (old, new), count in sorted(tally.moves.items(), key=lambda move: (-move[1], move[0])):
+        rows = {str(new): count}
+        if new is Decision.REGENERATE:
+            rows = {"would draw a pass or wave that is not recorded": count}
+        elif old is new is Decision.ACCEPT and tally.num_other_answer:
+            other = tally.num_other_answer
+            rows = {"accept, the same answer": count - other, "accept, another answer": other}
+        for words, number in rows.items():
+            table.add_row(str(old), words, f"{number:,}", f"{number / tally.num_decisions:.1%}")
     console.print(table)
     for line in _tally_lines(tally, changes, with_labels=with_labels):
         console.print(line, soft_wrap=True)
-
-
-def _move_rows(tally: "ReplayTally") -> Iterator[tuple[str, str, str, str]]:
-    """From what to what, how many, what share; the most frequent first."""
-    from raydebm.records import Decision
-
-    words = {Decision.REGENERATE: "would draw a pass or wave that is not recorded"}
-    for (old, new), count in sorted(tally.moves.items(), key=lambda move: (-move[1], move[0])):
-        if old is new is Decision.ACCEPT and tally.num_other_answer:
-            other = tally.num_other_answer
-            yield str(old), "accept, the same answer", f"{count - other:,}", _percent(count - other, tally)
-            yield str(old), "accept, another answer", f"{other:,}", _percent(other, tally)
-        else:
-            yield str(old), words.get(new, str(new)), f"{count:,}", _percent(count, tally)
-
-
-def _percent(count: int, tally: "ReplayTally") -> str:
-    return f"{count / tally.num_decisions:.1%}"
 
 
 def _tally_lines(tally: "ReplayTally", changes: "Changes", *, with_labels: bool) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Several trainings, and what was learnt: ``seeds``, ``reproduce``, ``confounding``, ``repair``."""
+"""Several trainings, and what was learnt: ``seeds``, ``reproduce``, ``confounding``."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -116,33 +116,30 @@ def _chosen_seeds(recipe: "Recipe", num_seeds: int | None, seed_list: str | None
 
 
 @recipe_command
-def confounding(recipe: "Recipe") -> None:
+def confounding(
+    recipe: "Recipe",
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Refit the energy heads on balanced data; measure before and after.")
+    ] = False,
+) -> None:
     """Test whether the scorer recognises who wrote an answer.
 
     Screen, linear probes, style ablation, and a style swap of the generators in `confounding.swap`.
     """
     with pipeline_for(recipe) as pipeline:
         from raydebm.pipeline.studies.confounding import confounding as make_report
-
-        report, address = make_report(pipeline)
-        console.print(report.summary())
-        say(f"report: {address}")
-
-
-@recipe_command
-def repair(recipe: "Recipe") -> None:
-    """Refit the energy heads on balanced data.
-
-    Balances over generators and labels; measures before and after.
-    """
-    with pipeline_for(recipe) as pipeline:
         from raydebm.pipeline.studies.repair import repair_run
 
-        report, address = repair_run(pipeline)
-        console.print(f"before: {report.before.summary()}")
-        console.print(f"after: {report.after.summary()}")
+        if not repair:
+            report, address = make_report(pipeline)
+            console.print(report.summary())
+            say(f"report: {address}")
+            return
+        repaired, address = repair_run(pipeline)
+        console.print(f"before: {repaired.before.summary()}")
+        console.print(f"after: {repaired.after.summary()}")
         say(f"report: {address}")
         console.print(
-            "Energies have another scale now. To calibrate and evaluate the repaired scorer, run `raydebm evaluate` "
-            f"with the same recipe and --run-dir {pipeline.run.uri('repair')}"
+            "Energies have another scale now. To calibrate and evaluate the repaired scorer, run `raydebm run` with "
+            f"the same recipe and --run-dir {pipeline.run.uri('repair')}"
         )

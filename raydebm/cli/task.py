@@ -11,9 +11,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from raydebm.cli.console import console
+from raydebm.cli.console import console, say
 from raydebm.errors import ConfigError, RaydebmError
-from raydebm.user_files.writing import writing
+from raydebm.user_files import writing
 
 if TYPE_CHECKING:
     from raydebm.config import TaskConfig
@@ -44,29 +44,32 @@ def list_tasks() -> None:
 @app.command()
 def new(
     name: Annotated[str, typer.Argument(help="Small letters, digits and _, such as support_reply.")],
-    python: Annotated[bool, typer.Option("--python", help="A Python module with an entry point.")] = False,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="A data file of your own: write a task file for its columns alone.")
+    ] = None,
     folder: Annotated[Path | None, typer.Option("--folder", help="Where to write; default: ./NAME.")] = None,
 ) -> None:
     """Write a small task that works offline: task file, data, recorded answers, recipe."""
     from raydebm.tasks import task_table
-    from raydebm.tasks.declared.starter import starter_files
+    from raydebm.tasks.declared.starter import starter_files, task_file_for
 
     if name in task_table():
         raise ConfigError(f"there is a task {name!r} already (`raydebm task list`); choose another name")
     target = Path(name) if folder is None else folder
-    files = starter_files(name, target.as_posix(), python=python)
+    where = target.as_posix()
+    files = starter_files(name, where) if data is None else {"task.yaml": task_file_for(name, where, data)}
     with writing(target, option="--folder"):
         if target.exists() and any(target.iterdir() if target.is_dir() else [target]):
             raise ConfigError(f"{str(target)!r} exists and is not empty; choose another name or --folder")
         target.mkdir(parents=True, exist_ok=True)
         for file, content in files.items():
             (target / file).write_text(content, encoding="utf-8")
-            console.print(f"wrote {target / file}", soft_wrap=True)
-    what = f"{name} --data {target}/train.jsonl" if python else f"{target}/task.yaml"
-    if python:
-        console.print(f"install it: pip install -e {target}", soft_wrap=True)
-    console.print(f"check it:   raydebm task validate {what} --answers {target}/answers.jsonl", soft_wrap=True)
-    console.print(f"run it:     raydebm run --config {target}/recipe.yaml", soft_wrap=True)
+            say(f"wrote {target / file}")
+    if data is not None:
+        say(f"change it, then check it: raydebm task validate {target}/task.yaml")
+        return
+    say(f"check it:   raydebm task validate {target}/task.yaml --answers {target}/answers.jsonl")
+    say(f"run it:     raydebm run --config {target}/recipe.yaml")
 
 
 @app.command()

@@ -14,7 +14,7 @@ from raydebm.config.section import Section, problems_in
 from raydebm.config.task_file import ENDINGS, with_definition
 from raydebm.config.variants import merged
 from raydebm.errors import ConfigError, UnknownNameError
-from raydebm.user_files.reading import text_of, yaml_value
+from raydebm.user_files import text_of, yaml_value
 
 BY_TASK = "by_task"
 """The key under which a recipe for several tasks has the settings that differ from task to task."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from raydebm.errors import ConfigError
 from raydebm.identity import canonical_json
-from raydebm.user_files.reading import text_of, yaml_value
+from raydebm.user_files import text_of, yaml_value
 
 ENDINGS = (".yaml", ".yml")
 

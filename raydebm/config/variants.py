@@ -26,7 +26,7 @@ class VariantConfig(Section):
     num_samples: SampleCount | None = None
     """Only the first so many samples of each generator; None: all."""
     repair: bool = False
-    """Also refit its heads as `raydebm repair` does; before and after stand side by side."""
+    """Also refit its heads as `raydebm confounding --repair` does; before and after stand side by side."""
     pairs: dict[str, Any] = {}
     """Settings of `pairs` that differ from the recipe's; the other sections likewise."""
     scorer: dict[str, Any] = {}

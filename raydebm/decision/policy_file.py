@@ -11,7 +11,7 @@ from raydebm.errors import ConfigError
 from raydebm.records import OWN_LOGPROB, OWN_WORST_LOGPROB
 from raydebm.run.directory import RunDir
 from raydebm.tasks.base import Task
-from raydebm.user_files.reading import text_of
+from raydebm.user_files import text_of
 
 
 def read_policy(run: RunDir, recipe: Recipe, task: Task, wanted: str | None = None) -> Policy:

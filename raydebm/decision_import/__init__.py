@@ -2,7 +2,7 @@
 
 In:   the records folder of a service.
 Out:  labels of every candidate that an outcome says something about (``labelled``); a run directory whose problems,
-      candidates and labels are complete, so that `raydebm train` goes on from there (``run_folder``).
+      candidates and labels are complete, so that `raydebm run` goes on from there (``run_folder``).
 """
 
 from raydebm.decision_import.labelled import LabelledDecision, labelled_decisions

@@ -1,6 +1,6 @@
 """A run directory made of labelled decisions: problems, candidates and labels are complete, nothing is drawn.
 
-`raydebm train`, `score`, `calibrate` and `evaluate` go on from there under the folder's own recipe. Where a client
+`raydebm run` and `calibrate` go on from there under the folder's own recipe. Where a client
 named two problems alike, the later one gets an id of its own.
 """
 
@@ -20,7 +20,7 @@ from raydebm.run.directory import RECIPE, RunDir
 from raydebm.run.fingerprints import new_manifest
 from raydebm.run.stages import IMPORTED, StageName
 from raydebm.run.tables import SplitProblem
-from raydebm.user_files.writing import writing
+from raydebm.user_files import writing
 
 CONTRADICTION = "outcomes of several decisions contradict each other about this answer"
 

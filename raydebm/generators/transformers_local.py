@@ -23,7 +23,7 @@ from raydebm.generators.decoding import DecodedRow, DecodeRow, decode
 from raydebm.generators.replies import answer_start, split_reasoning
 from raydebm.generators.requests import LogProbs, TokenUsage, answered, unanswered
 from raydebm.identity import canonical_json
-from raydebm.pretrained.model_source import ModelSource
+from raydebm.pretrained import ModelSource
 from raydebm.records import Candidate, GenerationRequest, Message
 
 _STOP_WINDOW = 32

@@ -88,7 +88,7 @@ class StageContext:
 
     @property
     def is_repaired(self) -> bool:
-        """Whether ``raydebm repair`` made the run's scorer from another run's, by refitting the heads."""
+        """Whether ``raydebm confounding --repair`` made the run's scorer from another run's, by refitting the heads."""
         return self.run.exists(REPAIRED.marker)
 
     def basis(self, stage: StageName) -> str:

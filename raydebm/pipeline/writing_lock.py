@@ -16,7 +16,7 @@ from pathlib import Path
 
 from raydebm.errors import ConfigError
 from raydebm.run.folder import Folder
-from raydebm.user_files.writing import writing
+from raydebm.user_files import writing
 
 LOCK_FILE = ".lock"
 

@@ -56,7 +56,7 @@ IMPORTED = Given(
 REPAIRED = Given(
     marker="repaired.json",
     is_what="is the directory of a repair",
-    remedy="run `raydebm repair` on the original run again",
+    remedy="run `raydebm confounding --repair` on the original run again",
 )
 
 _PROBLEMS = Stage(

@@ -2,8 +2,7 @@
 
 bubblewrap gives every sandbox its own namespaces (processes, network, mounts, IPC, host name), an almost empty
 read-only file system and no capabilities; resource limits bound what a program uses; a filter refuses system calls
-that it has no need of. What is active on a machine is what ``Sandbox.protections`` says. Without bubblewrap nothing
-runs, unless the user allows that (``RAYDEBM_ALLOW_UNSANDBOXED=1``).
+that it has no need of. Without bubblewrap nothing runs, unless the user allows that (``RAYDEBM_ALLOW_UNSANDBOXED=1``).
 
 A right answer is never inside: programs give output or values, and the process that asked compares them outside.
 """
@@ -14,15 +13,13 @@ from functools import cache
 
 from raydebm.errors import ResourceError
 from raydebm.sandbox.isolation import UNSANDBOXED, Start, isolated_starts
-from raydebm.sandbox.program_limits import CallResult, Limits, Protections, RunResult, Status
+from raydebm.sandbox.program_limits import CallResult, Limits, RunResult, Status
 from raydebm.sandbox.session import Session
-from raydebm.sandbox.syscalls import filter_program
 
 __all__ = [
     "ALLOW_UNSANDBOXED",
     "CallResult",
     "Limits",
-    "Protections",
     "RunResult",
     "Sandbox",
     "Session",
@@ -71,9 +68,10 @@ class Sandbox:
         with self.session() as session:
             return session.run(source, stdin, limits=limits)
 
-    def protections(self) -> Protections:
-        """What is active on this machine, and what is not."""
-        return _protections(self._start, has_filter=bool(filter_program()))
+    @property
+    def isolated(self) -> bool:
+        """Whether programs have namespaces of their own, and cannot read the user's files."""
+        return self._start.own_namespaces
 
 
 @cache
@@ -93,24 +91,3 @@ def _best_start(allow_unsandboxed: bool) -> Start:
         f"untrusted programs cannot be isolated on this machine: {why}. Install bubblewrap and allow user namespaces "
         f"(or start the container with more rights), or set {ALLOW_UNSANDBOXED}=1 to run them without isolation"
     )
-
-
-def _protections(start: Start, *, has_filter: bool) -> Protections:
-    active = [
-        "limits on CPU time, time on the clock, memory, output, file size and open files",
-        "empty environment and a work folder of its own",
-    ]
-    missing: list[str] = []
-    isolation = [
-        "own process namespace: other processes are invisible, and all of its own end with it",
-        "no network: a namespace without devices",
-        "file system: only the interpreter and system libraries, read-only, and a small work folder in memory",
-        "no capabilities, no new privileges",
-    ]
-    (active if start.own_namespaces else missing).extend(isolation)
-    refusal = "system calls are filtered: no new processes, signals, sockets, tracing, mounts or namespaces"
-    (active if has_filter else missing).append(refusal if has_filter else f"libseccomp.so.2 not found; {refusal}")
-    is_counted = start.change_user or (start.own_namespaces and os.geteuid() != 0)
-    (active if is_counted else missing).append("number of threads and processes limited by the kernel")
-    missing.append("memory is limited per process" if has_filter else "memory is limited per process, not for all")
-    return Protections(isolated=start.own_namespaces, active=tuple(active), missing=tuple(missing))

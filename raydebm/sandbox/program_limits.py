@@ -61,12 +61,3 @@ class CallResult:
     value: object = None
     """Plain data when the status is OK. What was none is an ``inside.values.Opaque``, which is equal to nothing."""
     detail: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Protections:
-    """What stands between an untrusted program and this machine. Each entry is a sentence."""
-
-    isolated: bool
-    active: tuple[str, ...]
-    missing: tuple[str, ...] = ()

@@ -1,22 +1,15 @@
 """The command line as a user meets it: one clear line for a mistake, exit code 2, nothing started."""
 
-import gc
-import json
 import os
 import re
 import subprocess
 import sys
-from itertools import islice
 from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from raydebm.cli import main
-from raydebm.records import GC_THRESHOLD
-from raydebm.run.folder import Folder
-from raydebm.run.tables import CANDIDATES
-from raydebm.tasks.knights_knaves import KnightsKnaves
 
 RECIPE = {
     "name": "t",
@@ -104,13 +97,13 @@ def test_missing_recipe_is_named(command):
 
 def test_missing_api_key_names_generator_variable_and_way_out_before_ray_is_started(command, recipe, monkeypatch):
     monkeypatch.setattr("raydebm.distributed.session.ray_session", lambda config: pytest.fail("Ray was started"))
-    done = command("generate", "--config", recipe())
+    done = command("run", "--config", recipe())
 
     assert_one_clear_error(done, "'priced'.*OPENROUTER_API_KEY.*export OPENROUTER_API_KEY")
 
 
 def test_unreachable_ray_is_named_with_a_way_out(recipe):
-    done = raydebm("generate", "--config", recipe(ray={"address": "127.0.0.1:9"}), OPENROUTER_API_KEY="k")
+    done = raydebm("run", "--config", recipe(ray={"address": "127.0.0.1:9"}), OPENROUTER_API_KEY="k")
 
     assert_one_clear_error(done, r"127\.0\.0\.1:9")
 
@@ -167,30 +160,10 @@ def test_serving_a_folder_that_is_no_run_says_what_to_do(tmp_path):
     assert_one_clear_error(done, "recipe.json.*make demo")
 
 
-def test_a_pool_is_imported_from_the_fields_that_the_command_names(command, recipe, tmp_path):
-    """The second field is read where the first has nothing."""
-    [problem] = [problem.problem_id for problem, _ in islice(KnightsKnaves().load("train", source="generate:2-3"), 1)]
-    rows = [{"answer": "from answer"}, {"answer": None, "reasoning": "from reasoning"}]
-    pool = tmp_path / "pool.jsonl"
-    pool.write_text(
-        "".join(
-            json.dumps({"problem_id": problem, "model": "m", "sample": n, **row}) + "\n" for n, row in enumerate(rows)
-        )
-    )
-    fields = ("--text-field", "answer", "--text-field", "reasoning")
+def test_a_stage_that_there_is_not_is_refused_with_the_known_ones(command, recipe):
+    done = command("run", "--config", recipe(), "--until", "lables")
 
-    done = command("import-pool", str(pool), "--config", recipe(), "--out", str(tmp_path / "out.parquet"), *fields)
-
-    assert done.returncode == 0, done.stderr
-    rows = Folder(str(tmp_path)).read_records(CANDIDATES, "out.parquet")
-    assert [row.text for row in rows] == ["from answer", "from reasoning"]
-
-
-def test_a_pool_is_written_only_where_it_can_be_read_again(command, recipe, tmp_path):
-    done = command("import-pool", "pool.jsonl", "--config", recipe(), "--out", str(tmp_path / "out.txt"))
-
-    assert_one_clear_error(done, r"--out must end in \.parquet.*out\.txt")
-    assert not (tmp_path / "out.txt").exists()
+    assert_one_clear_error(done, "--until must be one of problems, candidates, labels, .*got 'lables'")
 
 
 @pytest.mark.parametrize(
@@ -211,23 +184,15 @@ def test_a_pool_is_written_only_where_it_can_be_read_again(command, recipe, tmp_
             ("import-decisions", "{recipe}", "--config", "{recipe}", "--out", "{folder}/out"),
             "is a file; give the folder",
         ),
-        (("import-pool", "{pool}", "--config", "{recipe}", "--out", "{folder}"), "--out '.*' is a folder; give a file"),
-        (
-            ("import-pool", "{pool}", "--config", "{recipe}", "--out", "{recipe}/x.parquet"),
-            "--out '.*/x.parquet' cannot be written",
-        ),
     ],
 )
 def test_a_path_of_the_wrong_kind_is_one_clear_error(command, recipe, tmp_path, arguments, pattern):
-    [problem] = [problem.problem_id for problem, _ in islice(KnightsKnaves().load("train", source="generate:2-3"), 1)]
-    pool = tmp_path / "pool.jsonl"
-    pool.write_text(json.dumps({"problem_id": problem, "model": "m", "sample": 0, "text": "x"}))
-    names = {"recipe": recipe(), "folder": str(tmp_path), "pool": str(pool)}
+    names = {"recipe": recipe(), "folder": str(tmp_path)}
 
     done = command(*(argument.format(**names) for argument in arguments))
 
     assert_one_clear_error(done, pattern)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["pool.jsonl", "recipe.yaml"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["recipe.yaml"]
 
 
 @pytest.mark.parametrize("level", ["foo", "5"])
@@ -241,13 +206,3 @@ def test_a_level_of_logs_that_is_empty_is_the_default(command, monkeypatch):
     monkeypatch.setenv("RAYDEBM_LOG_LEVEL", "")
 
     assert command("--help").returncode == 0
-
-
-def test_commands_look_for_cyclic_garbage_rarely(capsys):
-    before = gc.get_threshold()
-    try:
-        with pytest.raises(SystemExit):
-            main(["--help"])
-        assert gc.get_threshold()[0] == GC_THRESHOLD
-    finally:
-        gc.set_threshold(*before)

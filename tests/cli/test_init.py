@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from raydebm.cli import main, starter
-from raydebm.cli.init import write_starter
+from raydebm.cli.runs import write_starter
 from raydebm.config import load_recipe
 from raydebm.errors import ConfigError
 

@@ -150,29 +150,16 @@ def test_the_known_tasks_are_listed(raydebm, tmp_path):
     assert "gsm8k" in raydebm("task", "list", cwd=tmp_path).stdout
 
 
-def test_a_task_in_python_is_found_by_its_entry_point(tmp_path, monkeypatch):
-    """Installed by hand as an installer does it: the module and the package's metadata on the path."""
-    from raydebm.constraints import violations_of
-    from raydebm.tasks import task_table
+def test_a_task_for_a_file_of_ones_own_is_valid_and_names_its_columns(raydebm, tmp_path):
+    (tmp_path / "mine.csv").write_text("question,hint\nHow many?,few\n")
 
-    for name, content in starter_files("calm", "calm", python=True).items():
-        (tmp_path / name).write_text(content, encoding="utf-8")
-    point = (tmp_path / "pyproject.toml").read_text().split('entry-points."raydebm.tasks"]\n')[1].splitlines()[0]
-    info = tmp_path / "calm-0.1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: calm\nVersion: 0.1\n")
-    (info / "entry_points.txt").write_text(f"[raydebm.tasks]\n{point.replace(chr(34), '')}\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
+    done = raydebm("task", "new", "mine", "--data", "mine.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "question: {question}\n  hint: {hint}" in (tmp_path / "mine" / "task.yaml").read_text()
 
-    assert task_table()["calm"] == "calm:task"
-    import calm
-
-    task = calm.task()
-    problem, _ = next(task.load("train"))
-    answer = {"reply": "STOP writing", "refund": 0, "articles": []}
-    assert [violation.message for violation in violations_of(task.constraints, problem, answer)] == [
-        "STOP is shouted; write it in small letters"
-    ]
+    checked = raydebm("task", "validate", "mine/task.yaml", cwd=tmp_path)
+    assert checked.returncode == 0, checked.stdout
+    assert "2 row(s), 1 problem(s), 1 of them repeated" in checked.stdout
 
 
 def test_help_of_the_group_loads_nothing_heavy(tmp_path):

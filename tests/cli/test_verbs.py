@@ -27,12 +27,12 @@ def test_help_imports_no_verb_and_nothing_heavy():
     modules = modules_after("--help")
 
     assert not modules & HEAVY
-    assert "raydebm.cli.stage_verbs" not in modules
+    assert "raydebm.cli.console" not in modules
 
 
 def test_help_of_a_stage_imports_no_recipe():
     """typer itself imports pydantic to read the types of options."""
-    assert not modules_after("train", "--help") & (HEAVY - {"rich", "pydantic"})
+    assert not modules_after("run", "--help") & (HEAVY - {"rich", "pydantic"})
 
 
 def test_a_dry_run_imports_neither_ray_nor_what_trains_and_fits(tmp_path):
@@ -53,7 +53,7 @@ def test_help_lists_a_verb_with_the_first_line_of_its_own_help(name):
     assert command_of(name).help.splitlines()[0] == VERBS[name].help
 
 
-@pytest.mark.parametrize("name", ["run", "generate", "label", "train", "score", "calibrate", "evaluate", "seeds"])
+@pytest.mark.parametrize("name", ["run", "calibrate", "seeds"])
 def test_verbs_with_a_recipe_have_the_same_options(name):
     options = {option for parameter in command_of(name).params for option in parameter.opts}
 

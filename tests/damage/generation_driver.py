@@ -1,4 +1,4 @@
-"""The program that is killed: answers all requests of a storm, as ``raydebm generate`` would, and resumes.
+"""The program that is killed: answers all requests of a storm, as ``raydebm run`` would, and resumes.
 
 ``python generation_driver.py '<json of Storm>' URL RUN_DIR [ADDRESS]``; without an address on a Ray of its own.
 """

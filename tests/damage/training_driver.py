@@ -1,4 +1,4 @@
-"""The program that is killed: trains a tiny ensemble, as ``raydebm train`` would, and resumes.
+"""The program that is killed: trains a tiny ensemble, as ``raydebm run`` would, and resumes.
 
 ``python training_driver.py BACKBONE RUN_DIR NUM_EPOCHS [ADDRESS]``; without an address on a Ray of its own.
 """

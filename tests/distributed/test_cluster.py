@@ -250,10 +250,8 @@ def test_nodes_come_for_scoring_tasks_that_no_node_can_hold_and_go_afterwards(cl
     run, _ = trained
     cluster.wait_for_nodes(2)
 
-    job = repository / "jobs" / "score.py"
-    output = cluster.submit(
-        "python", str(job), "--config", str(recipe), "--run-dir", run.root, "ray.cpus_per_adapter=3"
-    )
+    options = ("--until", "energies", "--config", str(recipe), "--run-dir", run.root, "ray.cpus_per_adapter=3")
+    output = cluster.submit("python", "-m", "raydebm", "run", *options)
 
     assert "succeeded" in output, output
     assert run.exists("energies", "energies.parquet")

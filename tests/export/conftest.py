@@ -1,12 +1,9 @@
 """A small run directory with a trained scorer, made without Ray: word problems, two generators, two adapters."""
 
-import json
-
 import pytest
 import yaml
 
 from raydebm.config import parse_recipe
-from raydebm.export.finished_run import FinishedRun
 from raydebm.pairs import training_groups
 from raydebm.records import Candidate, Pair, Problem
 from raydebm.run.directory import RunDir
@@ -110,16 +107,6 @@ def run_folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def finished_run(run_folder):
-    return FinishedRun.read(str(run_folder))
-
-
-@pytest.fixture(scope="session")
-def problems():
-    return {problem.problem_id: problem for problem in PROBLEMS}
-
-
-@pytest.fixture(scope="session")
 def metadata_of():
     """The YAML block at the top of a card."""
 
@@ -134,8 +121,3 @@ def metadata_of():
 def blocks_of():
     """The Python code of a card, block by block."""
     return lambda card: [part.split("```", 1)[0] for part in card.split("```python\n")[1:]]
-
-
-@pytest.fixture(scope="session")
-def read_lines():
-    return lambda file: [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]

@@ -10,22 +10,24 @@ import pytest
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
 from raydebm.errors import CheckpointError, ConfigError
-from raydebm.export.finished_run import FinishedRun
-from raydebm.export.model_card import Listing, _thresholds
-from raydebm.export.scorer_folder import export_scorer
+from raydebm.export import _is_current, _thresholds, export_scorer
+from raydebm.run.directory import RunDir
 from raydebm.scorer.ensemble import EnsembleScorer
 
 TEXTS = [("What is 2 + 2?", "2 + 2 = 4. The answer is 4."), ("What is 2 + 2?", "The answer is 5.")]
 
 
 @pytest.fixture(scope="module")
-def exported(finished_run, tmp_path_factory):
-    return export_scorer(finished_run, tmp_path_factory.mktemp("out") / "scorer", Listing(license="apache-2.0"))
+def exported(run_folder, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("out") / "scorer"
+    left_out = export_scorer(str(run_folder), folder, license="apache-2.0")
+    assert [line.split(":")[0] for line in left_out] == ["thresholds", "an evaluation"]
+    return folder
 
 
 @pytest.fixture(scope="module")
 def card(exported):
-    return (exported.folder / "README.md").read_text(encoding="utf-8")
+    return (exported / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def energies(run_folder):
 
 
 def test_the_export_scores_as_the_run_does(exported, energies):
-    scorer = EnsembleScorer.load(exported.folder, device="cpu")
+    scorer = EnsembleScorer.load(exported, device="cpu")
 
     assert [text.members for text in scorer.score(TEXTS)] == energies
 
@@ -43,7 +45,7 @@ def test_the_export_scores_as_the_run_does(exported, energies):
 def test_the_examples_of_the_card_run_and_agree(exported, card, blocks_of, energies):
     ensemble, member = blocks_of(card)
     told = io.StringIO()
-    with chdir(exported.folder), redirect_stdout(told):
+    with chdir(exported), redirect_stdout(told):
         exec(compile(ensemble, "card", "exec"), {})
         names = {}
         exec(compile(member, "card", "exec"), names)
@@ -69,9 +71,8 @@ def test_the_card_says_what_the_adapters_saw(card):
     assert "2 pairs of 2 problems (train); 1 pairs of 1 problems (validation)" in card
 
 
-def test_what_the_run_does_not_have_is_said(exported, card):
+def test_what_the_run_does_not_have_is_said(card):
     assert "This scorer was not evaluated" in card
-    assert [line.split(":")[0] for line in exported.left_out] == ["thresholds", "an evaluation"]
 
 
 def test_the_card_lists_the_settings_of_a_policy_and_not_what_was_fitted():
@@ -83,49 +84,15 @@ def test_the_card_lists_the_settings_of_a_policy_and_not_what_was_fitted():
 
 
 def test_nothing_but_the_documented_files_is_exported(exported):
-    files = {str(file.relative_to(exported.folder)) for file in exported.folder.rglob("*") if file.is_file()}
+    files = {str(file.relative_to(exported)) for file in exported.rglob("*") if file.is_file()}
     parts = ("adapter_config.json", "adapter_model.safetensors", "head.safetensors", "training.json")
 
     assert files == {"README.md", "ensemble.json", *(f"{name}/{part}" for name in ("a0", "a1") for part in parts)}
 
 
-def test_a_backbone_can_be_given_its_name_on_the_hub(finished_run, tmp_path, metadata_of):
-    folder = export_scorer(finished_run, tmp_path / "out", Listing(base_model="someone/encoder-mini")).folder
-
-    card = (folder / "README.md").read_text(encoding="utf-8")
-    assert metadata_of(card)["base_model"] == "someone/encoder-mini"
-    assert 'backbone = "someone/encoder-mini"' in card
-    for file, key in (
-        ("ensemble.json", "backbone"),
-        ("a0/training.json", "backbone"),
-        ("a1/adapter_config.json", "base_model_name_or_path"),
-    ):
-        assert json.loads((folder / file).read_text())[key] == "someone/encoder-mini"
-
-
-def test_a_wrong_name_of_the_backbone_is_found_out_when_it_is_loaded(finished_run, tmp_path):
-    from raydebm.embedded import embedded_path
-    from raydebm.scorer.model.backbone import load_backbone
-
-    copied = shutil.copytree(embedded_path("encoder-mini"), tmp_path / "other")
-    encoder = load_backbone(str(copied), device="cpu").encoder
-    encoder.requires_grad_(True)
-    next(encoder.parameters()).data.add_(1.0)
-    encoder.save_pretrained(copied)
-    folder = export_scorer(finished_run, tmp_path / "out", Listing(base_model=str(copied))).folder
-
-    with pytest.raises(CheckpointError, match="trained on backbone"):
-        EnsembleScorer.load(folder, device="cpu")
-
-
-def test_a_backbone_in_a_local_folder_is_pointed_out(finished_run, tmp_path):
-    export = export_scorer(finished_run, tmp_path / "out", Listing(base_model="/models/mine"))
-
-    assert any("/models/mine" in line and "--base-model" in line for line in export.left_out)
-
-
-def test_a_card_without_a_licence_says_so(finished_run, tmp_path, metadata_of):
-    card = (export_scorer(finished_run, tmp_path / "out").folder / "README.md").read_text(encoding="utf-8")
+def test_a_card_without_a_licence_says_so(run_folder, tmp_path, metadata_of):
+    export_scorer(str(run_folder), tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
     assert metadata_of(card)["license"] == "unknown"
     assert "None was stated" in card
@@ -136,13 +103,28 @@ def test_a_run_without_a_scorer_says_what_makes_it(run_folder, tmp_path):
     folder.mkdir()
     shutil.copy(run_folder / "recipe.json", folder)
 
-    with pytest.raises(CheckpointError, match="`raydebm train` makes it"):
-        export_scorer(FinishedRun.read(str(folder)), tmp_path / "out")
+    with pytest.raises(CheckpointError, match="`raydebm run` makes it"):
+        export_scorer(str(folder), tmp_path / "out")
+
+
+def test_an_export_does_not_mix_with_other_files(run_folder, tmp_path):
+    (tmp_path / "mine.txt").write_text("keep me")
+
+    with pytest.raises(ConfigError, match="not empty"):
+        export_scorer(str(run_folder), tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize("path", ["file/x", "/proc/x"])
+def test_a_folder_that_cannot_be_made_is_named_with_its_option(run_folder, tmp_path, path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ConfigError, match=r"--out '.*/x' cannot be written"):
+        export_scorer(str(run_folder), tmp_path / path)
 
 
 def test_a_folder_that_is_no_run_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"recipe\.json does not exist"):
-        FinishedRun.read(str(tmp_path))
+        export_scorer(str(tmp_path), tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -157,7 +139,8 @@ def test_what_was_made_with_other_settings_is_not_current(run_folder, tmp_path, 
     manifest |= {key: value for key, value in changes.items() if value is not None}
     (folder / "scorer" / "manifest.json").write_text(json.dumps(manifest))
 
-    assert FinishedRun.read(str(folder)).is_current("scorer") is expected
+    run = RunDir(str(folder))
+    assert _is_current(run, run.recipe(), "scorer") is expected
 
 
 def test_a_checkpoint_name_that_is_neither_folder_nor_repository_is_an_error(tmp_path, monkeypatch):

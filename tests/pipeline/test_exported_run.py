@@ -1,14 +1,12 @@
 """A finished run, exported with its evaluation."""
 
 import json
-from dataclasses import replace
 
 import pytest
 import yaml
 
 from raydebm.decision.policy import Policy
-from raydebm.export.finished_run import FinishedRun
-from raydebm.export.scorer_folder import export_scorer
+from raydebm.export import export_scorer
 from raydebm.pipeline.pools import calibrated_policy
 from raydebm.run.ensemble_file import read_ref
 
@@ -17,12 +15,13 @@ pytestmark = pytest.mark.ray
 
 @pytest.fixture(scope="module")
 def exported(finished, tmp_path_factory):
-    run = FinishedRun.read(finished[0].run.root)
-    return export_scorer(run, tmp_path_factory.mktemp("export") / "out")
+    folder = tmp_path_factory.mktemp("export") / "out"
+    assert export_scorer(finished[0].run.root, folder) == []
+    return folder
 
 
 def test_the_card_of_an_evaluated_run_has_its_figures_with_intervals(exported, finished):
-    _, block, text = (exported.folder / "README.md").read_text(encoding="utf-8").split("---\n", 2)
+    _, block, text = (exported / "README.md").read_text(encoding="utf-8").split("---\n", 2)
     alone, ours = (finished[1].row(name).pass_at_1 for name in ("mu only", "ours"))
     metrics = yaml.safe_load(block)["model-index"][0]["results"][0]["metrics"]
 
@@ -38,21 +37,18 @@ def test_the_card_of_an_evaluated_run_has_its_figures_with_intervals(exported, f
 
 def test_the_hubs_own_reader_understands_the_figures(exported):
     huggingface_hub = pytest.importorskip("huggingface_hub")
-    data = huggingface_hub.ModelCard.load(exported.folder / "README.md").data
+    data = huggingface_hub.ModelCard.load(exported / "README.md").data
 
     assert data.eval_results[0].metric_type == "accuracy"
 
 
 def test_the_exported_policy_names_the_exported_scorer(exported):
-    policy = Policy.from_json(json.loads((exported.folder / "policy.json").read_text()))
+    policy = Policy.from_json(json.loads((exported / "policy.json").read_text()))
 
-    assert policy.posterior.checkpoint == read_ref(str(exported.folder)).fingerprint
+    assert policy.posterior.checkpoint == read_ref(str(exported)).fingerprint
 
 
 def test_the_thresholds_of_the_run_are_exported(exported, finished):
-    policy = Policy.from_json(json.loads((exported.folder / "policy.json").read_text()))
-    calibrated = calibrated_policy(finished[0])
-    assert policy == calibrated.replaced(
-        posterior=replace(calibrated.posterior, checkpoint=policy.posterior.checkpoint)
-    )
-    assert exported.left_out == ()
+    policy = Policy.from_json(json.loads((exported / "policy.json").read_text()))
+
+    assert policy == calibrated_policy(finished[0])

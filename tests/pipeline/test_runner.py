@@ -235,7 +235,7 @@ def test_the_folder_of_a_repair_is_never_trained(local_ray, finished, tmp_path):
     pipeline = Pipeline(recipe=recipe)
     pipeline.run.write_json({}, REPAIRED.marker)
 
-    with pytest.raises(ConfigError, match=r"directory of a repair.*raydebm repair"):
+    with pytest.raises(ConfigError, match=r"directory of a repair.*confounding --repair"):
         pipeline.make("scorer")
 
 

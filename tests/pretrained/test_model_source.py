@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from raydebm.errors import CheckpointError
-from raydebm.pretrained.model_source import ModelSource
+from raydebm.pretrained import ModelSource
 
 WORDS = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", *(f"w{index}" for index in range(36))]
 SIZE = {

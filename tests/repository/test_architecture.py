@@ -43,14 +43,6 @@ def test_every_module_of_distributed_imports_ray(repository):
     assert without == []
 
 
-def test_help_lists_every_job_as_a_verb(repository):
-    done = subprocess.run([sys.executable, "-m", "raydebm", "--help"], capture_output=True, text=True, check=True)
-    verbs = set(re.findall(r"^\s{2}(\S+)\s{2,}", done.stdout, flags=re.MULTILINE))
-    jobs = {file.stem.replace("train_all", "train") for file in (repository / "jobs").glob("*.py")}
-
-    assert jobs <= verbs
-
-
 def test_import_contracts_hold(repository):
     done = subprocess.run(
         [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"],

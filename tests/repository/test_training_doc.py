@@ -36,7 +36,7 @@ def test_the_commands_are_accepted(text):
         for line in block.splitlines()
     ]
 
-    assert [command[:2] for command in commands] == [["raydebm", verb] for verb in ("export", "export")]
+    assert [command[:2] for command in commands] == [["raydebm", verb] for verb in ("export",)]
     for _, verb, *options in commands:
         command_of(verb).make_context(verb, options)
 

@@ -36,11 +36,6 @@ def test_plain_data_survives_the_way_out_with_its_types(value):
     assert types_of(decoded) == types_of(value)
 
 
-@pytest.mark.parametrize("value", [{1, 2}, frozenset("ab"), float("inf"), {(1, 2): {3}}])
-def test_sets_and_the_like_survive_too(value):
-    assert decode(encode(value)) == value
-
-
 @pytest.mark.parametrize("value", [object(), iter([]), lambda: 1, [print]])
 def test_what_is_no_plain_data_is_equal_to_nothing(value):
     decoded = decode(encode(value))
@@ -69,10 +64,6 @@ def test_output_exit_code_and_use_are_measured(session):
 def test_output_is_cut_at_its_limit(session):
     result = session.run("print('x' * 10**6)", limits=Limits(output_bytes=1000, wall_s=60.0))
     assert (result.status, len(result.stdout)) == (Status.OUTPUT_LIMIT, 1000)
-
-
-def test_of_stderr_the_end_is_kept(session):
-    assert session.run("import sys\nsys.stderr.write('x' * 9**6 + 'end')").stderr.endswith("end")
 
 
 def test_the_last_line_of_a_traceback_is_the_detail(session):
@@ -114,12 +105,6 @@ def test_threads_each_with_a_sandbox_of_their_own(sandbox):
     assert sorted(outputs) == [b"0\n", b"1\n", b"2\n", b"3\n"]
 
 
-def test_protections_name_what_is_active(sandbox):
-    protections = sandbox.protections()
-    assert protections.isolated
-    assert any("no network" in entry for entry in protections.active)
-
-
 @pytest.fixture
 def no_bubblewrap(monkeypatch):
     monkeypatch.setattr(raydebm.sandbox, "isolated_starts", tuple)
@@ -142,9 +127,7 @@ def test_without_isolation_programs_run_where_the_user_allows_it(monkeypatch):
     assert sandbox.run("print(input())", b"x").stdout == b"x\n"
     assert sandbox.run("while True: pass", limits=Limits(cpu_s=0.4)).status is Status.TIMEOUT
     assert sandbox.run("a = [0] * 10**9").status is Status.MEMORY
-    protections = sandbox.protections()
-    assert not protections.isolated
-    assert any("file system" in entry for entry in protections.missing)
+    assert not sandbox.isolated
 
 
 @pytest.mark.skipif(not filter_program(), reason="libseccomp is not installed")

@@ -10,7 +10,7 @@ import torch
 
 from raydebm.config import PAPER_ADAPTERS
 from raydebm.errors import CheckpointError
-from raydebm.export.examples import peft_example
+from raydebm.export import peft_example
 from raydebm.scorer.checkpoint import read_ensemble, write_ensemble
 from raydebm.scorer.ensemble import EnsembleScorer
 from raydebm.scorer.model.backbone import make_backbone
@@ -72,7 +72,7 @@ def test_energies_do_not_depend_on_the_padding(checkpoint):
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 def test_the_cards_code_for_peft_gives_the_same_energy(checkpoint):
     record, _ = read_ensemble(checkpoint)
-    example = peft_example(record.backbone, adapter="a1", pooling="last", is_decoder=True, repository=None)
+    example = peft_example(record.backbone, adapter="a1", pooling="last", is_decoder=True)
     code = re.search(r"```python\n(.*?)```", example, re.DOTALL).group(1)
     names = {}
     with redirect_stdout(io.StringIO()):

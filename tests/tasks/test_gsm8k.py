@@ -4,7 +4,6 @@ import gzip
 import json
 from collections import Counter
 from dataclasses import replace
-from fractions import Fraction
 
 import pytest
 
@@ -57,14 +56,6 @@ def test_the_sources_own_id_is_kept_as_an_alias(task, tmp_path):
     assert problem == replace(problem_of(ROWS[0]["question"]), data={"source_id": "gsm8k/test/0"})
 
 
-def test_a_question_that_comes_twice_counts_once(task, tmp_path):
-    assert len(list(task.load("test", source=write(tmp_path / "t.jsonl", [*ROWS, ROWS[0]])))) == 2
-
-
-def test_limit(task, tmp_path):
-    assert len(list(task.load("test", source=write(tmp_path / "t.jsonl", ROWS), limit=1))) == 1
-
-
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -90,19 +81,9 @@ def test_unknown_sources_and_splits(task, split, source, message):
         list(task.load(split, source=source))
 
 
-def test_a_folder_without_the_split_lists_the_names(task, tmp_path):
-    with pytest.raises(TaskDataError, match=r"has none of problems_train\.jsonl\.gz, .*train\.jsonl"):
-        list(task.load("train", source=str(tmp_path)))
-
-
 def test_without_network_or_package_the_hub_says_what_to_do(task):
     with pytest.raises(TaskDataError, match=r"give a local \.jsonl file"):
         list(task.load("test"))
-
-
-def test_a_typed_question_gets_the_same_id_as_the_loaded_one(task, tmp_path):
-    [(problem, _), _] = task.load("test", source=write(tmp_path / "t.jsonl", ROWS))
-    assert task.problem_from_text(f"  {ROWS[0]['question']}\n").problem_id == problem.problem_id
 
 
 @pytest.mark.parametrize("text", ["", " \n", "12 + 3"])
@@ -116,12 +97,6 @@ def test_a_text_without_words_is_no_problem(task, text):
 )
 def test_difficulty_is_the_length_of_the_question(num_words, expected):
     assert problem_of("word " * num_words).difficulty == expected
-
-
-def test_the_chat_ends_with_the_question_and_asks_for_the_hashes(task):
-    system, user = task.messages(problem_of("How many?"))
-    assert "#### " in system["content"]
-    assert user == {"role": "user", "content": "How many?"}
 
 
 @pytest.mark.parametrize(
@@ -160,11 +135,6 @@ def test_labels_of_the_example_solutions_are_the_recorded_ones(shared_data):
     assert Relabelled(shared_data / "gsm8k", "pool_openai_example_solutions.jsonl.gz").agreement() >= 0.995
 
 
-def test_labels_of_the_tool_pool_are_the_recorded_ones(shared_data):
-    """The rest: "Four containers", "16 people think that horse #12", and verdicts that a second check overturned."""
-    assert Relabelled(shared_data / "gsm8k", "pool_tool_cot.jsonl.gz").agreement() >= 0.995
-
-
 def test_labels_of_the_zeroeval_pool_differ_only_where_the_recorded_rule_is_cruder(shared_data):
     """The recorded rule takes the first number of the first answer field: it reads "2 + 8 + 6 = 16" as 2, "$9 500" as 9
     and "160 - r" as 160, and does not see that a model corrected itself in a second answer."""
@@ -175,24 +145,3 @@ def test_labels_of_the_zeroeval_pool_differ_only_where_the_recorded_rule_is_crud
     ]
     assert 1 - len(single) / len(pool.rows) >= 0.9995
     assert Counter(verdict for _, verdict in pool.differing)[Verdict.INCORRECT] <= 11
-
-
-def test_every_published_reference_is_read_as_recorded(shared_data):
-    for split, count in (("train", 7473), ("test", 1319)):
-        golds = {p.data["source_id"]: g for p, g in Gsm8k().load(split, source=str(shared_data / "gsm8k"))}
-        rows = [row for _, row in read_json_lines(str(shared_data / "gsm8k" / f"problems_{split}.jsonl.gz"))]
-        assert len(golds) == count
-        assert all(Fraction(golds[row["problem_id"]].value["answer"]) == int(row["gold"]) for row in rows)
-
-
-@pytest.mark.parametrize(("source", "dataset"), [(None, "openai/gsm8k"), ("hub:mirror/gsm8k", "mirror/gsm8k")])
-def test_the_hub_data_set_is_read_like_a_file(task, monkeypatch, source, dataset):
-    asked = []
-
-    def rows(name, configuration, *, split, otherwise):
-        asked.append((name, configuration, split))
-        return [("a row", row) for row in ROWS]
-
-    monkeypatch.setattr("raydebm.tasks.sources.hub_rows", rows)
-    assert [gold.value["answer"] for _, gold in task.load("train", source=source)] == ["18", "1080"]
-    assert asked == [(dataset, "main", "train")]

@@ -85,34 +85,9 @@ def test_the_card_says_which_files_are_a_split(carded):
     assert questions("a/b", "socratic", split="train") == ["q4", "q5"]
 
 
-def test_rows_know_their_place(carded):
-    assert [where for where, _ in hub_rows("a/b", "main", split="test")] == ["a/b main test row 0"]
-
-
 def test_only_the_files_of_the_split_are_downloaded(carded):
     questions("a/b", "main", split="test")
     assert [path.rpartition("/")[2] for path, _ in carded.downloads()] == ["README.md", "test-00000-of-00001.parquet"]
-
-
-def test_nothing_is_downloaded_twice(carded):
-    questions("a/b", "main", split="test")
-    before = len(carded.downloads())
-    questions("a/b", "main", split="test")
-    assert len(carded.downloads()) == before
-
-
-def test_a_new_version_of_the_data_is_downloaded(carded):
-    questions("a/b", "main", split="test")
-    files = carded.repositories["a/b"]["main"]
-    carded.repositories["a/b"] = {"main": files | {"main/test-00000-of-00001.parquet": parquet(ROWS[5:])}}
-    # The client asks for the newest commit; the same commit would not be looked at again.
-    import hub_server
-
-    old, hub_server.COMMIT = hub_server.COMMIT, "d" * 40
-    try:
-        assert questions("a/b", "main", split="test") == ["q5"]
-    finally:
-        hub_server.COMMIT = old
 
 
 def test_what_was_downloaded_is_there_without_a_network(carded, monkeypatch):
@@ -121,22 +96,6 @@ def test_what_was_downloaded_is_there_without_a_network(carded, monkeypatch):
     asked = len(carded.requests)
     assert questions("a/b", "main", split="test") == ["q3"]
     assert len(carded.requests) == asked
-
-
-def test_a_download_that_breaks_off_goes_on_where_it_was(hub, monkeypatch):
-    rows = [{"question": f"{index}" * 50_000} for index in range(3)]
-    # The client keeps what it has in chunks of this size.
-    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1000)
-    hub.repositories["a/b"] = {"main": {"train.jsonl": lines(rows)}}
-    hub.breaks = 1
-    try:
-        texts = questions("a/b", split="train")
-    except TaskDataError:  # the client may give up; the next call goes on
-        texts = questions("a/b", split="train")
-    assert texts == [row["question"] for row in rows]
-    ranges = [wanted for _, wanted in hub.downloads()]
-    assert ranges[0] is None
-    assert int(ranges[-1].removeprefix("bytes=").split("-")[0]) > 0
 
 
 def test_a_data_set_that_needs_a_script_is_read_from_the_hubs_copy(hub):
@@ -178,15 +137,6 @@ def test_without_a_split_all_follow_each_other(hub):
 def test_a_data_set_that_is_not_there_says_what_else_to_do(hub):
     with pytest.raises(TaskDataError, match=r"cannot load no/set: (.|\n)*404(.|\n)*Check the network, or use a file"):
         hub_rows("no/set", split="test", otherwise="use a file")
-
-
-def test_a_data_set_behind_a_gate_opens_with_the_token(carded, monkeypatch):
-    carded.gated.add("a/b")
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    with pytest.raises(TaskDataError, match=r"cannot load a/b main: (.|\n)*(401|gated|restricted)"):
-        hub_rows("a/b", "main", split="test")
-    monkeypatch.setenv("HF_TOKEN", "hf_right")
-    assert questions("a/b", "main", split="test") == ["q3"]
 
 
 def test_a_split_that_is_not_there_is_named_with_those_that_are(carded):
@@ -234,11 +184,6 @@ def test_without_a_card_the_names_of_the_files_say_the_split(names, configuratio
 def test_a_card_may_name_files_in_several_ways(data_files, expected):
     card = {"configs": [{"config_name": "default", "data_files": data_files}]}
     assert splits_of(["a.jsonl", "b.jsonl"], card, None) == expected
-
-
-def test_an_unknown_configuration_of_a_card_has_no_splits():
-    card = {"configs": [{"config_name": "main", "data_files": "*.jsonl"}]}
-    assert splits_of(["a.jsonl"], card, "other") == {}
 
 
 def test_the_hubs_copy_of_one_configuration_needs_no_name():

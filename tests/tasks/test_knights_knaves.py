@@ -1,6 +1,6 @@
 """Knights & Knaves: logic, wording, reading, answers, constraint, labels."""
 
-import dataclasses
+import ast
 import gzip
 import json
 import time
@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from raydebm.constraints import violations_of
 from raydebm.errors import ConfigError, TaskDataError
 from raydebm.records import Problem, Verdict
-from raydebm.tasks.base import Task
 from raydebm.tasks.knights_knaves import KnightsKnaves
-from raydebm.tasks.knights_knaves.logic import Statement, broken_statements, is_true, read_statements, solutions
+from raydebm.tasks.knights_knaves.logic import Statement, broken_statements, check_statement, is_true, solutions
 from raydebm.tasks.knights_knaves.puzzle_reading import read_claim, read_quiz
 from raydebm.tasks.knights_knaves.puzzles import PARTS, make_puzzle, part_of
 from raydebm.tasks.knights_knaves.wording import SPEECHES, Roles, claim_text, quiz_text
@@ -61,10 +60,6 @@ def rows_of(path: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def test_it_is_a_task(task: KnightsKnaves) -> None:
-    assert isinstance(task, Task)
-
-
 # Logic
 
 
@@ -96,12 +91,10 @@ def test_broken_statements_are_those_that_disagree_with_their_speaker() -> None:
     assert broken_statements([(T, 1), (L, 0)], (True, False)) == [0]
 
 
-@pytest.mark.parametrize(
-    "text", ["(('telling-truth', 5), ('lying', 0))", "(('maybe', 0), ('lying', 0))", "(((", "(1,)"]
-)
-def test_malformed_statements_are_refused(text: str) -> None:
-    with pytest.raises(TaskDataError, match="statement"):
-        read_statements(text, 2)
+@pytest.mark.parametrize("value", [("telling-truth", 5), ("maybe", 0), (1,), ("not", ("lying", 0), ("lying", 1)), "x"])
+def test_malformed_statements_are_refused(value: object) -> None:
+    with pytest.raises(TaskDataError, match="not a statement"):
+        check_statement(value, 2)
 
 
 # Own puzzles
@@ -119,11 +112,6 @@ def test_own_puzzles_have_one_solution_and_read_back(num_people: int) -> None:
 def test_a_puzzle_depends_on_its_index_alone() -> None:
     alone = make_puzzle(4, part="test", seed=1, index=7)
     assert [make_puzzle(4, part="test", seed=1, index=index) for index in (6, 7)][1] == alone
-
-
-def test_other_seeds_give_other_puzzles() -> None:
-    quizzes = {make_puzzle(3, part="test", seed=seed, index=0).quiz for seed in range(5)}
-    assert len(quizzes) == 5
 
 
 @pytest.mark.parametrize("part", sorted(PARTS))
@@ -182,15 +170,6 @@ def test_endless_claims_are_refused_at_once(task: KnightsKnaves, claim: str) -> 
     assert time.thread_time() - start < 3
 
 
-@pytest.mark.parametrize("missing", ["names", "roles", "statements"])
-def test_a_problem_without_its_data_is_refused_before_it_is_asked(
-    task: KnightsKnaves, problem: Problem, missing: str
-) -> None:
-    data = {name: value for name, value in problem.data.items() if name != missing}
-    with pytest.raises(KeyError, match=missing):
-        task.messages(dataclasses.replace(problem, data=data))
-
-
 @given(st.text())
 def test_any_text_is_read_or_refused(text: str) -> None:
     with pytest.raises(TaskDataError, match=r"\w"):
@@ -204,7 +183,8 @@ def test_all_published_puzzles_read_back_to_their_statements(shared_data: Path) 
         for row in rows_of(folder / f"problems_kk_{split}.jsonl.gz"):
             reading = read_quiz(row["quiz"])
             assert list(reading.names) == row["names"]
-            assert reading.statements == read_statements(row["statements"], row["n_people"])
+            said = ast.literal_eval(row["statements"])
+            assert reading.statements == tuple(check_statement(part, row["n_people"]) for part in said)
             assert solutions(reading.statements) == [tuple(row["solution"])]
             count += 1
     assert count == 5000
@@ -229,31 +209,9 @@ def test_generated_splits_share_no_logic_form(task: KnightsKnaves) -> None:
     assert not forms["train"] & forms["test"]
 
 
-def test_generated_sizes_take_turns(task: KnightsKnaves) -> None:
-    groups = [problem.difficulty for problem, _ in task.load("test", source="generate:2-4", limit=5)]
-    assert groups == ["2 people", "3 people", "4 people", "2 people", "3 people"]
-
-
-def test_generated_ids_are_unique(task: KnightsKnaves) -> None:
-    assert len({problem.problem_id for problem, _ in task.load("test", source="generate:2", limit=300)}) == 300
-
-
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> str:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return str(path)
-
-
-def test_ids_do_not_depend_on_the_order(task: KnightsKnaves, tmp_path: Path) -> None:
-    rows = [{"quiz": make_puzzle(3, part="test", seed=0, index=index).quiz} for index in range(4)]
-    forward = [p.problem_id for p, _ in task.load("test", source=write_rows(tmp_path / "a.jsonl", rows))]
-    backward = [p.problem_id for p, _ in task.load("test", source=write_rows(tmp_path / "b.jsonl", rows[::-1]))]
-    assert forward == backward[::-1]
-
-
-def test_a_folder_gives_the_file_of_the_split(task: KnightsKnaves, tmp_path: Path) -> None:
-    write_rows(tmp_path / "kk_train.jsonl", [{"quiz": make_puzzle(2, part="train", seed=0, index=0).quiz}])
-    write_rows(tmp_path / "kk_test.jsonl", [{"quiz": QUIZ}])
-    assert [problem.prompt for problem, _ in task.load("test", source=str(tmp_path))] == [QUIZ]
 
 
 @pytest.mark.parametrize(
@@ -261,8 +219,6 @@ def test_a_folder_gives_the_file_of_the_split(task: KnightsKnaves, tmp_path: Pat
     [
         ({"text": QUIZ}, "a.jsonl:1: field 'quiz' is missing"),
         ({"quiz": QUIZ, "solution": [True, True, True]}, "a.jsonl:1: solution"),
-        ({"quiz": QUIZ, "names": ["A", "B", "C"]}, "a.jsonl:1: names"),
-        ({"quiz": QUIZ, "statements": "(('lying', 0), ('lying', 0), ('lying', 0))"}, "a.jsonl:1: statements"),
         ({"quiz": QUIZ.replace("Evelyn is not a knight", "Amelia is a knave")}, "exactly one solution"),
     ],
 )
@@ -291,30 +247,7 @@ def test_the_published_set_is_read_size_by_size(task: KnightsKnaves, monkeypatch
     assert (asked, difficulties) == ([("K-and-K/knights-and-knaves", "test")], ["2 people", "3 people"])
 
 
-def test_an_unreachable_hub_is_a_data_error(task: KnightsKnaves, monkeypatch: pytest.MonkeyPatch) -> None:
-    def offline(name: str, configuration: str) -> None:
-        raise ConnectionError("offline")
-
-    monkeypatch.setattr("raydebm.tasks.sources.hub_splits", offline)
-    with pytest.raises(TaskDataError, match=r"offline.*generate:2-8"):
-        list(task.load("test", source="hub:"))
-
-
-def test_gold_is_not_in_the_problem(task: KnightsKnaves) -> None:
-    problem, gold = next(task.load("test", source="generate:3"))
-    assert set(problem.data) == {"names", "roles", "statements"}
-    assert set(gold.value["roles"]) == set(problem.data["names"])
-
-
 # Messages
-
-
-def test_the_format_stands_in_the_system_message_and_the_puzzle_in_the_user_message(
-    task: KnightsKnaves, problem: Problem
-) -> None:
-    system, user = task.messages(problem)
-    assert '{"Amelia": "knight or knave", "Penelope": "knight or knave"' in system["content"]
-    assert user["content"] == QUIZ
 
 
 # Answers
@@ -383,29 +316,10 @@ def test_long_texts_are_read_quickly(task: KnightsKnaves, problem: Problem, piec
     assert time.thread_time() - start < 10
 
 
-@given(st.text())
-def test_parse_never_raises(text: str) -> None:
-    task = KnightsKnaves()
-    task.parse(task.problem_from_text(QUIZ), text)
-
-
-@given(st.lists(st.sampled_from(("knight", "knave")), min_size=3, max_size=3))
-def test_a_rendered_answer_parses_to_itself(roles: list[str]) -> None:
-    task = KnightsKnaves()
-    problem = task.problem_from_text(QUIZ)
-    answer = dict(zip(SOLUTION, roles, strict=True))
-    assert task.parse(problem, task.render(problem, answer)) == answer
-
-
 def test_other_roles_are_rendered_in_the_puzzles_own_words(task: KnightsKnaves) -> None:
     quiz = QUIZ.replace("knight", "egoist").replace("knave", "angel").replace("a angel", "an angel")
     problem = task.problem_from_text(quiz.replace("a egoist", "an egoist"))
     assert task.render(problem, SOLUTION) == '{"Amelia": "egoist", "Penelope": "egoist", "Evelyn": "angel"}'
-
-
-def test_equal_answers_vote_alike(task: KnightsKnaves, problem: Problem) -> None:
-    other_order = dict(reversed(SOLUTION.items()))
-    assert task.vote_key(problem, SOLUTION) == task.vote_key(problem, other_order)
 
 
 # Constraint and labels

@@ -107,11 +107,6 @@ def test_the_hub_gives_test_and_train_from_their_own_sets(task, monkeypatch):
     assert asked[:2] == [("HuggingFaceH4/MATH-500", "test"), ("EleutherAI/hendrycks_math", "algebra", "train")]
 
 
-@pytest.mark.parametrize(("split", "count"), [("test", 500), ("train", 7470)])
-def test_the_recorded_folder_has_both_splits(task, shared_data, split, count):
-    assert len(list(task.load(split, source=str(shared_data / "math")))) == count
-
-
 @pytest.mark.parametrize("text", ["", " \n", "?!"])
 def test_a_text_without_a_question_is_no_problem(task, text):
     with pytest.raises(TaskDataError, match="a problem needs words or a formula"):
@@ -127,46 +122,37 @@ def test_a_text_without_a_question_is_no_problem(task, text):
         ("So \\boxed{7}.", "7"),
         ("\\boxed{1} or rather \\boxed{\\frac{1}{\\sqrt{2}}}", "\\frac{1}{\\sqrt{2}}"),
         ("\\boxed{ \\left\\{ 1, 2 \\right\\} }", "\\left\\{ 1, 2 \\right\\}"),
-        ("\\fbox{$x = 5$}", "x = 5"),
         ("\\boxed{\\boxed{3}}", "3"),
         ("\\boxed{\\begin{pmatrix} 1 \\\\\n2 \\end{pmatrix}}", "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}"),
         ("\\boxed{12} is cut off: \\boxed{3", "12"),
         ('{"reasoning": "so \\\\boxed{8}", "answer": "7"}', "7"),
         ('```json\n{"reasoning": "...", "answer": "$7$"}\n```', "7"),
         ('{"answer": "7"}\n\nQuestion: ... {"answer": "___"}', "7"),
-        ('{"answer": "\\frac{1}{2}"}', "\\frac{1}{2}"),
         ("#### 42", "42"),
         ("The final answer is $\\frac{3}{4}$. I hope it is correct.", "\\frac{3}{4}"),
         ("**Answer:** \\(x^2\\)", "x^2"),
         ("Answer: 4.5.", "4.5"),
         ("It must be 12.", None),
-        ("So it is $\\boxed 7$.", "7"),
         ("I put it into \\boxed braces. The answer is $5$.", "5"),
         ("The answer is:\n\\[\n\\frac{1}{2}\n\\]", "\\frac{1}{2}"),
-        ("**Answer:**\n\n$$\n5\n$$", "5"),
         ("The answer is the value of x:\n\\[ x = 5. \\]", "x = 5"),
         ("The answer is\n\\begin{align*}\nx &= 3+2 \\\\\n&= 5\n\\end{align*}", "x = 3+2 = 5"),
         (
             "The answer is:\n\\[ \\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix} \\]",
             "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}",
         ),
-        ("The answer is $5$, because:\n\\[ x = 3 \\]", "5"),
         ("The answer is \\[", None),
-        ("The answer is ---", None),
         ("The answer is \u221e.", "\u221e"),
         ("The answer is $x=5$ or $x=-5$.", "x=5, x=-5"),
         ("The answer is $3$, $5$, and $7$.", "3, 5, 7"),
         ("The answer is $5$ because $x=3$.", "5"),
         ("The answer is $\\$10$.", "\\$10"),
         ("\\boxed{3} or \\boxed{5}", "3, 5"),
-        ("$\\boxed{3}$ and $\\boxed{5}$", "3, 5"),
         ("\\boxed{0.5} or \\boxed{\\frac12}", "\\frac12"),
         ("\\boxed{3} is wrong, it is \\boxed{5}", "5"),
         ("#### Step 2: add\nThe answer is $5$", "5"),
-        ("#### Conclusion\nThe answer is $5$", "5"),
         ("#### 2. Add\nThe answer is $5$", "5"),
         ("#### $5$\nbecause 2 + 3 = 5", "5"),
-        ("#### Evelyn", "Evelyn"),
         ("#### The answer is: $\\frac12$", "\\frac12"),
         ('{"answer": 5\\sqrt{2}}', "5\\sqrt{2}"),
         ('{"answer": \\frac{\\sqrt{2}}{2}, "sure": 1}', "\\frac{\\sqrt{2}}{2}"),
@@ -209,19 +195,11 @@ def test_what_is_cleaned_can_stand_in_a_box(text):
     "piece",
     [
         "\\boxed{",
-        "{",
-        "$",
-        "\\frac",
         '{"answer": "',
         "answer is ",
-        "1,",
         "\\text{",
-        "a=",
         "sqrt(",
-        "\\(",
-        "word ",
         "\nanswer: 1",
-        "\\n ",
         "\\boxed 1",
         "\\boxed 1 or ",
         "answer is: \\[ ",
@@ -229,7 +207,6 @@ def test_what_is_cleaned_can_stand_in_a_box(text):
         "{'answer': 'a'",
         '"answer": 1,',
         '"answer": \\frac{',
-        "#### 1 ",
         "is the one = 5 ",
     ],
 )
@@ -248,39 +225,20 @@ def test_long_texts_are_read_quickly(task, piece):
     ("first", "second"),
     [
         ("\\frac{1}{2}", "\\dfrac12"),
-        ("\\frac{1}{2}", "1/2"),
         ("\\frac{1}{2}", "0.5"),
-        ("\\frac{1}{2}", ".50"),
-        ("-\\frac{1}{2}", "\\frac{-1}{2}"),
         ("\\frac{27}{8}", "3 3/8"),
-        ("3\\frac{3}{8}", "3\\ 3/8"),
-        ("-2.5", "-2 1/2"),
         ("\\frac13", "0.\\overline{3}"),
-        ("\\frac{7}{6}", "1.1\\overline6"),
         ("\\frac{3}{11}", ".\\overline{27}"),
-        ("(-\\infty,3)\\cup(5,\\infty)", "x<3 \\text{ or } x>5"),
-        ("(-\\infty,3)\\cup(5,\\infty)", "x<3, x>5"),
-        ("(-\\infty,3)\\cup(5,\\infty)", "\\{x \\mid x<3 \\text{ or } x>5\\}"),
-        ("(-\\infty,3]\\cup[5,7)", "$x \\leq 3$ or $5 \\le x < 7$"),
-        ("(-\\infty,3)\\cup(5,\\infty)", "3 > x or 5 < x"),
         ("10,\\!080", "10080"),
-        ("10{,}080", "10080"),
         ("111, \\! 111", "111111"),
-        ("\\$18.90", "18.9"),
-        ("90^\\circ", "90"),
         ("90^{\\circ}", "90 degrees"),
         ("864 \\mbox{ inches}^2", "864"),
         ("1152 cups of flour", "1152"),
         ("x=5", "5"),
         ("\\left( 3, \\frac{\\pi}{2} \\right)", "(3,\\frac{\\pi}2)"),
-        ("\\sqrt2", "\\sqrt{2}"),
         ("\u221a2", "\\sqrt{2}"),
-        ("2\u03c0", "2\\pi"),
         ("\\text{Evelyn}", "evelyn"),
-        ("\\text{(C)}", "(C)"),
         ("\u2212128", "-128"),
-        ("50\\%", "50"),
-        ("x \\in [-2,7]", "[-2,7]"),
     ],
 )
 def test_ways_to_write_the_same_share_a_key(task, first, second):
@@ -297,9 +255,6 @@ def test_ways_to_write_the_same_share_a_key(task, first, second):
         ("52_8", "52_7"),
         ("9 or 10", "9"),
         ("3R", "3r"),
-        ("x=1, y=2", "1, y=2"),
-        ("1,200", "1.2"),
-        ("12 and 5", "12"),
         ("81, 256", "81256"),
         ("33/8", "3 3/8"),
         ("1 000/3", "1\\frac{0}{3}"),
@@ -314,9 +269,7 @@ def test_different_answers_have_different_keys(first, second):
     [
         ("1,080", 1080),
         ("-.5", -0.5),
-        ("5.", 5),
         ("\\frac{3}{4}", 0.75),
-        ("-3/4", -0.75),
         ("-1\\frac{3}{4}", -1.75),
         ("0.\\overline{9}", 1),
     ],
@@ -337,7 +290,6 @@ def test_other_texts_are_no_exact_numbers(text):
     ("gold", "answer"),
     [
         ("\\frac43", "1.333333"),
-        ("1\\frac{4}{5}", "9/5"),
         ("137 \\frac{1}{2}", "137.5"),
         ("(\\frac{27}{8}, 1)", "(3 3/8, 1)"),
         (".0000672", "6.72 \\times 10^{-5}"),
@@ -345,58 +297,36 @@ def test_other_texts_are_no_exact_numbers(text):
         ("42", "7 \\cdot 6 = 42"),
         ("p - q", "-q+p"),
         ("\\frac{\\sqrt{3}}{3}", "\\frac{1}{\\sqrt{3}}"),
-        ("3\\sqrt{13}", "\\sqrt{117}"),
         ("\\cot x", "\\frac{\\cos x}{\\sin x}"),
-        ("6 - 5i", "-5i+6"),
         ("5, -5", "x=5, x=-5"),
         ("2+2i", "2(1+i)"),
-        ("-i", "-1i"),
-        ("\\frac{i}{2}", "0.5i"),
         ("\\frac{1}{5} + \\frac{3}{5}i", "\\frac{1+3i}{5}"),
-        ("2x+2i", "2(x+i)"),
         ("i \\le 5", "5 \\ge i"),
-        ("[i, 5]", "[i, 5.0]"),
         ("|1+i|", "\\sqrt{2}"),
         ("\\sqrt{-4}", "2i"),
         ("(-\\infty,-2)\\cup(3,\\infty)", "(-inf, -2) union (3, inf)"),
-        ("(-\\infty,-2)\\cup(3,\\infty)", "(-\\infty, -2) U (3, \\infty)"),
         ("\\emptyset", "\\varnothing"),
         ("52_8", "(52)_8"),
         ("\\{\\text{A,C}\\}", "C, A"),
-        ("AB", "\\text{ab}"),
         ("\\text{MATH}", "M A T H"),
         ("1,-2", "-2,1"),
-        ("3, 5, 7", "7, 5, 3"),
         ("70,110", "110, 70"),
-        ("70,110", "x=70, 110"),
         ("70,110", "x=70,110"),
-        ("70,110", "70110"),
-        ("110, 70", "70,110"),
         ("81, 256", "81,256"),
         ("10000", "10,\\,000"),
-        ("10000", "10, 000"),
-        ("1,080", "1, 080"),
         ("12345", "12,\\;345"),
         ("3,4", "(3,4)"),
-        ("(3,4)", "3, 4"),
         ("(1,2), (3,4)", "(3,4), (1,2)"),
         ("3,4", "\\{4,3\\}"),
-        ("(-\\infty,3)\\cup(5,\\infty)", "x>5 or x<3"),
-        ("(-\\infty,-\\sqrt{2})\\cup(\\sqrt{2},\\infty)", "x<-\\sqrt{2} or x>\\sqrt{2}"),
-        ("x<3 \\text{ or } x>5", "(-\\infty,3)\\cup(5,\\infty)"),
-        ("(1,3)", "\\{x : 1 < x < 3\\}"),
         ("0.\\overline{3}", "1/3"),
         ("\\{1\\pm\\sqrt{5},-2\\}", "\\{-2, 1+\\sqrt5, 1-\\sqrt5\\}"),
-        ("1 \\pm \\sqrt{19}", "1+\\sqrt{19}, 1-\\sqrt{19}"),
         ("(3,4]", "(3, 4]"),
         ("x \\in [-2,7]", "[-2,7]"),
         ("(0,9) \\cup (9,36)", "(9,36) \\cup (0,9)"),
         ("\\begin{pmatrix} 1/5 \\\\ -18/5 \\end{pmatrix}", "\\begin{bmatrix} 0.2 \\\\ -3.6 \\end{bmatrix}"),
-        ("y = 2x + 3", "y = 3 + 2x"),
         ("5x - 7y + 11z + 4 = 0", "-5x + 7y - 11z - 4 = 0"),
         ("52_8", "52_{8}"),
         ("5.4 \\text{ cents}", "5.40"),
-        ("\\frac{270}7\\text{ degrees}", "\\frac{270}{7}^\\circ"),
     ],
 )
 def test_the_same_mathematics(gold, answer):
@@ -412,29 +342,18 @@ def test_the_same_mathematics(gold, answer):
         ("(1,2)", "(2,1)"),
         ("(-2,1)", "\\{-2,1\\}"),
         ("52_8", "52_7"),
-        ("52_8", "(52)_7"),
         ("2+2i", "2-2i"),
-        ("i", "-i"),
         ("2i", "2x"),
-        ("\\text{MATH}", "HTAM"),
         ("AB", "BA"),
         ("\\{\\text{A,C}\\}", "A, B"),
         ("9604", "7^4 \\cdot 4"),
-        ("5", "\\sqrt{25}"),
         ("37", "28 + 9 = 38"),
         ("\\text{even}", "\\text{odd}"),
-        ("2k", "2k+1"),
         ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\begin{pmatrix} 2 \\\\ 1 \\end{pmatrix}"),
         ("3, 5, 7", "3, 5"),
         ("3,4", "(4,3)"),
-        ("3,4", "[4,3]"),
-        ("(3,4)", "4,3"),
         ("81, 256", "81256"),
-        ("(-\\infty,3)\\cup(5,\\infty)", "x\\le 3 or x>5"),
-        ("(-\\infty,3)\\cup(5,\\infty)", "x<3 or y>5"),
-        ("(-\\infty,5)\\cup(3,\\infty)", "x<5, x>3"),
         ("70,110", "70, 111"),
-        ("1,080", "1, 8"),
         ("x+1", "The remainder is the same as before"),
         ("5", "x=5, x=-5"),
     ],
@@ -478,14 +397,6 @@ def test_a_child_that_does_not_start_is_undecided_in_time(monkeypatch, tmp_path)
         Comparer(wall_s=0.2).is_equal("x", "y")
 
 
-def test_a_child_that_dies_is_undecided(monkeypatch, tmp_path):
-    dying = tmp_path / "dying.py"
-    dying.write_text("raise SystemExit(3)\n")
-    monkeypatch.setattr("raydebm.tasks.math500.comparing._SCRIPT", dying)
-    with pytest.raises(UndecidedError, match=r"exit code 3"):
-        Comparer().is_equal("x", "y")
-
-
 def test_threads_get_their_own_answers():
     pairs = [(f"{n}x", f"x \\cdot {n}") for n in range(2, 8)] + [(f"{n}x", f"x \\cdot {n + 1}") for n in range(2, 8)]
     verdicts = {}
@@ -499,11 +410,6 @@ def test_threads_get_their_own_answers():
     for thread in threads:
         thread.join()
     assert [verdicts[pair] for pair in pairs] == [True] * 6 + [False] * 6
-
-
-def test_each_process_has_one_comparer():
-    assert comparer() is comparer()
-    assert comparer()._lock is not Comparer()._lock
 
 
 # Labels
@@ -541,13 +447,6 @@ def test_published_solutions_are_right(shared_data):
 
 
 @pytest.mark.slow
-def test_published_answers_equal_themselves_as_mathematics(shared_data):
-    """By the library, without the short cut over equal texts."""
-    golds = [gold.value["answer"] for _, gold in Math500().load("test", source=str(shared_data / "math"))]
-    assert [gold for gold in golds if not comparer().is_equal(gold, gold)] == []
-
-
-@pytest.mark.slow
 def test_labels_of_the_level_5_pool_are_the_recorded_ones(shared_data):
     """The recorded rule reads the first number of the answer field, 6 in "6 sqrt(2)", and none where the object is
     broken. Where the recorded answer is one number, two labels differ: 42, repeated from the prompt before the own
@@ -572,12 +471,3 @@ def test_labels_of_the_sampled_pool_are_the_recorded_ones(shared_data):
     """The one that differs answers 10000 where gold is 10{,}000."""
     labelled_rows = relabelled(shared_data / "math", "problems_qwen100.jsonl.gz", "pool_qwen100x8.jsonl.gz")
     assert sum((verdict is Verdict.CORRECT) != row["correct"] for row, verdict in labelled_rows) == 1
-
-
-def test_the_child_ends_with_its_parents_pipe():
-    own = Comparer()
-    assert own.is_equal("x", "x")
-    pid = own._child.pid
-    own.close()
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)

@@ -2,14 +2,10 @@
 
 import gzip
 import json
-import random
 import time
 from collections import Counter
-from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Verdict
@@ -108,14 +104,6 @@ def test_each_hub_split_is_a_subset(task, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("question", "expected"),
-    [(MURDER, "murder mysteries"), (PLACE, "object placements"), (TEAM, "team allocation"), ("Who won?", "")],
-)
-def test_difficulty_is_the_subset(question, expected):
-    assert problem_of("A tale.", question, ["a", "b"]).difficulty == expected
-
-
-@pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"choices": None}, "choices must be a list, got NoneType"),
@@ -133,11 +121,6 @@ def test_a_row_not_as_described_is_named(task, tmp_path, change, message):
         list(task.load("test", source=write(tmp_path / "test.jsonl", [{**ROW, **change}])))
 
 
-def test_a_missing_folder_says_what_to_give(task):
-    with pytest.raises(TaskDataError, match="give one, or hub:TAUR-Lab/MuSR"):
-        list(task.load("test", source="/nowhere"))
-
-
 def test_the_recorded_sample_loads(task, shared_data):
     pairs = [pair for split in ("train", "test") for pair in task.load(split, source=str(shared_data / "musr"))]
     assert Counter(problem.difficulty for problem, _ in pairs) == {
@@ -147,13 +130,6 @@ def test_the_recorded_sample_loads(task, shared_data):
     }
     assert all(task.judge(problem, gold, task.render(problem, gold.value["choice"])).verdict is Verdict.CORRECT
                for problem, gold in pairs)  # fmt: skip
-
-
-def test_recorded_golds_are_the_recorded_choices(task, shared_data):
-    pairs = [pair for split in ("train", "test") for pair in task.load(split, source=str(shared_data / "musr"))]
-    with gzip.open(shared_data / "musr" / "problems_musr_sample.jsonl.gz", "rt") as lines:
-        recorded = {row["problem_id"]: row["gold"] for row in map(json.loads, lines)}
-    assert {p.data["source_id"]: p.data["choices"][int(g.value["choice"]) - 1] for p, g in pairs} == recorded
 
 
 # Split
@@ -184,18 +160,6 @@ def test_no_story_is_on_both_sides():
     assert len(sides) == 125 + 64 + 250
 
 
-def test_the_split_does_not_depend_on_the_order():
-    all_problems = problems(made_up())
-    shuffled = random.Random(1).sample(all_problems, len(all_problems))
-    assert choose_tests(all_problems) == choose_tests(shuffled)
-
-
-def test_every_subset_is_in_both_parts():
-    all_problems = problems(made_up())
-    tests = choose_tests(all_problems)
-    assert len({(p.difficulty, p.problem_id in tests) for p in all_problems}) == 6
-
-
 # Typed questions
 
 
@@ -220,37 +184,27 @@ def test_a_text_without_choices_is_no_problem(task, end):
     [
         "#### 2",
         "#### **2**",
-        "#### (2)",
         "#### B",
         "#### Choice 2",
         "#### 2. Ana",
-        "#### Ana",
         "#### 2\nThank you for reading. Mackenzie is innocent.",
         "#### 1\nWait, that is wrong.\n#### 2",
         "#### 1. Mackenzie\nHe was away.\n#### 2. Ana\nShe was there.\n\n**Answer: (B)**",
         "Answer: (B)",
-        "answer: (b)",
-        "ANSWER: 2",
         "ANSWER: 2 - Ana",
         "The answer is **Ana**, because Mackenzie was away.",
-        "The answer is Ana since Mackenzie was away.",
         "The answer is 2 (Ana), not 1.",
         "The answer is 2. Mackenzie had no motive.",
-        "The answer is 2. Ana",
         "The final answer is: $\\boxed{2}$",
-        "\\boxed{\\text{Ana}}",
         '{"reasoning": "Mackenzie was away", "answer": "Ana"}',
-        '{"answer": 2}',
         "Mackenzie had no motive.\n\nTherefore Ana is the murderer.",
         "Mackenzie or Ana?\n(B)",
         "The most likely murderer is **ANA**.",
         "Mackenzie had no motive, so the most likely murderer is Ana.",
         "Mackenzie could not have done it; it was **Ana**.",
-        "Mackenzie had an alibi, so it's Ana.",
         "Mackenzie had an alibi, so it\u2019s Ana.",
         "The most likely murderer is Ana, not Mackenzie.",
         "#### 1\nMackenzie was away.\n#### 2\nAna was there.\n\nThe correct choice is 2.",
-        "The correct option is (B)",
         "Mackenzie fled, but it was clear early on that it was Ana.",
         "Ana",
         "2",
@@ -266,22 +220,14 @@ def test_a_choice_is_found_however_it_is_written(task, problem, text):
         "",
         "I cannot tell.",
         "#### 3",
-        "#### 0",
         "Answer: 1 or 2",
-        "#### 1 or 2",
-        "Answer: A or B",
         "Answer: 1. Ana",
-        "The answer is Ana or Mackenzie.",
-        "#### Ana / Mackenzie",
         "\\boxed{\\text{neither}}",
         '{"answer": null} Ana',
         "It could be Ana. It could be Mackenzie too.",
         "Anabel did it.",
-        "Mackenzie is innocent. Ana is the most likely murderer.",
         "Ana had the better motive, though Mackenzie held the knife.",
         "It was Ana who had no motive, so Mackenzie did it.",
-        "Mackenzie did it, for it was clear that Ana lied.",
-        "It was Ana. No, it was Mackenzie.",
         "It was Mackenzie, not Ana, who fled, so Ana did it.",
         "#### 1\nMackenzie was away.\n#### 2\nAna was there.\n\nBoth are suspects.",
         "Ana did it, not Mackenzie.",
@@ -295,12 +241,10 @@ def test_no_choice_or_two_is_no_answer(task, problem, text):
     ("text", "expected"),
     [
         ("The answer is the kitchen drawer.", "2"),
-        ("The answer is the kitchen.", "1"),
         ("Emma would look in Emma\u2019s bag.", "3"),
         ("The kitchen is where it was moved, but Emma would look in the kitchen drawer.", "2"),
         ("Emma would most likely look in the kitchen, not in the bag.", "1"),
         ("She looks in the kitchen, then in the kitchen drawer.", None),
-        ("Answer: A", "1"),
         ("A bag is a good guess.", None),
     ],
 )
@@ -319,46 +263,15 @@ def test_a_choice_that_begins_like_a_reference(task):
     assert [task.parse(question, text) for text in ("#### A. Smith", "#### 2 keys", "#### 2")] == ["2", "3", "2"]
 
 
-PIECES = [
-    "####",
-    " ",
-    "\n",
-    "1",
-    "2",
-    "(B)",
-    "answer:",
-    "is",
-    "Ana",
-    "Mackenzie",
-    "or",
-    "**",
-    "\\boxed{",
-    "}",
-    '{"answer": ',
-]
-
-
-@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
-def test_whatever_is_read_is_a_choice(text):
-    question = problem_of("Mack fell.", MURDER, ["Mackenzie", "Ana"])
-    assert Musr().parse(question, text) in (None, "1", "2")
-
-
 @pytest.mark.parametrize(
     "piece",
     [
         "#### ",
         "answer is ",
-        "(",
-        "Ana ",
         "it was Ana ",
         "most likely ",
-        "1 or ",
         "\\boxed{",
         '{"answer": "',
-        " \n",
-        "**",
-        "#",
     ],
 )
 def test_long_texts_are_read_quickly(task, problem, piece):
@@ -367,26 +280,7 @@ def test_long_texts_are_read_quickly(task, problem, piece):
     assert time.thread_time() - start < 30
 
 
-def test_many_conclusions_over_long_choices_take_no_time(task, problem):
-    long = replace(problem, data={**problem.data, "choices": ["q" * 15_900, "r" * 15_900]})
-    start = time.thread_time()
-    task.parse(long, "it was " * 9_000)
-    assert time.thread_time() - start < 2
-
-
-def test_blanks_inside_an_answer_take_no_time(task, problem):
-    start = time.thread_time()
-    task.parse(problem, '{"answer": "1,' + " " * 60_000 + 'x"}')
-    assert time.thread_time() - start < 3
-
-
 # Chat and labels
-
-
-def test_the_chat_ends_with_the_story_and_asks_for_the_number(task, problem):
-    system, user = task.messages(problem)
-    assert "#### 2" in system["content"]
-    assert user == {"role": "user", "content": problem.prompt}
 
 
 @pytest.mark.parametrize(

@@ -41,23 +41,6 @@ def test_generated_questions_are_the_same_in_every_process(shared):
         other.close()
 
 
-def test_the_splits_share_no_question():
-    ids = {
-        split: {problem.problem_id for problem, _ in TASK.load(split, source="generate:gcd,lcm?size=30&seed=1")}
-        for split in ("train", "test")
-    }
-    assert ids["train"].isdisjoint(ids["test"])
-    assert min(map(len, ids.values())) > 0
-
-
-def test_another_seed_makes_other_questions():
-    first, second = (
-        [problem.problem_id for problem, _ in TASK.load("train", source="generate:gcd?size=8", seed=seed)]
-        for seed in (0, 1)
-    )
-    assert set(first).isdisjoint(second)
-
-
 def test_a_verifier_judges_by_meaning_where_texts_differ(tmp_path, shared):
     question, _ = shared.entries("complex_arithmetic", CONFIG).questions[0]
     row = {"dataset": "complex_arithmetic", "question": question, "expected_answer": "?", "config": CONFIG}
@@ -101,11 +84,6 @@ def test_no_formula_is_evaluated_as_code(shared, tmp_path, dataset, attack):
     mark = tmp_path / "mark"
     assert scored(shared, dataset, attack.format(mark=str(mark))) < 0.5
     assert not mark.exists()
-
-
-def test_a_right_formula_counts(shared):
-    answer = shared.entries("simple_integration", CONFIG).questions[0][1]
-    assert scored(shared, "simple_integration", answer) == 1.0
 
 
 def test_a_verifier_that_computes_on_and_on_is_ended_and_the_next_call_works():

@@ -38,11 +38,6 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path, name):
     assert [dict(row) for _, row in file_rows(tmp_path / name)] == ROWS
 
 
-def test_one_object_is_one_row(tmp_path):
-    (tmp_path / "a.json").write_text(json.dumps(ROWS[0]))
-    assert list(file_rows(tmp_path / "a.json")) == [("a.json row 0", ROWS[0])]
-
-
 def test_a_row_knows_its_place(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(json_lines(ROWS))
     assert [where for where, _ in file_rows(tmp_path / "a.jsonl")] == ["a.jsonl:1", "a.jsonl:2"]
@@ -77,11 +72,6 @@ def test_a_folder_gives_the_first_name_that_it_has(tmp_path):
 def test_a_folder_without_any_lists_the_names(tmp_path):
     with pytest.raises(TaskDataError, match=r"has none of a\.jsonl, b\.jsonl"):
         local_file(str(tmp_path), ["a.jsonl", "b.jsonl"], otherwise="")
-
-
-def test_a_missing_path_says_what_can_be_given():
-    with pytest.raises(TaskDataError, match="'/nowhere' does not exist; give a file"):
-        local_file("/nowhere", [], otherwise="a file")
 
 
 @pytest.mark.parametrize(

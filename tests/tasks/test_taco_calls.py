@@ -18,16 +18,11 @@ def read(text, function="f"):
     [
         ("f(2) == 4", [((2,), 4)]),
         ("f(2) => 4", [((2,), 4)]),
-        ("f(2) ==> 4", [((2,), 4)]),
         ("f(2) -> 4", [((2,), 4)]),
-        ("f(2) ➞ 4", [((2,), 4)]),
         ("f(2) = 4", [((2,), 4)]),
-        ("f(2) returns 4", [((2,), 4)]),
         ("f(2) should return 4.", [((2,), 4)]),
-        ("f(2)   # 4", [((2,), 4)]),
         ("f(2)   # returns 'db1111db'", [((2,), "db1111db")]),
         ("* f(2, [1, (2, 3)]) => {'a': None}", [((2, [1, (2, 3)]), {"a": None})]),
-        ("assert f('(') == ')'", [(("(",), ")")]),
         (">>> f(-1.5) == True", [((-1.5,), True)]),
         ("f(1, 4) => true", [((1, 4), True)]),
         ("f('a') ==> 'No' (it starts with a letter)", [(("a",), "No")]),
@@ -42,11 +37,9 @@ def test_one_line(line, expected):
     "line",
     [
         "f(2) -> 19 - 5 - 6 = 8",
-        "f(2) 4",
         "f(2)",
         'f(2) == ""aaa"',
         "f(2) => maybe 4",
-        'f(2) ==> ("Venus")',
     ],
 )
 def test_a_result_in_doubt_leaves_the_input_alone(line):
@@ -60,9 +53,7 @@ def test_a_result_in_doubt_leaves_the_input_alone(line):
         "f(x=2) == 4",
         "other_f(2) == 4",
         "module.f(2) == 4",
-        "the function f() returns it",
         "f(2",
-        "g(2)=4",
     ],
 )
 def test_no_call_with_literal_arguments(line):
@@ -103,7 +94,6 @@ def test_a_statement_without_a_docstring_is_read_as_a_whole():
         ("assert f(1, 'a') == (2,)", ("f", (1, "a"), (2,))),
         ("assert (f(1)) == 2", ("f", (1,), 2)),
         ("assert f(1) is None", ("f", (1,), None)),
-        ("  assert f( 1 )==2  \n", ("f", (1,), 2)),
     ],
 )
 def test_assertions(source, expected):
@@ -118,12 +108,9 @@ def test_assertions(source, expected):
         "assert f(1) != 2",
         "assert f(root) == 2",
         "assert 1 < f(1) == 2",
-        "assert set(f(1)) == {1}",
         "assert f(1) == __import__('os').system('true')",
         "assert f(1) == 2\nimport os",
-        "assert f(1 == 2",
         "assert a.f(1) == 2",
-        "assert f(1) == ...",
         "",
         "assert f(" + "[" * 3000 + "]" * 3000 + ") == 1",
     ],

@@ -41,28 +41,6 @@ def test_the_program_is_found(text):
 FUNCTION = "def f(x):\n    return x + 1"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "- Python3 code:\n  ```python\n  def f(x):\n      return x + 1\n  ```",
-        "1. a\n   - b\n     - c\n\n       ```python\n       def f(x):\n           return x + 1\n       ```\nDone.",
-        "1. Code:\n   ```\n   def f(x):\n       return x + 1\n```",
-        "- Code:\n  ```python\n  def f(x):\n      return x + 1",
-        "- Code:\n  ```python\ndef f(x):\n    return x + 1\n  ```",
-        "- Code:\n\n    ```python\n\n\tdef f(x):\n\t    return x + 1\n\t```",
-        "- Code:\n  ```python\n  def f(x):\n\t  return x + 1\n  ```",
-    ],
-    ids=["list", "list in lists", "closed at the margin", "cut off", "fence alone", "tabs", "a tab cut in two"],
-)
-def test_a_fence_takes_its_indentation_off_its_lines(text):
-    assert find_program(text) == FUNCTION
-
-
-def test_lines_that_have_less_indentation_than_their_fence_lose_what_they_have():
-    text = '  ```python\n  x = """\n a\nb"""\n  print(x)\n  ```'
-    assert find_program(text) == 'x = """\na\nb"""\nprint(x)'
-
-
 def test_a_continuation_keeps_the_indentation_that_is_its_own():
     assert find_program("```python\n    return x\n```") == "    return x"
     assert find_program("- Code:\n  ```python\n      return x\n  ```") == "    return x"
@@ -94,11 +72,6 @@ def test_a_cut_off_block_counts_only_without_a_complete_one():
 )
 def test_a_block_without_an_end_does_not_swallow_the_next_one(head):
     assert find_program(f"{head}```python\n{PROGRAM}\n```\nDone.") == PROGRAM
-
-
-def test_a_deeper_fence_of_python_is_part_of_the_program():
-    code = DOCUMENTED.replace("```\n    f", "```python\n    f")
-    assert find_program(f"```python\n{code}\n```") == code
 
 
 def test_the_last_block_that_defines_the_function_counts():
@@ -150,12 +123,6 @@ def test_indented_text_that_no_head_makes_a_program_is_none(text):
 )
 def test_words_are_no_program(text):
     assert find_program(text) is None
-
-
-@given(st.text(alphabet=st.sampled_from("`~ \npython#x:()=1"), max_size=200))
-def test_any_text_gives_a_program_or_none(text):
-    program = find_program(text)
-    assert program is None or program.strip()
 
 
 @given(

@@ -39,15 +39,6 @@ def test_a_docstring_gives_its_examples():
     assert public_tests(problem) == (PublicTest(function="f", given="(2,)", expected="4"),)
 
 
-def test_a_typed_prompt_has_them_too():
-    loaded = problem_of('def f(x):\n    """f(2) == 4"""', function="f")
-    assert public_tests(Taco().problem_from_text(loaded.prompt)) == public_tests(loaded) != ()
-
-
-def test_a_statement_without_examples_has_none():
-    assert public_tests(problem_of("Double it.")) == ()
-
-
 @pytest.mark.parametrize(
     ("problem", "expected"),
     [
@@ -118,10 +109,6 @@ def test_prompts_show_what_is_given_beside_the_statement():
 def test_a_statement_that_shows_its_own_is_the_whole_prompt():
     problem = problem_of(STATEMENT)
     assert Taco().messages(problem)[-1]["content"] == problem.prompt
-
-
-def test_given_tests_change_no_problem_id():
-    assert given("assert f(2) == 4", function="f").problem_id == given(function="f").problem_id
 
 
 def test_of_mbpp_the_given_test_is_public_and_the_others_are_not(tmp_path):

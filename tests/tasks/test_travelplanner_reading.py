@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from raydebm.tasks.travelplanner.official.plan_fields import NO_PLACE, before_parenthesis, from_to, name_and_city
+from raydebm.tasks.travelplanner.view import NO_PLACE, before_parenthesis, from_to, name_and_city
 
 
 @pytest.mark.parametrize(

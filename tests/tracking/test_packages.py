@@ -15,7 +15,6 @@ def training_of(root, *, adapters=("a0",)):
     return TrackedTraining(
         project="figures",
         run_name="tiny",
-        identity="0123456789abcdef",
         run=RunDir(str(root)),
         adapters={
             name: TrackedAdapter(identity=f"fedcba9876{name}", settings={"adapter.rank": 2, "task": "gsm8k"})

@@ -19,75 +19,67 @@ def training_of(folder="unused", adapters=("a0", "a1")):
     return TrackedTraining(
         project="p",
         run_name="r",
-        identity="training",
         run=RunDir(str(folder)),
         adapters={name: TrackedAdapter(identity=f"id-{name}", settings={"rank": 2}) for name in adapters},
     )
 
 
-class Notebook:
+@pytest.fixture
+def trackers(monkeypatch):
+    """The table of trackers, to be filled."""
+    table = {}
+    monkeypatch.setattr("raydebm.tracking.TRACKERS", table)
+    return table
+
+
+def notebook(told):
     """A tracker that writes down what it is told."""
-
-    def __init__(self):
-        self.told = []
-
-    def epoch(self, adapter, epoch, metrics):
-        self.told.append(("epoch", adapter, epoch, metrics))
-
-    def finish(self, adapter, summary):
-        self.told.append(("finish", adapter, summary))
-
-    def fail(self, adapter):
-        self.told.append(("fail", adapter))
-
-    def close(self):
-        self.told.append(("close",))
+    return lambda training: lambda *arguments: told.append(arguments)
 
 
-class Broken(Notebook):
-    def epoch(self, adapter, epoch, metrics):
+def full(training):
+    def tell(*arguments):
         raise OSError("disk full")
 
-
-def refuse(name, training):
-    raise OSError(f"{name} is down")
+    return tell
 
 
-def test_what_happens_is_told_in_order_and_what_is_unknown_is_left_out():
-    notebook = Notebook()
-    tracking = Tracking(["wandb"], training_of(), open_tracker=lambda name, training: notebook)
+def refuse(training):
+    raise OSError("wandb is down")
+
+
+def test_what_happens_is_told_in_order_and_what_is_unknown_is_left_out(trackers):
+    told = []
+    trackers["wandb"] = notebook(told)
+    tracking = Tracking(["wandb"], training_of())
 
     tracking.epoch("a0", 1, METRICS)
     tracking.finish("a0", {"best_epoch": 1, "validation_loss": None})
     tracking.close()
 
-    assert notebook.told == [
-        ("epoch", "a0", 1, {"train_loss": 0.5, "seconds": 2.0}),
-        ("finish", "a0", {"best_epoch": 1}),
-        ("fail", "a1"),
-        ("close",),
-    ]
+    assert told == [("a0", 1, {"train_loss": 0.5, "seconds": 2.0}), ("a0", None, {"best_epoch": 1}), ("a1", None, None)]
 
 
-def test_a_tracker_that_fails_is_named_once_and_the_others_go_on(caplog):
-    notebook = Notebook()
-    trackers = {"wandb": Broken(), "tensorboard": notebook}
-    tracking = Tracking(trackers, training_of(), open_tracker=lambda name, training: trackers[name])
+def test_a_tracker_that_fails_is_named_once_and_the_others_go_on(trackers, caplog):
+    told = []
+    trackers |= {"wandb": full, "tensorboard": notebook(told)}
+    tracking = Tracking(trackers, training_of())
 
     with caplog.at_level(logging.WARNING):
         tracking.epoch("a0", 1, METRICS)
         tracking.epoch("a0", 2, METRICS)
         tracking.close()
 
-    assert [told[:3] for told in notebook.told[:2]] == [("epoch", "a0", 1), ("epoch", "a0", 2)]
+    assert [call[:2] for call in told[:2]] == [("a0", 1), ("a0", 2)]
     assert [record.message for record in caplog.records] == [
         "tracker wandb failed and gets nothing more of this training: OSError: disk full"
     ]
 
 
-def test_a_tracker_that_cannot_start_is_a_warning(caplog):
+def test_a_tracker_that_cannot_start_is_a_warning(trackers, caplog):
+    trackers["wandb"] = refuse
     with caplog.at_level(logging.WARNING):
-        tracking = Tracking(["wandb"], training_of(), open_tracker=refuse)
+        tracking = Tracking(["wandb"], training_of())
         tracking.epoch("a0", 1, METRICS)
         tracking.close()
 
@@ -95,10 +87,11 @@ def test_a_tracker_that_cannot_start_is_a_warning(caplog):
     assert "wandb is down" in caplog.text
 
 
-def test_a_tracker_that_hangs_is_left_behind(caplog):
+def test_a_tracker_that_hangs_is_left_behind(trackers, caplog):
     gate = threading.Event()
+    trackers["wandb"] = lambda training: gate.wait()
     with caplog.at_level(logging.WARNING):
-        tracking = Tracking(["wandb"], training_of(), open_tracker=lambda name, training: gate.wait())
+        tracking = Tracking(["wandb"], training_of())
         tracking.epoch("a0", 1, METRICS)
         tracking.close(limit_s=0)
     gate.set()
@@ -155,7 +148,7 @@ def test_where_a_training_is_reported_changes_no_fingerprint():
     from raydebm.run.fingerprints import stage_fingerprint
 
     silent = parse_recipe(RECIPE)
-    told = parse_recipe(RECIPE | {"training": {"report_to": "wandb", "tracking": {"project": "x"}}})
+    told = parse_recipe(RECIPE | {"training": {"report_to": "wandb"}})
     other = parse_recipe(RECIPE | {"training": {"max_epochs": 3}})
     run = RunDir("no-run")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from raydebm.errors import ConfigError
-from raydebm.user_files.reading import yaml_value
+from raydebm.user_files import yaml_value
 
 
 def value(text):

@@ -79,7 +79,7 @@ def test_candidates_are_sampled_from_the_embedded_models(installed, tmp_path):
     """Ray's workers import the wheel too, and the models are in it."""
     installed.run("-m", "raydebm", "init", cwd=tmp_path)
     few = ("task.train.limit=2", "task.test.limit=1", "generation.num_samples=1", "generation.greedy=false")
-    done = installed.run("-m", "raydebm", "generate", "--config", "recipe.yaml", *few, cwd=tmp_path)
+    done = installed.run("-m", "raydebm", "run", "--until", "candidates", "--config", "recipe.yaml", *few, cwd=tmp_path)
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "runs" / "demo" / "candidates" / "candidates.parquet").exists()

@@ -62,7 +62,7 @@ def _answers(study: StudyResults, selector: str, generator: str) -> str:
 
 
 NO_REPAIR = {
-    True: "no run with a repaired scorer was given; `raydebm repair` makes one",
+    True: "no run with a repaired scorer was given; `raydebm confounding --repair` makes one",
     False: "only a repaired scorer was given",
 }
 

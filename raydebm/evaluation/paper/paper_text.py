@@ -208,7 +208,7 @@ def _change_by_passes(context: Context, study: StudyResults, what: str) -> Answe
 _MISSING = {
     "wrong answers": "not known without the run",
     "change of mu": "no style swap was made; it needs generators that rewrite answers",
-    "share of the parameters": "in the repair's own report (`raydebm repair`)",
+    "share of the parameters": "in the repair's own report (`raydebm confounding --repair`)",
     "gap within a generator": "needs correct and incorrect candidates of the same generators",
 }
 _NO_ABLATION = "the ablation of style was not made; `raydebm reproduce --confounding` does so"

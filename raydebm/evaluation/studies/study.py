@@ -110,7 +110,7 @@ class Subject:
     num_train: int | None = None
     """Problems the scorer was trained on; None where unknown."""
     repaired: bool = False
-    """The scorer's heads were refitted by ``raydebm repair``."""
+    """The scorer's heads were refitted by ``raydebm confounding --repair``."""
     notes: tuple[str, ...] = ()
     """Caveats to print with the figures."""
     data: str = ""

@@ -65,7 +65,7 @@ def score_candidates(
 
     checkpoint = context.run.uri("scorer")
     if not holds_ensemble(checkpoint):
-        raise CheckpointError(f"{checkpoint} holds no ensemble; run `raydebm train` first")
+        raise CheckpointError(f"{checkpoint} holds no ensemble; run `raydebm run` first")
     return score(
         ScoringInput(problems=context.problems(), candidates=candidates, members=members or {}, known=known),
         checkpoint=checkpoint,

@@ -47,7 +47,7 @@ def reproduce(
     """Bring every run to its evaluation, study its pools, and write one report; returns it and its address.
 
     Each run is followed by its variants, which share its candidates and labels. A run with a repair (``raydebm
-    repair``, or a variant with ``repair: true``) occurs twice: original and repaired.
+    confounding --repair``, or a variant with ``repair: true``) occurs twice: original and repaired.
 
     Args:
         run: destination of the report.

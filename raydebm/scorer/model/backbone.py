@@ -23,7 +23,7 @@ from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from raydebm.errors import CheckpointError, ConfigError, UnknownNameError
-from raydebm.pretrained.model_source import ModelSource, is_decoder_type
+from raydebm.pretrained import ModelSource, is_decoder_type
 from raydebm.scorer.model.blocks import num_positions
 from raydebm.scorer.model.precision import cpu_dtype
 

@@ -65,7 +65,6 @@ def _training(jobs: Sequence[TrainingJob], shared: Mapping[str, Any], *, token: 
     return TrackedTraining(
         project="raydebm",
         run_name=recipe.name,
-        identity=token,
         run=jobs[0].run,
         adapters={
             job.adapter.name: TrackedAdapter(

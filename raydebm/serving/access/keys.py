@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from raydebm.errors import ConfigError
 from raydebm.serving.spending.ledger import DayCeilings
-from raydebm.user_files.reading import RepeatedKeyError, parsed_yaml
+from raydebm.user_files import RepeatedKeyError, parsed_yaml
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from ray.serve.schema import ApplicationStatus, ServeDeploySchema
 from raydebm.errors import ConfigError, ResourceError, last_line
 from raydebm.serving.ray.app import failures, is_listening, started
 from raydebm.serving.ray.shutdown import stop_serve
-from raydebm.user_files.reading import text_of, yaml_value
+from raydebm.user_files import text_of, yaml_value
 
 READY_TIMEOUT_S = 300.0
 """Replicas come up in 20 s on two free cores, and have been seen to take more than 120 s next to a training."""

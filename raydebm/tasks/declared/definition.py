@@ -241,3 +241,24 @@ def _place(location: tuple[int | str, ...], tree: Any, *, is_missing: bool) -> s
     if is_missing:
         parts.append(str(location[-1]))
     return ".".join(parts)
+
+
+_PAGE_HEAD = """# Task files
+
+A task file is a YAML file that says what is asked, how an answer looks, which rules it must keep and which answers are
+right. [A tutorial](tutorials/a_task.md) builds one by hand, [constraints.md](constraints.md) has the rules. Unknown
+keys are refused, and no value is converted: `"1"` is no number.
+
+This page is the output of `raydebm reference --task-file`.
+"""
+
+
+def reference_page() -> str:
+    """Every key of a task file with its type, default and meaning, as Markdown: docs/task_file.md."""
+    from raydebm.config.recipe_reference import page
+
+    schema: dict[str, Any] = TaskDefinition.model_json_schema(by_alias=True)
+    rules = schema["properties"]["constraints"]
+    # The rules have a page of their own.
+    keys = schema["properties"] | {"constraints": rules | {"items": {"type": "object"}, "default": []}}
+    return page(schema | {"properties": keys}, head=_PAGE_HEAD, title="The task")

@@ -5,10 +5,12 @@ The example: answer a customer of a shop, and say how much to refund. Its answer
 
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from raydebm.errors import ConfigError
+from raydebm.errors import ConfigError, TaskDataError
 from raydebm.tasks.declared.definition import NAME
+from raydebm.tasks.sources import file_rows
 
 _INSTRUCTIONS = (
     "You answer customers of a shop. Refund what the customer paid for the faulty part, and never more than they paid.",
@@ -94,70 +96,34 @@ data:                           # beside this file
 defaults: {{max_length: 512, max_tokens: 512, lambda: 1.0}}
 """
 
-_PYTHON_TASK = '''\
-"""A task for raydebm in Python: a declaration as in a task file, and checks that are functions.
+_OWN_TASK = """\
+# A task for raydebm: what is asked, how answers look, which rules they must keep.
+#   raydebm task validate {folder}/task.yaml
+# All rules and settings: docs/constraints.md, docs/task_file.md, docs/tutorials/a_task.md.
 
-    pip install -e {folder}
-    raydebm task validate {name} --data {folder}/train.jsonl --answers {folder}/answers.jsonl
-    raydebm run --config {folder}/recipe.yaml
-"""
+name: {name}
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+# The system message, word for word: what to do, and how to write the answer.
+instructions: |
+  Answer the question. End with a line that holds four hash signs and the answer alone: #### 42
 
-from raydebm.constraints import Constraint, Finding
-from raydebm.records import Problem
-from raydebm.tasks.declared import DeclaredTask
+# The user message; {{field}} is a column of the data.
+prompt: |
+{prompt}
 
-DEFINITION: dict[str, Any] = {{
-    "name": "{name}",
-    "folder": str(Path(__file__).parent),
-    "instructions": """\\
-{instructions}""",
-    "prompt": {prompt!r},
-    "output": {{"format": "json", "schema": {{"type": "object", "required": ["reply", "refund", "articles"]}}}},
-    "constraints": [
-        {{"name": "refund", "rule": "compare", "value": "answer.refund", "at_least": 0, "at_most": "problem.paid"}},
-    ],
-    "vote": "answer.refund",
-    "gold": {{"field": "expected_refund", "value": "answer.refund", "match": "number", "tolerance": 0.005}},
-    "data": {{"train": "train.jsonl", "test": "test.jsonl", "id": "id", "difficulty": "kind"}},
-    "defaults": {{"max_length": 512, "max_tokens": 512}},
-}}
+# How to find the answer in a completion: json (with a schema), number, choice (with choices) or text.
+output: {{format: number}}
 
+# Checks without gold, such as:
+# constraints:
+#   - {{name: positive, rule: compare, value: answer, at_least: 0}}
 
-def shouting(problem: Problem, answer: Any) -> Iterator[Finding]:
-    """One finding for each word in capitals. Any JSON value may come as the answer; gold is not to be seen here."""
-    reply = answer.get("reply") if isinstance(answer, dict) else None
-    words = reply.split() if isinstance(reply, str) else []
-    for word in words:
-        if len(word) > 3 and word.isupper():
-            yield Finding(penalty=1 / len(words), values={{"word": word}})
+# Which answers are right. The column is taken out of every row before prompts and checks see it.
+# gold: {{field: COLUMN, match: number}}
 
-
-def task() -> DeclaredTask:
-    """What the entry point names."""
-    checks = (Constraint(name="calm", check=shouting, message="{{word}} is shouted; write it in small letters"),)
-    return DeclaredTask(DEFINITION, constraints=checks)
-'''
-
-_PYPROJECT = """\
-[build-system]
-requires = ["setuptools>=77"]
-build-backend = "setuptools.build_meta"
-
-[project]
-name = "{distribution}"
-version = "0.1.0"
-requires-python = ">=3.11"
-dependencies = ["raydebm"]
-
-[project.entry-points."raydebm.tasks"]
-{name} = "{name}:task"
-
-[tool.setuptools]
-py-modules = ["{name}"]
+data:
+  train: {data}
+  test: {data}
 """
 
 _RECIPE = """\
@@ -206,39 +172,49 @@ _CASES = (
 _NUM_TRAIN = 8
 
 
-def starter_files(name: str, folder: str, *, python: bool = False) -> dict[str, str]:
+def starter_files(name: str, folder: str) -> dict[str, str]:
     """Content by file name.
 
     Args:
         name: the new task's.
         folder: where the files will stand, as the recipe shall name it.
-        python: a module with an entry point instead of a task file.
 
     Raises:
         ConfigError: not a name for a task.
     """
-    if not NAME.fullmatch(name):
-        raise ConfigError(f"task name {name!r} must be small letters, digits and _, such as support_reply")
+    _check_name(name)
     instructions, prompt = "\n".join(_INSTRUCTIONS), "\n".join(_PROMPT)
-    if python:
-        distribution = f"raydebm-task-{name.replace('_', '-')}"
-        own = {
-            f"{name}.py": _PYTHON_TASK.format(name=name, folder=folder, instructions=instructions, prompt=prompt),
-            "pyproject.toml": _PYPROJECT.format(name=name, distribution=distribution),
-        }
-    else:
-        text = _TASK.format(name=name, folder=folder, instructions=_indented(instructions), prompt=_indented(prompt))
-        own = {"task.yaml": text}
-    task = name if python else f"{folder}/task.yaml"
     return {
-        **own,
+        "task.yaml": _TASK.format(
+            name=name, folder=folder, instructions=_indented(instructions), prompt=_indented(prompt)
+        ),
         "recipe.yaml": _RECIPE.format(
-            name=name, folder=folder, task=json.dumps(task), pool=json.dumps(f"{folder}/answers.jsonl")
+            name=name, folder=folder, task=json.dumps(f"{folder}/task.yaml"), pool=json.dumps(f"{folder}/answers.jsonl")
         ),
         "train.jsonl": _lines(_problems(0, _NUM_TRAIN)),
         "test.jsonl": _lines(_problems(_NUM_TRAIN, len(_CASES))),
         "answers.jsonl": _lines(row for index in range(len(_CASES)) for row in _answers(index)),
     }
+
+
+def task_file_for(name: str, folder: str, data: Path) -> str:
+    """A task file for a data file of one's own, whose prompt names all its columns.
+
+    Raises:
+        ConfigError: not a name for a task.
+        TaskDataError: the file cannot be read, or has no row.
+    """
+    _check_name(name)
+    row = next((row for _, row in file_rows(data)), None)
+    if not row:
+        raise TaskDataError(f"file {str(data)!r} has no rows")
+    prompt = "\n".join(f"{column}: {{{column}}}" for column in row)
+    return _OWN_TASK.format(name=name, folder=folder, prompt=_indented(prompt), data=json.dumps(str(data.resolve())))
+
+
+def _check_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise ConfigError(f"task name {name!r} must be small letters, digits and _, such as support_reply")
 
 
 def _indented(text: str) -> str:

@@ -1,7 +1,7 @@
 """Finds the assignment in a completion, whichever way the model wrote it."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 
 from raydebm.tasks.knights_knaves.wording import KNIGHTS, Roles
@@ -111,8 +111,3 @@ def _settle(pairs: Iterable[tuple[str, bool]], names: Sequence[str]) -> dict[str
         if answer.setdefault(name, is_knight) != is_knight:
             return None
     return {name: answer[name] for name in names} if len(answer) == len(names) else None
-
-
-def named_assignment(answer: Mapping[str, bool], names: Sequence[str]) -> tuple[bool, ...]:
-    """The answer in the order of the names."""
-    return tuple(answer[name] for name in names)

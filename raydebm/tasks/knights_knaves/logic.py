@@ -4,7 +4,6 @@ A statement has the published data set's logic form: ``("telling-truth", i)`` an
 and ``("not", s)``, ``("and", s, ...)``, ``("or", s, ...)``, ``("->", s, s)``, ``("<=>", s, s)`` over statements.
 """
 
-import ast
 from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import and_, or_
@@ -104,18 +103,3 @@ def check_statement(value: object, num_people: int) -> Statement:
     if not least <= len(parts) <= most:
         raise TaskDataError(f"not a statement: {value!r}; {operator!r} takes {least} to {most} parts")
     return (operator, *(check_statement(part, num_people) for part in parts))
-
-
-def read_statements(text: str, num_people: int) -> tuple[Statement, ...]:
-    """The ``statements`` field of the published data: a Python literal with one statement a person.
-
-    Raises:
-        TaskDataError: the text is no literal, or not one statement a person.
-    """
-    try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError) as error:
-        raise TaskDataError(f"statements are not a Python literal: {text[:80]!r}") from error
-    if not isinstance(value, list | tuple) or len(value) != num_people:
-        raise TaskDataError(f"expected {num_people} statements, one a person: {text[:80]!r}")
-    return tuple(check_statement(part, num_people) for part in value)

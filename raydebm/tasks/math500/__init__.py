@@ -15,7 +15,6 @@ from raydebm.tasks.answers import boxed
 from raydebm.tasks.base import Answer, Judgement, TaskDefaults, required_field
 from raydebm.tasks.file_backed import Pairs, ReferenceTask, question_of, source_id_of, typed_question
 from raydebm.tasks.math500.comparing import UndecidedError, comparer
-from raydebm.tasks.math500.inequalities import as_union
 from raydebm.tasks.math500.latex import (
     as_list_beside,
     based_number,
@@ -101,7 +100,7 @@ class Math500(ReferenceTask):
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:
         """Text alone: two answers of one key mean the same, two keys may mean the same."""
-        return normal_form(as_union(answer))
+        return normal_form(answer)
 
     def is_right(self, reference: str, answer: str) -> bool:
         """See ``is_equivalent``."""
@@ -146,7 +145,6 @@ def is_equivalent(gold: str, answer: str) -> bool:
     Raises:
         UndecidedError: sympy did not decide it within its limits.
     """
-    gold, answer = as_union(gold), as_union(answer)
     if _is_same(gold, answer):
         return True
     gold_list = as_list_beside(gold, answer)

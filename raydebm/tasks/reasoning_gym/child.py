@@ -34,26 +34,11 @@ PARSING = ("reasoning_gym.games.countdown", "reasoning_gym.games.puzzle24")
 """Modules that import ``parse_expr`` by name; others call ``sympy.parse_expr``. Both read answers with it."""
 
 FUNCTIONS = frozenset(
-    {
-        "sin",
-        "cos",
-        "tan",
-        "cot",
-        "sec",
-        "csc",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "exp",
-        "log",
-        "ln",
-        "sqrt",
-    }
-    | {"Abs", "Rational", "Integer", "pi", "E", "C"}
-)
+    (
+        "sin", "cos", "tan", "cot", "sec", "csc", "asin", "acos", "atan", "sinh", "cosh", "tanh", "exp", "log", "ln",
+        "sqrt", "Abs", "Rational", "Integer", "pi", "E", "C",
+    )
+)  # fmt: skip
 _FORMULA = (
     ast.Expression, ast.BinOp, ast.UnaryOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.USub, ast.UAdd, ast.Load,
 )  # fmt: skip

@@ -1,9 +1,4 @@
-"""When outputs and values are right, as the graders of APPS and TACO mean it.
-
-``same_output`` is the rule in use. ``official_same_output`` does what the TACO grader does to the letter, for
-comparison: it has no tolerance for numbers where it means to, and takes answers in any order where lines are single
-characters (see docs/tasks/taco.md).
-"""
+"""When outputs and values are right, as the graders of APPS and TACO mean it; docs/tasks/taco.md names differences."""
 
 import math
 import re
@@ -127,34 +122,3 @@ def without_tuples(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: without_tuples(part) for key, part in value.items()}
     return value
-
-
-def official_same_output(printed: str, expected: str) -> bool:
-    """The TACO grader's verdict on a program's stdout (its ``compare_std_results``, on text as it calls it)."""
-    if printed.strip() == expected.strip():
-        return True
-    lines = [line.strip() for line in expected.split("\n") if line]
-    digits, numbers = _floats(printed), _floats(lines)
-    if digits is not None and numbers is not None and len(digits) == len(numbers):
-        pairs = zip(digits, numbers, strict=True)
-        if all(abs(digit - number) <= _ABSOLUTE + _RELATIVE * abs(number) for digit, number in pairs):
-            return True
-    words = set(printed.split())
-    line_words = [set(line.split()) for line in lines]
-    if {frozenset(word) for word in words} == {frozenset(line_word) for line_word in line_words}:
-        return True
-    rounded = [_rounded(word) for word in words]
-    wanted = [_rounded(line_word) for line_word in line_words]
-    return None not in rounded and None not in wanted and set(rounded) == set(wanted)
-
-
-def _floats(parts: Any) -> list[float] | None:
-    try:
-        return [float(part) for part in parts]
-    except ValueError:
-        return None
-
-
-def _rounded(parts: Any) -> frozenset[float] | None:
-    numbers = _floats(parts)
-    return None if numbers is None else frozenset(round(number, 3) for number in numbers)

@@ -108,18 +108,10 @@ class Places(Generic[P]):
         self._by_city: dict[str, tuple[P, ...]] = {city: tuple(rows) for city, rows in by_city.items()}
         self._names = {city: tuple(on_one_line(row.name) for row in rows) for city, rows in by_city.items()}
 
-    def matches(self, name: str, city: str) -> list[P]:
-        """Every place of the city whose listed name contains the written one, in the order of the source."""
-        return [place for place in self._by_city.get(city, ()) if name in place.name]
-
-    def first(self, name: str, city: str) -> P | None:
-        """The first match."""
-        return next((place for place in self._by_city.get(city, ()) if name in place.name), None)
-
     def named(self, name: str, city: str) -> P | None:
         """The place of exactly that name, else the first that contains it; None also for an empty name.
 
-        Unlike ``first``, it prefers the whole name, and does not count blanks and line breaks in names.
+        Blanks and line breaks in names do not count.
         """
         names, written = self._names.get(city, ()), on_one_line(name)
         if not written:
@@ -136,9 +128,6 @@ class Places(Generic[P]):
     def cities(self) -> frozenset[str]:
         """Cities of which anything is known."""
         return frozenset(self._by_city)
-
-    def __len__(self) -> int:
-        return sum(map(len, self._by_city.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

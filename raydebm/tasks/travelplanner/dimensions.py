@@ -27,7 +27,6 @@ from itertools import groupby
 
 from raydebm.constraints import Finding
 from raydebm.tasks.travelplanner.catalogue import Restaurant, Stay
-from raydebm.tasks.travelplanner.official.hard import fits_room_type
 from raydebm.tasks.travelplanner.trip import MEALS
 from raydebm.tasks.travelplanner.view import DayView, Entity, PlanView, TransportEntry
 
@@ -187,6 +186,14 @@ def preferences(view: PlanView) -> Iterator[Finding]:
         yield from _missing_cuisines(view, 1 / count)
     if trip.transportation is not None:
         yield from _forbidden_transport(view, 1 / count)
+
+
+def fits_room_type(stay: Stay, wanted: str) -> bool:
+    """Whether an accommodation is of a type in the query's words."""
+    if wanted == "not shared room":
+        return stay.room_type != "Shared room"
+    types = {"shared room": "Shared room", "private room": "Private room", "entire room": "Entire home/apt"}
+    return wanted not in types or stay.room_type == types[wanted]
 
 
 def _stays(view: PlanView, breaks: Callable[[Stay], bool]) -> list[tuple[Entity, Stay]]:

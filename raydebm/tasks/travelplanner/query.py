@@ -23,35 +23,13 @@ CUISINES = ("American", "Chinese", "French", "Indian", "Italian", "Mediterranean
 MAX_DAYS = 30
 
 _WORDS = {
-    "one": 1,
-    "two": 2,
-    "three": 3,
-    "four": 4,
-    "five": 5,
-    "six": 6,
-    "seven": 7,
-    "eight": 8,
-    "nine": 9,
-    "ten": 10,
-    "eleven": 11,
-    "twelve": 12,
-    "thirteen": 13,
-    "fourteen": 14,
-}
+    "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
+    "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14,
+}  # fmt: skip
 _MONTHS = (
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
     "December",
-)
+)  # fmt: skip
 _NUMBER = rf"(\d{{1,2}}|{'|'.join(_WORDS)})"
 _MONTH = f"({'|'.join(_MONTHS)})"
 _DAY = r"(\d{1,2})(?:st|nd|rd|th)?"

@@ -38,27 +38,14 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "Attractions": ("Name", "Latitude", "Longitude", "Address", "Phone", "Website", "City"),
     "Restaurants": ("Name", "Average Cost", "Cuisines", "Aggregate Rating", "City"),
     "Accommodations": (
-        "NAME",
-        "price",
-        "room type",
-        "house_rules",
-        "minimum nights",
-        "maximum occupancy",
-        "review rate number",
+        "NAME", "price", "room type", "house_rules", "minimum nights", "maximum occupancy", "review rate number",
         "city",
     ),
     "Flight": (
-        "Flight Number",
-        "Price",
-        "DepTime",
-        "ArrTime",
-        "ActualElapsedTime",
-        "FlightDate",
-        "OriginCityName",
-        "DestCityName",
-        "Distance",
+        "Flight Number", "Price", "DepTime", "ArrTime", "ActualElapsedTime", "FlightDate", "OriginCityName",
+        "DestCityName", "Distance",
     ),
-}
+}  # fmt: skip
 _DRIVE = re.compile(r"duration: (?P<duration>[^,]{1,60}), distance: (?P<distance>[\d,.]{1,20} km)")
 _INDEX = re.compile(r"(\d+)\s{2,}")
 

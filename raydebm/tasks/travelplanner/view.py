@@ -29,11 +29,19 @@ from raydebm.tasks.travelplanner.catalogue import (
     Stay,
     on_one_line,
 )
-from raydebm.tasks.travelplanner.official.plan_fields import before_parenthesis, from_to, name_and_city, text_of
 from raydebm.tasks.travelplanner.trip import MEALS, Trip
 
 NOTHING = frozenset({"", "-", "\u2013", "\u2014", "none", "n/a", "na", "null", "nothing"})
 _FLIGHT = re.compile(r"\bflight(?:\s+(?:number|no\.?|#))?\s*:?\s*([A-Z]{1,3}\d{2,8})\b", re.IGNORECASE)
+
+_MAX_CHARS = 2000
+"""A longer field is read as far as this: no name is so long."""
+_FROM_TO = re.compile(r"from\s+(.+?)\s+to\s+([^,]+)(?=[,\s]|$)")
+_LONG_RUN = re.compile(r"([^\S\n]{3})[^\S\n]+")
+_MAX_PHRASE = 200
+"""In a longer text, blanks count as three at most: the pattern of the phrase tries every division of them."""
+NO_PLACE = ("-", "-")
+"""What a text without a name and a city is read as."""
 
 Means = Literal["flight", "self-driving", "taxi"]
 Place = Attraction | Restaurant | Stay
@@ -159,6 +167,35 @@ def _cities(text: str) -> tuple[str, ...]:
 
 def _city(text: str) -> str:
     return before_parenthesis(text).split(",", 1)[0].strip()
+
+
+def text_of(day: Mapping[str, Any], name: str) -> str:
+    """The field's text, at most so long; empty when the field is missing or no text."""
+    value = day.get(name)
+    return value[:_MAX_CHARS] if isinstance(value, str) else ""
+
+
+def before_parenthesis(text: str) -> str:
+    """``"Rockford(Illinois)"`` is Rockford. One that is not closed, or on a later line, is part of the name."""
+    name, opened, rest = text.partition("(")
+    return name if opened and ")" in rest and "\n" not in name else text
+
+
+def name_and_city(text: str) -> tuple[str, str]:
+    """``"Coco Bambu, Rockford"`` in two; a text without a comma gives ``NO_PLACE``, which exists nowhere.
+
+    The last comma divides, and the name is what stands before it on its line, as in the benchmark's evaluator.
+    """
+    before, comma, city = text.rpartition(",")
+    if not (comma and city):
+        return NO_PLACE
+    return before.rpartition("\n")[2].strip(), before_parenthesis(city.strip()).strip()
+
+
+def from_to(text: str) -> tuple[str, str] | None:
+    """The cities of ``"from A to B, ..."``, without what stands in parentheses; None when there is no such phrase."""
+    match = _FROM_TO.search(text if len(text) <= _MAX_PHRASE else _LONG_RUN.sub(r"\1", text))
+    return (before_parenthesis(match[1]), before_parenthesis(match[2])) if match else None
 
 
 def _entities(

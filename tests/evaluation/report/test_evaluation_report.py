@@ -74,7 +74,7 @@ def evaluated(pools, **options):
 
 @pytest.fixture(scope="module")
 def evaluation(pools):
-    return evaluated(pools, title="A <run> & more", seed=7, command="raydebm evaluate --config x.yaml")
+    return evaluated(pools, title="A <run> & more", seed=7, command="raydebm run --config x.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -281,7 +281,7 @@ def test_markdown_has_a_full_row_for_every_selector(evaluation):
 
 
 @pytest.mark.parametrize(
-    "stated", ["raydebm evaluate --config x.yaml", "run 7, candidate order 42", "100 resamples", "numpy "]
+    "stated", ["raydebm run --config x.yaml", "run 7, candidate order 42", "100 resamples", "numpy "]
 )
 def test_reports_state_seeds_command_and_versions(evaluation, page, stated):
     assert stated in page

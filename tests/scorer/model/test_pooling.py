@@ -11,7 +11,7 @@ import torch
 from raydebm.config import PAPER_ADAPTERS
 from raydebm.confounding.features import FeatureExtractor
 from raydebm.errors import ConfigError
-from raydebm.export.examples import peft_example
+from raydebm.export import peft_example
 from raydebm.scorer.checkpoint import read_ensemble, write_ensemble
 from raydebm.scorer.ensemble import EnsembleScorer, head_of
 from raydebm.scorer.model.pooling import check_pooling, pooled
@@ -81,7 +81,7 @@ def test_features_through_the_heads_are_the_energies(checkpoint):
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 def test_the_cards_code_for_peft_gives_the_same_energy(checkpoint, tiny_folders):
-    example = peft_example(str(tiny_folders["bert"]), adapter="a0", pooling="mean", repository=None)
+    example = peft_example(str(tiny_folders["bert"]), adapter="a0", pooling="mean")
     code = (
         re.search(r"```python\n(.*?)```", example, re.DOTALL)
         .group(1)

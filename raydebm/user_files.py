@@ -1,7 +1,8 @@
-"""Reading of text and YAML: whatever is wrong with it is a ConfigError that names it."""
+"""Files that a user names, text, YAML and outputs: whatever is wrong with one is a ConfigError that names it."""
 
 import json
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +108,16 @@ def yaml_value(text: str, *, where: str, hint: str = "") -> Any:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{where} is not YAML{hint}: {error}") from error
     return value
+
+
+@contextmanager
+def writing(path: str | Path, *, option: str = "--out") -> Iterator[None]:
+    """A block that writes to the path of an option.
+
+    Raises:
+        ConfigError: nothing can be written there; the message names the option.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{option} {str(path)!r} cannot be written: {error}; give another path") from error

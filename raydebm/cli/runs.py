@@ -1,0 +1,134 @@
+"""``raydebm init``, ``run``, ``validate`` and ``reference``: a recipe, its stages, and what may stand in it."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raydebm.cli import starter
+from raydebm.cli.parameters import RetryOption, recipe_command
+from raydebm.errors import ConfigError
+
+if TYPE_CHECKING:
+    from raydebm.config import Recipe
+
+PACKAGED_RUN, OWN_RUN = b"      run_dir: demo ", b"      run_dir: runs/demo "
+"""A line of the repository's serve_config.yaml, and one that serves the run of the written recipe."""
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="Where to write; created where it is missing.")] = Path(),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
+) -> None:
+    """Write a recipe, serve_config.yaml and cluster.yaml.
+
+    The recipe runs offline on embedded models; serve_config.yaml serves its run.
+    """
+    from raydebm.cli.console import say
+
+    for file in write_starter(folder, force=force):
+        say(f"wrote {file}")
+    recipe = folder / starter.RECIPE.name
+    say(f"plan it:  raydebm run --config {recipe} --dry-run")
+    say(f"run it:   raydebm run --config {recipe}")
+    say(f"serve it: serve run {folder / starter.SERVE_CONFIG.name}")
+
+
+def write_starter(folder: Path, *, force: bool) -> list[Path]:
+    """Write the files, all or none of them.
+
+    Raises:
+        ConfigError: a file exists and ``force`` is False, or the folder cannot be written.
+    """
+    targets = {folder / source.name: source.read_bytes() for source in starter.FILES}
+    serve_config = folder / starter.SERVE_CONFIG.name
+    targets[serve_config] = targets[serve_config].replace(PACKAGED_RUN, OWN_RUN)
+    existing = [target.name for target in targets if target.exists()]
+    if existing and not force:
+        raise ConfigError(f"{', '.join(existing)} in {str(folder)!r} already exist; choose another folder or --force")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for target, content in targets.items():
+            target.write_bytes(content)
+    except OSError as error:
+        raise ConfigError(f"cannot write to {str(folder)!r}: {error}; choose another folder") from error
+    return list(targets)
+
+
+@recipe_command
+def run(
+    recipe: "Recipe",
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="STAGE", help="Last stage to run, such as labels, scorer, energies."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and cost; do nothing.")] = False,
+    retry_failed: RetryOption = False,
+) -> None:
+    """Run all stages of a recipe, from problems to the report.
+
+    What is complete is reused: an interrupted run resumes, pays for no completion twice and trains no adapter twice.
+    """
+    from raydebm.cli.console import show_evaluation
+    from raydebm.cli.pipeline import pipeline_for
+    from raydebm.run.stages import STAGES
+
+    stage = next((stage.name for stage in STAGES if stage.name == (until or STAGES[-1].name)), None)
+    if stage is None:
+        raise ConfigError(f"--until must be one of {', '.join(each.name for each in STAGES)}, got {until!r}")
+    if dry_run:
+        _show_plan(recipe)
+        return
+    is_evaluated = stage == STAGES[-1].name
+    with pipeline_for(recipe, judges=is_evaluated, retry_failed=retry_failed) as pipeline:
+        if is_evaluated:
+            show_evaluation(pipeline.evaluate(), pipeline.run.uri("evaluation", "report.html"))
+        else:
+            pipeline.make(stage)
+
+
+def _show_plan(recipe: "Recipe") -> None:
+    """Print what a run would do and cost. Loads the problems and sends nothing."""
+    from rich.table import Table
+
+    from raydebm.cli.console import console
+    from raydebm.pipeline.plan import plan_of
+
+    plan = plan_of(recipe)
+    table = Table(title=f"{recipe.name}: {recipe.task.name}, nothing has been sent", title_justify="left")
+    for column in ("generator", "requests", "prompt tokens (estimate)", "completion tokens at most", "US$"):
+        table.add_column(column, justify="left" if column == "generator" else "right")
+    for row in plan.estimates:
+        cost = "unknown" if row.usd_low is None else f"{row.usd_low:,.2f} to {row.usd_high:,.2f}"
+        counts = (row.num_requests, row.prompt_tokens, row.max_completion_tokens)
+        table.add_row(row.generator, *(f"{count:,}" for count in counts), cost)
+    console.print(table)
+    for line in plan.notes:
+        console.print(f"- {line}")
+
+
+@recipe_command
+def validate(recipe: "Recipe") -> None:
+    """Check a recipe and print it with its defaults.
+
+    null is the task's default, or what docs/recipe.md says.
+    """
+    from raydebm.cli.console import console
+    from raydebm.tasks import task_of
+
+    task_of(recipe.task)
+    console.print_json(json.dumps(recipe.model_dump(mode="json", by_alias=True)))
+
+
+def reference(
+    task_file: Annotated[bool, typer.Option("--task-file", help="Keys of a task file (docs/task_file.md).")] = False,
+) -> None:
+    """Print every key of a recipe, with its meaning.
+
+    With its type and default, as Markdown: docs/recipe.md.
+    """
+    from raydebm.config.recipe_reference import render as recipe_page
+    from raydebm.tasks.declared.definition import reference_page as task_page
+
+    typer.echo(task_page() if task_file else recipe_page(), nl=False)
