@@ -21,16 +21,16 @@ from raydebm.serving.settings.app_args import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 61_000,
-    "modules": 477,
-    "test lines": 48_200,
-    "benchmark lines": 5_640,
-    "client lines": 1_000,
-    "document lines outside docs/log": 8_400,
-    "tracked bytes": 17_900_000,
-    "recipe keys": 257,
-    "service arguments": 66,
-    "commands": 23,
+    "source lines": 54_600,
+    "modules": 381,
+    "test lines": 41_600,
+    "benchmark lines": 2_350,
+    "client lines": 550,
+    "document lines outside docs/log": 5_700,
+    "tracked bytes": 16_300_000,
+    "recipe keys": 211,
+    "service arguments": 64,
+    "commands": 16,
 }
 """They fall. One rises only with a line of CHANGELOG.md that names the user who needs it."""
 
