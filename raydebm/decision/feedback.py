@@ -1,10 +1,10 @@
-"""What the next pass is told about the best candidate so far.
+"""Feedback to the next pass about the best candidate so far.
 
-The chat of a later pass is: the first pass's messages, an assistant turn with what was found so far, and a user turn
-with the feedback. Broken rules are about the answer, so it is quoted alone. A request to check each step quotes the
-whole text, because a model that is shown a bare answer replies with another one: of 40 right answers it changed 29, and
-5 with the steps before it (docs/log/second_pass.md). Generators may be trained on these exact words, so they change
-only together with such models.
+The chat of a later pass consists of the first pass's messages, an assistant turn with the best candidate, and a user
+turn with the feedback. Broken rules concern the answer, so only the answer is quoted. A request to check each step
+quotes the whole text: shown a bare answer, a model replies with another one. Of 40 right answers it changed 29, and 5
+with the steps included (docs/log/second_pass.md). Generators may be trained on these exact words, so changes must be
+made together with such models.
 """
 
 import math
@@ -19,9 +19,9 @@ QUALITY_FEEDBACK = (
 UNPARSEABLE_FEEDBACK = "Your reply had no answer in the requested output format. Give your final answer in that format."
 
 TAIL_CHARS = 600
-"""How much of a reply without an answer is quoted: its end, where the answer should have been."""
+"""Length of the quoted end of a reply without an answer, where the answer should have been."""
 STEPS_CHARS = 8000
-"""How much of a text is quoted whose steps are to be checked: its end, some 2,000 tokens of it."""
+"""Length of the quoted end of a text whose steps are to be checked, about 2,000 tokens."""
 
 
 def feedback_messages(
@@ -30,14 +30,14 @@ def feedback_messages(
     best: ScoredCandidate | None,
     base_messages: Sequence[Message] | None = None,
 ) -> tuple[Message, ...]:
-    """The chat of the next pass.
+    """Chat of the next pass.
 
     Args:
-        task: gives the first pass's chat where ``base_messages`` has none.
-        problem: what is asked.
-        best: the selected candidate; when nothing could be selected, a candidate without an answer (see ``exemplar``).
-            None when nothing was written at all: then there is nothing to comment on, and the first chat is repeated.
-        base_messages: the first pass's chat, when it was not ``task.messages(problem)``.
+        task: Task that supplies the first pass's chat. Not used with ``base_messages``.
+        problem: Problem that the chat is about.
+        best: Selected candidate, or a candidate without an answer if nothing could be selected (see ``exemplar``). None
+            if no candidate has text: the first chat is then repeated.
+        base_messages: First pass's chat. Default: ``task.messages(problem)``.
     """
     base = tuple(task.messages(problem) if base_messages is None else base_messages)
     if best is None or best.candidate.text is None:
@@ -50,7 +50,7 @@ def feedback_messages(
 
 
 def feedback_text(task: Task, best: ScoredCandidate) -> str:
-    """The user turn: each violation in words, or a request to check again, or to answer in the right format."""
+    """User turn with the feedback: each violation in words, or a request to check again or to fix the format."""
     report = best.report
     if not report.parsed:
         return UNPARSEABLE_FEEDBACK
@@ -61,7 +61,7 @@ def feedback_text(task: Task, best: ScoredCandidate) -> str:
 
 
 def exemplar(pool: Sequence[ScoredCandidate]) -> ScoredCandidate | None:
-    """The candidate to comment on when none can be selected: parsed before unparsed, then low mu, then id."""
+    """Candidate to comment on if none can be selected: parsed before unparsed, then lowest mu, then smallest id."""
     written = [scored for scored in pool if scored.candidate.text is not None]
     return min(written, key=_exemplar_key, default=None)
 

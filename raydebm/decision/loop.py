@@ -1,6 +1,6 @@
-"""The loop of several passes (paper Algorithm 1), once, against the protocols of ``sampling.one_pass``.
+"""The loop over passes (paper Algorithm 1), written against the protocols of ``sampling.one_pass``.
 
-Serving runs it with deployment handles, evaluation with recorded candidates, tests with fakes.
+The service runs it with deployment handles, evaluation with recorded candidates, tests with fakes.
 """
 
 from collections.abc import Sequence
@@ -17,36 +17,36 @@ from raydebm.records import Decision, Message, Outcome, PassRecord, PassStop, Pr
 from raydebm.tasks.base import Task
 
 PASS_FAILURES = (GenerationError, ScoringError, ServiceError, ResourceError, OSError)
-"""What a part may raise when it is down (timeouts and lost connections are OSErrors). Anything else is a mistake of the
-caller or of ours, and is never turned into a decision."""
+"""Errors of a part that is down (timeouts and lost connections are OSErrors). Any other exception is a bug or a misuse
+and is never turned into a decision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SampledPass:
-    """What became of one pass."""
+    """Result of one pass."""
 
     candidates: tuple[ScoredCandidate, ...] = ()
     num_requested: int = 0
     num_failed: int = 0
     stop: PassStop | None = None
-    """Why it ended; None where it was not sampled in waves."""
+    """Reason for the end of the pass. None if it was not sampled in waves."""
     lost: str = ""
-    """Why there is nothing of it, as the end of a reason; empty where there is."""
+    """Reason for a failed pass, as the end of a sentence. Empty if it did not fail."""
 
 
 async def solve(problem: Problem, *, parts: Parts, policy: Policy) -> Outcome:
-    """Draw, check, score, select; accept, draw again with feedback, or abstain.
+    """Sample, check, score and select; then accept, sample again with feedback, or abstain.
 
-    The pool grows over the passes and every pass selects from all of it. Single candidates may fail. When a whole
-    later pass fails or a limit forbids it, the decision is made from what is there and the reason says so.
+    The pool grows over the passes, and every pass selects from the whole pool. Single candidates may fail. If a whole
+    later pass fails or a limit forbids it, the decision is made from the earlier candidates and the reason states it.
 
     Args:
-        parts: what samples, checks and scores; the source keeps to the deadline's ``draw_until_s``.
-        policy: thresholds, passes, and the budget of candidates, whose end leaves no pass.
+        parts: Source, checker and scorer. The source observes the deadline's ``draw_until_s``.
+        policy: Thresholds, passes, and the budget of candidates. A spent budget allows no further pass.
 
     Raises:
-        GenerationError, ScoringError, ServiceError, ResourceError, OSError: the first pass could not be drawn or
-            scored, so there is nothing to decide from.
+        GenerationError, ScoringError, ServiceError, ResourceError, OSError: the first pass failed, so there are no
+        candidates to decide from.
     """
     pool: tuple[ScoredCandidate, ...] = ()
     passes: list[PassRecord] = []
@@ -111,7 +111,7 @@ async def _sample(
     messages: tuple[Message, ...] | None,
     longest_s: float,
 ) -> _SampledPass:
-    """One pass, or why it could not be sampled. Only the first one raises."""
+    """Sample one pass, or return the reason for its failure. Raises only in the first pass."""
     so = "so this rests on earlier passes"
     if pass_index > 1 and parts.deadline is not None:
         refusal = parts.deadline.refusal(longest_s)
@@ -144,12 +144,12 @@ async def _sample(
 def next_messages(
     problem: Problem, *, task: Task, decided: PoolDecision, pool: Sequence[ScoredCandidate]
 ) -> tuple[Message, ...]:
-    """The chat of the next pass, about the selection or, when nothing can be selected, about the closest candidate."""
+    """Chat of the next pass, about the selection or, if there is none, about the closest candidate."""
     return feedback_messages(task, problem, decided.best or exemplar(pool))
 
 
 def _last_words(messages: tuple[Message, ...] | None) -> str | None:
-    """The feedback itself: the user turn that closes the chat; None when the first chat is merely repeated."""
+    """User turn with the feedback, at the end of the chat. None if the first chat is repeated."""
     if messages is None or len(messages) < 2 or messages[-2]["role"] != "assistant":
         return None
     return messages[-1]["content"]

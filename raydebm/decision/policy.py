@@ -1,9 +1,7 @@
-"""What decides about a pool of candidates: the settings of the triage rule (paper Eq. 1, Eq. 3 and Algorithm 1).
+"""Settings of the triage rule (paper Eq. 1, Eq. 3 and Algorithm 1), which ``rules`` applies.
 
-``rules`` carries them out.
-
-The paper gives the gate twice. Its equation (Eq. 3) compares sigma of the selected candidate and abstains at once when
-that is extreme; its algorithm compares the mean sigma over the pool and always tries again before it abstains.
+The paper defines the gate twice. Its equation (Eq. 3) compares sigma of the selected candidate and abstains at once if
+it is extreme. Its algorithm compares the mean sigma over the pool and always samples again before it abstains.
 ``signal`` chooses the gate:
 
 - ``selected``: sigma of the selected candidate, in the algorithm's order of steps (below);
@@ -18,21 +16,22 @@ The algorithm's steps:
 3. else accept.
 
 With ``signal="selected"`` step 2 never stops an answer that passed the gate, because theta_sigma < theta_abstain. The
-paper does not say what Eq. 3 does when nothing can be selected: every gate then tries again while a pass is left.
+paper does not define Eq. 3 for a pool without a selectable candidate: every gate then samples again while a pass is
+left.
 
-That is ``rule="paper"``. With ``rule="posterior"`` the decision rests on the probability p that the selected answer is
-right (``posterior``), and the profile says how it is selected (``profiles``):
+This is ``rule="paper"``. With ``rule="posterior"`` the decision depends on the probability p that the selected answer
+is right (``posterior``), and the profile defines the selection (``profiles``):
 
-1. accept a proven answer; never give out a refuted one;
+1. accept a proven answer; never return a refuted one;
 2. accept when p >= ``tau_accept``;
 3. else regenerate, if a pass is left;
 4. else abstain when p < ``tau_answer``, or when nothing can be selected;
 5. else accept.
 
-A policy also holds the limits of one request (candidates, time, money). They end the sampling, never the deciding.
+A policy also has the limits of one request (candidates, time, money). They end the sampling, not the deciding.
 
-With ``waves`` a pass is sampled in waves, and ends as soon as ``waves.PassRule`` says that the rest of it could hardly
-change the answer, or make it certain.
+With ``waves`` a pass is sampled in waves. It ends when, according to ``waves.PassRule``, the remaining samples are
+unlikely to change the answer, or unlikely to make it certain.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -58,9 +57,9 @@ from raydebm.identity import content_id
 from raydebm.tasks.base import TaskDefaults
 
 LIMITS = ("budget", "deadline_ms", "max_usd")
-"""Fields of a policy that limit one request. They end the sampling, never the deciding."""
+"""Fields that limit one request. They end the sampling, not the deciding."""
 FITTED = {"posterior", "prices", "guarantee", "tau_settled"}
-"""Fields of a policy that calibration makes, and that are not set by hand."""
+"""Fields that are set by calibration only."""
 
 
 def _read(value: Any) -> Any:
@@ -72,15 +71,15 @@ def _written(value: Posterior | None) -> dict[str, Any] | None:
 
 
 def _sizes(value: Any) -> Any:
-    """Sizes of waves; none of them: the whole pass at once, so that a request can undo an operator's waves."""
+    """Validate the sizes of waves. An empty list means one wave, so that a request can override an operator's waves."""
     return (tuple(value) or None) if isinstance(value, list | tuple) else value
 
 
 class Policy(PolicySettings):
-    """Everything that decides. Written by calibration or taken from a recipe.
+    """All settings of a decision. Written by calibration or defined by a recipe.
 
     Raises:
-        ConfigError: unknown key, wrong type, or a value out of range; the message names each with its value.
+        ConfigError: unknown key, wrong type, or a value out of range. The message lists each with its value.
     """
 
     model_config = ConfigDict(strict=True)
@@ -88,29 +87,30 @@ class Policy(PolicySettings):
     rule: Rule = "paper"
     """``paper``: thresholds on sigma. ``posterior``: thresholds on the probability that the answer is right."""
     profile: Profile = "posterior"
-    """How ``rule="posterior"`` selects."""
+    """Selection under ``rule="posterior"``."""
     lambda_: NonNegative = Field(1.0, alias="lambda")
     """Weight of E_constraint in E = mu + lambda * E_constraint."""
     waves: Annotated[tuple[Count, ...] | None, BeforeValidator(_sizes)] = None
-    """Sizes of the waves in which a pass is sampled, the last one repeating; None: the whole pass at once."""
+    """Sizes of the waves of a pass; the last one repeats. Default: the whole pass at once."""
     budget: Count | None = None
-    """Most candidates over all passes; None: no limit."""
+    """Maximum number of candidates over all passes. Default: no limit."""
     deadline_ms: Count | None = None
-    """Milliseconds from the request's arrival to the decision; generators that are late are left out and named.
-    None: no limit."""
+    """Milliseconds from the request's arrival to the decision. Late generators are skipped and named. Default: no
+    limit."""
     max_usd: NonNegative | None = None
-    """Most US dollars for candidates; what might cost more than what is left is not asked, and named.
-    None: no limit."""
+    """Maximum cost of candidates in US dollars. Requests that could exceed the remainder are skipped and named.
+    Default: no limit."""
     posterior: Annotated[InstanceOf[Posterior] | None, BeforeValidator(_read), PlainSerializer(_written)] = None
-    """What ``rule="posterior"`` decides by; with the paper's rule it only adds the confidence to the answer."""
+    """Posterior that ``rule="posterior"`` decides by. Under the paper's rule it only adds the confidence to the
+    answer."""
     prices: Mapping[str, NonNegative] = Field(default_factory=dict)
-    """US dollars per million completion tokens by generator, where they are known. With ``waves``, generators are asked
-    in the order of their skill per price."""
+    """US dollars per million completion tokens by generator, where known. With ``waves``, generators are ordered by
+    skill per price."""
     guarantee: Mapping[str, Any] | None = None
-    """What is promised about answers (``calibration.policy_fit``); None: nothing."""
+    """Guarantee on returned answers (``calibration.policy_fit``). Default: no guarantee."""
     tau_settled: Probability | None = Field(None, exclude=True)
-    """What the stopping rule takes for ``tau_accept``; None: ``tau_accept``. Only calibration sets it, which walks
-    problems through all passes with the stopping rule of one threshold."""
+    """Replacement for ``tau_accept`` in the stopping rule. Default: ``tau_accept``. Set only by calibration, which
+    walks problems through all passes with the stopping rule of one threshold."""
 
     @model_validator(mode="after")
     def _fitted(self) -> Self:
@@ -123,7 +123,7 @@ class Policy(PolicySettings):
     @model_validator(mode="wrap")
     @classmethod
     def _readable(cls, value: Any, handler: Callable[[Any], Self]) -> Self:
-        # Defined last, so that it also sees what the other validators find.
+        # Defined last, to include the errors of the other validators.
         try:
             return handler(value)
         except ValidationError as error:
@@ -141,36 +141,35 @@ class Policy(PolicySettings):
         return Policy.model_validate({**dict(self), **fields})
 
     def within(self, most_ms: int) -> "Policy":
-        """The same with a deadline that is not later than this."""
+        """The policy with a deadline of at most ``most_ms``."""
         return self.replaced(deadline_ms=min(self.deadline_ms or most_ms, most_ms))
 
     def without_accepting(self) -> "Policy":
-        """The same, going through every pass, each stopped by its waves as under this policy."""
+        """The policy without acceptance before the last pass. Waves still stop as under this policy."""
         settled = self.tau_accept if self.tau_settled is None else self.tau_settled
         return self.replaced(tau_accept=1.0, tau_settled=settled)
 
     def without_promise(self, reason: str) -> "Policy":
-        """The same, with what it promises no longer certified. A promise that is void already keeps its reason."""
+        """The policy with its guarantee marked as void. A guarantee that is already void keeps its reason."""
         if self.guarantee is None or not self.guarantee["certified"]:
             return self
         return self.replaced(guarantee={**self.guarantee, "certified": False, "reason": reason})
 
     def settings(self) -> dict[str, Any]:
-        """The keys of a recipe's ``triage`` section, so that the numbers can be pasted there, and the limits that are
-        set; without what was fitted (``FITTED``)."""
+        """Keys of a recipe's ``triage`` section and the limits that are set, without the fitted fields (``FITTED``)."""
         return self.model_dump(mode="json", by_alias=True, exclude=FITTED, exclude_none=True)
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, as ``calibration/policy.json`` holds it."""
+        """All fields as JSON values, as in ``calibration/policy.json``."""
         value = self.model_dump(mode="json", by_alias=True, exclude_none=True)
         return value if self.prices else {name: part for name, part in value.items() if name != "prices"}
 
     def changed(self, changes: Mapping[str, Any]) -> "Policy":
-        """The policy with some settings changed, by their names in JSON.
+        """The policy with some settings changed, by their JSON names.
 
-        A promise does not survive a change that it was not certified for. A threshold above the certified one is such
-        a change: the answers above it may be wrong more often. Only thresholds that the same certificate lists
-        (``thresholds`` of ``guarantee``) keep it.
+        A change voids the guarantee unless the certificate includes it. This is also true of a higher threshold: the
+        answers above it may be wrong more often. Only thresholds listed in the same certificate (``thresholds`` of
+        ``guarantee``) keep it.
 
         Raises:
             ConfigError: unknown key, wrong type, or a value out of range.
@@ -180,7 +179,7 @@ class Policy(PolicySettings):
         tau_answer = changes.get("tau_answer")
         if "tau_accept" not in changes and isinstance(tau_answer, int | float) and tau_answer > self.tau_accept:
             changes = {**changes, "tau_accept": tau_answer}
-        # The posterior as it is: writing and reading it would take longer than everything else.
+        # The posterior is passed as an object: to write and read it would take most of the time.
         settings = self.model_dump(mode="json", by_alias=True, exclude={"posterior"}, exclude_none=True)
         other = Policy.from_json({**settings, "posterior": self.posterior, **changes})
         compared = Policy.model_fields.keys() - {"guarantee", "tau_settled"}
@@ -201,12 +200,12 @@ class Policy(PolicySettings):
 
 @lru_cache(maxsize=64)
 def policy_id(policy: Policy) -> str:
-    """An id of everything that the policy says, limits of a request included."""
+    """Content id of all fields, including the limits of a request."""
     return content_id(policy.to_json(), length=12)
 
 
 def _problems(error: ValidationError) -> Sequence[str]:
-    """In words; an unknown key with those that are known."""
+    """Validation errors in words. Unknown keys are listed with the known ones."""
     unknown = [str(problem["loc"][-1]) for problem in error.errors() if problem["type"] == "extra_forbidden"]
     if not unknown:
         return list(problems_in(error, root="triage"))
@@ -215,8 +214,11 @@ def _problems(error: ValidationError) -> Sequence[str]:
 
 
 def _harmless(before: Policy, after: Policy) -> set[str]:
-    """Settings that may differ without voiding a promise: ``tau_answer`` at another threshold that was certified with
-    it, and ``tau_accept`` where there is one pass without waves and it decides nothing."""
+    """Settings that may differ without voiding the guarantee.
+
+    These are ``tau_answer`` at another threshold of the same certificate, and ``tau_accept`` with one pass and no
+    waves, where it has no effect.
+    """
     is_one_pass = before.waves is None and after.waves is None and before.max_passes == after.max_passes == 1
     is_certified = before.guarantee is not None and after.tau_answer in before.guarantee.get("thresholds", ())
     stops_alike = is_one_pass or before.tau_accept == after.tau_accept
@@ -224,12 +226,12 @@ def _harmless(before: Policy, after: Policy) -> set[str]:
 
 
 def policy_of(config: TriageConfig, task_defaults: TaskDefaults, generators: Sequence[GeneratorConfig] = ()) -> Policy:
-    """The policy that a recipe states, by the paper's rule until a posterior is fitted.
+    """Policy of a recipe, with the paper's rule until a posterior is fitted.
 
     Args:
-        config: the recipe's section ``triage``; its lambda falls back to the task's.
-        task_defaults: of the recipe's task.
-        generators: the recipe's, for their prices. Models of our own and recorded ones are free.
+        config: The recipe's ``triage`` section. Its lambda defaults to the task's.
+        task_defaults: Defaults of the recipe's task.
+        generators: The recipe's generators, for their prices. Local and recorded models are free.
     """
     prices = {generator.name: _price_of(generator) for generator in generators}
     stated = config.model_dump(include=PolicySettings.model_fields.keys() - {"rule"})

@@ -1,4 +1,4 @@
-"""The policy to decide by: a run's calibrated one, its recipe's own, or that of a file; and whether it fits a run."""
+"""Read the policy of a run, a recipe or a file, and check that it fits a run."""
 
 import json
 from typing import Any
@@ -15,16 +15,17 @@ from raydebm.user_files import text_of
 
 
 def read_policy(run: RunDir, recipe: Recipe, task: Task, wanted: str | None = None) -> Policy:
-    """The policy to decide by.
+    """Read the policy to decide by.
 
     Args:
-        run: holds calibration/policy.json.
-        recipe: the run's.
-        task: whose lambda counts where the recipe states none.
-        wanted: None: the calibrated policy of the run; ``recipe``: the recipe's own thresholds; else a policy file.
+        run: Run with calibration/policy.json.
+        recipe: Recipe of the run.
+        task: Task whose lambda is the recipe's default.
+        wanted: ``recipe`` for the recipe's own thresholds, or the path of a policy file. Default: the run's calibrated
+            policy.
 
     Raises:
-        ConfigError: there is no such policy, or it is wrong.
+        ConfigError: the policy is missing or invalid.
     """
     if wanted == "recipe":
         return policy_of(recipe.triage, task.defaults, recipe.generators)
@@ -32,26 +33,26 @@ def read_policy(run: RunDir, recipe: Recipe, task: Task, wanted: str | None = No
 
 
 def policy_in_force(run: RunDir) -> Policy:
-    """The policy of ``calibration/policy.json``. Raises ConfigError when it is missing or wrong."""
+    """The policy of ``calibration/policy.json``. Raises ConfigError if it is missing or invalid."""
     return _policy(_calibrated(run), run.uri("calibration", "policy.json"))
 
 
 def policy_in(path: str) -> Policy:
-    """The policy of a file. Raises ConfigError when it is missing or wrong."""
+    """The policy of a file. Raises ConfigError if it is missing or invalid."""
     return _policy(_json_file(path), path)
 
 
 def check_fits(policy: Policy, recipe: Recipe, task: Task, *, what: str) -> None:
-    """Check that a policy can decide about what a run's generators write.
+    """Check that a policy can decide about the candidates of a run.
 
     Args:
-        policy: to check.
-        recipe: the run's; says which scores are measured.
-        task: of the problems.
-        what: the policy in the words of the message.
+        policy: Policy to check.
+        recipe: Recipe of the run, which defines the measured scores.
+        task: Task of the problems.
+        what: Name of the policy in the error message.
 
     Raises:
-        ConfigError: its posterior was fitted for another task, or rests on scores that nothing measures here.
+        ConfigError: its posterior was fitted for another task, or uses scores that are not measured in this run.
     """
     if policy.posterior is None:
         return
@@ -73,14 +74,14 @@ def check_fits(policy: Policy, recipe: Recipe, task: Task, *, what: str) -> None
 
 
 def _scores(posterior: Posterior) -> set[str]:
-    """Scores of baselines and generators that carry weight."""
+    """Scores of baselines and generators with weight."""
     weights = [*posterior.weights.items(), *posterior.context_weights.items()]
     kinds = (SCORE, POOL_SCORE)
     return {name.removeprefix(kind) for name, weight in weights if weight for kind in kinds if name.startswith(kind)}
 
 
 def _is_measured(score: str, at_hand: set[str]) -> bool:
-    """Parts of a baseline's score are called ``<name>.<part>``."""
+    """Whether a score is measured. Parts of a baseline's score are named ``<name>.<part>``."""
     return any(score == name or score.startswith(f"{name}.") for name in at_hand)
 
 

@@ -1,16 +1,15 @@
-"""Deciding again about what was recorded: the same candidates under another policy, budget or scorer.
+"""Decide again about a recorded decision: the same candidates under another policy, budget or scorer.
 
-In:   the pool of one decision with its passes, a policy, perhaps a budget or new energies.
-Out:  what would have been decided, and whether that is certain.
-Does not know: files, models, upstream endpoints. Nothing is drawn.
+In:   the pool of one decision with its passes, a policy, optionally a budget or new energies.
+Out:  the decision under these settings, and whether it is exact.
+Does not know: files, models, upstream endpoints. Nothing is sampled.
 
-A later pass was sampled about the candidate that was best at that time. Where the new policy would also have sampled
-again, but about another candidate, the recorded pass stands in for the one that would have been sampled, and the result
-says so (``exact`` is False). Where the new policy would sample a pass that was never sampled, or more of a pass than
-was sampled, the result is REGENERATE.
+A later pass was sampled with feedback about the best candidate at that time. If the new policy would also sample again,
+but about another candidate, the recorded pass is used in place of the new one and ``exact`` is False. If the new policy
+would need a pass, or more of a pass, than was sampled, the result is REGENERATE.
 
 Under another policy with waves, or with other energies, a recorded pass is cut to what its rule would have sampled
-(``waves.cut_pass``), at the ends of waves; live, a wave may also end before its last candidates have come. Where
+(``waves.cut_pass``), at the ends of waves; live, a wave may also end before its last candidates have arrived. If
 nothing changed, every pass ends where it ended.
 """
 
@@ -27,64 +26,64 @@ from raydebm.records import Decision, Energies, Outcome, PassStop, ScoredCandida
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """One decision as far as it matters for deciding again."""
+    """Record of one decision, reduced to the inputs of a new decision."""
 
     record_id: str
     problem_id: str
     policy: Policy
-    """Under which it was made."""
+    """Policy of the recorded decision."""
     decision: Decision
     selected: str | None
     """Candidate id of the energy minimiser."""
     selections: tuple[str | None, ...]
-    """The energy minimiser after each pass; as many as there were passes, also those that could not be drawn."""
+    """Energy minimiser after each pass, including passes that could not be sampled."""
     pool: Sequence[ScoredCandidate]
-    """All passes, in the order in which they were asked for."""
+    """Candidates of all passes, in request order."""
     stops: tuple[PassStop | None, ...] = ()
-    """Why each pass ended, None where it was not sampled in waves; empty where none was."""
+    """Reason for the end of each pass, None for passes without waves. Empty if no pass had waves."""
     is_rescored: bool = False
-    """The energies are others than those by which its passes ended."""
+    """Whether the energies differ from those at which the passes ended."""
 
     def stop(self, pass_index: int) -> PassStop | None:
-        """Why a pass ended; None where it was sampled at once."""
+        """Reason for the end of a pass. None if it was sampled at once."""
         return self.stops[pass_index - 1] if pass_index <= len(self.stops) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redecision:
-    """What would have been decided."""
+    """Decision under the new settings."""
 
     record_id: str
     decision: Decision
-    """REGENERATE: a pass, or the rest of one, would be drawn that is not in the record."""
+    """REGENERATE if a pass, or a part of it, would be sampled that is not in the record."""
     as_it_stands: Decision
-    """ACCEPT or ABSTAIN: ``decision``, or what it comes to when that pass cannot be drawn."""
+    """ACCEPT or ABSTAIN: ``decision``, or the decision without the pass that is not in the record."""
     best: ScoredCandidate | None
     signal: float | None
     penalty: float | None
     confidence: float | None
-    """Probability that ``best`` is right; None without a posterior or a selection."""
+    """Probability that ``best`` is right. None without a posterior or a selection."""
     num_passes: int
     num_candidates: int
-    """How many candidates were paid for; those that failed included."""
+    """Number of candidates with a cost, including failed ones."""
     exact: bool
-    """False: a pass that was used answers feedback about a candidate that the new policy would not have selected, or
-    another share of it answers feedback."""
+    """False if a pass that was used answers feedback about another candidate than the new policy's selection, or about
+    a different share of the pass."""
     reason: str
     stop_reason: str | None = None
-    """Why the last pass would have ended (``StopReason``); None under a policy without waves, and where more of it
+    """Reason for the end of the last pass (``StopReason``). None under a policy without waves, and if more of the pass
     would be sampled."""
     cost_usd: float | None = None
-    """US dollars for the candidates that count in ``num_candidates``; None where no cost is recorded."""
+    """US dollars for the candidates counted in ``num_candidates``. None if no cost is recorded."""
 
     @property
     def selected(self) -> str | None:
-        """Id of the selected candidate; None where nothing could be selected."""
+        """Id of the selected candidate. None if nothing could be selected."""
         return None if self.best is None else self.best.candidate.candidate_id
 
 
 def recorded_outcome(outcome: Outcome, *, record_id: str, policy: Policy) -> Recorded:
-    """What the loop returned, as something to decide about again."""
+    """Convert an outcome of the loop to a record."""
     return Recorded(
         record_id=record_id,
         problem_id=outcome.problem.problem_id,
@@ -98,20 +97,24 @@ def recorded_outcome(outcome: Outcome, *, record_id: str, policy: Policy) -> Rec
 
 
 def with_energies(recorded: Recorded, energies: Mapping[str, Energies | None]) -> Recorded:
-    """The same pool under another ensemble: energies by candidate id; None or absent: it could not be scored."""
+    """The same record with the energies of another ensemble.
+
+    Args:
+        energies: Energies by candidate id. None or absent: the candidate could not be scored.
+    """
     pool = [replace(scored, energies=energies.get(scored.candidate.candidate_id)) for scored in recorded.pool]
     return replace(recorded, pool=pool, is_rescored=True)
 
 
 def redecide(recorded: Recorded, *, policy: Policy | None = None, budget: int | None = None) -> Redecision:
-    """Run the loop over a record. The recorded policy without a budget gives the recorded decision and selection.
+    """Run the loop over a record. The recorded policy without a budget reproduces the recorded decision and selection.
 
     Args:
-        recorded: the decision.
-        policy: None: the recorded one.
-        budget: most candidates of the whole request; None: the policy's. The first pass is cut as a smaller
-            ``num_samples`` would cut it: every generator's first sample, then every generator's second, and so on; no
-            pass is drawn when it is spent.
+        recorded: Recorded decision.
+        policy: Policy to decide by. Default: the recorded policy.
+        budget: Maximum number of candidates over all passes. Default: the policy's. The first pass is cut as by a
+            smaller ``num_samples``: every generator's first sample, then every generator's second, and so on. No pass
+            is sampled once the budget is spent.
 
     Raises:
         ConfigError: the budget is below 1.
@@ -130,7 +133,7 @@ def redecide(recorded: Recorded, *, policy: Policy | None = None, budget: int | 
             decided = decide_pool(pool, passes_left=0, policy=policy)
             decided = replace(decided, decision=Decision.REGENERATE, reason=part.lacking)
             break
-        # A last pass without candidates is one that could not be drawn: the loop then decides from what is there.
+        # A last pass without candidates could not be sampled: the loop then decides from the earlier ones.
         lost = pass_index > 1 and pass_index == num_recorded and not drawn
         passes_left = 0 if lost or _left(policy, pool) == 0 else policy.max_passes - pass_index
         decided = decide_pool(pool, passes_left=passes_left, policy=policy)
@@ -160,13 +163,13 @@ def redecide(recorded: Recorded, *, policy: Policy | None = None, budget: int | 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What a policy would have sampled of a recorded pass."""
+    """Part of a recorded pass that a policy would have sampled."""
 
     candidates: list[ScoredCandidate]
     lacking: str = ""
-    """What the record lacks of it, in words."""
+    """Description of samples that are not in the record. Empty if all are."""
     stop_reason: str | None = None
-    """Why it would have ended; None without waves, and where something is lacking."""
+    """Reason for the end of the pass. None without waves, and if samples are missing."""
 
 
 def _sampled(
@@ -177,14 +180,14 @@ def _sampled(
     policy: Policy,
     pool: Sequence[ScoredCandidate],
 ) -> _Part:
-    """The candidates of a pass that the policy would have sampled."""
+    """Candidates of a pass that the policy would have sampled."""
     stop = recorded.stop(pass_index)
     if stop is not None and not recorded.is_rescored and policy == recorded.policy:
         return _Part(drawn, stop_reason=stop.reason)
     left = _left(policy, pool)
     candidates = _kept(drawn, pass_index, recorded=recorded, policy=policy, left=left)
     asks_for_more = _asks_for_more(drawn, pass_index, recorded=recorded, policy=policy)
-    # How many more than the recorded ones a first pass would have is not known.
+    # The number of further samples in a first pass is unknown.
     limits = [] if left is None else [left]
     if pass_index > 1:
         limits.append(policy.num_regenerate)
@@ -198,7 +201,7 @@ def _sampled(
         cut = cut_pass(candidates, policy, earlier=pool, num_planned=num_planned)
         candidates, stop_reason = list(cut.candidates), cut.decision.reason
         is_short = stop_reason is None
-    # What a deadline or a failure ended had no more to give, under whatever rule.
+    # A pass that ended by a deadline or a failure has no further samples under any rule.
     is_whole = stop is None or stop.reason == StopReason.BUDGET
     if not (asks_for_more if is_whole else is_short) or stop_reason not in (None, StopReason.BUDGET):
         return _Part(candidates, stop_reason=stop_reason)
@@ -208,8 +211,11 @@ def _sampled(
 
 
 def _asks_for_more(drawn: Sequence[ScoredCandidate], pass_index: int, *, recorded: Recorded, policy: Policy) -> bool:
-    """Whether the policy would ask for more samples than all that the recorded one could ask for in a pass: its later
-    passes are larger, or the recorded budget ended here and there is none, or a larger one."""
+    """Whether the policy would request more samples than the recorded policy could have.
+
+    True if its later passes are larger, or if the recorded budget ended this pass and the new budget is larger or
+    absent.
+    """
     num_until = sum(scored.candidate.pass_index <= pass_index for scored in recorded.pool)
     if not drawn or (policy.budget is not None and policy.budget <= num_until):
         return False
@@ -227,7 +233,7 @@ def _left(policy: Policy, pool: Sequence[ScoredCandidate]) -> int | None:
 def _kept(
     drawn: list[ScoredCandidate], pass_index: int, *, recorded: Recorded, policy: Policy, left: int | None
 ) -> list[ScoredCandidate]:
-    """The candidates of a pass that the policy and what is left of the budget would have asked for, in their order."""
+    """Candidates of a pass that the policy would have requested within the remaining budget, in request order."""
     most = len(drawn) if left is None else left
     if pass_index > 1 and policy.num_regenerate < recorded.policy.num_regenerate:
         most = min(most, policy.num_regenerate)

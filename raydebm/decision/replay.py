@@ -1,7 +1,7 @@
-"""Running the loop over what was recorded: candidates, constraint reports and energies, looked up by candidate id.
+"""Run the loop over recorded candidates, constraint reports and energies, looked up by candidate id.
 
-A later pass depends on what the earlier ones selected, so it cannot be listed beforehand. A caller replays, generates
-everything in ``ReplaySource.missing`` at once, checks and scores it, and replays again until nothing is missing.
+A later pass depends on the earlier selections, so it cannot be listed in advance. A caller replays, generates
+everything in ``ReplaySource.missing`` at once, checks and scores it, and repeats this until nothing is missing.
 """
 
 import asyncio
@@ -25,21 +25,22 @@ from raydebm.records import (
 from raydebm.run.tables import pools_of
 
 RequestsOf = Callable[[Problem, int, tuple[Message, ...]], Sequence[GenerationRequest]]
-"""(problem, pass index, chat) -> the requests of that pass; the same ones that a live source would send."""
+"""(problem, pass index, chat) -> the requests of that pass, identical to a live source's requests."""
 
 
 class ReplaySource:
-    """Candidates from a record.
+    """Source of recorded candidates.
 
-    The first pass of a problem is every recorded first-pass candidate of it (greedy ones left out). Later passes are
-    looked up by the id of the request that would draw them.
+    The first pass of a problem consists of all its recorded first-pass candidates except greedy ones. Later passes are
+    looked up by the ids of their requests.
     """
 
     def __init__(self, candidates: Mapping[str, Candidate], *, requests_of: RequestsOf | None = None) -> None:
-        """
+        """Store the record.
+
         Args:
-            candidates: all recorded candidates, of all passes, by their ids.
-            requests_of: None when there is no generator for later passes: these then count as failed.
+            candidates: Recorded candidates of all passes, by id.
+            requests_of: Function that builds the requests of later passes. Default: later passes count as failed.
         """
         self._by_id = candidates
         self._first = pools_of(candidate for candidate in candidates.values() if candidate.pass_index == 1)
@@ -48,7 +49,7 @@ class ReplaySource:
 
     @property
     def missing(self) -> list[GenerationRequest]:
-        """Requests that were needed and are not in the record, each once, in the order of their need."""
+        """Needed requests that are not in the record, each once, in order of need."""
         return list(self._missing.values())
 
     async def generate(
@@ -60,11 +61,11 @@ class ReplaySource:
         arrived: Arrived,
         waves: PassWaves | None = None,
     ) -> list[Candidate]:
-        """Look one pass up. All of it is there at once, so ``arrived`` is called for waves alone.
+        """Look up one pass. ``arrived`` is called only with waves, because all candidates are available at once.
 
         Raises:
-            GenerationError: any of its candidates is not in the record; the request is then in ``missing``. With
-                ``waves`` only those are looked up that are sampled.
+            GenerationError: a candidate of the pass is not in the record; its request is then in ``missing``. With
+                ``waves``, only the sampled candidates are looked up.
         """
         if pass_index == 1:
             if problem.problem_id not in self._first:
@@ -91,7 +92,7 @@ class ReplaySource:
         return candidates
 
     def _looked_up(self, problem: Problem, requests: Sequence[GenerationRequest]) -> list[Candidate]:
-        """The recorded candidates of these requests, in their order. Raises GenerationError."""
+        """Recorded candidates of these requests, in order. Raises GenerationError."""
         absent = {r.candidate_id: r for r in requests if r.candidate_id not in self._by_id}
         if absent:
             self._missing.update(absent)
@@ -108,13 +109,13 @@ async def _announce(arrived: Arrived, candidates: Sequence[Candidate]) -> None:
 
 
 class RecordedChecker:
-    """Constraint reports from a record, by candidate id."""
+    """Checker that returns recorded constraint reports, by candidate id."""
 
     def __init__(self, reports: Mapping[str, ConstraintReport]) -> None:
         self._by_id = reports
 
     async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
-        """Look reports up.
+        """Look up reports.
 
         Raises:
             PoolError: a candidate was never checked.
@@ -129,7 +130,7 @@ class RecordedChecker:
 
 
 class RecordedScorer:
-    """Energies from a record, by candidate id. A candidate that is None or absent there could not be scored."""
+    """Scorer that returns recorded energies, by candidate id. None or absent: the candidate could not be scored."""
 
     def __init__(self, energies: Mapping[str, Energies | None]) -> None:
         self._by_id = energies
@@ -139,7 +140,7 @@ class RecordedScorer:
 
 
 class RecordedScores:
-    """Baselines' scores from a record, by candidate id."""
+    """Source of recorded baseline scores, by candidate id."""
 
     def __init__(self, scores: Mapping[str, Mapping[str, float]]) -> None:
         self._by_id = scores
@@ -149,7 +150,7 @@ class RecordedScores:
 
 
 def replay(problems: Iterable[Problem], *, parts: Parts, policy: Policy | Callable[[Problem], Policy]) -> list[Outcome]:
-    """The loop for every problem, in their order, under one policy or each under its own.
+    """Run the loop for every problem in order, under one policy or one policy per problem.
 
     Not for use inside a running event loop.
     """

@@ -1,6 +1,6 @@
-"""Selecting from a pool and deciding about the selection under a policy: pure functions over scored candidates.
+"""Selection from a pool and the decision about it under a policy: pure functions over scored candidates.
 
-The rules themselves stand in ``policy``; here they are carried out, with the reason in words.
+``policy`` defines the rules. This module applies them and states the reason in words.
 """
 
 import math
@@ -16,10 +16,10 @@ from raydebm.records import Decision, ScoredCandidate
 
 
 def select(pool: Sequence[ScoredCandidate], lambda_: float) -> ScoredCandidate | None:
-    """The energy minimiser argmin E, or None when every E is +inf (nothing parsed, or nothing could be scored).
+    """Energy minimiser argmin E. None if every E is +inf (no candidate parsed, or none could be scored).
 
-    Ties go to the lower mu, then to the earlier pass, then to the smaller candidate id: a later pass that adds
-    nothing better leaves the selection as it was, and the order of the pool never matters.
+    Ties go to the lower mu, then the earlier pass, then the smaller candidate id. A later pass without a better
+    candidate therefore keeps the selection, and the order of the pool has no effect.
     """
     best: ScoredCandidate | None = None
     best_key: tuple[float, float, int, str] | None = None
@@ -35,9 +35,9 @@ def select(pool: Sequence[ScoredCandidate], lambda_: float) -> ScoredCandidate |
 
 
 def signal_of(pool: Sequence[ScoredCandidate], best: ScoredCandidate | None, signal: Signal) -> float | None:
-    """The sigma that gates: the mean over every scored candidate of the pool (``pool_mean``), else the selected one's.
+    """Gating sigma: the mean over every scored candidate of the pool (``pool_mean``), else the selected candidate's.
 
-    None when there is no such candidate.
+    None if there is no such candidate.
     """
     if signal != "pool_mean":
         return None if best is None or best.energies is None else best.energies.sigma
@@ -48,14 +48,14 @@ def signal_of(pool: Sequence[ScoredCandidate], best: ScoredCandidate | None, sig
 def decide(
     *, signal: float | None, sigma: float | None, penalty: float | None, passes_left: int, policy: Policy
 ) -> Decision:
-    """The rule itself.
+    """Apply the paper's rule.
 
     Args:
-        signal: the gating sigma (see ``signal_of``), None when nothing was scored.
-        sigma: sigma of the selected candidate, None when nothing could be selected.
-        penalty: E_constraint of the selected candidate, None when nothing could be selected.
-        passes_left: how many more rounds may be drawn.
-        policy: thresholds.
+        signal: Gating sigma (see ``signal_of``). None if nothing was scored.
+        sigma: sigma of the selected candidate. None without a selection.
+        penalty: E_constraint of the selected candidate. None without a selection.
+        passes_left: Number of further passes allowed.
+        policy: Thresholds.
     """
     if sigma is None or penalty is None or signal is None:
         return Decision.REGENERATE if passes_left > 0 else Decision.ABSTAIN
@@ -68,7 +68,7 @@ def decide(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolDecision:
-    """A decision about one pool, with what it was based on."""
+    """Decision about one pool, with its inputs."""
 
     decision: Decision
     best: ScoredCandidate | None
@@ -76,16 +76,16 @@ class PoolDecision:
     penalty: float | None
     reason: str
     beliefs: tuple[Belief, ...] = ()
-    """What is believed about every answer of the pool, the selected one first; empty without a posterior."""
+    """Posterior of every answer of the pool, the selected one first. Empty without a posterior."""
 
     @property
     def confidence(self) -> float | None:
-        """Probability that the selected answer is right; None without a posterior or a selection."""
+        """Probability that the selected answer is right. None without a posterior or a selection."""
         return self.beliefs[0].probability if self.beliefs and self.best is not None else None
 
 
 def decide_pool(pool: Sequence[ScoredCandidate], *, passes_left: int, policy: Policy) -> PoolDecision:
-    """Select from a pool and decide about the selection; the reason is one sentence with the numbers compared."""
+    """Select from a pool and decide about the selection. The reason is one sentence with the compared numbers."""
     if policy.rule == "posterior" and policy.posterior is not None:
         beliefs = ranked(policy.profile, policy.posterior.beliefs(pool), policy.posterior)
         return _decide_by_beliefs(pool, beliefs, passes_left=passes_left, policy=policy)
@@ -94,7 +94,7 @@ def decide_pool(pool: Sequence[ScoredCandidate], *, passes_left: int, policy: Po
 
 
 def beliefs_about(pool: Sequence[ScoredCandidate], policy: Policy, best: ScoredCandidate | None) -> tuple[Belief, ...]:
-    """What the policy's posterior believes about a pool's answers, that of ``best`` first, the others by probability.
+    """Posterior of a pool's answers: the answer of ``best`` first, the others by probability.
 
     Empty without a posterior or without a selection.
     """
@@ -108,7 +108,7 @@ def beliefs_about(pool: Sequence[ScoredCandidate], policy: Policy, best: ScoredC
 def _decide_by_beliefs(
     pool: Sequence[ScoredCandidate], beliefs: tuple[Belief, ...], *, passes_left: int, policy: Policy
 ) -> PoolDecision:
-    """The rule of ``rule="posterior"``, where ``beliefs`` has the profile's selection first."""
+    """Apply the rule of ``rule="posterior"``. ``beliefs`` has the profile's selection first."""
     first = beliefs[0] if beliefs and beliefs[0].probability > 0 else None
     best = None if first is None else first.best
     if first is None:
@@ -128,7 +128,7 @@ def _decide_by_beliefs(
 
 
 def final_decision(decided: PoolDecision, policy: Policy) -> Decision:
-    """What a decision comes to when no further pass can be drawn."""
+    """Decision if no further pass can be sampled."""
     if policy.rule == "posterior":
         return (
             Decision.ABSTAIN
@@ -141,7 +141,7 @@ def final_decision(decided: PoolDecision, policy: Policy) -> Decision:
 
 
 def decide_by_confidence(confidence: float, *, passes_left: int, policy: Policy) -> Decision:
-    """The rule of ``rule="posterior"`` for a selection with this probability of being right."""
+    """Apply the rule of ``rule="posterior"`` to a selection with this probability of being right."""
     if confidence >= policy.tau_accept:
         return Decision.ACCEPT
     if passes_left > 0:
@@ -166,8 +166,10 @@ def _reason_by_posterior(first: Belief, decision: Decision, policy: Policy) -> s
 
 
 def _evidence_in_words(belief: Belief, decision: Decision, count: int = 3) -> str:
-    """The largest terms of evidence for and against the answer in log-odds, such as ``share of candidates +1.2``; the
-    side that the decision follows comes first."""
+    """Largest terms of evidence for and against the answer in log-odds, such as ``share of candidates +1.2``.
+
+    The side of the decision is first.
+    """
     terms = sorted(belief.contributions.items(), key=lambda term: -abs(term[1]))
     parts = [("for" if value > 0 else "against", name, value) for name, value in terms if abs(value) >= 0.005]
     order = ("for", "against") if decision is Decision.ACCEPT else ("against", "for")
@@ -224,7 +226,7 @@ def _unscored(pool: Sequence[ScoredCandidate]) -> str:
 
 
 def _without_energy(pool: Sequence[ScoredCandidate]) -> str:
-    """Says so where energies were measured for some candidates only: these count for less than the others."""
+    """Note that some candidates have no energies and therefore count less. Empty if none has or all have energies."""
     written = [scored for scored in pool if scored.candidate.text is not None]
     missing = sum(scored.energies is None for scored in written)
     return f"; {missing} of {len(written)} candidates have no energy" if 0 < missing < len(written) else ""

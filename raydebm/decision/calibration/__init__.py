@@ -1,1 +1,1 @@
-"""Fitting a policy on labelled pools: thresholds by grid, posterior, profile, and promises."""
+"""Policies fitted on labelled pools: thresholds by grid, posterior, profile, guarantee."""

@@ -1,15 +1,15 @@
-"""Choosing lambda, theta_sigma and theta_abstain on a validation split (paper, "Inference").
+"""Choose lambda, theta_sigma and theta_abstain on a validation split (paper, "Inference").
 
-What is maximised: the pass@1 of the loop, that is the share correct among *answered* problems (abstentions left out).
-That is the same as its lift over single-pass selection with the base policy's lambda, one yardstick for the whole grid.
-Where labels have a violation score, its mean over the answered problems is minimised instead: what counts as correct
-there is mostly too rare to choose by.
-Settings that abstain on more than ``max_abstain_frac`` of the problems are not considered. Ties go to the lower
-abstention share, then to fewer regenerations, then to the lambda and the thresholds nearest those of the base policy.
-When no setting keeps within the limit, the one with the lowest abstention share is taken and ``within_limit`` is False.
+The grid maximises pass@1 of the loop, the share correct among *answered* problems. This equals the lift over
+single-pass selection with the base policy's lambda, which is the same for the whole grid. Where labels have a violation
+score, its mean over the answered problems is minimised instead, because fully correct answers are too rare there.
 
-The thresholds only gate, so each problem is walked through all its passes once per lambda (a ``Trace``) and the grid is
-then evaluated on arrays; a test holds that against running the loop itself for every setting.
+Settings that abstain on more than ``max_abstain_frac`` of the problems are excluded. Ties go to the lower abstention
+share, then to fewer regenerations, then to the lambda and thresholds nearest those of the base policy. If no setting is
+within the limit, the one with the lowest abstention share is chosen and ``within_limit`` is False.
+
+Thresholds only gate, so each problem is walked through all its passes once per lambda (a ``Trace``), and the grid is
+evaluated on arrays. A test compares this with the loop itself for every setting.
 """
 
 import asyncio
@@ -37,28 +37,28 @@ NUM_THRESHOLDS = 12
 MAX_ABSTAIN_FRAC = 0.10
 """Largest share of the validation problems on which the thresholds may abstain."""
 SIGNIFICANT_DIGITS = 4
-"""Thresholds are rounded (upwards) before they are tried, so that the printed number is the tried one."""
+"""Thresholds are rounded up before they are tried, so that printed and tried values are equal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridRow:
-    """One setting and what the loop achieves with it on the validation split."""
+    """One setting and its results on the validation split."""
 
     lambda_: float
     theta_sigma: float
     theta_abstain: float
     pass_at_1: float | None
-    """Share correct among answered, labelled problems; None without any."""
+    """Share correct among answered, labelled problems. None if there are no such problems."""
     lift: float | None
-    """pass_at_1 minus the single pass's, as a fraction."""
+    """pass_at_1 minus pass@1 of a single pass, as a fraction."""
     num_answered: int
     """Answered problems with a label."""
     num_unlabeled: int
-    """Answered problems whose answer has no label; left out."""
+    """Answered problems without a label, excluded from pass@1."""
     abstain_frac: float
     regenerate_frac: float
     mean_violation: float | None = None
-    """Mean violation of the answered problems, lower is better; None where labels have no violation score."""
+    """Mean violation of the answered problems, lower is better. None if labels have no violation score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,19 +67,19 @@ class CalibrationResult:
     """The base policy with the chosen lambda and thresholds."""
     chosen: GridRow
     within_limit: bool
-    """False when every setting abstains on more problems than allowed."""
+    """False if every setting abstains on more problems than allowed."""
     rows: tuple[GridRow, ...]
     best_by_lambda: tuple[GridRow, ...]
     single_pass: dict[float, float]
-    """pass@1 without regeneration and abstention, by lambda; NaN without any label."""
+    """pass@1 without regeneration and abstention, by lambda. NaN without labels."""
     num_problems: int
     num_incomplete: int
-    """Problems for which some later pass could not be drawn; they end with the passes they have."""
+    """Problems with a later pass that could not be sampled; decided from the passes before it."""
     max_abstain_frac: float
 
     @property
     def lift(self) -> float | None:
-        """pass@1 minus that of one pass without abstention; None without labels."""
+        """pass@1 minus pass@1 of one pass without abstention. None without labels."""
         return self.chosen.lift
 
     @property
@@ -88,7 +88,7 @@ class CalibrationResult:
         return self.chosen.abstain_frac
 
     def facts(self) -> dict[str, Any]:
-        """The few numbers to show and to keep in a manifest."""
+        """Main numbers, for display and for a manifest."""
         return {
             "lambda": self.policy.lambda_,
             "theta_sigma": self.policy.theta_sigma,
@@ -104,7 +104,7 @@ class CalibrationResult:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """The contents of ``calibration/grid.json``."""
+        """Contents of ``calibration/grid.json``."""
         return {
             "policy": self.policy.to_json(),
             "chosen": asdict(self.chosen),
@@ -131,14 +131,14 @@ def calibrate(
     """Search the grid over recorded candidates. Not for use inside a running event loop.
 
     Args:
-        problems: the validation split.
-        parts: their task, and what was recorded of all passes. A later pass that is not recorded counts as failed.
-        labels: by candidate id; a candidate without one is unlabeled.
-        base: gives the signal, the number of passes, and where ties go.
-        config: the grid's lambdas and number of thresholds, and the limit on abstentions; None: the defaults.
+        problems: Validation split.
+        parts: Task, and recorded candidates of all passes. A later pass that is not recorded counts as failed.
+        labels: Labels by candidate id. Candidates without one are unlabelled.
+        base: Policy that supplies the signal, the number of passes and the tie order.
+        config: Lambdas, number of thresholds and limit on abstentions. Default: ``CalibrationConfig()``.
 
     Raises:
-        PoolError: no problem, or no label at all, so nothing can be measured; or a candidate was never checked.
+        PoolError: no problems, no labels, or a candidate that was never checked.
     """
     if not problems:
         raise PoolError("calibration needs problems with labelled candidates, got none; check pairs.validation_frac")
@@ -179,7 +179,7 @@ def _check_labelled(single_pass: Mapping[float, float], num_problems: int) -> No
 
 
 def choose(rows: Sequence[GridRow], *, base: Policy, max_abstain_frac: float) -> GridRow:
-    """The best row by the rules at the top of this module."""
+    """Best row, by the rules in the module docstring."""
     within = [row for row in rows if row.abstain_frac <= max_abstain_frac]
     if not within:
         lowest = min(row.abstain_frac for row in rows)
@@ -207,8 +207,10 @@ def _loss(row: GridRow) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Traces as arrays of shape (problems, passes). NaN where nothing could be selected; a walk that ended early
-    repeats its last step, which is what the loop then decides from."""
+    """Traces as arrays of shape (problems, passes), NaN where nothing could be selected.
+
+    A walk that ended early repeats its last step, the one that the loop then decides from.
+    """
 
     signal: Floats
     sigma: Floats
@@ -216,7 +218,7 @@ class _Table:
     correct: Floats
     """1, 0, or NaN for unlabeled."""
     violation: Floats
-    """NaN without one."""
+    """NaN without a violation score."""
 
     @classmethod
     def of(cls, traces: Sequence[Trace], *, num_steps: int) -> "_Table":
@@ -236,9 +238,11 @@ class _Table:
         return float(labelled.mean()) if len(labelled) else math.nan
 
     def stop_index(self, theta_sigma: float, stop_above: float = math.inf) -> NDArray[np.intp]:
-        """The pass after which each problem stops: the first that passes the gate, else the last. Above ``stop_above``
-        sigma also stops, where every constraint holds (Eq. 3)."""
-        # A NaN signal (nothing selected) compares False, so such a problem goes on, as in ``rules.decide``.
+        """Index of the pass at which each problem stops: the first that passes the gate, else the last.
+
+        If every constraint holds, sigma above ``stop_above`` also stops (Eq. 3).
+        """
+        # A NaN signal (nothing selected) compares False, so the problem continues, as in ``rules.decide``.
         passed = ((self.signal <= theta_sigma) | (self.sigma > stop_above)) & (self.penalty == 0)
         passed[:, -1] = True
         stops: NDArray[np.intp] = passed.argmax(axis=1)
@@ -254,7 +258,8 @@ def _num_incomplete(traces: Iterable[Sequence[Trace]], *, num_steps: int) -> int
 
 
 def _threshold_grid(tables: Iterable[_Table], *, num_thresholds: int) -> list[tuple[float, float]]:
-    """(theta_sigma, theta_abstain) pairs: quantiles of the observed sigmas and the paper's values, first < second."""
+    """(theta_sigma, theta_abstain) pairs with first < second: quantiles of the observed sigmas, and the paper's
+    values."""
     tables = list(tables)
     gate = _quantiles([table.signal[:, 0] for table in tables], num_thresholds) | {PAPER_THETA_SIGMA}
     stop = _quantiles([table.sigma for table in tables], num_thresholds) | {PAPER_THETA_ABSTAIN}
@@ -270,7 +275,7 @@ def _quantiles(columns: Sequence[Floats], count: int) -> set[float]:
 
 
 def _round_up(value: float) -> float:
-    """The nearest number of ``SIGNIFICANT_DIGITS`` digits that is not below ``value``."""
+    """Smallest number with ``SIGNIFICANT_DIGITS`` digits that is at least ``value``."""
     if value <= 0:
         return 0.0
     digits = SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(value))

@@ -1,14 +1,14 @@
-"""From labelled problems to a policy that decides by the posterior.
+"""Fit a policy with the posterior rule on labelled problems.
 
-In:   labelled pools; what their later passes would bring; costs or a promise.
-Out:  a policy with posterior, profile, thresholds and guarantee, and everything to show for it.
-Does not know: files, Ray, where labels come from.
+In:   labelled pools; walks of their later passes; costs or a guarantee.
+Out:  a policy with posterior, profile, thresholds and guarantee, and the evidence for it.
+Does not know: files, Ray, the source of labels.
 
-Every number that judges the policy comes from cross-fitted predictions: each problem is decided by a posterior that was
-fitted on other problems. Without a promise a problem is worth answering when its expected gain is above that of
-refusing: p - (1 - p) wrong >= -refusal, so tau_answer = (wrong - refusal) / (1 + wrong). tau_accept maximises the mean
-gain over the problems' passes. With a promise, tau_answer is the lowest certified threshold (``guarantee``), and
-tau_accept maximises the gain that the confidences expect: labels that chose it could not test it.
+Every number that judges the policy is from cross-fitted predictions: each problem is decided by a posterior that was
+fitted on other problems. Without a guarantee, a problem is answered if its expected gain is above that of refusing: p -
+(1 - p) wrong >= -refusal, so tau_answer = (wrong - refusal) / (1 + wrong). tau_accept maximises the mean gain over the
+problems' passes. With a guarantee, tau_answer is the lowest certified threshold (``guarantee``), and tau_accept
+maximises the gain expected from confidences, because labels that chose it could not also test it.
 """
 
 import math
@@ -35,10 +35,10 @@ from raydebm.decision.sampling.waves import cut_pass
 from raydebm.errors import ConfigError, PoolError
 
 PROMISES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
-"""Errors of the table "what may be promised"."""
+"""Error rates of the table of possible guarantees."""
 NUM_ACCEPT_THRESHOLDS = 20
 DELTA = 0.1
-"""Chance that a richer profile replaces a simpler one that is better."""
+"""Probability that a richer profile replaces a simpler one that is better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -48,20 +48,20 @@ class PolicyFit:
     policy: Policy
     choice: ProfileChoice
     promises: tuple[Guarantee, ...]
-    """What may be promised at ``PROMISES``."""
+    """Guarantees possible at the error rates of ``PROMISES``."""
     guarantee: Guarantee | None
-    """The promise that was asked for."""
+    """Requested guarantee."""
     confidence: Floats
-    """(P,), cross-fitted, of the final selection under the policy's ``tau_accept``."""
+    """Shape (P,). Cross-fitted confidence in the final selection under the policy's ``tau_accept``."""
     worth: Floats
-    """(P,)"""
+    """Shape (P,)."""
     num_problems: int
     """Labelled problems."""
     floor: float = -math.inf
-    """Nothing is promised by thresholds below it (``Walk.floor``)."""
+    """Lowest threshold that can be certified (``Walk.floor``)."""
 
     def to_json(self) -> dict[str, Any]:
-        """The fit alone; ``decision_file`` has its tables too."""
+        """The fit without the tables of ``decision_file``."""
         return {
             "policy": policy_id(self.policy),
             "profile": self.choice.to_json(),
@@ -74,12 +74,12 @@ class PolicyFit:
         }
 
     def decision_file(self) -> dict[str, Any]:
-        """The contents of ``calibration/decision.json``."""
+        """Contents of ``calibration/decision.json``."""
         reliability = reliability_table(self.confidence, self.worth)
         return {**self.to_json(), "promises": promise_rows(self.promises), "reliability": reliability}
 
     def facts(self) -> dict[str, Any]:
-        """The few numbers to show and to keep in a manifest."""
+        """Main numbers, for display and for a manifest."""
         answered = self.confidence >= self.policy.tau_answer
         return {
             "profile": self.policy.profile,
@@ -94,19 +94,19 @@ class PolicyFit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledProblems:
-    """Labelled problems of one task, none of which an ensemble member trained on."""
+    """Labelled problems of one task that no adapter was trained on."""
 
     pools: Sequence[LabelledPool]
     """Candidates of the first pass."""
     task: str
     outcome: Outcome
-    """Whether labels say right and wrong or have a violation score."""
+    """Label type: right or wrong, or a violation score."""
     competition: Competition = "exclusive"
-    """Whether different answers of one problem exclude each other, as the task says."""
+    """Whether different answers of one problem exclude each other. Defined by the task."""
     checkpoint: str = ""
-    """Fingerprint of the ensemble that gave the energies; empty where that is not known."""
+    """Fingerprint of the ensemble that computed the energies. Empty if unknown."""
     reported_until: str = ""
-    """When the newest of them was decided, where users reported what is right (``Posterior.reported_until``)."""
+    """Time of the newest decision with a user report (``Posterior.reported_until``)."""
 
 
 def fit_policy(
@@ -122,16 +122,16 @@ def fit_policy(
     """Fit posterior, profile and thresholds.
 
     Args:
-        base: gives lambda, passes and limits.
-        config: costs, and the promise.
-        profile: None: chosen by tests.
-        walk: for policies of several passes; None: one pass.
-        unlearned: walks, under the policy with the posterior of all pools, problems that nothing is learned from and
-            that the thresholds and the promise count all the same; None: there are none.
-        promises: errors of the table "what may be promised".
+        base: Policy that supplies lambda, passes and limits.
+        config: Costs and the requested guarantee.
+        profile: Profile to use. Default: chosen by tests.
+        walk: Walks for policies with several passes. Default: one pass.
+        unlearned: Walks of problems that count for thresholds and guarantee but not for the posterior, under the policy
+            with the posterior of all pools. Default: no such problems.
+        promises: Error rates of the table of possible guarantees.
 
     Raises:
-        PoolError: fewer than two labelled problems, or none of them has an answer that can be read.
+        PoolError: fewer than two labelled problems, or no problem with a parsed answer.
     """
     known = [pool for pool in problems.pools if pool.is_labelled]
     if len(known) < 2:
@@ -174,13 +174,13 @@ def fit_policy(
 def fit_thresholds(
     policy: Policy, walked: Callable[[Policy], Walk], *, config: DecisionConfig, promises: Sequence[float] = PROMISES
 ) -> PolicyFit:
-    """Choose thresholds, and certify the promise, for a policy whose posterior and profile stay as they are.
+    """Choose thresholds and certify the guarantee, with posterior and profile fixed.
 
     Args:
-        policy: has a posterior, which was fitted on other problems than those that walk.
-        walked: walks labelled problems under a policy with these or other thresholds.
-        config: costs, and the promise.
-        promises: errors of the table "what may be promised".
+        policy: Policy with a posterior that was fitted on other problems than those walked.
+        walked: Function that walks labelled problems under a policy with other thresholds.
+        config: Costs and the requested guarantee.
+        promises: Error rates of the table of possible guarantees.
 
     Raises:
         ConfigError: the policy has no posterior.
@@ -205,18 +205,18 @@ def fit_thresholds(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Tested:
-    """A policy with thresholds, and what promises are tested on."""
+    """A policy with thresholds, and the walks that guarantees are tested on."""
 
     policy: Policy
     test: PromiseTest
-    """What the promise is tested on that was asked for."""
+    """Test of the requested guarantee."""
     table: PromiseTest
-    """What the table "what may be promised" is tested on: where labels chose the policy's ``tau_accept``, under another
-    one that they did not choose."""
+    """Test for the table of possible guarantees. Where labels chose the policy's ``tau_accept``, it uses another
+    ``tau_accept`` that labels did not choose."""
 
 
 def _tested(base: Policy, walked: Callable[[Policy], Walk], config: DecisionConfig) -> _Tested:
-    """Choose the thresholds of a policy, and walk the problems under them."""
+    """Choose the thresholds of a policy and walk the problems under them."""
     steps, is_promising = walked(base), config.max_error is not None
     policy = _with_thresholds(base, steps.expected() if is_promising else steps, config.costs)
     own = walked(policy) if policy.waves is not None and policy.tau_accept != base.tau_accept else steps
@@ -231,7 +231,7 @@ def _tested(base: Policy, walked: Callable[[Policy], Walk], config: DecisionConf
 
 
 def _fitted(tested: _Tested, choice: ProfileChoice, *, config: DecisionConfig, promises: Sequence[float]) -> PolicyFit:
-    """A policy with thresholds, the promise that was asked for, and what else may be promised."""
+    """Policy fit with the requested guarantee and the table of possible ones."""
     policy, test = tested.policy, tested.test
     assert policy.posterior is not None
     binary, level = policy.posterior.outcome == "correct", config.confidence
@@ -258,10 +258,10 @@ def _fitted(tested: _Tested, choice: ProfileChoice, *, config: DecisionConfig, p
 
 
 def _promised(policy: Policy, promise: Guarantee) -> Policy:
-    """The policy that answers from the promise's threshold on; where nothing is certified, only what is proven.
+    """Policy that answers from the certified threshold on, or only proven answers if no threshold is certified.
 
-    ``tau_accept`` is at least ``tau_answer``, so the threshold may raise it. The guarantee lists all thresholds that
-    were certified, for a request may answer from another one of them on.
+    ``tau_accept`` is raised to ``tau_answer`` if it is lower. The guarantee lists all certified thresholds, because a
+    request may use another one of them.
     """
     tau = 1.0 if promise.tau is None else promise.tau
     return policy.replaced(
@@ -272,7 +272,7 @@ def _promised(policy: Policy, promise: Guarantee) -> Policy:
 
 
 def _selected(profile: Profile, labelled_table: LabelledTable, crossed: CrossFit) -> Ints:
-    """(P,): the profile's cluster of each pool, by the posterior that did not see the pool."""
+    """Cluster selected by the profile in each pool, from the posterior that did not see the pool. Shape (P,)."""
     selected = np.full(len(labelled_table.pools), -1, dtype=np.intp)
     estimates = Estimates(probability=crossed.probability, none=crossed.none)
     for fold, posterior in enumerate(crossed.posteriors):
@@ -282,25 +282,25 @@ def _selected(profile: Profile, labelled_table: LabelledTable, crossed: CrossFit
 
 
 def _given_worth(labelled_table: LabelledTable, crossed: CrossFit) -> Floats:
-    """(C,): worth of what is given out for each cluster, by the posterior that did not see its pool."""
+    """Worth of the returned candidate of each cluster, from the posterior that did not see its pool. Shape (C,)."""
     fold = crossed.fold[labelled_table.table.pool_of_cluster]
     by_fold = [labelled_table.given_worth(posterior.reference) for posterior in crossed.posteriors]
     return np.choose(fold, by_fold) if len(fold) else np.empty(0)
 
 
 def _at(values: Floats, places: Any) -> Floats:
-    """Values at places; 0 at -1."""
+    """Values at the given indices; 0 at index -1."""
     return np.where(places >= 0, values[places], 0.0) if len(values) else np.zeros(len(places))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Predictions:
-    """What posteriors of other folds predict of P labelled pools, and of parts of them."""
+    """Out-of-fold predictions for P labelled pools and for parts of them."""
 
     table: LabelledTable
     crossed: CrossFit
     selected: Ints
-    """(P,): the profile's cluster of each pool."""
+    """Shape (P,). The profile's cluster of each pool."""
     parts: PoolParts | None
     selected_of_parts: Ints | None
 
@@ -316,7 +316,7 @@ class _Predictions:
         )
 
     def calibrated(self, posterior: Posterior, fold: int | None = None) -> Posterior:
-        """Recalibrated, and corrected for small pools, on the other folds; None: on all."""
+        """Recalibrate and correct for small pools on the other folds, or on all folds if ``fold`` is None."""
         used = None if fold is None else self.crossed.fold != fold
         whole = recalibrated(posterior, self.table, self.crossed, self.selected, used=used)
         if self.parts is None or self.selected_of_parts is None:
@@ -325,8 +325,11 @@ class _Predictions:
         return self.parts.corrected(whole, self.selected_of_parts, used=used)
 
     def walked(self, own: Sequence[Posterior], *, policy: Policy, walk: WalkOf | None) -> Walk:
-        """Every problem under the posterior that was fitted and recalibrated on the other folds; ``own`` has it by
-        fold."""
+        """Walk every problem under the posterior that was fitted and recalibrated on the other folds.
+
+        Args:
+            own: Posteriors by fold.
+        """
         crossed, selected = self.crossed, self.selected
         if walk is not None or policy.waves is not None:
             policies = [policy.without_accepting().replaced(posterior=own[fold]) for fold in crossed.fold]
@@ -344,7 +347,7 @@ class _Predictions:
 
 
 def _first_pass_in_waves(pools: Sequence[LabelledPool], policies: Sequence[Policy]) -> Walk:
-    """Each problem's first pass, cut to what its policy would have sampled of it."""
+    """First pass of each problem, cut to the samples that its policy would have requested."""
     confidence, worth = np.full((len(pools), 1), -math.inf), np.zeros((len(pools), 1))
     for place, (pool, policy) in enumerate(zip(pools, policies, strict=True)):
         decided = decide_pool(cut_pass(pool.candidates, policy).candidates, passes_left=0, policy=policy)
@@ -357,7 +360,7 @@ def _first_pass_in_waves(pools: Sequence[LabelledPool], policies: Sequence[Polic
 
 
 def _with_thresholds(policy: Policy, steps: Walk, costs: CostsConfig) -> Policy:
-    """``tau_answer`` from the costs, ``tau_accept`` from the problems' passes."""
+    """Set ``tau_answer`` from the costs and ``tau_accept`` from the problems' passes."""
     tau_answer = costs.answer_threshold
     if steps.confidence.shape[1] == 1:
         return policy.replaced(tau_answer=tau_answer, tau_accept=max(policy.tau_accept, tau_answer))
@@ -378,7 +381,7 @@ def _gain(steps: Walk, tau_accept: float, tau_answer: float, costs: CostsConfig)
 
 
 def reliability_table(confidence: Floats, worth: Floats, num_bins: int = 10) -> list[dict[str, float]]:
-    """Bins of equal numbers of problems by confidence: mean confidence, mean worth, number."""
+    """Reliability in bins with equal numbers of problems: mean confidence, mean worth, number."""
     order = np.argsort(confidence, kind="stable")
     return [
         {"confidence": float(confidence[rows].mean()), "worth": float(worth[rows].mean()), "problems": len(rows)}
@@ -388,5 +391,5 @@ def reliability_table(confidence: Floats, worth: Floats, num_bins: int = 10) -> 
 
 
 def promise_rows(promises: Sequence[Guarantee]) -> list[dict[str, Any]]:
-    """The table "what may be promised", without the thresholds that were tried."""
+    """Table of possible guarantees, without the thresholds that were tried."""
     return [{name: value for name, value in asdict(row).items() if name != "table"} for row in promises]

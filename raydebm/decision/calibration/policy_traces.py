@@ -1,4 +1,4 @@
-"""Problems walked through every pass, whatever the thresholds would say: what each decision would rest on."""
+"""Problems walked through every pass regardless of thresholds, with the inputs of each decision."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,34 +13,34 @@ from raydebm.records import Label, Problem, ScoredCandidate, Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceStep:
-    """What a decision after one pass would rest on; None where nothing could be selected."""
+    """Inputs of the decision after one pass. None where nothing could be selected."""
 
     signal: float | None
     sigma: float | None
     penalty: float | None
     verdict: Verdict
-    """Verdict of the selected candidate. With nothing to select: incorrect, or unlabeled where no candidate has one."""
+    """Verdict of the selected candidate. Without a selection: incorrect, or unlabeled if no candidate has a label."""
     violation: float | None = None
-    """Violation score of the selected candidate, or None. With nothing to select: 1 where other candidates have one."""
+    """Violation score of the selected candidate, if any. Without a selection: 1 if other candidates have one."""
     confidence: float | None = None
-    """Probability that the selection is right; None without a posterior or a selection."""
+    """Probability that the selection is right. None without a posterior or a selection."""
 
     @property
     def worth(self) -> float:
-        """1 for a right selection and 0 for a wrong one or none, or 1 minus the violation score; NaN for unlabelled."""
+        """1 for a right selection, 0 for a wrong one or none, or 1 minus the violation score. NaN if unlabelled."""
         return CORRECT[self.verdict] if self.violation is None else 1 - self.violation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """One problem walked through every pass, whatever the thresholds would say."""
+    """One problem walked through every pass, regardless of thresholds."""
 
     problem_id: str
     steps: tuple[TraceStep, ...]
 
 
 async def trace(problem: Problem, *, parts: Parts, labels: Mapping[str, Label], policy: Policy) -> Trace:
-    """Walk one problem through every pass. A later pass that fails ends the walk, as it ends the loop."""
+    """Walk one problem through every pass. A failed later pass ends the walk, as it ends the loop."""
     pool: tuple[ScoredCandidate, ...] = ()
     steps: list[TraceStep] = []
     messages = None
@@ -90,7 +90,7 @@ async def trace_all(
 def _worth(
     best: ScoredCandidate | None, pool: Sequence[ScoredCandidate], labels: Mapping[str, Label]
 ) -> tuple[Verdict, float | None]:
-    """(verdict, violation score) of the selection."""
+    """Verdict and violation score of the selection."""
     if best is not None:
         label = labels.get(best.candidate.candidate_id)
         return (Verdict.UNLABELED, None) if label is None else (label.verdict, label.violation_score)

@@ -1,18 +1,19 @@
-"""The test by which a richer profile replaces a simpler one.
+"""Test for replacing a simpler profile by a richer one.
 
-The first incumbent is the better of the two simplest profiles, vote and best author, on the held-out problems; the vote
-where they are equal. A challenger replaces the incumbent where the p-value of "it is worth no more on average" is at
-most its level:
+The first incumbent is the better of the two simplest profiles, vote and best author, on the held-out problems (the vote
+if they are equal). A challenger replaces the incumbent if the p-value of "its mean worth is not higher" is at most its
+level:
 
-- right and wrong: among held-out problems on which they differ it wins b and loses c, and p = P(Bin(b + c, 1/2) >= b),
-  the exact one-sided McNemar test;
-- violation scores: who wins more often may lose more each time, so p is the share of ``NUM_FLIPS`` random choices of
-  signs under which the differences in worth add up to as much as they do (one-sided sign-flip test of the mean).
+- right or wrong: among held-out problems on which the two differ, the challenger wins b and loses c, and p = P(Bin(b +
+  c, 1/2) >= b), the exact one-sided McNemar test;
+- violation scores: a challenger that wins more often may lose more each time, so p is the share of ``NUM_FLIPS`` random
+  sign choices under which the differences in worth have at least the observed sum (one-sided sign-flip test of the
+  mean).
 
-Half of delta is the posterior's level, because it has the others as special cases; the other challengers share the
-rest. So the chance that a richer profile replaces a simpler one that is better is at most delta; with violation scores
-that is exact where differences are as likely to be d as -d, and approximate otherwise. A bet on the mean difference,
-which is exact without that, does not see the small differences of violation scores (docs/log/profile_tests.md).
+Half of delta is the posterior's level, because the other profiles are special cases of it; the other challengers share
+the rest. The probability that a richer profile replaces a simpler one that is better is therefore at most delta. With
+violation scores this is exact if differences d and -d are equally likely, and approximate otherwise. A bet on the mean
+difference is exact in both cases but misses the small differences of violation scores (docs/log/profile_tests.md).
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,13 +42,13 @@ class ProfileTest:
     """Problems on which only the challenger is right (or has the lower violation)."""
     losses: int
     p_value: float
-    """Evidence against "the challenger is worth no more on average"; the smaller the more."""
+    """p-value of "the challenger's mean worth is not higher"."""
     replaced: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileChoice:
-    """Which profile was chosen, and why."""
+    """Chosen profile with its tests."""
 
     profile: Profile
     delta: float
@@ -62,12 +63,12 @@ class ProfileChoice:
 
 
 def choose_profile(worth: Mapping[Profile, Floats], *, delta: float) -> ProfileChoice:
-    """Walk through the profiles in their order.
+    """Test the profiles in their order.
 
     Args:
-        worth: by profile, (P,) worth of its selection on each held-out problem: 1 or 0, or 1 - violation; NaN for
-            unlabelled. ``vote`` must be there.
-        delta: chance of replacing a profile by one that is worse.
+        worth: Worth of each profile's selection on each held-out problem, shape (P,), by profile: 1 or 0, or 1 -
+            violation; NaN if unlabelled. ``vote`` is required.
+        delta: Probability of replacing a profile by a worse one.
     """
     incumbent, tests = _simplest(worth), []
     challengers: Sequence[Profile] = [profile for profile in PROFILES if profile in worth and profile not in SIMPLE]
@@ -105,17 +106,17 @@ def _mean_p_value(difference: Floats) -> float:
     generator, hits = np.random.default_rng(len(difference)), 0
     for _ in range(NUM_FLIPS // FLIPS_AT_ONCE):
         signs = generator.choice((-1.0, 1.0), size=(FLIPS_AT_ONCE, len(given)))
-        # Sums in another order differ in the last digits; an equal sum must count as one.
+        # Sums in another order differ in the last digits; an equal sum must count as equal.
         hits += int((signs @ given >= given.sum() - 1e-9).sum())
     return (1 + hits) / (1 + NUM_FLIPS)
 
 
 def _level(challenger: Profile, delta: float) -> float:
-    """The levels of all challengers add up to delta."""
+    """Level of one challenger. The levels of all challengers sum to delta."""
     return delta / 2 if challenger == "posterior" else delta / 2 / (len(PROFILES) - len(SIMPLE) - 1)
 
 
 def _simplest(worth: Mapping[Profile, Floats]) -> Profile:
-    """The simple profile of the highest mean worth; the first of equals."""
+    """Simple profile with the highest mean worth; the first one if equal."""
     known = [profile for profile in SIMPLE if profile in worth and not np.isnan(worth[profile]).all()]
     return max(known, key=lambda profile: float(np.nanmean(worth[profile])), default=SIMPLE[0])

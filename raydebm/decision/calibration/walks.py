@@ -1,7 +1,7 @@
-"""Labelled problems walked through their passes, and promises tested on these walks.
+"""Labelled problems walked through their passes, and tests of guarantees on these walks.
 
-A walk says how sure a policy is of each problem's selection after each pass, and what the selection is worth; where
-``tau_accept`` ends it follows from the confidences. Does not know: posteriors, costs, files.
+A walk has the confidence and the worth of each problem's selection after each pass. Confidences determine where
+``tau_accept`` ends it. Does not know: posteriors, costs, files.
 """
 
 import math
@@ -19,32 +19,34 @@ from raydebm.decision.policy import Policy
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Walk:
-    """Labelled problems walked through every pass; P problems, S passes."""
+    """Labelled problems walked through every pass: P problems, S passes."""
 
     confidence: Floats
-    """(P, S): of the selection after each pass; -inf where nothing can be selected. A walk that ended early repeats its
-    last pass."""
+    """Shape (P, S). Confidence in the selection after each pass; -inf where nothing can be selected. A walk that ended
+    early repeats its last pass."""
     worth: Floats
-    """(P, S): worth of the selection, 0 without one; NaN for unlabelled."""
+    """Shape (P, S). Worth of the selection; 0 without one, NaN if unlabelled."""
     floor: float = -math.inf
-    """Nothing is promised by thresholds below it (``guarantee.certify``)."""
+    """Lowest threshold that can be certified (``guarantee.certify``)."""
     is_unknown: Bools | None = None
-    """(P, S): a pass that was not sampled, whose answer counts as a wrong one that is given out: its confidence is 1,
-    its worth 0. None: every pass was."""
+    """Shape (P, S). Passes that were not sampled. They count as wrong answers that are returned: confidence 1, worth 0.
+    Default: all passes were sampled."""
 
     def expected(self) -> "Walk":
-        """The same, each selection worth what its confidence says, without any label. A pass that was not sampled is
-        worth nothing: it would count as a wrong answer, and nothing is known of what it could bring."""
+        """The same walk without labels: each selection's worth is its confidence.
+
+        A pass that was not sampled has worth 0, because nothing is known about its result.
+        """
         worth = np.where(np.isfinite(self.confidence), self.confidence, 0.0)
         return replace(self, worth=worth if self.is_unknown is None else np.where(self.is_unknown, 0.0, worth))
 
 
 WalkOf = Callable[[Sequence[Policy]], Walk]
-"""Walks the pools' problems through all passes, each under its own policy."""
+"""Function that walks the pools' problems through all passes, each under its own policy."""
 
 
 def joined(first: Walk, second: Walk) -> Walk:
-    """The problems of both walks, above the higher floor. A second one without problems has no passes."""
+    """Problems of both walks, with the higher floor. The second walk may be empty."""
     shape = (len(second.worth), first.worth.shape[1])
     return Walk(
         confidence=np.concatenate([first.confidence, second.confidence.reshape(shape)]),
@@ -59,15 +61,14 @@ def _unknown(walk: Walk) -> Bools:
 
 
 def final_step(steps: Walk, tau_accept: float) -> tuple[Floats, Floats]:
-    """(confidence, worth) of each problem where it stops: at the first pass that reaches ``tau_accept``, else the
-    last."""
+    """(confidence, worth) of each problem at its last pass: the first that reaches ``tau_accept``, else the last."""
     last = stops(steps, tau_accept)
     rows = np.arange(len(last))
     return steps.confidence[rows, last], steps.worth[rows, last]
 
 
 def stops(steps: Walk, tau_accept: float) -> Any:
-    """(P,): the pass after which each problem stops."""
+    """Index of the pass after which each problem stops. Shape (P,)."""
     passed = steps.confidence >= tau_accept
     passed[:, -1] = True
     return passed.argmax(axis=1)
@@ -75,25 +76,26 @@ def stops(steps: Walk, tau_accept: float) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PromiseTest:
-    """Thresholds of answering, each tested on the walk of the policy that it implies.
+    """Answer thresholds, each tested on the walk of its own policy.
 
-    ``tau_accept`` is at least ``tau_answer``, so a threshold above it changes where problems stop. In waves it also
-    changes what is sampled; then thresholds above it share the walk of the next value of a short list.
+    ``tau_accept`` is at least ``tau_answer``, so an answer threshold above it changes where problems stop. In waves it
+    also changes the samples; thresholds above ``tau_accept`` then share the walk of the next value in a short list.
     """
 
     steps: tuple[Walk, ...]
-    """One that serves every ``tau_accept``; in waves one for each of ``accept``."""
+    """One walk for every ``tau_accept``, or in waves one for each value of ``accept``."""
     accept: tuple[float, ...]
-    """Values of ``tau_accept``, the policy's own first; fixed by confidences alone."""
+    """Values of ``tau_accept``, the policy's own first. Chosen from confidences only."""
     is_free: bool
-    """Any ``tau_accept`` above the policy's own may be chosen, because it only says where a walk ends."""
+    """Whether any ``tau_accept`` above the policy's own is possible, because it only changes where a walk ends."""
 
     @classmethod
     def of(cls, policy: Policy, steps: Walk, walked: Callable[[Policy], Walk]) -> "PromiseTest":
-        """
+        """Walk the problems under the policies that need a walk of their own.
+
         Args:
-            steps: under the policy.
-            walked: walks the problems under another one.
+            steps: Walk under the policy.
+            walked: Function that walks the problems under another policy.
         """
         own = policy.tau_accept
         if policy.waves is None:
@@ -104,17 +106,17 @@ class PromiseTest:
         return cls(steps=(steps, *more), accept=tuple(accept), is_free=False)
 
     def tau_accept(self, tau: float) -> float:
-        """Where problems stop under the policy that answers from ``tau`` on."""
+        """``tau_accept`` of the policy that answers from ``tau`` on."""
         if self.is_free:
             return max(self.accept[0], tau)
         return next((value for value in self.accept if value >= tau), self.accept[-1])
 
     def steps_at(self, tau_accept: float) -> Walk:
-        """The walk under this ``tau_accept``."""
+        """Walk for this ``tau_accept``."""
         return self.steps[0 if self.is_free else self.accept.index(tau_accept)]
 
     def certify(self, error: float, *, confidence: float, binary: bool) -> Guarantee:
-        """The lowest threshold at which this error may be promised."""
+        """Find the lowest threshold with a guarantee for this error rate."""
         first, losses = self._labelled()
         return certify(
             first,
@@ -127,7 +129,7 @@ class PromiseTest:
         )
 
     def smallest(self, *, min_coverage: float, confidence: float, binary: bool) -> Guarantee:
-        """The smallest error that may be promised at this coverage."""
+        """Find the smallest error rate that can be guaranteed at this coverage."""
         first, losses = self._labelled()
         return certify_smallest(
             first, losses, min_coverage=min_coverage, confidence=confidence, binary=binary, floor_at=self._floor_at,
@@ -135,13 +137,13 @@ class PromiseTest:
         )  # fmt: skip
 
     def _labelled(self) -> tuple[Floats, Floats]:
-        """(confidence, loss) of the labelled problems where the policy's own ``tau_accept`` ends them."""
+        """(confidence, loss) of the labelled problems at the policy's own ``tau_accept``."""
         confidence, losses = self._at(self.accept[0])
         labelled = ~np.isnan(losses)
         return confidence[labelled], losses[labelled]
 
     def _by_threshold(self, own: Floats) -> ByThreshold:
-        """Thresholds are drawn from the confidences under the policy, and from the highest that later passes reach."""
+        """Candidate thresholds: confidences under the policy, and the highest confidences of later passes."""
         thresholds = np.concatenate([own, self.steps[0].confidence.max(axis=1)]) if self.is_free else own
         return ByThreshold(at=self._at, thresholds=thresholds)
 

@@ -1,1 +1,1 @@
-"""What is known about each distinct answer of a pool, and its probability: terms, posterior, fit, profiles."""
+"""Distinct answers of a pool and their probabilities: terms of evidence, posterior, fit, profiles."""

@@ -52,14 +52,14 @@ def log_votes(table: PoolTable) -> Floats:
 
 
 def minus_energies(table: PoolTable, lambda_: float) -> Floats:
-    """Minus the lowest E in each cluster, (C,)."""
+    """Negated lowest E in each cluster, shape (C,)."""
     scored = ~np.isnan(table.mu)
     energy = total_energies(table.mu, table.penalty, lambda_)[scored]
     return -lowest(energy, table.cluster_of_row[scored], table.num_clusters)
 
 
 def energy_votes(table: PoolTable, lambda_: float) -> Floats:
-    """Log of each cluster's share of its pool's sum exp(-E), at least ``MIN_LOG_SHARE``, (C,)."""
+    """Log of each cluster's share of its pool's sum exp(-E), at least ``MIN_LOG_SHARE``. Shape (C,)."""
     scored = ~np.isnan(table.mu)
     energy, cluster = total_energies(table.mu, table.penalty, lambda_)[scored], table.cluster_of_row[scored]
     pool = table.pool_of_cluster[cluster]
@@ -110,7 +110,7 @@ def _disagreement(inputs: TermInputs) -> Floats:
 
 
 def _members(inputs: TermInputs) -> Floats:
-    """Share of members whose lowest energy is in the cluster, ties shared; NaN where nothing was scored."""
+    """Share of adapters with their lowest energy in the cluster; ties are split. NaN where nothing was scored."""
     table = inputs.table
     owner = table.pool_of_cluster
     best = np.full((table.num_clusters, table.members.shape[1]), math.inf)

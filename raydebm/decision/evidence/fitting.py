@@ -1,8 +1,8 @@
-"""Fitting the posterior on labelled problems, and predicting problems it was not fitted on.
+"""Fit the posterior on labelled problems, and predict problems that it was not fitted on.
 
-The weights are those of the largest likelihood times prior (``likelihoods``). Skills are shrunk towards the pooled
-share of right candidates by ``SKILL_PRIOR`` pseudo-candidates, and a problem's own candidates are left out of the
-skills by which its evidence is measured.
+The weights maximise likelihood times prior (``likelihoods``). Skills are shrunk towards the pooled share of right
+candidates by ``SKILL_PRIOR`` pseudo-candidates. A problem's own candidates are excluded from the skills used in its
+evidence.
 """
 
 import math
@@ -24,21 +24,21 @@ from raydebm.records import ScoredCandidate
 from raydebm.tasks.base import Task
 
 SKILL_PRIOR = 10.0
-"""Pseudo-candidates of the pooled share of right ones in every author's skill."""
+"""Pseudo-candidates added to every author's skill, at the pooled share of right candidates."""
 NUM_FOLDS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LabelledPool:
-    """One problem's candidates with what their labels say."""
+    """One problem's candidates with their labels."""
 
     problem_id: str
     candidates: Sequence[ScoredCandidate]
     worth: Floats
-    """By candidate: 1 right, 0 wrong, or 1 - violation score; NaN for unlabelled."""
+    """Worth by candidate: 1 right, 0 wrong, or 1 - violation score; NaN if unlabelled."""
     weight: float = 1.0
     text_key: str = ""
-    """The same for problems that are the same, which are kept in one fold; empty: it is like no other."""
+    """Key shared by identical problems, which are kept in one fold. Empty: the problem has no duplicate."""
 
     @property
     def is_labelled(self) -> bool:
@@ -53,17 +53,17 @@ class LabelledTable:
     pools: tuple[LabelledPool, ...]
     table: PoolTable
     worth: Floats
-    """(R,): of the candidates in clusters."""
+    """Shape (R,). Worth of the candidates in clusters."""
     weight: Floats
     """(P,)"""
     right: Floats
-    """(P, G): sum of worth over a pool's labelled candidates of an author, with or without an answer."""
+    """Shape (P, G). Summed worth of a pool's labelled candidates by author, with or without an answer."""
     total: Floats
-    """(P, G): labelled candidates."""
+    """Shape (P, G). Number of labelled candidates."""
 
     @classmethod
     def of(cls, pools: Sequence[LabelledPool]) -> "LabelledTable":
-        """Lay labelled pools out as columns."""
+        """Convert labelled pools to columns."""
         table = PoolTable.of([pool.candidates for pool in pools])
         codes = {name: code for code, name in enumerate(table.authors)}
         right, total = np.zeros((len(pools), len(codes))), np.zeros((len(pools), len(codes)))
@@ -87,7 +87,7 @@ class LabelledTable:
 
     @cached_property
     def cluster_worth(self) -> Floats:
-        """(C,): mean worth of each cluster's labelled candidates; NaN without any."""
+        """Mean worth of each cluster's labelled candidates, shape (C,). NaN without labels."""
         known = np.isfinite(self.worth)
         groups, count = self.table.cluster_of_row[known], self.table.num_clusters
         sizes = np.bincount(groups, minlength=count)
@@ -95,12 +95,12 @@ class LabelledTable:
         return ratio(totals, sizes)
 
     def given_worth(self, reference: Reference) -> Floats:
-        """(C,): worth of the candidate that is given out for each cluster; its cluster's where it is unlabelled."""
+        """Worth of the returned candidate of each cluster, shape (C,). The cluster's worth if it is unlabelled."""
         worth = self.worth[representatives(self.table, reference)]
         return np.where(np.isnan(worth), self.cluster_worth, worth)
 
     def skills(self, used: Bools) -> Floats:
-        """(R,): shrunk log-odds of each row's author from the pools in use, without the row's own pool."""
+        """Shrunk log-odds of each row's author from the pools in use, excluding the row's own pool. Shape (R,)."""
         right, total = self.right[used].sum(axis=0), self.total[used].sum(axis=0)
         pooled = _pooled(right, total)
         own = np.where(used[:, None], 1.0, 0.0)
@@ -110,7 +110,7 @@ class LabelledTable:
 
 
 def _pooled(right: Floats, total: Floats) -> float:
-    """Share of right candidates over all authors, kept off 0 and 1."""
+    """Share of right candidates over all authors, kept away from 0 and 1."""
     return float((right.sum() + 0.5) / (total.sum() + 1.0))
 
 
@@ -143,7 +143,8 @@ def reference_of(labelled_table: LabelledTable, used: Bools, *, lambda_: float) 
 
 
 def _norms(values: Floats, table: PoolTable, used: Bools) -> list[tuple[float, float]]:
-    """(mean, standard deviation) of each author's values, shrunk towards those of all authors, which come last."""
+    """(mean, standard deviation) of each author's values, shrunk towards the values over all authors, which are
+    last."""
     own, author = values[used], table.author_of_row[used]
     center = float(own.mean()) if len(own) else 0.0
     scale = max(float(own.std()), 1e-6) if len(own) > 1 else 1.0
@@ -164,15 +165,17 @@ def _shrunk(own: float, pooled: float, count: int) -> float:
 
 
 def competition_of(task: Task) -> Competition:
-    """Whether different answers of one problem exclude each other, as the task says."""
+    """Whether different answers of one problem exclude each other. Defined by the task."""
     return "exclusive" if task.defaults.answers_compete else "independent"
 
 
 def _design(
     labelled_table: LabelledTable, used: Bools, reference: Reference, terms: Sequence[str], names: Sequence[str]
 ) -> Design:
-    """Clusters that are neither proven nor refuted, of problems in use in which none is proven and one is labelled;
-    no cluster at all where every answer is proven or refuted, or none could be read."""
+    """Clusters that are neither proven nor refuted, from labelled problems in use without a proven answer.
+
+    Empty if every answer is proven or refuted, or no answer was parsed.
+    """
     table = labelled_table.table
     evidence = evidence_of(table, reference, skills=labelled_table.skills(used))
     owner, count = table.pool_of_cluster, len(table.clusters)
@@ -194,7 +197,7 @@ def _design(
 
 
 def _learned(labelled_table: LabelledTable, used: Bools | None) -> Bools:
-    """(P,): the labelled pools in use."""
+    """Labelled pools in use, shape (P,)."""
     learned = np.array([pool.is_labelled for pool in labelled_table.pools], dtype=bool)
     if used is not None:
         learned &= used
@@ -214,24 +217,24 @@ def fit_posterior(
     context: Sequence[str] | None = None,
     used: Bools | None = None,
 ) -> Posterior:
-    """Fit the weights; probabilities are not recalibrated (see ``recalibration``).
+    """Fit the weights. Probabilities are not recalibrated (see ``recalibration``).
 
-    The prior stays where there is nothing to learn weights from: every answer is proven or refuted, or none was read.
+    Returns the prior's weights if every answer is proven or refuted, or none was parsed.
 
     Args:
-        pools: labelled problems. Unlabelled ones are left out.
-        lambda_: weight of E_constraint in E.
-        task: name of their task.
-        outcome: what labels say.
-        competition: whether different answers of one problem exclude each other; they never do where labels are
-            violation scores.
-        terms: terms of evidence of clusters that may carry weight; None: all, and all baselines' scores.
-        context: terms of evidence for "none of them"; None: all, and all baselines' scores.
-        used: by pool, whether to learn from it; None: from all.
+        pools: Labelled problems. Unlabelled ones are ignored.
+        lambda_: Weight of E_constraint in E.
+        task: Name of the problems' task.
+        outcome: Label type.
+        competition: Whether different answers of one problem exclude each other. Ignored for violation scores, where
+            they never do.
+        terms: Terms about answers that may have weight. Default: all, including all baseline scores.
+        context: Terms about "none of them" that may have weight. Default: all, including all baseline scores.
+        used: Mask of the pools to learn from. Default: all.
 
     Raises:
         PoolError: no problem in use is labelled.
-        ConfigError: an unknown term.
+        ConfigError: unknown term.
     """
     labelled_table = pools if isinstance(pools, LabelledTable) else LabelledTable.of(pools)
     scores = labelled_table.table.scores
@@ -264,14 +267,14 @@ def fit_posterior(
 
 
 def folds_of(problem_ids: Sequence[str], num_folds: int) -> Ints:
-    """The fold of each problem, dealt in the order of hashed ids: sizes differ by at most one."""
+    """Fold of each problem, assigned in turn by hashed id. Fold sizes differ by at most one."""
     ranked = sorted(set(problem_ids), key=lambda name: content_id("fold", name))
     place = {name: index % num_folds for index, name in enumerate(ranked)}
     return np.array([place[name] for name in problem_ids], dtype=np.intp)
 
 
 def _names_of_equal(pools: Sequence[LabelledPool]) -> list[str]:
-    """By pool the smallest id of the problems that are the same."""
+    """Smallest id among the identical problems, by pool."""
     smallest: dict[str, str] = {}
     keys = [pool.text_key or f"problem {pool.problem_id}" for pool in pools]
     for key, pool in zip(keys, pools, strict=True):
@@ -281,10 +284,10 @@ def _names_of_equal(pools: Sequence[LabelledPool]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CrossFit:
-    """Predictions for every pool by a posterior that was fitted on other folds."""
+    """Predictions for every pool by a posterior fitted on the other folds."""
 
     posteriors: tuple[Posterior, ...]
-    """By fold: fitted on the other folds."""
+    """Posteriors by fold, each fitted on the other folds."""
     fold: Ints
     """(P,)"""
     probability: Floats
@@ -296,10 +299,10 @@ class CrossFit:
 def cross_fit(
     labelled_table: LabelledTable, fit: Callable[[Bools], Posterior], *, num_folds: int = NUM_FOLDS
 ) -> CrossFit:
-    """Fit on all folds but one, predict that one, for each fold.
+    """For each fold, fit on the other folds and predict this one.
 
     Raises:
-        PoolError: fewer than two problems, or what is left of them cannot be learned from.
+        PoolError: fewer than two problems, or no labelled problem outside some fold.
     """
     if len(labelled_table.pools) < 2:
         raise PoolError(f"cross-fitting needs at least 2 problems, got {len(labelled_table.pools)}")

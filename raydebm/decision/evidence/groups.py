@@ -1,4 +1,4 @@
-"""Small functions of arrays: means and minima per group, quotients where there is a divisor, the logistic function."""
+"""Array functions: mean and minimum per group, quotients with a zero check, the logistic function."""
 
 import math
 from typing import Any
@@ -30,6 +30,6 @@ def ratio(top: NDArray[Any], bottom: NDArray[Any]) -> Floats:
 
 
 def sigmoid(log_odds: Floats) -> Floats:
-    """Probabilities of log-odds, elementwise."""
+    """Elementwise probabilities of log-odds."""
     probabilities: Floats = 1 / (1 + np.exp(-np.clip(log_odds, -700, 700)))
     return probabilities

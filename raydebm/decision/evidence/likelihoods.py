@@ -1,15 +1,16 @@
-"""The likelihood of labelled answers under the posterior's weights, and the weights that make it largest.
+"""Likelihood of labelled answers under the posterior's weights, and its maximum.
 
 The weights maximise
 
     sum over problems w_x log p(right | x) - sum over weights (theta_j - prior_j)^2 / (2 PRIOR_SD^2)
 
-where p(right | x) is the total probability of the clusters that are right, or of "none of them" when none is (a
-conditional logit, McFadden 1974). An unlabelled cluster may be the right one, so where no labelled one is right its
-probability counts as well. Where answers do not compete each cluster is an observation of a logistic regression,
-weighted so that every problem counts once. A violation score enters as the fractional outcome 1 - violation, by
+where p(right | x) is the total probability of the right clusters, or of "none of them" if no cluster is right (a
+conditional logit, McFadden 1974). If no labelled cluster is right, the probability of the unlabelled ones is included,
+because one of them may be right. Where answers do not compete, each cluster is an observation of a logistic regression,
+weighted so that every problem counts once. A violation score is the fractional outcome 1 - violation, fitted by
 quasi-likelihood (Wedderburn 1974): the regression's terms are divided by the dispersion of the outcomes around their
-expectation, which is 1 for labels that are right or wrong and far below 1 for scores, of which each says more.
+expectation. The dispersion is 1 for right or wrong labels and far below 1 for scores, each of which is more
+informative.
 
 Shapes: R clusters of P problems, T terms of clusters, U terms of "none of them".
 """
@@ -25,40 +26,40 @@ from raydebm.decision.evidence.groups import Floats, Ints, sigmoid
 
 PRIOR_SD = 0.5
 NUM_DISPERSIONS = 10
-"""Estimates of the dispersion at most, each from the weights under the one before."""
+"""Maximum number of dispersion estimates, each from the weights under the previous one."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Design:
-    """What the likelihood needs of labelled problems."""
+    """Inputs of the likelihood, from labelled problems."""
 
     features: Floats
     """(R, T)"""
     context: Floats
     """(P, U)"""
     owner: Ints
-    """(R,), the problem of each cluster."""
+    """Problem of each cluster, shape (R,)."""
     right: Floats
-    """(R,): worth of the cluster; NaN for unknown."""
+    """Worth of each cluster, shape (R,). NaN if unknown."""
     weight: Floats
     """(P,)"""
 
     @cached_property
     def row_weight(self) -> Floats:
-        """(R,): a problem's weight, shared among its labelled clusters."""
+        """Weight of each problem divided by its number of labelled clusters, shape (R,)."""
         known = ~np.isnan(self.right)
         per_pool = np.bincount(self.owner, known, len(self.weight))
         return np.where(known, (self.weight / np.maximum(per_pool, 1))[self.owner], 0.0)
 
     def log_odds(self, theta: Floats) -> Floats:
-        """(R,): of each cluster, where clusters do not compete."""
+        """Log-odds of each cluster where clusters do not compete, shape (R,)."""
         num_terms = self.features.shape[1]
         log_odds: Floats = self.features @ theta[:num_terms] - (self.context @ theta[num_terms:])[self.owner]
         return log_odds
 
 
 Objective = Callable[[Floats], tuple[float, Floats]]
-"""A value to make small, and its gradient, at weights of shape (T + U,)."""
+"""Value to minimise and its gradient, at weights of shape (T + U,)."""
 
 
 def exclusive(design: Design) -> Objective:
@@ -102,15 +103,17 @@ def independent(design: Design, *, dispersion: float = 1.0) -> Objective:
 
 
 def _dispersion(design: Design, theta: Floats) -> float:
-    """Mean of (outcome - p)^2 / (p (1 - p)) over the labelled clusters, and over one more problem where it is 1, so
-    that a few problems that happen to fit well are not taken for certain."""
+    """Mean of (outcome - p)^2 / (p (1 - p)) over the labelled clusters and one pseudo-observation of 1.
+
+    The pseudo-observation limits the weight of a few problems that fit well by chance.
+    """
     expected = np.clip(sigmoid(design.log_odds(theta)), 1e-6, 1 - 1e-6)
     squares = np.nan_to_num(design.right - expected) ** 2 / (expected * (1 - expected))
     return float((design.row_weight @ squares + 1) / (design.row_weight.sum() + 1))
 
 
 def maximum(likelihood: Objective, center: Floats) -> Floats:
-    """The weights of the largest likelihood times prior; ``center`` is the prior's."""
+    """Weights that maximise likelihood times prior. ``center`` is the prior mean."""
 
     def objective(theta: Floats) -> tuple[float, Floats]:
         value, gradient = likelihood(theta)
@@ -122,7 +125,7 @@ def maximum(likelihood: Objective, center: Floats) -> Floats:
 
 
 def quasi_maximum(design: Design, center: Floats) -> Floats:
-    """The same of the regression on violation scores, whose dispersion is estimated from its own residuals."""
+    """Weights of the regression on violation scores, with the dispersion estimated from its residuals."""
     theta, dispersion = maximum(independent(design), center), 1.0
     for _ in range(NUM_DISPERSIONS):
         earlier, dispersion = dispersion, _dispersion(design, theta)

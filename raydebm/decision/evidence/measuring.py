@@ -1,15 +1,14 @@
-"""Evidence for and against each distinct answer of a pool, and for "none of them is right": every term, measured.
+"""Measure every term of evidence, about each distinct answer of a pool and about "none of them is right".
 
-Terms are the built-in ones (``built_in_terms``), those that modules of a user add, and two for each score: of a
-baseline whose scores are evidence, and of generators by their log-probabilities (``own_logprob``,
-``own_worst_logprob``):
+Terms are the built-in ones (``built_in_terms``), those added by user modules, and two for each score: a baseline whose
+scores are evidence, or the generators' log-probabilities (``own_logprob``, ``own_worst_logprob``):
 
 ===================== ================================================================================
 ``score:<name>``      mean over an answer's candidates minus the mean over the pool, standardised within authors
 ``pool_score:<name>`` mean over the pool of the standardised score, for "none of them"
 ===================== ================================================================================
 
-A term that was not measured is NaN, which adds nothing, and is never taken for 0.
+A term that was not measured is NaN. It adds nothing and is not treated as 0.
 """
 
 import math
@@ -26,14 +25,14 @@ from raydebm.errors import ConfigError
 from raydebm.extensions import load_extensions
 
 SCORE, POOL_SCORE = "score:", "pool_score:"
-"""What the terms of baselines' scores begin with, of clusters and of "none of them"; the baseline's name follows."""
+"""Name prefixes of the terms of baseline scores, about clusters and about "none of them"."""
 
 
 def term_table() -> dict[str, Term]:
-    """Every term by name, in the order of their columns: built-in ones first.
+    """All terms by name, in column order: built-in ones first.
 
     Raises:
-        ConfigError: a module of the user cannot be imported, or adds a term under the name of a built-in one.
+        ConfigError: a user module cannot be imported, or adds a term with the name of a built-in one.
     """
     load_extensions()
     table = {term.name: term for term in BUILT_IN}
@@ -44,34 +43,34 @@ def term_table() -> dict[str, Term]:
 
 
 def terms_about(about: About) -> tuple[Term, ...]:
-    """The terms about answers, or those about "none of them"."""
+    """Terms about answers, or terms about "none of them"."""
     return tuple(term for term in term_table().values() if term.about == about)
 
 
 def term_in_words(name: str) -> str:
-    """A term about answers, for people."""
+    """Readable name of a term about answers."""
     return f"score by {name.removeprefix(SCORE)}" if name.startswith(SCORE) else term_table()[name].words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Evidence:
-    """Terms of evidence of every cluster and of every pool."""
+    """Values of the terms, for every cluster and every pool."""
 
     names: tuple[str, ...]
-    """Terms about answers, those of baselines' scores last."""
+    """Terms about answers. Terms of baseline scores are last."""
     context_names: tuple[str, ...]
-    """Terms about "none of them", likewise."""
+    """Terms about "none of them". Terms of baseline scores are last."""
     terms: Floats
-    """Shape (C, len(names)), the clusters of all pools after each other; NaN where not measured."""
+    """Shape (C, len(names)), the clusters of all pools concatenated. NaN where not measured."""
     context: Floats
     """Shape (P, len(context_names)); NaN where not measured."""
 
     def term(self, name: str) -> Floats:
-        """(C,): one term; all NaN for a score that no candidate has."""
+        """Values of one term about answers, shape (C,). NaN for a score that no candidate has."""
         return self.terms[:, self.names.index(name)] if name in self.names else np.full(len(self.terms), math.nan)
 
     def context_term(self, name: str) -> Floats:
-        """Values of one term of the pools, shape (P,)."""
+        """Values of one term about "none of them", shape (P,)."""
         names = self.context_names
         return self.context[:, names.index(name)] if name in names else np.full(len(self.context), math.nan)
 
@@ -82,13 +81,14 @@ def evidence_of(
     """Measure the terms of every cluster.
 
     Args:
-        table: the pools.
-        reference: what is known about authors.
-        skills: log-odds of each row's author, shape (R,), in place of the reference's.
-        names: of the terms to measure; None: all. Baselines' scores are measured wherever candidates have them.
+        table: Pools.
+        reference: Statistics of the authors.
+        skills: Log-odds of each row's author, shape (R,). Default: the skills of ``reference``.
+        names: Names of the terms to measure. Default: all. Baseline scores are always measured where candidates have
+            them.
 
     Raises:
-        ConfigError: a term that a user added has not one number per answer, or per pool.
+        ConfigError: a user's term does not return one number per answer, or per pool.
     """
     inputs = TermInputs(table=table, reference=reference, skills=skills)
     answers, none = (
@@ -105,7 +105,7 @@ def evidence_of(
 
 
 def _columns(columns: Sequence[Floats], count: int) -> Floats:
-    """Shape (count, len(columns)), also without any."""
+    """Array of shape (count, len(columns)), also without columns."""
     return np.column_stack([np.empty((count, 0)), *columns])
 
 
@@ -120,7 +120,7 @@ def _measured(term: Term, inputs: TermInputs, count: int) -> Floats:
 
 
 def _score_terms(table: PoolTable, reference: Reference) -> tuple[list[Floats], list[Floats]]:
-    """The terms of each baseline's scores: of clusters, and of "none of them"."""
+    """Terms of each baseline's scores, about clusters and about "none of them"."""
     relative, levels = [], []
     for name, values in table.scores.items():
         norms = np.array([reference.score_norm(author, name) for author in table.authors]).reshape(-1, 2)

@@ -1,15 +1,15 @@
-"""How much less a small pool says: a correction fitted on parts of the labelled pools.
+"""Correction of probabilities for small pools, fitted on parts of the labelled pools.
 
-A posterior is fitted on whole pools. Of one candidate alone the share of votes, the agreement of the members and the
-number of answers are those of nine candidates that agree, and so would be the confidence. Random parts of the labelled
-pools, of a half, a quarter, ... and of one candidate, tell how often such selections are right. With h the number of
-halvings from ``full_size`` to a pool's written candidates,
+A posterior is fitted on whole pools. A single candidate has the same share of votes, agreement of adapters and number
+of answers as nine candidates that agree, so it would have the same confidence. Random parts of the labelled pools
+(half, a quarter, ..., one candidate) show how often such selections are right. With h the number of halvings from
+``full_size`` to a pool's written candidates,
 
     offset(h) = offset - size_offset h,    slope(h) = slope exp(-size_slope h)
 
-take the place of the recalibration's offset and slope (``recalibration``). Whole pools keep theirs. Both figures
-maximise the likelihood of "the selected answer is right" on parts of problems that the posterior was not fitted on,
-with a normal prior around "no change".
+replace the recalibration's offset and slope (``recalibration``). Whole pools are unchanged. Both parameters maximise
+the likelihood of "the selected answer is right" on parts of problems that the posterior was not fitted on, with a
+normal prior around "no change".
 
 In:   labelled pools with their cross-fitted posteriors.
 Out:  a posterior with ``full_size``, ``size_offset`` and ``size_slope``.
@@ -28,11 +28,11 @@ from raydebm.decision.evidence.posterior import Bools, Posterior
 from raydebm.identity import seed_for
 
 PRIOR_SD = 1.0
-"""Standard deviation of the prior on both figures."""
+"""Standard deviation of the prior on both parameters."""
 FULL_SHARE = 0.1
-"""At most this share of the labelled pools is smaller than ``full_size``."""
+"""Maximum share of labelled pools that are smaller than ``full_size``."""
 MAX_POOLS = 2000
-"""Parts are drawn of so many labelled pools at most, by their hashed ids: two figures need no more."""
+"""Maximum number of labelled pools to take parts of, chosen by hashed id. Two parameters need no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,7 +45,7 @@ class PoolParts:
 
     @classmethod
     def of(cls, labelled_table: LabelledTable, crossed: CrossFit) -> Self | None:
-        """Draw parts of 1, 2, 4, ... candidates below ``full_size``; None where pools have one candidate."""
+        """Sample parts of 1, 2, 4, ... candidates below ``full_size``. None if pools have one candidate."""
         written = labelled_table.table.written
         full_size = int(np.sort(written)[int(FULL_SHARE * len(written))])
         sizes = [2**power for power in range(full_size.bit_length()) if 2**power < full_size]
@@ -74,9 +74,9 @@ class PoolParts:
         """The same posterior with the correction for small pools.
 
         Args:
-            posterior: recalibrated on whole pools.
-            selected: (P,), the cluster that is selected in each part; -1 for none.
-            used: by part, whether to learn from it; None: from all.
+            posterior: Posterior recalibrated on whole pools.
+            selected: Selected cluster of each part, shape (P,); -1 for none.
+            used: Mask of the parts to learn from. Default: all.
         """
         is_used = selected >= 0 if used is None else (selected >= 0) & used
         rows = selected[is_used]
@@ -101,12 +101,12 @@ class PoolParts:
 
 
 def part_of(pool: LabelledPool, size: int, generator: np.random.Generator) -> LabelledPool:
-    """So many of a pool's written candidates, at random. Raises ValueError where it has fewer."""
+    """Random part of a pool's written candidates. Raises ValueError if the pool has fewer than ``size``."""
     written = [place for place, scored in enumerate(pool.candidates) if scored.candidate.text is not None]
     places = sorted(generator.choice(written, size, replace=False).tolist())
     return replace(pool, candidates=[pool.candidates[place] for place in places], worth=pool.worth[places])
 
 
 def _part(pool: LabelledPool, size: int) -> LabelledPool:
-    """The same part at each call."""
+    """Deterministic random part of a pool."""
     return part_of(pool, size, np.random.default_rng(seed_for(size, pool.problem_id, "part", 1, 0)))

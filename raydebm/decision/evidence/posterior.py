@@ -1,25 +1,23 @@
-"""One posterior over the answers of a pool, with "none of them" as one more outcome.
+"""One posterior over the answers of a pool, with "none of them" as an additional outcome.
 
     E(a) = -theta . phi(a),  E(none) = -theta_0 . phi_0,  p(a | pool) = softmax(-E) over clusters and none
 
 phi and phi_0 are the terms of ``evidence``. Majority vote is a special case: all weight on ``votes``. Where several
-answers of one problem can be right (programs, plans), clusters do not compete and
-p(a) = sigmoid(theta . phi(a) - theta_0 . phi_0).
-Where labels are violation scores, p(a) is 1 minus the expected violation.
+answers of one problem can be right (programs, plans), clusters do not compete and p(a) = sigmoid(theta . phi(a) -
+theta_0 . phi_0). Where labels are violation scores, p(a) is 1 minus the expected violation.
 
-An answer that an exact constraint proves has p = 1, one that it refutes p = 0 and takes no share of the others: these
-are facts, not estimates.
+An answer that an exact constraint proves has p = 1. An answer that it refutes has p = 0 and no influence on the others.
 
 Probabilities are recalibrated within the same family, by a temperature and a bias against "none" (``recalibration``):
 
-    p'(a) = softmax(slope log p(a) + offset),  with p'(none) = softmax(slope log p(none)) as one more outcome
+    p'(a) = softmax(slope log p(a) + offset),  with p'(none) = softmax(slope log p(none)) as an additional outcome
 
-so that they still add up to 1 over clusters and "none", and the order of the clusters stays. Where clusters do not
-compete, p'(a) = sigmoid(offset + slope logit p(a)). A pool with fewer candidates than the labelled ones has a slope and
-an offset of its own, because one answer alone is unanimous (``pool_sizes``).
+so they still sum to 1 over clusters and "none", and the order of the clusters is unchanged. Where clusters do not
+compete, p'(a) = sigmoid(offset + slope logit p(a)). A pool with fewer candidates than the labelled ones has its own
+slope and offset, because a single answer is always unanimous (``pool_sizes``).
 
-The weights are the maximum of the likelihood of labelled problems with a normal prior around ``PRIOR``; with few labels
-the prior stays, with none it is what decides. See ``fitting`` for how.
+The weights maximise the likelihood of labelled problems, with a normal prior around ``PRIOR``. With few labels they
+stay near the prior; without labels they equal it (see ``fitting``).
 """
 
 import math
@@ -50,26 +48,25 @@ PRIOR: Mapping[str, float] = {
     "penalty": 1.0,
     "none": -1.0,
 }
-"""Weights before any label was seen: votes as they are counted, authors at half of their log-odds because authors are
-not independent, energies a little, E_constraint as the paper's lambda of 1 has it. Absent terms have weight 0."""
+"""Weights before any label is seen: votes at full weight, authors at half of their log-odds because they are not
+independent, energies at a small weight, and E_constraint at the paper's lambda of 1. Absent terms have weight 0."""
 LOWEST = 1e-6
-"""Estimated probabilities are at least 1e-6, and so is what is left for the others; 0 and 1 are kept for what is
-proven."""
+"""Minimum of estimated probabilities and of their complements. 0 and 1 are reserved for proofs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Belief:
-    """What is believed about one cluster."""
+    """Posterior of one cluster."""
 
     cluster: Cluster
     best: ScoredCandidate
-    """The candidate to give out for this answer (``terms.representatives``)."""
+    """Candidate to return for this answer (``terms.representatives``)."""
     candidates: tuple[ScoredCandidate, ...]
     probability: float
-    """That the answer is right; where labels are violation scores, 1 minus the expected violation."""
+    """Probability that the answer is right. Where labels are violation scores, 1 minus the expected violation."""
     contributions: Mapping[str, float]
-    """What each term adds to the log-odds, relative to the average over the pool's clusters; ``base`` is the rest, so
-    that all of them add up to the log-odds. Empty where the probability is 0 or 1 by proof."""
+    """Contribution of each term to the log-odds, relative to the average over the pool's clusters. ``base`` is the
+    remainder, so that the contributions sum to the log-odds. Empty where a proof sets the probability to 0 or 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,13 +74,13 @@ class PoolBeliefs:
     """The posterior of one pool."""
 
     beliefs: tuple[Belief, ...]
-    """Most probable first; equal ones by the lowest energy of their candidates, then by key."""
+    """Clusters, most probable first. Ties are ordered by the lowest energy of their candidates, then by key."""
     none: float
-    """Probability that no answer of the pool is right; where answers do not compete, that the best one is not."""
+    """Probability that no answer of the pool is right. Where answers do not compete, that the best one is wrong."""
 
     @property
     def best(self) -> Belief | None:
-        """The most probable answer; None where no candidate has one."""
+        """Most probable answer. None if no candidate has one."""
         return self.beliefs[0] if self.beliefs else None
 
 
@@ -96,9 +93,9 @@ class Estimates:
     none: Floats
     """(P,)"""
     terms: tuple[str, ...] = ()
-    """Terms that carry weight."""
+    """Terms with weight."""
     relative: Floats | None = None
-    """(C, len(terms)): what each term adds to -E, minus its mean over the pool's clusters."""
+    """Shape (C, len(terms)). Contribution of each term to -E, minus its mean over the pool's clusters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +103,7 @@ class Posterior:
     """Fitted weights with everything needed to apply them."""
 
     weights: Mapping[str, float]
-    """theta by term; a term that is not named has weight 0."""
+    """theta by term. Absent terms have weight 0."""
     context_weights: Mapping[str, float]
     """theta_0 by term."""
     reference: Reference = PLAIN
@@ -115,22 +112,22 @@ class Posterior:
     slope: float = 1.0
     """Inverse temperature of the recalibration, fitted on cross-fitted predictions."""
     offset: float = 0.0
-    """Bias of every answer against "none", of the recalibration."""
+    """Bias of the recalibration towards every answer and against "none"."""
     full_size: int = 0
-    """Written candidates from which on a pool counts as large as those it was fitted on."""
+    """Number of written candidates at or above which a pool counts as full-size."""
     size_offset: float = 0.0
-    """What each halving below ``full_size`` takes from the offset."""
+    """Decrease of the offset per halving below ``full_size``."""
     size_slope: float = 0.0
-    """What each halving below ``full_size`` takes from the logarithm of the slope."""
+    """Decrease of the log slope per halving below ``full_size``."""
     num_problems: int = 0
-    """Labelled problems that it was fitted on."""
+    """Number of labelled problems in the fit."""
     task: str = ""
-    """Name of the task that it was fitted for; empty for a special case."""
+    """Task that it was fitted for. Empty for a special case."""
     checkpoint: str = ""
-    """Fingerprint of the ensemble whose energies it was fitted on; empty where that is not known."""
+    """Fingerprint of the ensemble whose energies it was fitted on. Empty if unknown."""
     reported_until: str = ""
-    """When the newest decision was made that it was fitted on by what users reported, in ISO 8601; empty where it was
-    fitted on labels alone."""
+    """Time of the newest decision in the fit that is labelled by a user report, in ISO 8601. Empty without such
+    reports."""
 
     def __post_init__(self) -> None:
         answers, none = ([term.name for term in terms_about(about)] for about in ("answer", "none"))
@@ -158,7 +155,7 @@ class Posterior:
         return self.beliefs_of([pool])[0]
 
     def beliefs_of(self, pools: Sequence[Sequence[ScoredCandidate]]) -> list[PoolBeliefs]:
-        """Probabilities of the answers of many pools at once."""
+        """Probabilities of the answers of several pools."""
         table = PoolTable.of(pools)
         estimates = self.estimates(table)
         beliefs = self.beliefs_at(pools, table, estimates, np.arange(table.num_clusters))
@@ -178,7 +175,7 @@ class Posterior:
     def beliefs_at(
         self, pools: Sequence[Sequence[ScoredCandidate]], table: PoolTable, estimates: Estimates, rows: Ints
     ) -> list[Belief]:
-        """What is believed about some of the table's clusters, in the order of ``rows``."""
+        """Beliefs about the clusters at ``rows``, in this order."""
         assert estimates.relative is not None
         flat = [cluster for clusters in table.clusters for cluster in clusters]
         given = representatives(table, self.reference)
@@ -200,7 +197,7 @@ class Posterior:
         ]
 
     def estimates(self, table: PoolTable) -> Estimates:
-        """Probabilities as arrays: exact proofs applied, and recalibrated."""
+        """Probabilities as arrays, with exact proofs applied, and recalibrated."""
         terms, context = (
             tuple(name for name, weight in weights.items() if weight != 0)
             for weights in (self.weights, self.context_weights)
@@ -210,7 +207,7 @@ class Posterior:
         added = self._added(evidence, terms, owner, count)
         scores, none = added.sum(axis=1), self._none_scores(evidence)
         proof = table.proof
-        scores[proof == 0] = -math.inf  # what is refuted takes no share of what is left
+        scores[proof == 0] = -math.inf  # refuted answers have no share of the rest
         if self.competition == "exclusive":
             shares, left = softmax(scores, none, owner)
         else:
@@ -234,20 +231,20 @@ class Posterior:
         )
 
     def halvings(self, written: Ints) -> Floats:
-        """(P,): how often ``full_size`` must be halved to get a pool's number of written candidates; 0 from it on."""
+        """Number of halvings from ``full_size`` to a pool's number of written candidates, at least 0. Shape (P,)."""
         full: Floats = np.log2(np.maximum(self.full_size, 1) / np.clip(written, 1, max(self.full_size, 1)))
         return full
 
     def recalibrate(self, probability: Floats, none: Floats, owner: Ints, written: Ints) -> tuple[Floats, Floats]:
         """Recalibrated probabilities of clusters and of "none", shapes (C,) and (P,).
 
-        0 and 1 stay. Where clusters compete, those of a pool add up to 1 together with "none" as before.
+        0 and 1 are unchanged. Where clusters compete, a pool's probabilities and "none" still sum to 1.
 
         Args:
-            probability: (C,), of each cluster.
-            none: (P,), that no answer of the pool is right; not used where clusters do not compete.
-            owner: (C,), the pool of each cluster.
-            written: (P,), written candidates.
+            probability: Probability of each cluster, shape (C,).
+            none: Probability that no answer of the pool is right, shape (P,). Ignored where clusters do not compete.
+            owner: Pool of each cluster, shape (C,).
+            written: Number of written candidates, shape (P,).
         """
         halvings = self.halvings(written)
         offset = (self.offset - self.size_offset * halvings)[owner]
@@ -266,9 +263,11 @@ class Posterior:
         return np.where(is_open, estimates, probability), np.where(is_proven, none, left)
 
     def _inside(self, probability: Floats, none: Floats, owner: Ints, is_open: Bools) -> tuple[Floats, Floats]:
-        """Estimates of open clusters kept off 0 and 1, for a rounded 0 or 1 is no proof. Where clusters compete, a pool
-        with an estimate below ``LOWEST`` gets a small share of the uniform distribution over what is open, so that the
-        sum stays 1 and the order stays."""
+        """Keep estimates of open clusters away from 0 and 1, because a rounded 0 or 1 is not a proof.
+
+        Where clusters compete, a pool with an estimate below ``LOWEST`` is mixed with a small share of the uniform
+        distribution over open clusters, which keeps the sum of 1 and the order.
+        """
         if self.competition == "independent":
             return np.where(is_open, np.clip(probability, LOWEST, 1 - LOWEST), probability), none
         outcomes = np.bincount(owner, is_open, len(none)) + 1
@@ -284,15 +283,18 @@ class Posterior:
         )
 
     def _added(self, evidence: Evidence, terms: Sequence[str], owner: Ints, count: int) -> Floats:
-        """theta_j phi_j(a) of these terms, shape (C, len(terms)). A term that was measured for some clusters of a pool
-        counts as their mean for the others; where it was measured for none, it adds nothing."""
+        """theta_j phi_j(a) of these terms, shape (C, len(terms)).
+
+        A term that was measured for only some clusters of a pool is filled with their mean. A term that was measured
+        for none of them is 0.
+        """
         added = np.zeros((len(owner), len(terms)))
         for place, name in enumerate(terms):
             added[:, place] = self.weights[name] * filled(evidence.term(name), owner, count)
         return added
 
     def to_json(self) -> dict[str, Any]:
-        """Weights and reference as a policy file holds them."""
+        """Weights and reference as JSON values, as in a policy file."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**values, "reference": self.reference.to_json()}
 
@@ -301,7 +303,7 @@ class Posterior:
         """Inverse of ``to_json``.
 
         Raises:
-            ConfigError: a key is missing or unknown, or a term of evidence is unknown.
+            ConfigError: missing or unknown key, or unknown term of evidence.
         """
         try:
             return cls(**{**value, "reference": Reference.from_json(value["reference"])})
@@ -310,20 +312,20 @@ class Posterior:
 
 
 def confidences(beliefs: PoolBeliefs) -> dict[str, float]:
-    """Probability that a candidate's answer is right, by candidate id; candidates without an answer are absent."""
+    """Probability that a candidate's answer is right, by candidate id. Candidates without an answer are absent."""
     return {
         scored.candidate.candidate_id: belief.probability for belief in beliefs.beliefs for scored in belief.candidates
     }
 
 
 def special_case(term: str, lambda_: float = 1.0) -> Posterior:
-    """All weight on one term: ``votes`` is majority vote."""
+    """Posterior with all weight on one term. ``votes`` is majority vote."""
     reference = Reference(authors={}, default=PLAIN.default, lambda_=lambda_)
     return Posterior(weights={term: 1.0}, context_weights={}, reference=reference)
 
 
 def filled(column: Floats, owner: Ints, count: int) -> Floats:
-    """A term with its gaps closed by the mean over the pool's clusters that have it; 0 in a pool where none has it."""
+    """Fill the gaps of a term with its mean over the pool's clusters that have it; 0 if none has it."""
     known = ~np.isnan(column)
     if known.all():
         return column
@@ -334,7 +336,7 @@ def filled(column: Floats, owner: Ints, count: int) -> Floats:
 
 
 def softmax(scores: Floats, none: Floats, owner: Ints) -> tuple[Floats, Floats]:
-    """(share of each cluster among its pool's clusters and "none", share of "none"), shapes (C,) and (P,)."""
+    """Share of each cluster among its pool's clusters and "none", and the share of "none". Shapes (C,) and (P,)."""
     top = none.copy()
     np.maximum.at(top, owner, scores)
     mass, left = np.exp(scores - top[owner]), np.exp(none - top)

@@ -1,19 +1,18 @@
-"""Profiles: ways to select an answer, from simple to rich, and the test by which a richer one replaces a simpler one.
+"""Profiles: ways to select an answer, from simple to rich.
 
 ===============  ==============================================================================
-``vote``         the answer with the most candidates
-``best_author``  the answer that the most skilled author present gives most often
-``energy``       the answer of the lowest E = mu + lambda E_constraint
-``energy_vote``  the answer with the largest sum of exp(-E)
-``posterior``    the most probable answer
+``vote``         the answer with the most candidates ``best_author``  the most frequent answer of the most skilled
+author present ``energy``       the answer of the lowest E = mu + lambda E_constraint ``energy_vote``  the answer with
+the largest sum of exp(-E) ``posterior``    the most probable answer
 ===============  ==============================================================================
 
-Ties go to the more probable answer. Of the candidates that give the answer, the most skilled author's is given out, and
-of these the one of lowest E (``terms.representatives``): equal answers need not be equally right, such as programs that
-agree on the examples alone, and skill tells more than energies there (docs/log/best_author_representative.md).
+Ties go to the more probable answer. Among the candidates with the selected answer, the most skilled author's is
+returned, and of these the one with the lowest E (``terms.representatives``). Equal answers can differ in correctness,
+such as programs that agree only on the examples, and skill predicts it better than energy
+(docs/log/best_author_representative.md).
 
-Every profile leaves out refuted answers and takes a proven one; whichever selects, the confidence is the posterior's
-probability of the selected answer.
+Every profile excludes refuted answers and selects a proven one. The confidence is always the posterior's probability of
+the selected answer.
 """
 
 from typing import get_args
@@ -30,7 +29,7 @@ PROFILES: tuple[Profile, ...] = get_args(Profile)
 
 
 def _preference(profile: Profile, table: PoolTable, posterior: Posterior) -> Floats:
-    """What the profile orders the clusters of a pool by, higher first; shape (C,), -inf for what it cannot select."""
+    """Score by which the profile orders the clusters of a pool, higher first. Shape (C,), -inf if not selectable."""
     if profile == "posterior":
         return np.zeros(table.num_clusters)
     if profile == "best_author":
@@ -43,7 +42,7 @@ def _preference(profile: Profile, table: PoolTable, posterior: Posterior) -> Flo
 
 
 def _votes_of_best_author(table: PoolTable, posterior: Posterior) -> Floats:
-    """Candidates per cluster by the most skilled author that has any in the pool."""
+    """Candidates per cluster by the most skilled author present in the pool."""
     skills = np.array([posterior.reference.author(name).skill for name in table.authors])
     order = np.empty(len(skills), dtype=np.intp)
     order[sorted(range(len(skills)), key=lambda code: (skills[code], table.authors[code]))] = np.arange(len(skills))
@@ -56,13 +55,13 @@ def _votes_of_best_author(table: PoolTable, posterior: Posterior) -> Floats:
 
 
 def winners(profile: Profile, table: PoolTable, estimates: Estimates, posterior: Posterior) -> Ints:
-    """(P,): index of each pool's selected cluster; -1 without an answer that is not refuted."""
+    """Index of each pool's selected cluster, shape (P,). -1 if every answer is refuted or there is none."""
     value = _preference(profile, table, posterior)
-    # A proven answer beats all others whatever the profile says.
+    # A proven answer wins under every profile.
     value = np.where(estimates.probability >= 1, np.inf, value)
     owner, rows = table.pool_of_cluster, np.flatnonzero(estimates.probability > 0)
     energy = _minus_energy(table, posterior)
-    # Sorts by the last key first. Equal ones stay in the order of the rows, which is that of the clusters' keys.
+    # lexsort sorts by the last key first. Ties keep the row order, which is the order of the clusters' keys.
     order = rows[np.lexsort((-energy[rows], -estimates.probability[rows], -value[rows], owner[rows]))]
     values = np.full(len(table.clusters), -1, dtype=np.intp)
     values[owner[order[::-1]]] = order[::-1]
@@ -70,13 +69,13 @@ def winners(profile: Profile, table: PoolTable, estimates: Estimates, posterior:
 
 
 def _minus_energy(table: PoolTable, posterior: Posterior) -> Floats:
-    """Minus the lowest E of each cluster, -inf where nothing was scored; breaks ties between equal probabilities."""
+    """Negated lowest E of each cluster, -inf where nothing was scored. Breaks ties between equal probabilities."""
     energies = minus_energies(table, posterior.reference.lambda_)
     return np.where(np.isnan(energies), -np.inf, energies)
 
 
 def ranked(profile: Profile, beliefs: PoolBeliefs, posterior: Posterior) -> tuple[Belief, ...]:
-    """A pool's answers with the profile's selection first, the others by probability; refuted ones come last."""
+    """Answers of a pool: the profile's selection first, the others by probability, refuted ones last."""
     if not beliefs.beliefs or beliefs.beliefs[0].probability <= 0:
         return beliefs.beliefs
     if profile == "posterior" or beliefs.beliefs[0].probability >= 1:

@@ -1,13 +1,12 @@
-"""Recalibration of a posterior's probabilities on cross-fitted predictions.
+"""Recalibrate a posterior's probabilities on cross-fitted predictions.
 
 Offset b and slope s maximise the likelihood of "the selected answer is right", with a normal prior around "no change"
 (b = 0, log s = 0). Where answers compete, the selected answer's probability is
 
     p'(a) = e^b p(a)^s / (p(none)^s + e^b sum over clusters c of p(c)^s)
 
-which is temperature scaling (Guo et al. 2017) with a bias between the answers and "none", so that the probabilities of
-a pool still add up to 1 and its order stays. Where answers do not compete, p'(a) = sigmoid(b + s logit p(a)) (Platt
-1999).
+This is temperature scaling (Guo et al. 2017) with a bias between the answers and "none", so that a pool's probabilities
+still sum to 1 in the same order. Where answers do not compete, p'(a) = sigmoid(b + s logit p(a)) (Platt 1999).
 
 In:   a posterior, cross-fitted predictions, the selected clusters.
 Out:  the posterior with offset and slope.
@@ -29,7 +28,7 @@ PRIOR_SD = 0.5
 """Standard deviation of the prior on offset and log slope."""
 
 Likelihood = Callable[[float, float], tuple[float, float, float]]
-"""(offset, slope) -> negative log-likelihood, and its derivatives by both."""
+"""(offset, slope) -> negative log-likelihood and its derivatives with respect to both."""
 
 
 def recalibrated(
@@ -38,11 +37,11 @@ def recalibrated(
     """The same posterior with offset and slope fitted on cross-fitted predictions.
 
     Args:
-        posterior: not yet recalibrated.
-        labelled_table: the labelled problems.
-        crossed: their predictions, not recalibrated.
-        selected: (P,), the cluster that is selected in each pool; -1 for none.
-        used: by pool, whether to learn from it; None: from all.
+        posterior: Posterior before recalibration.
+        labelled_table: Labelled problems.
+        crossed: Predictions for these problems, not recalibrated.
+        selected: Selected cluster of each pool, shape (P,); -1 for none.
+        used: Mask of the pools to learn from. Default: all.
     """
     rows = np.flatnonzero(selected >= 0 if used is None else (selected >= 0) & used)
     if not len(rows):
@@ -81,13 +80,14 @@ def _independent(probability: Floats, worth: Floats) -> Likelihood:
 
 
 def _exclusive(owner: Ints, crossed: CrossFit, rows: Ints, chosen: Ints, worth: Floats) -> Likelihood:
-    """
+    """Likelihood where answers compete.
+
     Args:
-        owner: (C,), the pool of each cluster.
-        crossed: predictions of P pools.
-        rows: (M,), the pools to learn from.
-        chosen: (M,), the selected cluster of each.
-        worth: (M,), its worth.
+        owner: Pool of each cluster, shape (C,).
+        crossed: Predictions for P pools.
+        rows: Pools to learn from, shape (M,).
+        chosen: Selected cluster of each, shape (M,).
+        worth: Worth of each selection, shape (M,).
     """
     place = np.full(len(crossed.none), -1, dtype=np.intp)
     place[rows] = np.arange(len(rows))

@@ -1,4 +1,4 @@
-"""What evidence is measured against: the skill, energies, lengths and baselines' scores of each author."""
+"""Statistics of each author that evidence is standardised by: skill, energies, lengths, baseline scores."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -7,20 +7,20 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Author:
-    """What is known about one author (a generator), from labelled problems."""
+    """Statistics of one author (a generator) on labelled problems."""
 
     skill: float
-    """Log-odds that one of its candidates is right."""
+    """Log-odds that one of the author's candidates is right."""
     center: float
-    """Mean of mu over its candidates."""
+    """Mean of mu over the author's candidates."""
     scale: float
-    """Standard deviation of mu over its candidates, > 0."""
+    """Standard deviation of mu over the author's candidates, > 0."""
     length_center: float = 0.0
-    """Mean of log(1 + characters) over its candidates."""
+    """Mean of log(1 + characters) over the author's candidates."""
     length_scale: float = 1.0
-    """Standard deviation of log(1 + characters) over its candidates, > 0."""
+    """Standard deviation of log(1 + characters) over the author's candidates, > 0."""
     scores: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """By baseline: mean and standard deviation (> 0) of its score over this author's candidates."""
+    """Mean and standard deviation (> 0) of the score over this author's candidates, by baseline."""
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Author":
@@ -31,16 +31,16 @@ class Author:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """What evidence is measured against."""
+    """Statistics of all authors."""
 
     authors: Mapping[str, Author]
     default: Author
-    """For an author without labelled candidates: all authors together."""
+    """Statistics for authors without labelled candidates: all authors together."""
     lambda_: float
     """Weight of E_constraint in E."""
 
     def author(self, name: str) -> Author:
-        """What is known about an author; the default for one without labelled candidates."""
+        """Statistics of one author; the default for one without labelled candidates."""
         return self.authors.get(name, self.default)
 
     def score_norm(self, author: str, score: str) -> tuple[float, float]:
@@ -48,7 +48,7 @@ class Reference:
         return self.author(author).scores.get(score) or self.default.scores.get(score, (0.0, 1.0))
 
     def to_json(self) -> dict[str, Any]:
-        """The reference as it stands in a policy file, authors in the order of their names."""
+        """The reference as JSON values, as in a policy file, with authors ordered by name."""
         value = asdict(self)
         return {**value, "authors": {name: asdict(author) for name, author in sorted(self.authors.items())}}
 
@@ -63,4 +63,4 @@ class Reference:
 
 
 PLAIN = Reference(authors={}, default=Author(skill=0.0, center=0.0, scale=1.0), lambda_=1.0)
-"""Nothing is known about authors: energies stay as they are and every author counts the same."""
+"""Reference without author statistics: energies are not standardised, and all authors count equally."""

@@ -1,13 +1,13 @@
-"""What evidence is measured on: the distinct answers of pools, as columns; and what a term of evidence is.
+"""Inputs of evidence: the distinct answers of pools, as columns, and the definition of a term of evidence.
 
-In:   the scored candidates of one problem or of many, and a reference: what is known about their authors.
-Out:  clusters (distinct answers), and what terms are measured from.
-Does not know: labels, weights, thresholds, Ray, HTTP; which terms there are (``built_in_terms``, ``measuring``).
+In:   the scored candidates of one or more problems, and a reference with statistics of their authors.
+Out:  clusters (distinct answers), and the inputs that terms are measured from.
+Does not know: labels, weights, thresholds, Ray, HTTP; the list of terms (``built_in_terms``, ``measuring``).
 
-A cluster holds the candidates whose answers are equal (``vote_key``). Candidates without text, without an answer, or
-whose check failed belong to no cluster.
+A cluster contains the candidates with equal answers (``vote_key``). Candidates without text, without an answer, or with
+a failed check are in no cluster.
 
-A user's module adds a term of its own (docs/tutorials/a_term_of_evidence.md):
+A user module adds its own terms (docs/tutorials/a_term_of_evidence.md):
 
     add_term(Term(name="finished", words="texts that were not cut off", measure=finished))
 """
@@ -27,22 +27,22 @@ from raydebm.errors import ConfigError
 from raydebm.records import ScoredCandidate
 
 MAX_Z = 5.0
-"""Standardised energies and lengths are cut to [-5, 5], so that one outlier cannot decide alone."""
+"""Standardised energies and lengths are clipped to [-5, 5], to limit the effect of an outlier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """The candidates of a pool that give one answer."""
+    """Candidates of a pool with the same answer."""
 
     key: str
     rows: tuple[int, ...]
-    """Their places in the pool."""
+    """Indices in the pool."""
     proof: bool | None
-    """As in ``ConstraintReport.proof``: True when any of its candidates is proven right."""
+    """Same as ``ConstraintReport.proof``. True if any of the candidates is proven right."""
 
 
 def clusters_of(pool: Sequence[ScoredCandidate]) -> tuple[Cluster, ...]:
-    """Group a pool by answer, ordered by key. The order of the pool does not matter."""
+    """Group a pool by answer, ordered by key. Independent of the order of the pool."""
     rows: dict[str, list[int]] = {}
     for row, scored in enumerate(pool):
         key = scored.report.vote_key
@@ -66,31 +66,31 @@ def _proof(proofs: Sequence[bool | None]) -> bool | None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PoolTable:
-    """Pools as columns: P pools, C clusters, R candidates in clusters, K ensemble members, G authors."""
+    """Pools as columns: P pools, C clusters, R candidates in clusters, K adapters, G authors."""
 
     clusters: tuple[tuple[Cluster, ...], ...]
-    """By pool."""
+    """Clusters by pool."""
     authors: tuple[str, ...]
-    """Names, by code."""
+    """Author names by code."""
     pool_of_row: Ints
     cluster_of_row: Ints
     author_of_row: Ints
     place_of_row: Ints
-    """Place in the pool."""
+    """Index in the pool."""
     members: Floats
-    """(R, K); NaN where a member has no energy."""
+    """Shape (R, K). NaN where an adapter has no energy."""
     penalty: Floats
     """(R,)"""
     length: Floats
     """(R,): log(1 + number of characters)."""
     unparsed: Floats
-    """(P,): share of written candidates that are in no cluster; 0 where none was written."""
+    """Shape (P,). Share of written candidates that are in no cluster; 0 if none was written."""
     written: Ints
-    """(P,): written candidates."""
+    """Shape (P,). Number of written candidates."""
     candidates: tuple[ScoredCandidate, ...]
-    """R: the candidate of each row."""
+    """Candidate of each row, R in total."""
     scores: Mapping[str, Floats] = field(default_factory=dict)
-    """(R,) by baseline; NaN where it has no score."""
+    """Shape (R,) by baseline. NaN without a score."""
 
     @classmethod
     def of(cls, pools: Sequence[Sequence[ScoredCandidate]]) -> "PoolTable":
@@ -138,7 +138,7 @@ class PoolTable:
 
     @cached_property
     def mu(self) -> Floats:
-        """(R,): mean over the members that have an energy; NaN without any."""
+        """Mean over the adapters that have an energy, shape (R,). NaN without any."""
         known = ~np.isnan(self.members)
         counts = known.sum(axis=1)
         totals = np.where(known, self.members, 0.0).sum(axis=1)
@@ -151,7 +151,7 @@ class PoolTable:
 
     @cached_property
     def proof(self) -> Floats:
-        """(C,): 1 for proven, 0 for refuted, NaN for neither."""
+        """1 for proven, 0 for refuted, NaN otherwise. Shape (C,)."""
         proofs = [cluster.proof for clusters in self.clusters for cluster in clusters]
         return np.array([math.nan if proof is None else float(proof) for proof in proofs], dtype=np.float64)
 
@@ -167,7 +167,7 @@ class PoolTable:
 
     @cached_property
     def votes_of_author(self) -> Ints:
-        """Number of clustered candidates that a row's author has in the row's pool, shape (R,)."""
+        """Number of clustered candidates by the row's author in the row's pool, shape (R,)."""
         key = self.pool_of_row * max(len(self.authors), 1) + self.author_of_row
         _, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
         votes: Ints = counts[inverse].astype(np.intp)
@@ -178,9 +178,11 @@ _PROOF_ORDER = {True: 0, None: 1, False: 2}
 
 
 def representatives(table: PoolTable, reference: Reference) -> Ints:
-    """(C,): the row of the candidate to give out for each cluster. A proven one before others and a refuted one last,
-    then the most skilled author's, the lowest E, the lowest mu, the lowest E_constraint, the earlier pass, the smaller
-    id."""
+    """Row of the candidate to return for each cluster, shape (C,).
+
+    Proven candidates are preferred and refuted ones are last. Within each group the order is: most skilled author,
+    lowest E, lowest mu, lowest E_constraint, earliest pass, smallest id.
+    """
     if not table.num_clusters:
         return np.empty(0, dtype=np.intp)
     mu = np.where(np.isnan(table.mu), np.inf, table.mu)
@@ -213,20 +215,20 @@ def _unparsed(pool: Sequence[ScoredCandidate], clusters: Sequence[Cluster]) -> f
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TermInputs:
-    """What terms are measured from, each figure computed once: P pools, C clusters, R candidates in clusters.
+    """Inputs of terms, each computed once: P pools, C clusters, R candidates in clusters.
 
     z is a candidate's energy standardised within its author, z_i = (mu_i - center_g) / scale_g.
     """
 
     table: PoolTable
     reference: Reference
-    """What is known about authors."""
+    """Statistics of the authors."""
     skills: Floats | None = None
-    """(R,): log-odds of each row's author, in place of the reference's."""
+    """Shape (R,). Log-odds of each row's author. Default: the skills of ``reference``."""
 
     @cached_property
     def _authors(self) -> Floats:
-        """(R, 5): skill, center, scale, center and scale of the length, of each row's author."""
+        """Skill, center, scale, length center and length scale of each row's author, shape (R, 5)."""
         known = [self.reference.author(name) for name in self.table.authors]
         figures = [(of.skill, of.center, of.scale, of.length_center, of.length_scale) for of in known]
         by_row: Floats = np.array(figures).reshape(-1, 5)[self.table.author_of_row]
@@ -234,17 +236,18 @@ class TermInputs:
 
     @cached_property
     def skill(self) -> Floats:
-        """(R,): log-odds that the row's author is right."""
+        """Log-odds that the row's author is right, shape (R,)."""
         return self._authors[:, 0] if self.skills is None else self.skills
 
     @cached_property
     def voice(self) -> Floats:
-        """(R,): 1 / candidates in clusters of the row's author in its pool, so that an author's rows add up to 1."""
+        """1 / number of clustered candidates by the row's author in its pool, so that an author's rows sum to 1. Shape
+        (R,)."""
         return 1 / self.table.votes_of_author
 
     @cached_property
     def scored(self) -> Ints:
-        """Rows that have an energy."""
+        """Rows with an energy."""
         return np.flatnonzero(~np.isnan(self.table.mu))
 
     @cached_property
@@ -255,18 +258,18 @@ class TermInputs:
 
     @cached_property
     def level(self) -> Floats:
-        """(P,): mean of z; NaN where nothing was scored."""
+        """Mean of z, shape (P,). NaN where nothing was scored."""
         return mean(self.z, self.table.pool_of_row[self.scored], self.table.num_pools)
 
     @cached_property
     def length(self) -> Floats:
-        """(R,): log number of characters, standardised within authors."""
+        """Log number of characters, standardised within authors, shape (R,)."""
         _, _, _, center, scale = self._authors.T
         return _cut((self.table.length - center) / scale)
 
     @cached_property
     def pool_length(self) -> Floats:
-        """(P,): mean of ``length``."""
+        """Mean of ``length``, shape (P,)."""
         return mean(self.length, self.table.pool_of_row, self.table.num_pools)
 
 
@@ -284,22 +287,22 @@ class Term:
 
     name: str
     words: str
-    """For people: what the term is about, such as ``share of candidates``."""
+    """Readable description of the term, such as ``share of candidates``."""
     measure: Callable[[TermInputs], Floats]
-    """Bounded values, shape (C,), or (P,) where it is about "none"; NaN where not measured, which is never taken for
-    0."""
+    """Function that returns bounded values, shape (C,) or, for a term about "none", (P,). NaN means "not measured" and
+    is not treated as 0."""
     about: About = "answer"
 
 
 ADDED_TERMS: dict[str, Term] = {}
-"""By name: what modules of a user added."""
+"""Terms added by user modules, by name."""
 
 
 def add_term(term: Term) -> None:
-    """Add a term; the posterior then fits a weight for it, with a normal prior around 0.
+    """Add a term. The posterior then fits a weight for it, with a normal prior around 0.
 
     Raises:
-        ConfigError: another term was added under this name.
+        ConfigError: another term with this name exists.
     """
     if ADDED_TERMS.setdefault(term.name, term) is not term:
         raise ConfigError(f"there is a term of evidence {term.name!r} already; choose another name")

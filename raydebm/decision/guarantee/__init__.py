@@ -1,1 +1,1 @@
-"""What may be promised about returned answers, and whether the promise holds in use."""
+"""Guarantees on the error rate of returned answers, and their monitoring in use."""

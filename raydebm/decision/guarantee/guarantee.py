@@ -1,27 +1,27 @@
-"""A promise about the answers that are given out, by learn-then-test (arXiv 2110.01052).
+"""Guarantee on the error rate of returned answers, by learn-then-test (arXiv 2110.01052).
 
-The promise: with probability at least 1 - delta over the calibration problems, the share of wrong answers among those
-given out is at most alpha, for problems like the calibration problems (exchangeable with them).
+With probability at least 1 - delta over the calibration problems, the share of wrong answers among those returned is at
+most alpha, for problems exchangeable with the calibration problems.
 
 For a threshold tau, n(tau) calibration problems are answered (confidence >= tau) and w(tau) of these answers are wrong.
-Given n, the wrong ones are binomial with the true risk, so
+Given n, the number of wrong ones is binomial with the true risk, so
 
     p(tau) = P(Bin(n(tau), alpha) <= w(tau))
 
-is a p-value of "the risk at tau is above alpha". Losses in [0, 1], such as violation scores, are bet against
-(``risk_bounds.betting_p_value``), which counts how little they scatter. Several thresholds are tested without inflating
-the error by walking from strict to lenient, from four coverages (``STARTS``), each at level delta / 4, and stopping
-at the first that does not pass. The thresholds are fixed by confidences alone, never by labels. Where a threshold also
-changes what is sampled, each is tested on what its own policy would have sampled.
+is a p-value of "the risk at tau is above alpha". Losses in [0, 1], such as violation scores, are tested by betting
+(``risk_bounds.betting_p_value``), which uses their small variance. Several thresholds are tested without inflating the
+error: the walk is from strict to lenient, from four coverages (``STARTS``), each at level delta / 4, and stops at the
+first threshold that does not pass. Thresholds are chosen from confidences only, never from labels. Where a threshold
+also changes the samples, it is tested on the samples of its own policy.
 
-The smallest error at a coverage (``certify_smallest``) fixes one threshold by confidences alone and walks over
+The smallest error at a coverage (``certify_smallest``) uses one threshold, chosen from confidences only, and walks over
 errors: "the risk at tau is above alpha" is tested for alpha = 0.999, 0.998, ... in this order, each at level delta,
 until the first that does not pass. This is fixed-sequence testing (arXiv 2110.01052, section 4; Bauer 1991): with
-probability at least 1 - delta no true hypothesis of the sequence is rejected, so the last alpha that passed, although
-the labels chose it, is certified at level delta.
+probability at least 1 - delta no true hypothesis of the sequence is rejected, so the last alpha that passed is
+certified at level delta although labels chose it.
 
-No rule can promise alpha while it answers more than (1 - mu) / (1 - alpha) of the problems, where mu is the share of
-wrong answers when every problem is answered (arXiv 2606.29054).
+No rule can guarantee alpha and answer more than (1 - mu) / (1 - alpha) of the problems, where mu is the share of wrong
+answers if every problem is answered (arXiv 2606.29054).
 """
 
 import math
@@ -41,56 +41,56 @@ from raydebm.decision.guarantee.risk_bounds import (
 from raydebm.errors import ConfigError
 
 STARTS: tuple[float, ...] = (0.10, 0.25, 0.40, 0.60)
-"""Coverages from which the walks begin."""
+"""Coverages at which the walks start."""
 BOUNDED_STARTS: tuple[float, ...] = (0.25, 0.50, 0.75, 0.90)
-"""The same where losses are not 0 or 1: a bet needs many losses to win, however small they are."""
+"""Coverages at which the walks start if losses are not 0 or 1: a bet needs many losses to win, even small ones."""
 STEP = 0.01
-"""Coverage between two thresholds of a walk."""
+"""Difference in coverage between two thresholds of a walk."""
 MAX_PROBLEMS = 100_000
 ERRORS = 1000
-"""The smallest error is found to 1 / ERRORS."""
+"""Resolution of the smallest error: 1 / ERRORS."""
 
 
 AtThreshold = Callable[[float], tuple[Floats, Floats]]
-"""(P,) confidences and (P,) losses of the final answers under the policy of a threshold; NaN for unlabelled."""
+"""(P,) confidences and (P,) losses of the final answers under the policy of a threshold. NaN if unlabelled."""
 FloorAt = Callable[[float], float]
-"""The lowest threshold at which something is known about the answers, under the policy that a threshold implies."""
+"""Lowest testable threshold under the policy of a given threshold."""
 
 
 def no_floor(tau: float) -> float:
-    """Something is known at every threshold."""
+    """Floor below every threshold."""
     return -math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ByThreshold:
-    """Problems whose sampling depends on the threshold."""
+    """Problems whose samples depend on the threshold."""
 
     at: AtThreshold
     thresholds: Floats
-    """What the tested thresholds are quantiles of; may depend on confidences and never on labels."""
+    """Values whose quantiles are the tested thresholds. May depend on confidences and never on labels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdTest:
-    """One threshold, tested."""
+    """Test result of one threshold."""
 
     tau: float
     answered: int
     wrong: float
-    """Number of wrong answers; sum of losses where losses are not 0 or 1."""
+    """Number of wrong answers, or sum of losses that are not 0 or 1."""
     coverage: float
-    """Share of the problems that are answered."""
+    """Share of answered problems."""
     upper_bound: float
-    """Upper confidence bound of the risk at this threshold alone, at the level of its test: delta / 4, or delta for the
-    one threshold of ``certify_smallest``."""
+    """Upper confidence bound of the risk at this threshold, at the level of its test: delta / 4, or delta in
+    ``certify_smallest``."""
     p_value: float
     certified: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarantee:
-    """What may be promised."""
+    """Result of a certification."""
 
     max_error: float
     """alpha"""
@@ -98,35 +98,39 @@ class Guarantee:
     """1 - delta"""
     certified: bool
     tau: float | None
-    """Answer at or above this confidence; None where nothing is certified."""
+    """Lowest confidence to answer at. None if nothing is certified."""
     problems: int
-    """Calibration problems."""
+    """Number of calibration problems."""
     answered: int
     wrong: float
     coverage: float
     upper_bound: float | None
     base_error: float
-    """Risk when every problem is answered."""
+    """Risk if every problem is answered."""
     max_coverage: float
-    """No rule that keeps the promise answers more than this, if ``base_error`` is the true one."""
+    """Highest possible coverage of a rule with this guarantee, if ``base_error`` is the true risk."""
     more_problems: int | None
-    """Further labelled problems that would probably certify some coverage; None where certified or out of reach."""
+    """Estimated number of further labelled problems that would certify some coverage. None if certified or out of
+    reach."""
     smallest_error: float | None
-    """Smallest error that these problems certify where their walks begin."""
+    """Smallest error that these problems certify at the start of a walk."""
     table: tuple[ThresholdTest, ...]
 
     @property
     def certified_thresholds(self) -> list[float]:
-        """Every threshold at which the promise holds, strict to lenient; with probability ``confidence`` all at once.
-        Nothing is known of thresholds between them."""
+        """Every certified threshold, strict to lenient.
+
+        With probability ``confidence`` the guarantee is valid for all of them at once. Thresholds between them are not
+        tested.
+        """
         return [row.tau for row in self.table if row.certified]
 
     def to_json(self) -> dict[str, Any]:
-        """The guarantee with its table, as it stands in a policy file."""
+        """The guarantee with its table as JSON values, as in a policy file."""
         return {**asdict(self), "table": [asdict(row) for row in self.table]}
 
     def summary(self) -> dict[str, Any]:
-        """The fields that an answer carries."""
+        """Fields reported with an answer."""
         return {
             "max_error": self.max_error,
             "confidence": self.confidence,
@@ -136,7 +140,7 @@ class Guarantee:
 
 
 def check_promise(max_error: float, confidence: float) -> None:
-    """Refuse a promise that means nothing.
+    """Check that a guarantee is meaningful.
 
     Raises:
         ConfigError: a value is not strictly between 0 and 1.
@@ -156,20 +160,22 @@ def certify(
     floor_at: FloorAt = no_floor,
     by_threshold: ByThreshold | None = None,
 ) -> Guarantee:
-    """Find the lowest threshold at which the promise holds.
+    """Find the lowest threshold with the guarantee.
 
     Args:
-        confidence_of: (P,), confidence of each calibration problem's final answer; -inf without one.
-        losses: (P,), 1 for a wrong answer and 0 for a right one, or a violation score.
+        confidence_of: Confidence of each calibration problem's final answer, shape (P,). -inf without one.
+        losses: 1 for a wrong answer and 0 for a right one, or a violation score, shape (P,).
         max_error: alpha.
         confidence: 1 - delta.
-        binary: losses are 0 or 1.
-        floor_at: thresholds below their own floor are not tested; it may depend on confidences and never on labels.
-        by_threshold: where the threshold changes what is sampled; the first two arguments then only say what happens
-            when every problem is answered.
+        binary: Whether losses are 0 or 1.
+        floor_at: Floor of each threshold. Thresholds below their floor are not tested. May depend on confidences and
+            never on labels.
+        by_threshold: Confidences and losses by threshold, if the threshold changes the samples. The first two arguments
+            then apply to answering every problem.
 
     Raises:
-        ConfigError: the promise is not strictly between 0 and 1, no problem is given, or a value is NaN.
+        ConfigError: ``max_error`` or ``confidence`` is not strictly between 0 and 1, there are no problems, or a value
+            is NaN.
     """
     check_promise(max_error, confidence)
     problems = _Problems(confidence_of, losses, binary=binary, by_threshold=by_threshold)
@@ -198,19 +204,19 @@ def certify_smallest(
     floor_at: FloorAt = no_floor,
     by_threshold: ByThreshold | None = None,
 ) -> Guarantee:
-    """Find the smallest error that can be promised while at least a share of the problems is answered.
+    """Find the smallest error that can be guaranteed at a given coverage.
 
-    The threshold is the highest one that answers ``min_coverage`` of the problems, so labels choose the error alone, by
-    fixed-sequence testing over a grid of errors from large to small (see the top of this module).
+    The threshold is the highest one that answers ``min_coverage`` of the problems. Labels choose only the error, by
+    fixed-sequence testing over a grid from large to small (see the module docstring).
 
     Args:
-        confidence_of: as for ``certify``.
-        losses: as for ``certify``.
-        min_coverage: share of the problems, in (0, 1].
+        confidence_of: See ``certify``.
+        losses: See ``certify``.
+        min_coverage: Minimum share of answered problems, in (0, 1].
         confidence: 1 - delta.
-        binary: losses are 0 or 1.
-        floor_at: as for ``certify``.
-        by_threshold: as for ``certify``.
+        binary: Whether losses are 0 or 1.
+        floor_at: See ``certify``.
+        by_threshold: See ``certify``.
 
     Raises:
         ConfigError: as for ``certify``, or ``min_coverage`` is not in (0, 1].
@@ -246,7 +252,7 @@ def _guarantee(
     more_problems: int | None,
     smallest_error: float | None,
 ) -> Guarantee:
-    """The guarantee at a certified threshold, or without one."""
+    """Guarantee at a certified threshold, or without one."""
     base_error = float(losses.mean())
     return Guarantee(
         max_error=max_error,
@@ -272,7 +278,7 @@ class _Problems:
     def __init__(
         self, confidence_of: Floats, losses: Floats, *, binary: bool, by_threshold: ByThreshold | None
     ) -> None:
-        """Raises ConfigError where there is no problem, or a value is NaN."""
+        """Raises ConfigError if there are no problems, or a value is NaN."""
         if len(losses) == 0:
             raise ConfigError("a promise needs labelled problems, got none; label some, or run without a promise")
         if np.isnan(confidence_of).any() or np.isnan(losses).any():
@@ -286,8 +292,10 @@ class _Problems:
         self._num_labelled: dict[float, int] = {}
 
     def losses(self, tau: float) -> Floats:
-        """Losses of the problems that are answered at a threshold, in a random order that follows from P alone: by
-        confidence the first losses would be the low ones, and a bet on them no fair one."""
+        """Losses of the problems answered at a threshold, in a random order that depends only on P.
+
+        Ordered by confidence, the low losses would be first, and a bet on them would not be fair.
+        """
         if tau not in self._losses:
             confidence_of, losses = self._at(tau)
             order = np.argsort(np.random.default_rng(len(losses)).permutation(len(losses)))
@@ -297,12 +305,12 @@ class _Problems:
         return self._losses[tau]
 
     def coverage(self, tau: float) -> float:
-        """Share of the labelled problems that is answered."""
+        """Share of the labelled problems that are answered."""
         answered = len(self.losses(tau))
         return answered / self._num_labelled[tau] if answered else 0.0
 
     def p_value(self, tau: float, alpha: float, *, factor: float = 1.0) -> float:
-        """p-value of "the risk is above alpha", had there been ``factor`` times as many problems of the same losses."""
+        """p-value of "the risk is above alpha", scaled to ``factor`` times as many problems with the same losses."""
         losses = self.losses(tau)
         more = round(factor * len(losses))
         if not self._binary:
@@ -310,7 +318,7 @@ class _Problems:
         return risk_p_value(math.fsum(losses) * (more / len(losses) if len(losses) else 1.0), more, alpha)
 
     def upper_bound(self, tau: float, level: float) -> float:
-        """The largest risk that the answered problems do not reject at this level."""
+        """Largest risk that the answered problems do not reject at this level."""
         losses = self.losses(tau)
         if self._binary:
             return risk_upper_bound(math.fsum(losses), len(losses), level)
@@ -318,7 +326,7 @@ class _Problems:
 
 
 def _walks(confidence_of: Floats, starts: Sequence[float], floor_at: FloorAt) -> list[list[float]]:
-    """Thresholds of each walk, strict to lenient: quantiles of the confidences from which on something is known."""
+    """Thresholds of each walk, strict to lenient: quantiles of the confidences at or above their floor."""
     usable = np.sort(confidence_of[np.isfinite(confidence_of)])[::-1]
     if not len(usable):
         return []
@@ -333,7 +341,7 @@ def _walks(confidence_of: Floats, starts: Sequence[float], floor_at: FloorAt) ->
 
 
 def _test(walks: Sequence[Sequence[float]], problems: _Problems, *, alpha: float, delta: float) -> list[ThresholdTest]:
-    """Walk from every start until the first threshold that does not pass; each threshold is listed once."""
+    """Walk from every start to the first threshold that does not pass. Each threshold is listed once."""
     level, rows = delta / len(problems.starts), dict[float, ThresholdTest]()
     for walk in walks:
         for tau in walk:
@@ -360,7 +368,7 @@ def _row(tau: float, problems: _Problems, *, alpha: float, level: float) -> Thre
 def _more_problems(
     tested: Sequence[ThresholdTest], problems: _Problems, alpha: float, delta: float, count: int
 ) -> int | None:
-    """How many more problems would certify the most promising threshold, if its losses stayed as they are."""
+    """Number of further problems that would certify the most promising threshold, with unchanged losses."""
     level, needed = delta / len(problems.starts), []
     for row in tested:
         if row.answered == 0 or row.wrong / row.answered >= alpha:
@@ -375,14 +383,16 @@ def _more_problems(
 
 
 def _smallest_error(walks: Sequence[Sequence[float]], problems: _Problems, delta: float) -> float | None:
-    """The smallest alpha, to 1 / ERRORS, that is certified at any threshold. A walk certifies something exactly where
-    its first threshold passes."""
+    """Smallest alpha, to 1 / ERRORS, that is certified at any threshold. A walk certifies if and only if its first
+    threshold passes."""
     return _smallest_alpha(problems, [walk[0] for walk in walks], delta / len(problems.starts))
 
 
 def _smallest_alpha(problems: _Problems, taus: Sequence[float], level: float) -> float | None:
-    """The smallest alpha of the grid that passes at any of these thresholds; None where none does. What passes at alpha
-    passes above it, so that the search may halve."""
+    """Smallest alpha of the grid that passes at any of these thresholds, or None.
+
+    A threshold that passes at alpha passes above it, so the search is by bisection.
+    """
 
     def passes(alpha: float) -> bool:
         return any(problems.p_value(tau, alpha) <= level for tau in taus)

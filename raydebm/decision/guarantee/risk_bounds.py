@@ -1,7 +1,7 @@
-"""What a sample of losses says about their mean: p-values of "it is above alpha", and upper confidence bounds.
+"""p-values of "the mean loss is above alpha", and upper confidence bounds of the mean loss.
 
-Losses that are 0 or 1 are counted and binomial. Losses in between, such as violation scores, are bet against, which
-is much sharper than a bound by their sum alone where they scatter little.
+Losses of 0 or 1 are binomial. Losses in between, such as violation scores, are tested by betting, which is much sharper
+than a bound on their sum if their variance is small.
 """
 
 import math
@@ -12,7 +12,7 @@ from scipy.special import bdtr, betaincinv
 from raydebm.decision.evidence.groups import Floats
 
 BETTING_LEVEL = 0.05
-"""The bets are made for p-values of about this size; those of any other size are as valid."""
+"""p-value at which the bets are most efficient. They are valid at every size."""
 
 
 def risk_p_value(wrong: float, count: int, alpha: float) -> float:
@@ -21,21 +21,21 @@ def risk_p_value(wrong: float, count: int, alpha: float) -> float:
 
 
 def _whole(wrong: float) -> int:
-    """Wrong answers, an answer that is half wrong counted as wrong, but for rounding errors of their sum."""
+    """Number of wrong answers, partly wrong ones counted as wrong, tolerating rounding errors of the sum."""
     return math.ceil(round(wrong, 9))
 
 
 def betting_p_value(losses: Floats, alpha: float) -> float:
-    """p-value of "the mean loss is above alpha"; 1 without any loss.
+    """p-value of "the mean loss is above alpha"; 1 without losses.
 
-    A capital of 1 is put on losses below alpha: each loss multiplies it by 1 + share * (alpha - loss). Where the mean
-    is above alpha no share is expected to gain, so the capital ever reaches 1 / p with probability p at most (Ville's
-    inequality). The share follows from the losses before: sqrt(2 log(1 / BETTING_LEVEL) / (n * their variance)), at
-    most 1 (Waudby-Smith and Ramdas, arXiv 2010.09686).
+    A capital of 1 is bet on losses below alpha: each loss multiplies it by 1 + share * (alpha - loss). If the mean is
+    above alpha, no share has a positive expected gain, so the capital ever reaches 1 / p with probability at most p
+    (Ville's inequality). The share depends only on earlier losses: sqrt(2 log(1 / BETTING_LEVEL) / (n * their
+    variance)), at most 1 (Waudby-Smith and Ramdas, arXiv 2010.09686).
 
     Args:
-        losses: (n,) in [0, 1], in an order that says nothing about them.
-        alpha: in (0, 1).
+        losses: Losses in [0, 1], shape (n,), in an order independent of their values.
+        alpha: Hypothesised mean, in (0, 1).
     """
     if len(losses) == 0:
         return 1.0
@@ -49,7 +49,7 @@ def betting_p_value(losses: Floats, alpha: float) -> float:
 
 
 def risk_upper_bound(wrong: float, count: int, level: float) -> float:
-    """The largest share of wrong answers that is not rejected at this level (Clopper-Pearson)."""
+    """Largest share of wrong answers that is not rejected at this level (Clopper-Pearson)."""
     if count == 0:
         return 1.0
     whole = _whole(wrong)
@@ -57,7 +57,7 @@ def risk_upper_bound(wrong: float, count: int, level: float) -> float:
 
 
 def betting_upper_bound(losses: Floats, level: float) -> float:
-    """The largest mean loss that is not rejected at this level."""
+    """Largest mean loss that is not rejected at this level."""
     if len(losses) == 0:
         return 1.0
     low, high = float(losses.mean()), 1.0

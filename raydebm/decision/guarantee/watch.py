@@ -1,8 +1,8 @@
-"""Watches whether a promise still holds while traffic runs, with an error bound that holds at every moment.
+"""Monitor a guarantee on live traffic, with an error bound that is valid at every moment.
 
-``ErrorWatch`` bets, on outcomes that somebody reported, against "at most a share alpha of the answers given out is
-wrong". It raises a false alarm, ever, with probability at most delta (Ville's inequality), so looking at it after every
-request costs nothing. It depends on the order in which outcomes arrive. State is plain JSON and can be resumed.
+``ErrorWatch`` bets on reported outcomes against "at most a share alpha of the returned answers is wrong". The
+probability that it ever raises a false alarm is at most delta (Ville's inequality), so it can be checked after every
+request. The result depends on the order of the outcomes. State is plain JSON and can be resumed.
 
 Does not know: Ray, torch, files, clocks.
 """
@@ -15,8 +15,8 @@ from typing import Any
 from raydebm.errors import ConfigError
 
 MAX_BET = 0.75
-"""Share of the largest admissible bet, 1 / alpha, that is used at most: one right answer then costs at most three
-quarters of the wealth."""
+"""Largest bet as a share of the largest admissible one. One right answer then costs at most three quarters of the
+wealth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,18 +35,18 @@ class ErrorWatch:
     """
 
     alpha: float
-    """The promised error rate."""
+    """Guaranteed error rate."""
     delta: float = 0.05
-    """Probability of a false alarm, ever."""
+    """Probability of ever raising a false alarm."""
     num: int = 0
-    """Outcomes so far."""
+    """Number of outcomes so far."""
     num_wrong: int = 0
     squares: float = 0.0
-    """Sum of squared distances of each outcome from the regularised mean after it."""
+    """Sum of squared distances between each outcome and the regularised mean after it."""
     log_wealth: float = 0.0
     """Natural logarithm of M_t."""
     alarmed_at: int | None = None
-    """After how many outcomes M_t first reached 1 / delta; an alarm stays."""
+    """Number of outcomes when M_t first reached 1 / delta. An alarm is permanent."""
 
     def __post_init__(self) -> None:
         for name in ("alpha", "delta"):
@@ -63,16 +63,16 @@ class ErrorWatch:
 
     @property
     def log_alarm(self) -> float:
-        """Natural logarithm of the wealth that raises an alarm, 1 / delta."""
+        """Natural logarithm of 1 / delta, the wealth at which an alarm is raised."""
         return -math.log(self.delta)
 
     @property
     def alarmed(self) -> bool:
-        """Whether the alarm was ever raised; it is not withdrawn."""
+        """Whether the alarm was ever raised. It is permanent."""
         return self.alarmed_at is not None
 
     def after(self, wrong: bool) -> "ErrorWatch":
-        """The state after one more outcome of an answered request, in the order of arrival."""
+        """State after the next reported outcome of an answered request."""
         error = float(wrong)
         log_factor = math.log1p(self.bet * (error - self.alpha))
         num, num_wrong = self.num + 1, self.num_wrong + wrong
@@ -95,7 +95,7 @@ class ErrorWatch:
         return watch
 
     def to_json(self) -> dict[str, Any]:
-        """The state from which the watch goes on after a restart."""
+        """State as JSON values, to resume after a restart."""
         return asdict(self)
 
     @classmethod
@@ -103,7 +103,7 @@ class ErrorWatch:
         """Inverse of ``to_json``.
 
         Raises:
-            ConfigError: a key is missing, unknown, or has a value that no state has.
+            ConfigError: missing or unknown key, or a value that is impossible in a state.
         """
         wanted = {each.name for each in fields(cls)}
         if set(value) != wanted:
@@ -115,15 +115,15 @@ class ErrorWatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspension:
-    """Whether a promise is still claimed. A suspended claim changes no decision."""
+    """Whether a guarantee is suspended. A suspension changes no decision."""
 
     suspended: bool = False
     reason: str | None = None
-    """One sentence with the numbers; None while nothing is suspended."""
+    """One sentence with the numbers. None if the guarantee is not suspended."""
 
 
 def suspension_of(errors: ErrorWatch) -> Suspension:
-    """Whether an alarm suspends the claim, with the reason."""
+    """Suspension by an alarm, with the reason."""
     if errors.alarmed_at is not None:
         reason = (
             f"{errors.num_wrong} of {errors.num} reported answers are wrong, which contradicts an error rate of at "

@@ -1,1 +1,1 @@
-"""One pass of the loop: candidates are sampled, checked and scored, in waves and within a time limit."""
+"""One pass of the loop: sample, check and score candidates, in waves and within a time limit."""

@@ -1,4 +1,5 @@
-"""Gold-free checks of one candidate: parse it, run the task's constraints, add up the penalty (paper section 3.4)."""
+"""Check one candidate without gold answers: parse it, run the task's constraints, sum the penalties (paper section
+3.4)."""
 
 import math
 from dataclasses import replace
@@ -11,8 +12,8 @@ from raydebm.tasks.base import Task
 def check_candidate(task: Task, problem: Problem, candidate: Candidate) -> ConstraintReport:
     """E_constraint = sum_j w_j C_j of a candidate. Never raises.
 
-    A candidate without text, one that does not parse, and one whose checker crashed or returned something that is not
-    a penalty all get +inf: none of them may be selected. ``error`` says why where it was not the candidate's words.
+    A candidate that has no text, does not parse, or whose checker crashed or returned an invalid penalty gets +inf and
+    cannot be selected. ``error`` has the reason unless the text itself is at fault.
     """
     if candidate.text is None:
         return unchecked(candidate.candidate_id, f"no text to check: {candidate.error}")
@@ -23,7 +24,7 @@ def check_candidate(task: Task, problem: Problem, candidate: Candidate) -> Const
 
 
 def unchecked(candidate_id: str, error: str) -> ConstraintReport:
-    """The report of a candidate that could not be checked: never selectable."""
+    """Report of a candidate that could not be checked. Not selectable."""
     return ConstraintReport(candidate_id=candidate_id, answer=None, vote_key=None, penalty=math.inf, error=error)
 
 
@@ -31,7 +32,7 @@ def _check(task: Task, problem: Problem, candidate_id: str, text: str) -> Constr
     answer = task.parse(problem, text)
     if answer is None:
         return ConstraintReport(candidate_id=candidate_id, answer=None, vote_key=None, penalty=math.inf)
-    # A plan in JSON can spell half a character; writing the answer down, storing it or asking again would raise.
+    # JSON can encode a lone surrogate; writing, storing or sending the answer would raise.
     violations = tuple(
         replace(violation, message=well_formed(violation.message))
         for violation in violations_of(task.constraints, problem, answer)

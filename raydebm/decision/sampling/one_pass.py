@@ -1,10 +1,9 @@
 """One pass: candidates are checked and scored while others are still being written.
 
-The protocols of the loop stand here: a source of candidates, a checker, a scorer, and where baselines are evidence a
-source of their scores. Checker, scorer and baselines work side by side; each is called with everything that has come in
-whenever it is free, so the first candidates do not wait and many that come at once are one call. What a candidate
-gets does not depend on when it came: penalties are the same, energies and scores within the model's own tolerance for
-another batch.
+This module defines the protocols of the loop: a source of candidates, a checker, a scorer, and a source of baseline
+scores. Checker, scorer and baselines run concurrently. Each is called with all waiting candidates whenever it is free,
+so the first candidates do not wait and simultaneous ones share a call. Results do not depend on the arrival order:
+penalties are equal, and energies and scores differ only by the model's tolerance for another batch.
 """
 
 import asyncio
@@ -34,7 +33,7 @@ Arrived = Callable[[Candidate], None]
 
 
 class CandidateSource(Protocol):
-    """Writes candidates, or looks them up."""
+    """Source that samples candidates or looks them up."""
 
     async def generate(
         self,
@@ -45,39 +44,40 @@ class CandidateSource(Protocol):
         arrived: Arrived,
         waves: PassWaves | None = None,
     ) -> list[Candidate]:
-        """Candidates of one pass; a failed one carries ``error``.
+        """Candidates of one pass. A failed one has ``error``.
 
         Args:
-            problem: what is asked.
-            pass_index: from 1.
-            messages: the chat with feedback; None in the first pass, which asks as the task asks.
-            arrived: may be called with each candidate as soon as it is there; the returned list holds them all.
-            waves: where given, the pass is sampled by its ``run``, and ``arrived`` is called with each candidate.
+            problem: Problem to answer.
+            pass_index: Number of the pass, from 1.
+            messages: Chat with feedback. None in the first pass, which uses the task's chat.
+            arrived: Callback for each candidate on arrival. The returned list has all candidates.
+            waves: Waves of the pass. The source then samples through their ``run`` and calls ``arrived`` with each
+                candidate.
 
         Raises:
-            LimitReachedError: a limit of the request forbids the pass; nothing was asked.
-            GenerationError: the source as a whole does not work (or any of ``loop.PASS_FAILURES``).
+            LimitReachedError: a limit of the request forbids the pass; no request was sent.
+            GenerationError: the whole source has failed (or any of ``loop.PASS_FAILURES``).
         """
         ...
 
 
 class Checker(Protocol):
     async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
-        """One report per candidate, in their order."""
+        """One report per candidate, in order."""
         ...
 
 
 class EnergyScorer(Protocol):
     async def score(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Energies | None]:
-        """Energies per candidate, in their order; None for one that could not be scored (such as NaN)."""
+        """Energies per candidate, in order. None for one that could not be scored (such as NaN)."""
         ...
 
 
 class ScoreSource(Protocol):
-    """The baselines whose scores are evidence."""
+    """Source of baseline scores that are evidence."""
 
     async def scores(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Mapping[str, float]]:
-        """Scores by name per candidate, in their order; what could not be scored is absent."""
+        """Scores by name per candidate, in order. A score that could not be computed is absent."""
         ...
 
 
@@ -85,15 +85,15 @@ class Observer(Protocol):
     """Receives the events of a request as they happen."""
 
     def scored(self, scored: ScoredCandidate) -> None:
-        """A candidate with text, as soon as its checks and energies are known."""
+        """Called with each candidate that has text, once its checks and energies are known."""
         ...
 
     def waved(self, wave: Wave) -> None:
-        """A wave of a pass is over."""
+        """Called after each wave of a pass."""
         ...
 
     def decided(self, record: PassRecord, reason: str, beliefs: Sequence[Belief]) -> None:
-        """A pass is over, with what is believed about the pool's answers, the selected one first."""
+        """Called after each pass, with the posterior of the pool's answers, the selected one first."""
         ...
 
 
@@ -110,22 +110,22 @@ class NoObserver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What the loop runs on."""
+    """Components of the loop."""
 
     task: Task
     source: CandidateSource
     checker: Checker
     scorer: EnergyScorer
     baselines: ScoreSource | None = None
-    """None: no baseline's scores are evidence."""
+    """Source of baseline scores. Default: no baseline is evidence."""
     observer: Observer = field(default_factory=NoObserver)
-    """Told what happens while it happens."""
+    """Receiver of events."""
     deadline: Deadline | None = None
-    """None: no time limit."""
+    """Time limit. Default: no limit."""
 
 
 class _Stage(Generic[T]):
-    """A checker or a scorer at work."""
+    """Worker that feeds a checker or a scorer."""
 
     def __init__(
         self,
@@ -149,10 +149,10 @@ class _Stage(Generic[T]):
         self._news.set()
 
     async def run(self) -> None:
-        """Until it is closed and everything is done.
+        """Process candidates until the stage is closed and its queue is empty.
 
         Raises:
-            ScoringError: the part returned another number of results than it got candidates.
+            ScoringError: the part returned another number of results than it received candidates.
         """
         while await self._has_work():
             batch, self._waiting = self._waiting, []
@@ -174,7 +174,7 @@ class _Stage(Generic[T]):
 
 
 class _Pass:
-    """The candidates of one pass, from their arrival to their energies."""
+    """Candidates of one pass, from their arrival to their energies."""
 
     def __init__(self, problem: Problem, parts: Parts) -> None:
         self._parts = parts
@@ -204,7 +204,7 @@ class _Pass:
                 stage.put(candidate)
         self.news.set()
 
-    # What ``waves`` sees of the pass (``waves.Arrivals``).
+    # View of the pass for ``waves`` (``waves.Arrivals``).
 
     def has(self, candidate_id: str) -> bool:
         return candidate_id in self._arrived
@@ -217,7 +217,7 @@ class _Pass:
         self._is_closed = True
 
     async def run(self, generate: Callable[[], Awaitable[list[Candidate]]]) -> tuple[ScoredCandidate, ...]:
-        """The scored candidates in the order of the returned list, until the deadline."""
+        """Scored candidates in the order of the returned list, until the deadline."""
         deadline = self._parts.deadline
         drawing = asyncio.ensure_future(self._draw(generate))
         work = [drawing, *(asyncio.ensure_future(stage.run()) for stage in self._stages)]
@@ -226,14 +226,14 @@ class _Pass:
             await asyncio.wait(work, timeout=left_s, return_when=asyncio.FIRST_EXCEPTION)
             for task in work:
                 if task.done():
-                    task.result()  # raises what the part raised
+                    task.result()  # re-raises an error of the part
         finally:
             for task in work:
                 task.cancel()
             await asyncio.gather(*work, return_exceptions=True)
-        # A source that does not keep to the deadline has only given what it announced.
+        # A source that ignores the deadline contributes only the candidates that it announced.
         drawn = list(self._arrived.values()) if drawing.cancelled() else drawing.result()
-        # What comes after the others have settled a pass is not part of it.
+        # Candidates that arrive after the pass was settled are not part of it.
         return tuple(self._scored(candidate) for candidate in drawn if self.has(candidate.candidate_id))
 
     async def _draw(self, generate: Callable[[], Awaitable[list[Candidate]]]) -> list[Candidate]:
@@ -274,13 +274,13 @@ async def sample_pass(
     messages: tuple[Message, ...] | None,
     waves: PassWaves | None = None,
 ) -> tuple[ScoredCandidate, ...]:
-    """One pass: candidates of the source, checked and scored as they arrive, in the source's order.
+    """Sample one pass: check and score the source's candidates as they arrive, and return them in the source's order.
 
-    With ``waves`` the pass ends where they end it; ``waves.stop`` then says why.
+    With ``waves`` the pass ends where they end it; ``waves.stop`` then has the reason.
 
     Raises:
-        ScoringError: the checker or the scorer returned another number of results than it got candidates.
-        Exception: what a part raised; the others are then cancelled.
+        ScoringError: the checker or the scorer returned another number of results than it received candidates.
+        Exception: an error of any part; the other parts are cancelled.
     """
     drawn = _Pass(problem, parts)
     if waves is not None:
@@ -293,7 +293,7 @@ async def sample_pass(
 
 
 def waves_of(policy: Policy, *, parts: Parts, pass_index: int, earlier: Sequence[ScoredCandidate]) -> PassWaves | None:
-    """The waves of one pass; None where the policy samples it at once."""
+    """Waves of one pass. None if the policy samples it at once."""
     if policy.waves is None:
         return None
     return PassWaves(

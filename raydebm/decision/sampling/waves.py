@@ -1,20 +1,20 @@
-"""Sampling a pass in waves: the order of its samples, when it ends, and what that saves.
+"""Sample a pass in waves: the order of its samples, its end, and the savings.
 
-In:   a policy with ``waves``, the candidates of earlier passes, and what the whole pass would sample.
-Out:  which part of it is sampled, and a ``PassStop`` that says why.
-Does not know: where samples come from. A source hands its requests to ``PassWaves.run``; a replay cuts a recorded pass
-with ``cut_pass``. Both ask the same ``PassRule`` about the same candidates, so that a replay decides as was decided.
+In:   a policy with ``waves``, the candidates of earlier passes, and the samples of the whole pass.
+Out:  the part of the pass to sample, and a ``PassStop`` with the reason for its end.
+Does not know: the source of samples. A source passes its requests to ``PassWaves.run``; a replay cuts a recorded pass
+with ``cut_pass``. Both apply the same ``PassRule`` to the same candidates, so a replay reproduces the decision.
 
-The order: every generator's first sample, then every generator's second, and so on, as limits are used up too. Waves
-are thus mixed: the rule takes samples as exchangeable, and one generator that repeats itself is weak evidence.
-Among the generators, more right answers per US dollar come first (skill of the fitted posterior, price of completion
-tokens), free ones before all others by their skill, and those of unknown skill or price last, as they are configured.
+Order: every generator's first sample, then every generator's second, and so on, as under limits. Waves are therefore
+mixed: the rule assumes exchangeable samples, and repetitions by one generator are weak evidence. Generators with more
+right answers per US dollar are first (skill in the fitted posterior, price of completion tokens), free ones before all
+others by skill, and those of unknown skill or price last, in configured order.
 
 A pass ends
 
 1. as soon as the selection is an answer that an exact constraint proves;
-2. from the first wave on, where it is ``settled``: with ``rule="posterior"`` by its probabilities and ``tau_accept``
-   (and only while the settled answer is also the one that the profile selects), else by the votes alone.
+2. from the first wave on, if it is ``settled``: with ``rule="posterior"`` by its probabilities and ``tau_accept`` (and
+   only if the profile selects the settled answer), else by votes only.
 
 Where answers do not compete (programs, plans: the posterior's ``competition`` is ``independent``) votes settle nothing,
 and only a proof ends a pass early.
@@ -44,12 +44,12 @@ class Sample(Protocol):
 
     @property
     def generator(self) -> str:
-        """Name of the generator that is asked."""
+        """Name of the sample's generator."""
         ...
 
     @property
     def sample_index(self) -> int:
-        """Number of the sample among those of its generator."""
+        """Index of the sample among its generator's samples."""
         ...
 
 
@@ -58,11 +58,11 @@ S = TypeVar("S", bound=Sample)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wave:
-    """One wave, when it is over."""
+    """One completed wave."""
 
     pass_index: int
     number: int
-    """From 1."""
+    """Number of the wave, from 1."""
     num_planned: int
     """Samples of the whole pass."""
     num_samples: int
@@ -73,16 +73,20 @@ class Wave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassRule:
-    """When a pass ends before all of it is sampled."""
+    """Rule for ending a pass before all of it is sampled."""
 
     policy: Policy
     earlier: tuple[ScoredCandidate, ...]
-    """Candidates of earlier passes, which count too."""
+    """Candidates of earlier passes, which are included in the decision."""
     num_planned: int
     """Samples of the whole pass."""
 
     def decide(self, judged: Sequence[ScoredCandidate]) -> Stop:
-        """Judge the pass so far; ``judged`` are its candidates, failed ones included, in any order."""
+        """Judge the pass so far.
+
+        Args:
+            judged: Candidates of the pass in any order, including failed ones.
+        """
         pool, remaining = (*self.earlier, *judged), self.num_planned - len(judged)
         decided = decide_pool(pool, passes_left=0, policy=self.policy)
         if decided.best is not None and decided.best.report.proof:
@@ -114,11 +118,11 @@ class PassRule:
         return stop
 
 
-# ---- the order -----------------------------------------------------------------------------------------------------
+# ---- order ---------------------------------------------------------------------------------------------------------
 
 
 def in_turns(samples: Sequence[S], policy: Policy) -> list[S]:
-    """The samples of a pass in the order in which waves take them (see the head of this module)."""
+    """Samples of a pass in wave order (see the module docstring)."""
     names = generator_order(dict.fromkeys(sample.generator for sample in samples), policy)
     rank = {name: place for place, name in enumerate(names)}
     return sorted(samples, key=lambda sample: (sample.sample_index, rank[sample.generator]))
@@ -141,7 +145,7 @@ def generator_order(names: Iterable[str], policy: Policy) -> list[str]:
 
 
 class Arrivals(Protocol):
-    """The candidates of a pass, as far as they have come."""
+    """Candidates of a pass that have arrived so far."""
 
     news: asyncio.Event
     """Set whenever a candidate arrives or is judged."""
@@ -151,16 +155,17 @@ class Arrivals(Protocol):
         ...
 
     def judged(self) -> tuple[ScoredCandidate, ...] | None:
-        """All that have arrived; None while one of them is not checked and scored."""
+        """All candidates that have arrived. None if one of them is not checked and scored yet."""
         ...
 
     def close(self) -> None:
-        """Take no further candidate."""
+        """Accept no further candidates."""
         ...
 
 
 class PassWaves:
-    """One pass at work. A source hands over what it would sample; the loop then asks ``stop`` why it ended."""
+    """Waves of one pass. A source passes its samples to ``run``; the loop then reads the reason for the end from
+    ``stop``."""
 
     def __init__(
         self,
@@ -171,13 +176,14 @@ class PassWaves:
         deadline: Deadline | None = None,
         on_wave: Callable[[Wave], None] = lambda wave: None,
     ) -> None:
-        """
+        """Prepare the waves of one pass.
+
         Args:
-            policy: has ``waves``.
-            pass_index: from 1.
-            earlier: candidates of earlier passes.
-            deadline: no wave begins after its ``draw_until_s``.
-            on_wave: told of every wave when it is over.
+            policy: Policy with ``waves``.
+            pass_index: Number of the pass, from 1.
+            earlier: Candidates of earlier passes.
+            deadline: Deadline of the problem. No wave begins after its ``draw_until_s``.
+            on_wave: Callback after each wave.
         """
         self.cancelled: frozenset[str] = frozenset()
         """Candidate ids of requests that were cancelled because the others settled the pass."""
@@ -188,19 +194,19 @@ class PassWaves:
         self._num_planned: int | None = None
 
     def watch(self, arrivals: Arrivals) -> None:
-        """Judge by these candidates."""
+        """Judge waves by these candidates."""
         self._arrivals = arrivals
 
     async def run(self, samples: Sequence[S], draw: Callable[[list[S]], Awaitable[None]]) -> None:
-        """Draw wave after wave until the pass ends.
+        """Sample wave after wave until the pass ends.
 
         Args:
-            samples: the whole pass.
-            draw: asks for one wave, announces each of its candidates (``one_pass.Arrived``), and returns when all are
-                there. It is cancelled as soon as those that have come settle the pass.
+            samples: Samples of the whole pass.
+            draw: Function that requests one wave, announces each candidate (``one_pass.Arrived``), and returns when all
+                have arrived. It is cancelled as soon as the candidates so far settle the pass.
 
         Raises:
-            Exception: what ``draw`` raised; the pass ends there.
+            Exception: an error of ``draw``; the pass ends there.
         """
         ordered = in_turns(samples, self._policy)
         self._num_planned, begin = len(ordered), 0
@@ -250,15 +256,15 @@ class PassWaves:
         return decision
 
     def stop(self, drawn: Sequence[ScoredCandidate]) -> PassStop | None:
-        """Why the pass ended; None where the source sampled it without waves.
+        """Reason for the end of the pass. None if the source sampled it without waves.
 
         Args:
-            drawn: the candidates of the pass.
+            drawn: Candidates of the pass.
         """
         if self._num_planned is None:
             return None
         decision = self._decision
-        if decision is None or decision.reason is None:  # what ends a pass from outside is its deadline
+        if decision is None or decision.reason is None:  # only the deadline ends a pass from outside
             decision = Stop(StopReason.BUDGET, "the deadline ended the pass")
         return _stopped(decision, drawn, num_planned=self._num_planned, num_cancelled=len(self.cancelled))
 
@@ -266,9 +272,10 @@ class PassWaves:
 async def _decided(
     arrivals: Arrivals, drawing: "asyncio.Future[None]", samples: Sequence[Sample], pass_rule: PassRule
 ) -> tuple[Stop, int]:
-    """What is decided about a wave, and on how many samples: when it is complete, or as soon as it ends the pass.
+    """Decision about a wave and the number of samples it is based on.
 
-    Decided only while everything that has arrived is checked and scored: what is recorded is then what was judged.
+    Made when the wave is complete, or as soon as it ends the pass, and only while every candidate that has arrived is
+    checked and scored, so that the record has exactly the candidates that were judged.
     """
     seen = -1
     while True:
@@ -286,13 +293,13 @@ async def _decided(
 
 
 def _stopped(decision: Stop, drawn: Sequence[ScoredCandidate], *, num_planned: int, num_cancelled: int = 0) -> PassStop:
-    """The record of a pass that ended.
+    """Record of a pass that ended.
 
     Args:
-        decision: says why.
-        drawn: the pass's candidates.
-        num_planned: samples of the whole pass.
-        num_cancelled: requests that were cancelled in flight.
+        decision: Decision with the reason.
+        drawn: Candidates of the pass.
+        num_planned: Samples of the whole pass.
+        num_cancelled: Requests that were cancelled in flight.
     """
     reason = StopReason.BUDGET if decision.reason is None else decision.reason
     stop = PassStop(
@@ -307,7 +314,7 @@ def _stopped(decision: Stop, drawn: Sequence[ScoredCandidate], *, num_planned: i
 
 
 def _tokens_per_sample(drawn: Sequence[ScoredCandidate]) -> float | None:
-    """Mean of prompt and completion tokens over the samples that state any."""
+    """Mean of prompt and completion tokens over the samples with token counts."""
     pairs = [(scored.candidate.prompt_tokens, scored.candidate.completion_tokens) for scored in drawn]
     known = [(prompt or 0) + (completion or 0) for prompt, completion in pairs if (prompt, completion) != (None, None)]
     return math.fsum(known) / len(known) if known else None
@@ -318,12 +325,12 @@ def _tokens_per_sample(drawn: Sequence[ScoredCandidate]) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutPass:
-    """The part of a recorded pass that waves would have sampled."""
+    """Part of a recorded pass that waves would have sampled."""
 
     candidates: tuple[ScoredCandidate, ...]
-    """In the order of the record."""
+    """Candidates in the order of the record."""
     decision: Stop
-    """``reason`` None: a further wave would have been sampled that is not in the record."""
+    """Decision after the last wave. ``reason`` None: a further wave would be sampled that is not in the record."""
 
 
 def cut_pass(
@@ -336,10 +343,10 @@ def cut_pass(
     """Sample a recorded pass again in waves.
 
     Args:
-        recorded: its candidates.
-        policy: has ``waves``.
-        earlier: candidates of earlier passes.
-        num_planned: samples of the whole pass; None: those that are recorded.
+        recorded: Candidates of the pass.
+        policy: Policy with ``waves``.
+        earlier: Candidates of earlier passes.
+        num_planned: Samples of the whole pass. Default: the recorded ones.
     """
     total = len(recorded) if num_planned is None else num_planned
     pass_rule = PassRule(policy=policy, earlier=tuple(earlier), num_planned=total)

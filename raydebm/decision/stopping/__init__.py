@@ -1,2 +1,2 @@
-"""When to stop sampling answers to one problem: one rule, *settled*, live (``sampling.waves``) and in generation
-(``wave_schedule``). Nothing here samples, waits or cancels: the caller does."""
+"""One stopping rule for sampling answers to a problem, *settled*, used live (``sampling.waves``) and in generation
+(``wave_schedule``). The caller samples, waits and cancels."""

@@ -1,14 +1,14 @@
-"""The predictive distribution of the answers that have not been sampled yet.
+"""Predictive distribution of the answers that have not been sampled yet.
 
 The answers of one problem follow a Chinese restaurant process: after votes n_1, ..., n_K the next sample repeats answer
 j with probability n_j / (n + alpha) and is a new answer with probability alpha / (n + alpha) (Blackwell and MacQueen,
-1973). The concentration alpha has a uniform prior on ``GRID``, which the votes update by Ewens' formula,
-p(votes | alpha) proportional to alpha^K Gamma(alpha) / Gamma(alpha + n).
+1973). The concentration alpha has a uniform prior on ``GRID``, which the votes update by Ewens' formula, p(votes |
+alpha) proportional to alpha^K Gamma(alpha) / Gamma(alpha + n).
 
 Probabilities over the next m samples are exact. Poissonised, the repetitions of answer j are negative binomial with
-shape n_j and the number of new answers with e samples is Poisson with mean alpha q^e / e, all independent; conditioned
-on the total they are the process above, for any q. Coefficients of the generating functions come from a discrete
-Fourier transform on a circle whose radius keeps the aliasing below 1e-12 (Abate and Whitt, 1992).
+shape n_j and the number of new answers with e samples is Poisson with mean alpha q^e / e, all independent. Conditioned
+on the total, they are the process above, for any q. Coefficients of the generating functions are computed by a discrete
+Fourier transform on a circle whose radius limits the aliasing to 1e-12 (Abate and Whitt, 1992).
 """
 
 import math
@@ -26,14 +26,15 @@ Complexes = NDArray[np.complex128]
 
 GRID = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 LEAST_WEIGHT = 1e-4
-"""Concentrations with a smaller posterior weight are left out; no probability changes by more than their sum."""
+"""Smallest posterior weight of a concentration. Smaller ones are dropped; no probability changes by more than their
+sum."""
 ALIASING_DIGITS = 12
 ROUNDING = 1e-9
-"""Equal scores that were computed differently must compare as equal."""
+"""Tolerance for equal scores that were computed differently."""
 
 
 def concentrations(votes: Sequence[int], grid: Sequence[float] = GRID) -> tuple[tuple[float, float], ...]:
-    """Pairs (alpha, posterior weight) after these votes per answer, by Ewens' sampling formula."""
+    """Pairs (alpha, posterior weight) given the votes per answer, by Ewens' sampling formula."""
     alpha, total = np.array(grid), sum(votes)
     log_weights = len(votes) * np.log(alpha) + gammaln(alpha) - gammaln(alpha + total)
     weights = np.exp(log_weights - log_weights.max())
@@ -44,16 +45,16 @@ def concentrations(votes: Sequence[int], grid: Sequence[float] = GRID) -> tuple[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Votes for the answers of one problem so far, and how much a vote for each counts."""
+    """Votes for the answers of one problem so far, with the weight of a vote for each."""
 
     votes: tuple[int, ...]
     """Votes per answer, > 0; the leader first."""
     rates: tuple[float, ...]
-    """Worth of a vote, >= 0, per answer: an answer's score is its votes times its rate. 1 for a plain vote."""
+    """Weight of a vote for each answer, >= 0. An answer's score is its votes times its rate; 1 for a plain vote."""
     new_rate: float
-    """Worth of a vote for an answer that has not been given yet."""
+    """Weight of a vote for a new answer."""
     unanswered: int
-    """Samples without an answer; they recur and count for nothing."""
+    """Samples without an answer. They recur and have no weight."""
 
     @property
     def total(self) -> int:
@@ -63,9 +64,9 @@ class Standing:
 
 @lru_cache(maxsize=65536)
 def lead_probabilities(standing: Standing, *, remaining: int, alphas: tuple[float, ...]) -> tuple[float, ...]:
-    """Probability, by concentration, that the leader's score is above every other's after ``remaining`` more samples.
+    """Probability, by concentration, that the leader's score is above all others after ``remaining`` more samples.
 
-    Exact; a tie at the end counts against the leader. Cached, because the same few votes occur again and again.
+    Exact. A tie at the end counts against the leader. Cached, because the same votes recur often.
     """
     if not standing.votes:
         return (0.0,) * len(alphas)
@@ -106,7 +107,7 @@ def _cannot_be_overtaken(standing: Standing, remaining: int) -> bool:
 
 
 def _tilt(total: int, remaining: int, alphas: tuple[float, ...]) -> Floats:
-    """(A,): the q of the generating functions, which keeps the aliasing small."""
+    """q of the generating functions that limits the aliasing, shape (A,)."""
     mass = total + np.array(alphas)
     q: Floats = remaining / (remaining + mass) * 10 ** (-ALIASING_DIGITS / _circle(remaining).length)
     return q
@@ -114,12 +115,14 @@ def _tilt(total: int, remaining: int, alphas: tuple[float, ...]) -> Floats:
 
 @lru_cache(maxsize=1024)
 def _repetitions(votes: int, total: int, remaining: int, alphas: tuple[float, ...]) -> Floats:
-    """(A, remaining + 1): how often an answer with these votes is repeated, Poissonised. Cached; do not change it."""
+    """Distribution of repetitions of an answer with these votes, Poissonised. Shape (A, remaining + 1). Cached; do not
+    modify."""
     return _negative_binomial(votes, _tilt(total, remaining, alphas), remaining)
 
 
 def _negative_binomial(shape: float | Floats, q: Floats, most: int) -> Floats:
-    """(A, most + 1): P(0), ..., P(most) of negative binomials of positive shape, one for all rows or one per row."""
+    """P(0), ..., P(most) of negative binomials of positive shape, one shape for all rows or one per row. Shape (A, most
+    + 1)."""
     if not most:
         return np.ones((len(q), 1))
     counts = np.arange(most + 1)
@@ -133,17 +136,18 @@ def _negative_binomial(shape: float | Floats, q: Floats, most: int) -> Floats:
 class _Circle:
     """Points of the unit circle at which generating functions of degree ``remaining`` are evaluated.
 
-    F = length / 2 + 1 frequencies: the other half of a real signal's spectrum is the conjugate of this one.
+    There are F = length / 2 + 1 frequencies: the other half of a real signal's spectrum is the conjugate of this one.
     """
 
     length: int
     powers: Complexes
-    """(remaining + 1, F): each point to each power."""
+    """Each point to each power, shape (remaining + 1, F)."""
     inverse: Complexes
-    """(remaining + 1, F): row i times a spectrum, summed, is its coefficient of degree ``remaining - i``."""
+    """Inverse transform, shape (remaining + 1, F): row i times a spectrum, summed, is its coefficient of degree
+    ``remaining - i``."""
 
     def spectrum(self, terms: Floats) -> Complexes:
-        """(A, m + 1) -> (A, m + 2, F): of the first 0, 1, ..., m + 1 terms alone."""
+        """Spectra of the first 0, 1, ..., m + 1 terms, shapes (A, m + 1) -> (A, m + 2, F)."""
         rows, count = terms.shape
         spectra = np.zeros((rows, count + 1, self.powers.shape[1]), dtype=np.complex128)
         np.cumsum(terms[:, :, None] * self.powers, axis=1, out=spectra[:, 1:])
@@ -164,19 +168,19 @@ def _circle(remaining: int) -> _Circle:
 def reach_probability(
     probabilities: Sequence[float], *, none: float, strength: float, remaining: int, threshold: float
 ) -> float:
-    """Probability that some answer has at least the probability ``threshold`` after ``remaining`` more samples.
+    """Probability that some answer has probability ``threshold`` or more after ``remaining`` more samples.
 
-    Beliefs are a Dirichlet: p of strength s becomes (p s + x) / (s + m) when x of the m samples agree, x
-    beta-binomial; new answers have the size intensity (none s) theta^-1 (1 - theta)^(s - 1). Each answer's chance and
-    the expected number of new answers that get so far are added, which is exact for a threshold above 1/2 (at most one
-    answer can be there) and an upper bound below.
+    Beliefs are a Dirichlet: p of strength s becomes (p s + x) / (s + m) when x of the m samples agree, x beta-binomial.
+    New answers have the size intensity (none s) theta^-1 (1 - theta)^(s - 1). The result is the sum of each answer's
+    probability and the expected number of new answers above the threshold. It is exact for a threshold above 1/2, which
+    at most one answer can reach, and an upper bound below.
 
     Args:
-        probabilities: probability of each answer.
-        none: probability of answers that have not been given.
-        strength: pseudo-samples behind the probabilities, > 0.
-        remaining: samples to come.
-        threshold: probability to reach.
+        probabilities: Probability of each answer.
+        none: Probability of answers that have not been sampled.
+        strength: Pseudo-samples behind the probabilities, > 0.
+        remaining: Number of samples to come.
+        threshold: Probability to reach.
     """
     counts = np.arange(remaining + 1)
     is_enough = threshold * (strength + remaining) - ROUNDING
@@ -191,7 +195,7 @@ def reach_probability(
 
 
 def _beta_binomial(a: Floats, b: Floats, n: int) -> Floats:
-    """(J,), (J,) -> (J, n + 1): P(0), ..., P(n); where a or b is 0, everything is at one end."""
+    """P(0), ..., P(n), shapes (J,), (J,) -> (J, n + 1). If a or b is 0, all mass is at one end."""
     counts = np.arange(n + 1)
     certain = (a <= ROUNDING) | (b <= ROUNDING)
     a_column, b_column = (np.where(certain, 1.0, side)[:, None] for side in (a, b))

@@ -1,15 +1,15 @@
-"""The stopping rule: predictive probabilities of what the rest of the budget could still change.
+"""The stopping rule: the probability that the rest of the budget changes the result.
 
 After each wave, in this order:
 
 1. accept: P(the leader stays the leader up to the budget) >= 1 - ``EPSILON``, and its confidence >= tau_accept;
 2. abstain: P(some answer's confidence is at least tau_accept when the budget is spent) < ``ETA``.
 
-Both are predictive: over the answers still to come, as a Chinese restaurant process continues the votes so far,
-averaged over the posterior of its concentration (``predictive``). Probabilities of the answers enter in two places:
-confidence is the leader's probability, and a vote for answer a counts p(a) / votes(a), because later votes are assumed
-to weigh what the earlier ones did. With p proportional to the votes this is the rule on counts alone, and an answer of
-probability 1 is proven and stops at once.
+Both are predictive probabilities over the answers still to come: a Chinese restaurant process continues the votes so
+far, averaged over the posterior of its concentration (``predictive``). Probabilities of the answers are used twice:
+confidence is the leader's probability, and a vote for answer a has weight p(a) / votes(a), because later votes are
+assumed to have the weight of the earlier ones. With p proportional to the votes this is the rule on counts. An answer
+of probability 1 is proven and stops at once.
 """
 
 import math
@@ -26,32 +26,32 @@ from raydebm.decision.stopping.predictive import (
 )
 
 EPSILON = 0.05
-"""Accepted chance of losing the answer that the whole budget would give."""
+"""Accepted probability of losing the answer that the whole budget would select."""
 ETA = 0.05
-"""Below this chance of reaching ``tau_accept`` with the whole budget, sampling ends."""
+"""Probability of reaching ``tau_accept`` with the whole budget below which sampling ends."""
 
 
 class StopReason(StrEnum):
-    """Why sampling ends."""
+    """Reason for the end of sampling."""
 
     ACCEPT = "accept"
-    """The leading answer will hardly lose its lead, and its confidence is high enough."""
+    """The leading answer is unlikely to lose its lead, and its confidence is high enough."""
     ABSTAIN = "abstain"
-    """The confidence will hardly ever be high enough."""
+    """The confidence is unlikely to become high enough."""
     BUDGET = "budget"
-    """Every sample that the budget allows has been drawn."""
+    """All samples of the budget have been taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Whether sampling ends."""
+    """Decision whether sampling ends."""
 
     reason: StopReason | None
-    """None: go on."""
+    """Reason for the end. None: continue."""
     words: str
-    """One sentence for people."""
+    """Explanation in one sentence."""
     leader: str | None = None
-    """The leading answer; None without any vote."""
+    """Leading answer. None without votes."""
 
 
 _WORDS = {
@@ -72,14 +72,14 @@ def settled(
     """Judge the samples of one problem so far.
 
     Args:
-        votes: number of samples by answer.
-        unanswered: samples that failed or did not parse.
-        remaining: samples that may still be drawn.
-        probabilities: probability of each answer in ``votes``; None: the rule on votes alone.
-        tau_accept: least confidence to accept; 0: every settled answer. Without probabilities, leave it at 0.
+        votes: Number of samples by answer.
+        unanswered: Samples that failed or did not parse.
+        remaining: Samples left in the budget.
+        probabilities: Probability of each answer in ``votes``. Default: the rule on votes.
+        tau_accept: Minimum confidence to accept. 0 accepts every settled answer; required without probabilities.
     """
     p = probabilities or {}
-    # The order of arrival never matters.
+    # The order of arrival has no effect.
     leading = sorted(votes, key=lambda answer: (-p.get(answer, 0.0), -votes[answer], answer))
     counts = tuple(votes[answer] for answer in leading)
     known = tuple(p[answer] for answer in leading) if probabilities is not None else None
@@ -90,7 +90,7 @@ def settled(
     else:
         confidence = max(known, default=0.0)
     shown = {"probability of keeping the lead": lead, "confidence": confidence}
-    # Only a proof reaches a threshold of 1, and votes do not foretell proofs.
+    # Only a proof reaches a threshold of 1, and votes do not predict proofs.
     reach = 1.0
     if known is not None and 0 < tau_accept < 1:
         none, samples = max(1 - math.fsum(p.values()), 0.0), sum(counts) + unanswered
@@ -118,7 +118,7 @@ def _lead(
     unanswered: int,
     remaining: int,
 ) -> float:
-    """Probability that the leader, which comes first, stays the leader."""
+    """Probability that the leader, which is first, stays the leader."""
     if probabilities is None:
         rates, new_rate = (1.0,) * len(votes), 1.0
     elif probabilities and probabilities[0] >= 1 - ROUNDING:
@@ -132,7 +132,7 @@ def _lead(
 
 
 def wave_ends(waves: Sequence[int], most: int) -> list[int]:
-    """Number of samples after each wave, up to ``most``; the last size repeats."""
+    """Number of samples after each wave, up to ``most``. The last size repeats."""
     ends: list[int] = []
     while (drawn := ends[-1] if ends else 0) < most:
         ends.append(min(drawn + waves[min(len(ends), len(waves) - 1)], most))

@@ -1,8 +1,8 @@
-"""Waves over many problems: which requests are sent next, and which are never sent because an answer is settled.
+"""Waves over several problems: the next requests to send, and those saved because an answer is settled.
 
-In:   the requests of the first pass, and after each wave the gold-free reports of what came back.
+In:   the requests of the first pass, and after each wave the constraint reports of its candidates.
 Out:  the requests of the next wave.
-Does not know: how requests are answered, energies, Ray, files.
+Does not know: the source of answers, energies, Ray, files.
 """
 
 from collections import Counter
@@ -15,11 +15,11 @@ from raydebm.records import ConstraintReport, GenerationRequest
 
 
 def sampling_order(requests: Iterable[GenerationRequest], prices: Mapping[str, float]) -> list[GenerationRequest]:
-    """Order one problem's requests for waves: generators take turns, the cheapest first.
+    """Order one problem's requests for waves: generators alternate, the cheapest first.
 
     Args:
-        requests: requests of one problem.
-        prices: price of one candidate, by generator; generators of one price keep their order.
+        requests: Requests of one problem.
+        prices: Price of one candidate, by generator. Generators of equal price keep their order.
     """
     queues: dict[str, list[GenerationRequest]] = {}
     for request in requests:
@@ -32,11 +32,11 @@ def sampling_order(requests: Iterable[GenerationRequest], prices: Mapping[str, f
 
 @dataclass(slots=True)
 class _Sampling:
-    """One problem: its requests in order, and how far they were sent."""
+    """Requests of one problem in order, with the number already sent."""
 
     queue: list[GenerationRequest]
     ends: list[int]
-    """Number of requests after each wave that is left."""
+    """Number of requests after each remaining wave."""
     num_sent: int = 0
     votes: Counter[str] = field(default_factory=Counter)
 
@@ -46,7 +46,7 @@ class _Sampling:
 
     def record(self, reports: Mapping[str, ConstraintReport]) -> None:
         of_wave = [reports[request.candidate_id] for request in self.wave]
-        # A refuted answer is never given out, so that it must not settle anything.
+        # A refuted answer is never returned, so it must not settle anything.
         self.votes.update(
             report.vote_key for report in of_wave if report.vote_key is not None and report.proof is not False
         )
@@ -58,22 +58,23 @@ class _Sampling:
 
 
 class WaveSchedule:
-    """The waves of a first pass.
+    """Waves of a first pass.
 
-    A problem gets its next wave unless the vote is settled (``settled`` on votes, its budget being all of the problem's
-    requests) or an exact constraint has proven an answer. Samples that failed, that have no answer, or whose answer an
-    exact constraint refutes, do not vote. Greedy requests are a baseline: they are sent with the first wave and neither
-    vote nor count.
+    A problem gets its next wave unless the vote is settled (``settled`` on votes, with all requests of the problem as
+    its budget) or an exact constraint has proven an answer. Samples that failed, have no answer, or have an answer that
+    an exact constraint refutes do not vote. Greedy requests are a baseline: they are sent with the first wave, do not
+    vote and are not counted.
     """
 
     def __init__(
         self, requests: Iterable[GenerationRequest], *, waves: Sequence[int], prices: Mapping[str, float]
     ) -> None:
-        """
+        """Group and order the requests.
+
         Args:
-            requests: requests of any number of problems, each once.
-            waves: numbers of requests per problem, each >= 1; the last one repeats.
-            prices: price of one candidate, by generator.
+            requests: Requests of any number of problems, each once.
+            waves: Numbers of requests per problem, each >= 1. The last one repeats.
+            prices: Price of one candidate, by generator.
         """
         by_problem: dict[str, list[GenerationRequest]] = {}
         self._greedy: list[GenerationRequest] = []
@@ -94,18 +95,18 @@ class WaveSchedule:
 
     @property
     def num_settled(self) -> int:
-        """Problems that ended before their budget."""
+        """Number of problems that ended before their budget."""
         return sum(not problem.ends and problem.num_sent < len(problem.queue) for problem in self._problems)
 
     def next_wave(self) -> list[GenerationRequest]:
-        """Requests of the next wave; empty when every problem has ended. Call ``record`` before asking for another."""
+        """Requests of the next wave. Empty when every problem has ended. Call ``record`` before the next call."""
         return [*self._greedy, *(request for problem in self._problems for request in problem.wave)]
 
     def record(self, reports: Mapping[str, ConstraintReport]) -> None:
-        """Take what the wave brought.
+        """Record the reports of a wave.
 
         Args:
-            reports: by candidate id, of every request of ``next_wave`` that is not greedy.
+            reports: Reports by candidate id, for every request of ``next_wave`` that is not greedy.
 
         Raises:
             KeyError: a report is missing.
@@ -117,7 +118,7 @@ class WaveSchedule:
 
     @property
     def unsent(self) -> list[GenerationRequest]:
-        """Requests of the problems that have ended which were never sent: what waves save."""
+        """Requests that were never sent because their problem ended early."""
         return [
             request for problem in self._problems if not problem.ends for request in problem.queue[problem.num_sent :]
         ]
