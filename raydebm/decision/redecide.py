@@ -65,7 +65,7 @@ class Redecision:
     """Probability that ``best`` is right. None without a posterior or a selection."""
     num_passes: int
     num_candidates: int
-    """Number of candidates with a cost, including failed ones."""
+    """Number of candidates used, including failed ones."""
     exact: bool
     """False if a pass that was used answers feedback about another candidate than the new policy's selection, or about
     a different share of the pass."""

@@ -1,4 +1,4 @@
-"""Where a report's numbers come from: the command that made them, and the versions that they depend on."""
+"""Provenance of a report's numbers: the command and the versions of its dependencies."""
 
 import platform
 import shlex
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def command_line() -> str:
-    """This process's command, as a user would type it again."""
+    """This process's command line, as typed by a user."""
     program, *arguments = sys.argv
     path = Path(program)
     if path.name == "raydebm" or path.parts[-2:] == ("raydebm", "__main__.py"):
@@ -17,7 +17,7 @@ def command_line() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what the numbers depend on, as installed; read without importing any of it."""
+    """Installed versions of the dependencies, read without importing them."""
     by_name = {"python": platform.python_version()}
     for name in ("raydebm", "torch", "transformers", "peft", "ray", "numpy", "scipy"):
         try:

@@ -1,1 +1,1 @@
-"""How sure a selection is: signals, their calibration, and what abstaining by them brings."""
+"""Certainty of a selection: signals, their calibration, and the gain of abstaining by them."""

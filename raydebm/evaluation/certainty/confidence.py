@@ -1,4 +1,4 @@
-"""The posterior's rule on the test problems: selections, calibrated confidence, and what was promised of it."""
+"""The posterior's rule on the test problems: selections, calibrated confidence, and guarantees."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,32 +29,32 @@ POSTERIOR, CHOSEN = "posterior", "chosen profile"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """What labelled problems allow to promise at one error, and what the test problems say of it."""
+    """Guarantee possible at one error on the labelled problems, with its result on the test problems."""
 
     max_error: float
     confidence: float
     certified: bool
     tau: float | None
     problems: int
-    """Labelled problems that it rests on."""
+    """Number of labelled problems used."""
     coverage: float
-    """Share of them that is answered."""
+    """Share of the labelled problems that are answered."""
     upper_bound: float | None
     more_problems: int | None
-    """Further labelled problems that would probably do, where nothing is certified."""
+    """Estimated number of further labelled problems needed, if nothing is certified."""
     test_coverage: Estimate
-    """Share of the test problems that is answered at this threshold."""
+    """Share of the test problems that are answered at this threshold."""
     test_error: Estimate
-    """Share of wrong answers among them; mean violation where labels are violation scores."""
+    """Share of wrong answers among the answered test problems. Mean violation if labels are violation scores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionStudy:
-    """How the posterior's rule decides about single-pass pools."""
+    """Results of the posterior's rule on single-pass pools."""
 
     profile: Profile
     tests: tuple[ProfileTest, ...]
-    """By which the profile was chosen, on labelled problems outside the test."""
+    """Tests that chose the profile, on labelled problems outside the test split."""
     num_labelled: int
     confidence: SignalRow
     reliability: Reliability
@@ -65,29 +65,29 @@ class DecisionStudy:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A candidate that a posterior chose, and how sure it is."""
+    """Candidate selected by a posterior, with its probability."""
 
     place: int
-    """In the pool's shuffled order."""
+    """Index in the pool's shuffled order."""
     probability: float
-    """That the answer is right, above 0."""
+    """Probability that the answer is right, above 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Decided:
-    """What a policy's posterior believes about every pool."""
+    """Selections of a policy's posterior in every pool."""
 
     policy: Policy
     first: Mapping[str, Chosen | None]
-    """The profile's selection, by problem id; None without one."""
+    """The profile's selection by problem id. None if nothing can be selected."""
     probable: Mapping[str, Chosen | None]
-    """The most probable answer."""
+    """Most probable answer by problem id."""
     best_author: Mapping[str, Chosen | None]
-    """The selection of the profile of that name."""
+    """Selection of the profile ``best_author`` by problem id."""
 
     @classmethod
     def of(cls, pools: Sequence[EvaluatedPool], policy: Policy) -> "Decided | None":
-        """None for a policy without a posterior."""
+        """Apply a policy's posterior to the pools. None without a posterior."""
         posterior = policy.posterior
         if posterior is None:
             return None
@@ -107,7 +107,7 @@ class Decided:
         )
 
     def best_generator(self) -> Selector:
-        """The row of the best generator, which is the profile ``best_author``."""
+        """Selector of the best generator, the profile ``best_author``."""
         return Selector(
             name=BEST_GENERATOR,
             group="decision",
@@ -118,10 +118,10 @@ class Decided:
         )
 
     def selectors(self) -> list[Selector]:
-        """Rows of the table of selectors.
+        """Rows of the selector table.
 
-        Both read the ensemble's energies, whatever the profile: of an author's candidates that give an answer the one
-        of lowest E is chosen, and ties of a profile go to the more probable answer.
+        Both use the ensemble's energies under every profile: among an author's candidates with the same answer, the one
+        with the lowest E is selected, and ties of a profile go to the more probable answer.
         """
         scores = _scores_of(self.policy.posterior)
         return [
@@ -144,7 +144,7 @@ class Decided:
         ]
 
     def certainty(self, stack: Stack) -> Certainty:
-        """The confidence as a signal about the chosen profile's selections; no selection has confidence 0."""
+        """Confidence as a signal about the profile's selections. It is 0 without a selection."""
         chosen = [self.first[problem.problem_id] for problem in stack.problems]
         confidence = np.array([0.0 if one is None else one.probability for one in chosen], dtype=np.float64)
         picked = _columns(stack, self.first)
@@ -157,7 +157,7 @@ class Decided:
 
 
 def _scores_of(posterior: Posterior | None) -> tuple[str, ...]:
-    """The outside scorers whose scores carry weight; what a generator says of its own answer costs nothing."""
+    """Outside scorers whose scores have weight. A generator's own log-probabilities cost nothing and are excluded."""
     weights = {} if posterior is None else {**posterior.weights, **posterior.context_weights}
     names = {
         name.removeprefix(kind)
@@ -176,7 +176,7 @@ def _chosen(pool: EvaluatedPool, beliefs: Sequence[Belief]) -> Chosen | None:
 
 
 def _columns(stack: Stack, chosen: Mapping[str, Chosen | None]) -> Ints:
-    """(P,): the column of each pool's chosen candidate; -1 without one."""
+    """Column of each pool's selected candidate, shape (P,). -1 without one."""
     choices = [chosen[problem.problem_id] for problem in stack.problems]
     places = np.array([-2 if one is None else one.place for one in choices], dtype=np.intp)
     is_chosen = stack.place == places[:, None]
@@ -188,13 +188,13 @@ def _weights(stack: Stack, *, chosen: Mapping[str, Chosen | None]) -> Floats:
 
 
 def decision_study(decided: Decided, stack: Stack, *, fit: Mapping[str, Any], bootstrap: Bootstrap) -> DecisionStudy:
-    """Evaluate confidence and promises on test pools.
+    """Evaluate confidence and guarantees on test pools.
 
     Args:
-        decided: the policy's beliefs about these pools.
-        stack: the test split.
-        fit: ``calibration/decision.json`` of the run.
-        bootstrap: resamples over the pools.
+        decided: Selections of the policy's posterior in these pools.
+        stack: Pools of the test split.
+        fit: Contents of the run's ``calibration/decision.json``.
+        bootstrap: Resamples over the pools.
     """
     posterior = decided.policy.posterior
     certainty = decided.certainty(stack)

@@ -1,15 +1,15 @@
-"""How far probabilities can be taken at their word: reliability bins, ECE and Brier score.
+"""Calibration of probabilities: reliability bins, ECE and Brier score.
 
-Of what probability is stated with every result. For "the selection is correct": the raw energy-weighted share of the
-pick's answer, the vote share, and a logistic regression of all signals on the picks of validation problems. Without
-validation problems it is fitted on the test problems by five-fold cross-fitting (no problem is predicted by a fit that
-saw it), which the name then says. For "this candidate is the correct one of the two": sigmoid of the energy difference,
-which is what training fits.
+Every result states the event of its probability. For "the selection is correct" there are three: the raw
+energy-weighted share of the pick's answer, the vote share, and a logistic regression of all signals on the picks of
+validation problems. Without validation problems the regression is fitted on the test problems by five-fold
+cross-fitting, and its name says so. For "this candidate is the correct one of the two" it is the sigmoid of the energy
+difference, which is the training objective.
 
-Bins hold a tenth of the problems each, as in Nguyen and O'Connor (2015, "Posterior calibration and exploratory analysis
-for natural language processing models", section 3); bins of equal width would be nearly empty where a confidence
-gathers near 1. The ECE is a mean of absolute values: chance alone makes it larger than 0 and resampled problems make it
-larger still, so it has no bootstrap interval and stands next to what chance alone brings.
+Each bin has a tenth of the problems, as in Nguyen and O'Connor (2015, "Posterior calibration and exploratory analysis
+for natural language processing models", section 3); bins of equal width would be nearly empty if confidences are
+concentrated near 1. The ECE is a mean of absolute values: it is above 0 by chance, and larger for resampled problems,
+so it has no bootstrap interval and is shown next to its value for perfect calibration.
 """
 
 import math
@@ -29,25 +29,25 @@ from raydebm.identity import seed_for
 
 NUM_BINS = 10
 NUM_SIMULATIONS, SIMULATIONS_AT_ONCE = 1000, 100
-"""Draws of perfectly calibrated outcomes, made in parts, which bounds the memory."""
+"""Number of simulations of perfectly calibrated outcomes, and the batch size that limits memory."""
 NUM_FOLDS = 5
 POOLS_AT_ONCE = 1024
-"""Pools whose pairs are compared together, which bounds the memory."""
+"""Number of pools whose pairs are compared at once, which limits memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationError:
-    """Mean over the bins of |mean of what happened - mean probability|, by their weight."""
+    """Mean over the bins of |mean outcome - mean probability|, weighted by bin size."""
 
     value: float | None
-    """None without any problem."""
+    """None without problems."""
     n: int
-    """Problems that it rests on."""
+    """Number of problems."""
     perfect: float | None = None
-    """What it would be on average, were each of the same problems right with just the probability stated for it; None
-    where outcomes are graded, or not independent."""
+    """Expected value if each problem were right with its stated probability. None if outcomes are graded or not
+    independent."""
     perfect_high: float | None = None
-    """What it would then exceed with a chance of 5 %."""
+    """95th percentile of the error under perfect calibration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,23 +61,23 @@ class Bin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reliability:
-    """One probability and what happened."""
+    """One probability compared with its outcomes."""
 
     name: str
     event: str
-    """What it is the probability of."""
+    """Event of the probability."""
     ece: CalibrationError
     """Expected calibration error, in ten bins of equal mass."""
     brier: Estimate
     """Mean squared error; lower is better."""
     base_brier: float | None
-    """Brier score of always saying the mean accuracy, which knows nothing about single problems."""
+    """Brier score of a constant prediction of the mean accuracy."""
     bins: tuple[Bin, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SigmaBin:
-    """Accuracy of the picks, or 1 - their violation, within one tenth of the problems by sigma."""
+    """Mean worth of the picks (accuracy, or 1 - violation) within one tenth of the problems by sigma."""
 
     low: float
     high: float
@@ -85,7 +85,7 @@ class SigmaBin:
 
 
 def reliability(name: str, event: str, predicted: Floats, happened: Floats, bootstrap: Bootstrap) -> Reliability:
-    """Compare probabilities with what happened, in ten bins of equal mass. NaN in either leaves a problem out."""
+    """Compare probabilities with outcomes, in ten bins of equal mass. Problems with NaN in either are excluded."""
     known = np.flatnonzero(~(np.isnan(predicted) | np.isnan(happened)))
     p, y = predicted[known], happened[known]
     place = equal_mass_bins(p)
@@ -124,7 +124,7 @@ def confidence_calibration(
 
 
 def sigma_bins(sigma: Floats, worth: Floats, bootstrap: Bootstrap) -> tuple[SigmaBin, ...]:
-    """Mean worth in bins of equally many problems, from the lowest sigma to the highest (paper, calibration figure)."""
+    """Mean worth in bins of equal size, from the lowest sigma to the highest (paper, calibration figure)."""
     known = np.flatnonzero(~(np.isnan(sigma) | np.isnan(worth)))
     groups = np.array_split(known[np.argsort(sigma[known], kind="stable")], NUM_BINS)
     return tuple(
@@ -139,7 +139,7 @@ def sigma_bins(sigma: Floats, worth: Floats, bootstrap: Bootstrap) -> tuple[Sigm
 
 
 def _only(values: Floats, rows: NDArray[np.intp]) -> Floats:
-    """The values in these places, NaN in all others."""
+    """Values at these indices, NaN elsewhere."""
     inside = np.full(len(values), math.nan)
     inside[rows] = values[rows]
     return inside
@@ -149,20 +149,20 @@ def _only(values: Floats, rows: NDArray[np.intp]) -> Floats:
 
 
 def equal_mass_bins(values: Floats, weights: Floats | None = None) -> NDArray[np.intp]:
-    """The bin, from 0 to 9, of each value: by its rank, so that each bin holds a tenth of the values.
+    """Bin, from 0 to 9, of each value by rank, so that each bin has a tenth of the values.
 
-    Equal values share the bin of their middle rank, so the order of the problems changes nothing. Many equal values
-    leave the next bins empty.
+    Equal values share the bin of their middle rank, so the order of the problems has no effect. If there are many equal
+    values, the next bins are empty.
 
     Args:
-        values: shape (n,).
-        weights: of each value, > 0; None: they all weigh the same.
+        values: Values to bin, shape (n,).
+        weights: Weight of each value, > 0. Default: equal weights.
     """
     if len(values) == 0:
         return np.zeros(0, dtype=np.intp)
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
     mass = sizes if weights is None else np.bincount(group, weights=weights)
-    # The middle of a group's mass, in tenths of all. What rounding leaves below a whole number belongs to it.
+    # The middle of a group's mass, in tenths of the total. Values just below a whole number by rounding belong to it.
     middle = (np.cumsum(mass) - mass / 2) * NUM_BINS / mass.sum()
     bins: NDArray[np.intp] = np.minimum(np.floor(middle + 1e-9), NUM_BINS - 1).astype(np.intp)
     return bins[group]
@@ -171,13 +171,13 @@ def equal_mass_bins(values: Floats, weights: Floats | None = None) -> NDArray[np
 def calibration_error(
     predicted: Floats, happened: Floats, place: NDArray[np.intp], *, seed: int = 0
 ) -> CalibrationError:
-    """The error of probabilities of n problems, and for outcomes of 1 and 0 that of perfectly calibrated ones.
+    """Calibration error of n probabilities and, for outcomes of 1 and 0, its value for perfect calibration.
 
     Args:
-        predicted: shape (n,).
-        happened: shape (n,).
-        place: the bin of each prediction.
-        seed: of the simulated outcomes.
+        predicted: Probabilities, shape (n,).
+        happened: Outcomes, shape (n,).
+        place: Bin of each prediction.
+        seed: Seed of the simulated outcomes.
     """
     n = len(predicted)
     if n == 0:
@@ -185,7 +185,7 @@ def calibration_error(
     member = (place[:, None] == np.arange(NUM_BINS)).astype(np.float64)
 
     def errors(gaps: Floats) -> Floats:
-        """(B, n), predicted minus happened -> (B,)."""
+        """Calibration errors of B sets of gaps (predicted minus outcome), shapes (B, n) -> (B,)."""
         total: Floats = np.abs(weighted_sums(gaps, member)).sum(axis=1)
         return total / n
 
@@ -207,7 +207,7 @@ def calibration_error(
 
 
 def logistic(features: Floats, correct: Floats, asked: Floats) -> Floats:
-    """Probabilities that ``asked`` is correct, by a standardised logistic regression on labelled rows."""
+    """Probabilities that the rows of ``asked`` are correct, by a standardised logistic regression on labelled rows."""
     probabilities: Floats = standardized_logistic().fit(features, correct).predict_proba(asked)[:, 1]
     return probabilities
 
@@ -219,13 +219,13 @@ def fitted(
     seed: int,
     fit: Callable[[Floats, Floats, Floats], Floats] = logistic,
 ) -> Floats | None:
-    """Probabilities (P,) for the test problems; None when there are too few of one class to fit on.
+    """Probabilities for the test problems, shape (P,). None if one class has too few problems.
 
     Args:
-        test: features (P, F) and outcomes (P,); NaN leaves a problem out.
-        validation: the same of other problems; None: cross-fitting on the test problems.
-        seed: of the folds.
-        fit: (features (n, F), correct (n,), features to predict (m, F)) -> probabilities (m,).
+        test: Features (P, F) and outcomes (P,). Problems with NaN are excluded.
+        validation: Features and outcomes of other problems. None: cross-fitting on the test problems.
+        seed: Seed of the folds.
+        fit: Function (features (n, F), correct (n,), features to predict (m, F)) -> probabilities (m,).
     """
     features, correct = test
     usable = ~np.isnan(features).any(axis=1)
@@ -277,16 +277,16 @@ def pick_reliabilities(
 
 
 def pair_reliability(stack: Stack, bootstrap: Bootstrap) -> Reliability | None:
-    """Reliability of "this one of a pair is the correct one", sigmoid(E_other - E_this), as trained.
+    """Reliability of "this one of a pair is the correct one", sigmoid(E_other - E_this), as in training.
 
-    Both readings of each pair count (p and 1 - p), so the accuracy in the bins is symmetric about one half; each
-    problem weighs the same. Pairs of one problem share candidates, so what chance alone brings is not stated.
+    Each pair counts with p and with 1 - p, so the accuracy in the bins is symmetric about one half. All problems have
+    equal weight. Pairs of one problem share candidates, so the value for perfect calibration is not computed.
     """
     row, p = _pairs(stack)
     if not len(row):
         return None
     num_problems = len(stack.problems)
-    # What one reading weighs; the two readings of all pairs of a problem weigh 1.
+    # Weight of one reading; the two readings of all pairs of a problem sum to 1.
     weight = 1 / (2 * np.bincount(row, minlength=num_problems)[row])
     weights, predicted, happened = np.tile(weight, 2), np.concatenate([p, 1 - p]), np.repeat([1.0, 0.0], len(p))
     place = equal_mass_bins(predicted, weights)
@@ -322,8 +322,8 @@ def pair_reliability(stack: Stack, bootstrap: Bootstrap) -> Reliability | None:
 
 
 def _pairs(stack: Stack) -> tuple[Ints, Floats]:
-    """Problem and stated probability of all pairs of a correct and an incorrect scored candidate: the probability that
-    the correct one is the correct one."""
+    """All pairs of a correct and an incorrect scored candidate: their problem, and the stated probability that the
+    correct one is correct."""
     mu = stack.mu()
     good, bad = (~np.isnan(mu) & (stack.correct == label) for label in (1, 0))
     rows, probabilities = [np.zeros(0, dtype=np.intp)], [np.zeros(0)]

@@ -1,6 +1,6 @@
-"""Signals that may say how far a selection can be trusted, sigma among them; for all of them, higher is more certain.
+"""Signals of certainty about a selection, including sigma. Higher is more certain.
 
-Each is a number per problem about the energy minimiser ("the pick"); NaN where there is no pick.
+A signal is a number per problem about the energy minimiser ("the pick"), NaN if there is no pick.
 """
 
 import math
@@ -17,7 +17,7 @@ class Signal:
     name: str
     description: str
     values: Floats
-    """(P,); higher is more certain."""
+    """Shape (P,). Higher is more certain."""
 
 
 SIGMA = "sigma"
@@ -25,12 +25,13 @@ CORRECT = "the selection is correct"
 
 
 def worth_of(correct: Floats, violation: Floats) -> Floats:
-    """What selections are worth, (P,), in [0, 1], higher is better: 1 - violation where the task has violation scores,
-    else whether they are correct; NaN where nothing is known.
+    """Worth of selections in [0, 1], shape (P,), higher is better.
+
+    1 - violation if the task has violation scores, else correctness. NaN if unknown.
 
     Args:
-        correct: (P,); 1, 0 or NaN.
-        violation: (P,), in [0, 1]; NaN everywhere where the task has none.
+        correct: Correctness, 1, 0 or NaN, shape (P,).
+        violation: Violation scores in [0, 1], shape (P,). All NaN if the task has none.
     """
     return 1 - violation if is_graded(violation) else correct
 
@@ -41,15 +42,15 @@ def is_graded(violation: Floats) -> bool:
 
 
 def event_of(violation: Floats) -> str:
-    """The worth in words."""
+    """Readable name of the worth."""
     return "1 - violation of the selection" if is_graded(violation) else CORRECT
 
 
 def signals(stack: Stack, lambda_: float, *, constant: bool = False) -> list[Signal]:
-    """Every signal that these pools have; none without energies.
+    """All signals of these pools. Empty without energies.
 
     Args:
-        constant: with those that are the same for all these pools, which say nothing until other pools are added.
+        constant: Whether to include signals that are constant over these pools, for use with other pools.
     """
     if stack.num_members == 0:
         return []
@@ -85,13 +86,13 @@ def signals(stack: Stack, lambda_: float, *, constant: bool = False) -> list[Sig
 
 
 def varies(values: Floats) -> bool:
-    """Two known values differ."""
+    """Whether two known values differ."""
     known = values[~np.isnan(values)]
     return bool(len(known)) and bool((known != known[0]).any())
 
 
 def _same_answer(stack: Stack, picked: Ints) -> Bools:
-    """(P, N): candidates that give the pick's answer, the pick itself included."""
+    """Candidates with the pick's answer, including the pick, shape (P, N)."""
     rows = np.arange(len(picked))
     of_pick = np.where(picked >= 0, stack.answer[rows, picked], -2)
     same: Bools = stack.present & (stack.answer == of_pick[:, None]) & (of_pick >= 0)[:, None]
@@ -105,7 +106,7 @@ def _where_picked(values: Floats, picked: Ints) -> Floats:
 
 
 def _margin(stack: Stack, energy: Floats, picked: Ints, same: Bools) -> Floats:
-    """In [0, 1], so that a pool without another answer has a value (1) that does not depend on the other pools."""
+    """Margin in [0, 1]. A pool with a single answer has 1, independent of the other pools."""
     others = np.where(same | ~stack.present, math.inf, energy).min(axis=1)
     margin = np.where(picked >= 0, others, math.nan) - stack.at(energy, picked)
     bounded: Floats = np.where(np.isposinf(margin), 1.0, margin / (1 + np.where(np.isposinf(margin), 0.0, margin)))
@@ -119,7 +120,7 @@ def _share(stack: Stack, same: Bools, picked: Ints) -> Floats:
 
 
 def _entropy(stack: Stack, picked: Ints) -> Floats:
-    """Minus the Shannon entropy in nats of the shares of answers."""
+    """Negated Shannon entropy in nats of the answers' shares."""
     counts = stack.by_answer(stack.present)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     return _where_picked((shares * np.log(np.where(shares > 0, shares, 1.0))).sum(axis=1), picked)

@@ -1,4 +1,4 @@
-"""How far the selections of one set of pools can be trusted: certainty signals and calibration together."""
+"""Certainty signals and calibration for the selections of one set of pools."""
 
 from dataclasses import dataclass
 
@@ -19,53 +19,57 @@ from raydebm.evaluation.stats.intervals import Bootstrap
 
 LEARNED = "learned certainty"
 CONFIDENCE = "confidence"
-"""A posterior's probability that its selection is correct."""
+"""Name of the posterior's probability that its selection is correct."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """About the selections by E = mu + lambda * E_constraint."""
+    """Results for the selections by E = mu + lambda * E_constraint."""
 
     signals: tuple[SignalRow, ...]
     reliabilities: tuple[Reliability, ...]
     sigma_bins: tuple[SigmaBin, ...]
-    """Accuracy, or 1 - violation, per tenth of the problems by sigma; empty with one adapter."""
+    """Accuracy, or 1 - violation, per tenth of the problems by sigma. Empty with one adapter."""
     fitted_on: str
-    """Where fitted probabilities come from."""
+    """Data that fitted probabilities were fitted on."""
 
     def signal(self, name: str) -> SignalRow | None:
-        """The row of a signal; None where it was not measured."""
+        """Row of a signal. None if it was not measured."""
         return next((row for row in self.signals if row.name == name), None)
 
     @property
     def best(self) -> SignalRow | None:
-        """The signal whose selections are worth most at 80 % coverage; chosen in hindsight."""
+        """Signal with the highest worth at 80 % coverage, chosen in hindsight."""
         known = [row for row in self.signals if row.accuracy_at_80.value is not None]
         return max(known, key=lambda row: (row.accuracy_at_80.value or 0.0, row.auroc.value or 0.0), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Certainty:
-    """Signals of certainty for one selection per problem, and whether it was correct: 1, 0, or NaN if unknown."""
+    """Signals of certainty for one selection per problem, and its correctness: 1, 0, or NaN if unknown."""
 
     signals: tuple[Signal, ...]
     correct: Floats
     violation: Floats
-    """In [0, 1]; NaN everywhere where the task has none."""
+    """Violation scores in [0, 1]. All NaN if the task has none."""
     reliabilities: tuple[Reliability, ...]
 
     @property
     def worth(self) -> Floats:
-        """What the selections are worth: 1 - violation, or correct where the task has no violation scores."""
+        """Worth of the selections: 1 - violation, or correctness if the task has no violation scores."""
         return worth_of(self.correct, self.violation)
 
     @property
     def event(self) -> str:
-        """The worth in words."""
+        """Readable name of the worth."""
         return event_of(self.violation)
 
     def rows(self, bootstrap: Bootstrap) -> tuple[SignalRow, ...]:
-        """What each signal is worth. ``bootstrap``: resamples of the same problems."""
+        """Evaluate each signal.
+
+        Args:
+            bootstrap: Resamples of the same problems.
+        """
         return signal_rows(self.signals, self.worth, bootstrap, correct=self.correct)
 
 
@@ -78,15 +82,16 @@ def certainty(
     seed: int,
     constant: bool = False,
 ) -> Certainty | None:
-    """All signals about the selections by energy, with one learned from the others; None without energies.
+    """All signals about the selections by energy, and one learned from the others. None without energies.
 
     Args:
-        constant: with signals that are the same for all these pools, for a summary over several sets of pools.
+        constant: Whether to include signals that are constant over these pools, for a summary over several sets of
+            pools.
     """
     if stack.num_members == 0:
         return None
     picked = stack.select(lambda_)
-    # What could not be picked has no certainty, so such problems are left out here; the selector table counts them.
+    # Problems without a pick have no certainty and are excluded here. The selector table counts them.
     correct = stack.at(stack.correct, picked)
     pick_signals = signals(stack, lambda_)
     others = None
@@ -108,7 +113,7 @@ def certainty(
 
 
 def trust(stack: Stack, validation: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> Trust | None:
-    """None without energies."""
+    """Certainty and calibration of the selections by energy. None without energies."""
     pick_certainty = certainty(stack, validation, lambda_=lambda_, bootstrap=bootstrap, seed=seed)
     if pick_certainty is None:
         return None

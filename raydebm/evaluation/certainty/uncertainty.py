@@ -1,4 +1,4 @@
-"""What a certainty signal is worth: AUROC, and accuracy when the least certain are left unanswered."""
+"""Evaluate a certainty signal: AUROC, and accuracy without the least certain selections."""
 
 import math
 from collections.abc import Sequence
@@ -11,27 +11,28 @@ from raydebm.evaluation.pools.pool import Floats
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, Weights, over_blocks
 
 LEFT_OUT = 0.2
-"""Share of the problems, the least certain, of ``accuracy_at_80``."""
+"""Share of problems, the least certain, that ``accuracy_at_80`` excludes."""
 NUM_RESAMPLES = 500
-"""Resamples of the bootstrap that are used: rank statistics cost a sort per resample, and 500 give the interval to
+"""Number of bootstrap resamples used here. Rank statistics need a sort per resample, and 500 determine the interval to
 about a tenth of its width."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalRow:
-    """How well one signal predicts which of a selector's selections are right.
+    """Quality of one signal as a predictor of correct selections.
 
-    Accuracy is mean worth, and an error is 1 - worth: share correct and share wrong, or 1 - violation and violation.
+    Accuracy is mean worth, and an error is 1 - worth: correct and wrong, or 1 - violation and violation.
     """
 
     name: str
     description: str
     auroc: Estimate
-    """For "the selection is correct"; 0.5 is chance."""
+    """AUROC for "the selection is correct". 0.5 is chance."""
     accuracy_at_80: Estimate
     """Mean worth of the 80 % most certain."""
     gain_at_80: Estimate
-    """accuracy_at_80 minus the accuracy on all problems; an interval above 0: abstaining by this signal helps."""
+    """accuracy_at_80 minus the accuracy on all problems. If the interval is above 0, abstaining by this signal
+    helps."""
 
 
 def signal_rows(
@@ -40,8 +41,8 @@ def signal_rows(
     """Evaluate each signal.
 
     Args:
-        worth: (P,), in [0, 1] or NaN, of the selection that the signals are about.
-        correct: (P,), 1, 0 or NaN, whether it is correct, for the AUROC; None: the worth says so.
+        worth: Worth of the selections that the signals describe, in [0, 1] or NaN, shape (P,).
+        correct: Correctness for the AUROC, 1, 0 or NaN, shape (P,). Default: ``worth``.
     """
     fewer = Bootstrap(bootstrap.counts[:NUM_RESAMPLES])
     return tuple(_row(signal, worth, worth if correct is None else correct, fewer) for signal in signals)
@@ -52,7 +53,7 @@ def _row(signal: Signal, worth: Floats, correct: Floats, bootstrap: Bootstrap) -
     n = int(known.sum())
     at_80 = gain = NOTHING
     if n:
-        # The first row is the sample itself, the others are its resamples.
+        # The first row is the sample itself; the others are resamples.
         weights = np.vstack([np.ones((1, n), dtype=np.uint8), bootstrap.counts[:, known]])
         base, risk = risks(signal.values[known], worth[known], weights, (0.0, LEFT_OUT)).T
         accuracy = 1 - risk
@@ -69,18 +70,19 @@ def _row(signal: Signal, worth: Floats, correct: Floats, bootstrap: Bootstrap) -
 
 
 def num_answered(left_out: float, n: int) -> int:
-    """Problems of n that are answered when this share is not."""
+    """Number of answered problems of n if this share is excluded."""
     return n - round(left_out * n)
 
 
 def risks(certainty: Floats, right: Floats, weights_Bn: Weights, left_out: Sequence[float]) -> Floats:  # noqa: N803
-    """(B, F): share of errors among the most certain problems, in each of B weightings; equal certainties share theirs.
+    """Share of errors among the most certain problems, in each of B weightings, shape (B, F). Equal certainties are
+    split.
 
     Args:
-        certainty: (n,).
-        right: (n,), in [0, 1].
-        weights_Bn: whole numbers >= 0; a weight of w counts as w problems.
-        left_out: F shares that are not answered; of equal certainties that such a limit cuts through, its share counts.
+        certainty: Certainty, shape (n,).
+        right: Worth in [0, 1], shape (n,).
+        weights_Bn: Whole numbers >= 0. A weight of w counts as w problems.
+        left_out: Abstention rates, F values. Ties at the cut-off count fractionally.
     """
     order = np.argsort(-certainty, kind="stable")
     starts = np.flatnonzero(np.r_[True, np.diff(certainty[order]) != 0])
@@ -99,10 +101,12 @@ def risks(certainty: Floats, right: Floats, weights_Bn: Weights, left_out: Seque
 
 
 def _risk(limit: Floats, weight: Floats, errors: Floats, reached: Floats, lost: Floats) -> Floats:
-    """(b,): share of errors among the most certain that weigh ``limit``, (b,), together; NaN where that is 0.
+    """Share of errors among the most certain problems of total weight ``limit``, shape (b,). NaN where it is 0.
 
     Args:
-        weight: (b, G), of each group of equals; ``errors`` likewise, ``reached`` and ``lost`` are their running sums.
+        limit: Total weight to keep, shape (b,).
+        weight: Weight of each group of equal certainty, shape (b, G). ``errors`` has the same shape; ``reached`` and
+            ``lost`` are the running sums.
     """
     rows = np.arange(len(limit))
     cut = np.array([np.searchsorted(*pair, side="right") for pair in zip(reached, limit, strict=True)], dtype=np.intp)

@@ -1,1 +1,1 @@
-"""The paper's tables, filled with what was measured here."""
+"""The paper's tables with measured values."""

@@ -1,4 +1,4 @@
-"""A cell of a reproduced table: the published value, the measured one, or the reason why it is missing."""
+"""Cell of a reproduced table: the published value, and the measured one or the reason for its absence."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,25 +17,25 @@ from raydebm.evaluation.studies.variants import VariantStudy
 
 Status = Literal["measured", "not measurable", "needs a key or GPU", "not applicable"]
 MIN_PROBLEMS = 30
-"""A figure on fewer problems is counted apart, and none of a transfer is shown: its interval says little."""
+"""Minimum number of problems. Figures on fewer problems are counted separately, and transfer figures are not shown."""
 
 
 REPAIRED_COLUMNS = ("TACO",)
-"""Where the paper's figures are those of the repaired scorer (DFR), its sweeps over K and N excepted."""
+"""Columns whose published figures are from the repaired scorer (DFR), except in the sweeps over K and N."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     published: str | None
-    """As printed; None where the paper has none."""
+    """Published value as printed. None if the paper has none."""
     published_value: float | None
-    """As a number, shares as fractions; None where it is none, such as "56/201"."""
+    """Published value as a number, shares as fractions. None if it is not a number, such as "56/201"."""
     measured: str | None
-    """With its interval where it has one."""
+    """Measured value, with its interval if it has one."""
     estimate: Estimate | None
     status: Status
     reason: str = ""
-    """Why it was not measured, or what differs from the paper's."""
+    """Reason for a missing value, or difference from the paper's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,15 +70,18 @@ Answer = Measured | Absent
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Context:
-    """What was measured. One study of a task stands in the paper's column: the first one whose scorer is repaired where
-    the paper's is, else the first one. Others get columns of their own."""
+    """Measured results, assigned to the paper's columns.
+
+    Each column shows one study of its task: the first with a repaired scorer if the paper's is repaired, else the
+    first. Other studies have columns of their own.
+    """
 
     studies: Sequence[StudyResults]
     transfers: Sequence[Transfer] = ()
     variants: Sequence[VariantStudy] = ()
 
     def study(self, column: str) -> StudyResults | None:
-        """The one that stands in the column."""
+        """The study shown in the column."""
         named = next((study for study in self.studies if study.name == column), None)
         if named is not None:
             return named
@@ -86,7 +89,11 @@ class Context:
         return studies[0] if studies else None
 
     def studies_of(self, column: str, *, repaired: bool | None = None) -> list[StudyResults]:
-        """Studies of the column's task and data, with a repaired scorer, without one, or (None) both."""
+        """Studies of the column's task and data.
+
+        Args:
+            repaired: True for repaired scorers only, False for unrepaired ones only. Default: both.
+        """
         wanted = paper().tasks.get(column)
         of_task = [study for study in self.studies if wanted is not None and study.task == wanted]
         fits = [paper().fits(column, study.data) for study in of_task]
@@ -98,30 +105,30 @@ class Context:
         ]
 
     def before_repair(self, column: str) -> StudyResults | None:
-        """As ``study``, with an unrepaired scorer where there is one: what the paper's sweeps show."""
+        """Same as ``study`` with an unrepaired scorer if there is one, as in the paper's sweeps."""
         studies = self.studies_of(column, repaired=False)
         return studies[0] if studies else self.study(column)
 
     def on_one_generator(self, column: str) -> StudyResults | None:
-        """A scorer of the column's task that was trained, and is tested, on one generator's candidates."""
+        """A scorer of the column's task that was trained and tested on one generator's candidates."""
         return next(iter(self.singles_of(column)), None)
 
     def singles_of(self, column: str) -> list[StudyResults]:
-        """All of those, as they were trained."""
+        """All scorers trained and tested on one generator's candidates, in order."""
         return [study for study in self.studies_of(column, repaired=False) if len(study.overview.generators) == 1]
 
     def on_several_generators(self, column: str, *, size: int | None = None) -> StudyResults | None:
-        """As ``study``, among those on several generators' candidates.
+        """Same as ``study`` among studies on several generators' candidates.
 
         Args:
-            size: those with so many candidates per problem come first; None: whatever their size.
+            size: Preferred number of candidates per problem. Default: any.
         """
         several = [study for study in self.studies if len(study.overview.generators) > 1]
         equal = [study for study in several if study.overview.most == size]
         return Context(equal).study(column) or Context(several).study(column)
 
     def study_with(self, column: str, backbone: str) -> StudyResults | None:
-        """A study of the column's task whose scorer's backbone has this word in its name."""
+        """A study of the column's task with this word in its backbone's name."""
         wanted = paper().tasks.get(column)
         return next(
             (
@@ -133,17 +140,17 @@ class Context:
         )
 
     def extra_columns(self) -> tuple[str, ...]:
-        """Pools that stand in none of the paper's columns."""
+        """Names of pools that are in none of the paper's columns."""
         shown = {id(self.study(column)) for column in paper().benchmarks}
         return tuple(study.name for study in self.studies if id(study) not in shown)
 
 
 Measure = Callable[[Context, str, str], Answer]
-"""(context, row, column) -> what was measured there."""
+"""(context, row, column) -> measured value."""
 
 
 def no_pool(column: str) -> Absent:
-    """Why a cell is empty where no pool of the column was given."""
+    """Reason for an empty cell if the column has no pool."""
     return Absent(f"no scored pool of {column} was given")
 
 
@@ -158,12 +165,12 @@ _WITHOUT = {
 
 
 def without(selector: str) -> str:
-    """Why an evaluation has no row of a selector."""
+    """Reason why an evaluation has no row of a selector."""
     return _WITHOUT.get(selector, f"no {selector} selection in this pool")
 
 
 def by_energy_and_mu(by_energy: Estimate | None, by_mu: Estimate | None, absent: str, *, remark: str = "") -> Answer:
-    """A share by E, which the paper's tables show, and by mu alone, which no constraint changes."""
+    """Share by E, as in the paper's tables, and by mu, which is independent of constraints."""
     answer = found_or(by_energy, absent, remark=remark)
     if isinstance(answer, Absent) or by_mu is None or by_mu.value is None:
         return answer
@@ -172,7 +179,7 @@ def by_energy_and_mu(by_energy: Estimate | None, by_mu: Estimate | None, absent:
 
 
 def by_mu_and_energy(by_mu: Estimate, by_energy: Estimate | None, *, remark: str = "") -> Answer:
-    """By mu alone, as the paper's cells can only be, and by E with the target's constraints."""
+    """Share by mu, the only possible reading of the paper's cells, and by E with the target's constraints."""
     answer = found_or(by_mu, "no label", remark="; ".join(filter(None, ("by mu alone", remark))))
     if isinstance(answer, Absent) or by_energy is None or by_energy.value is None:
         return answer
@@ -181,7 +188,7 @@ def by_mu_and_energy(by_mu: Estimate, by_energy: Estimate | None, *, remark: str
 
 
 def found_or(estimate: Estimate | None, absent: str, *, remark: str = "", plain: bool = False) -> Answer:
-    """The estimate in words, or the reason why the cell is empty."""
+    """Estimate in words, or the reason for an empty cell."""
     if estimate is None or estimate.value is None:
         return Absent(absent)
     text = number(estimate) if plain else with_interval(estimate)

@@ -1,4 +1,4 @@
-"""Where a report has the paper's figures, or why it has not."""
+"""Locations of the paper's figures in a report, or the reasons for their absence."""
 
 from collections.abc import Collection, Mapping
 
@@ -14,8 +14,8 @@ def figure_table(context: Context, drawn: Mapping[str, Collection[str]]) -> Tabl
     """One row per figure of the paper, one column per benchmark.
 
     Args:
-        context: what was measured.
-        drawn: title of a chapter (a study's name) -> titles of its figures.
+        context: Measured results.
+        drawn: Titles of the figures by title of the chapter (name of the study).
     """
     columns = paper().benchmarks
     return Table(

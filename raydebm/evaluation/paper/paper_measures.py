@@ -28,15 +28,14 @@ _SINGLE_SHOT = {
     "Claude Sonnet 4.6": (re.compile(r"\bsonnet\W4\W6\b"), re.compile(r"\bsonnet\W4\b")),
     "Qwen-72B-Instruct": (re.compile(r"\bqwen\W?2\W5\b.*\b72b\b"), re.compile(r"\bqwen.*\b72b\b")),
 }
-"""How a row of ours names the paper's model, and how another version of it, of the same family and major version or
-size. The paper's Qwen is of the generation 2.5, as its reference says."""
+"""Patterns of our row names for each of the paper's models: its own version, then another version of the same family
+and major version or size. The paper's Qwen is generation 2.5, according to its reference."""
 
 
 def single_shot(model: str, study: StudyResults, selectors: Sequence[str]) -> tuple[str, str] | None:
-    """The selector that stands for single answers of a model of the paper, and a remark with the model, its version and
-    the number of answers.
+    """Row used for a paper model's single answers, and a remark with the model, its version and the number of answers.
 
-    The paper's version comes before another one; then its own row before its part of the pool.
+    The paper's version is preferred to another one, and within a version the model's own row to its share of the pool.
     """
     patterns = next((patterns for name, patterns in _SINGLE_SHOT.items() if model.lower() in name.lower()), ())
     kinds = (SINGLE_SHOT, "greedy ", "generator ")
@@ -68,14 +67,14 @@ NO_REPAIR = {
 
 
 def repair_in(row: str) -> bool | None:
-    """What a row's name says about the repair (DFR): before (False), after (True), or nothing (None)."""
+    """Repair status (DFR) in a row's name: before (False), after (True), or not stated (None)."""
     if "pre-DFR" in row:
         return False
     return True if "DFR" in row else None
 
 
 def calibration_error(study: StudyResults) -> Answer:
-    """Calibration error of the probability that was fitted on sigma and mu, else of the first one."""
+    """Calibration error of the probability fitted on sigma and mu, or of the first one."""
     trust = study.evaluation.trust
     rows = () if trust is None else trust.reliabilities
     chosen = next((each for each in rows if each.name.startswith("logistic")), rows[0] if rows else None)
@@ -95,14 +94,14 @@ def _plain_group(text: str) -> str:
 
 
 def other_groups(context: Context, task: str, shown: Sequence[str]) -> list[str]:
-    """Groups of a task's problems that have no row, such as the difficulties of another benchmark in its column."""
+    """Groups of a task's problems without a row, such as the difficulties of another benchmark in its column."""
     study, known = context.study(task), {_plain_group(row) for row in shown}
     rows = () if study is None else study.evaluation.difficulties
     return [row.difficulty for row in rows if _plain_group(row.difficulty) not in known]
 
 
 def by_group(task: str, selectors: dict[str, str]) -> Measure:
-    """A measure that reads a task's selector by the row's group."""
+    """Measure of a task's selector by the row's group."""
 
     def measure(context: Context, row: str, column: str) -> Answer:
         first = context.study(task)
@@ -114,7 +113,7 @@ def by_group(task: str, selectors: dict[str, str]) -> Measure:
             if not studies:
                 return Absent("no run on the candidates of one generator was given")
             column = {"greedy": "Greedy"}.get(column.removeprefix("Single-model "), "EBM")
-        # Pools of easy and of hard problems of a task may come from different runs.
+        # Pools of easy and hard problems of a task may be from different runs.
         found = next(((each, group) for each in studies if (group := _group_of(each, row)) is not None), None)
         if found is None:
             return Absent(f"the pool has no group {row!r}")
@@ -156,7 +155,7 @@ _DIMENSION_SELECTORS = {
 
 
 def dimension(context: Context, row: str, column: str) -> Answer:
-    """A part of the TravelPlanner violation by selector."""
+    """Part of the TravelPlanner violation by selector."""
     study = context.study("TravelPlanner")
     if study is None:
         return no_pool("TravelPlanner")
@@ -182,12 +181,12 @@ def dimension(context: Context, row: str, column: str) -> Answer:
 
 
 _CHANCE = {"Self-consistency": "majority vote", "Random": "random"}
-"""The transfer table's rows without a scorer, and the selectors that they show."""
+"""Rows of the transfer table without a scorer, with their selectors."""
 _BACKBONE = {"MB": "modernbert", "DB": "deberta"}
 
 
 def transferred(context: Context, row: str, column: str) -> Answer:
-    """What a scorer of another task reaches on the column's task."""
+    """Result of another task's scorer on the column's task."""
     tasks = paper().tasks
     for transfer in context.transfers:
         target = next((name for name in transfer.targets if tasks.get(name, name) == tasks.get(column, column)), None)
@@ -211,7 +210,7 @@ _OTHER_BACKBONE = "the scorer's backbone is another than ModernBERT"
 
 
 def _enough(answer: Answer) -> Answer:
-    """The answer, or that it rests on too few problems."""
+    """The answer, or the remark that it has too few problems."""
     n = answer.estimate.n if isinstance(answer, Measured) and answer.estimate is not None else MIN_PROBLEMS
     if n >= MIN_PROBLEMS:
         return answer
@@ -219,7 +218,7 @@ def _enough(answer: Answer) -> Answer:
 
 
 def _of_source(cell: TransferCell, row: str, column: str, *, remark: str = "") -> Answer:
-    """pass@1; the mean violation in the one cell in which the paper prints that."""
+    """pass@1, or the mean violation in the one cell where the paper prints it."""
     mu, energy = cell.by_mu, cell.by_energy
     if (row, column) != ("K&K (MB)", "TP") or mu.mean_violation.value is None:
         return by_mu_and_energy(mu.pass_at_1, energy.pass_at_1, remark=remark)
@@ -229,7 +228,7 @@ def _of_source(cell: TransferCell, row: str, column: str, *, remark: str = "") -
 
 
 def _in_domain(context: Context, row: str, column: str) -> Answer | None:
-    """What a task's own study says: random choice, the vote, and the scorer trained on it."""
+    """Results in a task's own study: random choice, the vote, and its own scorer."""
     tasks, study = paper().tasks, context.study(column)
     source, _, mark = row.removesuffix(")").partition(" (")
     if mark == "DB":
@@ -248,7 +247,7 @@ def _in_domain(context: Context, row: str, column: str) -> Answer | None:
 
 
 def _not_transferred(context: Context, row: str, column: str) -> Absent:
-    """Which of the source's scorer, the target's pool and the scores of the one on the other is missing."""
+    """Reason for a missing transfer cell: the source's scorer, the target's pool, or the scores."""
     source, _, mark = row.removesuffix(")").partition(" (")
     tasks = paper().tasks
     targets = {tasks.get(name, name) for transfer in context.transfers for name in transfer.targets}
@@ -270,7 +269,7 @@ def _not_transferred(context: Context, row: str, column: str) -> Absent:
 
 
 def screen(context: Context, row: str, column: str) -> Answer:
-    """A figure of the confounding screen, before or after the repair."""
+    """Figure of the confounding screen, before or after the repair."""
     name, repaired = row.split(" (")[0], repair_in(row)
     if not context.studies_of(name):
         return no_pool(name)
@@ -333,7 +332,7 @@ def by_generator(context: Context, row: str, column: str) -> Answer:
 
 
 def example(context: Context, row: str, column: str) -> Answer:
-    """A problem, its selection, and what its label says, in words."""
+    """Problem, selection and label in words."""
     study = context.study(row)
     if study is None:
         return no_pool(row)

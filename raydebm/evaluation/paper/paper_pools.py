@@ -24,8 +24,10 @@ _SINGLE_SINGLE, _SINGLE_MULTI, _MULTI_MULTI = (
 
 
 def single_multi(context: Context, row: str, column: str) -> Answer:
-    """A scorer trained and tested on one generator, where one was given, next to one on as many candidates of several;
-    else one generator's part of the pool, scored by the scorer of the whole."""
+    """A scorer trained and tested on one generator, next to one on as many candidates of several.
+
+    Without such a scorer, one generator's part of the pool, scored by the scorer of the whole pool.
+    """
     single = context.on_one_generator(column)
     several = context.on_several_generators(column, size=None if single is None else single.overview.most)
     if several is None:
@@ -99,7 +101,8 @@ def cross_pool(context: Context, row: str, column: str) -> Answer:
 
 
 def _crossed(context: Context, column: str) -> tuple[StudyResults | None, StudyResults | None, TransferCell | None]:
-    """A pool of several generators, a scorer of one, and what this reaches on that where any was tried so."""
+    """A pool of several generators, a scorer of one generator, and the transfer cell between them if it was
+    measured."""
     singles = context.singles_of(column)
     several = [study for study in context.studies_of(column) if len(study.overview.generators) > 1]
     for cell in (cell for transfer in context.transfers for cell in transfer.cells):

@@ -1,7 +1,7 @@
-"""The paper's tables with measured values next to the published ones; every cell says which it is.
+"""The paper's tables with measured values next to the published ones.
 
-A cell is *measured*, *not measurable* with the pools at hand (and why), *needs a key or GPU*, or *not applicable* where
-the paper has no value either. Measured values come from ``StudyResults`` and ``Transfer`` alone.
+Each cell is *measured*, *not measurable* with the given pools (with the reason), *needs a key or GPU*, or *not
+applicable* if the paper has no value either. Measured values are only from ``StudyResults`` and ``Transfer``.
 """
 
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ from raydebm.evaluation.studies.variants import VariantStudy
 def reproduced_tables(
     studies: Sequence[StudyResults], transfers: Sequence[Transfer] = (), variants: Sequence[VariantStudy] = ()
 ) -> list[ReproducedTable]:
-    """Every table of results of the paper, in its order of sections."""
+    """Every table of results of the paper, in order of its sections."""
     context = Context(studies, transfers, variants)
     return [_table(context, published, MEASURES[label]) for label, published in paper().tables.items()]
 
@@ -81,20 +81,20 @@ def _table(context: Context, published: PublishedTable, measure: Measure) -> Rep
 
 
 _SWEEPS = ("tab:full_k_sweep", "tab:full_pool")
-"""Tables whose figures are, in the paper too, those of a scorer before its repair."""
+"""Tables whose published figures are from a scorer before its repair."""
 _ONE_TASK = {
     "tab:taco_difficulty": "TACO",
     "tab:kk_difficulty": "K&K",
     "tab:musr_subsets": "MuSR",
     "tab:tp_perdim": "TravelPlanner",
 }
-"""Tables about one task, whose columns are selectors."""
+"""Tables about one task, with selectors as columns."""
 _BY_GROUP = ("tab:taco_difficulty", "tab:kk_difficulty", "tab:musr_subsets")
-"""Those whose rows are groups of its problems."""
+"""Tables whose rows are groups of problems."""
 
 
 def _note(context: Context, published: PublishedTable, columns: Sequence[str]) -> str:
-    """The paper's note, and which pool, scorer and E_constraint stand in each of its columns here."""
+    """The paper's note, and the pool, scorer and E_constraint of each column here."""
     is_sweep = published.label in _SWEEPS
     study_of = context.before_repair if is_sweep else context.study
     names = [_ONE_TASK[published.label]] if published.label in _ONE_TASK else columns
@@ -122,7 +122,7 @@ def _unlike(column: str, study: StudyResults, *, is_sweep: bool) -> str:
 
 
 def _constraint_in_words(column: str, study: StudyResults) -> str:
-    """What E_constraint is here on a task for which the paper has none; empty on the others."""
+    """Description of E_constraint on a task for which the paper has none. Empty for other tasks."""
     if paper().tables["tab:dataset_overview"].cell(column, "E_constraint") != "none":
         return ""
     names = ", ".join(study.overview.constraints)
@@ -189,7 +189,7 @@ OWN_ROWS = (
     "learned agreement",
     ALL_PASSES,
 )
-"""Selectors of ours that the paper's table does not have."""
+"""Selectors that the paper's table does not have."""
 
 
 def _selection(context: Context, row: str, column: str) -> Answer:
@@ -222,13 +222,13 @@ def _selection(context: Context, row: str, column: str) -> Answer:
 
 
 def _named(word: str, names: Sequence[str]) -> str | None:
-    """The baseline that a row of the paper means: the one of that name, else the first with it in its name."""
+    """Baseline with the name of a row of the paper, else the first whose name contains it."""
     fitting = [name for name in names if word in name.lower()]
     return min(fitting, key=lambda name: name.lower() != word, default=None)
 
 
 def rows_without_source(recipe: Recipe) -> list[str]:
-    """Rows of the table of main results in which the paper has a value for the recipe's task, and its run none."""
+    """Rows of the main table with a published value for the recipe's task and no source in its run."""
     published = paper().tables["tab:main_results"]
     columns = [name for name in published.columns if paper().tasks.get(name) == recipe.task.name]
     external = [baseline.name for baseline in recipe.baselines]
@@ -329,7 +329,7 @@ def _two_pass(context: Context, row: str, column: str) -> Answer:
     task, repaired = name.split(" (")[0], repair_in(name)
     if not context.studies_of(task):
         return no_pool(task)
-    # A row that does not name the repair is about a scorer as it was trained.
+    # A row that does not name the repair is about a scorer before it.
     studies = context.studies_of(task, repaired=bool(repaired))
     if not studies:
         return Absent(NO_REPAIR[bool(repaired)])
@@ -346,7 +346,7 @@ def _two_pass(context: Context, row: str, column: str) -> Answer:
 
 
 def _of_loop(study: StudyResults, column: str) -> Answer:
-    """What the paper's loop did, with its rule and thresholds in the remark."""
+    """Result of the paper's loop, with its rule and thresholds in the remark."""
     evaluation, policy = study.evaluation, study.evaluation.policy
     loop, last = evaluation.loop, evaluation.row(ALL_PASSES)
     if loop is None or last is None:

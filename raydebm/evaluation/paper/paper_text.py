@@ -1,4 +1,4 @@
-"""Figures that the paper states in its text, as cells."""
+"""Figures stated in the paper's text, as cells."""
 
 import re
 from collections.abc import Callable
@@ -25,7 +25,7 @@ NO_KEY = Absent("judges and frontier models need an API key", "needs a key or GP
 
 
 def text_claim(context: Context, row: str, column: str) -> Answer:
-    """A number that the paper states in its text; a row is called "task: what"."""
+    """Figure stated in the paper's text. Row names have the form "task: figure"."""
     name, what = row.split(": ", 1)
     task, repaired = name.split(" (")[0], repair_in(name)
     if "DeBERTa" in name:
@@ -93,7 +93,7 @@ def _rank_correlation(context: Context, study: StudyResults, what: str) -> Answe
     estimate = wanted[0].spearman
     if estimate.value is None:
         return Absent("constant scores")
-    if "violation" in what:  # measured against minus the violation, so that higher is better for both
+    if "violation" in what:  # compared with minus the violation, so that higher is better for both
         estimate = -estimate
     return Measured(f"{estimate.value:.2f}", estimate)
 
@@ -215,7 +215,7 @@ _NO_ABLATION = "the ablation of style was not made; `raydebm reproduce --confoun
 
 
 def _finding(context: Context, study: StudyResults, what: str) -> Answer:
-    """A figure of the confounding report or of the labels, by its name."""
+    """Figure of the confounding report or of the labels, by name."""
     estimate = study.findings.get(what)
     if estimate is None or estimate.value is None:
         reasons = (_MISSING[key] for key in _MISSING if what.startswith(key) and not what.endswith("without style"))
@@ -246,4 +246,4 @@ _MEASURES: tuple[tuple[str, _Claim], ...] = (
     ("change by two passes", _change_by_passes),
     ("", _finding),
 )
-"""Beginnings of what is claimed, the first that fits."""
+"""Measures by the beginning of the row name. The first match is used."""

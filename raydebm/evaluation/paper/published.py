@@ -1,7 +1,7 @@
-"""The figures of the paper's tables, so that a report can put the published value next to a measured one.
+"""Published figures of the paper's tables, for comparison with measured ones.
 
-They stand in ``published.yaml`` as printed ("--" where the paper has none); ``share_of`` reads them as numbers. Labels
-are those of the paper's source. Tables that only state settings (generators, backbones, training) are recipes here.
+``published.yaml`` has them as printed ("--" where the paper has none), and ``share_of`` converts them to numbers.
+Labels are those of the paper's source. Tables with settings only (generators, backbones, training) are recipes here.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class PublishedTable:
     note: str = ""
 
     def cell(self, row: str, column: str) -> str | None:
-        """As printed; None where the paper has none."""
+        """Cell as printed. None if the paper has none."""
         cells = dict(self.rows).get(row)
         if cells is None or column not in self.columns:
             return None
@@ -31,7 +31,7 @@ class PublishedTable:
 
 
 def share_of(cell: str | None) -> float | None:
-    """ "97.0%" -> 0.97, "0.046" -> 0.046, "+6.0 pp" -> 0.06; None where it is no number."""
+    """ "97.0%" -> 0.97, "0.046" -> 0.046, "+6.0 pp" -> 0.06. None if it is not a number."""
     if cell is None:
         return None
     text = cell.replace(" pp", "%").strip()
@@ -47,36 +47,36 @@ class PublishedFigure:
     label: str
     title: str
     tasks: tuple[str, ...] = ()
-    """Its panels; empty for a drawing of the idea."""
+    """Tasks of its panels. Empty for a diagram."""
     here: str = ""
-    """Title of the figure of the same data in a chapter of a report."""
+    """Title of the same figure in a chapter of a report."""
     otherwise: str = ""
-    """Why a pool may not have it."""
+    """Reason why a pool may not have it."""
     before_repair: bool = False
-    """It shows a scorer before its repair."""
+    """Whether it shows a scorer before its repair."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
     tables: dict[str, PublishedTable]
-    """By label, in the paper's order of sections."""
+    """Tables by label, in order of the paper's sections."""
     tasks: dict[str, str]
-    """Column or row name -> name of the task."""
+    """Name of the task by column or row name."""
     benchmarks: tuple[str, ...]
-    """The columns of a table of results over all benchmarks."""
+    """Columns of a table of results over all benchmarks."""
     other_data: dict[str, tuple[str, ...]]
-    """Column -> words in the names of other benchmarks of its task; while the column's own has no candidates, the first
-    one stands in, and the others have columns of their own."""
+    """Words in the names of other benchmarks of the task, by column. If the column's own benchmark has no candidates,
+    the first other one replaces it; the rest have columns of their own."""
     figures: tuple[PublishedFigure, ...]
     settings: dict[str, str]
-    """Tables without results, by label: what a recipe states."""
+    """Tables without results, by label, with the equivalent settings of a recipe."""
 
     def fits(self, column: str, data: str) -> int | None:
-        """How well data fits a column: 0 its own, 1 what stands in for it; None where it does not.
+        """Fit of data to a column: 0 for its own benchmark, 1 for a replacement, None for no fit.
 
         Args:
-            column: as in ``tasks``.
-            data: file or folder of a pool of the column's task; empty for the task's own.
+            column: Key of ``tasks``.
+            data: File or folder of a pool of the column's task. Empty for the task's default.
         """
         own_task = self.tasks.get(column)
         words = next((words for name, words in self.other_data.items() if self.tasks[name] == own_task), ())
@@ -86,7 +86,7 @@ class Paper:
 
 @cache
 def paper() -> Paper:
-    """The paper's figures, from ``published.yaml``."""
+    """Read the paper's figures from ``published.yaml``."""
     published = yaml.safe_load(
         resources.files("raydebm.evaluation.paper").joinpath("published.yaml").read_text("utf-8")
     )

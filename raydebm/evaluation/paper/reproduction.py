@@ -1,4 +1,4 @@
-"""A reproduction as data: studies of any tasks and pools, and the paper's tables filled from them."""
+"""Reproduction as data: studies of any tasks and pools, and the paper's tables filled from them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ from raydebm.evaluation.studies.variants import VariantStudy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picks:
-    """Who wrote the selections, by scorer, such as before and after a repair."""
+    """Authors of the selections by scorer, such as before and after a repair."""
 
     title: str
     shares: dict[str, dict[str, float]]
-    """scorer -> generator -> share of the selections."""
+    """Share of the selections: scorer -> generator -> share."""
     share_of_correct: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReproductionSection:
-    """Further findings as text and tables, such as a confounding report; shown as it is."""
+    """Further findings as text and tables, such as a confounding report."""
 
     title: str
     text: str
@@ -38,21 +38,21 @@ class ReproductionSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellCounts:
-    """Cells in which the paper prints something, and those of rows and columns that only this project has."""
+    """Counts of cells with a published value, and of cells that only this project has."""
 
     published: int
     measured: int
-    """Published ones with a value of ours."""
+    """Cells with a published and a measured value."""
     on_few_problems: int
-    """Measured ones on fewer than ``MIN_PROBLEMS`` problems."""
+    """Measured cells on fewer than ``MIN_PROBLEMS`` problems."""
     not_measurable: int
     needs_key_or_gpu: int
     beyond_the_paper: int
-    """Measured cells in which the paper prints nothing; none of the others."""
+    """Measured cells without a published value. Not included in the other counts."""
 
     @classmethod
     def of(cls, cells: Sequence[Cell]) -> "CellCounts":
-        """Count."""
+        """Count the cells."""
         published = [cell for cell in cells if cell.published is not None]
         statuses = Counter(cell.status for cell in published)
         few = [cell for cell in published if cell.estimate is not None and cell.estimate.n < MIN_PROBLEMS]
@@ -66,7 +66,7 @@ class CellCounts:
         )
 
     def in_words(self) -> str:
-        """One sentence about the paper's cells, one about ours."""
+        """Two sentences: the paper's cells, and the additional ones."""
         return (
             f"{self.measured} of the paper's {self.published} cells are measured here ({self.on_few_problems} of them "
             f"on fewer than {MIN_PROBLEMS} problems), {self.not_measurable} are not measurable with these runs, and "
@@ -77,7 +77,7 @@ class CellCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reproduction(JsonResults):
-    """Everything the report says, as data."""
+    """Contents of the report, as data."""
 
     KIND: ClassVar[str] = "a reproduction"
 
@@ -92,11 +92,11 @@ class Reproduction(JsonResults):
 
     @property
     def counts(self) -> "CellCounts":
-        """How many cells there are of each kind."""
+        """Number of cells of each kind."""
         return CellCounts.of([cell for table in self.tables for cell in table.cells])
 
     def facts(self) -> dict[str, Any]:
-        """The few numbers to show and to keep in a manifest."""
+        """Main numbers, for display and for a manifest."""
         return {
             "pools": {study.name: study.evaluation.facts() for study in self.studies},
             "cells": asdict(self.counts),
@@ -112,15 +112,16 @@ def reproduction(
     title: str = "Distributional energy-based models: reproduction",
     command: str | None = None,
 ) -> Reproduction:
-    """Put the studies into the paper's tables.
+    """Fill the paper's tables from the studies.
 
     Args:
-        studies: the first one of a task stands in the paper's column, the others in columns of their own.
-        transfers: matrices; sources named as in the paper's table (``MuSR (MB)``), targets as its columns.
-        variants: scorers that differ in one thing; named as the studies are.
-        sections: further findings, such as confounding reports with the picks before and after a repair.
-        title: of the report.
-        command: how to repeat this; this process's command line by default.
+        studies: Studies of pools. The first one of a task is in the paper's column, the others in columns of their own.
+        transfers: Transfer matrices, with sources named as in the paper's table (``MuSR (MB)``) and targets as its
+            columns.
+        variants: Scorers that differ in one setting, named as the studies are.
+        sections: Further findings, such as confounding reports with the picks before and after a repair.
+        title: Title of the report.
+        command: Command that reproduces the report. Default: this process's command line.
 
     Raises:
         PoolError: there is nothing to report, or two studies have the same name.

@@ -1,4 +1,4 @@
-"""The report of a reproduction: the paper's tables next to ours, then every pool with its tables and figures.
+"""Report of a reproduction: the paper's tables next to ours, then every pool with its tables and figures.
 
 In:   a ``Reproduction``.
 Out:  report.html (self-contained), report.md with its figures in a folder, results.json with the same numbers.
@@ -24,24 +24,26 @@ from raydebm.evaluation.studies.transfer import Transfer
 from raydebm.run.directory import RunDir
 
 Training = Mapping[str, Curves]
-"""By study's name."""
+"""Training curves by name of the study."""
 
 
 def write_reproduction(
     reproduction: Reproduction, run: RunDir, stage: str = "reproduction", *, training: Training | None = None
 ) -> str:
-    """Write results.json, report.md, report.html and figures/*.svg below ``<run>/<stage>/``; returns the page's
-    address.
+    """Write results.json, report.md, report.html and figures/*.svg below ``<run>/<stage>/``.
 
     Args:
-        training: for training curves.
+        training: Training curves by study.
+
+    Returns:
+        The page's address.
     """
     run.write_json(reproduction.to_json(), stage, "results.json")
     return document(reproduction, training).write(run, stage)
 
 
 def document(reproduction: Reproduction, training: Training | None = None) -> ReportDocument:
-    """The paper's tables and where its figures are, then across pools, variants, one chapter per pool, and the further
+    """Report: the paper's tables and figures, comparisons across pools, variants, one chapter per pool, further
     sections."""
     parts = list[Chapter]()
     if reproduction.transfers:
@@ -111,7 +113,7 @@ def _paper_chapter(reproduction: Reproduction) -> Chapter:
 
 
 def overview_of(reproduction: Reproduction) -> Table:
-    """One row per pool: the main numbers."""
+    """Main numbers, one row per pool."""
 
     def value_of(name: str) -> Callable[[StudyResults], TableCell]:
         def value(study: StudyResults) -> str:
@@ -146,7 +148,7 @@ def overview_of(reproduction: Reproduction) -> Table:
 
 
 def paper_table(table: ReproducedTable) -> Table:
-    """The paper's table with our figures next to its own, and reasons as numbered notes."""
+    """The paper's table with measured figures next to its own, and reasons as numbered notes."""
     reasons: dict[str, int] = {}
     counts = CellCounts.of(table.cells)
 

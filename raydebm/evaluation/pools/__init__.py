@@ -1,1 +1,1 @@
-"""Scored, labelled candidates of a problem: as a pool, and all pools as arrays."""
+"""Scored, labelled candidates: one problem's pool, and all pools as arrays."""

@@ -1,4 +1,4 @@
-"""Pools as evaluation sees them: every candidate of a problem, its label, report and energies, as arrays."""
+"""Pools for evaluation: every candidate of a problem with its label, report and energies, as arrays."""
 
 import math
 import random
@@ -27,28 +27,28 @@ Bools = NDArray[np.bool_]
 Ints = NDArray[np.intp]
 
 Scores = Mapping[str, Mapping[str, float | None]]
-"""What other scorers (reward models, judges) say: name -> candidate id -> score, higher is better.
+"""Scores of outside scorers (reward models, judges): name -> candidate id -> score, higher is better.
 
-None, NaN or no entry: the candidate was not scored.
+None, NaN or a missing entry: the candidate was not scored.
 """
 
 SHUFFLE_SEED = 42
-"""Seed of the candidates' order in a pool, so that the order does not reveal their generators."""
+"""Seed of the candidates' order in a pool, which must not reveal their generators."""
 
 
 @dataclass(slots=True)
 class RecordedPools:
-    """Candidates with what is known of them, by candidate id. ``energies`` holds None where scoring failed."""
+    """Recorded data by candidate id. ``energies`` is None where scoring failed."""
 
     candidates: dict[str, Candidate] = field(default_factory=dict)
     reports: dict[str, ConstraintReport] = field(default_factory=dict)
     labels: dict[str, Label] = field(default_factory=dict)
     energies: dict[str, Energies | None] = field(default_factory=dict)
     scores: dict[str, dict[str, float]] = field(default_factory=dict)
-    """What the baselines that are evidence say, by name."""
+    """Scores by name of the baseline, for baselines that are evidence."""
 
     def add_scores(self, scores: Scores) -> None:
-        """Add what baselines say about the candidates that are here."""
+        """Add baseline scores of the recorded candidates."""
         for name, by_id in scores.items():
             for candidate_id, score in by_id.items():
                 if candidate_id in self.candidates and score is not None:
@@ -69,20 +69,20 @@ class EvaluatedPool:
     correct: Floats
     """1, 0, or NaN for unlabeled."""
     violation: Floats
-    """Violation score in [0, 1], lower is better; NaN where the task or the candidate has none."""
+    """Violation score in [0, 1], lower is better. NaN if the task or the candidate has none."""
     members: Floats
-    """Energies, shape (N + G, K); a row of NaN where nothing was scored. K = 0 without a scorer."""
+    """Energies, shape (N + G, K). NaN where nothing was scored. K = 0 without a scorer."""
     penalty: Floats
     """E_constraint; +inf where the candidate did not parse."""
     scores: Mapping[str, Floats] = field(default_factory=dict)
-    """Higher is better; NaN where that scorer has no score. Every pool of a run has the same names."""
+    """Scores by outside scorer, higher is better, NaN if absent. Every pool of a run has the same names."""
     dimensions: Mapping[str, Floats] = field(default_factory=dict)
-    """Parts of the violation score, as the labels give them, lower is better; NaN where unknown."""
+    """Parts of the violation score from the labels, lower is better. NaN if unknown."""
     failed: tuple[ScoredCandidate, ...] = ()
-    """Requests of the pool that brought no text: no row of the arrays. They are counted and never chosen from."""
+    """Requests without text. They are counted, are not rows of the arrays, and are never selected."""
 
     def as_scored(self, reasoning: Reasoning) -> "EvaluatedPool":
-        """The pool whose candidates' texts are what a scorer reads (``Candidate.as_scored``)."""
+        """The pool with each text replaced by the scorer's input (``Candidate.as_scored``)."""
         if reasoning == "answer":
             return self
         candidates, greedy = (
@@ -98,7 +98,7 @@ class EvaluatedPool:
 
     @property
     def everything(self) -> tuple[ScoredCandidate, ...]:
-        """The N + G candidates in the order of the arrays' rows."""
+        """The N + G candidates in row order."""
         return self.candidates + self.greedy
 
     @property
@@ -119,10 +119,9 @@ def assemble_pools(
 ) -> list[EvaluatedPool]:
     """Join a run's tables into one pool per problem, in the order of the problems.
 
-    Only first-pass candidates belong to a pool. They are shuffled (the paper does so, seed 42), from an order that does
-    not depend on the tables', so that position says nothing about the generator. Candidates without a label are kept
-    as unlabeled, candidates without a report or energies as unselectable by whatever needs these; failed requests are
-    set apart.
+    Only first-pass candidates belong to a pool. They are shuffled from an order independent of the tables' (seed 42 as
+    in the paper), so that position does not reveal the generator. Candidates without a label are unlabelled, candidates
+    without a report or energies cannot be selected by rules that need these, and failed requests are listed separately.
 
     Raises:
         PoolError: no problem has any candidate.
@@ -146,16 +145,16 @@ def assemble_pools(
 
 
 def without_energies(pool: EvaluatedPool) -> EvaluatedPool:
-    """The same pool as if no scorer had seen it: out of bag, pools have different numbers of energies."""
+    """The pool without energies. Out of bag, pools have different numbers of energies."""
     return replace(pool, members=np.empty((len(pool.members), 0)))
 
 
 def with_trained_labels(pools: Iterable[EvaluatedPool], positive_frac: float = 0.25) -> list[EvaluatedPool]:
-    """The same pools, labelled as pairs are made (``pairs.build_pairs``). Where a task has a violation score, a
-    candidate is correct when its score is among the lowest ``positive_frac`` of its pool's.
+    """Pools with the labels used in training (``pairs.build_pairs``).
 
-    That is what the scorer learnt to tell apart, and what its energies are judged by; the strict verdict (no violation
-    at all) may be too rare for that. Scores equal to the limit all count. Other pools stay as they are.
+    If the task has violation scores, a candidate is correct if its score is in the lowest ``positive_frac`` of its
+    pool; scores equal to the limit are included. The scorer was trained to separate these classes, so its energies are
+    judged by them: candidates without any violation may be too rare. Other pools are unchanged.
     """
     return [
         replace(
@@ -169,12 +168,12 @@ def with_trained_labels(pools: Iterable[EvaluatedPool], positive_frac: float = 0
 
 
 def lowest_share(violation: Floats, share: float, *, among: Bools | None = None) -> Bools:
-    """(P, N): the violation score is among the lowest share of the pool's; those equal to the limit all count.
+    """Whether the violation score is in the lowest share of the pool's, ties included. Shape (P, N).
 
     Args:
-        violation: (P, N); NaN without one.
-        share: in (0, 1]; at least one candidate counts.
-        among: (P, N), the candidates whose scores set the limit; None: all.
+        violation: Violation scores, shape (P, N). NaN without one.
+        share: Share in (0, 1]. At least one candidate is included.
+        among: Candidates whose scores set the limit, shape (P, N). Default: all.
     """
     counted = ~np.isnan(violation) if among is None else among & ~np.isnan(violation)
     last = np.maximum(np.round(share * counted.sum(axis=1)).astype(int), 1) - 1
@@ -183,27 +182,27 @@ def lowest_share(violation: Floats, share: float, *, among: Bools | None = None)
 
 
 def trained_labels(violation: Floats, correct: Floats, positive_frac: float, *, among: Bools | None = None) -> Floats:
-    """(P, N): labels as pairs are made, of pools that have violation scores; ``correct`` for the others."""
+    """Labels used in training for pools with violation scores; ``correct`` for the others. Shape (P, N)."""
     known = ~np.isnan(violation)
     best = np.where(known, lowest_share(violation, positive_frac, among=among).astype(np.float64), math.nan)
     return np.where((known if among is None else known & among).any(axis=1, keepdims=True), best, correct)
 
 
 def common_problems(groups: Sequence[Sequence[EvaluatedPool]]) -> list[str]:
-    """Ids of the problems that every group of pools has, in the first one's order."""
+    """Ids of the problems in all groups of pools, in the first group's order."""
     others = [{pool.problem.problem_id for pool in pools} for pools in groups[1:]]
     ids = [pool.problem.problem_id for pool in groups[0]]
     return [problem_id for problem_id in ids if all(problem_id in other for other in others)]
 
 
 def of_problems(pools: Sequence[EvaluatedPool], problem_ids: Sequence[str]) -> list[EvaluatedPool]:
-    """The pools of these problems, in their order."""
+    """Pools of these problems, in order."""
     by_id = {pool.problem.problem_id: pool for pool in pools}
     return [by_id[problem_id] for problem_id in problem_ids]
 
 
 def restricted(pool: EvaluatedPool, candidate_ids: Set[str]) -> EvaluatedPool:
-    """The same pool with some of its candidates; greedy ones stay."""
+    """The pool with some of its candidates and all greedy ones."""
     mask = np.array(
         [scored.candidate.candidate_id in candidate_ids for scored in pool.candidates] + [True] * len(pool.greedy),
         dtype=bool,
@@ -228,7 +227,7 @@ def pool_of(
     labels: Mapping[str, Label],
     scores: Scores | None = None,
 ) -> EvaluatedPool:
-    """One pool, in the order given. Candidates without text are no part of it (``EvaluatedPool.failed``)."""
+    """One pool in the given order. Candidates without text are in ``EvaluatedPool.failed``."""
     failed = tuple(scored for scored in candidates if scored.candidate.text is None)
     candidates = [scored for scored in candidates if scored.candidate.text is not None]
     everything = (*candidates, *greedy)
@@ -292,5 +291,5 @@ def correct_of(label: Label | None) -> float:
 
 
 def violation_of(label: Label | None) -> float:
-    """NaN without one."""
+    """Violation score; NaN without one."""
     return math.nan if label is None or label.violation_score is None else label.violation_score

@@ -1,8 +1,8 @@
-"""All pools side by side as padded arrays: what an evaluation computes on, without a loop over pools or candidates.
+"""All pools as padded arrays, for computations without a loop over pools or candidates.
 
-Letters of shapes: P pools, N candidates of the largest pool, K adapters, C distinct answers of the pool with most. A
-pool's candidates stand in the order of their ids, so that the first of equals is the one that
-``decision.rules.select`` takes. Texts are not here: lengths and token counts are.
+Shapes: P pools, N candidates of the largest pool, K adapters, C distinct answers of the pool with the most. A pool's
+candidates are ordered by id, so the first of several equal ones is the selection of ``decision.rules.select``. Texts
+are not stored, only lengths and token counts.
 """
 
 import math
@@ -19,12 +19,12 @@ from raydebm.evaluation.pools.pool import Bools, EvaluatedPool, Floats, Ints, tr
 from raydebm.records import Problem, ScoredCandidate
 
 TRUNCATED = ("length", "max_tokens")
-"""Finish reasons of a text that was cut off."""
+"""Finish reasons of a truncated text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedRequest:
-    """A request of the pool that brought no text."""
+    """A request without text."""
 
     pool: int
     generator: str
@@ -36,11 +36,11 @@ class Stack:
     """First-pass candidates of every pool. Rows beyond a pool's size are not ``present``."""
 
     problems: tuple[Problem, ...]
-    """One per pool."""
+    """Problems, one per pool."""
     present: Bools
     """(P, N)."""
     place: Ints
-    """(P, N): place in the pool's shuffled order, from 0; -1 where no candidate is."""
+    """Shape (P, N). Index in the pool's shuffled order, from 0; -1 without a candidate."""
     members: Floats
     """(P, N, K); NaN where nothing was scored."""
     penalty: Floats
@@ -50,34 +50,34 @@ class Stack:
     violation: Floats
     """(P, N); NaN without one."""
     generator: Ints
-    """(P, N); index into ``generators``, -1 where no candidate is."""
+    """Shape (P, N). Index into ``generators``; -1 without a candidate."""
     answer: Ints
-    """(P, N); candidates of a pool with the same number give the same answer; -1 without one."""
+    """Shape (P, N). Equal numbers within a pool are equal answers; -1 without an answer."""
     parsed: Bools
-    """(P, N): an answer was found in the text."""
+    """Shape (P, N). Whether an answer was found in the text."""
     length: Floats
-    """(P, N): characters of the text; NaN where no candidate is."""
+    """Shape (P, N). Characters of the text; NaN without a candidate."""
     tokens: Floats
     """(P, N): completion tokens; NaN where unknown."""
     cost_usd: Floats
     """(P, N); NaN where unknown."""
     cut_off: Floats
-    """(P, N): 1 where the text ended for length, else 0; NaN where no finish reason is recorded."""
+    """Shape (P, N). 1 if the text was truncated, else 0; NaN without a finish reason."""
     scores: Mapping[str, Floats]
-    """(P, N) by outside scorer, higher is better; NaN where it has no score."""
+    """Shape (P, N) by outside scorer, higher is better. NaN if absent."""
     dimensions: Mapping[str, Floats]
-    """(P, N) by part of the violation score, lower is better; NaN where unknown."""
+    """Shape (P, N) by part of the violation score, lower is better. NaN if unknown."""
     broken: Mapping[str, Floats]
-    """(P, N) by constraint: the sum of its penalties in the candidate; NaN where it is not broken."""
+    """Shape (P, N) by constraint. Sum of its penalties in the candidate; NaN if it is satisfied."""
     generators: tuple[str, ...]
     failed: tuple[FailedRequest, ...]
-    """Requests that brought no text, which nothing chooses from."""
+    """Requests without text, which are never selected."""
     greedy: "Stack | None" = None
-    """The same pools' samples at temperature 0, a baseline; None for these themselves."""
+    """The same pools' samples at temperature 0, a baseline. None in the greedy stack itself."""
 
     @classmethod
     def of(cls, pools: Sequence[EvaluatedPool]) -> "Stack":
-        """The columns of pools that are held as records.
+        """Convert pools to arrays.
 
         Raises:
             PoolError: pools have different numbers of energies per candidate.
@@ -97,27 +97,27 @@ class Stack:
 
     @property
     def num_members(self) -> int:
-        """K, the members of the ensemble."""
+        """K, the number of adapters."""
         return int(self.members.shape[2])
 
     @property
     def sizes(self) -> Ints:
-        """(P,): candidates per pool."""
+        """Candidates per pool, shape (P,)."""
         sizes: Ints = self.present.sum(axis=1)
         return sizes
 
     @property
     def labelled(self) -> Bools:
-        """(P,): the pool has at least one label."""
+        """Whether the pool has at least one label, shape (P,)."""
         return np.array((~np.isnan(self.correct)).any(axis=1))
 
     @property
     def has_violations(self) -> bool:
-        """Whether labels have a violation score; its mean is then what selectors are compared by."""
+        """Whether labels have violation scores. Selectors are then compared by the mean violation."""
         return not np.isnan(self.violation).all()
 
     def mu(self, adapters: Sequence[int] | None = None) -> Floats:
-        """(P, N): mean energy over the adapters (all by default); NaN where nothing was scored."""
+        """Mean energy over the adapters (default: all), shape (P, N). NaN where nothing was scored."""
         chosen = self.members if adapters is None else self.members[:, :, list(adapters)]
         if chosen.shape[2] == 0:
             return np.full(self.present.shape, math.nan)
@@ -125,7 +125,7 @@ class Stack:
         return mean
 
     def sigma(self, adapters: Sequence[int] | None = None) -> Floats:
-        """(P, N): population standard deviation over the adapters; NaN where nothing was scored."""
+        """Population standard deviation over the adapters, shape (P, N). NaN where nothing was scored."""
         chosen = self.members if adapters is None else self.members[:, :, list(adapters)]
         if chosen.shape[2] == 0:
             return np.full(self.present.shape, math.nan)
@@ -133,11 +133,11 @@ class Stack:
         return spread
 
     def energy(self, mu: Floats, lambda_: float) -> Floats:
-        """(P, N): E = mu + lambda * E_constraint; +inf where it did not parse or was not scored."""
+        """E = mu + lambda * E_constraint, shape (P, N). +inf if not parsed or not scored."""
         return np.where(np.isnan(mu), math.inf, total_energies(mu, self.penalty, lambda_))
 
     def lowest(self, energy: Floats, ties: Floats, *, within: Bools | None = None) -> Ints:
-        """(P,): column of the lowest energy, ties by the lower ``ties`` and then by id; -1 where none is finite."""
+        """Column of the lowest energy, shape (P,). Ties go to the lower ``ties``, then the id. -1 if none is finite."""
         usable = self.present & np.isfinite(energy)
         if within is not None:
             usable &= within
@@ -148,7 +148,7 @@ class Stack:
         return np.where(usable.any(axis=1), chosen, -1)
 
     def select(self, lambda_: float, adapters: Sequence[int] | None = None) -> Ints:
-        """(P,): what the energy of these adapters selects; -1 where it can select nothing."""
+        """Column with the lowest energy under these adapters, shape (P,). -1 if nothing can be selected."""
         mu = self.mu(adapters)
         return self.lowest(self.energy(mu, lambda_), mu)
 
@@ -158,33 +158,33 @@ class Stack:
         return picked_values
 
     def correct_at(self, picked: Ints) -> Floats:
-        """(P,): is the pick correct? 0 where nothing could be picked from a labelled pool; NaN for unlabeled."""
+        """Correctness of each pick, shape (P,). Without a pick: 0 in a labelled pool. NaN if unlabelled."""
         correct: Floats = np.where(picked >= 0, self.at(self.correct, picked), self.correct_of_nothing())
         return correct
 
     def violation_at(self, picked: Ints) -> Floats:
-        """(P,): the pick's violation score; 1 where nothing could be picked from a pool that has such scores."""
+        """Violation score of each pick, shape (P,). Without a pick: 1 in a pool with violation scores."""
         violation: Floats = np.where(picked >= 0, self.at(self.violation, picked), self.violation_of_nothing())
         return violation
 
     def correct_of_nothing(self) -> Floats:
-        """(P,): what it is worth to answer nothing: 0 where the pool has a label, else NaN."""
+        """Correctness of no answer, shape (P,): 0 in a labelled pool, else NaN."""
         return np.where(self.labelled, 0.0, math.nan)
 
     def violation_of_nothing(self) -> Floats:
-        """(P,): the violation of answering nothing: 1 where the pool has violation scores, else NaN."""
+        """Violation of no answer, shape (P,): 1 in a pool with violation scores, else NaN."""
         return np.where((~np.isnan(self.violation)).any(axis=1), 1.0, math.nan)
 
     def by_chance(self, within: Bools | None = None) -> Floats:
-        """(P,): share of correct among labelled candidates; NaN without any."""
+        """Share of correct among labelled candidates, shape (P,). NaN without any."""
         return self.mean_of(self.correct, within)
 
     def violation_by_chance(self, within: Bools | None = None) -> Floats:
-        """(P,): mean violation of a random candidate, of all or of those in ``within``."""
+        """Mean violation of all candidates, or of those in ``within``, shape (P,)."""
         return self.mean_of(self.violation, within)
 
     def mean_of(self, values: Floats, within: Bools | None = None) -> Floats:
-        """Mean over the candidates that have a value, shape (P,); NaN without any."""
+        """Mean over the candidates with a value, shape (P,). NaN without any."""
         known = self.present & ~np.isnan(values)
         if within is not None:
             known &= within
@@ -194,7 +194,7 @@ class Stack:
         return mean
 
     def oracle(self, within: Bools | None = None) -> Floats:
-        """(P,): 1 where some labelled candidate is correct; NaN without any label."""
+        """1 if some labelled candidate is correct, shape (P,). NaN without labels."""
         known = self.present & ~np.isnan(self.correct)
         if within is not None:
             known &= within
@@ -202,35 +202,36 @@ class Stack:
         return np.where(known.any(axis=1), best, math.nan)
 
     def by_answer(self, values: Floats | Bools) -> Floats:
-        """(P, C): sum of a column over the candidates that give each answer."""
+        """Sum of a column over the candidates of each answer, shape (P, C)."""
         return sum_by_answer(self.answer, values)
 
     def of_answer(self, totals: NDArray[Any]) -> NDArray[Any]:
-        """(P, N): for each candidate the entry of its answer in a (P, C) array; that of some answer without one."""
+        """Entry of each candidate's answer in a (P, C) array, shape (P, N). Arbitrary for candidates without an
+        answer."""
         return np.take_along_axis(totals, np.maximum(self.answer, 0), axis=1)
 
     def with_tolerance(self, tolerance: float) -> "Stack":
-        """The same pools, where a candidate counts as correct when its violation score is at most ``tolerance``.
+        """The same pools with a candidate correct if its violation score is at most ``tolerance``.
 
-        For tasks with a violation score, whose strict verdict (no violation at all) may be too rare to compare by.
-        Candidates without a violation score become unlabeled.
+        For tasks with violation scores, where candidates without any violation may be too rare. Candidates without a
+        violation score become unlabelled.
         """
         known = ~np.isnan(self.violation)
         return replace(self, correct=np.where(known, (self.violation <= tolerance).astype(np.float64), math.nan))
 
     def with_trained_labels(self, positive_frac: float = 0.25) -> "Stack":
-        """The same pools, labelled as ``pool.with_trained_labels`` says."""
+        """The same pools with the labels of ``pool.with_trained_labels``."""
         return replace(self, correct=trained_labels(self.violation, self.correct, positive_frac))
 
     def only(self, pools: Sequence[int] | Ints) -> "Stack":
-        """Some of the pools, by their places, in that order. Failed requests and greedy samples are left out."""
+        """Pools at these indices, in order, without failed requests and greedy samples."""
         return self._rearranged(lambda values: values[np.asarray(pools, dtype=np.intp)], pools)
 
     def narrowed(self, generator: int) -> "Stack":
-        """The same pools with one generator's candidates only. Greedy samples are left out."""
+        """The same pools with one generator's candidates only, without greedy samples."""
         within = self.generator == generator
         width = max(int(within.sum(axis=1).max(initial=0)), 1)
-        # Stable: the candidates that stay keep the order of their ids.
+        # Stable sort: the remaining candidates keep the order of their ids.
         order = np.argsort(~within, axis=1, kind="stable")[:, :width]
         inside = np.take_along_axis(within, order, axis=1)
 
@@ -254,7 +255,7 @@ class Stack:
 
 
 def _columns(pools: Sequence[EvaluatedPool], *, is_greedy: bool) -> dict[str, Any]:
-    """The fields of a stack that hold the pools' candidates, or their greedy samples."""
+    """Fields of a stack for the pools' candidates, or for their greedy samples."""
     parts = [pool.greedy if is_greedy else pool.candidates for pool in pools]
     ids = [[each.candidate.candidate_id for each in part] for part in parts]
     orders = [np.array(sorted(range(len(own)), key=own.__getitem__), dtype=np.intp) for own in ids]
@@ -270,7 +271,7 @@ def _columns(pools: Sequence[EvaluatedPool], *, is_greedy: bool) -> dict[str, An
         return grid
 
     def joined(values_of: Callable[[EvaluatedPool], Floats]) -> NDArray[Any]:
-        """A column that the pools have: of their candidates and then of their greedy samples."""
+        """Column over the pools' candidates, followed by their greedy samples."""
         own = (
             values_of(pool)[order + (len(pool.candidates) if is_greedy else 0)]
             for pool, order in zip(pools, orders, strict=True)
@@ -327,7 +328,7 @@ def _num_members(pools: Sequence[EvaluatedPool]) -> int:
 
 
 def _numbered(parts: Sequence[Sequence[ScoredCandidate]], orders: Sequence[Ints]) -> list[int]:
-    """The answers of each pool numbered 0, 1, ... in the order in which they occur; -1 without one."""
+    """Answers of each pool numbered 0, 1, ... in order of first occurrence; -1 without an answer."""
     numbers = []
     for part, order in zip(parts, orders, strict=True):
         codes: dict[str, int] = {}
@@ -337,7 +338,7 @@ def _numbered(parts: Sequence[Sequence[ScoredCandidate]], orders: Sequence[Ints]
 
 
 def _broken(items: Sequence[ScoredCandidate]) -> dict[str, Floats]:
-    """(R,) by constraint: the sum of its penalties; NaN where it is not broken."""
+    """Sum of each constraint's penalties, shape (R,) by constraint. NaN if it is satisfied."""
     columns: dict[str, Floats] = {}
     for row, scored in enumerate(items):
         for violation in scored.report.violations:
@@ -347,12 +348,12 @@ def _broken(items: Sequence[ScoredCandidate]) -> dict[str, Floats]:
 
 
 def empty_of(values: NDArray[Any]) -> Any:
-    """What stands in a column where no candidate is: NaN, -1 or False."""
+    """Padding value of a column: NaN, -1 or False."""
     return False if values.dtype == np.bool_ else math.nan if values.dtype.kind == "f" else -1
 
 
 def sum_by_answer(answer: Ints, values: Floats | Bools) -> Floats:
-    """(P, C): sum of (P, N) values over the candidates of each answer; an answer of -1 counts nowhere."""
+    """Sum of (P, N) values over the candidates of each answer, shape (P, C). Answer -1 is ignored."""
     count = int(answer.max(initial=0)) + 1
     has_answer = answer >= 0
     places = (np.maximum(answer, 0) + count * np.arange(len(answer))[:, None])[has_answer]

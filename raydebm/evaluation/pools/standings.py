@@ -1,4 +1,4 @@
-"""Order within the rows of an array: how many values are lower, how many are equal, and how two classes compare."""
+"""Order statistics within rows: numbers of lower and of equal values, and comparison of two classes."""
 
 import math
 
@@ -8,10 +8,10 @@ from raydebm.evaluation.pools.pool import Bools, Floats, Ints
 
 
 def standings(values: Floats) -> tuple[Ints, Ints]:
-    """(P, N) each: how many values of the row are lower, and how many are equal, the value itself among them.
+    """Numbers of lower values and of equal values (including itself) in the row, shape (P, N) each.
 
     Args:
-        values: (P, N), without NaN.
+        values: Values without NaN, shape (P, N).
     """
     order = np.argsort(values, axis=1, kind="stable")
     starts, ends = _ties(np.take_along_axis(values, order, axis=1))
@@ -22,7 +22,7 @@ def standings(values: Floats) -> tuple[Ints, Ints]:
 
 
 def _ties(ordered: Floats) -> tuple[Ints, Ints]:
-    """(P, N) each: where the run of equal values begins, and where it has ended, of rows that ascend."""
+    """Start and end of each run of equal values in ascending rows, shape (P, N) each."""
     places = np.arange(ordered.shape[1])
     changes = ordered[:, 1:] != ordered[:, :-1]
     starts = np.zeros(ordered.shape, dtype=np.intp)
@@ -36,11 +36,11 @@ def _ties(ordered: Floats) -> tuple[Ints, Ints]:
 
 
 def pair_accuracies(energy: Floats, correct: Floats) -> Floats:
-    """(P,): share of (correct, incorrect) pairs in which the correct one has the lower energy; ties count half.
+    """Share of (correct, incorrect) pairs in which the correct one has the lower energy, shape (P,). Ties count half.
 
     Args:
-        energy: (P, N); NaN leaves a candidate out.
-        correct: (P, N): 1, 0, or NaN for unlabeled.
+        energy: Energies, shape (P, N). Candidates with NaN are excluded.
+        correct: 1, 0, or NaN for unlabelled, shape (P, N).
     """
     scored = ~np.isnan(energy)
     filled = np.where(scored, energy, math.inf)
@@ -59,7 +59,7 @@ def pair_accuracies(energy: Floats, correct: Floats) -> Floats:
 
 
 def medians(values: Floats, mask: Bools) -> Floats:
-    """(P,): the median of each row within the mask; NaN where that is empty."""
+    """Median of each row within the mask, shape (P,). NaN if the mask is empty."""
     count = mask.sum(axis=1)
     ordered = np.sort(np.where(mask, values, math.inf), axis=1)
     rows, middle = np.arange(len(values)), np.maximum(count, 1)

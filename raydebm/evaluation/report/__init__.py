@@ -1,1 +1,1 @@
-"""An evaluation as tables, figures, Markdown and HTML."""
+"""Formatting of an evaluation: tables, figures, Markdown and HTML."""

@@ -1,4 +1,4 @@
-"""A report of chapters with sentences, tables and figures, as Markdown and as one self-contained HTML page."""
+"""Report of chapters with sentences, tables and figures, as Markdown and as one self-contained HTML page."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ from raydebm.evaluation.report.table_cells import Table
 from raydebm.run.directory import RunDir
 
 OPENING_FILE = "main_selectors.svg"
-"""The figure at the top of report.md, a file next to it."""
+"""Figure at the top of report.md, stored next to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plate:
-    """A figure of the page with its caption."""
+    """Figure of the page with its caption."""
 
     title: str
     caption: str
@@ -25,17 +25,17 @@ class Plate:
 
 
 def plate_of(figure: Figure, title: str, caption: str) -> Plate:
-    """A drawn figure with its title and caption."""
+    """Convert a figure to a plate with title and caption."""
     return Plate(title=title, caption=caption, svg=drawing.svg_of(figure))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chapter:
-    """A part of a report; the page and the Markdown are made from the same ones."""
+    """Part of a report, used for both the page and the Markdown."""
 
     title: str
     anchor: str = ""
-    """Target of the link in the page's contents; empty: not listed."""
+    """Link target in the page's table of contents. Empty: not listed."""
     paragraphs: Sequence[str] = ()
     tables: Sequence[Table] = ()
     plates: Sequence[Plate] = ()
@@ -51,12 +51,12 @@ class ReportDocument:
     chapters: Sequence[Chapter]
     opening: Plate | None = None
     provenance: Mapping[str, str] = field(default_factory=dict)
-    """How to make the numbers again: command, seeds, versions."""
+    """Command, seeds and versions that reproduce the numbers."""
     has_figure_files: bool = False
-    """The Markdown shows the chapters' figures, which are files next to it."""
+    """Whether the Markdown shows the chapters' figures, stored as files next to it."""
 
     def markdown(self) -> str:
-        """The report in GitHub's Markdown."""
+        """The report as GitHub Markdown."""
         parts = [f"# {self.title}"]
         if self.opening is not None:
             parts.append(f"![{OPENING_FILE}]({OPENING_FILE})")
@@ -78,11 +78,11 @@ class ReportDocument:
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def html(self) -> str:
-        """One page: no script, nothing loaded from elsewhere."""
+        """The report as one page without scripts or external resources."""
         return _template().render(document=self)
 
     def write(self, run: RunDir, stage: str) -> str:
-        """Write report.md, its figures and report.html below ``<run>/<stage>/``; returns the page's address."""
+        """Write report.md, its figures and report.html below ``<run>/<stage>/``. Returns the page's address."""
         if self.opening is not None:
             run.write_bytes(self.opening.svg.encode(), stage, OPENING_FILE)
         for chapter in self.chapters if self.has_figure_files else ():
@@ -94,7 +94,7 @@ class ReportDocument:
 
 
 def markdown_table(table: Table) -> str:
-    """The table with its notes, without title and caption."""
+    """Markdown of the table with its notes, without title and caption."""
 
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -1,7 +1,7 @@
 """Figures of a report: matplotlib figures without global state, and their SVG text.
 
-Colours are Okabe and Ito's, told apart with any colour vision; nothing is said by colour alone (marks, line styles and
-labels differ too). Every function takes rows that are not empty.
+Colours are from Okabe and Ito's palette, which is safe for colour-blind readers. Marks, line styles and labels differ
+too. Every function needs at least one row.
 """
 
 import io
@@ -24,7 +24,7 @@ GROUP_COLOURS = {
     "decision": BLUE, "bound": INK,
 }  # fmt: skip
 Look = tuple[str, str, str]
-"""Colour, mark and line."""
+"""Colour, marker and line style."""
 LINES: tuple[Look, ...] = (
     (BLUE, "o", "-"), (ORANGE, "s", "--"), (GREEN, "^", "-."), (RED, "D", ":"), (PURPLE, "v", "-"), (INK, "P", "--"),
 )  # fmt: skip
@@ -37,11 +37,11 @@ SELECTOR_LINES: dict[str, Look] = {
     "oracle": (INK, "P", "--"),
 }
 MAX_VECTOR_POINTS = 3000
-"""Above this a scatter is drawn as an image inside the SVG, which keeps the page small."""
+"""Number of points above which a scatter plot is embedded as an image in the SVG, which limits the page's size."""
 
 
 def svg_of(figure: Figure) -> str:
-    """The figure as an ``<svg>`` element, the same text for the same data."""
+    """The figure as an ``<svg>`` element. Deterministic."""
     sink = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "raydebm", "svg.fonttype": "path"}):
         figure.savefig(sink, format="svg", metadata={"Date": None, "Creator": None})
@@ -50,9 +50,9 @@ def svg_of(figure: Figure) -> str:
 
 
 def selector_figure(rows: Sequence[SelectorRow]) -> Figure:
-    """Bars of pass@1 and of the share of the random-to-oracle gap that is closed, with intervals.
+    """Bars of pass@1 and of the share of the random-to-oracle gap closed, with intervals.
 
-    Where the task has a violation score, bars of its mean, and the gap in it.
+    If the task has violation scores, bars of their mean and of the gap in it.
     """
     continuous = any(row.mean_violation.value is not None for row in rows)
     drawn = [
@@ -89,7 +89,7 @@ def selector_figure(rows: Sequence[SelectorRow]) -> Figure:
 
 
 def _gap_limits(gaps: Sequence[Estimate]) -> tuple[float, float]:
-    """Room for every bar and its interval, without letting one wide interval flatten the rest."""
+    """Axis limits that include every bar and interval, except for very wide intervals."""
     spans = [span for gap in gaps if (span := percent_of(gap)) is not None]
     lowest, highest = min([0.0, *(low for _, low, _ in spans)]), max([100.0, *(high for _, _, high in spans)])
     return max(lowest - 5, -200.0), min(highest + 5, 200.0)
@@ -108,16 +108,16 @@ def _bar(axes: Axes, place: int, estimate: Estimate, colour: str) -> None:
 
 
 def percent_of(estimate: Estimate) -> tuple[float, float, float] | None:
-    """An estimate in per cent for drawing; None without a value or an interval."""
+    """Estimate in per cent for drawing. None without a value or an interval."""
     if estimate.value is None or estimate.low is None or estimate.high is None:
         return None
-    # The percentile interval of a skewed statistic need not contain the value; an error bar must not turn round.
+    # The percentile interval of a skewed statistic may exclude the value; error bars must not be negative.
     low, high = min(estimate.low, estimate.value), max(estimate.high, estimate.value)
     return 100 * estimate.value, 100 * low, 100 * high
 
 
 def pass_at_n_figure(rows: Sequence[PassAtN]) -> Figure:
-    """Share of problems with a correct candidate among the first n, by energy and by chance."""
+    """Share of problems with a correct candidate among the first n, by energy and at random."""
     figure, axes = axes_of("candidates looked at (n)", "share with a correct one, %")
     draw_band(axes, [(row.n, row.by_energy) for row in rows], "lowest E first", LINES[0])
     if any(row.by_mu != row.by_energy for row in rows):
@@ -133,7 +133,7 @@ def pass_at_n_figure(rows: Sequence[PassAtN]) -> Figure:
 
 
 def triage_figure(picks: Sequence[PickPoint], *, theta_sigma: float, theta_abstain: float) -> Figure:
-    """Each problem's selection on the mu-sigma plane, with both thresholds."""
+    """Each problem's selection in the mu-sigma plane, with both thresholds."""
     figure, axes = axes_of("mu of the selected candidate (lower is better)", "sigma of the selected candidate")
     looks: tuple[tuple[bool | None, str, dict[str, Any]], ...] = (
         (True, "correct", {"c": BLUE, "marker": "o", "s": 16, "alpha": 0.5, "linewidths": 0}),
@@ -165,7 +165,7 @@ def triage_figure(picks: Sequence[PickPoint], *, theta_sigma: float, theta_absta
 
 
 def training_figure(training: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Loss and validation accuracy per epoch of every adapter, from the contents of their training.json."""
+    """Loss and validation accuracy per epoch of every adapter, from the contents of training.json."""
     figure = Figure(figsize=(9.0, 3.6), layout="constrained")
     losses, accuracies = figure.subplots(1, 2)
     for index, (name, record) in enumerate(training.items()):
@@ -199,7 +199,7 @@ def _curve(axes: Axes, epochs: Sequence[Mapping[str, Any]], field: str, *, scale
 
 
 def axes_of(xlabel: str, ylabel: str, *, width: float = 6.4) -> tuple[Figure, Axes]:
-    """An empty figure in the report's style."""
+    """Empty figure in the report's style."""
     figure = Figure(figsize=(width, 4.0), layout="constrained")
     axes = figure.subplots()
     tidy(axes)
@@ -209,7 +209,7 @@ def axes_of(xlabel: str, ylabel: str, *, width: float = 6.4) -> tuple[Figure, Ax
 
 
 def tidy(axes: Axes) -> None:
-    """Draw a light grid behind the data, and no box around it."""
+    """Draw a light grid behind the data, and remove the frame."""
     axes.grid(color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

@@ -1,4 +1,4 @@
-"""The report of an evaluation: the same numbers as JSON, Markdown and one HTML page."""
+"""Report of an evaluation as JSON, Markdown and one HTML page, with the same numbers."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,12 +18,12 @@ Curves = Mapping[str, Mapping[str, Any]]
 
 
 def summary(evaluation: Evaluation) -> str:
-    """The headline, and what the pool and the energies are, in sentences that follow from the numbers alone."""
+    """Headline, and a description of the pool and the energies, generated from the numbers."""
     return " ".join([*sentences(evaluation), _pool_summary(evaluation)])
 
 
 def _pool_summary(evaluation: Evaluation) -> str:
-    """What the candidates are like, and what choosing by energy and sigma is worth."""
+    """Description of the candidates, and of the value of selection by energy and abstention by sigma."""
     counts, auroc = evaluation.counts, evaluation.sigma_auroc
     text = [
         f"{counts.problems} problems of task {evaluation.task}, {counts.candidates} candidates by "
@@ -55,13 +55,13 @@ def _pool_summary(evaluation: Evaluation) -> str:
 
 
 def plates(evaluation: Evaluation, *, training: Curves | None = None) -> list[Plate]:
-    """Figures for everything that has data."""
+    """Figures for all available data."""
     made = (_selectors(evaluation), _pass_at_n(evaluation), _picks(evaluation), _reliability(evaluation))
     return [plate for plate in (*made, _training(training or {})) if plate is not None]
 
 
 def _opening_plate(evaluation: Evaluation) -> Plate:
-    """The figure at the top: the selectors that a reader compares first."""
+    """Figure at the top, with the main selectors."""
     value = "mean violation, shorter is better" if evaluation.is_continuous else "pass@1"
     caption = (
         f"Bars: {value} (left) and share of the random-to-oracle gap closed (right); lines: 95 % intervals by "
@@ -138,7 +138,7 @@ def _training(training: Curves) -> Plate | None:
 
 
 def provenance(evaluation: Evaluation) -> dict[str, str]:
-    """How to make these numbers again."""
+    """Information that reproduces the numbers."""
     return {
         "command": evaluation.command,
         "seeds": f"run {evaluation.seed}, candidate order {evaluation.shuffle_seed}",
@@ -150,10 +150,10 @@ def provenance(evaluation: Evaluation) -> dict[str, str]:
 
 
 def document(evaluation: Evaluation, *, training: Curves | None = None) -> ReportDocument:
-    """The report.
+    """Build the report.
 
     Args:
-        training: contents of training.json by adapter, for the training curves; None leaves them out.
+        training: Contents of training.json by adapter. Default: no training curves.
     """
     return ReportDocument(
         title=evaluation.title,
@@ -174,7 +174,7 @@ def document(evaluation: Evaluation, *, training: Curves | None = None) -> Repor
 def write_report(
     evaluation: Evaluation, run: RunDir, stage: str = "evaluation", *, training: Curves | None = None
 ) -> str:
-    """Write metrics.json, report.md with its figure, and report.html below ``<run>/<stage>/``; returns the page's
+    """Write metrics.json, report.md with its figure, and report.html below ``<run>/<stage>/``. Returns the page's
     address."""
     run.write_json(evaluation.to_json(), stage, "metrics.json")
     return document(evaluation, training=training).write(run, stage)

@@ -1,4 +1,4 @@
-"""An evaluation as tables of text, the same ones for Markdown, HTML and the terminal."""
+"""Tables of an evaluation as text, shared by Markdown, HTML and the terminal."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ _NOT_EXPLAINED = "an interval without 0 is a difference that resampling the prob
 
 
 def tables(evaluation: Evaluation) -> list[Table]:
-    """All tables that have rows."""
+    """All tables with rows."""
     study = evaluation.decision
     all_tables = [
         selector_table(evaluation),
@@ -61,7 +61,7 @@ def tables(evaluation: Evaluation) -> list[Table]:
 
 
 def selector_table(evaluation: Evaluation) -> Table:
-    """One row per selector; the main result. Mean violation comes first where the task has one."""
+    """One row per selector, the main result. Mean violation is first if the task has violation scores."""
     if evaluation.is_continuous:
         caption = (
             "Mean violation score of the chosen candidates, 0 to 1, lower is better. Gap closed, in mean violation: 0 "
@@ -92,7 +92,7 @@ def selector_table(evaluation: Evaluation) -> Table:
 
 
 def main_table(evaluation: Evaluation) -> Table:
-    """The selectors that a reader compares first, narrow enough for a terminal."""
+    """Main selectors, narrow enough for a terminal."""
     worth: dict[str, Callable[[SelectorRow], Cell]] = (
         {
             "mean violation [95 %]": lambda row: number(row.mean_violation),
@@ -116,7 +116,7 @@ def main_table(evaluation: Evaluation) -> Table:
 
 
 def energy_table(evaluation: Evaluation) -> Table:
-    """How each energy orders the candidates of a problem."""
+    """Order of a problem's candidates by each energy."""
     return table_of(
         "Energies",
         "How each energy orders the candidates of a problem, averaged over problems that tell: pair accuracy over "
@@ -155,7 +155,7 @@ def _theory_table(theory: EnsembleTheory) -> Table:
 
 
 def rule_in_words(policy: Mapping[str, Any]) -> str:
-    """The rule by which the loop decided, with the thresholds that it used and no others.
+    """Rule of the loop in words, with the thresholds that it uses.
 
     Args:
         policy: ``Evaluation.policy``.
@@ -172,7 +172,7 @@ def rule_in_words(policy: Mapping[str, Any]) -> str:
 
 
 def loop_table(evaluation: Evaluation) -> Table:
-    """What the loop's passes and abstentions change."""
+    """Effects of the loop's passes and abstentions."""
     loop, policy = evaluation.loop, evaluation.policy
     passes = "One pass" if policy["max_passes"] == 1 else f"Up to {policy['max_passes']} passes"
     facts: list[tuple[str, Cell]] = []
@@ -228,7 +228,7 @@ def _difficulty_table(evaluation: Evaluation) -> Table:
 
 
 def _dimension_table(parts: DimensionTable) -> Table:
-    """What the selections violate, part by part."""
+    """Violations of the selections by part."""
     return Table(
         title="Parts of the violation",
         caption=f"Mean of each part over the chosen candidates with its 95 % interval, lower is better; from "
@@ -240,7 +240,7 @@ def _dimension_table(parts: DimensionTable) -> Table:
 
 
 def cost_table(evaluation: Evaluation) -> Table:
-    """What each selector costs per problem, cheapest first; those without a price last."""
+    """Cost of each selector per problem, cheapest first; those without a price last."""
     continuous = evaluation.is_continuous
 
     def usd(row: CostRow) -> str:
@@ -278,7 +278,7 @@ def _saved_in_words(saved: SavedSamples) -> str:
 
 
 def texts_table(rows: Sequence[TextsRead]) -> Table:
-    """What the scorer read of its texts, by split; without rows it was not recorded."""
+    """Truncation of the scorer's inputs, by split. Empty if it was not recorded."""
 
     def share(count: int | None, row: TextsRead) -> str:
         return NOT_RECORDED if count is None else f"{100 * count / row.num_candidates:.1f}"
@@ -358,7 +358,7 @@ def _trust_tables(evaluation: Evaluation) -> list[Table]:
 
 
 def reliability_table(title: str, rows: Sequence[Reliability]) -> Table:
-    """How far probabilities can be taken at their word."""
+    """Calibration of probabilities."""
     return table_of(
         title,
         f"Of which probability, and how far it can be taken at its word: {ECE_IN_WORDS}; Brier score (lower is "
@@ -377,7 +377,7 @@ def reliability_table(title: str, rows: Sequence[Reliability]) -> Table:
 
 
 def _promise_table(study: DecisionStudy) -> Table:
-    """What may be promised."""
+    """Possible guarantees."""
 
     def threshold(row: Promise) -> str:
         if row.certified:
@@ -407,7 +407,7 @@ def _promise_table(study: DecisionStudy) -> Table:
 
 
 def _profile_table(study: DecisionStudy) -> Table:
-    """The tests by which the profile was chosen."""
+    """Tests that chose the profile."""
     return table_of(
         "Choice of the profile",
         "Exact paired tests on labelled problems outside the test, each decided by a posterior that did not see "
@@ -425,7 +425,7 @@ def _profile_table(study: DecisionStudy) -> Table:
 
 
 def _confidence_table(study: DecisionStudy) -> Table:
-    """What the posterior's confidence is worth on the test problems."""
+    """Quality of the posterior's confidence on the test problems."""
     what = "1 - violation" if study.reliability.event.startswith("1 - violation") else "correct"
     return table_of(
         "Confidence",

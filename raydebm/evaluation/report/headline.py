@@ -1,4 +1,4 @@
-"""What a reader of an evaluation wants to know first: three sentences, and the few selectors that they compare."""
+"""Headline of an evaluation: three sentences, and the main selectors."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,13 +26,13 @@ MAIN_SELECTORS = (
 
 
 MUCH = 0.1
-"""Share of candidates without their problem above which a report warns."""
+"""Share of candidates scored without their problem above which a report warns."""
 
 
 def main_rows(evaluation: Evaluation) -> list[SelectorRow]:
-    """At most eleven rows: the main selectors that there are, and the best third-party scorer before the oracle.
+    """At most eleven rows: the main selectors present, and the best outside scorer before the oracle.
 
-    Which scorer is the best, test labels say, so its name says of how many.
+    The best outside scorer is chosen by test labels, so its name states the number of scorers.
     """
     rows = [row for name in MAIN_SELECTORS if (row := evaluation.row(name)) is not None]
     scorers = [row for row in evaluation.rows if row.group == "external" and not row.name.startswith(SINGLE_SHOT)]
@@ -44,13 +44,13 @@ def main_rows(evaluation: Evaluation) -> list[SelectorRow]:
 
 
 def _worth(row: SelectorRow, *, continuous: bool) -> float:
-    """Higher is better; a selector without a value comes last."""
+    """Worth of a row, higher is better. A selector without a value is last."""
     value = row.mean_violation.value if continuous else row.pass_at_1.value
     return float("-inf") if value is None else -value if continuous else value
 
 
 def sentences(evaluation: Evaluation) -> tuple[str, ...]:
-    """A warning where there is one, then what was chosen, how good it is, and what may be promised."""
+    """Optional warning, then the selection rule, its quality, and the guarantee."""
     return (
         *unread_problems(evaluation.texts_read),
         _choice(evaluation),
@@ -60,8 +60,8 @@ def sentences(evaluation: Evaluation) -> tuple[str, ...]:
 
 
 def unread_problems(rows: Sequence[TextsRead]) -> tuple[str, ...]:
-    """One warning about the splits in which the scorer read nothing of the problem for more than ``MUCH`` of the
-    candidates; none where there are none."""
+    """At most one warning, about splits in which more than ``MUCH`` of the candidates were scored without their
+    problem."""
     much = [
         f"{100 * row.without_problem / row.num_candidates:.0f} % of the {row.num_candidates} candidates of {row.split}"
         for row in rows
@@ -136,7 +136,7 @@ def _promised(decision: DecisionStudy | None) -> str:
     most = -1
     for row in sorted(certified, key=lambda row: row.max_error):
         coverage = round(100 * row.coverage)
-        if coverage > most:  # a larger error that answers no more is worth nothing
+        if coverage > most:  # skip a larger error without a higher coverage
             parts.append(f"an error of at most {100 * row.max_error:g} % at coverage {coverage} %")
             most = coverage
     return f"With confidence {certified[0].confidence:g} may be promised: {', or '.join(parts)}."

@@ -1,4 +1,4 @@
-"""Figures of the studies; the same conventions as ``figures``. Every function takes rows that are not empty."""
+"""Figures of the studies, with the conventions of ``drawing``. Every function needs at least one row."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -75,7 +75,7 @@ def ensemble_size_figure(rows: Sequence[EnsembleSize]) -> Figure:
 
 
 def pool_size_figure(rows: Sequence[PoolSize]) -> Figure:
-    """Expected pass@1, or mean violation where the task has one, by number of candidates."""
+    """Expected pass@1, or mean violation if the task has violation scores, by number of candidates."""
     continuous = bool(rows[-1].violation)
     values = [(row.n, row.violation if continuous else row.pass_at_1) for row in rows]
     ylabel = "mean violation x 100 (lower is better)" if continuous else "pass@1, %"
@@ -84,7 +84,7 @@ def pool_size_figure(rows: Sequence[PoolSize]) -> Figure:
         look = SELECTOR_LINES.get(name, LINES[4])
         draw_band(axes, [(n, estimates[name]) for n, estimates in values], name, look, alpha=0.09)
     axes.set_xscale("log", base=2)
-    # The last size may stand close to a power of two; then only the last is labelled.
+    # If the last size is close to a power of two, only the last is labelled.
     shown = [row.n for row in rows if row is rows[-1] or row.n * 1.4 < rows[-1].n]
     axes.set_xticks(shown, [str(size) for size in shown])
     axes.minorticks_off()
@@ -93,13 +93,13 @@ def pool_size_figure(rows: Sequence[PoolSize]) -> Figure:
 
 
 def decomposition_figure(decomposition: Decomposition) -> Figure:
-    """Candidates on the plane of mu and E_constraint; what the sum selects is outlined."""
+    """Candidates in the plane of mu and E_constraint. Selections by the sum are outlined."""
     figure, axes = axes_of("mu (lower is better)", "E_constraint (lower is better)")
     looks: tuple[tuple[bool, str, dict[str, Any]], ...] = (
         (False, "incorrect", {"c": RED, "marker": "x", "s": 14, "alpha": 0.45, "linewidths": 0.9}),
         (True, "correct", {"c": BLUE, "marker": "o", "s": 12, "alpha": 0.45, "linewidths": 0}),
     )
-    # Penalties repeat; a little fixed jitter shows how many points stand on one line.
+    # Penalties repeat; a small fixed jitter shows the number of points on one line.
     spread = max((point.penalty for point in decomposition.points), default=0.0) or 1.0
     jitter = np.random.default_rng(0).uniform(-0.012, 0.012, len(decomposition.points)) * spread
     for correct, name, look in looks:
@@ -153,7 +153,7 @@ def ridge_figure(rows: Sequence[Ridge]) -> Figure:
 
 
 def reliability_figure(rows: Sequence[Reliability], bins: Sequence[SigmaBin]) -> Figure:
-    """Predicted against observed for each probability, and accuracy by tenths of sigma."""
+    """Predicted against observed frequency for each probability, and accuracy by tenths of sigma."""
     panels = len(rows) + bool(bins)
     columns = 2 if panels == 4 else min(3, panels)
     lines = math.ceil(panels / columns)
@@ -219,8 +219,7 @@ def _wrapped(text: str, width: int = 34) -> str:
 
 
 def transfer_figure(transfer: Transfer) -> Figure:
-    """pass@1 by mu alone, with the lift over random choice as colour: green above, pink below; in-domain cells are
-    framed."""
+    """pass@1 by mu, coloured by the lift over random choice (green above, pink below). In-domain cells are framed."""
     lifts = np.full((len(transfer.sources), len(transfer.targets)), math.nan)
     for cell in transfer.cells:
         if cell.by_mu.lift.value is not None:
@@ -254,11 +253,11 @@ def transfer_figure(transfer: Transfer) -> Figure:
 
 
 def pick_figure(shares: Mapping[str, Mapping[str, float]], *, share_of_correct: Mapping[str, float]) -> Figure:
-    """Who wrote the selected candidates, as bars by generator, next to each one's share of all correct candidates.
+    """Authors of the selected candidates as bars by generator, next to each generator's share of correct candidates.
 
     Args:
-        shares: scorer (such as before and after a repair) -> generator -> share of the selections.
-        share_of_correct: generator -> its share of the correct candidates.
+        shares: Share of the selections: scorer (such as before and after a repair) -> generator -> share.
+        share_of_correct: Share of the correct candidates by generator.
     """
     names = sorted(share_of_correct, key=lambda name: -share_of_correct[name])
     series = [("share of correct candidates", share_of_correct), *shares.items()]
@@ -282,12 +281,12 @@ def pick_figure(shares: Mapping[str, Mapping[str, float]], *, share_of_correct: 
 
 
 def short_name(name: str) -> str:
-    """The name, cut where it would not fit next to an axis."""
+    """Name truncated to fit next to an axis."""
     return name if len(name) <= SHORT else name[: SHORT - 3] + "..."
 
 
 def study_plates(results: StudyResults) -> list[Plate]:
-    """The figures of the studies, as far as there is something to draw."""
+    """Figures of the studies with data."""
     plates = []
     if results.ensemble_sizes:
         plates.append(

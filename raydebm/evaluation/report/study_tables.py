@@ -1,4 +1,4 @@
-"""The studies as tables of text, with transfer and variants."""
+"""Tables of the studies as text, including transfer and variants."""
 
 from collections.abc import Callable
 
@@ -26,7 +26,7 @@ from raydebm.evaluation.studies.variants import VariantRow, VariantStudy
 
 
 def study_tables(results: StudyResults) -> list[Table]:
-    """All that have rows."""
+    """All tables with rows."""
     tables = [
         _overview_table(results),
         _generator_table(results),
@@ -244,13 +244,13 @@ def _rated_table(results: StudyResults) -> Table:
 
 
 def transfer_tables(transfer: Transfer) -> list[Table]:
-    """The matrix, and the paired tests where some pool has two scorers."""
+    """The matrix, and the paired tests if some pool has two scorers."""
     tests = comparison_table(transfer.comparisons)
     return [transfer_table(transfer), *([tests] if tests.rows else [])]
 
 
 def transfer_table(transfer: Transfer) -> Table:
-    """pass@1 by mu alone with the lift over random choice, then by E; an asterisk marks the in-domain scorer."""
+    """pass@1 by mu with the lift over random choice, then by E. An asterisk marks the in-domain scorer."""
 
     def scored(source: str, target: str) -> tuple[str, str]:
         cell = transfer.cell(source, target)
@@ -281,7 +281,7 @@ def transfer_table(transfer: Transfer) -> Table:
 
 
 def variant_tables(study: VariantStudy) -> list[Table]:
-    """The scorers side by side, and the paired tests against the recipe's own."""
+    """Scorers side by side, and the paired tests against the recipe's own."""
     violations: dict[str, Callable[[VariantRow], Cell]] = {
         "mean violation by E": lambda row: number(row.violation),
         "mean violation by mu": lambda row: number(row.mu_violation),

@@ -1,4 +1,4 @@
-"""Tables of text: one writer of rows for every report, and numbers as their cells."""
+"""Tables of text: a row builder for all reports, and number formats."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -13,19 +13,19 @@ Cell = str | int | Estimate | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Text cells; every row is as long as ``headers``."""
+    """Text cells. Every row has the length of ``headers``."""
 
     title: str
     caption: str
-    """How to read it."""
+    """Explanation of the columns."""
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     emphasised: tuple[int, ...] = ()
-    """Rows to set apart (ours)."""
+    """Indices of highlighted rows (ours)."""
     notes: tuple[str, ...] = ()
-    """Numbered below the table."""
+    """Notes, numbered below the table."""
     is_folded: bool = False
-    """A page shows its title alone until it is opened."""
+    """Whether a page shows only the title until it is opened."""
 
 
 def table_of(
@@ -36,10 +36,10 @@ def table_of(
     *,
     emphasised: Callable[[Row], bool] = lambda row: False,
 ) -> Table:
-    """A table with a row per item and a column per header.
+    """Build a table with a row per item and a column per header.
 
     Args:
-        columns: header -> the item's cell; an ``Estimate`` is shown as a share in per cent with its interval.
+        columns: Cell of an item by header. An ``Estimate`` is shown as a share in per cent with its interval.
     """
     rows = list(rows)
     return Table(
@@ -54,24 +54,24 @@ def table_of(
 def facts_table(
     title: str, caption: str, facts: Iterable[tuple[str, Cell]], *, headers: tuple[str, str] = ("what", "value")
 ) -> Table:
-    """A table of names and values."""
+    """Table of names and values."""
     return table_of(title, caption, facts, {headers[0]: lambda fact: fact[0], headers[1]: lambda fact: fact[1]})
 
 
 def text_of(cell: Cell) -> str:
-    """A cell as text; ``-`` for None."""
+    """Cell as text; ``-`` for None."""
     if isinstance(cell, Estimate):
         return with_interval(cell)
     return "-" if cell is None else cell if isinstance(cell, str) else f"{cell:,}"
 
 
 def decimal(value: float | None, digits: int = 3, *, scale: float = 1.0, signed: bool = False) -> str:
-    """A number without an interval, or ``-``."""
+    """Number without an interval, or ``-``."""
     return "-" if value is None else f"{scale * value:{'+' if signed else ''},.{digits}f}"
 
 
 def percent(estimate: Estimate, *, digits: int = 1) -> str:
-    """A share in per cent, or ``-``."""
+    """Share in per cent, or ``-``."""
     return decimal(estimate.value, digits, scale=100)
 
 
@@ -87,19 +87,19 @@ def _in_brackets(estimate: Estimate, *, scale: float = 100, digits: int = 1) -> 
 
 
 def with_interval(estimate: Estimate) -> str:
-    """A share in percent with its interval, or with ``[n/a]`` where it has none."""
+    """Share in per cent with its interval, or with ``[n/a]`` without one."""
     return "-" if estimate.value is None else f"{percent(estimate)} {_in_brackets(estimate)}"
 
 
 def number(estimate: Estimate, *, digits: int = 3, signed: bool = False) -> str:
-    """A number that is not a share, with its interval; a difference also with its sign."""
+    """Number that is not a share, with its interval; a difference also has its sign."""
     if estimate.value is None:
         return "-"
     return f"{estimate.value:{'+' if signed else ''}.{digits}f} {_in_brackets(estimate, scale=1, digits=digits)}"
 
 
 def points(estimate: Estimate) -> str:
-    """A difference of shares in percentage points, with its sign and interval."""
+    """Difference of shares in percentage points, with its sign and interval."""
     return "-" if estimate.value is None else f"{100 * estimate.value:+.1f} {_in_brackets(estimate)}"
 
 
@@ -111,14 +111,14 @@ ECE_IN_WORDS = (
 
 
 def ece_cells(error: CalibrationError) -> tuple[str, str]:
-    """The error, and that of a perfectly calibrated probability, under ``ECE_HEADERS``."""
+    """Calibration error, and its value under perfect calibration, for ``ECE_HEADERS``."""
     if error.perfect is None or error.perfect_high is None:
         return decimal(error.value), "-"
     return decimal(error.value), f"{error.perfect:.3f}, at most {error.perfect_high:.3f}"
 
 
 def ece_in_words(error: CalibrationError) -> str:
-    """The error with its n and, where it is known, what a perfectly calibrated probability would have."""
+    """Calibration error with its n and, if known, its value under perfect calibration."""
     value, perfect = ece_cells(error)
     if perfect == "-":
         return f"{value} (n={error.n})"

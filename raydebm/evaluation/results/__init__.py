@@ -1,1 +1,1 @@
-"""One evaluation: every number of a report, as data."""
+"""Results of one evaluation, as data."""

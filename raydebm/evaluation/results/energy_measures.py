@@ -1,4 +1,4 @@
-"""What the energies and sigma are worth: order of the candidates, pass@n, and selective accuracy."""
+"""Quality of the energies and sigma: order of the candidates, pass@n, and selective accuracy."""
 
 import math
 from collections.abc import Sequence
@@ -26,50 +26,49 @@ from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyMeasureRow:
-    """How well one energy orders the candidates of a problem; each a mean over the problems that tell, whose number is
-    its n."""
+    """Quality of one energy's order of a problem's candidates. Each is a mean over its n defined problems."""
 
     name: str
     pair_accuracy: Estimate
     kendall_tau_b: Estimate
     energy_gap: Estimate
-    """Mean energy of a problem's incorrect minus that of its correct candidates."""
+    """Mean energy of a problem's incorrect candidates minus that of its correct ones."""
     mean_difference: Estimate
-    """``mean_incorrect`` minus ``mean_correct``: the paper's gap, to which easy and hard problems contribute what they
-    have of either."""
+    """``mean_incorrect`` minus ``mean_correct``, the paper's gap, in which problems are weighted by their numbers of
+    candidates."""
     mean_correct: Estimate
-    """Over all correct candidates, so problems with many of them weigh more."""
+    """Mean over all correct candidates. Problems with more of them have more weight."""
     mean_incorrect: Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassAtN:
     n: int
-    """Candidates drawn."""
+    """Number of candidates."""
     by_energy: Estimate
     by_mu: Estimate
-    """Lowest mu first, the constraints left out."""
+    """Lowest mu first, without constraints."""
     by_chance: Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PickPoint:
-    """One problem's selection on the mu-sigma plane."""
+    """One problem's selection in the mu-sigma plane."""
 
     mu: float
     sigma: float
     correct: bool | None
-    """None: unlabeled."""
+    """Correctness. None if unlabelled."""
 
 
 def energy_measures(
     stack: Stack, trained: Stack, names: Sequence[str], *, lambda_: float, bootstrap: Bootstrap, tolerance: float
 ) -> dict[str, Any]:
-    """Measure the energies of the adapters ``names``, of mu, and of E: fields of ``Evaluation``.
+    """Measure the energies of the adapters ``names``, of mu, and of E, as fields of ``Evaluation``.
 
     Args:
-        trained: the same pools labelled as pairs are made (``Stack.with_trained_labels``).
-        tolerance: of pass@n, where the task has a violation score.
+        trained: The same pools with the labels used in training (``Stack.with_trained_labels``).
+        tolerance: Tolerance of pass@n, for tasks with violation scores.
     """
     continuous = stack.has_violations
     accepted = stack.with_tolerance(tolerance) if continuous else stack
@@ -117,7 +116,7 @@ def _energy_rows(stack: Stack, names: Sequence[str], lambda_: float, bootstrap: 
 
 
 def _class_sums(stack: Stack, energies: Floats, label: float) -> tuple[Floats, Floats]:
-    """Sum and number of the energies of one label, (P,) each."""
+    """Sum and number of the energies of one label, shape (P,) each."""
     inside = (stack.correct == label) & ~np.isnan(energies)
     return np.where(inside, energies, 0.0).sum(axis=1), inside.sum(axis=1).astype(np.float64)
 

@@ -1,4 +1,4 @@
-"""What every selector is worth on every problem, and the rows and comparisons that follow from it."""
+"""Value of every selector on every problem, with the rows and comparisons computed from it."""
 
 import math
 import re
@@ -29,25 +29,25 @@ BY_DIFFICULTY = ("random", "greedy", "majority vote", OURS, ALL_PASSES, "oracle"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectorRow:
-    """What one selector is worth."""
+    """Results of one selector."""
 
     name: str
     group: str
     description: str
     pass_at_1: Estimate
-    """Expected share correct, over problems whose choice is labelled."""
+    """Expected share correct, over problems with a labelled choice."""
     gap_closed: Estimate
     """(selector - random) / (oracle - random) on the same problems; 0 is random, 1 the oracle."""
     ours_minus: Estimate
     """Ours minus this selector, paired by problem."""
     mean_violation: Estimate
-    """In [0, 1], lower is better; no value where the task has no violation score."""
+    """Mean violation in [0, 1], lower is better. No value if the task has no violation scores."""
     violation_avoided: Estimate
-    """Mean violation of this selector minus that of ours, paired by problem: above 0, ours violates less."""
+    """Mean violation of this selector minus that of ours, paired by problem. Above 0, ours violates less."""
     violation_gap_closed: Estimate
     """(random - selector) / (random - oracle) in mean violation, on the same problems."""
     num_unlabeled: int
-    """Problems left out because the choice has no label, or because the rule was not asked there."""
+    """Problems excluded because the choice has no label or the rule does not apply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,16 +57,16 @@ class DifficultyRow:
     pass_at_1: dict[str, Estimate]
     """By selector."""
     mean_violation: dict[str, Estimate]
-    """By selector; empty where the task has no violation score."""
+    """Mean violation by selector. Empty if the task has no violation scores."""
     num_choices: tuple[int, ...] = ()
-    """Numbers of choices that the problems offer, each once."""
+    """Distinct numbers of choices in the problems."""
     guess: float | None = None
-    """Chance that one of a problem's choices, at random, is right; None where some problem offers none."""
+    """Probability that a random choice is right. None if some problem has no choices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SelectorEntry:
-    """A selector or the loop, with its value on each problem."""
+    """Selector or loop, with its value on each problem."""
 
     name: str
     group: str
@@ -74,7 +74,7 @@ class SelectorEntry:
     correct: Floats
     violation: Floats
     unlabeled: Bools
-    """Problems that are left out because the choice has no label."""
+    """Problems excluded because the choice has no label."""
 
 
 def entry_of(selector: Selector, stack: Stack) -> SelectorEntry:
@@ -98,19 +98,19 @@ def _pairs_of(entries: Sequence[SelectorEntry]) -> list[tuple[str, str]]:
 
 
 def comparisons(entries: Sequence[SelectorEntry], bootstrap: Bootstrap, seed: int) -> list[Comparison]:
-    """In pass@1: ours against every other selector, votes that use energies against the plain one."""
+    """Comparisons in pass@1: ours against every other selector, and energy votes against the plain vote."""
     values = {entry.name: entry.correct for entry in entries}
     return compare(values, _pairs_of(entries), bootstrap=bootstrap, seed=seed)
 
 
 def violation_comparisons(entries: Sequence[SelectorEntry], bootstrap: Bootstrap, seed: int) -> list[Comparison]:
-    """The same in violation avoided; empty where the task has no violation score."""
+    """Comparisons in violation avoided. Empty if the task has no violation scores."""
     avoided = {entry.name: 1 - entry.violation for entry in entries if not np.isnan(entry.violation).all()}
     return compare(avoided, _pairs_of(entries), bootstrap=bootstrap, seed=seed)
 
 
 def loop_entries(results: OutcomeValues, policy: Policy) -> list[SelectorEntry]:
-    """The loop's answers, with and without abstentions, as entries next to the selectors."""
+    """The loop's answers, with and without abstentions, as entries like the selectors."""
     entries = [
         SelectorEntry(
             name=ANSWERED,
@@ -135,7 +135,7 @@ def loop_entries(results: OutcomeValues, policy: Policy) -> list[SelectorEntry]:
 
 
 def selector_rows(entries: Sequence[SelectorEntry], bootstrap: Bootstrap) -> list[SelectorRow]:
-    """Intervals and gap closed for every entry, in their order."""
+    """Intervals and gap closed for every entry, in order."""
     by_name = {entry.name: entry.correct for entry in entries}
     chance, bound = by_name["random"], by_name["oracle"]
     violated = {entry.name: entry.violation for entry in entries}
@@ -170,7 +170,7 @@ def selector_rows(entries: Sequence[SelectorEntry], bootstrap: Bootstrap) -> lis
 
 
 def _gap(closed: Floats, whole: Floats) -> tuple[Floats, Floats]:
-    """What is closed and the whole gap, both where both are known."""
+    """Gap closed and whole gap, on problems where both are known."""
     unknown = np.isnan(closed + whole)
     return np.where(unknown, math.nan, closed), np.where(unknown, math.nan, whole)
 
@@ -178,7 +178,7 @@ def _gap(closed: Floats, whole: Floats) -> tuple[Floats, Floats]:
 def difficulties(
     problems: Sequence[Problem], entries: Sequence[SelectorEntry], bootstrap: Bootstrap
 ) -> list[DifficultyRow]:
-    """Values of the main selectors by group of difficulty; none where problems form one group."""
+    """Values of the main selectors by group of difficulty. Empty if there is only one group."""
     shown = [entry for entry in entries if entry.name in BY_DIFFICULTY or entry.name.startswith(SINGLE_SHOT)]
     violated = [entry for entry in shown if not np.isnan(entry.violation).all()]
     groups = np.array([problem.difficulty for problem in problems])
@@ -207,7 +207,7 @@ class _Choices(TypedDict):
 
 
 def _choices(problems: Sequence[Problem]) -> _Choices:
-    """What a problem's ``data["choices"]`` says, where all have such a list."""
+    """Numbers of choices from ``data["choices"]``, if all problems have such a list."""
     counts = [len(choices) for problem in problems if isinstance(choices := problem.data.get("choices"), list | tuple)]
     if len(counts) < len(problems) or 0 in counts:
         return {"num_choices": tuple(sorted(set(counts))), "guess": None}
@@ -218,7 +218,7 @@ LEVELS = ("easy", "medium", "medium_hard", "hard", "very_hard")
 
 
 def _natural(text: str) -> tuple[float, float, str]:
-    """Sorts by the first number ("10 people" after "9 people"), and named levels from easy to very hard."""
+    """Sort key by the first number ("10 people" after "9 people"), and for named levels from easy to very hard."""
     number = re.search(r"\d+", text)
     level = text.lower().replace(" ", "_").replace("-", "_")
     return (

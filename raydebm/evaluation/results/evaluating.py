@@ -1,4 +1,4 @@
-"""Compare every selector on the same pools, and measure what energies and signals of certainty are worth."""
+"""Compare every selector on the same pools, and measure energies and signals of certainty."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -38,50 +38,49 @@ from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.records import Label, Outcome
 
 TOLERANCE = 0.15
-"""Violation score up to which a candidate counts as correct in pass@n, for tasks with such scores (paper)."""
+"""Largest violation score of a correct candidate in pass@n, for tasks with violation scores (paper)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EvaluationInputs:
-    """What is evaluated, and what a report states about it."""
+    """Inputs of an evaluation, and metadata for its report."""
 
     pools: Stack
-    """The test split."""
+    """Pools of the test split."""
     policy: Policy
-    """Lambda of the combined energy, and the thresholds that the outcomes were made with."""
+    """Policy of the outcomes, with lambda of the combined energy."""
     config: EvaluationConfig
-    """Number of bootstrap resamples, tolerance, prices, and the shuffle seed to state."""
+    """Number of bootstrap resamples, tolerance, prices, and the shuffle seed."""
     task: str
     title: str = ""
-    """Name of the run; the task's by default."""
+    """Name of the run. Default: the task's."""
     seed: int = 0
-    """Run seed; the resamples follow from it."""
+    """Seed of the run and its resamples."""
     adapters: Sequence[str] = ()
-    """Names in the order of the energies."""
+    """Adapter names in the order of the energies."""
     validation: Stack = field(default_factory=lambda: Stack.of(()))
-    """Pools on which whatever reads energies is tuned."""
+    """Pools that tune selectors with energies."""
     labelled: Stack | None = None
-    """Pools, without energies, on which "the best generator" and the generator-weighted vote are fitted: all that the
-    posterior learns from. None: ``validation``. Without any the best generator in hindsight is shown."""
+    """Pools that fit "the best generator" and the generator-weighted vote: everything the posterior learns from.
+    Default: ``validation``. If it is empty, the best generator in hindsight is shown."""
     decided: Decided | None = None
-    """What the policy's posterior believes about the pools; None: it has none."""
+    """Selections of the policy's posterior. Default: no posterior."""
     outcomes: Sequence[Outcome] | None = None
-    """The loop's outcome per problem, for the rows about later passes and abstention."""
+    """Outcome of the loop by problem, for the rows about later passes and abstention."""
     labels: Mapping[str, Label] = field(default_factory=dict)
-    """By candidate id, for candidates of later passes."""
+    """Labels by candidate id, for candidates of later passes."""
     fit: Mapping[str, Any] | None = None
-    """How the policy's posterior was fitted (``calibration/decision.json``); None: it has none."""
+    """Fit of the policy's posterior (``calibration/decision.json``). Default: no posterior."""
     positive_frac: float = 0.25
-    """For tasks with a violation score, the share of a pool that the scorer was trained to prefer; it counts as correct
-    where the energies themselves are judged (gaps, pairs, theory)."""
+    """Share of a pool that the scorer was trained to prefer, for tasks with violation scores. These candidates count as
+    correct in measures of the energies (gaps, pairs, theory)."""
     command: str | None = None
-    """How to repeat this; the command line of this process by default."""
+    """Command that reproduces the evaluation. Default: this process's command line."""
 
     def adapter_names(self) -> list[str]:
-        """The adapters' names, one per energy of a candidate."""
+        """Adapter names, one per energy of a candidate."""
         num_members = self.pools.num_members
-        # Fewer energies than names: some adapters were not trained, and we cannot know here which; better no name than
-        # the wrong one.
+        # With fewer energies than names, some adapters were not trained and the names cannot be assigned.
         if len(self.adapters) == num_members:
             return list(self.adapters)
         return [f"member {index + 1}" for index in range(num_members)]
@@ -156,14 +155,14 @@ def selectors_of(
     labelled: Stack | None = None,
     decided: Decided | None = None,
 ) -> list[Selector]:
-    """Every selector that these pools allow, also those that other pools tune; ours and the oracle last.
+    """All selectors for these pools, including those tuned on other pools; ours and the oracle last.
 
     Args:
-        validation: tunes what reads energies.
-        labelled: tunes what reads none; None: ``validation``.
+        validation: Pools that tune selectors with energies.
+        labelled: Pools that tune selectors without energies. Default: ``validation``.
 
     Raises:
-        ConfigError: a module of the user cannot be imported, or two selectors have one name.
+        ConfigError: a user module cannot be imported, or two selectors have the same name.
     """
     labelled = validation if labelled is None else labelled
     selectors = [

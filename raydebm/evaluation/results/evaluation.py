@@ -1,4 +1,4 @@
-"""Evaluating a run: from pools and outcomes to numbers with intervals. ``report`` makes pages of them."""
+"""Evaluation of a run: numbers with intervals, computed from pools and outcomes. ``report`` formats them."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -27,27 +27,27 @@ from raydebm.evaluation.stats.significance import Comparison
 from raydebm.generators.tally import SavedSamples
 
 BY_PART = ("random", "majority vote", "constraint only", "mu only", OURS, "oracle")
-"""Selectors whose parts of the violation are shown, with single-shot models and the best generator."""
+"""Selectors in the table of violation parts, besides single-shot models and the best generator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
     problems: int
     candidates: int
-    """Candidates of the pools, greedy ones left out."""
+    """Number of candidates in the pools, without greedy ones."""
     greedy: int
     failed: int
-    """Without text."""
+    """Number of requests without text."""
     unparsed: int
-    """With text but without an answer."""
+    """Number of candidates with text but without an answer."""
     unscored: int
-    """With text but without energies."""
+    """Number of candidates with text but without energies."""
     unlabeled: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation(JsonResults):
-    """Everything a report says, as data."""
+    """Contents of a report, as data."""
 
     KIND: ClassVar[str] = "an evaluation"
     REMEDY: ClassVar[str] = "run the evaluation stage again"
@@ -63,50 +63,51 @@ class Evaluation(JsonResults):
     counts: Counts
     rows: tuple[SelectorRow, ...]
     energies: tuple[EnergyMeasureRow, ...]
-    """Correct is what training preferred: where the task has a violation score, the best share of each pool."""
+    """Quality of the energies. Correct is the class preferred in training: for tasks with violation scores, the best
+    share of each pool."""
     pass_at_n: tuple[PassAtN, ...]
     costs: tuple[CostRow, ...]
-    """What every selector costs and is worth."""
+    """Cost and worth of every selector."""
     tolerance: float | None
-    """Violation score up to which a candidate counts as correct in ``pass_at_n``; None where the task has none."""
+    """Largest violation score of a correct candidate in ``pass_at_n``. None if the task has no violation scores."""
     sigma_auroc: Estimate
-    """AUROC of -sigma for a correct selection; above 0.5, a low sigma signals a correct one."""
+    """AUROC of -sigma for a correct selection. Above 0.5, a low sigma indicates a correct one."""
     selective: tuple[Retained, ...]
     mu_sigma_auroc: Estimate
-    """As ``sigma_auroc``, of the selections by mu alone."""
+    """Same as ``sigma_auroc`` for the selections by mu."""
     mu_selective: tuple[Retained, ...]
     theory: EnsembleTheory | None
     difficulties: tuple[DifficultyRow, ...]
     loop: LoopSummary | None
     picks: tuple[PickPoint, ...]
     comparisons: tuple[Comparison, ...]
-    """Ours against every other selector, and every vote that uses energies against the plain one."""
+    """Ours against every other selector, and every energy vote against the plain vote."""
     dimensions: DimensionTable | None
-    """Parts of the violation by selector; None where no candidate violates anything."""
+    """Parts of the violation by selector. None if no candidate violates anything."""
     violation_comparisons: tuple[Comparison, ...]
-    """The same in violation avoided (1 - violation score); empty where the task has none."""
+    """Comparisons in violation avoided (1 - violation score). Empty if the task has no violation scores."""
     trust: Trust | None
-    """Signals of certainty and calibration; None without energies."""
+    """Signals of certainty and calibration. None without energies."""
     decision: DecisionStudy | None
-    """The posterior's rule; None where none was fitted."""
+    """The posterior's rule. None if no posterior was fitted."""
     command: str
     versions: dict[str, str]
     saved: SavedSamples | None = None
-    """What sampling in waves did not send, over all splits; None where the first pass was sampled at once."""
+    """Samples saved by waves, over all splits. None if the first pass was sampled at once."""
     texts_read: tuple[TextsRead, ...] = ()
-    """What the scorer read of its texts, by split; empty in evaluations of earlier versions and without energies."""
+    """Truncation of the scorer's inputs, by split. Empty in evaluations of earlier versions and without energies."""
 
     def row(self, name: str) -> SelectorRow | None:
-        """The row of a selector; None where the pools do not allow it."""
+        """Row of a selector. None if the pools do not allow it."""
         return next((row for row in self.rows if row.name == name), None)
 
     @property
     def is_continuous(self) -> bool:
-        """The task has a violation score; its mean is then what selectors are compared by."""
+        """Whether the task has violation scores. Selectors are then compared by the mean violation."""
         return any(row.mean_violation.value is not None for row in self.rows)
 
     def facts(self) -> dict[str, Any]:
-        """The few numbers to show and to keep in a manifest."""
+        """Main numbers, for display and for a manifest."""
         shown = ("random", "majority vote", "greedy", POSTERIOR, CHOSEN, OURS, ALL_PASSES, ANSWERED, "oracle")
         rows = [row for name in shown if (row := self.row(name)) is not None]
         pass_at_1 = {row.name: row.pass_at_1.value for row in rows}

@@ -1,4 +1,4 @@
-"""What the multi-pass loop did over a set of problems: answers, abstentions, and what later passes changed."""
+"""Results of the loop over a set of problems: answers, abstentions, and effects of later passes."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -15,23 +15,23 @@ from raydebm.records import Decision, Label, Outcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaveSavings:
-    """What the stopping rule of ``triage.waves`` left out of the passes of the loop."""
+    """Samples saved by the stopping rule of ``triage.waves`` in the loop's passes."""
 
     num_passes: int
-    """Passes that were sampled in waves."""
+    """Passes sampled in waves."""
     num_ended_early: int
     num_samples: int
-    """Samples that were never asked for."""
+    """Samples not requested."""
     sample_share: float
-    """Share of the planned samples that was never asked for."""
+    """Share of the planned samples not requested."""
     token_share: float | None
-    """Share of the tokens saved, prompts included: a sample that was not asked for counts the mean of its pass. None
-    where no candidate of a pass that ended early states its tokens."""
+    """Share of the tokens saved, including prompts. A sample that was not requested counts as the mean of its pass.
+    None if no candidate of a pass that ended early has token counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSummary:
-    """Summary of the multi-pass loop: decisions, coverage, accuracy."""
+    """Summary of the loop: decisions, coverage, accuracy."""
 
     num_problems: int
     coverage: Estimate
@@ -39,48 +39,49 @@ class LoopSummary:
     answered: Estimate
     """Share correct among answered, labelled problems."""
     first: Estimate
-    """Share of selections after the first pass that are correct, also where the loop abstains or goes on."""
+    """Share of selections after the first pass that are correct, including problems where the loop abstains or
+    continues."""
     regenerated: Estimate
-    """Share of problems for which a later pass was asked for."""
+    """Share of problems with a later pass."""
     num_abstained: int
     num_failed_passes: int
-    """Problems whose last pass drew nothing at all, so the decision rests on earlier ones."""
+    """Problems whose last pass has no candidates, so the decision is based on earlier ones."""
     num_adopted: int
-    """Problems whose selection comes from a later pass."""
+    """Problems whose selection is from a later pass."""
     num_fixed: int
-    """Selections that a later pass turned from incorrect to correct."""
+    """Selections changed from incorrect to correct by a later pass."""
     num_broken: int
-    """Selections that a later pass turned from correct to incorrect."""
+    """Selections changed from correct to incorrect by a later pass."""
     num_abstained_correct: int
-    """Abstentions whose selection was correct: what caution cost."""
+    """Abstentions with a correct selection (cost of abstaining)."""
     num_abstained_incorrect: int
-    """Abstentions whose selection was incorrect or which had none: what caution saved."""
+    """Abstentions with an incorrect selection or none (benefit of abstaining)."""
     num_unlabeled: int
-    """Answered problems whose answer has no label."""
+    """Answered problems without a label for the answer."""
     waves: WaveSavings | None = None
-    """None where no pass was sampled in waves."""
+    """None if no pass was sampled in waves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OutcomeValues:
-    """The loop's result per problem, in the order of the pools."""
+    """Result of the loop by problem, in the order of the pools."""
 
     accepted: Bools
     regenerated: Bools
     pass_failed: Bools
-    """The last pass drew nothing."""
+    """Whether the last pass has no candidates."""
     adopted: Bools
-    """The selection comes from a later pass."""
+    """Whether the selection is from a later pass."""
     first: Floats
     """Correctness of the first pass's selection: 1, 0, or NaN for unlabeled."""
     final: Floats
-    """Correctness of the last selection, also where the loop abstains."""
+    """Correctness of the last selection, including problems where the loop abstains."""
     violation: Floats
-    """Violation score of the last selection; NaN where it has none."""
+    """Violation score of the last selection. NaN if it has none."""
 
 
 def outcome_values(stack: Stack, outcomes: Sequence[Outcome], *, labels: Mapping[str, Label]) -> OutcomeValues:
-    """Look the outcomes' labels up. Where nothing could be selected, see ``Stack.correct_of_nothing``.
+    """Look up the labels of the outcomes. Without a selection, see ``Stack.correct_of_nothing``.
 
     Raises:
         PoolError: a pool's problem has no outcome.
@@ -130,7 +131,7 @@ def summarise_loop(results: OutcomeValues, bootstrap: Bootstrap) -> LoopSummary:
 
 
 def wave_savings(outcomes: Sequence[Outcome]) -> WaveSavings | None:
-    """What sampling in waves left out of all passes; None where no pass was sampled so."""
+    """Samples saved by waves in all passes. None if no pass was sampled in waves."""
     stops = [
         (outcome, record.pass_index, record.stop) for outcome in outcomes for record in outcome.passes if record.stop
     ]
@@ -150,7 +151,7 @@ def wave_savings(outcomes: Sequence[Outcome]) -> WaveSavings | None:
 
 
 def _tokens_of_pass(outcome: Outcome, pass_index: int) -> int:
-    """Prompt and completion tokens of the candidates of a pass, as far as they are stated."""
+    """Prompt and completion tokens of the candidates of a pass with token counts."""
     drawn = [scored.candidate for scored in outcome.pool if scored.candidate.pass_index == pass_index]
     return sum((candidate.prompt_tokens or 0) + (candidate.completion_tokens or 0) for candidate in drawn)
 
@@ -161,6 +162,6 @@ def _labels_of(
     value_of: Callable[[Label | None], float],
     nothing: Floats,
 ) -> Floats:
-    """(P,): the value of each chosen candidate's label; that of answering nothing where none was chosen."""
+    """Value of each selected candidate's label, shape (P,); ``nothing`` without a selection."""
     values = zip(chosen, nothing.tolist(), strict=True)
     return np.array([none if name is None else value_of(labels.get(name)) for name, none in values], dtype=np.float64)

@@ -1,7 +1,7 @@
-"""What every selector costs and what it is worth: candidates, judge and reward-model calls, energies.
+"""Cost and worth of every selector: candidates, judge and reward-model calls, energies.
 
-A rule that looks at one candidate pays for one; a rule that compares candidates pays for the whole pool, failed
-requests included, and for scoring it. An unknown price is never taken for 0: the row has calls and no dollars.
+A rule that reads one candidate pays for one. A rule that compares candidates pays for the whole pool, including failed
+requests, and for its scores. An unknown price is never treated as 0: the row has calls and no dollars.
 """
 
 import math
@@ -18,30 +18,30 @@ from raydebm.evaluation.selectors.selector import SINGLE_SHOT, Selector
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
 
 ENERGIES = "energies"
-"""Under this name ``prices.usd_per_score`` has the price of one candidate's energies, of all adapters together."""
+"""Key of ``prices.usd_per_score`` for one candidate's energies, from all adapters together."""
 _ONE_CANDIDATE = ("random", "first", "greedy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostRow:
-    """One selector; all figures are means per problem."""
+    """Cost of one selector. All figures are means per problem."""
 
     name: str
     worth: Estimate
-    """pass@1, or the mean violation (lower is better) where the task has one."""
+    """pass@1, or the mean violation (lower is better) if the task has violation scores."""
     num_candidates: float
-    """Requests that were sent for it."""
+    """Number of requests sent."""
     num_scores: float
-    """Scores that outside scorers and the ensemble gave candidates for it; the ensemble's energies count as one."""
+    """Number of scores by outside scorers and the ensemble. All energies of a candidate count as one."""
     usd: Estimate
-    """No value where a price is unknown."""
+    """US dollars. No value if a price is unknown."""
     is_on_front: bool
-    """No other selector is as cheap and as good, and better in one; bounds and choices in hindsight do not compete.
-    Where no selector has a price, cheap means as few candidates and as few scores."""
+    """Whether no other selector is at least as cheap and as good, and better in one. Bounds and choices in hindsight
+    are excluded. If no selector has a price, cost is the number of candidates and of scores."""
 
 
 def has_prices(rows: Sequence[CostRow]) -> bool:
-    """Whether any selector has a price; else selectors are compared by what they ask for."""
+    """Whether any selector has a price. Otherwise they are compared by their numbers of requests."""
     return any(row.usd.value is not None for row in rows)
 
 
@@ -53,13 +53,13 @@ def cost_rows(
     prices: PricesConfig,
     bootstrap: Bootstrap,
 ) -> tuple[CostRow, ...]:
-    """One row per selector, in their order.
+    """One row per selector, in order.
 
     Args:
-        selectors: the rules.
-        rows: what they are worth, found by name.
-        stack: the pools.
-        prices: what is not recorded with the candidates.
+        selectors: Selectors to price.
+        rows: Results of the selectors, looked up by name.
+        stack: Pools.
+        prices: Prices that are not recorded with the candidates.
     """
     worth = {row.name: row for row in rows}
     continuous = any(row.mean_violation.value is not None for row in rows)
@@ -74,7 +74,7 @@ def cost_rows(
                 worth=row.mean_violation if continuous else row.pass_at_1,
                 num_candidates=_mean(num_candidates),
                 num_scores=_mean(num_scores),
-                # The mean of the problems that have a price would be another one.
+                # The mean over problems with a price would be biased.
                 usd=NOTHING if is_unknown else bootstrap.mean(usd),
                 is_on_front=False,
             )
@@ -84,8 +84,8 @@ def cost_rows(
 
 
 def _costs(selector: Selector, stack: Stack, prices: PricesConfig) -> tuple[Floats, Floats, Floats]:
-    """(P,) each: candidates and scores that a selector asks for, NaN where the rule cannot be applied, and US dollars,
-    NaN where unknown."""
+    """Candidates and scores that a selector needs, NaN where it cannot be applied, and US dollars, NaN if unknown.
+    Shape (P,) each."""
     if selector.name in _ONE_CANDIDATE or selector.name.startswith(SINGLE_SHOT) or selector.group == "generator":
         among, chance = selector.choices(stack)
         chosen = chance > 0
@@ -95,12 +95,12 @@ def _costs(selector: Selector, stack: Stack, prices: PricesConfig) -> tuple[Floa
     sizes, failed, billed = stack.sizes.astype(np.float64), *np.zeros((2, len(stack.problems)))
     for request in stack.failed:
         failed[request.pool] += 1
-        # A failed request that is billed says so; the price of a candidate is no price of a failure.
+        # A billed failure has a recorded cost; the price of a candidate does not apply to a failure.
         billed[request.pool] += request.cost_usd or 0.0
     energies = selector.energies if stack.num_members else 0.0
     scorers = {_scorer_of(name, stack.scores) for name in selector.scores}
     num_scores = sizes * (len(scorers) + (energies > 0))
-    # US dollars for all scores of one candidate; one adapter of K costs a K-th of the ensemble.
+    # US dollars for all scores of one candidate; one adapter of K costs 1 / K of the ensemble.
     price = energies * prices.usd_per_score.get(ENERGIES, math.nan) if energies else 0.0
     price += math.fsum(prices.usd_per_score.get(name, math.nan) for name in sorted(scorers))
     scoring = np.multiply(sizes, price, where=num_scores > 0, out=np.zeros(len(sizes)))
@@ -109,13 +109,13 @@ def _costs(selector: Selector, stack: Stack, prices: PricesConfig) -> tuple[Floa
 
 
 def _usd_of(stack: Stack, prices: Mapping[str, float]) -> Floats:
-    """(P, N): what each candidate cost, or its generator's price where that is not recorded; NaN where unknown."""
+    """Cost of each candidate, or its generator's price if it is not recorded, shape (P, N). NaN if unknown."""
     price = np.array([*(prices.get(name, math.nan) for name in stack.generators), math.nan])
     return np.where(np.isnan(stack.cost_usd), price[stack.generator], stack.cost_usd)
 
 
 def _scorer_of(column: str, columns: Collection[str]) -> str:
-    """The outside scorer behind a column: ``reader.worst`` is a further signal of ``reader``, from the same reading."""
+    """Outside scorer of a column. ``reader.worst`` is another signal of ``reader``, from the same call."""
     reader = column.rpartition(".")[0]
     return reader if reader in columns else column
 
@@ -136,7 +136,7 @@ def _with_front(rows: Sequence[CostRow], competing: set[str], *, lower_is_better
             known[row.name] = (*cost, sign * row.worth.value)
 
     def is_beaten(name: str) -> bool:
-        """Another one is as low in everything, and lower in something."""
+        """Whether another selector is at most as high in everything, and lower in something."""
         own = known[name]
         return any(
             other != own and all(one <= two for one, two in zip(other, own, strict=True)) for other in known.values()

@@ -1,7 +1,7 @@
-"""Metrics of the energies themselves: how well they order candidates, and whether sigma knows when they do not.
+"""Metrics of the energies: their order of the candidates, and sigma as a signal of errors.
 
-Every function gives one value per problem, shape (P,), NaN where it is not defined, to be averaged and bootstrapped
-over problems. Letters of shapes as in ``pools.stack``.
+Every function returns one value per problem, shape (P,), NaN where undefined, to be averaged and bootstrapped over
+problems. Shapes as in ``pools.stack``.
 """
 
 import math
@@ -19,31 +19,31 @@ from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
 
 POOLS_AT_ONCE = 1024
-"""Pools whose pairs are compared together, which bounds the memory."""
+"""Number of pools whose pairs are compared at once, which limits memory."""
 
 
 def pool_energies(stack: Stack, lambda_: float) -> Floats:
-    """(P, N): E per candidate; NaN where it was not scored, else +inf where it did not parse."""
+    """E per candidate, shape (P, N). NaN if not scored, else +inf if not parsed."""
     mu = stack.mu()
     return np.where(np.isnan(mu), math.nan, total_energies(mu, stack.penalty, lambda_))
 
 
 def energy_gaps(stack: Stack, energies: Floats) -> Floats:
-    """Mean energy of incorrect minus mean energy of correct candidates; positive is good."""
+    """Mean energy of incorrect minus mean energy of correct candidates. Positive is good."""
     bad, good = (stack.mean_of(energies, stack.correct == label) for label in (0, 1))
     gaps: Floats = bad - good
     return gaps
 
 
 def kendall_taus(stack: Stack, energies: Floats) -> Floats:
-    """Rank correlation (tau-b) of -energy with quality, in [-1, 1]; positive is good.
+    """Rank correlation (tau-b) of -energy with quality, in [-1, 1]. Positive is good.
 
-    Quality is minus the violation score where the pool has one, else correctness. NaN when either is constant.
+    Quality is minus the violation score if the pool has one, else correctness. NaN if either is constant.
     """
     has_scores = (~np.isnan(stack.violation)).any(axis=1, keepdims=True)
     quality = np.where(has_scores, -stack.violation, stack.correct)
     usable = ~np.isnan(quality) & ~np.isnan(energies)
-    # The definition on all pairs: for pools of this size many times faster than scipy's, which a test compares.
+    # Direct definition over all pairs. It is faster than scipy's for pools of this size; a test compares the two.
     parts = [slice(start, start + POOLS_AT_ONCE) for start in range(0, len(usable), POOLS_AT_ONCE)]
     sums = np.concatenate([_orders(-energies[part], quality[part], usable[part]) for part in parts])
     ties = np.sqrt(sums[:, 0] * sums[:, 1])
@@ -52,15 +52,15 @@ def kendall_taus(stack: Stack, energies: Floats) -> Floats:
 
 
 def _orders(given: Floats, wanted: Floats, usable: Bools) -> Floats:
-    """(p, 3): over all ordered pairs of usable candidates, how many differ in ``given``, how many in ``wanted``, and
-    how many more are ordered alike than the other way round."""
+    """Over all ordered pairs of usable candidates: number different in ``given``, number different in ``wanted``, and
+    number concordant minus discordant. Shape (p, 3)."""
     both = usable[:, :, None] & usable[:, None, :]
     one, other = (_signs(values) * both for values in (given, wanted))
     return np.stack([np.abs(one).sum(axis=(1, 2)), np.abs(other).sum(axis=(1, 2)), (one * other).sum(axis=(1, 2))], 1)
 
 
 def _signs(values: Floats) -> NDArray[np.int8]:
-    """(p, N, N): which of each two is larger: 1, -1, or 0 for a tie; compared, not subtracted, so that infinities
+    """Order of each pair, shape (p, N, N): 1, -1, or 0 for a tie. Compared instead of subtracted, so that infinities
     tie."""
     larger = (values[:, :, None] > values[:, None, :]).astype(np.int8)
     signs: NDArray[np.int8] = larger - larger.transpose(0, 2, 1)
@@ -68,11 +68,11 @@ def _signs(values: Floats) -> NDArray[np.int8]:
 
 
 def pass_at_n_by_energy(stack: Stack, lambda_: float, *, max_n: int) -> Floats:
-    """(P, max_n), for n = 1..max_n: 1 if one of the n lowest-energy candidates is correct, else 0. NaN without any
-    label.
+    """1 if one of the n lowest-energy candidates is correct, else 0, for n = 1..max_n. Shape (P, max_n). NaN without
+    labels.
 
-    Unlabeled candidates are left out of the order. Ties as in selection; what cannot be selected comes last. Beyond
-    the pool's size the curve stays where it is.
+    Unlabelled candidates are excluded from the order. Ties as in selection; unselectable candidates are last. Beyond
+    the pool's size the value is constant.
     """
     labelled = ~np.isnan(stack.correct)
     mu = stack.mu()
@@ -85,8 +85,8 @@ def pass_at_n_by_energy(stack: Stack, lambda_: float, *, max_n: int) -> Floats:
 
 
 def pass_at_n_by_chance(stack: Stack, *, max_n: int) -> Floats:
-    """(P, max_n), for n = 1..max_n: probability that n random candidates contain a correct one,
-    1 - C(N-c, n) / C(N, n); NaN without any label."""
+    """Probability that n random candidates contain a correct one, 1 - C(N-c, n) / C(N, n), for n = 1..max_n. Shape (P,
+    max_n). NaN without labels."""
     wrong, total = (stack.correct == 0).sum(axis=1), (~np.isnan(stack.correct)).sum(axis=1)
     miss, values = np.ones(len(total)), np.empty((len(total), max_n))
     for drawn in range(max_n):
@@ -97,18 +97,18 @@ def pass_at_n_by_chance(stack: Stack, *, max_n: int) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnergyPicks:
-    """The energy minimisers of the pools, (P,) each; NaN throughout where nothing can be selected."""
+    """Energy minimisers of the pools, shape (P,) each. NaN where nothing can be selected."""
 
     mu: Floats
     sigma: Floats
     correct: Floats
     """1, 0, or NaN for unlabeled."""
     worth: Floats
-    """1 - violation, or correct where the task has no violation scores."""
+    """1 - violation, or correctness if the task has no violation scores."""
 
 
 def picks(stack: Stack, lambda_: float) -> EnergyPicks:
-    """What the energy selects in each pool."""
+    """Energy minimiser of each pool."""
     picked = stack.select(lambda_)
     correct, violation = stack.at(stack.correct, picked), stack.at(stack.violation, picked)
     return EnergyPicks(
@@ -118,21 +118,21 @@ def picks(stack: Stack, lambda_: float) -> EnergyPicks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retained:
-    """What is left when the most uncertain selections are left unanswered (paper, selective prediction)."""
+    """Results without the most uncertain selections (paper, selective prediction)."""
 
     abstain_frac: float
     pass_at_1: Estimate
-    """Share correct, as the paper has it for every task."""
+    """Share correct, as in the paper for every task."""
     worth: Estimate
-    """1 - violation where the task has violation scores, else the share correct."""
+    """1 - violation if the task has violation scores, else the share correct."""
 
 
 def selective_accuracy(
     energy_picks: EnergyPicks, bootstrap: Bootstrap, *, fractions: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 ) -> tuple[Retained, ...]:
-    """Accuracy on the labelled selections that remain after dropping the share with the highest sigma.
+    """Accuracy on the labelled selections after dropping the share with the highest sigma.
 
-    Of selections with equal sigma that the limit cuts through, their share counts. ``n`` is what remains.
+    Equal sigmas at the cut-off count fractionally. ``n`` is the number of remaining problems.
     """
     columns = (
         _retained(energy_picks.sigma, right, bootstrap, fractions)
@@ -158,5 +158,5 @@ def _retained(sigma: Floats, right: Floats, bootstrap: Bootstrap, fractions: Seq
 
 
 def sigma_auroc(energy_picks: EnergyPicks, bootstrap: Bootstrap) -> Estimate:
-    """AUROC of -sigma for "the selected candidate is correct": above 0.5, a low sigma signals a correct selection."""
+    """AUROC of -sigma for "the selected candidate is correct". Above 0.5, a low sigma indicates a correct selection."""
     return bootstrap.auroc(-energy_picks.sigma, energy_picks.correct)

@@ -1,4 +1,4 @@
-"""How much the scorer read of problems and answers, counted over the candidates that it gave energies.
+"""Truncation of the scorer's inputs, counted over the candidates with energies.
 
 In:   energies, the problem of each candidate, the split of each problem.
 Out:  counts by split.
@@ -13,27 +13,27 @@ from raydebm.run.tables import EnergyRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextsRead:
-    """The candidates of one split. Counts are None where it was not recorded how much was read."""
+    """Counts for the candidates of one split. None if truncation was not recorded."""
 
     split: str
     num_candidates: int
     without_problem: int | None
-    """Candidates of whose problem nothing was read."""
+    """Candidates scored without any part of the problem."""
     problem_cut: int | None
-    """Candidates of whose problem a part was read."""
+    """Candidates scored with a part of the problem."""
     answer_cut: int | None
-    """Candidates of whose own text a part was left out."""
+    """Candidates scored with a part of their own text."""
 
 
 def texts_read(
     rows: Iterable[EnergyRow], *, problem_of: Mapping[str, str], splits: Mapping[str, Sequence[str]]
 ) -> tuple[TextsRead, ...]:
-    """Count by split; splits without energies are left out.
+    """Count by split. Splits without energies are omitted.
 
     Args:
-        rows: energies of the first pass.
-        problem_of: problem ids by candidate id.
-        splits: problem ids by split.
+        rows: Energies of the first pass.
+        problem_of: Problem ids by candidate id.
+        splits: Problem ids by split.
     """
     split_of = {problem_id: split for split, problem_ids in splits.items() for problem_id in problem_ids}
     scored: dict[str, list[EnergyRow]] = {split: [] for split in splits}
@@ -57,7 +57,7 @@ def _counted(split: str, rows: Sequence[EnergyRow]) -> TextsRead:
 
 
 def joined_texts(trainings: Iterable[Sequence[TextsRead]]) -> tuple[TextsRead, ...]:
-    """The sums over several trainings, by split."""
+    """Sums over several trainings, by split."""
     by_split: dict[str, list[TextsRead]] = {}
     for row in chain.from_iterable(trainings):
         by_split.setdefault(row.split, []).append(row)

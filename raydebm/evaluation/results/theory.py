@@ -1,8 +1,8 @@
 """Ensemble ranking under correlated adapters (paper Proposition 1, Eq. condorcet), and its parameters from pools.
 
-V_k says whether adapter k gives the correct one of a (correct, incorrect) pair the strictly lower energy. q is its
-mean over pairs and adapters, rho the mean correlation of V_j and V_k over pairs. Pairs are within a problem; problems
-weigh equally, so one with many pairs does not dominate.
+V_k is 1 if adapter k gives the correct one of a (correct, incorrect) pair the strictly lower energy. q is its mean over
+pairs and adapters, rho the mean correlation of V_j and V_k over pairs. Pairs are within a problem. Problems have equal
+weight, so one with many pairs does not dominate.
 """
 
 import math
@@ -16,13 +16,13 @@ from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 
 POOLS_AT_ONCE = 256
-"""Pools whose pairs are compared together, which bounds the memory."""
+"""Number of pools whose pairs are compared at once, which limits memory."""
 
 
 def ensemble_accuracy(num_adapters: float, q: float, rho: float) -> float:
-    """P(K, q, rho): probability that the ensemble mean ranks a pair correctly; K may be ``math.inf`` for the ceiling.
+    """P(K, q, rho): probability that the ensemble mean ranks a pair correctly. K may be ``math.inf`` for the ceiling.
 
-    A Gaussian approximation of a majority of correlated votes, meant for K >= 5 and rho >= 0.
+    A Gaussian approximation of a majority of correlated votes, valid for K >= 5 and rho >= 0.
 
     Raises:
         ValueError: q outside [0, 1], rho outside [-1, 1], or K below 1.
@@ -31,7 +31,7 @@ def ensemble_accuracy(num_adapters: float, q: float, rho: float) -> float:
         raise ValueError(f"need K >= 1, 0 <= q <= 1 and -1 <= rho <= 1, got K={num_adapters}, q={q}, rho={rho}")
     if q == 0.5:
         return 0.5
-    # Divided through by K: the variance of the mean vote, whose limit for K -> inf is q (1 - q) rho.
+    # Divided by K: the variance of the mean vote, with limit q (1 - q) rho for K -> inf.
     share = 0.0 if math.isinf(num_adapters) else 1 / num_adapters
     variance = q * (1 - q) * (share + (1 - share) * rho)
     if variance <= 0:
@@ -41,24 +41,24 @@ def ensemble_accuracy(num_adapters: float, q: float, rho: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnsembleTheory:
-    """Measured q and rho, what the proposition makes of them, and what was measured."""
+    """Measured q and rho, the proposition's prediction, and the measured accuracy."""
 
     num_adapters: int
     q: Estimate
     """Mean share of pairs that one adapter ranks correctly."""
     rho: Estimate
-    """Mean pairwise correlation; no value with one adapter, or when an adapter ranks every pair the same way."""
+    """Mean pairwise correlation. No value with one adapter, or if an adapter ranks every pair the same way."""
     predicted: float | None
     """P(K, q, rho)."""
     ceiling: float | None
-    """Its limit for K -> inf."""
+    """Limit of P(K, q, rho) for K -> inf."""
     measured: Estimate
     """Share of pairs that the ensemble mean ranks correctly."""
     num_pairs: int
 
 
 def ensemble_theory(stack: Stack, bootstrap: Bootstrap) -> EnsembleTheory | None:
-    """Estimates from scored, labelled pools; None when no pool has both a correct and an incorrect scored candidate."""
+    """Estimates from scored, labelled pools. None if no pool has both a correct and an incorrect scored candidate."""
     num_adapters = stack.num_members
     if num_adapters == 0:
         return None
@@ -86,8 +86,11 @@ def ensemble_theory(stack: Stack, bootstrap: Bootstrap) -> EnsembleTheory | None
 
 
 def _moments(stack: Stack) -> tuple[Floats, Floats]:
-    """Over each problem's pairs: mean V_k (K), mean V_j V_k (K * K), mean indicator of mu (1), NaN without a pair, in
-    shape (P, K + K * K + 1); and the number of pairs, (P,)."""
+    """Moments over each problem's pairs, and the number of pairs, shape (P,).
+
+    The moments have shape (P, K + K * K + 1): mean V_k (K), mean V_j V_k (K * K), mean indicator of mu (1); NaN without
+    a pair.
+    """
     energies = np.concatenate([stack.members, stack.mu()[:, :, None]], axis=2)
     scored = ~np.isnan(stack.members).any(axis=2)
     good, bad = scored & (stack.correct == 1), scored & (stack.correct == 0)
@@ -96,7 +99,7 @@ def _moments(stack: Stack) -> tuple[Floats, Floats]:
     for start in range(0, num_pools, POOLS_AT_ONCE):
         part = slice(start, start + POOLS_AT_ONCE)
         is_pair = good[part][:, :, None] & bad[part][:, None, :]
-        # Whole numbers below 2^24, which these floats hold exactly.
+        # Whole numbers below 2^24 are exact in these floats.
         votes = (energies[part][:, :, None, :] < energies[part][:, None, :, :]) & is_pair[..., None]
         flat = votes.reshape(len(votes), -1, num_adapters + 1).astype(np.float32)
         products[part] = flat.transpose(0, 2, 1) @ flat

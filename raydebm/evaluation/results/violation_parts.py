@@ -1,7 +1,7 @@
 """Parts of the violation score by selector (paper, the dimensions of TravelPlanner).
 
-The parts are those that the labels give (``Stack.dimensions``). Without them the constraints' own penalties
-C_j of parsed candidates are shown, which cover less; ``Dimensions.source`` says which it is.
+The parts are from the labels (``Stack.dimensions``). Without them the constraints' own penalties C_j of parsed
+candidates are shown, which cover less; ``Dimensions.source`` states the source.
 """
 
 import math
@@ -21,17 +21,17 @@ Source = Literal["labels", "constraint penalties of parsed candidates"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DimensionTable:
-    """Mean value per part and selector, lower is better. Of the labels' parts, a rule that could choose nothing has all
-    (1), as in its mean violation."""
+    """Mean value per part and selector, lower is better. For the labels' parts, a rule without a selection has 1, as in
+    its mean violation."""
 
     source: Source
     selectors: tuple[str, ...]
     rows: tuple[tuple[str, tuple[Estimate, ...]], ...]
-    """(part, one estimate per selector)."""
+    """Rows (part, one estimate per selector)."""
 
 
 def dimension_table(stack: Stack, selectors: Sequence[Selector], bootstrap: Bootstrap) -> DimensionTable | None:
-    """None where no candidate has a part and none breaks a constraint."""
+    """Build the table. None if no candidate has a part and none breaks a constraint."""
     source: Source = "labels" if stack.dimensions else "constraint penalties of parsed candidates"
     parts = _labelled_parts if source == "labels" else _penalties
     columns, of_greedy = parts(stack), {} if stack.greedy is None else parts(stack.greedy)
@@ -64,5 +64,5 @@ def _labelled_parts(stack: Stack) -> Mapping[str, Floats]:
 
 
 def _penalties(stack: Stack) -> Mapping[str, Floats]:
-    """(P, N) by constraint: its penalty, 0 where it holds; NaN where the candidate does not parse."""
+    """Penalty by constraint, shape (P, N): 0 if satisfied, NaN if the candidate does not parse."""
     return {name: np.where(stack.parsed, np.nan_to_num(column), math.nan) for name, column in stack.broken.items()}

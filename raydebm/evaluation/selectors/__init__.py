@@ -1,1 +1,1 @@
-"""Ways of choosing one candidate of a pool."""
+"""Selectors: ways to choose one candidate of a pool."""

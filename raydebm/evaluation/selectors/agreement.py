@@ -1,10 +1,10 @@
-"""Selectors that combine the energy with how far the candidates agree, tuned on validation problems.
+"""Selectors that combine the energy with the agreement of the candidates, tuned on validation problems.
 
-- *tempered vote*: each answer's sum of exp(-E / T). T -> 0 is the energy minimiser, T -> inf the majority vote; T is
-  the one with the highest pass@1 on validation problems.
+- *tempered vote*: each answer's sum of exp(-E / T). T -> 0 is the energy minimiser, T -> inf the majority vote. T has
+  the highest pass@1 on validation problems.
 - *learned agreement*: a logistic regression of "this candidate is correct" on its energy and spread relative to the
-  pool, the share of its answer, its constraint penalty and its relative length, fitted on validation candidates (each
-  problem weighs the same).
+  pool, the share of its answer, its constraint penalty and its relative length, fitted on validation candidates
+  (problems have equal weight).
 """
 
 import math
@@ -28,7 +28,7 @@ TEMPERED, LEARNED = "tempered vote", "learned agreement"
 
 
 def agreement_selectors(validation: Stack, *, lambda_: float) -> list[Selector]:
-    """Both, as far as the validation problems allow; none without energies or without validation problems."""
+    """Both selectors, if the validation problems allow. Empty without energies or validation problems."""
     if not validation.num_members:
         return []
     selectors = []
@@ -59,7 +59,7 @@ def agreement_selectors(validation: Stack, *, lambda_: float) -> list[Selector]:
 
 
 def best_temperature(validation: Stack, lambda_: float) -> float | None:
-    """The best of ``TEMPERATURES``; ties go to the one nearest to 1. None when no validation choice has a label."""
+    """Best of ``TEMPERATURES``, ties to the nearest to 1. None if no validation choice has a label."""
     ranked = []
     for temperature in TEMPERATURES:
         weights = tempered_vote(validation, lambda_=lambda_, temperature=temperature)
@@ -70,7 +70,7 @@ def best_temperature(validation: Stack, lambda_: float) -> float | None:
 
 
 def learned_agreement(validation: Stack, lambda_: float) -> "Pipeline | None":
-    """The fitted regression; None when validation has only one class."""
+    """Fitted regression. None if validation has only one class."""
     features, usable = _features(validation, lambda_)
     labelled = usable & ~np.isnan(validation.correct)
     if len(set(validation.correct[labelled].tolist())) < 2:
@@ -81,7 +81,7 @@ def learned_agreement(validation: Stack, lambda_: float) -> "Pipeline | None":
 
 
 def learned_scores(stack: Stack, *, model: "Pipeline", lambda_: float) -> Floats:
-    """(P, N): log-odds that each candidate is correct; NaN where it has no features."""
+    """Log-odds that each candidate is correct, shape (P, N). NaN without features."""
     features, usable = _features(stack, lambda_)
     scores = np.full(usable.shape, math.nan)
     if usable.any():
@@ -94,7 +94,7 @@ def _highest(stack: Stack, *, model: "Pipeline", lambda_: float) -> Floats:
 
 
 def _features(stack: Stack, lambda_: float) -> tuple[Floats, Bools]:
-    """(P, N, F) and which candidates have them: parsed and scored ones."""
+    """Features, shape (P, N, F), and the mask of candidates with features (parsed and scored)."""
     mu, sigma = stack.mu(), stack.sigma()
     energy = stack.energy(mu, lambda_)
     usable = stack.present & np.isfinite(energy) & (stack.answer >= 0)
@@ -109,7 +109,7 @@ def _features(stack: Stack, lambda_: float) -> tuple[Floats, Bools]:
 
 
 def _share_of_answer(stack: Stack, votes: Floats) -> Floats:
-    """(P, N): share of the pool's votes that a candidate's answer holds."""
+    """Share of the pool's votes for each candidate's answer, shape (P, N)."""
     totals = stack.by_answer(votes)
     whole = totals.sum(axis=1, keepdims=True)
     share: Floats = np.divide(stack.of_answer(totals), whole, where=whole > 0, out=np.zeros(votes.shape))
@@ -117,7 +117,7 @@ def _share_of_answer(stack: Stack, votes: Floats) -> Floats:
 
 
 def _log_lengths(stack: Stack) -> Floats:
-    """(P, N): log of the text's length relative to the pool's median; 0 where no candidate is."""
+    """Log of the text's length relative to the pool's median, shape (P, N). 0 without a candidate."""
     sizes = np.where(stack.present, stack.length + 1, 1.0)
     middle = np.where(stack.present.any(axis=1), medians(sizes, stack.present), 1.0)
     return np.where(stack.present, np.log(sizes / middle[:, None]), 0.0)

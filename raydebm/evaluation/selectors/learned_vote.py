@@ -1,17 +1,17 @@
-"""Votes weighted by what is known of each candidate, fitted on labelled problems outside the test.
+"""Votes weighted by known properties of each candidate, fitted on labelled problems outside the test split.
 
-- *generator-weighted vote*: a vote counts the log-odds that its generator's votes are correct. It knows authors and no
-  energies: what another vote is worth beyond it does not come from knowing who wrote an answer.
-- *learned vote*: a vote counts the log-odds that the candidate is correct, by a logistic regression on mu relative to
-  the mean mu of its generator, sigma, penalty, length and the generator itself.
+- *generator-weighted vote*: a vote has the log-odds that its generator's votes are correct. It uses authors and no
+  energies, so an energy vote's advantage over it is not knowledge of the author.
+- *learned vote*: a vote has the log-odds that the candidate is correct, by a logistic regression on mu relative to the
+  mean mu of its generator, sigma, penalty, length and the generator itself.
 
-The learned vote, which reads energies, is fitted on validation problems; the other one on all problems that the
-posterior learns from, those out of bag included. Both are fitted on what votes: candidates with an answer. What cannot
-vote says nothing about what a vote is worth.
+The learned vote, which reads energies, is fitted on validation problems; the generator-weighted vote on all problems
+that the posterior learns from, including out-of-bag ones. Both are fitted on voting candidates, those with an answer.
 
-Both add a constant to the log-odds: among many different wrong answers agreement says more than log-odds alone. It is
-the one of ``SHIFTS`` with the highest pass@1 on those problems, each judged by a fit that did not see it (five
-folds); ties go to the largest, which is nearest to the plain vote. Weights below zero count as almost nothing.
+Both add a constant to the log-odds, because agreement among many different wrong answers is stronger evidence than
+log-odds indicate. The constant is the one of ``SHIFTS`` with the highest pass@1 on those problems, each judged by a fit
+on other folds (five folds). Ties go to the largest, which is nearest to the plain vote. Negative weights are replaced
+by almost 0.
 """
 
 import math
@@ -34,14 +34,14 @@ GENERATOR_VOTE, LEARNED_VOTE = "generator-weighted vote", "learned vote"
 SHIFTS = (0.0, 1.0, 2.0, 4.0)
 NUM_FOLDS = 5
 LEAST = 1e-6
-"""Weight of a vote that is more likely wrong than right: it breaks ties, and votes where no better one does."""
+"""Weight of a vote that is more likely wrong than right. It breaks ties and decides if there is no better vote."""
 LogOdds = Callable[[Stack], Floats]
 """Log-odds that each candidate is correct, (P, N)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Known:
-    """What labelled problems say about each generator."""
+    """Statistics of each generator on labelled problems."""
 
     log_odds: Mapping[str, float]
     mean_mu: Mapping[str, float]
@@ -61,13 +61,13 @@ class _Known:
         )
 
     def by_generator(self, stack: Stack, values: Mapping[str, float], default: float) -> Floats:
-        """(P, N): what is known of each candidate's generator."""
+        """Statistic of each candidate's generator, shape (P, N)."""
         table = np.array([*(values.get(name, default) for name in stack.generators), default])
-        return table[stack.generator]  # the last entry where no candidate is
+        return table[stack.generator]  # the last entry is for padding
 
 
 def _log_odds(labels: Floats) -> float:
-    """Log-odds of the share correct, with one of each added so that they are finite."""
+    """Log-odds of the share correct, with one correct and one incorrect added to keep them finite."""
     known = labels[~np.isnan(labels)]
     return math.log((known.sum() + 1) / (len(known) - known.sum() + 1))
 
@@ -78,11 +78,11 @@ def _mean(values: Floats) -> float:
 
 
 def learned_votes(validation: Stack, labelled: Stack | None = None) -> list[Selector]:
-    """Both votes as far as the labelled problems allow; none without a label of each kind.
+    """Both votes, if the labelled problems allow. Empty without labels of both classes.
 
     Args:
-        validation: with energies, for the learned vote.
-        labelled: for the vote by generators; None: ``validation``.
+        validation: Pools with energies, for the learned vote.
+        labelled: Pools for the generator-weighted vote. Default: ``validation``.
     """
     labelled = validation if labelled is None else labelled
     selectors: list[Selector | None] = []
@@ -101,7 +101,7 @@ def _has_both(stack: Stack) -> bool:
 
 
 Fit = Callable[[Stack], LogOdds | None]
-"""Labelled problems -> log-odds; None where they do not have both classes."""
+"""Labelled problems -> log-odds. None without both classes."""
 
 
 def _by_generator(validation: Stack) -> LogOdds | None:
@@ -154,7 +154,8 @@ def _of_generators(stack: Stack, *, known: _Known) -> Floats:
 
 
 def _features(stack: Stack, known: _Known) -> Floats:
-    """(P, N, F); an energy or a spread that is missing counts as average. Rows that do not vote mean nothing."""
+    """Features, shape (P, N, F). A missing energy or spread is replaced by the average. Rows of candidates that do not
+    vote are arbitrary."""
     names = np.array([*stack.generators, ""])[stack.generator]
     columns = [
         stack.mu() - known.by_generator(stack, known.mean_mu, known.overall_mu),

@@ -1,8 +1,8 @@
-"""Length control: what is left of mu when what it says about a text's length is taken out of it.
+"""Length control: the part of mu that is independent of a text's length.
 
-A ranker that has learnt "long answers are right" looks skilful wherever that holds, and fails where it does not. The
-slope of mu on the log length, within problems, is fitted on validation candidates and subtracted. Where *mu without
-length* chooses no better than chance and *longest* (or *shortest*) does, length was what the ensemble knew.
+A ranker that has learnt "long answers are right" seems skilful on data where that is true, and fails on other data. The
+slope of mu on the log length, within problems, is fitted on validation candidates and subtracted. If *mu without
+length* is no better than random while *longest* (or *shortest*) is, the ensemble learnt only length.
 """
 
 import math
@@ -18,7 +18,7 @@ CONTROLLED = "mu without length"
 
 
 def length_controlled(validation: Stack) -> list[Selector]:
-    """One selector, or none where validation candidates do not tell a slope."""
+    """One selector, or none if validation candidates do not determine a slope."""
     slope = length_slope(validation)
     if slope is None:
         return []
@@ -37,7 +37,7 @@ def length_controlled(validation: Stack) -> list[Selector]:
 def length_slope(stack: Stack) -> float | None:
     """Least-squares slope of mu on the log of the length, both relative to their mean in the problem.
 
-    None where no two candidates of a problem with energies differ in length.
+    None if no two candidates of a problem with energies differ in length.
     """
     logs, mu = np.log1p(stack.length), stack.mu()
     known = np.isfinite(logs) & np.isfinite(mu)

@@ -24,11 +24,11 @@ DEFAULT_ALPHA = 0.5
 
 
 def peer_selectors(pools: Stack, validation: Stack) -> list[Selector]:
-    """Both; none without energies.
+    """Both selectors. Empty without energies.
 
     Args:
-        pools: what will be evaluated.
-        validation: problems on which alpha is chosen, because energies have no fixed scale; without any it is
+        pools: Pools to evaluate.
+        validation: Problems that choose alpha, because energies have no fixed scale. If empty, alpha is
             ``DEFAULT_ALPHA``.
     """
     if not pools.num_members:
@@ -56,7 +56,7 @@ def peer_selectors(pools: Stack, validation: Stack) -> list[Selector]:
 
 
 def best_alpha(validation: Stack) -> float | None:
-    """The alpha of ``ALPHAS`` with the highest pass@1, ties to the smallest; None where no choice has a label."""
+    """Alpha of ``ALPHAS`` with the highest pass@1, ties to the smallest. None if no choice has a label."""
     values = {
         alpha: rounded_mean(expected(pessimistic(validation, alpha=alpha), validation.correct)) for alpha in ALPHAS
     }
@@ -65,7 +65,7 @@ def best_alpha(validation: Stack) -> float | None:
 
 
 def pessimistic(stack: Stack, *, alpha: float) -> Floats:
-    """(P, N) weights: an answer's mean reward, less the more the fewer gave it."""
+    """Weights, shape (P, N): an answer's mean reward minus a penalty that decreases with its votes."""
     usable = _usable(stack)
     number = stack.by_answer(usable)
     rewards = stack.by_answer(np.where(usable, -stack.mu(), 0.0))
@@ -73,16 +73,16 @@ def pessimistic(stack: Stack, *, alpha: float) -> Floats:
     reward = np.divide(rewards, number, where=number > 0, out=np.full(number.shape, -math.inf))
     scores = np.where(number > 0, reward - alpha * np.log(total) / (number + 1), -math.inf)
     top = scores.max(axis=1, keepdims=True)
-    # The sum over an answer's candidates then rises with its score, which is all that ``vote`` looks at.
+    # The sum over an answer's candidates then increases with its score, which is sufficient for ``vote``.
     mass = np.exp(scores - np.where(np.isfinite(top), top, 0.0)) / np.maximum(number, 1)
     return vote(stack, np.where(usable, stack.of_answer(mass), 0.0))
 
 
 def majority_of_the_bests(stack: Stack) -> Floats:
-    """(P, N) weights: the mode of best-of-m under the bootstrap, with m = sqrt(N) rounded.
+    """Weights, shape (P, N): the mode of best-of-m under the bootstrap, with m = sqrt(N) rounded.
 
-    The best of m draws with replacement is beyond the k best candidates with probability (1 - k/N)^m, so every
-    candidate's chance is exact; candidates of equal mu share theirs.
+    The best of m samples with replacement is outside the k best candidates with probability (1 - k/N)^m, so every
+    candidate's probability is exact. Candidates of equal mu share theirs.
     """
     usable = _usable(stack)
     total = np.maximum(usable.sum(axis=1, keepdims=True), 1)
@@ -93,6 +93,6 @@ def majority_of_the_bests(stack: Stack) -> Floats:
 
 
 def _usable(stack: Stack) -> Bools:
-    """(P, N): candidates with an answer and an energy."""
+    """Candidates with an answer and an energy, shape (P, N)."""
     usable: Bools = (stack.answer >= 0) & np.isfinite(stack.mu())
     return usable

@@ -1,6 +1,6 @@
-"""A way of choosing one candidate of each pool, what its choices are worth, and the steps that selectors share.
+"""Selector: a way to choose one candidate of each pool, with shared steps and the value of its choices.
 
-Letters of shapes as in ``pools.stack``: P pools, N candidates of the largest.
+Shapes as in ``pools.stack``: P pools, N candidates of the largest.
 """
 
 import math
@@ -15,78 +15,77 @@ from raydebm.evaluation.pools.stack import Stack
 from raydebm.extensions import load_extensions
 
 SINGLE_SHOT = "single-shot "
-"""Begins the name of a model that answers once per problem and draws nothing for the pool."""
+"""Name prefix of a model that answers once per problem and is not part of the pool."""
 BEST_GENERATOR = "best generator"
-"""Name of the row of the generator that was best on labelled problems outside the test."""
+"""Name of the row of the best generator on labelled problems outside the test split."""
 
 
 Group = Literal["baseline", "generator", "external", "adapter", "ablation", "decision", "ours", "bound"]
 
 
 Weights = Callable[[Stack], Floats]
-"""Pools -> probability of each candidate, (P, N); a row sums to 1, or to 0 where the rule cannot choose."""
+"""Pools -> probability of each candidate, (P, N). A row sums to 1, or to 0 if the rule cannot choose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selector:
     name: str
-    """In tables; different for every selector of a report."""
+    """Name in tables, unique within a report."""
     group: Group
-    """Where its row stands; ``baseline`` for a new one."""
+    """Group of its row. Use ``baseline`` for a new selector."""
     description: str
-    """How it chooses, with its tie-breaking."""
+    """Description of the choice and its tie-breaking."""
     weights: Weights
     partial_cover: bool = False
-    """It depends on something that a problem may lack (a generator's candidates, a judge's scores). Where it cannot
-    choose it was not asked, so the problem is left out; another rule that cannot choose has answered nothing."""
+    """Whether the rule needs data that a problem may lack (a generator's candidates, a judge's scores). Problems where
+    it cannot choose are then excluded; for other rules they count as no answer."""
     is_greedy: bool = False
-    """It chooses among the samples at temperature 0, which are no part of the pool: ``weights`` gets
-    ``Stack.greedy``."""
+    """Whether it chooses among the samples at temperature 0, which are not part of the pool. ``weights`` is then called
+    with ``Stack.greedy``."""
     energies: float = 0.0
-    """Share of the ensemble that must score every candidate before it can choose, for its cost: 1 where it reads mu,
-    sigma or E, 1 / K where it reads one member of K."""
+    """Share of the ensemble that scores every candidate for this selector, for its cost: 1 if it reads mu, sigma or E,
+    1 / K if it reads one adapter of K."""
     scores: tuple[str, ...] = ()
-    """Outside scorers (``Stack.scores``) that must score every candidate before it can choose, for its cost."""
+    """Outside scorers (``Stack.scores``) that score every candidate for this selector, for its cost."""
 
     def choices(self, stack: Stack) -> tuple[Stack, Floats]:
-        """The candidates that it chooses among, and the probability of each."""
+        """Candidates to choose from, and the probability of each."""
         among = stack.greedy if self.is_greedy and stack.greedy is not None else stack
         return among, self.weights(among)
 
 
 Family = Callable[[Stack, Stack], Sequence[Selector]]
-"""(pools to evaluate, validation pools to fit on, perhaps none) -> selectors."""
+"""(pools to evaluate, validation pools to fit on, may be empty) -> selectors."""
 _ADDED: list[Family] = []
 
 
 def add_selectors(family: Family) -> Family:
-    """Add the selectors that a function makes to every report; a decorator (docs/tutorials/a_selector.md)."""
+    """Decorator that adds a function's selectors to every report (docs/tutorials/a_selector.md)."""
     _ADDED.append(family)
     return family
 
 
 def added_selectors(pools: Stack, validation: Stack) -> list[Selector]:
-    """The selectors that modules of a user add."""
+    """Selectors added by user modules."""
     load_extensions()
     return [selector for family in _ADDED for selector in family(pools, validation)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Values:
-    """What a selector's choices are worth (expected values)."""
+    """Expected values of a selector's choices."""
 
     correct: Floats
-    """(P,), in [0, 1]; NaN where the choice is unlabeled."""
+    """Correctness in [0, 1], shape (P,). NaN if the choice is unlabelled."""
     violation: Floats
-    """(P,), in [0, 1], lower is better; NaN where unlabeled or not a continuous task."""
+    """Violation in [0, 1], shape (P,), lower is better. NaN if unlabelled or without violation scores."""
 
 
 def values_of(selector: Selector, stack: Stack) -> Values:
-    """The expected labels of the choices.
+    """Expected labels of the choices.
 
-    Unlabeled candidates are left out, never counted as incorrect: probability is taken over the labelled ones. A rule
-    that could not choose has answered nothing, which is worth 0 and violates all (1), unless the pool has no label at
-    all or the rule covers only some problems.
+    Unlabelled candidates are excluded, never counted as incorrect: probability is over the labelled ones. A rule that
+    could not choose has worth 0 and violation 1, unless the pool has no label or the rule has ``partial_cover``.
     """
     among, weights = selector.choices(stack)
     chosen = weights.sum(axis=1) > 0
@@ -99,7 +98,7 @@ def values_of(selector: Selector, stack: Stack) -> Values:
 
 
 def expected(weights: Floats, values: Floats) -> Floats:
-    """(P,): mean over what has a value, by weight; NaN where nothing of it has any weight."""
+    """Weighted mean over candidates with a value, shape (P,). NaN if their weight is 0."""
     known = ~np.isnan(values)
     mass = np.where(known, weights, 0.0).sum(axis=1)
     total = np.where(known, weights * values, 0.0).sum(axis=1)
@@ -108,41 +107,44 @@ def expected(weights: Floats, values: Floats) -> Floats:
 
 
 def rounded_mean(values: Floats) -> float | None:
-    """Mean of what is not NaN, rounded to nine digits, so that equal settings tie; None without any."""
+    """Mean of the values that are not NaN, rounded to nine digits so that equal settings tie. None without any."""
     known = values[~np.isnan(values)]
     return round(float(known.mean()), 9) if len(known) else None
 
 
 def uniform(mask: Bools) -> Floats:
-    """(P, N): equal chance over each row's mask; all zeros where it is empty."""
+    """Equal probability over each row's mask, shape (P, N). All zeros if it is empty."""
     count = mask.sum(axis=1, keepdims=True)
     shares: Floats = np.divide(mask, count, where=count > 0, out=np.zeros(mask.shape))
     return shares
 
 
 def lowest(values: Floats, mask: Bools) -> Floats:
-    """(P, N): equal chance over each row's minima of ``values`` within ``mask``; NaN and +inf are never chosen."""
+    """Equal probability over each row's minima of ``values`` within ``mask``, shape (P, N). NaN and +inf are never
+    chosen."""
     usable = mask & np.isfinite(values)
     filled = np.where(usable, values, math.inf)
     return uniform(usable & (filled == filled.min(axis=1, keepdims=True)))
 
 
 def one_hot(stack: Stack, picked: Ints) -> Floats:
-    """(P, N): all probability on a pool's pick, given by column; all zeros where that is -1."""
+    """Probability 1 at each pool's pick, given by column, shape (P, N). All zeros for -1."""
     weights: Floats = ((picked[:, None] == np.arange(stack.present.shape[1])) & stack.present).astype(np.float64)
     return weights
 
 
 def vote(stack: Stack, votes: Floats) -> Floats:
-    """(P, N): equal chance over the answers with the most votes, then over the candidates that gave such an answer:
-    those with a label where there are any, so that an answer's chance does not shrink where labels are left out.
+    """Equal probability over the answers with the most votes, then over each answer's candidates. Shape (P, N).
+
+    Within an answer, labelled candidates are used if there are any, so that unlabelled ones do not reduce its
+    probability.
 
     Args:
-        votes: (P, N), at least 0; what candidates without an answer have does not count.
+        votes: Votes >= 0, shape (P, N). Values of candidates without an answer are ignored.
     """
     totals = stack.by_answer(votes)
     top = totals.max(axis=1, keepdims=True)
-    # Sums of floats in another order differ in the last digits; that must not break a tie.
+    # Sums of floats in another order differ in the last digits; this must not break a tie.
     winners = (totals >= top * (1 - 1e-12)) & (top > 0)
     labelled = ~np.isnan(stack.correct)
     winning = (stack.answer >= 0) & stack.of_answer(winners)

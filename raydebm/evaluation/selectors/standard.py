@@ -1,8 +1,7 @@
-"""Selectors: every way of choosing one candidate of a pool, behind one interface.
+"""Standard selectors: all ways to choose one candidate of a pool, with one interface.
 
-A selector gives each candidate the probability of being chosen. Where a rule leaves a choice open (random, ties), it
-spreads the probability, so the reported figure is the expected value and not one lucky draw. All zeros: the rule
-could not choose.
+A selector returns each candidate's probability of being chosen. If a rule leaves the choice open (random, ties), the
+probability is split, so the reported figure is an expected value. All zeros: the rule could not choose.
 """
 
 import math
@@ -25,14 +24,14 @@ def standard_selectors(
     adapters: Sequence[str] = (),
     best_generator: str | None = None,
 ) -> list[Selector]:
-    """The selectors of a report, in its order; those that need energies only where some were recorded.
+    """Selectors of a report, in order. Those that need energies are included only if some were recorded.
 
     Args:
-        pools: what will be evaluated; says which generators and how many adapters there are.
-        lambda_: weight of E_constraint in the combined energy.
-        adapters: names in the order of the energies; ``a0``, ``a1``, ... by default.
-        best_generator: chosen on labelled problems outside the test. None: the best on these very pools, which the name
-            then admits.
+        pools: Pools to evaluate, which determine the generators and the number of adapters.
+        lambda_: Weight of E_constraint in the combined energy.
+        adapters: Adapter names in the order of the energies. Default: ``a0``, ``a1``, ...
+        best_generator: Generator chosen on labelled problems outside the test split. Default: the best on these pools,
+            and the name says so.
     """
     generators, num_members = pools.generators, pools.num_members
     names = list(adapters) or [f"a{index}" for index in range(num_members)]
@@ -78,7 +77,11 @@ def standard_selectors(
 
 
 def _baselines(greedy: frozenset[str]) -> list[Selector]:
-    """``greedy``: the pool's generators that have a sample at temperature 0."""
+    """Baselines without energies.
+
+    Args:
+        greedy: Generators of the pool with a sample at temperature 0.
+    """
     selectors = [
         Selector(name="random", group="baseline", description="any candidate with equal chance", weights=_random),
         Selector(name="first", group="baseline", description="the first after shuffling", weights=_first),
@@ -159,12 +162,13 @@ def _single_shots(names: Sequence[str]) -> list[Selector]:
 
 
 def best_generator_of(pools: Stack, *, by_violation: bool | None = None) -> str | None:
-    """The generator that violates least, or is correct most often, as if all had answered the same problems; ties by
-    name. Generators that share no problem, not even through others, cannot be compared: it is then the best of the
-    group that answered most problems.
+    """Generator with the lowest violation, or the most correct answers, as if all had answered the same problems.
+
+    Ties by name. Generators without shared problems, even indirectly, cannot be compared: the result is then the best
+    of the group with the most problems.
 
     Args:
-        by_violation: None: where the labels have a violation score.
+        by_violation: Whether to compare violations. Default: if the labels have violation scores.
     """
     continuous = pools.has_violations if by_violation is None else by_violation
     losses = pools.violation if continuous else -pools.correct
@@ -244,7 +248,7 @@ def _weighted_vote(stack: Stack, *, lambda_: float) -> Floats:
 
 
 def tempered_vote(stack: Stack, *, lambda_: float, temperature: float) -> Floats:
-    """(P, N): each answer's sum of exp(-E / T) votes; unparsed and unscored candidates do not vote."""
+    """Votes of exp(-E / T), summed by answer, shape (P, N). Unparsed and unscored candidates do not vote."""
     energy = total_energies(stack.mu(), stack.penalty, lambda_)
     usable = np.isfinite(energy) & stack.present
     filled = np.where(usable, energy, math.inf)

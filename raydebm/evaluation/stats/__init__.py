@@ -1,1 +1,1 @@
-"""Statistics that know nothing of pools: intervals, paired tests, effects of generators, logistic regression."""
+"""Statistics independent of pools: intervals, paired tests, effects of generators, logistic regression."""

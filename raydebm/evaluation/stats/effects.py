@@ -1,9 +1,9 @@
 """Effects of generators that answered different problems, as if all had answered the same.
 
-Values are modelled as an effect of the problem plus an effect of the generator, fitted by least squares. Where every
-generator answered every problem equally often, the differences between effects are those between plain means. Where a
-recorded pool has one half of its problems from some generators and the other half from others, plain means compare the
-difficulty of the halves.
+Values are modelled as an effect of the problem plus an effect of the generator, fitted by least squares. If every
+generator answered every problem equally often, the differences between effects equal those between plain means. If half
+of a recorded pool's problems are from some generators and half from others, plain means would compare the difficulty of
+the halves.
 """
 
 import numpy as np
@@ -13,14 +13,15 @@ from raydebm.evaluation.stats.intervals import Floats
 
 
 def comparable(problem: NDArray[np.int64], generator: NDArray[np.int64], *, num_generators: int) -> NDArray[np.bool_]:
-    """(num_generators,): the group of generators that share problems, directly or through others, which answered most
-    problems; of groups with equally many the one that comes first.
+    """Generators in the largest group that shares problems, directly or indirectly, shape (num_generators,).
+
+    Size is the number of answered problems. Among groups of equal size the first one is used.
 
     Args:
-        problem: (R,), any numbers that tell problems apart.
-        generator: (R,), positions below ``num_generators``.
+        problem: Distinct number for each problem, shape (R,).
+        generator: Indices below ``num_generators``, shape (R,).
     """
-    # Imported here because it takes time that commands which evaluate nothing need not spend.
+    # Imported here because the import is slow and most commands do not need it.
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -37,15 +38,14 @@ def comparable(problem: NDArray[np.int64], generator: NDArray[np.int64], *, num_
 def generator_effects(
     problem: NDArray[np.int64], generator: NDArray[np.int64], values: Floats, *, num_generators: int
 ) -> Floats:
-    """(num_generators,): each generator's effect, mean 0 over those with a value; NaN for one without.
+    """Effect of each generator, shape (num_generators,). The mean over generators with a value is 0; NaN without one.
 
-    Generators that share no problem, not even through others, cannot be compared: each such group has mean 0 of its
-    own.
+    Generators without shared problems, even indirectly, cannot be compared: each such group has its own mean of 0.
 
     Args:
-        problem: (R,), any numbers that tell problems apart.
-        generator: (R,), positions below ``num_generators``.
-        values: (R,), without NaN.
+        problem: Distinct number for each problem, shape (R,).
+        generator: Indices below ``num_generators``, shape (R,).
+        values: Values without NaN, shape (R,).
     """
     _, place = np.unique(problem, return_inverse=True)
     shape = (int(place.max(initial=-1)) + 1, num_generators)
@@ -54,8 +54,8 @@ def generator_effects(
     sums = np.bincount(cell, weights=values, minlength=shape[0] * num_generators).reshape(shape)
     per_problem = counts.sum(axis=1, keepdims=True)
     shares = np.divide(counts, per_problem, where=per_problem > 0, out=np.zeros_like(counts))
-    # The normal equations after the problems' effects have been eliminated; the smallest solution has mean 0 in every
-    # connected group of generators.
+    # Normal equations after eliminating the problems' effects; the smallest solution has mean 0 in every connected
+    # group of generators.
     system = np.diag(counts.sum(axis=0)) - shares.T @ counts
     effects: Floats = np.linalg.lstsq(system, sums.sum(axis=0) - shares.T @ sums.sum(axis=1), rcond=1e-10)[0]
     return np.where(counts.sum(axis=0) > 0, effects, np.nan)

@@ -1,7 +1,7 @@
 """Percentile bootstrap over problems, vectorised.
 
-Problems are the unit that is resampled, because candidates of one problem are not independent. Every statistic of one
-report uses the same resamples, so differences between selectors are paired.
+Problems are resampled, because candidates of one problem are not independent. All statistics of a report use the same
+resamples, so differences between selectors are paired.
 """
 
 import math
@@ -21,30 +21,30 @@ from raydebm.identity import seed_for
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Weights = NDArray[Any]
-"""How often, or how much, each of n problems counts in each of B resamples, shape (B, n), >= 0."""
+"""Weight of each of n problems in each of B resamples, shape (B, n), >= 0."""
 
 Part = TypeVar("Part")
 Done = TypeVar("Done")
 
 LEVEL = 0.95
 MIN_PER_CLASS = 5
-"""With fewer right or fewer wrong ones an AUROC has no interval: resamples of one wrong problem repeat its rank or lack
-it."""
+"""Minimum number of right and of wrong ones for an AUROC interval. Resamples of a single wrong problem repeat its rank
+or omit it."""
 ROWS_AT_ONCE = 16
-"""Resamples that are turned into floats together: few enough to stay in a processor's cache."""
+"""Number of resamples converted to floats at once, small enough for a processor's cache."""
 MIN_SIZE_OF_THREADS = 2**22
-"""Weights below which threads cost more than they bring."""
+"""Number of weights below which threads cost more than they gain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A number with its 95 % interval, None where none can be given. All None when there is nothing to average."""
+    """Number with its 95 % interval, None if there is no interval. All None if there is nothing to average."""
 
     value: float | None
     low: float | None
     high: float | None
     n: int
-    """Problems it rests on."""
+    """Number of problems."""
 
     def __neg__(self) -> "Estimate":
         value, low, high = (None if number is None else -number for number in (self.value, self.high, self.low))
@@ -61,12 +61,12 @@ NOTHING = Estimate(value=None, low=None, high=None, n=0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ratio:
-    """A ratio of sums over problems, and the columns whose sums over resamples give its interval."""
+    """Ratio of sums over problems, with the columns whose sums over resamples determine its interval."""
 
     value: float
     n: int
     columns: tuple[Floats, ...]
-    """Numerators, and denominators unless they count every problem once; none where there is nothing to average."""
+    """Numerators, and denominators unless every problem counts once. Empty if there is nothing to average."""
 
     @classmethod
     def of(cls, numerators: Floats, denominators: Floats) -> "_Ratio":
@@ -81,15 +81,15 @@ class _Ratio:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bootstrap:
-    """Resamples of ``n`` problems: how often each problem occurs in each, shape (num_bootstrap, n)."""
+    """Resamples of ``n`` problems: count of each problem in each resample, shape (num_bootstrap, n)."""
 
     counts: Weights
 
     @classmethod
     def of(cls, n: int, *, num_bootstrap: int, seed: int) -> "Bootstrap":
-        """``num_bootstrap`` draws of n out of n with replacement."""
+        """Sample n of n problems with replacement, ``num_bootstrap`` times."""
         generator = np.random.default_rng(seed_for(seed, "bootstrap", n))
-        # A byte holds every count that occurs: one above 255 has a probability below 1e-500.
+        # A byte is sufficient for every count: one above 255 has a probability below 1e-500.
         draws = np.zeros((num_bootstrap, n), dtype=np.uint8)
         if n == 0:
             return cls(draws)
@@ -106,25 +106,25 @@ class Bootstrap:
         return self.means([values])[0]
 
     def means(self, columns: Sequence[Floats]) -> list[Estimate]:
-        """``mean`` of each column. One pass over the resamples serves them all, which makes each much cheaper."""
+        """``mean`` of each column, in one pass over the resamples, which is much faster."""
         return self.ratios([(values, np.ones(len(values))) for values in columns])
 
     def proportion(self, values: Floats) -> Estimate:
         """``mean`` of right (1) and wrong (0).
 
-        Where all are right or all are wrong, every resample is the same and an interval without width would claim
-        certainty: the open side is then the exact one (Clopper-Pearson).
+        If all are right or all are wrong, every resample is equal and the interval would have no width. The open side
+        is then the exact one (Clopper-Pearson).
         """
         return self.proportions([values])[0]
 
     def proportions(self, columns: Sequence[Floats]) -> list[Estimate]:
-        """``proportion`` of each column, as cheap as ``means``."""
+        """``proportion`` of each column, as fast as ``means``."""
         return [_exact_at_the_ends(estimate) for estimate in self.means(columns)]
 
     def ratio(self, numerators: Floats, denominators: Floats) -> Estimate:
         """sum(numerators) / sum(denominators) over problems where both are known.
 
-        Resamples whose denominator is 0 are left out of the interval.
+        Resamples with a denominator of 0 are excluded from the interval.
         """
         return self.ratios([(numerators, denominators)])[0]
 
@@ -138,14 +138,14 @@ class Bootstrap:
     def _ratio(self, part: "_Ratio", sums: Sequence[Floats]) -> Estimate:
         if not sums:
             return Estimate(value=None, low=None, high=None, n=part.n)
-        # Every resample has n problems, so that counting all of them needs no sum.
+        # Every resample has n problems, so their number needs no sum.
         tops, bottoms = sums if len(sums) > 1 else (sums[0], np.full(len(sums[0]), float(part.n)))
         usable = np.abs(bottoms) > 1e-12
         samples = np.divide(tops, bottoms, where=usable, out=np.full(len(tops), math.nan))
         return self.interval(part.value, samples, part.n)
 
     def interval(self, value: float, samples: Floats, n: int) -> Estimate:
-        """Percentiles of the statistic over the resamples; NaN samples (statistic undefined there) are left out."""
+        """Percentiles of the statistic over the resamples. NaN samples (statistic undefined) are excluded."""
         defined = samples[~np.isnan(samples)]
         if math.isnan(value) or not len(defined):
             return Estimate(value=None, low=None, high=None, n=n)
@@ -158,9 +158,9 @@ class Bootstrap:
         return _exact_at_the_ends(self.interval(value, samples, n))
 
     def auroc(self, scores: Floats, positives: Floats) -> Estimate:
-        """AUROC of ``scores`` for ``positives`` (1 or 0); NaN in either leaves the problem out. Ties count half.
+        """AUROC of ``scores`` for ``positives`` (1 or 0). Problems with NaN in either are excluded. Ties count half.
 
-        Without an interval where there are fewer than ``MIN_PER_CLASS`` of either.
+        There is no interval with fewer than ``MIN_PER_CLASS`` of either.
         """
         known = ~(np.isnan(scores) | np.isnan(positives))
         n = int(known.sum())
@@ -171,19 +171,23 @@ class Bootstrap:
         return self.auroc_interval(float(value), samples, n, fewest=fewest_of_a_class(positives[known]))
 
     def auroc_interval(self, value: float, samples: Floats, n: int, *, fewest: int) -> Estimate:
-        """``interval`` of an AUROC; none with fewer than ``MIN_PER_CLASS`` of a class. ``fewest``: of the rarer one."""
+        """``interval`` of an AUROC. None with fewer than ``MIN_PER_CLASS`` of a class.
+
+        Args:
+            fewest: Number of the rarer class.
+        """
         if fewest < MIN_PER_CLASS and not math.isnan(value):
             return Estimate(value=value, low=None, high=None, n=n)
         return self.interval(value, samples, n)
 
 
 def fewest_of_a_class(positives: Floats) -> int:
-    """How many there are of the rarer class of 1 and 0."""
+    """Number of the rarer class of 1 and 0."""
     return min(int((positives == 1).sum()), int((positives == 0).sum()))
 
 
 def mean_of_known(values: Floats) -> Floats:
-    """(S, n) -> (n,): mean over the first axis of what is not NaN; NaN where nothing is known."""
+    """Mean over the first axis of values that are not NaN, shapes (S, n) -> (n,). NaN if nothing is known."""
     known = ~np.isnan(values)
     counts = known.sum(axis=0)
     sums = np.where(known, values, 0.0).sum(axis=0)
@@ -200,10 +204,13 @@ def _exact_at_the_ends(estimate: Estimate) -> Estimate:
 
 
 def over_blocks(statistic: Callable[[Weights], Floats], weights: Weights) -> Floats:
-    """A statistic of (b, n) weights, (b, ...), computed for some resamples at a time: memory stays flat, and all usable
-    CPUs take part where there is enough to do. The statistic makes floats of the weights, which may be bytes."""
+    """Statistic of (b, n) weights, shape (b, ...), computed for blocks of resamples.
+
+    This limits memory, and large inputs use all available CPUs. The statistic converts the weights, which may be bytes,
+    to floats.
+    """
     blocks = [weights[start : start + ROWS_AT_ONCE] for start in range(0, max(len(weights), 1), ROWS_AT_ONCE)]
-    # Threads of a product wait for each other, and a block's is small: with them it took ten times as long.
+    # Blocks are small, and threads within a product wait for each other: with them it took ten times as long.
     with _linear_algebra().limit(limits=1, user_api="blas"):
         if weights.size < MIN_SIZE_OF_THREADS:
             return np.concatenate([statistic(block) for block in blocks])
@@ -211,19 +218,19 @@ def over_blocks(statistic: Callable[[Weights], Floats], weights: Weights) -> Flo
 
 
 def on_all_cpus(work: Callable[[Part], Done], parts: Sequence[Part]) -> list[Done]:
-    """What ``work`` makes of each part, in their order; in threads, which numpy lets run side by side."""
+    """Results of ``work`` for each part, in order, computed in threads (numpy releases the lock)."""
     with ThreadPoolExecutor(usable_cpus()) as threads:
         return list(threads.map(work, parts))
 
 
 @cache
 def _linear_algebra() -> ThreadpoolController:
-    """The libraries that numpy computes products with; looking for them takes milliseconds."""
+    """Libraries that numpy uses for products. The look-up takes milliseconds."""
     return ThreadpoolController()
 
 
 def weighted_sums(weights: Weights, columns: Floats) -> Floats:
-    """(B, n), (n, M) -> (B, M): weighted sum of each column; (B,) of a single one of shape (n,)."""
+    """Weighted sum of each column, shapes (B, n), (n, M) -> (B, M), or (B,) for a single column of shape (n,)."""
     return over_blocks(lambda block: block.astype(np.float64) @ columns, weights)
 
 
@@ -231,14 +238,14 @@ def weighted_auroc(scores: Floats, positives: Floats, weights: Weights) -> Float
     """AUROC of each weighting of the same n items.
 
     Args:
-        scores: shape (n,); higher should mean positive. NaN leaves the item out.
-        positives: shape (n,); 1 or 0. NaN likewise.
-        weights: shape (B, n), >= 0.
+        scores: Scores, shape (n,). Higher should mean positive. Items with NaN are excluded.
+        positives: 1 or 0, shape (n,). Items with NaN are excluded.
+        weights: Weights >= 0, shape (B, n).
 
     Returns:
-        Shape (B,); NaN where one class has no weight.
+        Shape (B,). NaN if one class has no weight.
     """
-    # Both classes by score: what is gathered then lies close together.
+    # Sort both classes by score, so that gathered items are adjacent in memory.
     classes = (np.flatnonzero((positives == label) & ~np.isnan(scores)) for label in (1, 0))
     good, bad = (rows[np.argsort(scores[rows], kind="stable")] for rows in classes)
     below, up_to = (np.searchsorted(scores[bad], scores[good], side=side) for side in ("left", "right"))
@@ -248,7 +255,7 @@ def weighted_auroc(scores: Floats, positives: Floats, weights: Weights) -> Float
         own, lower = np.take(block, good, axis=1).astype(np.float64), np.zeros((len(block), len(bad) + 1))
         np.cumsum(np.take(block, bad, axis=1), axis=1, out=lower[:, 1:])
         beaten = np.take(lower, below, axis=1)
-        if has_ties:  # what is equal counts half
+        if has_ties:  # ties count half
             beaten = 0.5 * (beaten + np.take(lower, up_to, axis=1))
         wins, pairs = np.einsum("bn,bn->b", own, beaten), own.sum(axis=1) * lower[:, -1]
         area: Floats = np.divide(wins, pairs, where=pairs > 0, out=np.full(len(wins), math.nan))

@@ -1,4 +1,4 @@
-"""Results that are kept as JSON and read again."""
+"""Results that are stored as JSON and read again."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -9,13 +9,13 @@ from raydebm.errors import PoolError
 
 
 class JsonResults:
-    """A base class of dataclasses whose JSON follows from their fields."""
+    """Base class of dataclasses whose JSON is defined by their fields."""
 
     __slots__ = ()
     KIND: ClassVar[str] = "a result"
-    """How an error names it."""
+    """Name of the result in an error."""
     REMEDY: ClassVar[str] = "run it again"
-    """What makes one of this version."""
+    """Command or action that creates a result of this version, for an error."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON values by field."""
@@ -37,7 +37,7 @@ class JsonResults:
 
 
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}
-"""A dictionary and no ``functools.cache``, whose arguments the type checker does not accept to be classes."""
+"""A dictionary instead of ``functools.cache``, whose arguments the type checker does not accept as classes."""
 
 
 def _adapter(kind: type) -> TypeAdapter[Any]:

@@ -1,4 +1,4 @@
-"""Paired tests over problems: is the difference of two selectors more than the choice of problems explains?
+"""Paired tests over problems for the difference of two selectors.
 
 Two selectors that are right or wrong on every problem are compared by the exact McNemar test (a binomial test on the
 problems where only one of them is right). Expected values between 0 and 1 (random choice, shared ties) and violation
@@ -19,38 +19,39 @@ from raydebm.identity import seed_for
 Test = Literal["McNemar, exact", "sign-flip permutation", "none"]
 Verdict = Literal["better", "worse", "not shown"]
 ALPHA = 0.05
-"""Level of what counts as shown."""
+"""Significance level."""
 NUM_PERMUTATIONS = 10_000
 CHUNK = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One selector against another on the problems where both have a label."""
+    """Comparison of two selectors on the problems where both have a label."""
 
     one: str
     other: str
     difference: Estimate
-    """one minus other, with its interval by bootstrap over problems."""
+    """One minus other, with its bootstrap interval over problems."""
     only_one: float
-    """Problems (expected number) on which only ``one`` is right; of violations the sum of what it avoids more."""
+    """Expected number of problems on which only ``one`` is right. For violations, the sum of its advantages."""
     only_other: float
     p_value: float | None
-    """Two-sided; None without a common problem."""
+    """Two-sided p-value. None without a common problem."""
     p_holm: float | None
-    """After Holm's correction for all comparisons of the same table."""
+    """p-value with Holm's correction for all comparisons of the same table."""
     test: Test
 
     @property
     def verdict(self) -> Verdict:
-        """Which is shown to be better at the level ``ALPHA``, after Holm's correction."""
+        """Significantly better selector at the level ``ALPHA``, after Holm's correction."""
         if self.p_holm is None or self.difference.value is None or self.p_holm >= ALPHA:
             return "not shown"
         return "better" if self.difference.value > 0 else "worse"
 
 
 def distinct(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Each pair once, whatever its order; the first one counts. Holm's correction would count a hypothesis twice."""
+    """Distinct pairs regardless of order, each at its first place. Holm's correction would otherwise count a hypothesis
+    twice."""
     first: dict[frozenset[str], tuple[str, str]] = {}
     for pair in pairs:
         first.setdefault(frozenset(pair), pair)
@@ -60,14 +61,14 @@ def distinct(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
 def compare(
     values: Mapping[str, Floats], pairs: Sequence[tuple[str, str]], *, bootstrap: Bootstrap, seed: int
 ) -> list[Comparison]:
-    """Compare named selectors, each given as its value per problem (NaN: left out).
+    """Compare named selectors by their values per problem. Problems with NaN are excluded.
 
     Args:
-        values: shape (n,) each, in the same order of problems, in [0, 1]; or (S, n), of S trainings in the same order.
-            A problem's difference is then the mean over the trainings in which both have a value.
-        pairs: (one, other) names; pairs with an unknown name are skipped.
-        bootstrap: for the interval of each difference.
-        seed: of the permutations.
+        values: Values in [0, 1] by name, shape (n,) each, in the same order of problems; or (S, n) for S trainings in
+            the same order. A problem's difference is then the mean over the trainings in which both have a value.
+        pairs: Names (one, other). Pairs with an unknown name are skipped.
+        bootstrap: Resamples for the interval of each difference.
+        seed: Seed of the permutations.
     """
     known = [(one, other) for one, other in pairs if one in values and other in values and one != other]
     tables = {name: np.atleast_2d(array) for name, array in values.items()}
@@ -98,15 +99,15 @@ def compare(
 
 
 def _binary(one: Floats, other: Floats, difference: Floats) -> bool:
-    """Both are right or wrong wherever both are known, and by as much in every training."""
+    """Whether both are right or wrong wherever both are known, with the same difference in every training."""
     both = np.stack([one, other])[:, ~np.isnan(one + other)]
     known = difference[~np.isnan(difference)]
     return bool(np.isin(both, (0.0, 1.0)).all() and np.isin(known, (-1.0, 0.0, 1.0)).all())
 
 
 def mcnemar_p_value(difference: Floats) -> float | None:
-    """Exact two-sided McNemar test of differences in {-1, 0, 1}; None when no problem is common to both."""
-    # Imported here because it takes seconds, which commands that evaluate nothing need not wait for.
+    """Exact two-sided McNemar test of differences in {-1, 0, 1}. None without common problems."""
+    # Imported here because the import takes seconds and commands without evaluation do not need it.
     from scipy.stats import binomtest
 
     if np.isnan(difference).all():
@@ -116,13 +117,13 @@ def mcnemar_p_value(difference: Floats) -> float | None:
 
 
 def mcnemar_sample_size(discordant: float, difference: float, *, alpha: float = 0.05, power: float = 0.8) -> int:
-    """How many pairs McNemar's test needs to find a difference (Connor 1987, Biometrics 43, 207-211).
+    """Number of pairs that McNemar's test needs to detect a difference (Connor 1987, Biometrics 43, 207-211).
 
     Args:
-        discordant: share of the pairs in which exactly one of the two is right, in (0, 1]; at least ``difference``.
-        difference: to be found, in (0, 1).
-        alpha: level of the two-sided test.
-        power: probability of finding it.
+        discordant: Share of the pairs in which exactly one of the two is right, in (0, 1]; at least ``difference``.
+        difference: Difference to detect, in (0, 1).
+        alpha: Level of the two-sided test.
+        power: Probability of detecting it.
     """
     share, normal = max(discordant, difference), NormalDist()
     at_null = normal.inv_cdf(1 - alpha / 2) * math.sqrt(share)
@@ -131,7 +132,7 @@ def mcnemar_sample_size(discordant: float, difference: float, *, alpha: float = 
 
 
 def sign_flip_p_values(differences: Sequence[Floats], *, seed: int, num: int = NUM_PERMUTATIONS) -> list[float | None]:
-    """Two-sided p of each mean difference under random signs, the same signs for all; (1 + hits) / (1 + num)."""
+    """Two-sided p-value of each mean difference under random signs, shared by all: (1 + hits) / (1 + num)."""
     if not differences:
         return []
     table = np.nan_to_num(np.stack(differences, axis=1))
@@ -140,16 +141,16 @@ def sign_flip_p_values(differences: Sequence[Floats], *, seed: int, num: int = N
     hits = np.zeros(len(differences))
     for start in range(0, num, CHUNK):
         heads = generator.integers(0, 2, size=(min(CHUNK, num - start), len(table)), dtype=np.int8)
-        # A difference counts +1 or -1: twice the sum of those with +1, minus the sum of all.
+        # With signs +1 and -1, the sum is twice the sum of the +1 differences minus the sum of all.
         sums = 2 * weighted_sums(heads, table) - table.sum(axis=0)
-        # Sums in another order differ in the last digits; an equal statistic must count as one.
+        # Sums in another order differ in the last digits; an equal statistic must count as equal.
         hits += (np.abs(sums) >= observed - 1e-9).sum(axis=0)
     absent: Bools = np.stack([np.isnan(difference).all() for difference in differences])
     return [None if none else float((1 + count) / (1 + num)) for count, none in zip(hits, absent, strict=True)]
 
 
 def holm_adjusted(p_values: Sequence[float | None]) -> list[float | None]:
-    """Holm's step-down correction of the values that are there."""
+    """Holm's step-down correction of the p-values, ignoring None."""
     order = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
     adjusted: list[float | None] = [None] * len(p_values)
     highest = 0.0

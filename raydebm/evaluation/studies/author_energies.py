@@ -1,4 +1,4 @@
-"""Energies of each author's candidates: a row per labelled candidate, and statistics over the authors."""
+"""Energies by author: a row per labelled candidate, and statistics over the authors."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,34 +11,34 @@ from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 
 MIN_CORRECT = 5
-"""A generator with fewer correct candidates has no mean energy that could be compared."""
+"""Minimum number of correct candidates of a generator with a comparable mean energy."""
 
 
 def energy_spread(stack: Stack, bootstrap: Bootstrap) -> Estimate:
-    """``Screen.spread`` alone."""
+    """``Screen.spread`` without the rest of the screen."""
     table = CandidateTable.of(stack)
     return over_generators(table.correct_sums(table.mu), bootstrap, std).estimate(bootstrap)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CandidateTable:
-    """Labelled, scored candidates of all pools, one row each, R rows."""
+    """Labelled, scored candidates of all pools, one per row, R rows."""
 
     generators: tuple[str, ...]
-    """All names of the pools, sorted."""
+    """All generator names of the pools, sorted."""
     problem: Ints
     generator: Ints
-    """Position in ``generators``."""
+    """Index in ``generators``."""
     correct: Floats
     """1 or 0."""
     mu: Floats
     offset: Floats
-    """mu minus the mean mu of the problem's correct rows; NaN for incorrect rows."""
+    """mu minus the mean mu of the problem's correct rows. NaN for incorrect rows."""
     num_problems: int
 
     @classmethod
     def of(cls, stack: Stack) -> "CandidateTable":
-        """Lay the pools' labelled candidates out as columns."""
+        """Convert the pools' labelled candidates to columns."""
         mu = stack.mu()
         at = np.nonzero(~np.isnan(stack.correct) & ~np.isnan(mu))
         centres = stack.mean_of(np.where(stack.correct == 1, mu, math.nan))[at[0]]
@@ -53,7 +53,7 @@ class CandidateTable:
         )
 
     def sums(self, values: Floats, rows: Bools) -> "Sums":
-        """Sum and number of ``values`` over the chosen rows of each problem."""
+        """Sum and number of ``values`` over the selected rows of each problem."""
         sums = np.bincount(self.problem[rows], weights=values[rows], minlength=self.num_problems)
         counts = np.bincount(self.problem[rows], minlength=self.num_problems)
         return Sums(sums.astype(np.float64), counts.astype(np.float64))
@@ -66,18 +66,18 @@ class CandidateTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sums:
-    """Energies and numbers of some candidates, per problem."""
+    """Sums and numbers of energies, per problem."""
 
     energies: Floats
     counts: Floats
 
     @property
     def mean(self) -> float:
-        """Over all problems."""
+        """Mean over all problems."""
         return float(self.energies.sum() / self.counts.sum())
 
     def resampled(self, bootstrap: Bootstrap) -> Floats:
-        """The mean in each resample; NaN where a resample has none of the candidates."""
+        """Mean in each resample. NaN if a resample has none of the candidates."""
         tops, bottoms = bootstrap.sums(self.energies), bootstrap.sums(self.counts)
         means: Floats = np.divide(tops, bottoms, where=bottoms > 0, out=np.full_like(tops, math.nan))
         return means
@@ -85,7 +85,7 @@ class Sums:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Statistic:
-    """A value with its resamples, NaN where it is undefined."""
+    """Value with its resamples, NaN where undefined."""
 
     value: float
     samples: Floats
@@ -93,7 +93,7 @@ class Statistic:
 
     @classmethod
     def undefined(cls, bootstrap: Bootstrap) -> "Statistic":
-        """Without anything to compute it from."""
+        """Statistic without data."""
         return cls(math.nan, np.full(len(bootstrap.counts), math.nan), 0)
 
     def estimate(self, bootstrap: Bootstrap) -> Estimate:
@@ -101,7 +101,7 @@ class Statistic:
         return bootstrap.interval(self.value, self.samples, self.n)
 
     def over(self, other: "Statistic") -> "Statistic":
-        """The ratio; undefined where the other is not above 0."""
+        """Ratio of two statistics. Undefined where the other is not above 0."""
         value = self.value / other.value if other.value > 0 else math.nan
         samples = np.divide(
             self.samples, other.samples, where=other.samples > 0, out=np.full_like(self.samples, math.nan)
@@ -122,7 +122,7 @@ def value_range(means: Floats) -> Floats:
 
 
 def over_generators(sums: Sequence[Sums], bootstrap: Bootstrap, statistic: Callable[[Floats], Floats]) -> Statistic:
-    """A statistic of the generators' mean energies; generators with few correct candidates are left out."""
+    """Statistic of the generators' mean energies. Generators with few correct candidates are excluded."""
     usable = [own for own in sums if own.counts.sum() >= MIN_CORRECT]
     if len(usable) < 2:
         return Statistic.undefined(bootstrap)

@@ -1,4 +1,4 @@
-"""What the two terms of E = mu + lambda * E_constraint do: a sweep of lambda, and how often their picks agree."""
+"""Effects of the two terms of E = mu + lambda * E_constraint: a sweep of lambda, and the agreement of their picks."""
 
 import math
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class LambdaRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyPoint:
-    """One candidate on the plane of the two terms."""
+    """One candidate in the plane of the two terms."""
 
     mu: float
     penalty: float
@@ -34,27 +34,27 @@ class EnergyPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decomposition:
-    """Shares of problems where both terms can choose."""
+    """Shares of problems where both terms have a pick."""
 
     lambda_: float
     agree: Estimate
-    """mu's pick is among the candidates of lowest E_constraint."""
+    """Share where mu's pick is among the candidates of lowest E_constraint."""
     agree_alone: Estimate
-    """mu's pick is the only candidate of lowest E_constraint."""
+    """Share where mu's pick is the only candidate of lowest E_constraint."""
     neither: Estimate
-    """E's pick is neither mu's nor among those of lowest E_constraint."""
+    """Share where E's pick is neither mu's nor among those of lowest E_constraint."""
     num_constrained: int
-    """Problems on which E_constraint tells parsed candidates apart."""
+    """Problems with different E_constraint among parsed candidates."""
     points: tuple[EnergyPoint, ...]
-    """A random sample of the parsed, scored candidates, with every selected one."""
+    """Random sample of the parsed, scored candidates, and every selected one."""
     num_candidates: int
-    """Parsed and scored."""
+    """Number of parsed and scored candidates."""
 
 
 def lambda_sweep(
     stack: Stack, *, bootstrap: Bootstrap, lambdas: Sequence[float] = LAMBDAS, chosen: float = 1.0
 ) -> tuple[LambdaRow, ...]:
-    """One row per lambda, the chosen one among them."""
+    """One row per lambda, including the chosen one."""
     if stack.num_members == 0:
         return ()
     rows = []
@@ -71,7 +71,7 @@ def lambda_sweep(
 
 
 def decomposition(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> Decomposition | None:
-    """None without energies, or when E_constraint tells no two parsed candidates of a problem apart."""
+    """Compare the terms. None without energies, or if E_constraint is constant within every problem."""
     if stack.num_members == 0:
         return None
     mu = stack.mu()

@@ -1,4 +1,4 @@
-"""How many adapters are worth it: every subset of the ensemble's adapters, by size."""
+"""Effect of the number of adapters: all subsets of the ensemble's adapters, by size."""
 
 import math
 from collections.abc import Sequence
@@ -24,12 +24,12 @@ from raydebm.evaluation.stats.intervals import (
 from raydebm.identity import seed_for
 
 MAX_SUBSETS = 40
-"""Most subsets of one size; beyond it, as many random ones."""
+"""Maximum number of subsets of one size. Beyond it, a random sample is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnsembleSize:
-    """Means over subsets of K adapters. Selection by E, and by mu alone where a field's name begins with ``mu_``."""
+    """Means over subsets of K adapters. Selection by E, or by mu in fields that begin with ``mu_``."""
 
     num_adapters: int
     num_subsets: int
@@ -58,11 +58,11 @@ def ensemble_sizes(
     theory: EnsembleTheory | None,
     trained: Stack | None = None,
 ) -> tuple[EnsembleSize, ...]:
-    """One row per K; empty without energies.
+    """One row per K. Empty without energies.
 
     Args:
-        trained: the same pools labelled as pairs are made (``pool.with_trained_labels``), for the pairs and their
-            theory; None: ``stack``.
+        trained: The same pools with the labels used in training (``pool.with_trained_labels``), for the pairs and their
+            theory. Default: ``stack``.
     """
     pairs_of = stack if trained is None else trained
     rows = []
@@ -81,7 +81,7 @@ def ensemble_sizes(
 
 
 def subsets(total: int, size: int, *, seed: int) -> list[tuple[int, ...]]:
-    """All subsets, or ``MAX_SUBSETS`` different random ones where there are more."""
+    """All subsets, or ``MAX_SUBSETS`` distinct random ones if there are more."""
     if comb(total, size) <= MAX_SUBSETS:
         return list(combinations(range(total), size))
     generator = np.random.default_rng(seed_for(seed, "adapters", total, size))
@@ -94,7 +94,7 @@ def subsets(total: int, size: int, *, seed: int) -> list[tuple[int, ...]]:
 def _size(
     stack: Stack, size: int, chosen: Sequence[tuple[int, ...]], *, lambda_: float, bootstrap: Bootstrap
 ) -> EnsembleSize:
-    """The figures of selections; what pairs say is added by the caller."""
+    """Results of the selections. The caller adds the results of pairs."""
     picks = [stack.select(lambda_, subset) for subset in chosen]
     correct = [stack.correct_at(picked) for picked in picks]
     by_mu = [stack.select(0.0, subset) for subset in chosen]
@@ -124,7 +124,7 @@ def _predicted(size: int, theory: EnsembleTheory | None) -> float | None:
 
 
 def _mean(columns: Sequence[Floats]) -> Floats:
-    """Mean over subsets per problem; NaN where no subset has a value."""
+    """Mean over subsets per problem. NaN if no subset has a value."""
     table = np.stack(columns)
     count = (~np.isnan(table)).sum(axis=0)
     total = np.nansum(table, axis=0)
@@ -146,7 +146,7 @@ def _sigma_auroc(
 
 
 def _auroc(certainties: Sequence[Floats], correct: Sequence[Floats], bootstrap: Bootstrap) -> Estimate:
-    """Mean AUROC over the subsets, which share their resamples."""
+    """Mean AUROC over the subsets, with shared resamples."""
     counts = bootstrap.counts[:NUM_RESAMPLES]
     values, sampled, n, fewest = [], [], 0, MIN_PER_CLASS
     for certainty, right in zip(certainties, correct, strict=True):

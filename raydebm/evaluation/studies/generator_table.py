@@ -1,4 +1,4 @@
-"""Who wrote the candidates: quality and length by generator, who is picked, pools of one generator or of several."""
+"""Candidates by generator: quality, length and selections, and pools of one generator or of several."""
 
 import math
 from collections.abc import Sequence
@@ -13,70 +13,71 @@ from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
 from raydebm.evaluation.studies.pool_size import EnergyOrder, of_oracle, of_votes
 
 BEST_SHARE = 0.25
-"""The paper makes its pairs of the best quarter of a pool."""
+"""Share of a pool that the paper uses for positive pairs."""
 MIXED = "all generators"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorRow:
-    """The candidates of one generator, and how the energy treats them."""
+    """Candidates of one generator, with their treatment by the energy."""
 
     name: str
     num_candidates: int
     num_failed: int
-    """Requests that brought no candidate."""
+    """Number of requests without a candidate."""
     num_unparsed: int
-    """Without an answer."""
+    """Number of candidates without an answer."""
     num_unlabeled: int
     truncated_frac: float | None
-    """Share that ended for length; None where no finish reason is recorded."""
+    """Share of truncated texts. None if no finish reason is recorded."""
     accuracy: Estimate
-    """Mean over problems of the share correct."""
+    """Share correct, mean over problems."""
     mean_violation: Estimate
     best_quarter: Estimate
-    """Mean over problems of the share that is among the best quarter of the pool by violation score; no value where the
-    task has none. The paper makes its pairs of these (``pairs.positive_frac`` 0.25)."""
+    """Share among the best quarter of the pool by violation score, mean over problems. No value if the task has no
+    violation scores. The paper's positives in pairs (``pairs.positive_frac`` 0.25)."""
     characters: float | None
     """Mean length of the text."""
     characters_correct: float | None
     characters_incorrect: float | None
     completion_tokens: float | None
-    """Mean as the endpoint counted; None where it did not."""
+    """Mean count by the endpoint. None if it reports none."""
     cost_usd: float | None
-    """Sum over its requests, also those that brought no candidate; None where unknown."""
+    """Sum over its requests, including those without a candidate. None if unknown."""
     share_of_correct: float | None
-    """Share of a problem's correct candidates, mean over the problems that have any: what a scorer that knows nothing
-    but correctness would pick."""
+    """Share of a problem's correct candidates, mean over the problems with any: the selections of a scorer that depends
+    only on correctness."""
     picked: Estimate
-    """Share of the selections that it wrote, on the same problems."""
+    """Share of the selections by this generator, on the same problems."""
     picked_of_all: Estimate
-    """The same on all problems with a selection, as the paper has it."""
+    """Share of the selections on all problems with a selection, as in the paper."""
     mu_correct: Estimate
     """Mean mu of its correct candidates."""
     pair_accuracy: Estimate
-    """Pairs of two candidates of this generator that mu ranks right: what it knows beyond who wrote them."""
+    """Accuracy of mu on pairs of two candidates of this generator, independent of knowledge of the author."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolKind:
-    """A pool of one generator's candidates, or an equally large random part of the whole pool."""
+    """Pool of one generator's candidates, or an equally large random part of the whole pool."""
 
     name: str
     n: int
-    """Candidates per problem (the largest number where it varies)."""
+    """Candidates per problem (the largest number if it varies)."""
     random: Estimate
     majority: Estimate
     ours: Estimate
     mu_only: Estimate
-    """By mu alone."""
+    """pass@1 by mu."""
     oracle: Estimate
     same_size: Estimate
-    """For one generator's pool: ours on as many random candidates of all generators as it gave to each problem, on the
-    problems that it answered."""
+    """For one generator's pool: ours on equally many random candidates of all generators per problem, on the problems
+    that it answered."""
     whole_minus: Estimate
-    """For one generator's pool: ours on the whole pool minus ours on it, paired, on the problems that it answered."""
+    """For one generator's pool: ours on the whole pool minus ours on this pool, paired, on the problems that it
+    answered."""
     mu_whole_minus: Estimate
-    """The same by mu alone."""
+    """Same as ``whole_minus``, by mu."""
 
 
 def generator_rows(
@@ -85,8 +86,8 @@ def generator_rows(
     """One row per generator.
 
     Args:
-        trained: the same pools as the scorer was trained to see them (``pool.with_trained_labels``): what counts as
-            correct in ``share_of_correct``, ``picked``, ``mu_correct`` and ``pair_accuracy``; None: ``stack``.
+        trained: The same pools with the labels used in training (``pool.with_trained_labels``), for
+            ``share_of_correct``, ``picked``, ``mu_correct`` and ``pair_accuracy``. Default: ``stack``.
     """
     trained = stack if trained is None else trained
     picked = stack.select(lambda_) if stack.num_members else np.full(len(stack.problems), -1)
@@ -141,7 +142,7 @@ def _known_sum(values: Sequence[float | None]) -> float | None:
 
 
 def pool_kinds(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> tuple[PoolKind, ...]:
-    """Each generator's own pool, then random mixed pools of the same sizes, then the whole; empty with one generator.
+    """Each generator's own pool, then random mixed pools of the same sizes, then the whole. Empty with one generator.
 
     All are scored by the same ensemble, which was trained on the mixed pool.
     """

@@ -1,7 +1,7 @@
-"""How far scorers of candidates agree with each other and with the labels: Spearman's rank correlation.
+"""Agreement of scorers with each other and with the labels: Spearman's rank correlation.
 
-Every score is turned so that higher is better. The interval resamples problems (candidates of one problem are not
-independent, so the usual p-value of a rank correlation would promise too much); ranks are those of the whole sample.
+Every score is oriented so that higher is better. The interval resamples problems, because candidates of one problem are
+not independent and the usual p-value of a rank correlation would be too small. Ranks are those of the whole sample.
 """
 
 import math
@@ -27,7 +27,7 @@ class Agreement:
 
 
 def judge_agreement(stack: Stack, bootstrap: Bootstrap) -> tuple[Agreement, ...]:
-    """Every pair of scores, and every score with the labels; empty where no other scorer was run."""
+    """Every pair of scores, and every score with the labels. Empty without other scorers."""
     if not stack.scores:
         return ()
     table = {**stack.scores, OURS: -stack.mu(), LABEL: stack.correct, VIOLATION: -stack.violation}
@@ -47,22 +47,22 @@ def judge_agreement(stack: Stack, bootstrap: Bootstrap) -> tuple[Agreement, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatedPicks:
-    """What another scorer, such as a judge, says of selections: mean ratings over problems."""
+    """Ratings of selections by another scorer, such as a judge: means over problems."""
 
     name: str
     ours: Estimate
     """Mean rating of the selections by E."""
     oracle: Estimate
-    """Mean rating of the best candidates by label (lowest violation score, else correct); the mean over equals."""
+    """Mean rating of the best candidates by label (lowest violation score, else correct), averaged over ties."""
     random: Estimate
     """Mean rating of all rated candidates."""
     ours_minus_oracle: Estimate
-    """Paired, over the problems in which both are rated."""
+    """Paired difference, over the problems in which both are rated."""
 
 
 def rated_picks(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> tuple[RatedPicks, ...]:
-    """One row per other scorer; problems whose selection or whose best candidates are not rated are left out of what
-    they are needed for."""
+    """One row per other scorer. Problems with an unrated selection or best candidate are excluded from the measures
+    that need it."""
     picked, best = stack.select(lambda_), _best_by_label(stack)
     rated = []
     for name, rating in stack.scores.items():
@@ -80,7 +80,7 @@ def rated_picks(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> tuple[
 
 
 def _best_by_label(stack: Stack) -> Bools:
-    """(P, N): the lowest violation score of the pool, else correct."""
+    """Candidates with the lowest violation score of the pool, else correct ones, shape (P, N)."""
     violation = np.where(np.isnan(stack.violation), math.inf, stack.violation)
     lowest = violation.min(axis=1, keepdims=True)
     best: Bools = np.where(np.isfinite(lowest), violation == lowest, stack.correct == 1) & stack.present
@@ -88,7 +88,7 @@ def _best_by_label(stack: Stack) -> Bools:
 
 
 def _agreement(one: str, other: str, x: Floats, y: Floats, problem: np.ndarray, bootstrap: Bootstrap) -> Agreement:
-    from scipy.stats import rankdata  # imported here because it takes time that most commands need not spend
+    from scipy.stats import rankdata  # imported here because it is slow
 
     ranks = rankdata(x), rankdata(y)
     first, second = (rank - rank.mean() for rank in ranks)

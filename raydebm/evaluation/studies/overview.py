@@ -1,4 +1,5 @@
-"""What a pool of candidates is: sizes, labels, constraints, difficulty, and an example (paper, dataset overview)."""
+"""Description of a pool of candidates: sizes, labels, constraints, difficulty, and an example (paper, dataset
+overview)."""
 
 import math
 from collections import Counter
@@ -23,27 +24,27 @@ class PoolOverview:
     most: int
     generators: tuple[str, ...]
     accuracy: Estimate
-    """Mean over problems of the share correct."""
+    """Share correct, mean over problems."""
     mean_violation: Estimate
     mixed: Estimate
-    """Share of problems with both a correct and an incorrect candidate: only these can be chosen well or badly."""
+    """Share of problems with both a correct and an incorrect candidate. Selection matters only for these."""
     solvable: Estimate
-    """Share with at least one correct candidate: the oracle."""
+    """Share of problems with at least one correct candidate (oracle)."""
     num_failed: int
-    """Requests that brought no candidate."""
+    """Number of requests without a candidate."""
     num_unparsed: int
     num_unscored: int
     num_unlabeled: int
     prompt_characters: float
     text_characters: float | None
     constraints: dict[str, int]
-    """Candidates that break each constraint."""
+    """Number of candidates that break each constraint."""
     difficulties: dict[str, int]
     """Problems per group."""
 
 
 def overview(stack: Stack, bootstrap: Bootstrap) -> PoolOverview:
-    """Describe pools: sizes, chance, best candidate, and how often there is something to choose."""
+    """Describe pools: sizes, random accuracy, oracle, and share of problems where selection matters."""
     chance, best, lengths = stack.by_chance(), stack.oracle(), stack.length[stack.present]
     mixed = np.where(np.isnan(chance), np.nan, (chance > 0) & (chance < 1))
     return PoolOverview(
@@ -68,26 +69,26 @@ def overview(stack: Stack, bootstrap: Bootstrap) -> PoolOverview:
 
 
 MAX_RESAMPLES = 500
-"""A training pool is large: more resamples of thousands of problems cost memory and change no printed digit."""
+"""Maximum number of resamples. A training pool is large: more resamples cost memory and change no printed digit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingPool:
-    """The labelled candidates of the training problems, validation included, as in the paper's tables of data."""
+    """Labelled candidates of the training problems, including validation, as in the paper's data tables."""
 
     num_problems: int
     accuracy: Estimate
-    """Mean over problems of the share correct."""
+    """Share correct, mean over problems."""
     by_generator: dict[str, Estimate]
-    """The same by generator."""
+    """Share correct by generator, mean over problems."""
     best_quarter: dict[str, Estimate]
-    """Generator -> share of its candidates among the best quarter of their pool; empty without violation scores."""
+    """Share of each generator's candidates among the best quarter of their pool. Empty without violation scores."""
     num_all_correct: int
     """Problems whose labelled candidates are all correct."""
 
 
 def training_pool(stack: Stack, *, num_bootstrap: int, seed: int) -> TrainingPool | None:
-    """Quality of the candidates by generator; None without pools."""
+    """Quality of the candidates by generator. None without pools."""
     if not stack.problems:
         return None
     num_problems = len(stack.problems)
@@ -106,29 +107,31 @@ def training_pool(stack: Stack, *, num_bootstrap: int, seed: int) -> TrainingPoo
 
 
 EXCERPT = 240
-"""Characters of a text that an example shows."""
+"""Length of a text's excerpt in an example, in characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolExample:
-    """A problem and the candidate that E selects of its pool, as excerpts in one line."""
+    """Problem and its selection by E, as one-line excerpts."""
 
     problem_id: str
     prompt: str
     """The beginning of the problem."""
     text: str
-    """The end of the candidate, where the answer stands."""
+    """End of the candidate, where the answer is."""
     generator: str
     correct: bool | None
-    """None: unlabeled."""
+    """Correctness. None if unlabelled."""
     violation: float | None
-    """The label's violation score; None where the task has none."""
+    """Violation score of the label. None if the task has none."""
     energy: float
 
 
 def example_of(pools: Sequence[EvaluatedPool], *, lambda_: float) -> PoolExample | None:
-    """The first pool in which there is something to choose, right and wrong candidates, else the first of which E can
-    select; None without energies. Nothing is chosen by how it turned out."""
+    """First pool with right and wrong candidates, else the first with a selection by E. None without energies.
+
+    The choice is independent of the selection's correctness.
+    """
     for pool in sorted(pools, key=lambda pool: not {0.0, 1.0} <= set(pool.correct[pool.in_pool].tolist())):
         best = select(pool.candidates, lambda_)
         if best is None:

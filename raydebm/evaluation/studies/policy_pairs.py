@@ -13,11 +13,11 @@ NUM_BOOTSTRAP = 1000
 
 
 def compare_policies(pairs: Sequence[ReplayedPair], *, seed: int = 0) -> tuple[Comparison, Comparison]:
-    """Test the differences in right and in wrong answers given out, replayed minus recorded.
+    """Test the differences in right and in wrong returned answers, replayed minus recorded.
 
     Args:
-        pairs: one per problem, because decisions about one problem are not independent.
-        seed: of the bootstrap.
+        pairs: One pair per problem, because decisions about one problem are not independent.
+        seed: Seed of the bootstrap.
 
     Returns:
         Right answers and wrong answers, each by the exact McNemar test, with p corrected for both by Holm.

@@ -1,7 +1,7 @@
-"""How many candidates are worth it: the value of every way of choosing from n random candidates of a pool.
+"""Effect of the number of candidates: value of every selector on n random candidates of a pool.
 
 For the energy, random choice and the oracle this is the exact expectation over all subsets of n candidates; for votes
-it is the mean over seeded random subsets. A pool that has fewer than n candidates is used whole.
+it is the mean over seeded random subsets. A pool with fewer than n candidates is used whole.
 """
 
 import math
@@ -21,7 +21,7 @@ from raydebm.identity import seed_for
 
 NUM_DRAWS = 32
 POOLS_AT_ONCE = 512
-"""Pools whose draws are counted together, which bounds the memory."""
+"""Number of pools whose subsets are counted at once, which limits memory."""
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 MU_ONLY = "mu only"
 CANDIDATES = ("ours", MU_ONLY, "random", "oracle", "majority vote", "energy-weighted vote")
@@ -34,7 +34,7 @@ class PoolSize:
     n: int
     pass_at_1: dict[str, Estimate]
     violation: dict[str, Estimate]
-    """Mean violation score; empty where the task has none."""
+    """Mean violation score by selector. Empty if the task has none."""
 
 
 def pool_sizes(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> tuple[PoolSize, ...]:
@@ -72,7 +72,7 @@ def pool_sizes(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnergyOrder:
-    """The candidates of each pool from the lowest energy to the highest."""
+    """Candidates of each pool in order of energy."""
 
     stack: Stack
     energy: Floats
@@ -87,22 +87,22 @@ class EnergyOrder:
         return cls(stack, energy, best_first(stack, energy, mu))
 
     def correct(self, size: int | Ints) -> Floats:
-        """Expected share correct of the lowest of n random candidates, shape (P,); NaN without energies.
+        """Expected share correct of the lowest of n random candidates, shape (P,). NaN without energies.
 
         Args:
-            size: n, or the n of each problem.
+            size: n, or n by problem.
         """
         if not self.stack.num_members:
             return np.full(len(self.columns), math.nan)
         return of_lowest(self.stack, self.columns, self.stack.correct, self.energy, size)
 
     def violation(self, size: int) -> Floats:
-        """Expected violation score likewise; 1 where nothing can be selected."""
+        """Expected violation score of the lowest of n random candidates. 1 if nothing can be selected."""
         return of_lowest(self.stack, self.columns, self.stack.violation, self.energy, size, nothing=1.0)
 
 
 def best_first(stack: Stack, energy: Floats, ties: Floats) -> np.ndarray:
-    """(P, N): columns from the lowest energy to the highest; ties as in selection, what cannot be selected last."""
+    """Columns in order of energy, shape (P, N). Ties as in selection; unselectable candidates are last."""
     columns = np.broadcast_to(np.arange(energy.shape[1]), energy.shape)
     filled = np.where(stack.present, energy, math.inf)
     return np.lexsort((columns, np.where(np.isnan(ties), math.inf, ties), filled), axis=1)
@@ -110,11 +110,11 @@ def best_first(stack: Stack, energy: Floats, ties: Floats) -> np.ndarray:
 
 @lru_cache(maxsize=4096)
 def _first_of_subset(total: int, size: int) -> tuple[float, ...]:
-    """For each rank of ``total``: probability that it is the lowest rank of a random subset of ``size``."""
+    """Probability, for each rank of ``total``, that it is the lowest rank of a random subset of ``size``."""
     size = min(size, total)
     chances, left = [], 1.0
     for rank in range(total):
-        # Given that no earlier rank is in the subset, this one is with probability size / (those left).
+        # If no earlier rank is in the subset, this one is with probability size / (ranks left).
         chance = left * min(1.0, size / (total - rank))
         chances.append(chance)
         left = max(left - chance, 0.0)
@@ -122,7 +122,7 @@ def _first_of_subset(total: int, size: int) -> tuple[float, ...]:
 
 
 def _chances(totals: Ints, sizes: Ints, width: int) -> Floats:
-    """(P, N): ``_first_of_subset`` of each pool, 0 beyond its candidates."""
+    """``_first_of_subset`` of each pool, 0 beyond its candidates, shape (P, N)."""
     distinct, place = np.unique(np.stack([totals, sizes], axis=1), axis=0, return_inverse=True)
     table = np.zeros((len(distinct), width))
     for row, (total, size) in enumerate(distinct.tolist()):
@@ -135,10 +135,10 @@ def of_lowest(
 ) -> Floats:
     """Expected value of the lowest-energy candidate of n random ones, over those with a value, shape (P,).
 
-    Where nothing can be selected it is ``nothing``, unless what was drawn has no value at all.
+    If nothing can be selected it is ``nothing``, unless the subset has no value at all.
 
     Args:
-        size: n, or the n of each problem, (P,); no value where it is 0.
+        size: n, or n by problem, shape (P,). No value for 0.
     """
     own = np.take_along_axis(values, orders, axis=1)
     usable = np.isfinite(np.take_along_axis(energy, orders, axis=1))
@@ -157,7 +157,7 @@ def of_oracle(stack: Stack, size: int) -> Floats:
 
 
 def _vote_weights(energy: Floats) -> Floats:
-    """exp(-E) relative to each pool's lowest; 0 where there is no energy."""
+    """exp(-E) relative to each pool's lowest. 0 without an energy."""
     lowest = energy.min(axis=1, keepdims=True)
     shifted = np.where(np.isfinite(lowest), energy - np.where(np.isfinite(lowest), lowest, 0.0), math.inf)
     weights: Floats = np.exp(-shifted)
@@ -165,8 +165,8 @@ def _vote_weights(energy: Floats) -> Floats:
 
 
 def of_votes(stack: Stack, weights: Floats | None, size: int, *, seed: int) -> tuple[Floats, Floats]:
-    """(P,) for the plain and for the weighted vote: mean over random subsets; ties are shared between answers. NaN for
-    the weighted one without weights."""
+    """Value of the plain and of the weighted vote, shape (P,) each: mean over random subsets, with ties shared between
+    answers. NaN for the weighted vote without weights."""
     plain, weighted = np.full((2, len(stack.problems)), math.nan)
     sizes, worth = stack.sizes, _worth_of_answers(stack)
     for rows in _parts(np.flatnonzero(stack.labelled & (sizes <= size))):
@@ -188,10 +188,10 @@ def _parts(rows: Ints) -> list[Ints]:
 
 
 def _drawn(problem_ids: Sequence[str], totals: Ints, size: int, seed: int) -> Ints:
-    """(p, NUM_DRAWS, size): columns of random subsets of pools, drawn by seeds of their problems.
+    """Columns of random subsets of pools, seeded by their problems, shape (p, NUM_DRAWS, size).
 
     Args:
-        totals: (p,), candidates of each pool, more than ``size``.
+        totals: Candidates of each pool, more than ``size``, shape (p,).
     """
     drawn = np.empty((len(totals), NUM_DRAWS, size), dtype=np.intp)
     for total in np.unique(totals).tolist():
@@ -204,7 +204,7 @@ def _drawn(problem_ids: Sequence[str], totals: Ints, size: int, seed: int) -> In
 
 
 def _worth_of_answers(stack: Stack) -> Floats:
-    """(P, C): share correct among the labelled candidates of each answer; NaN without a label."""
+    """Share correct among the labelled candidates of each answer, shape (P, C). NaN without labels."""
     known = ~np.isnan(stack.correct)
     total = stack.by_answer(known)
     right = stack.by_answer(stack.correct == 1)
@@ -213,7 +213,8 @@ def _worth_of_answers(stack: Stack) -> Floats:
 
 
 def _votes(stack: Stack, rows: Ints, drawn: Ints, weights: Floats | None, worth: Floats) -> tuple[Floats, Floats]:
-    """(p,) each: what the plain and the weighted vote of some pools are worth, over D draws of S columns, (p, D, S)."""
+    """Value of the plain and of the weighted vote for some pools, shape (p,) each, over D subsets of S columns, shape
+    (p, D, S)."""
     places = (np.arange(len(rows)) * stack.answer.shape[1])[:, None, None] + drawn
 
     def at(values: NDArray[Any]) -> NDArray[Any]:
@@ -228,13 +229,13 @@ def _votes(stack: Stack, rows: Ints, drawn: Ints, weights: Floats | None, worth:
 
 
 def _vote(answers: Ints, weights: Floats, worth: Floats, known: Bools) -> Floats:
-    """(p, D): mean worth of the winners of each draw of S candidates; a draw without a vote answers nothing (0).
+    """Mean worth of the winners of each subset of S candidates, shape (p, D). A subset without a vote has 0.
 
     Args:
-        answers: (p, D, S); -1 without one.
-        weights: (p, D, S).
-        worth: (p, C), of each answer.
-        known: (p, D), draws that have a label; without one it is not known that nothing was right.
+        answers: Answers, shape (p, D, S). -1 without one.
+        weights: Weights of the votes, shape (p, D, S).
+        worth: Worth of each answer, shape (p, C).
+        known: Subsets with a label, shape (p, D). Without one, it is unknown whether an answer was right.
     """
     num_pools, num_draws, size = answers.shape
     by_answer = sum_by_answer(answers.reshape(-1, size), weights.reshape(-1, size))
@@ -250,5 +251,5 @@ def _vote(answers: Ints, weights: Floats, worth: Floats, known: Bools) -> Floats
 
 
 def _mean_of_draws(values: Floats) -> Floats:
-    """(p, D) -> (p,): mean of what is not NaN."""
+    """Mean of values that are not NaN, shapes (p, D) -> (p,)."""
     return mean_of_known(values.T)

@@ -1,4 +1,4 @@
-"""Everything about one task and one pool that a report of results needs: the evaluation and all studies of it."""
+"""All results about one task and one pool for a report: the evaluation and all studies."""
 
 import math
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class Ridge:
     name: str
     edges: tuple[float, ...]
     correct: tuple[float, ...]
-    """Share of the correct candidates per bin; empty without any."""
+    """Share of the correct candidates per bin. Empty without any."""
     incorrect: tuple[float, ...]
     num_correct: int
     num_incorrect: int
@@ -39,25 +39,25 @@ class Ridge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """What a scorer was trained on, and how it went."""
+    """Training data and results of a scorer."""
 
     num_usable: int
-    """Problems with pairs, validation included."""
+    """Problems with pairs, including validation."""
     num_pairs: int
     losses: tuple[float, ...]
-    """Lowest validation loss of each adapter; empty without validation."""
+    """Lowest validation loss of each adapter. Empty without validation."""
     num_epochs: tuple[int, ...]
     """Epochs of each adapter until it stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyResults(JsonResults):
-    """One task, one pool, one scorer: every table and figure that follows from its scored candidates."""
+    """One task, one pool, one scorer: all tables and figures computed from its scored candidates."""
 
     KIND: ClassVar[str] = "a study"
 
     name: str
-    """The pool's name, such as ``validation plans, nine models``."""
+    """Name of the pool, such as ``validation plans, nine models``."""
     evaluation: Evaluation
     overview: PoolOverview
     generators: tuple[GeneratorRow, ...]
@@ -69,30 +69,30 @@ class StudyResults(JsonResults):
     lambdas: tuple[LambdaRow, ...]
     decomposition: Decomposition | None
     variance: VariancePartition | None
-    """Partition of sigma squared; None without constraints that tell candidates apart."""
+    """Partition of sigma squared. None if constraints are constant within every problem."""
     judges: tuple[Agreement, ...]
     rated: tuple[RatedPicks, ...]
-    """What other scorers say of our selections and of the oracle's."""
+    """Ratings of our selections and of the oracle's by other scorers."""
     ridges: tuple[Ridge, ...]
     training: TrainingPool | None
-    """Candidates of the training problems; None where they were not given."""
+    """Candidates of the training problems. None if they were not given."""
     example: PoolExample | None
-    """A problem and its selection in words; None where no texts were given."""
+    """Problem and its selection in words. None if no texts were given."""
     num_train: int | None
-    """Problems the scorer was trained on; None where unknown."""
+    """Number of training problems of the scorer. None if unknown."""
     backbone: str
-    """The scorer's backbone; empty where unknown."""
+    """Backbone of the scorer. Empty if unknown."""
     repaired: bool
-    """The scorer's heads were refitted on group-balanced data (the paper's DFR)."""
+    """Whether the scorer's heads were refitted on group-balanced data (the paper's DFR)."""
     notes: tuple[str, ...]
-    """What a reader must know about this pool, stated with its figures."""
+    """Caveats of this pool, printed with its figures."""
     data: str = ""
-    """File or folder of the test problems; empty for the task's own data set."""
+    """File or folder of the test problems. Empty for the task's own data set."""
     models: Mapping[str, str] = field(default_factory=dict)
-    """Name of a generator or outside scorer -> its model and version."""
+    """Model and version by name of a generator or outside scorer."""
     fit: Fit | None = None
     findings: Mapping[str, Estimate] = field(default_factory=dict)
-    """Further figures by name: of the confounding report, and of the reasons of labels."""
+    """Further figures by name, from the confounding report and the reasons of labels."""
 
     @property
     def task(self) -> str:
@@ -102,21 +102,21 @@ class StudyResults(JsonResults):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a study is about, in words: the pool and the scorer."""
+    """Description of a study's pool and scorer."""
 
     name: str = ""
-    """The pool's name, such as ``validation plans, nine models``; the evaluation's title by default."""
+    """Name of the pool, such as ``validation plans, nine models``. Default: the evaluation's title."""
     backbone: str = ""
     num_train: int | None = None
-    """Problems the scorer was trained on; None where unknown."""
+    """Number of training problems of the scorer. None if unknown."""
     repaired: bool = False
-    """The scorer's heads were refitted by ``raydebm confounding --repair``."""
+    """Whether the scorer's heads were refitted by ``raydebm confounding --repair``."""
     notes: tuple[str, ...] = ()
-    """Caveats to print with the figures."""
+    """Caveats printed with the figures."""
     data: str = ""
-    """File or folder of the test problems; empty for the task's own data set."""
+    """File or folder of the test problems. Empty for the task's own data set."""
     models: Mapping[str, str] = field(default_factory=dict)
-    """Name of a generator or outside scorer -> its model and version."""
+    """Model and version by name of a generator or outside scorer."""
     fit: Fit | None = None
     findings: Mapping[str, Estimate] = field(default_factory=dict)
     """See ``StudyResults.findings``."""
@@ -131,15 +131,15 @@ def study(
     example: PoolExample | None = None,
     positive_frac: float = 0.25,
 ) -> StudyResults:
-    """Study what was evaluated: the data, the generators, the ensemble, the two terms, and the thresholds.
+    """Study an evaluated pool: data, generators, ensemble, the two terms, and thresholds.
 
     Args:
-        evaluation: of these pools; says lambda, seed, and the number of bootstrap resamples.
-        stack: the test problems, with other scorers' columns (``Stack.scores``) where there are any.
-        subject: what the pool and the scorer are.
-        train: labelled pools of the training problems, for the tables of data; energies are not looked at.
-        example: of these pools, whose texts a stack does not hold.
-        positive_frac: see ``EvaluationInputs``.
+        evaluation: Evaluation of these pools, with lambda, seed, and the number of bootstrap resamples.
+        stack: Test problems, with other scorers' columns (``Stack.scores``) if any.
+        subject: Description of the pool and the scorer.
+        train: Labelled pools of the training problems, for the data tables. Energies are not used.
+        example: Example from these pools, because a stack has no texts.
+        positive_frac: See ``EvaluationInputs``.
     """
     lambda_, seed, num_bootstrap = evaluation.policy["lambda"], evaluation.seed, evaluation.num_bootstrap
     trained = stack.with_trained_labels(positive_frac)
@@ -175,14 +175,14 @@ def study(
 
 
 def ridges(stack: Stack, *, max_generators: int = 8) -> tuple[Ridge, ...]:
-    """Ridges of all candidates, then of each generator (the ones with most candidates); empty without energies."""
+    """Ridges of all candidates, then of each generator (those with the most candidates). Empty without energies."""
     if stack.num_members == 0:
         return ()
     mu = stack.mu()
     known = mu[~np.isnan(mu)]
     if not len(known):
         return ()
-    # Extreme energies of a few candidates must not press all others into one bin.
+    # A few extreme energies must not press all others into one bin.
     low, high = np.quantile(known, [0.002, 0.998])
     edges = np.linspace(low, high if high > low else low + 1.0, NUM_BINS + 1)
     counts = [int((stack.generator == index).sum()) for index in range(len(stack.generators))]

@@ -1,11 +1,11 @@
-"""Several scored runs side by side: backbones, transfer between tasks, transfer between pools.
+"""Comparison of several scored runs: backbones, transfer between tasks, transfer between pools.
 
-The runs come from elsewhere (a checkpoint scored another task's pool); here they are only compared. Every run of one
-target is compared on the problems that all of them cover.
+The runs are scored elsewhere (a checkpoint scored another task's pool); this module only compares them. All runs of one
+target are compared on their common problems.
 
-The paper's matrix can only mean selection by mu alone (0.0 % on TravelPlanner, 31 to 92 % on Knights & Knaves): the
-constraint term is the target's own, and an exact one makes every source look like the oracle. Selection by E is
-shown too.
+The paper's matrix is only plausible for selection by mu (0.0 % on TravelPlanner, 31 to 92 % on Knights & Knaves): the
+constraint term is the target's own, and an exact one makes every source equal to the oracle. Selection by E is shown
+too.
 """
 
 from collections.abc import Sequence
@@ -24,12 +24,12 @@ VOTE = "self-consistency"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScoredRun:
-    """The pools of one target as one checkpoint scored them."""
+    """Pools of one target, scored by one checkpoint."""
 
     source: str
-    """What the scorer was trained on, such as ``MuSR (ModernBERT)``."""
+    """Training data of the scorer, such as ``MuSR (ModernBERT)``."""
     target: str
-    """Whose candidates were scored."""
+    """Source of the scored candidates."""
     pools: Sequence[EvaluatedPool]
     lambda_: float = 1.0
     """Lambda of the target's own policy."""
@@ -38,11 +38,11 @@ class ScoredRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
-    """What one way of selecting is worth."""
+    """Result of one way to select."""
 
     pass_at_1: Estimate
     lift: Estimate
-    """Minus random choice, on the same problems."""
+    """pass@1 minus that of random choice, on the same problems."""
     mean_violation: Estimate
     sigma_auroc: Estimate
 
@@ -53,14 +53,14 @@ class TransferCell:
     target: str
     in_domain: bool
     by_mu: Selected
-    """Selection by mu alone: what the scorer itself brings along."""
+    """Selection by mu, the scorer's own contribution."""
     by_energy: Selected
     """Selection by E with the target's lambda and constraints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedCell:
-    """A source and a target that are not compared, and why."""
+    """Source and target that are not compared, with the reason."""
 
     source: str
     target: str
@@ -69,7 +69,7 @@ class RefusedCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """A matrix of sources and targets, with random choice and the vote below it."""
+    """Matrix of sources and targets, with rows for random choice and the vote."""
 
     title: str
     sources: tuple[str, ...]
@@ -78,15 +78,15 @@ class Transfer:
     random: dict[str, Estimate]
     vote: dict[str, Estimate]
     comparisons: tuple[Comparison, ...]
-    """Each source against the in-domain one of the same target (the first run where none is marked), by mu alone."""
+    """Each source against the in-domain one of the same target (the first run if none is marked), by mu."""
     refused: tuple[RefusedCell, ...] = ()
 
     def cell(self, source: str, target: str) -> TransferCell | None:
-        """What a source's scorer reaches on a target; None where that was not measured."""
+        """Result of a source's scorer on a target. None if it was not measured."""
         return next((cell for cell in self.cells if (cell.source, cell.target) == (source, target)), None)
 
     def refusal(self, source: str, target: str) -> str | None:
-        """Why there is no such cell; None where it was not refused."""
+        """Reason why a cell is refused. None if it is not."""
         same = (cell.reason for cell in self.refused if (cell.source, cell.target) == (source, target))
         return next(same, None)
 
@@ -99,14 +99,14 @@ def transfer(
     num_bootstrap: int = 2000,
     seed: int = 0,
 ) -> Transfer:
-    """Build the matrix of the runs; a pair without a run has no cell.
+    """Build the matrix of the runs. A pair without a run has no cell.
 
     Args:
-        runs: pools, as each source scored them.
-        title: of the matrix.
-        refused: pairs that have no run because the comparison would not be fair.
-        num_bootstrap: resamples.
-        seed: of the resamples.
+        runs: Pools as scored by each source.
+        title: Title of the matrix.
+        refused: Pairs without a run because the comparison would not be fair.
+        num_bootstrap: Number of resamples.
+        seed: Seed of the resamples.
 
     Raises:
         ValueError: two runs have the same source and target.
@@ -174,6 +174,6 @@ def _selected(stack: Stack, lambda_: float, bootstrap: Bootstrap) -> Selected:
 
 
 def _vote(stack: Stack) -> Floats:
-    """(P,): expected value of the majority vote."""
+    """Expected value of the majority vote, shape (P,)."""
     plain, _ = of_votes(stack, np.ones(stack.present.shape), int(stack.sizes.max()), seed=0)
     return plain

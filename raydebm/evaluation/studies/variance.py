@@ -1,10 +1,11 @@
-"""Where the spread of an ensemble comes from (paper, Proposition 2, partitioned variance).
+"""Sources of an ensemble's spread (paper, Proposition 2, partitioned variance).
 
-The proposition: E_constraint is computed, not learnt, so the variance of E = mu + lambda E_constraint over the members
-is sigma squared, and nothing of it is uncertainty about constraints. That holds by construction, and is checked here
-(``identity_error``). It does not say that sigma is free of constraints: adapters are trained on labels that depend on
-them, so each member's energy also follows E_constraint in its own way, as a monolithic scorer's would. Here each member
-is split, by least squares within problems, into the part that moves with E_constraint and the rest.
+According to the proposition, E_constraint is computed and not learnt, so the variance of E = mu + lambda E_constraint
+over the adapters is sigma squared, without uncertainty about constraints. This is true by construction and is verified
+here (``identity_error``). It does not imply that sigma is independent of constraints: adapters are trained on labels
+that depend on them, so each adapter's energy also correlates with E_constraint in its own way, as a monolithic scorer's
+would. Here each adapter's energy is split, by least squares within problems, into a part proportional to E_constraint
+and the rest.
 
 Shapes: P pools, N candidates of the largest pool, K adapters.
 """
@@ -22,26 +23,26 @@ from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariancePartition:
-    """Over candidates of problems whose E_constraint tells candidates apart; the three shares add up to 1."""
+    """Partition over candidates of problems in which E_constraint varies. The three shares sum to 1."""
 
     num_problems: int
     num_candidates: int
     identity_error: float
-    """Largest difference between sigma and the members' spread of E, in energy units; rounding only."""
+    """Largest difference between sigma and the adapters' spread of E, in energy units. Rounding only."""
     variance: Estimate
     """Mean sigma squared."""
     quality: Estimate
-    """Share of it: variance of the part that does not move with E_constraint."""
+    """Share of the variance in the part independent of E_constraint."""
     constraint: Estimate
-    """Share of it: variance of the part that does."""
+    """Share of the variance in the part proportional to E_constraint."""
     covariance: Estimate
-    """Share of it: twice their covariance."""
+    """Share of twice the covariance of the two parts."""
     slopes: tuple[float, ...]
-    """Per adapter: energy for one more unit of E_constraint, within problems."""
+    """Slope of each adapter's energy in E_constraint, within problems."""
 
 
 def variance_partition(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> VariancePartition | None:
-    """The partition; None with fewer than two adapters, or where E_constraint tells no two candidates apart."""
+    """Compute the partition. None with fewer than two adapters, or if E_constraint is constant within every problem."""
     if stack.num_members < 2:
         return None
     usable = stack.present & np.isfinite(stack.penalty) & ~np.isnan(stack.members).any(axis=2)
@@ -75,7 +76,7 @@ def variance_partition(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) ->
 
 
 def _centred(values: Floats) -> Floats:
-    """Minus each problem's mean; NaN stays."""
+    """Values minus each problem's mean. NaN is kept."""
     known = ~np.isnan(values)
     count = np.maximum(known.sum(axis=1, keepdims=True), 1)
     mean = np.where(known, values, 0.0).sum(axis=1, keepdims=True) / count

@@ -1,9 +1,9 @@
-"""Scorers that differ in one thing, side by side: generators, backbone, adapters, repair.
+"""Comparison of scorers that differ in one setting: generators, backbone, adapters, repair.
 
-All are judged on the same test problems, each on the candidates that it was made for. Among adapters, the monolithic
-scorer (one adapter with as many parameters as the whole ensemble) is the control of the paper's Proposition 2: nothing
-tells its learnt constraints from its learnt quality. How much of sigma moves with E_constraint is a column;
-a single adapter has no sigma.
+All are evaluated on the same test problems, each on the candidates that it was made for. Among adapters, the monolithic
+scorer (one adapter with as many parameters as the whole ensemble) is the control of the paper's Proposition 2: its
+learnt constraints and learnt quality cannot be separated. One column has the share of sigma that depends on
+E_constraint; a single adapter has no sigma.
 """
 
 from collections.abc import Sequence
@@ -18,55 +18,62 @@ from raydebm.evaluation.studies.variance import variance_partition
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScoredVariant:
-    """Test pools as one scorer scored them."""
+    """Test pools scored by one scorer."""
 
     name: str
     pools: Sequence[EvaluatedPool]
     lambda_: float
-    """Lambda of its own policy."""
+    """Lambda of the scorer's own policy."""
     backbone: str
     num_adapters: int
     num_parameters: int
-    """Trained ones, of adapters and heads."""
+    """Number of trained parameters, of adapters and heads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantRow:
     name: str
     generators: tuple[str, ...]
-    """Whose candidates it selects among, and was trained on."""
+    """Generators of the candidates that it selects from and was trained on."""
     most: int
-    """Candidates of the largest pool."""
+    """Number of candidates in the largest pool."""
     backbone: str
     num_adapters: int
     num_parameters: int
     by_mu: Estimate
-    """pass@1, selection by mu alone."""
+    """pass@1 of the selections by mu."""
     by_energy: Estimate
-    """pass@1, selection by E."""
+    """pass@1 of the selections by E."""
     mu_violation: Estimate
-    """Mean violation, selection by mu alone; no value where the task has none."""
+    """Mean violation of the selections by mu. No value if the task has none."""
     violation: Estimate
-    """The same by E."""
+    """Mean violation of the selections by E."""
     sigma_auroc: Estimate
-    """-sigma against "the selection by mu alone is correct"."""
+    """AUROC of -sigma for "the selection by mu is correct"."""
     variance: Estimate
-    """Mean sigma squared over candidates that E_constraint tells apart."""
+    """Mean sigma squared over candidates of problems in which E_constraint varies."""
     constraint_share: Estimate
-    """Share of it that moves with E_constraint (``studies.variance``)."""
+    """Share of it that depends on E_constraint (``studies.variance``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantStudy:
     title: str
     rows: tuple[VariantRow, ...]
-    """The recipe's own scorer first."""
+    """Rows, the recipe's own scorer first."""
     comparisons: tuple[Comparison, ...]
-    """Each variant against the recipe's own scorer on the problems that both have, by mu alone and by E; and one on one
+    """Each variant against the recipe's own scorer on their common problems, by mu and by E; and a scorer on one
     generator against those on as many candidates of several."""
 
     def comparison(self, one: str, other: str, by: str) -> Comparison | None:
-        """The comparison of two scorers, ``by`` "mu" or "E"; None where it was not made."""
+        """Comparison of two scorers.
+
+        Args:
+            by: Selection by "mu" or "E".
+
+        Returns:
+            None if the comparison was not made.
+        """
         wanted = (_named(one, by), _named(other, by))
         return next(
             (comparison for comparison in self.comparisons if (comparison.one, comparison.other) == wanted), None
@@ -74,7 +81,7 @@ class VariantStudy:
 
 
 def _named(scorer: str, by: str) -> str:
-    """How comparisons call a way of selecting: by "mu" or "E"."""
+    """Name of a scorer's selections by "mu" or "E" in comparisons."""
     return f"{scorer} by {by}"
 
 
@@ -103,7 +110,7 @@ def variant_study(
 
 
 def _pairs(rows: Sequence[VariantRow]) -> list[tuple[int, int]]:
-    """Places of the scorers to compare: each with the first, then those on one generator with those of equal size on
+    """Indices of the scorers to compare: each with the first, then those on one generator with those of equal size on
     several."""
     places = range(1, len(rows))
     several = [place for place in places if len(rows[place].generators) > 1]

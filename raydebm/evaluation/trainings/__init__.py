@@ -1,1 +1,1 @@
-"""Several trainings of one recipe, by seeds and by folds: their numbers and report."""
+"""Several trainings of one recipe, by seeds and by folds: results and report."""

@@ -1,11 +1,11 @@
-"""Several trainings of one recipe, by seeds and by folds: what is left of a result when it is trained again.
+"""Summary of several trainings of one recipe, by seeds and by folds.
 
-In:   what every selector and every signal of certainty of each training says about each of its test problems.
-Out:  one row per selector and per signal, with spreads that must not be mixed up: the interval says what other problems
-      would change, the standard deviation over seeds what another training would, that over folds both at once.
+In:   results of every selector and every signal of certainty of each training, on each of its test problems.
+Out:  one row per selector and per signal. The interval is the variation over problems, the standard deviation over
+seeds that over trainings, and the standard deviation over folds includes both.
 
 With folds every problem is tested once per seed, by a training that did not see it. Selectors and signals are joined by
-name, whatever they are. A signal keeps the scale of its own training: nothing is standardised.
+name. A signal keeps the scale of its own training and is not standardised.
 
 Shapes: S seeds, P problems.
 """
@@ -43,44 +43,44 @@ from raydebm.evaluation.stats.json_results import JsonResults
 from raydebm.evaluation.stats.significance import Comparison, compare, distinct
 
 CONFIDENCES = (CONFIDENCE, LEARNED)
-"""Signals that state a probability that the selection is correct."""
+"""Signals that are probabilities that the selection is correct."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingFacts:
-    """Sizes, settings and figures of one training that are shown one by one."""
+    """Sizes, settings and figures of one training."""
 
     seed: int
     fold: int | None = None
-    """The fold that it tested; None without folds."""
+    """Test fold. None without folds."""
     num_test: int
     num_train: int
-    """Problems that the adapters may train on."""
+    """Number of training problems of the adapters."""
     num_validation: int
-    """Problems for early stopping and for whatever is chosen or fitted after training."""
+    """Number of problems for early stopping and for everything chosen or fitted after training."""
     num_pairs: int
-    """Pairs of training candidates."""
+    """Number of training pairs."""
     lambda_: float
     sigma_auroc: float | None = None
     within_generator: float | None = None
-    """Mean over generators of the AUROC of -mu for correct among one generator's answers."""
+    """AUROC of -mu for correct among one generator's answers, mean over generators."""
     screen: str = ""
-    """What the confounding screen says."""
+    """Result of the confounding screen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Training:
-    """One training's evaluation: all values stand in the order of ``problem_ids``."""
+    """Evaluation of one training. All values are in the order of ``problem_ids``."""
 
     facts: TrainingFacts
     problem_ids: tuple[str, ...]
     entries: Sequence[SelectorEntry]
     certainty: Certainty | None = None
-    """About the selections by energy."""
+    """Signals about the selections by energy."""
     decision: Certainty | None = None
-    """The posterior's confidence in the chosen profile's selections; None without a posterior."""
+    """The posterior's confidence in the profile's selections. None without a posterior."""
     texts_read: tuple[TextsRead, ...] = ()
-    """What the scorer read of its texts, by split."""
+    """Truncation of the scorer's inputs, by split."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,25 +90,25 @@ class TrainingRow:
     name: str
     group: str
     pass_at_1: Estimate
-    """Mean over problems of a problem's mean over the seeds that have a value for it."""
+    """Mean over problems of a problem's mean over the seeds with a value."""
     mean_violation: Estimate
     by_seed: tuple[float | None, ...]
-    """pass@1 of each seed; mean violation where the task has one."""
+    """pass@1 of each seed, or mean violation if the task has violation scores."""
     by_fold: tuple[float | None, ...]
-    """The same on each fold's problems, mean over seeds; empty without folds."""
+    """pass@1 or mean violation on each fold's problems, mean over seeds. Empty without folds."""
     sd_of_seeds: float | None
-    """Standard deviation of ``by_seed`` (ddof=1); None with fewer than two values."""
+    """Standard deviation of ``by_seed`` (ddof=1). None with fewer than two values."""
     sd_of_folds: float | None
     gap_closed: Estimate
-    """(selector - random) / (oracle - random): in mean violation where the task has one, else in pass@1."""
+    """(selector - random) / (oracle - random), in mean violation if the task has violation scores, else in pass@1."""
     ours_minus: Estimate
-    """Ours minus this selector in pass@1, paired by problem and seed; where the task has one, violation avoided by
-    ours."""
+    """Ours minus this selector in pass@1, paired by problem and seed. If the task has violation scores, violation
+    avoided by ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSignal:
-    """One signal over all trainings; "right" is correct (1 or 0), or 1 - violation where the task has one."""
+    """One signal over all trainings. "Right" is correct (1 or 0), or 1 - violation if the task has violation scores."""
 
     name: str
     auroc: Estimate
@@ -116,11 +116,11 @@ class TrainingSignal:
     right_at_80: Estimate
     """Mean over seeds of the mean of "right" among the 80 % most certain."""
     gain_at_80: Estimate
-    """The same minus that of all; an interval above 0: abstaining by this signal helps."""
+    """``right_at_80`` minus the mean of all. If the interval is above 0, abstaining by this signal helps."""
     by_seed: tuple[float | None, ...]
     """gain_at_80 of each seed."""
     auroc_by_fold: tuple[float | None, ...]
-    """Within each fold, mean over seeds; None where a fold's selections are all correct or all incorrect."""
+    """AUROC within each fold, mean over seeds. None if a fold's selections are all correct or all incorrect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ class TrainingSummary(JsonResults):
     task: str
     seeds: tuple[int, ...]
     folds: tuple[int, ...]
-    """Empty without folds."""
+    """Folds. Empty without folds."""
     num_problems: int
     """Distinct test problems."""
     trainings: tuple[TrainingFacts, ...]
@@ -138,13 +138,13 @@ class TrainingSummary(JsonResults):
     """Paired tests over problems of the means over seeds."""
     signals: tuple[TrainingSignal, ...]
     decision: tuple[SignalRow, ...]
-    """The posterior's confidence in the chosen profile's selections, over all problems; one per seed."""
+    """The posterior's confidence in the profile's selections, over all problems, one row per seed."""
     confidence: tuple[Reliability, ...]
-    """In bins of equal mass over all problems; one per probability and seed."""
+    """Calibration in bins of equal mass over all problems, one per probability and seed."""
     absent: dict[str, tuple[int, ...]]
-    """Selectors and signals that some folds do not have, with these folds."""
+    """Folds without a selector or signal that others have, by its name."""
     texts_read: tuple[TextsRead, ...] = ()
-    """What the scorers read of their texts, by split, over all trainings."""
+    """Truncation of the scorers' inputs, by split, over all trainings."""
 
     @property
     def is_continuous(self) -> bool:
@@ -152,7 +152,7 @@ class TrainingSummary(JsonResults):
         return any(row.mean_violation.value is not None for row in self.rows)
 
     def row(self, name: str) -> TrainingRow | None:
-        """The row of a selector; None where some seed lacks it."""
+        """Row of a selector. None if some seed lacks it."""
         return next((row for row in self.rows if row.name == name), None)
 
 
@@ -162,8 +162,8 @@ def summarise(
     """Join the folds of each seed, and compare selectors and signals over all problems.
 
     Args:
-        trainings: of different seeds; with folds, of every fold and seed.
-        seed: of the resamples and permutations.
+        trainings: Trainings of different seeds; with folds, of every fold and seed.
+        seed: Seed of the resamples and permutations.
 
     Raises:
         PoolError: fewer than two trainings, a seed that lacks a fold or has one twice, or a problem in two folds.
@@ -195,7 +195,7 @@ def summarise(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Layout:
-    """The trainings by seed and fold, and which place of a (S, P) table each of their values has."""
+    """Trainings by seed and fold, with the position of each value in a (S, P) table."""
 
     trainings: Sequence[Training]
     seeds: tuple[int, ...]
@@ -223,7 +223,7 @@ class _Layout:
         return cls(trainings=ordered, seeds=seeds, folds=folds, problem_ids=tuple(sorted(tested)))
 
     def table(self, values_of: Callable[[Training], Floats | None]) -> Floats:
-        """(S, P): each training's values in their places; NaN where a training has no value."""
+        """Each training's values at their positions, shape (S, P). NaN if a training has no value."""
         place = {problem_id: index for index, problem_id in enumerate(self.problem_ids)}
         table = np.full((len(self.seeds), len(place)), math.nan)
         for training in self.trainings:
@@ -234,7 +234,7 @@ class _Layout:
         return table
 
     def of_every_seed(self, names_of: Callable[[Training], Sequence[str]]) -> list[str]:
-        """The names that every seed has in some fold, each after the one that it follows where it first occurs."""
+        """Names that every seed has in some fold, in order of first occurrence."""
         merged: list[str] = []
         for names in map(names_of, self.trainings):
             place = 0
@@ -246,13 +246,13 @@ class _Layout:
         return [name for name in merged if len(seeds_of[name]) == len(self.seeds)]
 
     def groups(self) -> dict[str, str]:
-        """Each selector's group, in the order of the report."""
+        """Group of each selector, in the order of the report."""
         group_of = {entry.name: entry.group for training in self.trainings for entry in training.entries}
         names = self.of_every_seed(lambda training: [entry.name for entry in training.entries])
         return {name: group_of[name] for name in names}
 
     def members(self) -> list[Floats]:
-        """For each fold the places of its problems, as a mask over P."""
+        """Mask over P of each fold's problems."""
         of_fold = {fold: set[str]() for fold in self.folds}
         for training in self.trainings:
             if training.facts.fold is not None:
@@ -278,7 +278,7 @@ def _rows(
     for name, group in groups.items():
         by_seed = tuple(map(mean_or_none, shown[name]))
         by_fold = tuple(mean_or_none(mean_of_known(shown[name])[member]) for member in members)
-        # A gap is of the problems of each training on which all three have a value.
+        # A gap is over the problems of each training on which all three have a value.
         unknown = np.isnan(judged[name] + judged["random"] + judged["oracle"])
         gained, possible = (
             mean_of_known(np.where(unknown, math.nan, values - judged["random"]))
@@ -302,11 +302,11 @@ def _rows(
 
 
 def compared_pairs(groups: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Ours against the others, votes with energies against the plain one, and each further selector of ours against the
-    vote, the best author and the paper's rule.
+    """Names to compare: ours with the others, energy votes with the plain vote, and each further selector of ours with
+    the vote, the best author and the paper's rule.
 
     Args:
-        groups: of each selector.
+        groups: Group of each selector.
     """
     ours = [(OURS, name) for name, group in groups.items() if OURS in groups and group not in ("ours", "bound")]
     votes = [(name, VOTE) for name in VOTES if {name, VOTE} <= {*groups}]
@@ -320,13 +320,13 @@ def compared_pairs(groups: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def mean_or_none(values: Floats) -> float | None:
-    """Mean of what is not NaN; None without any."""
+    """Mean of the values that are not NaN. None without any."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else None
 
 
 def sample_deviation(values: Sequence[float | None]) -> float | None:
-    """Standard deviation (ddof=1) of the known values; None with fewer than two."""
+    """Standard deviation (ddof=1) of the known values. None with fewer than two."""
     known = [value for value in values if value is not None]
     return float(np.std(known, ddof=1)) if len(known) > 1 else None
 
@@ -354,7 +354,7 @@ def _signal_table(layout: _Layout, which: Which, name: str) -> Floats:
 
 
 def _outcomes(layout: _Layout, which: Which) -> tuple[Floats, Floats]:
-    """(S, P) each: whether the selections are correct, and their violation."""
+    """Correctness and violation of the selections, shape (S, P) each."""
     correct = layout.table(lambda each: None if (one := which(each)) is None else one.correct)
     return correct, layout.table(lambda each: None if (one := which(each)) is None else one.violation)
 
@@ -368,7 +368,7 @@ def _by_posterior(training: Training) -> Certainty | None:
 
 
 def _signals(layout: _Layout, bootstrap: Bootstrap, *, continuous: bool) -> list[TrainingSignal]:
-    """One row for each signal that every seed has and that varies in one; none where a seed has no energies."""
+    """One row for each signal that every seed has and that varies in one. Empty if a seed has no energies."""
     correct, violation = _outcomes(layout, _by_energy)
     members, rows = layout.members(), []
     for name in layout.of_every_seed(_names(_by_energy)):
@@ -398,18 +398,18 @@ def _signals(layout: _Layout, bootstrap: Bootstrap, *, continuous: bool) -> list
 
 
 def _auroc_within(values: Floats, correct: Floats) -> float | None:
-    """Mean over the seeds, (S, p)."""
+    """Mean over the seeds, values of shape (S, p)."""
     rows = zip(values, correct, strict=True)
     return mean_or_none(np.array([weighted_auroc(*row, np.ones((1, len(row[0]))))[0] for row in rows]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _OneSeed:
-    """A signal of one seed: each statistic's value first, then its resamples; NaN where undefined."""
+    """One signal of one seed: each statistic's value first, then its resamples; NaN where undefined."""
 
     n: int
     fewest: int
-    """Correct or incorrect selections, whichever are fewer."""
+    """Smaller of the numbers of correct and incorrect selections."""
     at_80: Floats
     gain: Floats
     auroc: Floats
@@ -445,7 +445,7 @@ def _confidences(layout: _Layout, bootstrap: Bootstrap) -> list[Reliability]:
         for name in (name for name in layout.of_every_seed(_names(which)) if name in CONFIDENCES):
             stated = _signal_table(layout, which, name)
             for seed, values, right, lost in zip(layout.seeds, stated, correct, violation, strict=True):
-                # Learned certainty is fitted on right and wrong alone.
+                # Learned certainty is fitted on right and wrong, not on violations.
                 is_about_right = name == LEARNED or not is_graded(lost)
                 event, outcome = (CORRECT, right) if is_about_right else (event_of(lost), worth_of(right, lost))
                 called = name if len(layout.seeds) == 1 else f"{name}, seed {seed}"
@@ -454,7 +454,7 @@ def _confidences(layout: _Layout, bootstrap: Bootstrap) -> list[Reliability]:
 
 
 def _absent(layout: _Layout) -> dict[str, tuple[int, ...]]:
-    """By name, the folds in which some training lacks a selector or signal that another has."""
+    """Folds, by name, in which some training lacks a selector or signal that another has."""
     names = [
         (training.facts.fold, {entry.name for entry in training.entries} | {*_names(_by_energy)(training)})
         for training in layout.trainings

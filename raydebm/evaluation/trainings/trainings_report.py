@@ -1,4 +1,4 @@
-"""The summary over several trainings as documents (Markdown, JSON, one HTML page) and as tables by problem."""
+"""Summary over several trainings as documents (Markdown, JSON, one HTML page) and as tables by problem."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ from raydebm.run.directory import RunDir
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectorValue:
-    """What a selector gives on one problem, by one training; NaN where it has no value there. Fold 0 without folds."""
+    """Value of a selector on one problem in one training. NaN without a value. Fold 0 without folds."""
 
     problem_id: str
     fold: int
@@ -46,8 +46,8 @@ class SelectorValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalValue:
-    """What a signal of certainty says about one problem, by one training; ``correct`` and ``violation`` are those of
-    the selection by energy."""
+    """Value of a certainty signal on one problem in one training. ``correct`` and ``violation`` describe the selection
+    by energy."""
 
     problem_id: str
     fold: int
@@ -63,11 +63,11 @@ SIGNALS = Codec(SignalValue, int32=("fold",))
 
 
 def write_summary(summary: TrainingSummary, trainings: Sequence[Training], run: RunDir, *, command: str) -> str:
-    """Write folds.json, report.md, report.html, selectors.parquet and signals.parquet below
-    ``<run>/folds/``; without folds seeds.json and the others below ``<run>/seeds/``.
+    """Write folds.json, report.md, report.html, selectors.parquet and signals.parquet below ``<run>/folds/``; without
+    folds, seeds.json and the others below ``<run>/seeds/``.
 
     Args:
-        trainings: what the summary was made of.
+        trainings: Trainings of the summary.
 
     Returns:
         The page's address.
@@ -113,7 +113,7 @@ def _signal_values(trainings: Sequence[Training]) -> Iterator[SignalValue]:
 
 
 def document(summary: TrainingSummary, *, command: str) -> ReportDocument:
-    """The summary, its tables and figures, and how to make the numbers again."""
+    """Summary, tables and figures, and the information that reproduces the numbers."""
     count = f"{len(summary.folds)} folds" if summary.folds else f"{len(summary.seeds)} seeds"
     return ReportDocument(
         title=f"{summary.title}: {count}",
@@ -134,7 +134,7 @@ def document(summary: TrainingSummary, *, command: str) -> ReportDocument:
 
 
 def in_words(summary: TrainingSummary) -> str:
-    """What was found, in sentences that follow from the numbers alone."""
+    """Results in sentences, generated from the numbers."""
     count = len(summary.seeds)
     trainings = "one training" if count == 1 else f"{count} trainings"
     opening = (
@@ -154,8 +154,8 @@ def in_words(summary: TrainingSummary) -> str:
 
 
 def _selectors_in_words(summary: TrainingSummary) -> list[str]:
-    """What the selectors are worth, and which ones ours is shown to be better and worse than by the paired tests, after
-    their correction; none without ours and its bounds."""
+    """Results of the selectors, with those that ours is significantly better and worse than after correction. Empty
+    without ours and its bounds."""
     by_name = {row.name: row for row in summary.rows}
     if not {OURS, "random", "oracle"} <= by_name.keys():
         return []
@@ -184,18 +184,18 @@ def _selectors_in_words(summary: TrainingSummary) -> list[str]:
 
 
 def _best_signal(summary: TrainingSummary) -> TrainingSignal | None:
-    """The one that gains most, in hindsight."""
+    """Signal with the largest gain, in hindsight."""
     known = [row for row in summary.signals if row.gain_at_80.value is not None]
     return max(known, key=lambda row: row.gain_at_80.value or 0.0, default=None)
 
 
 def _signals_in_words(summary: TrainingSummary) -> str:
-    """What abstention brings, by sigma, by the learned signal and by the best one; empty without signals."""
+    """Effect of abstention by sigma, by the learned signal and by the best one. Empty without signals."""
     best = _best_signal(summary)
     if best is None:
         return ""
     unit = "" if summary.is_continuous else " points"
-    # Sigma is the paper's signal and the others were fitted on validation: these were not chosen here.
+    # Sigma is the paper's signal and the others were fitted on validation: they are not chosen in hindsight.
     fixed = [row for row in summary.signals if row.name in (SIGMA, LEARNED, CONFIDENCE)]
     parts = [f"by {row.name} {_gain(row, summary)}{unit} ({_verdict(row)})" for row in fixed]
     if best not in fixed:
@@ -220,7 +220,7 @@ def _gain(row: TrainingSignal, summary: TrainingSummary) -> str:
 
 
 def training_tables(summary: TrainingSummary) -> list[Table]:
-    """Those that have rows."""
+    """Tables with rows."""
     tables = [
         _selector_table(summary),
         _by_training(summary),
