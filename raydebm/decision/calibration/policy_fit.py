@@ -316,7 +316,7 @@ class _Predictions:
         )
 
     def calibrated(self, posterior: Posterior, fold: int | None = None) -> Posterior:
-        """Recalibrate and correct for small pools on the other folds, or on all folds if ``fold`` is None."""
+        """Recalibrate and correct for small pools on the other folds, or on all folds by default."""
         used = None if fold is None else self.crossed.fold != fold
         whole = recalibrated(posterior, self.table, self.crossed, self.selected, used=used)
         if self.parts is None or self.selected_of_parts is None:

@@ -55,7 +55,7 @@ def _votes_of_best_author(table: PoolTable, posterior: Posterior) -> Floats:
 
 
 def winners(profile: Profile, table: PoolTable, estimates: Estimates, posterior: Posterior) -> Ints:
-    """Index of each pool's selected cluster, shape (P,). -1 if every answer is refuted or there is none."""
+    """Index of each pool's selected cluster, shape (P,). -1 without an answer that is not refuted."""
     value = _preference(profile, table, posterior)
     # A proven answer wins under every profile.
     value = np.where(estimates.probability >= 1, np.inf, value)

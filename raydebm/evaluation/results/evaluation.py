@@ -27,7 +27,7 @@ from raydebm.evaluation.stats.significance import Comparison
 from raydebm.generators.tally import SavedSamples
 
 BY_PART = ("random", "majority vote", "constraint only", "mu only", OURS, "oracle")
-"""Selectors in the table of violation parts, besides single-shot models and the best generator."""
+"""Selectors in the table of violation parts, with single-shot models and the best generator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
