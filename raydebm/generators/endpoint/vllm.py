@@ -50,7 +50,7 @@ def endpoint_of(config: VllmGenerator) -> OpenAIGenerator:
     if config.url is None:
         raise ResourceError(
             f"generator {config.name!r}: no vLLM server is running for {config.model!r}; set the generator's `url`, "
-            "or sample by `raydebm generate`, which starts one where vLLM is installed"
+            "or sample by `raydebm run`, which starts one where vLLM is installed"
         )
     return OpenAIGenerator(
         name=config.name,
