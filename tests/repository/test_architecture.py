@@ -78,7 +78,9 @@ def test_every_module_of_the_package_is_in_the_documented_tree(repository):
     on_disk = {
         str(file.relative_to(repository)) + ("/" if file.is_dir() else "")
         for file in (repository / "raydebm").iterdir()
-        if not file.name.startswith(("_", ".")) and file.name != "py.typed"
+        if not file.name.startswith(("_", "."))
+        and file.name != "py.typed"
+        and (file.is_file() or any(file.rglob("*.py")))
     }
 
     assert on_disk - paths == set()

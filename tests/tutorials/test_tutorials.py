@@ -11,7 +11,7 @@ import pytest
 
 BLOCK = re.compile(r"(?:<!-- (?P<note>[^>]*) -->\n)?```(?P<kind>\w+)\n(?P<body>.*?)```\n", re.DOTALL)
 COUNTS = {
-    "a_task": {"file": 8, "sh": 6, "text": 3, "python": 3},
+    "a_task": {"file": 8, "sh": 5, "text": 3},
     "a_term_of_evidence": {"file": 2, "sh": 1, "python": 1},
     "a_selector": {"file": 2, "sh": 1, "python": 1},
 }
