@@ -1,4 +1,4 @@
-"""Response bodies about decisions, in OpenAI's shapes too, and how they are made of records.
+"""Response bodies about decisions, also in OpenAI's shapes, and their construction from records.
 
 An infinite energy or penalty becomes null, because JSON has no infinity. Energies: lower is better.
 """
@@ -17,7 +17,7 @@ from raydebm.serving.core.result import TriageResult, finite_or_none, stop_total
 from raydebm.serving.logs import redact
 
 MAX_ANSWERS = 16
-"""Most distinct answers whose evidence an answer of the service shows."""
+"""Maximum number of distinct answers with evidence in a response."""
 
 
 class View(BaseModel):
@@ -356,11 +356,11 @@ def answer_body(belief: Belief) -> AnswerBody:
 
 
 def guarantee_body(policy: Policy, suspended: str | None) -> GuaranteeBody | None:
-    """What the policy promises; None where it promises nothing.
+    """The policy's guarantee, or None if it has none.
 
     Args:
-        policy: with its promise.
-        suspended: why it is not claimed at present, where it is not.
+        policy: policy with its guarantee.
+        suspended: reason of a suspension, if there is one.
     """
     if policy.guarantee is None:
         return None
@@ -373,7 +373,7 @@ def guarantee_body(policy: Policy, suspended: str | None) -> GuaranteeBody | Non
 
 
 def candidate_body(scored: ScoredCandidate, lambda_: float) -> CandidateBody:
-    """A candidate with what was found about it."""
+    """A candidate with its checks, energies and scores."""
     candidate, report = scored.candidate, scored.report
     return CandidateBody(
         candidate_id=candidate.candidate_id,
@@ -394,7 +394,7 @@ def candidate_body(scored: ScoredCandidate, lambda_: float) -> CandidateBody:
 
 
 def energy_fields(scored: Any) -> dict[str, Any]:
-    """Fields of a body that come from ``scored.energies``; None where there are none."""
+    """Fields of a body from ``scored.energies``; None without energies."""
     energies = scored.energies
     if energies is None:
         return dict.fromkeys(("mu", "sigma", "members", "num_tokens", "num_truncated"))

@@ -1,4 +1,4 @@
-"""The ASGI application: all routes over one service, the guard around them, and failures in OpenAI's form."""
+"""The ASGI application: all routes over one service, the guard around them, and errors in OpenAI's form."""
 
 from collections.abc import Sequence
 
@@ -40,11 +40,11 @@ def create_app(
     """The ASGI application over one service.
 
     Args:
-        service: answers requests.
-        keyring: who may call; None: anyone.
+        service: the service.
+        keyring: keys of the clients. Default: no key is needed.
         echo_request_id: see ``GuardSettings``.
-        intake: counts open requests, also those of the application before. Default: a new one.
-        ledger: counts the days' spending; None: one of the bundle's file.
+        intake: counter of open requests, shared with the previous application. Default: a new one.
+        ledger: ledger of daily spending. Default: one on the bundle's file.
     """
     app = FastAPI(
         title="raydebm",

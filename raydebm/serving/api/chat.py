@@ -1,7 +1,7 @@
 """OpenAI's models and chat completions, over triage.
 
-An abstention is HTTP 200 with ``refusal`` set and ``content`` null, as OpenAI's clients know it from refusals; the
-reasons stand in the top-level ``raydebm`` object, where typed clients find them in ``model_extra``.
+An abstention is HTTP 200 with ``refusal`` set and ``content`` null, as OpenAI's clients handle refusals. The reasons
+are in the top-level ``raydebm`` object, which typed clients expose as ``model_extra``.
 """
 
 import json
@@ -49,11 +49,11 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,),
     "presence_penalty": (0,),
 }
-"""Fields that would change the answer and cannot be honoured, with the values that change nothing. Tools may be
-offered: no candidate calls one, as any model may choose that is not forced to."""
+"""Fields that would change the answer and are not supported, with the values that change nothing. Tools may be offered:
+candidates do not call them, as any model may choose unless it is forced to."""
 
 _OURS = frozenset(field.alias or name for name, field in ChatOverrides.model_fields.items())
-"""Fields of the ``raydebm`` object. At the top level they would change nothing, and the client would not know."""
+"""Fields of the ``raydebm`` object. At the top level they would be ignored silently."""
 
 
 # ---- bodies, for the OpenAPI document --------------------------------------------------------------------------------
@@ -141,10 +141,10 @@ def chat_context(
     request_id: str,
     received: float | None = None,
 ) -> tuple[RequestContext, ChatOverrides]:
-    """What to run, and how to answer.
+    """Context of the request, and its settings for the reply.
 
     Raises:
-        ServiceError: an unknown model, unsupported fields, missing text and all that ``request_context`` refuses.
+        ServiceError: an unknown model, unsupported fields, missing text, or an error of ``request_context``.
     """
     _check_supported(request)
     task_name, policy = parse_model(bundle, request.model)
@@ -180,8 +180,8 @@ def require_neutral(name: str, value: Any, neutral: Mapping[str, tuple[Any, ...]
     """Refuse a field's value that would have to be ignored.
 
     Args:
-        neutral: by field, the values that change nothing; other fields are not looked at.
-        instead: what to do then, appended to the advice to leave it out.
+        neutral: values without an effect, by field; other fields are not checked.
+        instead: further advice for the message, after leaving the field out.
 
     Raises:
         ServiceError: 400.
@@ -198,26 +198,26 @@ class Reply:
     content: str | None = None
     refusal: str | None = None
     is_cut: bool = False
-    """At ``max_tokens``."""
+    """The text was cut at ``max_tokens``."""
     facts: ChoiceFacts | None = None
-    """Where several choices were asked for."""
+    """Facts of one of several choices."""
 
     @property
     def finish_reason(self) -> str:
-        """``length`` is what clients look for; a refusal is whole."""
+        """``length`` for a cut text, which clients look for; a refusal is never cut."""
         return "length" if self.is_cut else "stop"
 
 
 def replies_of(answer: TriageResponse, on_abstain: str, form: JsonForm | None = None) -> list[Reply]:
-    """The choices of a chat: the answer that is given out or a refusal, then the others that were asked for.
+    """The choices of a chat: the accepted answer or a refusal, then the other requested ones.
 
     Args:
         answer: the decision.
         on_abstain: see ``ChatOverrides``.
-        form: of the contents; None: the candidates' own texts.
+        form: JSON form of the contents. Default: the candidates' own texts.
 
     Raises:
-        ServiceError: 422 for an abstention when the client asked for an error; 400 for an answer that is not of this
+        ServiceError: 422 for an abstention when the client asked for an error; 400 for an answer that does not fit the
             form.
     """
     given = _given(answer, on_abstain)
@@ -233,7 +233,7 @@ def replies_of(answer: TriageResponse, on_abstain: str, form: JsonForm | None = 
 
 
 def _further(choice: ChoiceBody, form: JsonForm | None) -> Reply | None:
-    """None: the answer cannot be given in this form."""
+    """A further choice, or None if the answer does not fit the form."""
     try:
         content = choice.text if form is None else form.content(choice.answer or "")
     except ServiceError:
@@ -250,14 +250,14 @@ def _refused(answer: TriageResponse, on_abstain: str) -> Reply:
 
 
 def _given(answer: TriageResponse, on_abstain: str) -> CandidateBody | None:
-    """The candidate whose text is given out; None: none is."""
+    """Candidate whose text is returned, or None."""
     return answer.candidate if answer.decision == "accept" or on_abstain == "best" else None
 
 
 def completion_body(
     answer: TriageResponse, *, model: str, on_abstain: str, form: JsonForm | None = None, n: int | None = None
 ) -> dict[str, Any]:
-    """The body of a chat completion that is not streamed. Raises ServiceError (see ``replies_of``)."""
+    """Body of a chat completion without streaming. Raises ServiceError (see ``replies_of``)."""
     replies = replies_of(answer, on_abstain, form)
     return {
         **_head(answer, model, "chat.completion"),
@@ -282,8 +282,8 @@ def completion_chunks(
     form: JsonForm | None = None,
     n: int | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """The answer as chunks, choice by choice: the role, the text in pieces, the end, the last with the ``raydebm``
-    object; then the usage if asked.
+    """Chunks of the answer, choice by choice: the role, the text in pieces, the end. The last has the ``raydebm``
+    object; the usage follows if requested.
 
     Raises:
         ServiceError: see ``replies_of``.
@@ -310,12 +310,12 @@ def _deltas(index: int, reply: Reply) -> Iterator[dict[str, Any]]:
 
 
 def pieces_of(text: str) -> Sequence[str]:
-    """The text as a stream gives it out."""
+    """Pieces of the text for a stream."""
     return [text[start : start + CHUNK_CHARS] for start in range(0, len(text), CHUNK_CHARS)]
 
 
 def decision_object(answer: TriageResponse, *, choices: ChoiceCount | None = None) -> dict[str, Any]:
-    """The ``raydebm`` object: everything about the decision; the texts themselves stand in the choices."""
+    """The ``raydebm`` object: the decision without the texts, which are in the choices."""
     body = answer.model_dump(include=set(DecisionBody.model_fields))
     if answer.candidates is None:
         del body["candidates"]
@@ -416,15 +416,15 @@ def chat_routes(service: TriageService) -> APIRouter:
 async def asked(
     service: TriageService, body: ChatRequest, request: Request
 ) -> tuple[RequestContext, ChatOverrides, JsonForm | None]:
-    """What a chat asks for, on its caller's account, and in which form. Raises ServiceError."""
+    """Context, reply settings and JSON form of a chat, on its caller's account. Raises ServiceError."""
     state, form = request.state, await read_form(body.response_format)
     context, overrides = chat_context(service.bundle, body, request_id=state.request_id, received=state.received)
     return charged_to(context, state.account), overrides, form
 
 
 def progress_form(overrides: ChatOverrides) -> Callable[[dict[str, Any]], str | None]:
-    """Writes progress as comments, which every SSE client skips, as named events, or not at all. The ``openai`` client
-    takes an event of any name for a chunk."""
+    """Writer of progress events: as comments, which every SSE client skips, as named events, or not at all. The
+    ``openai`` client parses an event of any name as a chunk."""
     if overrides.progress == "none":
         return lambda facts: None
     return lambda facts: progress_event(facts, named=overrides.progress == "events")

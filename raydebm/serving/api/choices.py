@@ -1,4 +1,4 @@
-"""The best distinct answers of a pool, for clients that ask for several (OpenAI's ``n``). Pure."""
+"""Best distinct answers of a pool, for clients that request several (OpenAI's ``n``). Pure."""
 
 import math
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ class _Answer:
 
     @property
     def may_be_given(self) -> bool:
-        """What an exact constraint refutes is never given out."""
+        """False for an answer that an exact constraint refutes."""
         return self.proof is not False and self.probability != 0
 
 
@@ -27,8 +27,8 @@ def best_answers(result: TriageResult, most: int) -> list[ChoiceBody]:
     """The selected answer, then the others: by probability, without a posterior by their lowest energy.
 
     Args:
-        result: of the request.
-        most: how many are wanted.
+        result: result of the request.
+        most: maximum number of answers.
     """
     outcome = result.outcome
     if outcome.best is None:
@@ -69,6 +69,6 @@ def _body(answer: _Answer) -> ChoiceBody:
 
 
 def triage_answer(result: TriageResult) -> TriageResponse:
-    """The full record of one decision, with the choices that were asked for."""
+    """The full record of one decision, with the requested choices."""
     most = result.context.num_choices
     return triage_body(result, None if most is None else best_answers(result, most))

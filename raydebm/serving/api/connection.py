@@ -1,7 +1,7 @@
-"""What happens when a client goes away: the work for it is cancelled at once, and so is what that work waits for.
+"""Cancel a request's work, and everything upstream, as soon as its client disconnects.
 
-Servers tell by a message that somebody must wait for. Frameworks do so for streams only, or notice at the next event,
-which may be minutes away while candidates are drawn.
+Servers report a disconnect as a message that something must receive. Frameworks receive it for streams only, or at the
+next event, which may be minutes away while candidates are sampled.
 """
 
 import asyncio
@@ -16,18 +16,18 @@ from raydebm.errors import ServiceError
 
 T = TypeVar("T")
 KEEP_ALIVE_S = 15.0
-"""A comment goes out after so long without an event, because proxies close idle connections."""
+"""Seconds without an event until a comment is sent, because proxies close idle connections."""
 KEEP_ALIVE = ": keep-alive\n\n"
 _LINE_ENDS = str.maketrans({char: f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"})
-"""Characters that many readers, httpx among them, take for the end of a line, though events know no such; as JSON
-spells them."""
+"""Characters that many readers, including httpx, take for the end of a line, although events do not; as JSON escapes
+them."""
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The result of the work, which is cancelled when the client goes away.
+    """Result of the work, which is cancelled if the client disconnects.
 
     Raises:
-        ServiceError: 499 when it did; only the log has it.
+        ServiceError: 499 after a disconnect; appears only in the log.
     """
     return await _first(work, request.receive)
 
@@ -52,7 +52,7 @@ async def _gone(receive: Receive) -> None:
 
 
 class EventStream(Response):
-    """Server-sent events of an async generator, which is closed when the client goes away. What they carry is JSON."""
+    """Server-sent events of an async generator, which is closed if the client disconnects. Their data is JSON."""
 
     media_type = "text/event-stream"
 
@@ -79,7 +79,7 @@ class EventStream(Response):
 
 
 async def _kept_alive(events: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
-    """The events, and comments while none comes."""
+    """The events, with comments during pauses."""
     while True:
         coming = asyncio.ensure_future(anext(events, None))
         try:

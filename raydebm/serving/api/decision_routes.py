@@ -1,7 +1,7 @@
-"""``/v1/decisions``: stored decisions listed, opened, and one of them decided again.
+"""``/v1/decisions``: list and show stored decisions, and make one again.
 
-Records hold what users wrote, so these routes ask for a key where the service does, and for one that may see them.
-Reading blocks, so it runs in two threads of its own, and only so many callers may wait for those.
+Records contain user texts, so these routes need a key with that permission if the service has keys. Reads block, so
+they run in two threads of their own, with a bounded queue.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 NUM_THREADS = 2
 MAX_READS = 32
-"""Reads that may run or wait; the next one is refused."""
+"""Limit on running and queued reads; further ones are refused."""
 MAX_LIMIT = 200
 CHANGES_EXAMPLES = {"heavier constraints": {"lambda": 2.0}, "one pass": {"max_passes": 1}}
 
@@ -214,7 +214,7 @@ class Redecided(BaseModel):
 
 
 def decision_row(row: Row) -> DecisionRow:
-    """A row of ``reader.LISTED``."""
+    """Body of a row of ``reader.LISTED``."""
     found = {name: row[name] for name in DecisionRow.model_fields}
     infinite = {name: None for name, value in found.items() if isinstance(value, float) and not math.isfinite(value)}
     return DecisionRow(**{**found, **infinite})
@@ -223,11 +223,10 @@ def decision_row(row: Row) -> DecisionRow:
 def stored_decision(
     record: DecisionRecord, reports: Sequence[ReportedOutcome] = (), *, suspended: str | None = None
 ) -> StoredDecision:
-    """
-    Args:
-        record: the decision.
-        reports: what was reported about it, in the order of arrival.
-        suspended: why the promise of its policy is not claimed at present, where it is not.
+    """Args:
+    record: the decision.
+    reports: its outcome reports in order of arrival.
+    suspended: reason why its policy's guarantee is suspended, if it is.
     """
     outcome, problem, lambda_ = record.outcome, record.problem, record.policy.lambda_
     current = {report.by: report.outcome_id for report in reports}
@@ -278,7 +277,7 @@ def stored_decision(
 
 
 def changes_of(body: ChangesBody) -> Changes:
-    """The changes that a body asks for."""
+    """Changes of a replay request."""
     values = body.policy_changes()
     return Changes(budget=values.pop("budget", None), values=values, costs=body.costs)
 
@@ -288,22 +287,20 @@ def _final(decision: Decision) -> Literal["accept", "abstain"]:
 
 
 class DecisionArchive:
-    """The stored decisions of one folder, for many callers at once. Belongs to one event loop."""
+    """Stored decisions of one folder, for concurrent callers on one event loop."""
 
     def __init__(self, reader: DecisionReader, claims: ClaimMonitor | None = None) -> None:
-        """
-        Args:
-            reader: of the folder.
-            claims: says whether a policy's promise is suspended; None: outcomes are not watched.
+        """Args:
+        reader: reader of the folder.
+        claims: suspension of guarantees by outcomes. Default: outcomes are not watched.
         """
         self._reader, self._claims = reader, claims
         self._threads = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="raydebm-decisions")
         self._num_reads = 0
 
     async def page(self, query: ListQuery) -> DecisionList:
-        """
-        Raises:
-            ServiceError: 503 when the folder cannot be read, or too many reads wait. So do the others.
+        """Raises:
+        ServiceError: 503 if the folder cannot be read or too many reads wait; likewise in the other methods.
         """
 
         def read() -> DecisionList:
@@ -315,7 +312,7 @@ class DecisionArchive:
         return await self._read(read)
 
     async def get(self, record_id: str) -> StoredDecision:
-        """Raises ServiceError 404 when it is not, or no longer, there."""
+        """Raise ServiceError 404 if the decision does not exist."""
 
         def read() -> StoredDecision:
             record = self._record(record_id)
@@ -325,10 +322,10 @@ class DecisionArchive:
         return await self._read(read)
 
     async def redecide(self, record_id: str, changes: ChangesBody) -> Redecided:
-        """One decision, made again.
+        """Make one decision again.
 
         Raises:
-            ServiceError: 404 when it is not there.
+            ServiceError: 404 if it does not exist.
             ConfigError: the changed values contradict the others of its policy.
         """
         return await self._read(lambda: self._redecided(self._record(record_id), changes_of(changes)))
@@ -369,7 +366,7 @@ class DecisionArchive:
         )
 
     def _suspended(self, policy: Policy) -> str | None:
-        """Why the policy's promise is not claimed at present; None where it is, or nothing is watched."""
+        """Reason why the policy's guarantee is suspended; None if it is in force or not watched."""
         suspension = None if self._claims is None else self._claims.suspension(policy_id(policy))
         return suspension.reason if suspension is not None and suspension.suspended else None
 
@@ -398,9 +395,8 @@ class DecisionArchive:
 
 
 def decision_routes(decisions: DecisionArchive | None) -> APIRouter:
-    """
-    Args:
-        decisions: None where the service stores none; then all of this is 404.
+    """Args:
+    decisions: the stored decisions. None if the service stores none; every route then answers 404.
     """
     router = APIRouter(tags=["decisions"], prefix="/v1/decisions", dependencies=[Depends(may_see_decisions)])
 

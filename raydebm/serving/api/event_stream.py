@@ -1,7 +1,7 @@
 """Server-sent events of one request: progress while candidates arrive, then the answer, then ``[DONE]``.
 
-All events of a triage request have names; ``chat`` and ``responses`` have forms of their own. ``docs/service.md`` lists
-the facts of progress events.
+Events of a triage request are named; ``chat`` and ``responses`` have their own forms. ``docs/service.md`` lists the
+facts of progress events.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ async def _result_event(answer: TriageResponse) -> list[str]:
 
 
 async def ended_by_done(events: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
-    """The events, and then OpenAI's end of a stream."""
+    """The events, followed by OpenAI's end of a stream."""
     async with aclosing(events):
         async for text in events:
             yield text
@@ -73,14 +73,14 @@ async def request_events(
     answered: Callable[[TriageResponse], Awaitable[list[str]]],
     failed: Callable[[dict[str, Any]], str],
 ) -> AsyncGenerator[str, None]:
-    """Run one request and yield its events. When the generator is closed, the work upstream is cancelled.
+    """Run one request and yield its events. Closing the generator cancels the work upstream.
 
     Args:
-        service: answers the request.
-        context: what to run.
-        told: writes the facts of a progress event; None: it is left out.
-        answered: writes the answer.
-        failed: writes the body of an error.
+        service: the service.
+        context: the request.
+        told: formats the facts of a progress event; returns None to skip it.
+        answered: formats the answer.
+        failed: formats the body of an error.
     """
     progress: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     work = asyncio.create_task(service.triage(context, lambda event: progress.put_nowait(progress_facts(event))))
@@ -95,7 +95,7 @@ async def request_events(
         service_error = as_service_error(error)
         yield failed(stream_error(service_error))
     except Exception:
-        # The status line is out, so the guard could only cut the stream off.
+        # The status line has been sent, so the guard could only cut the stream off.
         log.exception("request %s failed", context.request_id)
         message = f"internal error; the log has it under request id {context.request_id}"
         yield failed(stream_error(ServiceError(message, 500, "internal")))
@@ -104,7 +104,7 @@ async def request_events(
 
 
 def stream_error(error: ServiceError) -> dict[str, Any]:
-    """The error's body with its status, and what ``X-Should-Retry`` would say: HTTP's own have been sent."""
+    """The error's body with its status and ``X-Should-Retry``, because the HTTP headers have been sent."""
     body = error_body(str(error), status=error.status, code=error.code, param=error.param)
     return {**body, "status": error.status, "should_retry": should_retry(error)}
 
@@ -118,7 +118,7 @@ async def _ended(work: "asyncio.Task[TriageResult]") -> None:
 async def _until_done(
     progress: "asyncio.Queue[dict[str, Any]]", work: "asyncio.Task[TriageResult]"
 ) -> AsyncIterator[dict[str, Any]]:
-    """Progress as it comes; ends when the work has ended and everything it told has been handed on."""
+    """Progress events until the work has ended and all of them have been passed on."""
     while not (work.done() and progress.empty()):
         waiting = asyncio.create_task(progress.get())
         try:
@@ -131,7 +131,7 @@ async def _until_done(
 
 
 def progress_event(facts: dict[str, Any], *, named: bool) -> str:
-    """A progress event as text: a named one, or a comment that every SSE client skips."""
+    """A progress event as text: a named event, or a comment that every SSE client skips."""
     text = json.dumps(facts, ensure_ascii=False)
     return f"event: {PROGRESS_EVENT}\ndata: {text}\n\n" if named else f": {PROGRESS_EVENT} {text}\n\n"
 
@@ -143,7 +143,7 @@ def event_text(value: dict[str, Any], name: str | None = None) -> str:
 
 
 def progress_facts(event: Event) -> dict[str, Any]:
-    """The name and the facts of one event."""
+    """Name and facts of one event."""
     match event:
         case Started(context):
             return {

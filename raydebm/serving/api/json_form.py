@@ -1,6 +1,6 @@
-"""Answers as JSON, for clients that ask for ``response_format``: the task's parsed, canonical answer in their shape.
+"""Answers as JSON, for clients that send ``response_format``: the task's parsed, canonical answer in their shape.
 
-An answer that is no object stands in one where the client needs an object: under the schema's only property, else under
+If the client needs an object and the answer is none, it is wrapped in one: under the schema's only property, else under
 ``answer``.
 """
 
@@ -20,21 +20,21 @@ from raydebm.tasks.base import Task
 PARAM = "response_format"
 ANSWER = "answer"
 MAX_SCHEMA_CHARS = 64_000
-"""Length of a client's schema, as JSON."""
+"""Maximum length of a client's schema, as JSON."""
 MAX_FORM_STEPS = 5_000
-"""Steps that the checks of one request by its client's schema take, over all choices and all shapes of each."""
+"""Limit on validation steps per request, over all choices and all shapes of each."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class JsonForm:
-    """The JSON that a client wants to read. Made once for each request."""
+    """JSON form requested by a client, made once per request."""
 
     schema: Mapping[str, Any] | None
-    """None: any object."""
+    """The client's schema. None for any object."""
     steps: Steps = field(default_factory=lambda: Steps(MAX_FORM_STEPS))
-    """What checks of this request may still take."""
+    """Remaining validation steps of this request."""
     validator: Any = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ class JsonForm:
         """The canonical answer as JSON in this form.
 
         Raises:
-            ServiceError: 400, the answer has another form.
+            ServiceError: 400, the answer does not fit the form.
         """
         return self._first_fitting(answer, self._shapes(answer))
 
@@ -60,7 +60,7 @@ class JsonForm:
         raise ServiceError(message, 400, "unsupported_response_format", PARAM)
 
     def _shapes(self, answer: str) -> Iterator[Any]:
-        """The answer itself; one that is no object also as its text, and either in an object."""
+        """The answer itself, its text if it is not an object, and either wrapped in an object."""
         value = _value(answer)
         if isinstance(value, dict):
             yield value
@@ -73,7 +73,7 @@ class JsonForm:
             yield {name: shape}
 
     def _fault(self, value: Any) -> str | None:
-        """Why the client could not read the value; None: it can."""
+        """Error of the value under the client's schema, or None."""
         if self.schema is None:
             return None if isinstance(value, dict) else "it is no object"
         try:
@@ -84,10 +84,10 @@ class JsonForm:
 
 
 def json_form(wanted: ResponseFormat | None) -> JsonForm | None:
-    """The form that a request asks for; None: plain text. A schema takes its time: see ``read_form``.
+    """Requested form, or None for plain text. Checking a schema is slow: see ``read_form``.
 
     Raises:
-        ServiceError: 400, its schema is missing, too long, or no JSON Schema.
+        ServiceError: 400, the schema is missing, too long, or not JSON Schema.
     """
     if wanted is None or wanted.type == "text":
         return None
@@ -110,20 +110,20 @@ def json_form(wanted: ResponseFormat | None) -> JsonForm | None:
 
 
 async def read_form(wanted: ResponseFormat | None) -> JsonForm | None:
-    """``json_form``, in a thread where there is a schema, so that other requests go on meanwhile."""
+    """``json_form``, in a thread if there is a schema, so that other requests go on."""
     if wanted is None or wanted.type != "json_schema":
         return json_form(wanted)
     return await asyncio.to_thread(json_form, wanted)
 
 
 async def written_in(form: JsonForm | None, write: Callable[[], T]) -> T:
-    """What ``write`` makes of an answer, in a thread where a client's schema is checked by it."""
+    """Result of ``write``, in a thread if it validates against a client's schema."""
     return write() if form is None or form.schema is None else await asyncio.to_thread(write)
 
 
 def format_for_endpoints(wanted: ResponseFormat | None, task: Task) -> dict[str, Any] | None:
-    """What endpoints that constrain decoding are asked for: the task's own schema where it has one, for that is what
-    ``parse`` reads; a client's schema may be another shape of the same answer."""
+    """``response_format`` for endpoints with constrained decoding: the task's own schema, if it has one, because
+    ``parse`` reads that; a client's schema may be another shape of the same answer."""
     if wanted is None or wanted.type == "text":
         return None
     schema = getattr(task, "answer_schema", None)
@@ -133,7 +133,7 @@ def format_for_endpoints(wanted: ResponseFormat | None, task: Task) -> dict[str,
 
 
 def _value(answer: str) -> Any:
-    """The JSON value of a canonical answer; the text itself where it is not JSON, as with NaN or an infinity in it."""
+    """The JSON value of a canonical answer, or its text if it is not JSON, for example with NaN or an infinity."""
     try:
         value = json.loads(answer)
         json.dumps(value, allow_nan=False)  # Python's reader takes what no other reads, and 1e999 for an infinity

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says beyond the types: example requests, error bodies, the key.
+"""Additions to the OpenAPI document: example requests, error bodies, the key.
 
 The examples are requests of the Knights & Knaves task; tests send every one of them.
 """
@@ -33,9 +33,9 @@ def describe(app: FastAPI, bundle: Bundle, *, keyed: bool) -> None:
     """Complete the document that FastAPI generates.
 
     Args:
-        app: with all its routes.
-        bundle: gives the names that are served.
-        keyed: whether clients need a key.
+        app: application with all its routes.
+        bundle: source of the served names.
+        keyed: clients need a key.
     """
     generated = app.openapi
 
@@ -83,14 +83,14 @@ _NAMED = {
     "RerankOverrides": ("task",),
     "ScoreRequest": ("task",),
 }
-"""Fields whose values are names that this installation knows."""
+"""Fields whose values are names of this installation."""
 
 
 _EITHER = {
     "TriageRequest": (("problem",), ("messages",)),
     "ScoreRequest": (("problem", "candidates"), ("text_1", "text_2")),
 }
-"""Bodies that are written in one of two ways: all fields of one, none of the other."""
+"""Bodies with two alternative forms: all fields of one, none of the other."""
 
 
 def _way(fields: Sequence[str], ways: Sequence[Sequence[str]]) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def _names(bundle: Bundle) -> dict[str, list[str]]:
 
 
 def _name(schema: dict[str, Any], names: Sequence[str]) -> None:
-    """Write the known names into a field's schema: of a text, a list of texts, or either or null."""
+    """Write the known names into a field's schema: a text, a list of texts, or a nullable one."""
     kind = next(option for option in schema.get("anyOf", [schema]) if option["type"] != "null")
     target = kind["items"] if kind["type"] == "array" else kind
     if names:
@@ -132,7 +132,7 @@ RIGHT = '{"Ava": "knave", "Zoey": "knight"}'
 WRONG = '{"Ava": "knave", "Zoey": "knave"}'
 
 MODEL = "raydebm/<task>"
-"""Stands for the first served model, which the document names."""
+"""Placeholder for the first served model, whose name the document shows."""
 
 EXAMPLES: dict[str, dict[str, Any]] = {
     "chat": {
@@ -183,12 +183,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 
 
 def examples_of(route: str, bundle: Bundle) -> dict[str, Any]:
-    """The examples of a route's body, for its ``openapi_extra``."""
+    """Examples of a route's body, for its ``openapi_extra``."""
     model = {"model": model_ids(bundle)[0]}
     return named_examples({name: body | model if "model" in body else body for name, body in EXAMPLES[route].items()})
 
 
 def named_examples(named: dict[str, Any]) -> dict[str, Any]:
-    """Examples of a route's body by what they show, for its ``openapi_extra``."""
+    """Examples of a route's body by title, for its ``openapi_extra``."""
     examples = {name.replace(" ", "-"): {"summary": name, "value": value} for name, value in named.items()}
     return {"requestBody": {"content": {"application/json": {"examples": examples}}}}

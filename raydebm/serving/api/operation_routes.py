@@ -1,6 +1,6 @@
 """``/health``, ``/v1/options`` (tasks, policies, generators, limits) and ``/v1/problems`` (of the test split).
 
-Does not know: Ray. The table of problems has no gold in it; that of gold is never opened.
+Does not know: Ray. The table of problems has no gold, and the table of gold is never opened.
 """
 
 import asyncio
@@ -70,22 +70,21 @@ class SampleProblem(BaseModel):
 
 
 class Samples:
-    """The runs' test problems, read when one is first asked for; a run's problems never change."""
+    """The runs' test problems, loaded on the first request; a run's problems never change."""
 
     def __init__(self, bundle: Bundle) -> None:
-        """
-        Args:
-            bundle: problems of tasks that it does not serve are left out; without a run directory there are none.
+        """Args:
+        bundle: the served runs. Problems of other tasks are left out; a bundle without a run directory has none.
         """
         self._runs = bundle.runs
         self._problems: list[Problem] | None = None
         self._reading = asyncio.Lock()
 
     async def problems(self) -> list[Problem]:
-        """The problems; empty where the run has no such table, as a run that only serves.
+        """The problems; empty if the run has no such table, as in a run that only serves.
 
         Raises:
-            PoolError: the table is there and cannot be read.
+            PoolError: the table exists and cannot be read.
         """
         async with self._reading:
             if self._problems is None:
@@ -96,16 +95,16 @@ class Samples:
         return [problem for bundle in self._runs for problem in _test_problems(bundle)]
 
     async def sample(self, index: int | None) -> SampleProblem:
-        """The problem at ``index``, from 0; None: any one.
+        """The problem at ``index``, from 0. Default: a random one.
 
         Raises:
-            ServiceError: 404, there is no such problem.
+            ServiceError: 404, no problem has this index.
             PoolError: see ``problems``.
         """
         problems = await self.problems()
         if not problems:
             raise ServiceError("this run has no test problems to show", 404, "no_problems")
-        # Which one is shown decides nothing, so it needs no seed.
+        # The choice affects no decision, so it needs no seed.
         chosen = random.randrange(len(problems)) if index is None else index
         if chosen >= len(problems):
             message = f"there is no problem {chosen}; the test split has {len(problems)}, counted from 0"
@@ -130,12 +129,12 @@ def _test_problems(bundle: Bundle) -> list[Problem]:
 
 
 def policies_of(bundle: Bundle) -> dict[str, dict[str, Any]]:
-    """The served policy of each task, below the service's ceilings and with its deadline."""
+    """The served policy of each task, within the service's ceilings and with its deadline."""
     return {name: run.served(policy).to_json() for run in bundle.runs for name, policy in run.policies.items()}
 
 
 def options_body(bundle: Bundle, *, num_problems: int) -> OptionsBody:
-    """What ``/v1/options`` answers; ``num_problems`` is how many sample problems there are."""
+    """Body of ``/v1/options``; ``num_problems`` is the number of sample problems."""
     most, policy = bundle.limits.request, bundle.policies[bundle.tasks[0]]
     return OptionsBody(
         tasks=list(bundle.tasks),
@@ -172,7 +171,7 @@ def _num_samples(bundle: Bundle) -> Mapping[str, int]:
 
 
 def sample_routes(bundle: Bundle) -> APIRouter:
-    """The settings that a request can choose among, and sample problems."""
+    """Routes of the options and of sample problems."""
     router = APIRouter(tags=["asking"])
     samples = Samples(bundle)
 
@@ -224,10 +223,9 @@ def _unwritten(writer: DecisionWriter | None) -> list[str]:
 
 
 def health_route(service: TriageService, writer: DecisionWriter | None) -> APIRouter:
-    """
-    Args:
-        service: whose parts must work.
-        writer: of decisions, whose trouble is a warning; None where no decision is stored.
+    """Args:
+    service: the service to check.
+    writer: writer of decisions, whose errors become warnings. None if decisions are not stored.
     """
     router = APIRouter(tags=["operations"])
 

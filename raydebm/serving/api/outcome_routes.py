@@ -1,6 +1,6 @@
-"""``POST /v1/decisions/{record_id}/outcome`` and ``GET /v1/outcomes``: what became of decisions, and live accuracy.
+"""``POST /v1/decisions/{record_id}/outcome`` and ``GET /v1/outcomes``: outcome reports and live accuracy.
 
-A report is answered when it is stored. Records hold what users wrote, so these routes are for keys that may see them.
+A report is answered once it is stored. Records contain user texts, so these routes need a key with that permission.
 """
 
 import asyncio
@@ -39,16 +39,16 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 MAX_WAITING = 256
-"""Reports that may wait to be stored; the next one is refused."""
+"""Limit on reports waiting to be stored; further ones are refused."""
 MAX_REPORTS = 100
-"""Reports about one decision, replaced ones included."""
+"""Limit on reports per decision, including replaced ones."""
 RECENT = timedelta(minutes=10)
-"""Decisions that are newer may still wait to be written in this replica."""
+"""Decisions newer than this may still wait in this replica's writer."""
 MAX_POLICIES = 50
 LEVEL = 0.95
 _LN10 = 2.302585092994046
 _OF_DECISION = ("record_id", "task", "policy_id", "decision", "selected", "problem_key")
-"""What a report repeats of its decision."""
+"""Fields that a report copies from its decision."""
 EXAMPLES = {
     "it was right": {"correct": True, "by": "billing-tests"},
     "it was wrong": {
@@ -152,17 +152,17 @@ class OutcomeFigures(BaseModel):
 
 
 def may_see_decisions(request: Request) -> None:
-    """Raises ServiceError 403 for a key that may not see stored decisions."""
+    """Raise ServiceError 403 for a key that may not see stored decisions."""
     if not getattr(request.state, "may_see_decisions", True):
         raise ServiceError("this key may not see stored decisions (`decisions: false`)", 403, "not_allowed")
 
 
 def check_reporter(request: Request, name: str, watched: Collection[str]) -> None:
-    """Check that the caller may report by this name. Without keys, and with those of the environment, anyone may.
+    """Check that the caller may report under this name. Without keys, and with keys from the environment, anyone may.
 
     Args:
-        request: of the report.
-        name: what it gives as ``by``.
+        request: the report's request.
+        name: the report's ``by``.
         watched: names whose reports are bet on (``watch.by``).
 
     Raises:
@@ -181,8 +181,8 @@ def check_reporter(request: Request, name: str, watched: Collection[str]) -> Non
 
 
 def claim_monitor(bundle: Bundle, meter: Meter) -> ClaimMonitor | None:
-    """Watch what is promised about the served policies: what the arguments state (``watch.max_error``), else what
-    calibration certified. None where decisions are not stored, and so no outcomes."""
+    """Monitor of the served policies' guarantees: the error rates in the arguments (``watch.max_error``), else those
+    that calibration certified. None if decisions, and so outcomes, are not stored."""
     if bundle.records is None or bundle.records.folder is None:
         return None
     claims = {}
@@ -198,14 +198,13 @@ def claim_monitor(bundle: Bundle, meter: Meter) -> ClaimMonitor | None:
 
 
 class OutcomeDesk:
-    """Takes reports about the decisions of one folder. Belongs to one event loop."""
+    """Accept reports about the decisions of one folder, on one event loop."""
 
     def __init__(self, service: TriageService, reader: DecisionReader, monitor: ClaimMonitor) -> None:
-        """
-        Args:
-            service: whose checks read given answers, whose meter counts, and whose writer may hold recent decisions.
-            reader: the decisions, with their log of outcomes.
-            monitor: looks at the outcomes after every report.
+        """Args:
+        service: source of the checks for given answers, the meter, and the writer with recent decisions.
+        reader: the decisions, with their log of outcomes.
+        monitor: monitor to update after every report.
         """
         self._service, self._reader, self._monitor = service, reader, monitor
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="raydebm-outcomes")
@@ -213,16 +212,16 @@ class OutcomeDesk:
         self._storing = asyncio.Lock()
 
     async def report(self, record_id: str, body: OutcomeRequest, *, key: str | None = None) -> OutcomeReceipt:
-        """Store a report; it is stored when this returns.
+        """Store a report. Returns once it is stored.
 
         Args:
-            record_id: of the decision.
-            body: what is reported.
-            key: name of the API key that sent it.
+            record_id: id of the decision.
+            body: the report.
+            key: name of the sender's API key.
 
         Raises:
-            ServiceError: 404 for an unknown decision; 422 where the report contradicts itself, or its answer cannot be
-                read; 409 after ``MAX_REPORTS`` reports; 503 when it cannot be stored now.
+            ServiceError: 404 for an unknown decision; 422 if the report contradicts itself, or its answer cannot be
+                parsed; 409 after ``MAX_REPORTS`` reports; 503 if it cannot be stored now.
         """
         decision = await self._in_thread(lambda: self._decision(record_id))
         if body.correct and decision["selected"] is None:
@@ -232,11 +231,11 @@ class OutcomeDesk:
             await self._check_answer(record_id, body, body.answer)
         if self._num_waiting >= MAX_WAITING:
             raise TooManyError(f"{MAX_WAITING} reports wait to be stored; try again", 503, BUSY_RETRY_S)
-        # A client that goes away does not undo what is being written.
+        # A client that disconnects does not undo the write.
         return await asyncio.shield(self._stored(decision, body, key))
 
     async def figures(self) -> OutcomeFigures:
-        """Coverage and live accuracy by policy. Raises ServiceError 503 when the folder cannot be read."""
+        """Coverage and live accuracy by policy. Raises ServiceError 503 if the folder cannot be read."""
 
         def read() -> OutcomeFigures:
             self._monitor.refresh()
@@ -260,7 +259,7 @@ class OutcomeDesk:
         return decision
 
     async def _check_answer(self, record_id: str, body: OutcomeRequest, answer: str) -> None:
-        """Raises ServiceError 422 where the answer cannot be read, or is the one that is reported as wrong."""
+        """Raise ServiceError 422 if the answer cannot be parsed, or is the one reported as wrong."""
         record = await self._in_thread(lambda: self._reader.get(record_id))
         if record is None:
             return
@@ -332,12 +331,12 @@ class OutcomeDesk:
 
 
 def outcome_figures(reader: DecisionReader, monitor: ClaimMonitor, *, served: Collection[str]) -> OutcomeFigures:
-    """Coverage and live accuracy by policy, of every stored decision and every report. Blocks.
+    """Coverage and live accuracy by policy, from every stored decision and every report. Blocks.
 
     Args:
         reader: the decisions, with their log of outcomes.
-        monitor: promise and bet by policy id.
-        served: ids of the policies that are served now.
+        monitor: guarantee and bet by policy id.
+        served: ids of the policies served now.
     """
     decisions = reader.table(["time", "policy_id", "decision"]).sort_by([("time", "descending")]).to_pylist()
     lines, verdicts = reader.outcomes.snapshot()
@@ -377,7 +376,7 @@ def outcome_figures(reader: DecisionReader, monitor: ClaimMonitor, *, served: Co
 
 
 def exact_interval(successes: int, trials: int) -> tuple[float | None, float | None]:
-    """The exact 95 % interval of a share (Clopper and Pearson 1934); (None, None) without trials."""
+    """The exact 95 % interval of a proportion (Clopper and Pearson 1934); (None, None) without trials."""
     if trials == 0:
         return None, None
     tail, failures = (1 - LEVEL) / 2, trials - successes
@@ -387,7 +386,7 @@ def exact_interval(successes: int, trials: int) -> tuple[float | None, float | N
 
 
 def claim_body(claim: Claim, watch: ErrorWatch) -> ClaimBody:
-    """A promise with the bet against it."""
+    """A guarantee and the bet against it."""
     suspension = suspension_of(watch)
     return ClaimBody(
         max_error=claim.max_error,
@@ -406,10 +405,9 @@ def claim_body(claim: Claim, watch: ErrorWatch) -> ClaimBody:
 
 
 def outcome_routes(desk: OutcomeDesk | None, *, watched: Collection[str] = ()) -> APIRouter:
-    """
-    Args:
-        desk: None where the service stores no decisions; then all of this is 404.
-        watched: names whose reports are bet on.
+    """Args:
+    desk: the outcome desk. None if the service stores no decisions; every route then answers 404.
+    watched: names whose reports are bet on.
     """
     router = APIRouter(tags=["outcomes"], dependencies=[Depends(may_see_decisions)])
 

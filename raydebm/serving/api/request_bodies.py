@@ -1,7 +1,7 @@
-"""Request bodies of chats and of triage, and how they become what the core takes: problem, task, settings.
+"""Request bodies of chats and of triage, and their conversion to problem, task and settings.
 
-Unknown fields are refused where the body is ours, and tolerated where it is OpenAI's, because its clients send many
-fields that change nothing here.
+Unknown fields are refused in raydebm's own bodies. They are tolerated in OpenAI's, whose clients send many fields that
+have no effect here.
 """
 
 import json
@@ -36,19 +36,19 @@ class ProblemBody(Body):
 
 
 def given_problem(problem: str | ProblemBody) -> str | GivenProblem:
-    """A text as it is, a body as a record."""
+    """The text unchanged, a body as a record."""
     return problem if isinstance(problem, str) else problem.given()
 
 
 def _fields_as_text(problem: Any) -> Any:
-    """The fields of a task's own problem as the JSON that the task reads; anything else as it is."""
+    """Fields of a task's own problem as the JSON that the task parses; other values unchanged."""
     if isinstance(problem, dict) and "prompt" not in problem:
         return json.dumps(problem, ensure_ascii=False)
     return problem
 
 
 GivenFields = BeforeValidator(_fields_as_text, json_schema_input_type=Text | ProblemBody | dict[str, Any] | None)
-"""Takes an object without ``prompt`` as the fields of a problem."""
+"""Accepts an object without ``prompt`` as the fields of a problem."""
 
 
 class ContentPart(BaseModel):
@@ -157,11 +157,12 @@ class ChatRequest(BaseModel):
 # ---- problems --------------------------------------------------------------------------------------------------------
 
 CALLS = ("tool_calls", "function_call")
-"""Fields in which an assistant's turn calls tools."""
+"""Fields of an assistant's turn with tool calls."""
 
 
 def read_conversation(messages: Sequence[ChatMessage]) -> Conversation:
-    """Raises ServiceError for no user message, an empty one, an unknown role, tool calls, or a part that is no text."""
+    """Raise ServiceError for a missing or empty user message, an unknown role, tool calls, or a part that is not
+    text."""
     roles = [_role(message) for message in messages]
     asked = max((index for index, role in enumerate(roles) if role == "user"), default=None)
     if asked is None:
@@ -207,7 +208,7 @@ MODEL_PREFIX = "raydebm/"
 
 
 def model_ids(bundle: Bundle) -> list[str]:
-    """Every id that ``GET /v1/models`` lists: the calibrated policy first, then the named ones."""
+    """Every id of ``GET /v1/models``: the calibrated policy first, then the named ones."""
     names = [MODEL_PREFIX + name for name in bundle.tasks]
     return names + [f"{name}@{policy}" for policy in bundle.profiles for name in names]
 
@@ -247,14 +248,14 @@ def merged_overrides(bundle: Bundle, body: Overrides | None, *, policy: str | No
 
     Args:
         bundle: the named policies.
-        body: the request's body; fields that are no overrides, such as a problem, are left aside.
+        body: the request's body; fields that are not overrides, such as a problem, are ignored.
         policy: policy of the model id.
 
     Raises:
-        ServiceError: 400 for values that contradict each other, 404 for an unknown policy.
+        ServiceError: 400 for contradictory values, 404 for an unknown policy.
     """
     fields = set(ChatOverrides.model_fields)
-    # Typed clients send what they leave out as null; it must not lift the limits of a named policy.
+    # Typed clients send omitted fields as null, which must not lift the limits of a named policy.
     from_body = (
         {} if body is None else body.model_dump(by_alias=True, exclude_unset=True, exclude_none=True, include=fields)
     )

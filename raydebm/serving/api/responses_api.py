@@ -1,4 +1,4 @@
-"""OpenAI's Responses API over the same chat: text in, text out, nothing kept between requests."""
+"""OpenAI's Responses API over the same chat: text in, text out, without state between requests."""
 
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
@@ -32,7 +32,7 @@ from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.fields import Data, Text
 
 TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
-"""Kinds of parts that are text, in a user's turns and in the model's earlier ones."""
+"""Kinds of text parts, in a user's turns and in the model's earlier ones."""
 
 
 class InputMessage(BaseModel):
@@ -93,15 +93,15 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("previous_response_id", "conversation", "prompt", "max_tool_calls"), ()),
     **dict.fromkeys(ChatRequest.model_fields.keys() - ResponseRequest.model_fields.keys(), ()),
 }
-"""Fields that would change the answer, or be relied on later, and cannot be honoured, those of a chat's body among
-them; with the values that change nothing."""
+"""Fields that would change the answer, or be relied on later, and are not supported, including a chat's; with the
+values that change nothing."""
 
 
 def chat_of(request: ResponseRequest) -> ChatRequest:
     """Translate into a chat.
 
     Raises:
-        ServiceError: 400 for a field or an item that cannot be honoured.
+        ServiceError: 400 for an unsupported field or item.
     """
     further = request.model_extra or {}
     for name, value in further.items():
@@ -149,7 +149,7 @@ def _format(wanted: TextFormat) -> ResponseFormat:
 
 
 def begun(request: ResponseRequest, request_id: str) -> dict[str, Any]:
-    """The response before there is any answer."""
+    """The response before its answer."""
     wanted = TextFormat() if request.text is None else request.text.format
     return {
         "id": f"resp_{request_id}",
@@ -200,7 +200,7 @@ def response_body(
 
 
 def answer_events(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The answer as events: its item, its text in pieces, the end with the whole response."""
+    """Events of the answer: its item, its text in pieces, the end with the whole response."""
     (output_item,) = body["output"]
     (part,) = output_item["content"]
     kind, field = part["type"], "text" if part["type"] == "output_text" else "refusal"
@@ -218,7 +218,7 @@ def answer_events(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def failure_event(request: ResponseRequest, request_id: str, failure: dict[str, Any]) -> dict[str, Any]:
-    """The end of a stream without an answer, from the body of an error (see ``event_stream.stream_error``)."""
+    """Final event of a failed stream, from the body of an error (see ``event_stream.stream_error``)."""
     facts = {"code": failure["error"]["code"], "message": failure["error"]["message"]}
     body = {**begun(request, request_id), "status": "failed", "error": facts}
     told = {name: failure[name] for name in ("status", "should_retry")}
@@ -263,7 +263,7 @@ async def _response_events(
     form: JsonForm | None,
     written: Callable[[TriageResponse], dict[str, Any]],
 ) -> AsyncGenerator[str, None]:
-    """Events of the Responses API, numbered, with progress between the opening and the answer."""
+    """Numbered events of the Responses API, with progress between the opening and the answer."""
     numbers = count()
 
     def numbered(events: Iterable[dict[str, Any]]) -> list[str]:

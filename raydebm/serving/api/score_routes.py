@@ -1,8 +1,7 @@
-"""Candidates that a client gives: ``/v1/score``, ``/v1/rerank`` (Cohere, Jina, vLLM) and ``/get_reward`` (OpenRLHF).
+"""Scoring of given candidates: ``/v1/score``, ``/v1/rerank`` (Cohere, Jina, vLLM) and ``/get_reward`` (OpenRLHF).
 
-As with a sampled candidate, a text's answer counts apart from its thinking. A text that is all thinking has no answer,
-and so no energy. ``relevance_score`` of a document is ``-energy``: higher is better and unbounded, for it is no
-probability; ``confidence``, which is one, stands next to it.
+As for sampled candidates, a text's answer is separated from its thinking. A text without an answer has no energy.
+``relevance_score`` of a document is ``-energy``: higher is better, unbounded, not a probability. ``confidence`` is one.
 """
 
 import asyncio
@@ -30,11 +29,11 @@ from raydebm.serving.settings.overrides import MAX_DEADLINE_MS, Overrides
 
 MAX_CANDIDATES_TO_SCORE = 512
 NO_ANSWER_SCORE = -1e6
-"""Score of a document without an answer or an energy (E = infinity): clients need a number, which infinity is not."""
+"""Score of a document without an answer or an energy (E = infinity), because clients need a finite number."""
 MAX_LOG_ODDS = 10.0
-"""Log-odds of a proven answer; those of a refuted one are minus this, and no estimate lies beyond."""
+"""Log-odds of a proven answer, and minus those of a refuted one; bounds every estimate."""
 MAX_PARALLEL = 16
-"""Prompts of one reward request that are scored at once."""
+"""Maximum number of prompts of one reward request scored concurrently."""
 
 
 # ---- scores ---------------------------------------------------------------------------------------------------------
@@ -113,22 +112,22 @@ class ScoreResponse(BaseModel):
 
 
 Scored = tuple[Bundle, list[ScoreItem]]
-"""The run that scored, and what it gave."""
+"""The run that scored, and its scores."""
 
 
 async def get_scores(
     service: TriageService, request: ScoreRequest, *, request_id: str, received: float | None = None
 ) -> ScoreResponse:
-    """The scores of one request.
+    """Scores of one request.
 
     Args:
-        service: has the ensemble.
-        request: what to score.
-        request_id: for the answer.
-        received: ``time.perf_counter()`` when it arrived; None: now.
+        service: service with the ensemble.
+        request: texts to score.
+        request_id: id for the response.
+        received: ``time.perf_counter()`` at arrival. Default: now.
 
     Raises:
-        ServiceError: the request is wrong, or a part does not work; 504 when there is not enough time for it.
+        ServiceError: the request is wrong, or a part fails; 504 at the deadline.
     """
     most_s = service.bundle.score_deadline_s(request.deadline_ms)
     bundle, items = await within_deadline(scored_texts(service, request), most_s, received=received)
@@ -144,12 +143,12 @@ async def get_scores(
 
 
 async def scored_texts(service: TriageService, request: ScoreRequest) -> Scored:
-    """Score without a limit of time. Raises ServiceError: the request is wrong, or a part does not work."""
+    """Score without a deadline. Raises ServiceError: the request is wrong, or a part fails."""
     return await (_score_pairs(service, request) if request.problem is None else _score_candidates(service, request))
 
 
 async def _score_pairs(service: TriageService, request: ScoreRequest) -> Scored:
-    """Without a task there is no constraint, so E = mu."""
+    """Scores without constraints, because there is no task: E = mu."""
     bundle = service.bundle.alone
     if request.model in model_ids(service.bundle):
         bundle = service.bundle.of(parse_model(service.bundle, request.model)[0]).alone
@@ -188,7 +187,7 @@ async def _score_candidates(service: TriageService, request: ScoreRequest) -> Sc
 
 
 def _task_of(bundle: Bundle, request: ScoreRequest) -> str:
-    """Name of the task that reads the problem of a request. Raises ServiceError: none can, or it is too long."""
+    """Name of the task that parses the request's problem. Raises ServiceError: none can, or it is too long."""
     return read_problem(bundle, request.task, given_problem(request.problem or "")).task.name
 
 
@@ -268,7 +267,7 @@ async def rerank(
     """Score the documents and sort them; equal scores keep the order of the request. See ``get_scores``."""
     task, asked = _asked(service, request)
     scored = await get_scores(service, asked, request_id=request_id, received=received)
-    # Those without an energy come last, by mu where there is one.
+    # Documents without an energy are last, by mu if they have one.
     unlimited = float("inf")
     ranked = sorted(
         scored.data,
@@ -300,7 +299,7 @@ async def rerank(
 
 
 def _asked(service: TriageService, request: RerankRequest) -> tuple[str | None, ScoreRequest]:
-    """The task whose constraints count, and what is to be scored."""
+    """Task of the constraints, and the texts to score."""
     texts = [document if isinstance(document, str) else document.text for document in request.documents]
     named, policy = (None, None) if request.model is None else parse_model(service.bundle, request.model)
     changes = request.raydebm or RerankOverrides()
@@ -364,11 +363,11 @@ class RewardResponse(BaseModel):
 async def get_rewards(
     service: TriageService, request: RewardRequest, settings: RewardSettings, *, received: float | None = None
 ) -> RewardResponse:
-    """Return rewards in the order of the queries. Responses to the same prompt are scored in one call.
+    """Rewards in the order of the queries. Responses to the same prompt are scored in one call.
 
     Raises:
         ServiceError: a wrong request; 413 for too many tokens; 503 for a response that could not be checked or scored,
-            which a trainer would learn to be bad; 504 when the time is over.
+            which a trainer would learn to be bad; 504 at the deadline.
     """
     texts = [query.removeprefix(prompt) for query, prompt in zip(request.query, request.prompts, strict=True)]
     num_chars = sum(map(len, request.prompts)) + sum(map(len, texts))
@@ -438,7 +437,7 @@ def _reward(item: ScoreItem, settings: RewardSettings) -> float:
 
 
 def log_odds(probability: float) -> float:
-    """Return log(p / (1 - p)), cut to [-MAX_LOG_ODDS, MAX_LOG_ODDS]; p may be 0 or 1."""
+    """log(p / (1 - p)), clipped to [-MAX_LOG_ODDS, MAX_LOG_ODDS]; p may be 0 or 1."""
     if probability in (0, 1):
         return MAX_LOG_ODDS if probability else -MAX_LOG_ODDS
     return min(MAX_LOG_ODDS, max(-MAX_LOG_ODDS, math.log(probability) - math.log1p(-probability)))

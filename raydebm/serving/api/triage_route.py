@@ -17,7 +17,7 @@ from raydebm.serving.core.service import TriageService
 
 
 def triage_routes(service: TriageService) -> APIRouter:
-    """The route of one problem."""
+    """The route of triage."""
     router = APIRouter(tags=["triage"])
 
     @router.post(

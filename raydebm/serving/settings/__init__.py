@@ -1,1 +1,1 @@
-"""What the operator sets and what a run directory gives: arguments, named policies, the recipe, the versions."""
+"""Settings by the operator and from the run directory: arguments, named policies, recipe, versions."""

@@ -1,4 +1,4 @@
-"""The arguments of the application, as ``serve_config.yaml`` holds them. Unknown keys are refused."""
+"""Arguments of the application in ``serve_config.yaml``. Unknown keys are refused."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -17,11 +17,11 @@ from raydebm.serving.spending.ledger import DayCeilings
 
 REQUEST_TIMEOUT_S = 300.0
 ANSWER_S = 60.0
-"""Serve waits so much longer than the longest deadline: a request waits in its queue before its deadline counts."""
+"""Extra time for queueing, added to the longest deadline. A deadline starts only after Serve's queue."""
 
 
 def request_timeout_s(max_deadline_s: float | None) -> float:
-    """Seconds after which Serve cuts a request off."""
+    """Seconds until Serve cuts a request off."""
     return max(REQUEST_TIMEOUT_S, (max_deadline_s or 0.0) + ANSWER_S)
 
 
@@ -99,13 +99,13 @@ class AppArgs(RunArgs):
     """What outcomes that users report are held against."""
 
     def of_run(self, run: RunArgs) -> "AppArgs":
-        """The same service, of another run alone."""
+        """The arguments for another run alone."""
         own = {name: getattr(run, name) for name in RunArgs.model_fields}
         return self.model_copy(update={**own, "further_runs": ()})
 
 
 def parse_args(given: Mapping[str, Any], *, where: str = "the application's args") -> AppArgs:
-    """Raises ConfigError for unknown keys and wrong values, all in one message."""
+    """Raise ConfigError for unknown keys and wrong values, all in one message."""
     try:
         return AppArgs.model_validate(given)
     except ValidationError as error:

@@ -1,7 +1,7 @@
-"""What a run directory gives to the service: recipe, policy, checkpoint, and the versions that answers carry.
+"""A run directory for the service: recipe, policy, checkpoint, and the versions in responses.
 
-Everything that can be wrong with a run directory is found here, before a replica starts. The bundles of further runs
-hang on the first one, whose limits, records and keys count for all (``gateway``).
+Every error of a run directory is found here, before a replica starts. The bundle of the first run contains those of
+further runs; its limits, records and keys apply to all (``load_gateway``).
 """
 
 import re
@@ -34,21 +34,21 @@ class RunSource:
     """The served generators of one run: small, and sent with every call."""
 
     run_dir: str
-    """A path that every replica's node can read, or a filesystem URL."""
+    """A local path that every replica's node can read, or a filesystem URL."""
     recipe: str
-    """Content id of the recipe, so that a rewritten one is not taken for it."""
+    """Content id of the recipe, which detects a rewritten one."""
     generators: tuple[str, ...]
 
     @classmethod
     def of(cls, run_dir: str, recipe: Recipe, generators: Sequence[str]) -> "RunSource":
-        """The source of a run whose recipe has been read."""
+        """Source of a run with a parsed recipe."""
         return cls(run_dir, _fingerprint(recipe), tuple(generators))
 
     def configs(self) -> tuple[GeneratorConfig, ...]:
         """The generators' sections, read from the run directory.
 
         Raises:
-            ConfigError: it has no recipe, or another one by now.
+            ConfigError: it has no recipe, or a different one now.
         """
         recipe = RunDir(self.run_dir).recipe()
         if (fingerprint := _fingerprint(recipe)) != self.recipe:
@@ -68,11 +68,11 @@ _PROFILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """A run directory, read and checked. Everything in it can be sent to replicas."""
+    """A run directory, read and checked. Picklable, for replicas."""
 
     recipe: Recipe
     policies: Mapping[str, Policy]
-    """By task."""
+    """Policies by task."""
     generators: tuple[str, ...]
     """Names of the served generators, in the recipe's order."""
     checkpoint: str
@@ -81,7 +81,8 @@ class Bundle:
     max_body_bytes: int
     max_candidate_chars: int = 64_000
     max_score_tokens: int = 1_000_000
-    """Most tokens of the texts to score in one request, each with its problem; a token is taken for four characters."""
+    """Maximum number of tokens in the texts of one scoring request, each with its problem, at four characters per
+    token."""
     max_deadline_s: float | None = None
     """See ``AppArgs``."""
     allowed_hosts: tuple[str, ...] = ()
@@ -90,21 +91,21 @@ class Bundle:
     """The named policies, as changes to the served one."""
     limits: LimitArgs = field(default_factory=LimitArgs)
     records: RecordsArgs | None = None
-    """Where decisions are stored, the folder filled in; None: they are not."""
+    """Storage of decisions, with its folder. None if they are not stored."""
     watch: WatchArgs = field(default_factory=WatchArgs)
-    """What reported outcomes are held against."""
+    """Settings for watching reported outcomes."""
     run_dir: str | None = None
-    """Folder of the run; None: the run's problems cannot be shown."""
+    """Folder of the run. None if its problems cannot be shown."""
     source: RunSource | None = None
-    """Where the generators' replicas find what they load; None: they have what they began with."""
+    """Source of the generators for their replicas. Default: the replicas' first run."""
     others: Mapping[str, "Bundle"] = field(default_factory=dict)
-    """The further runs behind the same address, by task. They have no others themselves."""
+    """Further runs behind the same address, by task. They have no others themselves."""
     reasoning: Reasoning = "answer"
-    """What the scorer reads of a candidate that thinks before it answers, as it was trained."""
+    """Handling of a candidate's thinking in scoring, as in training."""
 
     @property
     def ledger_file(self) -> str | None:
-        """Path of the SQLite file of the days' spending; None: there is no folder for it."""
+        """Path of the SQLite file of daily spending, or None without a folder."""
         if self.limits.ledger_file is not None:
             return self.limits.ledger_file
         is_writable = self.run_dir is not None and not is_url(self.run_dir) and not is_packaged(self.run_dir)
@@ -112,19 +113,18 @@ class Bundle:
 
     @property
     def max_samples(self) -> int:
-        """Most candidates of one generator in pass 1 that the operator's own settings ask for."""
+        """Maximum number of candidates per generator in pass 1 over the operator's own settings."""
         default = self.recipe.generation.num_samples
         return max(default if config.num_samples is None else config.num_samples for config in self.generator_configs())
 
     @property
     def checkpoint_ref(self) -> CheckpointRef:
-        """The adapters that score for it, and no others."""
+        """Reference to this run's adapters."""
         return CheckpointRef(self.checkpoint, self.versions["checkpoint"])
 
     @property
     def answering(self) -> Mapping[str, Policy]:
-        """The policies that answer requests without overrides, as they are served, by their ids as records have them;
-        of all runs."""
+        """Served policies for requests without overrides, by their ids in records, over all runs."""
         own = {policy_id(served): served for served in map(self.served, self.policies.values())}
         return {**own, **{name: policy for other in self.others.values() for name, policy in other.answering.items()}}
 
@@ -135,12 +135,12 @@ class Bundle:
 
     @property
     def runs(self) -> tuple["Bundle", ...]:
-        """This run and the further ones, each by itself."""
+        """This run and the further ones, each alone."""
         return (self.alone, *self.others.values())
 
     @property
     def all_generators(self) -> tuple[str, ...]:
-        """Names of the served generators of all runs; runs may use the same name for generators of their own."""
+        """Names of the served generators of all runs; runs may reuse a name for different generators."""
         return tuple(dict.fromkeys(name for run in self.runs for name in run.generators))
 
     @property
@@ -157,12 +157,11 @@ class Bundle:
         return task_of(self.of(name).recipe.task, name)
 
     def served(self, policy: Policy, *, operators: Policy | None = None) -> Policy:
-        """The policy as requests are decided by it: below the operator's ceilings, with a deadline that the service
-        keeps.
+        """The policy within the operator's ceilings, with a deadline that the service can keep.
 
         Args:
-            policy: one of the operator's, or what a request made of it.
-            operators: the operator's; None: ``policy`` itself, as of a request that changes nothing.
+            policy: one of the operator's policies, with or without a request's changes.
+            operators: the operator's policy. Default: ``policy`` itself.
 
         Raises:
             ServiceError: 400 for more candidates of a pass than allowed.
@@ -171,7 +170,8 @@ class Bundle:
         return policy if self.max_deadline_s is None else policy.within(round(1000 * self.max_deadline_s))
 
     def score_deadline_s(self, own_ms: int | None) -> float | None:
-        """Seconds that a request for scores may take, whose own deadline is ``own_ms`` milliseconds; None: no limit."""
+        """Time limit of a scoring request in seconds, from its own deadline ``own_ms`` in milliseconds; None for no
+        limit."""
         most_s = self.max_deadline_s
         return most_s if own_ms is None else own_ms / 1000 if most_s is None else min(own_ms / 1000, most_s)
 
@@ -181,18 +181,18 @@ class Bundle:
 
     @property
     def regenerator(self) -> str:
-        """The generator of later passes: the recipe's, or the first one when the recipe's is not served."""
+        """Generator of later passes: the recipe's, or the first one if the recipe's is not served."""
         task = self.task(self.tasks[0])
         return PassRequests(recipe=self.recipe, task=task, generators=self.generators).regenerator.name
 
 
 def load_bundle(args: AppArgs) -> Bundle:
-    """Read and check the run directory of ``args.run_dir``; further runs are ``gateway.load_gateway``'s.
+    """Read and check the run directory ``args.run_dir``, without further runs (see ``load_gateway``).
 
     Raises:
         ConfigError: the run directory, its recipe or its policy is missing or wrong; an unknown generator.
         UnknownNameError: an unknown task.
-        CheckpointError: there is no trained ensemble in it.
+        CheckpointError: it has no trained ensemble.
     """
     run = RunDir(args.run_dir)
     recipe = run.recipe()
@@ -232,13 +232,13 @@ def load_bundle(args: AppArgs) -> Bundle:
 
 
 def load_gateway(args: AppArgs) -> Bundle:
-    """Read and check every run that the arguments name.
+    """Read and check every run of the arguments.
 
     Raises:
-        ConfigError: a run directory, its recipe or its policy is missing or wrong; two runs are of one task; a further
-            run needs baselines as evidence.
+        ConfigError: a run directory, its recipe or its policy is missing or wrong; two runs have the same task; a
+            further run needs baselines as evidence.
         UnknownNameError: an unknown task or generator.
-        CheckpointError: there is no trained ensemble in a run.
+        CheckpointError: a run has no trained ensemble.
     """
     first = load_bundle(args)
     others: dict[str, Bundle] = {}
@@ -268,7 +268,7 @@ def _records(run: RunDir, args: RecordsArgs | None) -> RecordsArgs | None:
 
 
 def _generators(recipe: Recipe, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Raises UnknownNameError for one that the recipe lacks."""
+    """Raises UnknownNameError for a generator that the recipe lacks."""
     kinds = {config.name: config.kind for config in recipe.generators}
     for name in wanted or ():
         if name not in kinds:
@@ -277,14 +277,14 @@ def _generators(recipe: Recipe, wanted: tuple[str, ...] | None) -> tuple[str, ..
 
 
 def _check_prices(recipe: Recipe, generators: Sequence[str], max_usd: float | None, *, where: str) -> None:
-    """Raises ConfigError when money is limited and a generator that would be asked has no prices."""
+    """Raise ConfigError if money is limited and one of the generators has no prices."""
     without = unpriced(config for config in recipe.generators if config.name in generators)
     if max_usd is not None and without:
         raise ConfigError(f"{where}: {no_prices(without)}")
 
 
 def _check_ceilings(limits: LimitArgs, recipe: Recipe, generators: Sequence[str], run: RunDir) -> None:
-    """Raises ConfigError for ceilings that nothing could keep."""
+    """Raise ConfigError for ceilings that cannot be kept."""
     for where, max_usd in (
         ("limits.request", limits.request.max_usd),
         ("limits.per_day", limits.per_day.usd),
@@ -300,7 +300,8 @@ def _check_ceilings(limits: LimitArgs, recipe: Recipe, generators: Sequence[str]
 
 
 def _profiles(args: AppArgs, recipe: Recipe, policy: Policy, generators: tuple[str, ...]) -> dict[str, Profile]:
-    """The named policies, each checked against the served one, so that a bad one ends the start and no request."""
+    """The named policies, checked against the served one, so that an invalid one fails at the start and not in a
+    request."""
     _check_prices(recipe, generators, policy.max_usd, where="the served policy")
     for name, changes in args.policies.items():
         if not _PROFILE_NAME.fullmatch(name):

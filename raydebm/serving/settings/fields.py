@@ -1,4 +1,4 @@
-"""Types of fields that clients and operators write: texts, numbers and JSON values that can be written down again.
+"""Field types for clients and operators: texts, numbers and JSON values that can be serialised again.
 
 Does not know: HTTP, Ray, tasks.
 """
@@ -13,12 +13,12 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 MAX_DEPTH = 64
-"""The deepest nesting of a client's own objects. Serialisers of answers give up at a few hundred."""
+"""Maximum nesting of a client's own objects. Serialisers of responses fail at a few hundred."""
 
 
 def writable(value: Any) -> Any:
-    """Refuse what cannot be written down again: lone surrogates, which JSON can spell and neither UTF-8 nor a tokenizer
-    can hold, NaN and infinities, and what is nested too deeply."""
+    """Refuse values that cannot be serialised again: lone surrogates, which JSON can spell and neither UTF-8 nor a
+    tokenizer can hold, NaN, infinities, and excessive nesting."""
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except UnicodeEncodeError as error:

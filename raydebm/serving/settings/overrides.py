@@ -1,6 +1,6 @@
-"""What may be changed about one request: settings of its policy, its limits, and how candidates are sampled.
+"""Changes for one request: settings of its policy, its limits, and its sampling.
 
-Does not know: HTTP, Ray. Request bodies, named policies and the options of ``raydebm replay`` are made of these.
+Does not know: HTTP, Ray. Request bodies, named policies and the options of ``raydebm replay`` are built from these.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from raydebm.decision.policy import LIMITS, Policy
 from raydebm.serving.settings.fields import Body, Text
 
 MAX_SAMPLES = 64
-"""Most candidates that one request may ask of one generator in one pass."""
+"""Maximum number of candidates per generator and pass in one request."""
 MAX_PASSES = 8
 MAX_DEADLINE_MS = 3_600_000
 SEED_LIMIT = 2**63
@@ -23,11 +23,12 @@ BodyType = TypeVar("BodyType", bound=Body)
 
 
 def settings_of_policy(*names: str, most: Mapping[str, float]) -> Callable[[type[BodyType]], type[BodyType]]:
-    """A decorator: adds settings of ``Policy`` as optional fields with their documentation; None: not given.
+    """Class decorator that adds settings of ``Policy`` as optional fields with their documentation. Default: None, not
+    given.
 
     Args:
-        names: the settings' fields.
-        most: the largest value that a body may hold, by field.
+        names: names of the settings.
+        most: maximum values by field.
     """
 
     def decorate(body: type[BodyType]) -> type[BodyType]:
@@ -57,7 +58,7 @@ class PolicyChanges(Body):
     """Sizes of the waves in which a pass is sampled, the last one repeating; an empty list: the whole pass at once."""
 
     def policy_changes(self) -> dict[str, Any]:
-        """The settings and limits that were given, by the policy's own names."""
+        """The given settings and limits, by the policy's own names."""
         return self.model_dump(by_alias=True, include=set(Policy.model_fields), exclude_none=True)
 
 
