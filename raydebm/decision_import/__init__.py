@@ -1,8 +1,8 @@
-"""Stored decisions with their outcomes, as labelled problems: for calibration and for training.
+"""Stored decisions with their outcomes, as labelled problems for calibration and training.
 
 In:   the records folder of a service.
-Out:  labels of every candidate that an outcome says something about (``labelled``); a run directory whose problems,
-      candidates and labels are complete, so that `raydebm run` goes on from there (``run_folder``).
+Out:  labels of candidates that follow from outcomes (``labelled``); a run directory with complete problems, candidates
+      and labels, from which `raydebm run` continues (``run_folder``).
 """
 
 from raydebm.decision_import.labelled import LabelledDecision, labelled_decisions

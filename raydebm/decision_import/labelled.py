@@ -1,8 +1,8 @@
-"""What outcomes say about the candidates of stored decisions.
+"""Labels of stored decisions' candidates from outcomes.
 
-An outcome is about the selected candidate. Where every right answer of a task says the same (``base.gold_maker``), one
-correct answer, given by the reporter or selected and reported as right, becomes gold and the task's judge labels all
-candidates. Elsewhere the verdict holds for the candidates that gave the selected answer, and the others have no label.
+An outcome is about the selected candidate. If all right answers of a task are equal (``base.gold_maker``), one correct
+answer, given by the reporter or selected and reported as right, becomes gold and the task's judge labels all
+candidates. Otherwise the verdict labels the candidates with the selected answer, and the others have no label.
 
 Does not know: Ray, torch, HTTP.
 """
@@ -20,27 +20,27 @@ from raydebm.tasks.base import Task, gold_maker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledDecision:
-    """One decision with the labels of its candidates."""
+    """One decision with its candidates' labels."""
 
     record: DecisionRecord
     """Problem, and candidates with reports and energies (``record.outcome.pool``)."""
     correct: bool
-    """What was reported last about the selected candidate."""
+    """Latest report on the selected candidate."""
     labels: Mapping[str, Label]
-    """By candidate id, one for each candidate of the pool; unlabeled where the outcome says nothing about it."""
+    """Label of every candidate of the pool by id; unlabeled if the outcome does not cover it."""
     gold: Gold | None
-    """Made of a correct answer; None where only the verdict is known."""
+    """Gold from a correct answer. None if only the verdict is known."""
     fault: str | None = None
-    """Why the reports about it cannot all be true. Such a decision has no labels."""
+    """Contradiction between the reports. Such a decision has no labels."""
 
     @property
     def problem(self) -> Problem:
-        """The problem that was asked."""
+        """Problem of the request."""
         return self.record.problem
 
     @property
     def pool(self) -> Sequence[ScoredCandidate]:
-        """Every candidate that the decision was about."""
+        """All candidates of the decision."""
         return self.record.outcome.pool
 
 
@@ -51,16 +51,16 @@ def labelled_decisions(
     where: Filter | None = None,
     by: Sequence[str] | None = None,
 ) -> Iterator[LabelledDecision]:
-    """Every stored decision that passes and has an outcome, oldest file first, a few at a time in memory.
+    """Stored decisions that pass the filter and have an outcome, oldest file first, a few at a time in memory.
 
     Args:
-        reader: the records folder.
-        task_named: the task of that name; a user's own task comes from the recipe of the run.
-        where: which decisions; None: all.
-        by: whose reports count; None: everybody's.
+        reader: reader of the records folder.
+        task_named: task by name; a user's own task comes from the run's recipe.
+        where: filter of decisions. Default: all.
+        by: reporters that count. Default: all.
 
     Raises:
-        UnknownNameError: ``task_named`` knows a decision's task not.
+        UnknownNameError: ``task_named`` does not know a decision's task.
     """
     reports = reports_by_record(reader.outcomes.reports(), by=by)
     tasks: dict[str, Task] = {}
@@ -78,9 +78,9 @@ def _label_decision(task: Task, record: DecisionRecord, reports: Sequence[Report
     """Labels of one decision's candidates.
 
     Args:
-        task: the decision's.
-        record: as stored.
-        reports: the current ones, at least one, in the order of arrival. The last verdict and the last answer count.
+        task: task of the decision.
+        record: the stored decision.
+        reports: current reports, at least one, in order of arrival. The last verdict and the last answer count.
     """
     problem, best, correct = record.problem, record.outcome.best, reports[-1].correct
     given = next((report.answer for report in reversed(reports) if report.answer is not None), None)
@@ -99,7 +99,7 @@ def _label_decision(task: Task, record: DecisionRecord, reports: Sequence[Report
 def _gold(
     task: Task, problem: Problem, best: ScoredCandidate | None, *, correct: bool, given: str | None
 ) -> tuple[Gold | None, str | None]:
-    """Gold of the correct answer, where one is known and says which others are right; and why it could not be made."""
+    """Gold from the correct answer, if one is known and determines the other labels; and the error if there is one."""
     maker = gold_maker(task)
     if maker is None:
         return None, None

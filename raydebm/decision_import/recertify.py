@@ -1,22 +1,24 @@
-"""A run's policy, calibrated and certified again on what users reported.
+"""Recalibration and recertification of a run's policy on reported outcomes.
 
-In:   stored decisions with outcomes (``sample``), the policy in force, costs or a promise.
-Out:  the policy with new thresholds and a guarantee that says where its problems come from.
+In:   stored decisions with outcomes (``sample``), the policy in force, costs or a guarantee to certify.
+Out:  the policy with new thresholds and a guarantee that states the origin of its problems.
 Does not know: files, Ray, HTTP.
 
-Every decision is made again under the policy, from its stored candidates. What a report teaches:
+Every decision is made again under the policy, from its stored candidates. Reports are used as follows:
 
-- right or wrong labels the selected answer, and a correct answer labels all of them. An answer that the policy would
-  give out and no one judged counts as wrong, and so does one from a pass that was not drawn: the promise then holds
-  whatever these are.
-- an abstention without an outcome has no label. Unless a random share of all decisions was judged, reports about
-  abstentions are rarer or more frequent than those about answers, so they do not count, and no threshold is tested that
-  would answer one of the stored abstentions after any of its passes (``Walk.floor``). It depends on confidences alone,
-  so the test is valid.
-- several decisions about one problem are not independent, so the newest counts.
+- A verdict labels the selected answer, and a correct answer labels all of them. An answer that the policy would accept
+  without a label counts as wrong, and so does one from a pass that was not sampled: the guarantee then holds whatever
+  their labels are.
+- An abstention without an outcome has no label. Unless a random share of all decisions was judged, reports on
+  abstentions
+  are rarer or more frequent than reports on answers. So they do not count, and no threshold is tested that would answer
+  one of the stored abstentions after any of its passes (``Walk.floor``). It depends on confidences alone, so the test
+  is
+  valid.
+- Several decisions on one problem are not independent, so only the newest counts.
 
-The promise holds for decisions like those that somebody reported on. Whether these are like all decisions no test can
-tell from the reports; a random audit makes it so.
+The guarantee holds for decisions like the reported ones. The reports cannot show whether these represent all decisions;
+a random audit ensures it.
 """
 
 import math
@@ -42,19 +44,19 @@ from raydebm.records import Decision, Label, ScoredCandidate, Verdict
 
 
 def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig, *, refit: bool = False) -> PolicyFit:
-    """Choose thresholds again, and certify the promise, on what users reported.
+    """Choose thresholds and certify the guarantee on reported outcomes.
 
     Args:
         sample: labelled decisions.
-        policy: the run's; its profile stays.
-        config: costs, and the promise.
-        refit: fit the posterior again on these decisions; else it stays, and the promise is exact for it because these
-            decisions had no part in it.
+        policy: the run's policy; its profile is kept.
+        config: costs, and the guarantee.
+        refit: fit the posterior on these decisions. Otherwise it is kept, and its guarantee is exact because it is
+            independent of these decisions.
 
     Raises:
-        ConfigError: the policy decides by thresholds on sigma, or its posterior stays and was fitted on reports about
-            some of these decisions.
-        PoolError: there are too few decisions to learn from.
+        ConfigError: the policy has thresholds on sigma, or its posterior is kept and was fitted on some of these
+            decisions.
+        PoolError: there are too few decisions.
     """
     if policy.rule != "posterior" or policy.posterior is None:
         raise ConfigError(
@@ -91,16 +93,16 @@ def _check_unseen(sample: OutcomeSample, posterior: Posterior) -> None:
 
 
 def _walked(sample: OutcomeSample, policy: Policy) -> Walk:
-    """Every decision through the passes of one policy."""
+    """Replay every decision through the passes of one policy."""
     policies = [policy] * len(sample.decisions)
     return _walk(sample.decisions, policies, floor=_floor(sample.abstained, [policy]))
 
 
 def _refitted(sample: OutcomeSample, policy: Policy, config: DecisionConfig) -> PolicyFit:
-    """The policy with a posterior of these decisions, certified on all of them.
+    """The policy with a posterior fitted on these decisions, certified on all of them.
 
-    Nothing can be learned from a decision that has no label in its first pass. It counts for the promise, because
-    wrong answers lack such a label more often than right ones, and took no part in fitting what walks it.
+    A decision without a label in its first pass is not used for fitting. It counts for the guarantee, because wrong
+    answers lack such a label more often than right ones, and the models that replay it were fitted without it.
     """
     assert policy.posterior is not None
     pools = [_pool_of(each) for each in sample.decisions]
@@ -125,7 +127,7 @@ def _refitted(sample: OutcomeSample, policy: Policy, config: DecisionConfig) -> 
 
 
 def source_of(sample: OutcomeSample) -> dict[str, Any]:
-    """Where a guarantee's problems come from, as its ``outcomes`` says it."""
+    """Origin of a guarantee's problems, for its ``outcomes``."""
     first, last = sample.times
     return {
         "decisions": len(sample.decisions),
@@ -137,7 +139,7 @@ def source_of(sample: OutcomeSample) -> dict[str, Any]:
 
 
 def _pool_of(decision: LabelledDecision) -> LabelledPool:
-    """The first pass; all of it is labelled as far as the report says."""
+    """The first pass, with the labels that follow from the report."""
     first = [scored for scored in decision.pool if scored.candidate.pass_index == 1]
     worth = np.array([_worth(decision.labels, scored) for scored in first], dtype=np.float64)
     problem = decision.problem
@@ -145,7 +147,7 @@ def _pool_of(decision: LabelledDecision) -> LabelledPool:
 
 
 def _worth(labels: Mapping[str, Label], scored: ScoredCandidate) -> float:
-    """1 for right, 0 for wrong, 1 minus the violation score where there is one; NaN for unknown."""
+    """1 for right, 0 for wrong, 1 minus the violation score if there is one; NaN for unknown."""
     label = labels[scored.candidate.candidate_id]
     if label.violation_score is not None:
         return 1 - label.violation_score
@@ -153,7 +155,7 @@ def _worth(labels: Mapping[str, Label], scored: ScoredCandidate) -> float:
 
 
 def _walk(decisions: Sequence[LabelledDecision], policies: Sequence[Policy], *, floor: float) -> Walk:
-    """Every decision through the passes of its policy; there is one for each, in their order."""
+    """Replay every decision through the passes of its own policy; one policy per decision, in order."""
     steps = [_steps(each, policy) for each, policy in zip(decisions, policies, strict=True)]
     return Walk(
         confidence=np.array([[step.confidence for step in row] for row in steps]),
@@ -172,7 +174,7 @@ class _Step(NamedTuple):
 
 
 def _steps(decision: LabelledDecision, policy: Policy) -> list[_Step]:
-    """The selection after each pass; after one that was not drawn, a wrong answer."""
+    """Selection after each pass; a wrong answer after a pass that was not sampled."""
     record = decision.record
     recorded = recorded_outcome(record.outcome, record_id=record.record_id, policy=record.policy)
     steps: list[_Step] = []
@@ -189,9 +191,8 @@ def _steps(decision: LabelledDecision, policy: Policy) -> list[_Step]:
 
 
 def _floor(abstained: Sequence[Recorded], policies: Sequence[Policy]) -> float:
-    """The lowest confidence that is above those of all abstentions, after each pass, because any may be answered from,
-    and under every one of these policies. Answers that are proven need no outcome, so abstentions that held one back
-    do not count."""
+    """Lowest confidence above those of all abstentions after each pass, because any may be answered from, and under
+    every policy. Proven answers need no outcome, so abstentions that withheld one do not count."""
     different: list[Policy] = []
     for policy in policies:
         if policy not in different:

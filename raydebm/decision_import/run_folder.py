@@ -1,7 +1,7 @@
-"""A run directory made of labelled decisions: problems, candidates and labels are complete, nothing is drawn.
+"""Run directory from labelled decisions: problems, candidates and labels are complete, so nothing is sampled.
 
-`raydebm run` and `calibrate` go on from there under the folder's own recipe. Where a client
-named two problems alike, the later one gets an id of its own.
+`raydebm run` and `calibrate` continue from there under the folder's own recipe. If a client gave two problems the same
+id, the later one gets a new id.
 """
 
 from collections import Counter
@@ -27,12 +27,12 @@ CONTRADICTION = "outcomes of several decisions contradict each other about this 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportSummary:
-    """What became of the decisions."""
+    """Numbers of imported and skipped decisions."""
 
     decisions: int
-    """With an outcome."""
+    """Decisions with an outcome."""
     contradictory: int
-    """Left out, because the reports about them cannot all be true."""
+    """Decisions left out because their reports contradict each other."""
     problems: int
     test_problems: int
     with_gold: int
@@ -43,7 +43,7 @@ class ImportSummary:
 
 @dataclass(slots=True)
 class ImportedTables:
-    """Tables of a run that grow decision by decision."""
+    """Tables of a run that grow by decision."""
 
     problems: dict[str, Problem] = field(default_factory=dict)
     golds: dict[str, Gold] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class ImportedTables:
 
     @classmethod
     def of_run(cls, run: RunDir) -> "ImportedTables":
-        """The tables of a run's first pass, to which decisions are added. Raises PoolError where one is missing."""
+        """Tables of a run's first pass, for adding decisions. Raises PoolError if one is missing."""
         return cls(
             problems={row.problem.problem_id: row.problem for row in run.problems()},
             golds={gold.problem_id: gold for gold in run.golds()},
@@ -74,7 +74,7 @@ class ImportedTables:
         if decision.gold is not None:
             self.golds[problem.problem_id] = replace(decision.gold, problem_id=problem.problem_id)
         for scored in decision.pool:
-            # Two problems that a client named alike share ids of candidates, too.
+            # Problems with the same id also share candidate ids.
             own = problem.problem_id != decision.problem.problem_id
             name = scored.candidate.candidate_id
             name = content_id("imported", problem.problem_id, name) if own else name
@@ -86,7 +86,7 @@ class ImportedTables:
             self.labels[name] = merged(self.labels.get(name), label)
 
     def _problem(self, decision: LabelledDecision) -> Problem:
-        """What the ensemble read, which may hold the earlier turns of a chat."""
+        """Problem with the scored prompt, which may include the earlier turns of a chat."""
         prompt = decision.record.scored_prompt or decision.problem.prompt
         problem = replace(decision.problem, prompt=prompt)
         known = self.problems.get(problem.problem_id)
@@ -98,7 +98,7 @@ class ImportedTables:
 
 
 def merged(known: Label | None, label: Label) -> Label:
-    """One label of what two decisions say about the same candidate; unlabeled where they contradict each other."""
+    """Label of a candidate from two decisions; unlabeled if they contradict each other."""
     if known is None or known.verdict is label.verdict or label.verdict is Verdict.UNLABELED:
         return label if known is None else known
     if known.verdict is Verdict.UNLABELED and known.reason != CONTRADICTION:
@@ -112,16 +112,16 @@ def write_run(
     """Write the run directory.
 
     Args:
-        decisions: of one task.
-        recipe: how adapters are trained; its run directory, and what would draw candidates, are replaced.
-        out: the folder, which holds no run yet; or a filesystem URL.
-        test_frac: share of the problems that are for testing.
-        seed: of the split into training and testing.
+        decisions: decisions of one task.
+        recipe: training settings; its run directory and the sampling sections are replaced.
+        out: folder or filesystem URL without a run.
+        test_frac: share of problems for the test split.
+        seed: seed of the split.
 
     Raises:
-        ConfigError: ``out`` holds a run, is being written by another process, or cannot be written; or ``test_frac`` is
+        ConfigError: ``out`` has a run, is being written by another process, or cannot be written; or ``test_frac`` is
             not between 0 and 1.
-        PoolError: fewer than three problems can be used.
+        PoolError: fewer than three usable problems.
     """
     if not 0 < test_frac < 1:
         raise ConfigError(f"the share of test problems must be between 0 and 1, got {test_frac}")
@@ -158,12 +158,12 @@ def _check_holds_no_run(run: RunDir) -> None:
 
 
 def recipe_of_import(recipe: Recipe, out: str, *, name: str) -> Recipe:
-    """The recipe with a run directory of its own and a single pass, because no model can be asked what users asked.
+    """The recipe with its own run directory and a single pass, because no generator is available for users' problems.
 
     Args:
-        recipe: how adapters are trained.
+        recipe: training settings.
         out: the run directory.
-        name: added to the recipe's.
+        name: suffix of the recipe's name.
     """
     changes = [
         f"name={recipe.name}-{name}",
@@ -176,13 +176,13 @@ def recipe_of_import(recipe: Recipe, out: str, *, name: str) -> Recipe:
 
 
 def write_tables(tables: ImportedTables, run: RunDir, recipe: Recipe, *, test: frozenset[str]) -> None:
-    """Write each stage's tables, then its manifest, in the order in which stages build upon each other.
+    """Write each stage's tables, then its manifest, in the order of the stages.
 
     Args:
         tables: problems, candidates and labels.
-        run: where they go.
-        recipe: of that run.
-        test: ids of the problems that are for testing.
+        run: target.
+        recipe: recipe of that run.
+        test: ids of the test problems.
     """
     run.write_json({"decisions": tables.decisions}, IMPORTED.marker)
     run.write_recipe(recipe)

@@ -1,8 +1,9 @@
-"""Stored decisions with outcomes, as problems on which a promise can be tested.
+"""Stored decisions with outcomes, as problems for certifying a guarantee.
 
 In:   the records folder of a service; the run's task and ensemble.
-Out:  one labelled decision per problem, and what limits their use: abstentions that no one judged, and decisions that
-      had to be left out.
+Out:  one labelled decision per problem, and the limits on their use: unjudged abstentions, and numbers of decisions
+left
+      out.
 Does not know: policies, Ray, HTTP.
 """
 
@@ -21,47 +22,46 @@ from raydebm.records import Decision
 from raydebm.tasks.base import Task
 
 AUDIT_LEVEL = 0.001
-"""A stated share of audited decisions is refused where the reported share differs from it with a smaller p-value."""
+"""Smallest p-value of the stated audit share, given the reported share; below it the audit is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Which decisions count."""
+    """Filter of decisions and reports."""
 
     task: Task
     checkpoint: str | None
-    """``versions["checkpoint"]`` of decisions whose energies can be compared with the run's; None: of any."""
+    """``versions["checkpoint"]`` of decisions whose energies are comparable with the run's. Default: any."""
     where: Filter
     by: tuple[str, ...] | None = None
-    """Whose reports count; None: everybody's."""
+    """Reporters that count. Default: all."""
     audited: float | None = None
-    """Share of all decisions that these reporters judged at random, abstentions included; None: it is not known who
-    reported and why."""
+    """Share of all decisions that these reporters judged at random, including abstentions. Default: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeSample:
-    """One labelled decision per problem, and what is known about those without a label."""
+    """One labelled decision per problem, and facts about the unlabelled ones."""
 
     origin: Origin
     decisions: tuple[LabelledDecision, ...]
-    """The newest decision of each problem; accepted ones alone unless the sample is audited."""
+    """Newest decision of each problem; accepted ones alone unless the sample is audited."""
     abstained: tuple[Recorded, ...]
-    """Abstentions, with or without an outcome, that a promise must not answer; none where the sample is audited."""
+    """Abstentions that a guarantee must not answer, with or without an outcome; none if the sample is audited."""
     reported: int
-    """Decisions with an outcome."""
+    """Number of decisions with an outcome."""
     contradictory: int
-    """Left out, because the reports about them cannot all be true."""
+    """Decisions left out because their reports contradict each other."""
     other_ensemble: int
-    """Left out, because another ensemble scored them."""
+    """Decisions left out because another ensemble scored them."""
     repeated: int
-    """Left out, because a newer decision about the same problem is in."""
+    """Decisions left out because a newer one is about the same problem."""
     reviewed: int
-    """Abstentions with an outcome, left out where the sample is not audited."""
+    """Abstentions with an outcome, left out unless the sample is audited."""
 
     @property
     def times(self) -> tuple[datetime, datetime]:
-        """When the oldest and the newest decision were made."""
+        """Times of the oldest and the newest decision."""
         times = [decision.record.time for decision in self.decisions]
         return min(times), max(times)
 
@@ -70,8 +70,8 @@ def outcome_sample(reader: DecisionReader, origin: Origin) -> OutcomeSample:
     """Read the decisions.
 
     Raises:
-        ConfigError: the stated share of audited decisions is not in (0, 1], or is not what was reported.
-        PoolError: no decision can be used; the message says why.
+        ConfigError: the stated share of audited decisions is not in (0, 1], or contradicts the reports.
+        PoolError: no decision can be used; the message has the reason.
     """
     where = origin.where.model_copy(update={"task": origin.task.name})
     labelled = list(labelled_decisions(reader, lambda _: origin.task, where=where, by=origin.by))

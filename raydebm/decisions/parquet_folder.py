@@ -1,9 +1,9 @@
-"""A folder of immutable Parquet files of one kind: appended to by several replicas, merged, tidied and read meanwhile.
+"""Folder of immutable Parquet files of one kind, appended to by several replicas, with concurrent merges and reads.
 
-``<kind>-<first>-<last>-<writer>-<sequence>-<level>.parquet``: what it holds (decisions or outcomes), the times of its
-first and last row in microseconds since 1970, who wrote it, and how often it was merged. Files appear whole, under
-their names. The files that a merged one replaces are removed some time after it is there, so that a listing sees one or
-the others; a row that stands in both is read once, by its id.
+``<kind>-<first>-<last>-<writer>-<sequence>-<level>.parquet``: the content (decisions or outcomes), the times of the
+first and last row in microseconds since 1970, the writer, and the number of merges. Files appear whole under their
+names. Files replaced by a merge are removed some time later, so that a listing has one or the others; rows in both are
+read once, by id.
 """
 
 import logging
@@ -25,45 +25,45 @@ log = logging.getLogger(__name__)
 
 DECISION_FILES, OUTCOME_FILES = "decisions", "outcomes"
 MERGE_FILES = 8
-"""So many files of one level become one of the next."""
+"""Number of files of one level that are merged into one of the next."""
 MAX_LEVEL = 3
 MAX_MERGED_BYTES = 16 * 2**20
-"""Files are not merged beyond it, which bounds the memory that merging takes to a few times as much."""
+"""Maximum size of a merged file, which bounds the memory of a merge to a few times as much."""
 ROW_GROUP = 1024
-"""Rows whose minimum and maximum let a reader skip them."""
+"""Row group size; readers skip groups by their minimum and maximum."""
 TIDY_EVERY_S = 60.0
 NUM_TRIES = 5
-"""Listings are repeated when a file that was listed is gone."""
+"""Number of listings before giving up on disappearing files."""
 SHOWN_CHARS = 200
-"""Answers and reasons are cut here in what is kept in memory."""
+"""Length of answers and reasons kept in memory."""
 UNREADABLE = (OSError, PoolError, pa.ArrowException)
-"""What a folder raises that cannot be listed, read or written, also where a file stands in its place."""
+"""Errors of a folder that cannot be listed, read or written, or is a file."""
 _DECODING = (pa.ArrowException, OSError, ValueError, KeyError, TypeError)
-"""What reading damaged content raises; ``OSError`` also stands for a disk that fails."""
+"""Errors of decoding damaged content; ``OSError`` may also mean a failing disk."""
 _NAME = re.compile(r"([a-z]+)-(\d{16})-(\d{16})-([0-9a-f]+)-(\d+)-(\d+)\.parquet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFile:
-    """What the name of a file says."""
+    """A file, parsed from its name."""
 
     name: str
     first_us: int
     last_us: int
     level: int
     size: int
-    """Bytes."""
+    """Size in bytes."""
 
 
 def file_name(
     first_us: int, last_us: int, *, writer: str, sequence: int, level: int, kind: str = DECISION_FILES
 ) -> str:
-    """The name of a file with rows from ``first_us`` to ``last_us``, in microseconds since 1970."""
+    """Name of a file with rows from ``first_us`` to ``last_us``, in microseconds since 1970."""
     return f"{kind}-{first_us:016d}-{last_us:016d}-{writer}-{sequence:06d}-{level}.parquet"
 
 
 def record_files(root: str, *, kind: str = DECISION_FILES) -> list[RecordFile]:
-    """The folder's files of one kind, oldest first; [] when the folder does not exist.
+    """The folder's files of one kind, oldest first; [] if the folder does not exist.
 
     Raises:
         PoolError: it is a file.
@@ -78,8 +78,8 @@ def record_files(root: str, *, kind: str = DECISION_FILES) -> list[RecordFile]:
 
 
 class FolderWriter:
-    """Writes files of one kind into a folder. Several writers (replicas) may share it: each has names of its own. One
-    thread at a time."""
+    """Write files of one kind into a folder. Several writers (replicas) may share it, with distinct names. Not
+    thread-safe."""
 
     def __init__(
         self,
@@ -90,13 +90,12 @@ class FolderWriter:
         max_days: float | None,
         clock: Callable[[], float],
     ) -> None:
-        """
-        Args:
-            root: a local path or a filesystem URL; it is made when the first file is written.
-            kind: how file names begin.
-            max_mb: the oldest files of this kind go when all of them together are larger.
-            max_days: files whose last row is older go; None: only the size counts.
-            clock: seconds since 1970, for the age limit.
+        """Args:
+        root: a local path or a filesystem URL, created with the first file.
+        kind: prefix of file names.
+        max_mb: total size beyond which the oldest files of this kind are removed.
+        max_days: age of the last row at which files are removed. None for no limit.
+        clock: seconds since 1970, for the age limit.
         """
         self.root, self._kind = root, kind
         self._max_mb, self._max_days, self._clock = max_mb, max_days, clock
@@ -104,7 +103,7 @@ class FolderWriter:
         self._sequence = 0
         self._own: list[list[RecordFile]] = [[] for _ in range(MAX_LEVEL + 1)]
         self._replaced: list[str] = []
-        """Names of files whose rows stand in merged ones."""
+        """Names of files whose rows are in merged ones."""
         self._last_tidy: float | None = None
 
     def append(self, table: pa.Table, first_us: int, last_us: int) -> None:
@@ -125,7 +124,7 @@ class FolderWriter:
         return RecordFile(name=name, first_us=first_us, last_us=last_us, level=level, size=len(content))
 
     def merge(self) -> None:
-        """Make larger files of our own small ones, so that a reader opens few; remove what was replaced before."""
+        """Merge this writer's small files, so that a reader opens few; remove files replaced by an earlier merge."""
         for name in self._replaced:
             self._remove(name)
         self._replaced = []
@@ -149,7 +148,7 @@ class FolderWriter:
                 self._replaced += [file.name for file in files]
 
     def tidy(self) -> None:
-        """Remove what is too old, then the oldest until the rest is small enough; at most once a minute."""
+        """Remove files that are too old, then the oldest until the rest fits; at most once a minute."""
         now = self._clock()
         if self._last_tidy is not None and 0 <= now - self._last_tidy < TIDY_EVERY_S:
             return
@@ -170,25 +169,24 @@ class FolderWriter:
 
 
 class FolderReader:
-    """Reads the files of one kind. Keeps some columns in memory, for files never change. Threads may share it."""
+    """Read the files of one kind. Keeps some columns in memory, because files never change. Thread-safe."""
 
     def __init__(self, root: str, schema: pa.Schema, kept: pa.Schema, *, kind: str = DECISION_FILES) -> None:
-        """
-        Args:
-            root: a local path or a filesystem URL.
-            schema: of the files; a column that an older file lacks is null.
-            kept: the columns to keep; the first one is the id of a row.
-            kind: how file names begin.
+        """Args:
+        root: a local path or a filesystem URL.
+        schema: schema of the files; columns missing in older files are null.
+        kept: columns to keep; the first one is the row id.
+        kind: prefix of file names.
         """
         self.root, self._schema, self._kept, self._kind = root, schema, kept, kind
         self._id = kept.names[0]
         self._filesystem, self._path = filesystem_of(root)
         self._tables: dict[str, pa.Table] = {}
         self._left_out: set[tuple[str, int]] = set()
-        """(name, size) of files that cannot be decoded; one that is still being copied will have another size."""
+        """(name, size) of undecodable files; a file that is still being copied will change its size."""
 
     def files(self, first_us: int | None = None, last_us: int | None = None) -> list[RecordFile]:
-        """Oldest first, those that may hold rows between these times alone."""
+        """Files, oldest first, optionally only those that may have rows in a time range."""
         return [
             file
             for file in record_files(self.root, kind=self._kind)
@@ -198,7 +196,7 @@ class FolderReader:
         ]
 
     def table(self, first_us: int | None = None, last_us: int | None = None) -> pa.Table:
-        """The kept columns of every row between these times, and of some others, in no order."""
+        """Kept columns of every row in a time range, and of some others, unordered."""
         for attempt in range(NUM_TRIES):
             files = self.files(first_us, last_us)
             known = dict(self._tables)  # another thread may exchange it
@@ -233,7 +231,7 @@ class FolderReader:
         last_us: int | None = None,
         batch_size: int = 64,
     ) -> Iterator[pa.RecordBatch]:
-        """Whole rows that pass, oldest file first, each once, whatever is merged or removed meanwhile."""
+        """Whole rows that pass, oldest file first, each once, regardless of concurrent merges and removals."""
         read: set[str] = set()
         seen: set[str] = set()
         while files := [file for file in self.files(first_us, last_us) if file.name not in read]:
@@ -253,7 +251,7 @@ class FolderReader:
     def _scan(
         self, file: RecordFile, columns: Sequence[str], *, where: ds.Expression | None = None, batch_size: int = 2**16
     ) -> Iterator[pa.RecordBatch]:
-        """The batches of one file, as far as it can be decoded.
+        """Batches of one file up to the first damage.
 
         Raises:
             FileNotFoundError: it is gone.
@@ -276,7 +274,7 @@ class FolderReader:
             log.warning("%s/%s is left out: it is no readable Parquet file: %s", self.root, file.name, reason)
 
     def _check_readable(self, path: str) -> None:
-        """Raises OSError where not all bytes of a file can be read."""
+        """Raise OSError if not all bytes of a file can be read."""
         with self._filesystem.open_input_stream(path) as stream:
             while stream.read(2**20):
                 pass

@@ -1,6 +1,6 @@
-"""Reads stored decisions: filters, pages, one decision, and whole ones, a few at a time.
+"""Reader of stored decisions: filters, pages, single decisions, and streams of whole ones.
 
-Lists rest on columns in memory; everything else skips files by their times. Files may come and go while they are read.
+Lists use columns in memory; everything else skips files by their times. Files may appear and disappear during reads.
 """
 
 import logging
@@ -29,15 +29,14 @@ SortKey = Literal[
 ]
 NO_OUTCOME = "none"
 LISTED = pa.schema([*SUMMARY, ("outcome", pa.string())])
-"""``SUMMARY``, and what was reported: right, wrong or null. It stands in the log of outcomes and in no decision's
-file."""
+"""``SUMMARY`` and the reported outcome: right, wrong or null. The outcome is in the log, not in a decision's file."""
 _EARLIEST, _LATEST = datetime(1970, 1, 2, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
 NO_DECISION = (ConfigError, ValueError, KeyError, TypeError, RecursionError)
-"""What a row of a damaged file raises that was decoded and is no decision: pages have no checksums."""
+"""Errors of a decoded row from a damaged file: pages have no checksums."""
 
 
 def _storable(value: datetime) -> datetime:
-    """Times that microseconds since 1970 can hold, in any time zone."""
+    """Clip to times that microseconds since 1970 can represent, in any time zone."""
     if not _EARLIEST <= value <= _LATEST:
         raise ValueError(f"must be between {_EARLIEST:%Y-%m-%d} and {_LATEST:%Y-%m-%d}")
     return value.astimezone(UTC)
@@ -82,7 +81,7 @@ class Filter(BaseModel):
     """Id of the policy that decided."""
 
     def expression(self) -> ds.Expression | None:
-        """All but the outcome, as pyarrow's datasets take it; None when everything passes."""
+        """The filter except for the outcome, as a pyarrow expression; None if everything passes."""
         names = ("decision", "task", "problem_id", "request_id", "num_passes", "generator", "policy_id")
         terms = [ds.field(name) == value for name in names if (value := getattr(self, name)) is not None]
         if self.violated is not None:
@@ -101,7 +100,7 @@ class Filter(BaseModel):
 
     @property
     def span_us(self) -> tuple[int | None, int | None]:
-        """First and last microsecond that may pass."""
+        """First and last microsecond of the time range."""
         since = None if self.since is None else microseconds(self.since)
         return since, None if self.until is None else microseconds(self.until) - 1
 
@@ -115,27 +114,26 @@ class Page:
     """Part of a list."""
 
     total: int
-    """Decisions that pass the filter."""
+    """Number of decisions that pass the filter."""
     offset: int
     rows: list[Row]
-    """Columns of ``LISTED``; answers and reasons cut to their first 200 characters."""
+    """Columns ``LISTED``; answers and reasons cut to their first 200 characters."""
 
 
 class DecisionReader:
-    """Reads one folder of decisions. Keeps what lists show in memory. Threads may share it."""
+    """Read one folder of decisions, with the columns of lists in memory. Thread-safe."""
 
     def __init__(self, root: str, *, outcomes: OutcomeLog | None = None) -> None:
-        """
-        Args:
-            root: the folder, a local path or a filesystem URL.
-            outcomes: what was reported about its decisions; None: the log below the folder, with the usual limits.
+        """Args:
+        root: the folder, a local path or a filesystem URL.
+        outcomes: log of outcomes. Default: the one below the folder, with the usual limits.
         """
         self.root = root
         self._folder = FolderReader(root, DECISIONS, SUMMARY)
         self.outcomes = outcomes or OutcomeLog(root)
 
     def count(self, where: Filter | None = None) -> int:
-        """How many decisions pass."""
+        """Number of decisions that pass."""
         return int(self.table(["record_id"], where).num_rows)
 
     def page(
@@ -147,7 +145,7 @@ class DecisionReader:
         offset: int = 0,
         limit: int = 50,
     ) -> Page:
-        """A part of the decisions that pass, sorted; those without a value for ``sort`` come last, ties by record id.
+        """A page of the decisions that pass, sorted; those without a value for ``sort`` are last, ties by record id.
 
         Raises:
             ConfigError: an unknown sort key, or a negative offset or limit.
@@ -163,13 +161,13 @@ class DecisionReader:
         return Page(total=lines.num_rows, offset=offset, rows=rows)
 
     def summary(self, record_id: str) -> Row | None:
-        """Columns of ``LISTED`` of one decision; None when it is not (or no longer) there."""
+        """Columns ``LISTED`` of one decision; None if it does not exist."""
         where = _exactly(record_id)
         rows = [] if where is None else self.table(LISTED.names, where).to_pylist()
         return next((row for row in rows if row["record_id"] == record_id), None)
 
     def table(self, columns: Sequence[str], where: Filter | None = None) -> pa.Table:
-        """Columns of ``LISTED`` of all decisions that pass, in no order; answers and reasons cut to 200 characters."""
+        """Columns ``LISTED`` of all decisions that pass, unordered; answers and reasons cut to 200 characters."""
         where = where or Filter()
         lines = self._folder.table(*where.span_us)
         if (expression := where.expression()) is not None:
@@ -182,7 +180,7 @@ class DecisionReader:
         return lines.select(list(columns))
 
     def get(self, record_id: str) -> DecisionRecord | None:
-        """One whole decision; None when it is not (or no longer) there."""
+        """One whole decision; None if it does not exist."""
         where = _exactly(record_id)
         if where is None:
             return None
@@ -206,7 +204,7 @@ class DecisionReader:
 
 
 def _exactly(record_id: str) -> Filter | None:
-    """A filter that this decision passes, and others of the very same microsecond; None when it is no such id."""
+    """Filter for a decision, which others of the same microsecond also pass; None for an invalid id."""
     time = time_of_id(record_id)
     if time is None or not _EARLIEST <= time < _LATEST:
         return None

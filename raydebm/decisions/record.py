@@ -1,10 +1,10 @@
-"""One stored decision: everything that went in, what was decided and why, and with which versions and seeds.
+"""One stored decision: all its inputs, the decision and its reasons, versions and seeds.
 
-In:   what the loop returned for a request.
+In:   the loop's outcome of a request.
 Out:  a row of ``DECISIONS``, and back.
-Does not know: Ray, HTTP, where rows are kept (``writer``, ``reader``).
+Does not know: Ray, HTTP, storage (``writer``, ``reader``).
 
-Energies and penalties are stored as they are, infinity included, so that a replay computes with the same numbers.
+Energies and penalties are stored unchanged, infinity included, so that a replay computes with the same numbers.
 """
 
 import json
@@ -34,7 +34,7 @@ from raydebm.run.codec import Row
 from raydebm.run.tables import CANDIDATES, REPORTS
 
 _OF_PROBLEM = ("task", "problem_id")
-"""Columns of CANDIDATES that are the same for the whole record, and stand there once."""
+"""Columns of CANDIDATES that are constant over the record, and stored once."""
 
 CANDIDATE = pa.struct(
     [
@@ -62,7 +62,7 @@ STOP = pa.struct(
         ("tokens_saved", pa.int64()),
     ]
 )
-"""Why sampling of a pass in waves ended; null for other passes."""
+"""Stop of a pass sampled in waves; null for other passes."""
 PASS = pa.struct(
     [
         ("pass_index", pa.int32()),
@@ -107,9 +107,8 @@ SUMMARY = pa.schema(
         ("policy_id", pa.string()),
     ]
 )
-"""What a list of decisions shows. ``problem_key`` is the same for a problem that is asked again, whatever id it was
-given. ``generator``, ``sigma``, ``mu``, ``energy`` and ``penalty`` are the selected candidate's.
-``policy_id`` is the id of the policy that decided."""
+"""Columns of lists. ``problem_key`` is equal for repeated problems, regardless of their ids. ``generator``, ``sigma``,
+``mu``, ``energy`` and ``penalty`` are the selected candidate's. ``policy_id`` is the id of the deciding policy."""
 DECISIONS = pa.schema(
     [
         *SUMMARY,
@@ -138,34 +137,34 @@ class DecisionRecord:
     record_id: str
     """Unique; begins with the time, so that ids sort by it."""
     time: datetime
-    """When it was decided, UTC, whole microseconds."""
+    """Time of the decision, UTC, whole microseconds."""
     request_id: str
-    """As in the answer and the log. A client may choose it, so it need not be unique."""
+    """Request id as in the response and the log. A client may choose it, so it need not be unique."""
     outcome: Outcome
     policy: Policy
     seed: int
     scored_prompt: str | None = None
-    """What the ensemble read as the problem, where that was not its prompt (earlier turns of a chat)."""
+    """Problem text as scored, if it differs from the prompt (earlier turns of a chat)."""
     request: Mapping[str, Any] = field(default_factory=dict)
-    """What the request asked for beyond the problem and the policy, as JSON values."""
+    """Other settings of the request, besides the problem and the policy, as JSON values."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """As in the answer: of raydebm, the recipe, the checkpoint, the policy."""
+    """Versions in the response: raydebm, the recipe, the checkpoint, the policy."""
     latency_ms: float = 0.0
     stages_ms: Mapping[str, float] = field(default_factory=dict)
     lost: tuple[Candidate, ...] = ()
-    """Drawn and paid for in a pass of which nothing could be used. They count in the figures and are not stored."""
+    """Candidates paid for in an interrupted pass. They count in the figures and are not stored."""
 
     @property
     def problem(self) -> Problem:
-        """What was asked."""
+        """Problem of the request."""
         return self.outcome.problem
 
 
 class RecordSink(Protocol):
-    """Where the service puts its decisions; ``writer.DecisionWriter``."""
+    """Destination of the service's decisions; ``writer.DecisionWriter``."""
 
     def put(self, record: DecisionRecord) -> bool:
-        """Never raises and never waits for a disk; False: dropped."""
+        """Store a decision. Never raises and never waits for a disk. Returns False if it was dropped."""
         ...
 
 
@@ -175,7 +174,7 @@ def new_record_id(time: datetime) -> str:
 
 
 def time_of_id(record_id: str) -> datetime | None:
-    """The time in a record id; None when it is no such id."""
+    """Time of a record id; None for an invalid id."""
     try:
         return EPOCH + timedelta(microseconds=int(record_id[:16], 16)) if len(record_id) == 24 else None
     except (ValueError, OverflowError):
@@ -188,7 +187,7 @@ def microseconds(time: datetime) -> int:
 
 
 def problem_key(problem: Problem, scored_prompt: str | None) -> str:
-    """An id of what was asked: task, data, and the text that the ensemble reads, but for its case and white space."""
+    """Id of a problem: task, data, and the scored text, ignoring its case and white space."""
     return content_id(problem.task, text_key(scored_prompt or problem.prompt), dict(problem.data))
 
 
@@ -315,5 +314,5 @@ def _scored_of(row: Row, problem: Problem) -> ScoredCandidate:
 
 
 def scores_of(text: str | None) -> dict[str, float]:
-    """What the baselines that are evidence said of a candidate; empty for records without any."""
+    """Scores of the baselines that are evidence; empty for records without any."""
     return {} if text is None else json.loads(text)

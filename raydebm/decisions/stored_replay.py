@@ -1,8 +1,8 @@
-"""Deciding again about a folder of stored decisions, and counting what changes.
+"""Replay of stored decisions under changes, with counts of the differences.
 
-In:   stored decisions, what to change, perhaps labels and an ensemble.
-Out:  one ``Replayed`` a decision, and their ``ReplayTally``; rows of a file.
-Does not know: Ray, HTTP, terminals. No endpoint is called.
+In:   stored decisions, changes, optionally labels and an ensemble.
+Out:  one ``Replayed`` per decision, and their ``ReplayTally``; rows of a file.
+Does not know: Ray, HTTP, terminals. Calls no endpoint.
 """
 
 import json
@@ -26,21 +26,21 @@ from raydebm.scorer.texts import TextScorer, TextToScore, energies_of_lists
 T = TypeVar("T")
 
 RESCORED_AT_ONCE = 16
-"""Decisions whose candidates are scored in one call."""
+"""Number of decisions whose candidates are scored in one call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A stored decision that can be replayed, with what a comparison needs."""
+    """A stored decision for a replay, with the facts for comparisons."""
 
     recorded: Recorded
     task: str
     prompt: str
-    """What the ensemble read as the problem."""
+    """Problem text as scored."""
 
 
 def stored_decisions(reader: DecisionReader, where: Filter | None = None) -> Iterator[Stored]:
-    """Every decision that passes and can be read, a few in memory at a time."""
+    """All readable decisions that pass, a few in memory at a time."""
     for record in reader.records(where):
         recorded = recorded_outcome(record.outcome, record_id=record.record_id, policy=record.policy)
         prompt = record.problem.prompt if record.scored_prompt is None else record.scored_prompt
@@ -49,22 +49,23 @@ def stored_decisions(reader: DecisionReader, where: Filter | None = None) -> Ite
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What is different. Nothing given: every decision is made again as it was."""
+    """Changes to decisions. Default: none, which reproduces every decision."""
 
     policy: Policy | None = None
-    """Replaces the recorded policy; None: each decision's own."""
+    """Replacement of the recorded policy. Default: each decision's own."""
     values: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of ``Policy.to_json`` that are changed in whichever policy it is."""
+    """Changed keys of ``Policy.to_json``, applied to either policy."""
     budget: int | None = None
-    """Most candidates of a request."""
+    """Maximum number of candidates of a request."""
     costs: CostsConfig | None = None
-    """Replace ``tau_answer`` by what follows from them, and lower ``tau_accept`` to where no further pass can pay for
-    itself (``decision.costs``)."""
+    """Costs that replace ``tau_answer`` and lower ``tau_accept`` to where no further pass can pay for itself
+    (``decision.costs``)."""
 
     def policy_for(self, recorded: Policy) -> Policy:
-        """Raises ConfigError when the changed values contradict each other or are out of range.
+        """The changed policy. A budget voids its guarantee, as one of the policy's own would.
 
-        A budget voids its promise, as one of the policy's own would.
+        Raises:
+            ConfigError: the changed values contradict each other or are out of range.
         """
         base = recorded if self.policy is None else self.policy
         values = dict(self.values)
@@ -78,27 +79,27 @@ class Changes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherEnsemble:
-    """Scores candidates again."""
+    """An ensemble for rescoring candidates."""
 
     scorer: TextScorer
     reasoning: Reasoning = "answer"
-    """What it reads of a candidate that thinks before it answers."""
+    """Handling of a candidate's thinking before its answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """A decision, made again."""
+    """A replayed decision."""
 
     stored: Stored
-    """As recorded; with new energies when it was scored again."""
+    """The recorded decision, with new energies if it was rescored."""
     again: Redecision
     promised: bool
-    """Whether the policy under which it was made again has a promise that was certified for it as it is, with the
-    energies that were recorded and no other budget."""
+    """True if the policy of the replay has a certified guarantee that applies: unchanged, with the recorded energies
+    and budget."""
 
     @property
     def same_answer(self) -> bool:
-        """Whether the same answer is selected, given out or not: the same candidate, or one that says the same."""
+        """True if the selected answers are equal, accepted or not."""
         recorded = self.stored.recorded
         if self.again.selected == recorded.selected:
             return True
@@ -111,8 +112,8 @@ class Replayed:
 
     @property
     def changed(self) -> bool | None:
-        """Whether the decision differs, or gives out another answer. None where that depends on a pass, or the rest of
-        one, that is not in the record."""
+        """True if the decision or the accepted answer differs. None if that depends on candidates that are not in the
+        record."""
         before, after = self.stored.recorded.decision, self.again.decision
         if after is Decision.REGENERATE:
             return None
@@ -122,12 +123,12 @@ class Replayed:
 def replay_stored(
     stored: Iterable[Stored], changes: Changes, *, ensemble: OtherEnsemble | None = None
 ) -> Iterator[Replayed]:
-    """Decide again, in their order, one after the other.
+    """Replay decisions in order, one after the other.
 
     Args:
         stored: the decisions.
-        changes: what is different.
-        ensemble: scores all candidates again; None: the recorded energies.
+        changes: changes to apply.
+        ensemble: ensemble for rescoring. Default: recorded energies.
     """
     policies: dict[Policy, Policy] = {}
     for decision in stored if ensemble is None else _rescored(stored, ensemble):
@@ -139,7 +140,7 @@ def replay_stored(
         yield Replayed(
             stored=decision,
             again=redecide(recorded, policy=policy, budget=changes.budget),
-            # Confidences of another ensemble are none that the promise was certified on.
+            # The guarantee was not certified with another ensemble's confidences.
             promised=is_certified and ensemble is None,
         )
 
@@ -164,7 +165,7 @@ def _texts(decision: Stored, reasoning: Reasoning) -> list[TextToScore]:
 
 
 class ReplayedPair(NamedTuple):
-    """What two policies gave out about one problem: 1 a right answer, -1 a wrong one, 0 none."""
+    """Accepted answers of two policies on one problem: 1 for a right one, -1 for a wrong one, 0 for none."""
 
     recorded: int
     again: int
@@ -172,18 +173,18 @@ class ReplayedPair(NamedTuple):
 
 @dataclass(slots=True)
 class ReplayTally:
-    """Counts over decisions: as recorded, and as made again."""
+    """Counts of recorded and replayed decisions."""
 
     moves: Counter[tuple[Decision, Decision]] = field(default_factory=Counter)
-    """(recorded, again) -> decisions; ``again`` may be REGENERATE."""
+    """(recorded, replayed) -> number of decisions; ``replayed`` may be REGENERATE."""
     num_other_answer: int = 0
-    """Accepted before and after, with another answer."""
+    """Number of decisions accepted before and after with different answers."""
     num_inexact: int = 0
     num_pass_missing: int = 0
     num_promised: int = 0
-    """Made again under a policy whose promise holds."""
+    """Number of decisions replayed under a policy whose guarantee holds."""
     num_accepted_at_least: int = 0
-    """Accepted for certain: without any pass that is not in the record."""
+    """Number of decisions accepted without any unrecorded pass."""
     candidates_before: int = 0
     candidates_after: int = 0
     correct_before: int = 0
@@ -191,32 +192,32 @@ class ReplayTally:
     correct_after: int = 0
     labeled_after: int = 0
     pairs: dict[tuple[str, str], ReplayedPair] = field(default_factory=dict)
-    """By task and problem id: the newest decision about a problem of which both sides are known and one is labeled."""
+    """Pairs by task and problem id, from the newest decision with both sides known and one labelled."""
 
     @property
     def num_decisions(self) -> int:
-        """Decisions that were made again."""
+        """Number of replayed decisions."""
         return sum(self.moves.values())
 
     @property
     def num_changed(self) -> int:
-        """Decisions that differ, or give out another answer; not those that cannot be known."""
+        """Number of decisions or answers that differ, without unknown ones."""
         moved = sum(count for (old, new), count in self.moves.items() if old is not new)
         return moved - self.num_pass_missing + self.num_other_answer
 
     @property
     def num_accepted_before(self) -> int:
-        """Decisions that were recorded as accepted."""
+        """Number of recorded acceptances."""
         return sum(count for (old, _), count in self.moves.items() if old is Decision.ACCEPT)
 
     @property
     def num_accepted_at_most(self) -> int:
-        """When every pass that is not in the record would end in an accepted answer."""
+        """Number of acceptances if every unrecorded pass ends in an accepted answer."""
         return self.num_accepted_at_least + self.num_pass_missing
 
     def add(self, replayed: Replayed, labels: Mapping[str, Verdict]) -> None:
-        """Count one decision; ``labels`` are verdicts by candidate id, unlabeled ones do not count. A verdict about the
-        recorded selection holds for another candidate with the same answer."""
+        """Count one decision; ``labels`` are verdicts by candidate id, of which unlabeled ones do not count. A verdict
+        on the recorded selection also holds for another candidate with the same answer."""
         recorded, again = replayed.stored.recorded, replayed.again
         before = recorded.decision is Decision.ACCEPT
         after = again.decision is Decision.ACCEPT
@@ -255,7 +256,7 @@ def _worth(is_given: bool, verdict: Verdict | None) -> int:
 
 
 def replayed_row(replayed: Replayed) -> dict[str, Any]:
-    """A line of the table that ``raydebm replay --out`` writes."""
+    """Row of the table of ``raydebm replay --out``."""
     recorded, again = replayed.stored.recorded, replayed.again
     sigma = None if again.best is None or again.best.energies is None else again.best.energies.sigma
     return {
@@ -281,7 +282,7 @@ def replayed_row(replayed: Replayed) -> dict[str, Any]:
 
 
 def groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of ``size`` items, the last one shorter: what comes is never held as a whole."""
+    """Lists of ``size`` items, the last one shorter, built lazily."""
     iterator = iter(items)
     while group := list(islice(iterator, size)):
         yield group
@@ -312,7 +313,7 @@ REPLAYED = pa.schema(
 
 
 def parquet_rows(decisions: Iterator[Replayed], out: Path) -> int:
-    """A Parquet table of schema ``REPLAYED``; returns the number of rows."""
+    """Write a Parquet table of schema ``REPLAYED``. Returns the number of rows."""
     num_rows = 0
     with pq.ParquetWriter(out, REPLAYED) as writer:
         for group in groups(map(replayed_row, decisions), 10_000):
@@ -322,7 +323,7 @@ def parquet_rows(decisions: Iterator[Replayed], out: Path) -> int:
 
 
 def text_lines(decisions: Iterator[Replayed], out: Path) -> int:
-    """JSON lines with the same names; returns the number of lines."""
+    """Write JSON lines with the same names. Returns the number of lines."""
     num_rows = 0
     with out.open("w", encoding="utf-8") as stream:
         for row in map(replayed_row, decisions):

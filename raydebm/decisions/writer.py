@@ -1,11 +1,11 @@
-"""Stores decisions while the service runs: in batches, from one thread, off the request path.
+"""Writer of decisions while the service runs: in batches, from one thread, off the request path.
 
-``put`` appends to a bounded queue and returns. A thread writes what waits every few seconds, merges small files into
-larger ones, and removes what is too old or too much. Nothing here can fail or delay a request: when the disk is full or
-the folder cannot be written, decisions wait, and beyond the queue's bounds they are dropped, counted and logged.
+``put`` appends to a bounded queue and returns. A thread writes the queue every few seconds, merges small files, and
+removes files beyond the limits. It cannot fail or delay a request: if the disk is full or the folder cannot be written,
+decisions wait, and beyond the queue's bounds they are dropped, counted and logged.
 
-A crash of the process loses what was decided since the last write (``flush_s``, 5 s by default). Files are
-not forced to the disk's platters, so a power cut may lose what the operating system still held.
+A crash of the process loses the decisions since the last write (``flush_s``, 5 s by default). Files are not synced, so
+a power cut may also lose the operating system's buffers.
 """
 
 import logging
@@ -26,9 +26,9 @@ from raydebm.records import well_formed
 log = logging.getLogger(__name__)
 
 MAX_WAITING = 2000
-"""Decisions that may wait to be written; more are dropped."""
+"""Limit on queued decisions; further ones are dropped."""
 MAX_WAITING_CHARS = 64_000_000
-"""Characters of text that may wait to be written."""
+"""Limit on the queue's text, in characters."""
 
 
 class RecordsArgs(BaseModel):
@@ -47,19 +47,18 @@ class RecordsArgs(BaseModel):
 
 
 def writer_of(args: RecordsArgs | None) -> "DecisionWriter | None":
-    """None where nothing is to be stored."""
+    """Writer for the arguments, or None without any."""
     return None if args is None or args.folder is None else DecisionWriter(args.folder, args)
 
 
 class DecisionWriter:
-    """Writes one folder. Several writers (replicas) may share a folder: each has file names of its own."""
+    """Write one folder. Several writers (replicas) may share it, with distinct file names."""
 
     def __init__(self, root: str, args: RecordsArgs | None = None, *, clock: Callable[[], float] = time.time) -> None:
-        """
-        Args:
-            root: the folder; it is made when the first batch is written.
-            args: limits.
-            clock: seconds since 1970, for the age limit.
+        """Args:
+        root: the folder, created with the first batch.
+        args: limits.
+        clock: seconds since 1970, for the age limit.
         """
         self.root = root
         self._args = args or RecordsArgs()
@@ -73,10 +72,10 @@ class DecisionWriter:
         self.num_written = 0
         self.num_dropped = 0
         self.last_error: str | None = None
-        """Why the last write failed; None when it did not."""
+        """Error of the last write; None if it succeeded."""
 
     def put(self, record: DecisionRecord) -> bool:
-        """Keep a decision for the next write. Never raises and never waits for a disk; False: dropped and counted."""
+        """Queue a decision. Never raises and never waits for a disk. Returns False if it was dropped and counted."""
         size = _num_chars(record)
         with self._wake:
             full = len(self._waiting) >= MAX_WAITING
@@ -104,11 +103,11 @@ class DecisionWriter:
 
     @property
     def num_waiting(self) -> int:
-        """Decisions that wait to be written."""
+        """Number of queued decisions."""
         return len(self._waiting)
 
     def close(self) -> None:
-        """Write what waits and end the thread. Decisions that come later are dropped."""
+        """Write the queue and end the thread. Later decisions are dropped."""
         with self._wake:
             self._closing = True
             self._wake.notify()
@@ -126,7 +125,7 @@ class DecisionWriter:
                 time.sleep(min(self._args.flush_s, 1.0))  # a folder that cannot be written must not cost a core
 
     def flush(self) -> bool:
-        """Write what waits now; False when that failed, and then everything still waits."""
+        """Write the queue now. Returns False on failure, which leaves the queue as it was."""
         with self._writing:
             try:
                 while self._waiting:
@@ -163,7 +162,7 @@ class DecisionWriter:
 
 
 def _num_chars(record: DecisionRecord) -> int:
-    """About what the record holds in memory: all that a client or a model can make long."""
+    """Approximate size of the record in memory: all texts that a client or a model can make long."""
     outcome, problem = record.outcome, record.problem
     texts = [problem.prompt, record.scored_prompt, *(pass_.feedback for pass_ in outcome.passes)]
     for scored in outcome.pool:
@@ -186,8 +185,8 @@ def _size_of(value: Any) -> int:
 
 
 def _table(records: Sequence[DecisionRecord]) -> pa.Table:
-    """One record at a time: pyarrow keeps the interpreter to itself while it converts, and requests run meanwhile. One
-    that cannot be stored (a task may put anything into a problem's data) is left out."""
+    """Convert one record at a time: pyarrow holds the interpreter's lock while converting, and requests run meanwhile.
+    Records that cannot be stored (a problem's data may be anything) are left out."""
     tables = [DECISIONS.empty_table()]
     for record in records:
         try:

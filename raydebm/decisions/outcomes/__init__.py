@@ -1,1 +1,1 @@
-"""What users report about stored decisions, and whether it contradicts what was promised about a policy."""
+"""Outcome reports on stored decisions, and tests of a policy's guarantee against them."""

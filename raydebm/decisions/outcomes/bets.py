@@ -1,12 +1,12 @@
-"""The bets on one promise, which outlive the outcomes that they were made on.
+"""Bets on one guarantee, which outlive their outcomes.
 
-In:   the outcomes that are kept, as ``Bet``s.
-Out:  ``ClaimBets.watch``, one martingale from the first outcome on; JSON from which it is resumed.
+In:   the stored outcomes, as ``Bet``s.
+Out:  ``ClaimBets.watch``, one martingale from the first outcome on; JSON to resume it.
 Does not know: files, clocks.
 
-The oldest outcomes are removed after a while. A martingale over those that are left would begin again at each removal,
-and its false alarms would add up. So what was bet on a removed outcome stays in ``base``, and an alarm that it raised
-stays. The outcomes that are kept are bet on again, from there on, only where one of their reports was replaced.
+The oldest outcomes are removed after a while. A martingale over the rest would restart at each removal, and its false
+alarms would add up. So the bets on removed outcomes stay in ``base``, with their alarms. Stored outcomes are bet on
+again, from there on, only if one of their reports was replaced.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,43 +18,43 @@ from raydebm.errors import ConfigError
 
 
 class Bet(NamedTuple):
-    """A problem that was answered, with the outcome of one request."""
+    """An answered problem, with the outcome of one request."""
 
     outcome_id: str
-    """First report about the request that is kept."""
+    """Id of the oldest stored report on the request."""
     record_id: str
-    """The request."""
+    """Id of the decision."""
     wrong: bool
-    """By the last report about the request."""
+    """Verdict of the latest report on the request."""
     problem: str
-    """The same where it is asked again."""
+    """Problem key, equal for repeated questions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimBets:
-    """What was bet so far."""
+    """All bets so far."""
 
     base: ErrorWatch
-    """After the outcomes that are no longer kept."""
+    """State after the outcomes that have been removed."""
     watch: ErrorWatch
-    """After all outcomes."""
+    """State after all outcomes."""
     known: Mapping[str, Bet] = field(default_factory=dict)
-    """By problem: outcomes that are kept, in the order of the bets on them."""
+    """Stored outcomes by problem, in the order of their bets."""
     settled: str = ""
-    """Outcomes up to this id are in ``base``, but for those that are known: one that turns up again is no new one."""
+    """Outcomes up to this id are in ``base``, except for ``known`` ones; they are not new if they reappear."""
     last: str = ""
-    """The highest outcome id so far."""
+    """Highest outcome id so far."""
 
     @classmethod
     def begun(cls, watch: ErrorWatch) -> Self:
-        """Before the first outcome."""
+        """State before the first outcome."""
         return cls(base=watch, watch=watch)
 
     def after(self, kept: Sequence[Bet]) -> "ClaimBets":
-        """The bets after a further look.
+        """The bets after an update.
 
         Args:
-            kept: all outcomes that are kept, one for each problem, in the order of arrival.
+            kept: all stored outcomes, one per problem, in order of arrival.
         """
         now = {bet.problem: bet for bet in kept}
         gone = [bet for name, bet in self.known.items() if name not in now]
@@ -73,19 +73,18 @@ class ClaimBets:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """What ``resumed`` needs next to the outcomes that are kept."""
+        """State for ``resumed``, in addition to the stored outcomes."""
         watches = {"base": self.base.to_json(), "watch": self.watch.to_json()}
         return {**watches, "settled": self.settled, "last": self.last}
 
     @classmethod
     def resumed(cls, value: Mapping[str, Any], kept: Sequence[Bet]) -> Self:
-        """The bets as ``to_json`` left them, with those outcomes that they rest on and that are still kept.
+        """Restore the bets from ``to_json`` and those of their outcomes that are still stored.
 
-        Where outcomes were removed meanwhile, it is not known what had been bet on each, and all bets so far become
-        ``base``.
+        If outcomes were removed meanwhile, their individual bets are unknown, and all bets so far become ``base``.
 
         Raises:
-            ConfigError: a key is missing, or has a value that no state has.
+            ConfigError: a key is missing or has an invalid value.
         """
         try:
             base, watch = ErrorWatch.from_json(value["base"]), ErrorWatch.from_json(value["watch"])
@@ -101,5 +100,5 @@ class ClaimBets:
 
 
 def _corrected(bet: Bet, now: Bet) -> Bet:
-    """The bet with the verdict of the present reports; where those about its request are gone, with its own."""
+    """The bet with the verdict of the current reports, or its own if those are gone."""
     return bet._replace(wrong=now.wrong) if now.record_id == bet.record_id else bet

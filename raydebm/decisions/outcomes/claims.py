@@ -1,12 +1,12 @@
-"""Whether promised error rates are still claimed: bets by policy, resumed as outcomes arrive.
+"""Suspension of guaranteed error rates: bets by policy, resumed as outcomes arrive.
 
-In:   the log of outcomes, and what is promised by policy id.
-Out:  ``ClaimMonitor.suspension``, which requests ask and which never waits.
+In:   the log of outcomes, and guarantees by policy id.
+Out:  ``ClaimMonitor.suspension``, which never blocks a request.
 Does not know: Ray, HTTP.
 
-Each promise has one small JSON file in ``claims`` next to the outcomes, so that bets and alarms outlive outcomes that
-are removed and processes that end. Replicas replace each other's file as a whole: it says what its writer had seen, and
-what came later is bet on again from the outcomes.
+Each guarantee has one small JSON file in ``claims`` next to the outcomes, so that bets and alarms outlive removed
+outcomes and processes. Replicas replace each other's file as a whole: it has its writer's state, and later outcomes are
+bet on again.
 """
 
 import logging
@@ -30,9 +30,9 @@ from raydebm.run.folder import Folder
 log = logging.getLogger(__name__)
 
 FOLDER = "claims"
-"""Below the folder of the outcomes."""
+"""Folder name inside the outcomes folder."""
 REFRESH_S = 30.0
-"""Outcomes that other replicas received count after so many seconds."""
+"""Seconds until outcomes received by other replicas count."""
 
 
 class WatchArgs(BaseModel):
@@ -49,18 +49,18 @@ class WatchArgs(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What is promised about one policy."""
+    """The guarantee of one policy."""
 
     max_error: float
-    """Error rate of answered requests."""
+    """Guaranteed error rate of answered requests."""
     delta: float = 0.05
-    """Probability of a false alarm, ever."""
+    """Probability that a false alarm is ever raised."""
     by: tuple[str, ...] | None = None
-    """Whose reports count; None: everybody's."""
+    """Reporters that count. Default: all."""
 
 
 class ClaimMonitor:
-    """Watches the promises of one service. Threads may share it."""
+    """Watch the guarantees of one service. Thread-safe."""
 
     def __init__(
         self,
@@ -70,12 +70,11 @@ class ClaimMonitor:
         clock: Callable[[], float] = time.monotonic,
         on_change: Callable[[str, ErrorWatch], None] = lambda policy, watch: None,
     ) -> None:
-        """
-        Args:
-            outcomes: what was reported.
-            claims: by policy id (``record.policy_id``).
-            clock: seconds, for how old the last look is.
-            on_change: called with every watch after each look.
+        """Args:
+        outcomes: the log of outcomes.
+        claims: guarantees by policy id (``record.policy_id``).
+        clock: time in seconds, for the age of the last update.
+        on_change: callback for every watch after each update.
         """
         self.outcomes, self._clock, self._on_change = outcomes, clock, on_change
         self.claims = dict(claims)
@@ -90,10 +89,10 @@ class ClaimMonitor:
         return ErrorWatch(alpha=claim.max_error, delta=claim.delta)
 
     def suspension(self, policy: str) -> Suspension:
-        """Whether the policy's claim is suspended, by outcomes that are ``REFRESH_S`` old at most while requests come.
+        """Suspension of the policy's guarantee, from outcomes at most ``REFRESH_S`` old while requests arrive.
 
-        Never waits: a new look at the outcomes goes on in a thread of its own, and counts for later requests. A policy
-        without a claim, and one whose outcomes were not looked at yet, is not suspended.
+        Never blocks: updates run in a separate thread and count for later requests. A policy without a guarantee, or
+        before its first update, is not suspended.
         """
         now = self._clock()
         if self.claims and (self._looked_at is None or not 0 <= now - self._looked_at < REFRESH_S):
@@ -102,8 +101,8 @@ class ClaimMonitor:
         return self._suspensions.get(policy, Suspension())
 
     def take_over(self, earlier: "ClaimMonitor | None") -> None:
-        """Begin with what an earlier monitor knows of equal claims, so that a suspended one stays suspended though the
-        outcomes cannot be read now. Blocks while that one looks at them."""
+        """Copy an earlier monitor's state of equal guarantees, so that suspensions survive while the outcomes cannot be
+        read. Blocks during the earlier one's update."""
         if earlier is None or earlier.outcomes.root != self.outcomes.root:
             return
         with earlier._refreshing:
@@ -115,19 +114,19 @@ class ClaimMonitor:
                     self._suspensions[policy] = earlier._suspensions[policy]
 
     def watches(self) -> dict[str, tuple[Claim, ErrorWatch]]:
-        """Promise and bet by policy id, as of the last look."""
+        """Guarantee and bet by policy id, as of the last update."""
         return {name: (claim, self._watches[name]) for name, claim in self.claims.items()}
 
     def reasons(self) -> list[str]:
-        """Why claims are suspended, in words; empty while none is."""
+        """Reasons of the suspensions; empty if there are none."""
         suspensions = ((name, each.reason) for name, each in self._suspensions.items() if each.suspended)
         return [f"the promise of policy {name} is suspended: {reason}" for name, reason in suspensions]
 
     def refresh(self) -> None:
-        """Look at the outcomes now. Blocks.
+        """Update from the outcomes now. Blocks.
 
         Raises:
-            OSError: they cannot be read; what was known stays.
+            OSError: they cannot be read; the state is unchanged.
         """
         with self._refreshing:
             self._looked_at = self._clock()
@@ -138,14 +137,14 @@ class ClaimMonitor:
                 self._advance(policy, bets_of(lines, policy, by=claim.by))
 
     def look(self) -> None:
-        """``refresh``, where outcomes that cannot be read leave what was known, with a line in the log."""
+        """``refresh`` that logs unreadable outcomes and keeps the state."""
         try:
             self.refresh()
         except UNREADABLE as error:
             log.warning("outcomes cannot be read, so that claims stay as they were: %s", error)
 
     def _advance(self, policy: str, kept: list[Bet]) -> None:
-        """Resume where the last look ended; outcomes of which a report was replaced are bet on again."""
+        """Resume after the last update; outcomes with a replaced report are bet on again."""
         known = self._bets[policy] if policy in self._bets else self._stored(policy, kept)
         bets = known.after(kept)
         before = self._suspensions.get(policy, Suspension())
@@ -158,7 +157,7 @@ class ClaimMonitor:
         self._on_change(policy, bets.watch)
 
     def _stored(self, policy: str, kept: list[Bet]) -> ClaimBets:
-        """The bets of an earlier process, or of another replica; new ones where there are none for this promise."""
+        """Bets of an earlier process or another replica, or new ones if this guarantee has none."""
         name, begun = self._file_of(policy), ClaimBets.begun(self._new_watch(policy))
         try:
             value = Folder(self.outcomes.root).read_object(FOLDER, name, remedy="remove it")
@@ -174,19 +173,20 @@ class ClaimMonitor:
             log.warning("the bets on policy %s cannot be written, and a restart may forget them: %s", policy, error)
 
     def _file_of(self, policy: str) -> str:
-        """Another promise about a policy is another bet, and has a file of its own."""
+        """File of a guarantee; a different guarantee of the same policy has another file."""
         claim = self.claims[policy]
         return f"{content_id(policy, claim.max_error, claim.delta, claim.by)}.json"
 
 
 def bets_of(lines: pa.Table, policy: str, *, by: tuple[str, ...] | None = None) -> list[Bet]:
-    """Each problem that a policy answered and that was reported on, in the order of the first report; the last report
-    about the same request counts. Equal requests get equal answers, so further ones are no further evidence.
+    """Outcome of each answered problem of a policy, in the order of the first report.
+
+    The last report on a request counts. Equal requests get equal answers, so further ones add no evidence.
 
     Args:
-        lines: ``log.LINES`` in the order of arrival.
-        policy: its id.
-        by: whose reports count; None: everybody's.
+        lines: ``log.LINES`` in order of arrival.
+        policy: policy id.
+        by: reporters that count. Default: all.
     """
     wanted = pc.and_(pc.equal(lines["policy_id"], policy), pc.equal(lines["decision"], "accept"))
     if by is not None:

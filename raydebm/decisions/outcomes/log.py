@@ -1,13 +1,12 @@
-"""Stored outcomes: an append-only log next to the decisions, and what currently counts.
+"""Stored outcomes: an append-only log next to the decisions, and the current verdicts.
 
 In:   reports, in batches.
 Out:  rows of ``OUTCOMES``; the current verdict by decision.
 Does not know: Ray, HTTP.
 
-A row never changes. Of several reports about a decision the one that arrived last counts, and all of them are kept.
-Arrival is ordered by ``outcome_id``, which begins with a hybrid logical clock: microseconds since 1970, but at least
-one more than anything that the log held before. So a clock that is set back, or that differs between replicas, does not
-let an older report win.
+Rows never change. All reports on a decision are stored, and the last to arrive counts. Arrival is ordered by
+``outcome_id``, which begins with a hybrid logical clock: microseconds since 1970, but at least one more than anything
+in the log. So a clock that is set back, or that differs between replicas, does not let an older report win.
 """
 
 import time
@@ -25,7 +24,7 @@ from raydebm.decisions.record import EPOCH, microseconds
 from raydebm.identity import content_id
 
 FOLDER = "outcomes"
-"""Below the records folder."""
+"""Folder name inside the records folder."""
 RIGHT, WRONG = "right", "wrong"
 
 LINES = pa.schema(
@@ -41,8 +40,8 @@ LINES = pa.schema(
         ("problem_key", pa.string()),
     ]
 )
-"""What is kept in memory of every outcome. ``content`` is an id of what was reported; the last four are the
-decision's, so that figures need no decision that is no longer kept."""
+"""Columns kept in memory for every outcome. ``content`` is an id of the report's content; the last four are copied from
+the decision, so that figures survive its removal."""
 OUTCOMES = pa.schema(
     [
         *LINES,
@@ -57,43 +56,43 @@ OUTCOMES = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedOutcome:
-    """One report about one decision."""
+    """One report on one decision."""
 
     outcome_id: str
     """Unique; sorts by arrival."""
     record_id: str
     correct: bool
-    """Whether the selected candidate was right: the answer given out, or the one that an abstention held back."""
+    """Verdict on the selected candidate: the accepted answer, or the one withheld by an abstention."""
     by: str
-    """Who says so: a person, a program, a team. One current report each."""
+    """Reporter: a person, a program, a team. Each has one current report."""
     content: str
     task: str
     policy_id: str | None
-    """Id of the policy that decided (``record.policy_id``); None in decisions of versions that did not keep it."""
+    """Id of the deciding policy (``record.policy_id``). None for decisions of older versions."""
     decision: str
     """``accept`` or ``abstain``."""
     time: datetime
-    """When it was received, by the clock of the replica that received it; UTC."""
+    """Time of receipt on the clock of the receiving replica, UTC."""
     answer: str | None = None
-    """The correct answer, in the form in which the task reads answers."""
+    """The correct answer, in the form that the task parses."""
     note: str | None = None
     key: str | None = None
-    """Name of the API key that sent it; None where no key is asked for."""
+    """Name of the sender's API key. None if no key is needed."""
     selected: str | None = None
-    """Candidate id that it is about; None where nothing was selected."""
+    """Candidate id. None if nothing was selected."""
     problem_key: str | None = None
-    """``record.problem_key`` of the decision; None in decisions of versions that did not keep it."""
+    """``record.problem_key`` of the decision. None for decisions of older versions."""
 
 
 def content_of(*, correct: bool, answer: str | None, note: str | None) -> str:
-    """An id of what a report says; the same for the same report."""
+    """Id of a report's content; equal reports have equal ids."""
     return content_id(correct, answer, note)
 
 
 def reports_by_record(
     reports: Iterator[ReportedOutcome], *, by: Sequence[str] | None = None
 ) -> dict[str, list[ReportedOutcome]]:
-    """The current reports about each decision, one for each name, in the order of arrival."""
+    """Current reports on each decision, one per reporter, in order of arrival."""
     current: dict[str, dict[str, ReportedOutcome]] = {}
     for report in reports:
         if by is None or report.by in by:
@@ -104,7 +103,7 @@ def reports_by_record(
 
 
 class OutcomeLog:
-    """The outcomes of one records folder. Threads may share it; ``append`` is for one at a time."""
+    """Outcomes of one records folder. Thread-safe, except that ``append`` needs a single caller."""
 
     def __init__(
         self,
@@ -114,12 +113,11 @@ class OutcomeLog:
         max_days: float | None = 365,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """
-        Args:
-            records: the folder of the decisions, a local path or a filesystem URL.
-            max_mb: the oldest outcomes go when all together are larger.
-            max_days: older ones go; None: only the size counts.
-            clock: seconds since 1970.
+        """Args:
+        records: folder of the decisions, a local path or a filesystem URL.
+        max_mb: total size beyond which the oldest outcomes are removed.
+        max_days: age at which outcomes are removed. None for no limit.
+        clock: seconds since 1970.
         """
         self.records = records
         self.root = f"{records.rstrip('/')}/{FOLDER}"
@@ -131,11 +129,11 @@ class OutcomeLog:
     # ---- reading -----------------------------------------------------------------------------------------------
 
     def lines(self) -> pa.Table:
-        """Columns of ``LINES`` of every report, in the order of arrival."""
+        """Columns ``LINES`` of every report, in order of arrival."""
         return self.snapshot()[0]
 
     def verdicts(self) -> pa.Table:
-        """What counts now: ``record_id``, ``outcome`` (right or wrong) and ``disputed``, a row for each decision."""
+        """Current verdicts: ``record_id``, ``outcome`` (right or wrong) and ``disputed``, a row per decision."""
         return self.snapshot()[1]
 
     def outcome_column(self, record_ids: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -145,11 +143,11 @@ class OutcomeLog:
         return verdicts["outcome"].combine_chunks().take(places.combine_chunks())
 
     def history(self, record_id: str) -> list[ReportedOutcome]:
-        """Every report about a decision, in the order of arrival."""
+        """All reports on a decision, in order of arrival."""
         return list(self._reported(ds.field("record_id") == record_id))
 
     def reports(self) -> Iterator[ReportedOutcome]:
-        """Every report, in the order of arrival."""
+        """All reports, in order of arrival."""
         return self._reported(None)
 
     def _reported(self, where: ds.Expression | None) -> Iterator[ReportedOutcome]:
@@ -158,7 +156,7 @@ class OutcomeLog:
         return (ReportedOutcome(**row) for row in table.to_pylist())
 
     def snapshot(self) -> tuple[pa.Table, pa.Table]:
-        """``lines`` and ``verdicts`` of one moment."""
+        """Consistent ``lines`` and ``verdicts``."""
         lines, (known, verdicts) = self._reader.table().sort_by("outcome_id"), self._counted
         if lines["outcome_id"] != known["outcome_id"]:
             verdicts = verdicts_of(lines)
@@ -168,7 +166,7 @@ class OutcomeLog:
     # ---- writing -----------------------------------------------------------------------------------------------
 
     def new_ids(self, num: int) -> tuple[list[str], datetime]:
-        """Ids that sort after everything in the log, in their order; and the time that the clock shows now."""
+        """Ids that sort after everything in the log, in order; and the current time."""
         now = EPOCH + timedelta(microseconds=int(1e6 * self._clock()))
         lines = self.lines()
         last = int(lines["outcome_id"][-1].as_py()[:16], 16) if lines.num_rows else 0
@@ -186,17 +184,17 @@ class OutcomeLog:
         self._writer.append(pa.Table.from_pylist(rows, schema=OUTCOMES), min(times), max(times))
 
     def tidy(self) -> None:
-        """Merge small files and remove what is beyond the limits."""
+        """Merge small files and remove files beyond the limits."""
         self._writer.merge()
         self._writer.tidy()
 
 
 def verdicts_of(lines: pa.Table | tuple[()]) -> pa.Table:
-    """The last report of each decision counts; ``disputed`` where the current reports of several people differ. Rows
-    are sorted by ``record_id``.
+    """Last report of each decision, sorted by ``record_id``; ``disputed`` if the current reports of several people
+    differ.
 
     Args:
-        lines: columns of ``LINES``, in the order of arrival; () for none.
+        lines: columns ``LINES``, in order of arrival; () for none.
     """
     table = lines if isinstance(lines, pa.Table) else LINES.empty_table()
     by_person = table.group_by(["record_id", "by"], use_threads=False).aggregate([("correct", "last")])
@@ -204,7 +202,7 @@ def verdicts_of(lines: pa.Table | tuple[()]) -> pa.Table:
         [("correct_last", "min"), ("correct_last", "max")]
     )
     last = table.group_by("record_id", use_threads=False).aggregate([("correct", "last")])
-    # Groups come in an order of their own, so that rows belong together only when both are sorted.
+    # The order of groups is undefined, so both are sorted to align rows.
     people, last = people.sort_by("record_id"), last.sort_by("record_id")
     return pa.table(
         {
