@@ -1,4 +1,4 @@
-"""Constraints: gold-free checks of one answer, built in or a user's own, all declared the same way."""
+"""Constraints: gold-free checks of one answer, built in or user-defined, with one declaration for both."""
 
 from raydebm.constraints.core import Check, Constraint, Exactness, Finding, Proof, proof_of, violations_of
 

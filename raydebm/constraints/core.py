@@ -1,7 +1,7 @@
-"""What a constraint is: a name, a weight, a check that needs no gold, and a message (paper section 3.4).
+"""Constraints: a name, a weight, a check without gold, and a message (paper section 3.4).
 
-``E_constraint = sum_j w_j C_j``. A check yields one finding for each place where its constraint does not hold, and
-``C_j`` is the sum of their penalties; no finding means that the constraint is satisfied.
+``E_constraint = sum_j w_j C_j``. A check yields one finding per violation of its constraint, and ``C_j`` is the sum of
+their penalties; a satisfied constraint has no findings.
 """
 
 import math
@@ -15,14 +15,14 @@ from raydebm.records import Problem, Violation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One place where a constraint does not hold."""
+    """One violation of a constraint."""
 
     penalty: float
-    """Its share of C_j, above 0; it grows with the violation."""
+    """Part of C_j, above 0; grows with the violation."""
     values: Mapping[str, Any] = field(default_factory=dict)
-    """What the message's template names, such as ``{"day": 2, "field": "dinner"}``."""
+    """Values of the message template, such as ``{"day": 2, "field": "dinner"}``."""
     message: str | None = None
-    """A template of its own, where the constraint's does not fit."""
+    """Message template of this finding. Default: the constraint's."""
 
 
 Check = Callable[[Problem, Any], Iterable[Finding]]
@@ -31,12 +31,12 @@ Check = Callable[[Problem, Any], Iterable[Finding]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exactness:
-    """Whether a constraint decides right and wrong for one problem."""
+    """Exactness of a constraint for one problem."""
 
     exact: bool
-    """True: an answer that satisfies the constraint is right, and one that violates it is wrong."""
+    """If True, an answer that satisfies the constraint is right, and one that violates it is wrong."""
     note: str = ""
-    """Why the constraint proves nothing here, such as ``"the puzzle has 2 solutions"``; empty when it does."""
+    """Reason why the constraint proves nothing, such as ``"the puzzle has 2 solutions"``; empty if it does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,27 +46,27 @@ class Constraint:
     name: str
     check: Check
     message: str = ""
-    """A sentence that a model can act on, with ``{name}`` where a finding's value goes; values are not templates."""
+    """A sentence that a model can act on, with ``{name}`` for a finding's value; values are not templates."""
     weight: float = 1.0
     """w_j, finite and at least 0."""
     exactness: Callable[[Problem], Exactness] | None = None
-    """Says whether the constraint is exact for a problem; None for a constraint that never is."""
+    """Exactness for a problem. Default: never exact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What the exact constraints of a task say about one answer."""
+    """Verdict of a task's exact constraints on one answer."""
 
     holds: bool | None
-    """True: proven right; False: proven wrong; None: no constraint is exact for this problem."""
+    """True for proven right, False for proven wrong, None if no constraint is exact for this problem."""
     note: str = ""
-    """Why a constraint that is usually exact proves nothing for this problem."""
+    """Reason why a usually exact constraint proves nothing for this problem."""
 
 
 def proof_of(constraints: Sequence[Constraint], problem: Problem, violations: Sequence[Violation]) -> Proof:
-    """Decide an answer by the constraints that are exact for its problem.
+    """Verdict on an answer by the constraints that are exact for its problem.
 
-    A violated exact constraint proves the answer wrong. It is proven right when at least one constraint is exact and
+    A violated exact constraint proves the answer wrong. It is proven right if at least one constraint is exact and
     every exact one holds.
     """
     verdicts = {
@@ -80,11 +80,11 @@ def proof_of(constraints: Sequence[Constraint], problem: Problem, violations: Se
 
 
 def violations_of(constraints: Sequence[Constraint], problem: Problem, answer: Any) -> tuple[Violation, ...]:
-    """Every violation of the constraints by an answer, in the constraints' order; empty when all hold.
+    """Violations of an answer, in the constraints' order; empty if all hold.
 
     Raises:
         ConstraintError: a constraint's weight or penalty is not a finite number in its range, or its message names a
-            value that the finding does not have.
+            value that the finding lacks.
     """
     return tuple(
         _violation(constraint, finding) for constraint in constraints for finding in constraint.check(problem, answer)

@@ -1,12 +1,12 @@
-"""Field paths: JMESPath expressions on ``{"answer": ..., "problem": ...}``, closed and bounded.
+"""Field paths: JMESPath expressions on ``{"answer": ..., "problem": ...}``, sandboxed and bounded.
 
 In:   an expression such as ``sum(answer.items[].price)`` and a ``RuleInput``.
 Out:  a JSON value, or ``EvaluationError`` with the reason; never another exception, and always within a fixed number of
       steps.
 
-JMESPath is a language of its own with a parser of its own: no name in it reaches Python. Beyond the standard's
-functions there are ``add``, ``subtract``, ``multiply``, ``divide``, ``lower`` and ``words``; ``to_string`` is left out,
-because its cost cannot be bounded.
+JMESPath has its own syntax and parser: names in it never reach Python. In addition to the standard's functions there
+are ``add``, ``subtract``, ``multiply``, ``divide``, ``lower`` and ``words``; ``to_string`` is left out, because its
+cost is unbounded.
 """
 
 import math
@@ -22,9 +22,9 @@ from raydebm.errors import ConstraintError
 ROOTS = ("answer", "problem")
 MAX_CHARS = 500
 MAX_STEPS = 300_000
-"""About half a second; a list of 50,000 elements fits."""
+"""About half a second; enough for a list of 50,000 elements."""
 MAX_MULTI_SELECTS, MAX_MULTI_SELECT_ITEMS = 2, 8
-"""Each multiplies what it selects from, so that a chain of them would grow without bound."""
+"""Each multiplies its input, so a chain of them would grow without bound."""
 
 _EVALUATION_ERRORS = (
     exceptions.JMESPathError, TypeError, ValueError, ArithmeticError, RecursionError, AttributeError, LookupError,
@@ -35,7 +35,7 @@ _FIRST_CHILD_AT_ROOT = frozenset(
 
 
 class EvaluationError(Exception):
-    """An expression has no value for this answer; the message says why, in words for the model that gave it."""
+    """An expression has no value for this answer. The message is for the model that gave it."""
 
 
 class _TooLongError(Exception):
@@ -43,7 +43,7 @@ class _TooLongError(Exception):
 
 
 class _Functions(functions.Functions):
-    """The standard's functions and a few for arithmetic and text."""
+    """The standard's functions, with arithmetic and text functions."""
 
     @functions.signature({"types": ["number"]}, {"types": ["number"]})
     def _func_add(self, left: float, right: float) -> float:
@@ -75,7 +75,7 @@ _FUNCTIONS = _Functions()
 
 
 class _BoundedInterpreter(visitor.TreeInterpreter):
-    """Counts steps; whatever works on a whole list or text at once counts by its length."""
+    """Interpreter with a step limit; operations on a whole list or text count its length."""
 
     def __init__(self, steps: int) -> None:
         super().__init__()
@@ -104,12 +104,12 @@ class _BoundedInterpreter(visitor.TreeInterpreter):
 
 @lru_cache(maxsize=1024)
 def parse_expression(text: str, *, at_root: bool = True) -> Mapping[str, Any]:
-    """The syntax tree of an expression, checked.
+    """Parse and check an expression.
 
     Args:
         text: JMESPath.
-        at_root: the expression is read on the whole document and starts at ``answer`` or ``problem``; else it is read
-            on one element of a list.
+        at_root: the expression is evaluated on the whole document and starts at ``answer`` or ``problem``; otherwise it
+            is evaluated on one element of a list.
 
     Raises:
         ConstraintError: bad syntax, an unknown function, a wrong start, or too large.
@@ -132,23 +132,23 @@ def parse_expression(text: str, *, at_root: bool = True) -> Mapping[str, Any]:
 
 
 class RuleInput:
-    """A value that expressions are read on, with the steps that are left for all of them together."""
+    """Input of expressions, with their shared remaining steps."""
 
     def __init__(self, value: Mapping[str, Any], *, steps: int = MAX_STEPS) -> None:
         self._value = value
         self._interpreter = _BoundedInterpreter(steps)
 
     def value_of(self, text: str) -> Any:
-        """The value of an expression on the whole document; None where nothing is there.
+        """Value of an expression on the whole document; None for a missing value.
 
         Raises:
-            EvaluationError: a function got something of a wrong type, a division by zero, too many steps.
+            EvaluationError: a function argument of a wrong type, a division by zero, too many steps.
             ConstraintError: the expression is wrong (see ``parse_expression``).
         """
         return self._visit(text, parse_expression(text), self._value)
 
     def value_in(self, element: Any, text: str) -> Any:
-        """The value of an expression on one element; raises as ``value_of``."""
+        """Value of an expression on one element; raises as ``value_of``."""
         return self._visit(text, parse_expression(text, at_root=False), element)
 
     def _visit(self, text: str, tree: Mapping[str, Any], value: Any) -> Any:
@@ -161,7 +161,7 @@ class RuleInput:
 
 
 def problem_fields(text: str) -> set[str]:
-    """The fields of ``problem`` that an expression on the whole document reads by name.
+    """Fields of ``problem`` named in an expression on the whole document.
 
     Raises:
         ConstraintError: the expression is wrong.
@@ -176,7 +176,7 @@ def problem_fields(text: str) -> set[str]:
 
 
 def reads_answer(text: str) -> bool:
-    """Whether an expression on the whole document reads anything of ``answer``."""
+    """True if an expression on the whole document uses ``answer``."""
     nodes = list(_root_nodes(parse_expression(text)))
     return any(node["type"] == "current" or (node["type"], node.get("value")) == ("field", "answer") for node in nodes)
 
@@ -240,7 +240,7 @@ def _check_roots(text: str, tree: Mapping[str, Any]) -> None:
 
 
 def _root_nodes(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The nodes that are read on the whole document, and not on a part of it."""
+    """Nodes that are evaluated on the whole document, and not on a part of it."""
     yield node
     if node["type"] == "expref":
         return

@@ -1,4 +1,4 @@
-"""JSON values as constraints compare them: what equals what, what is a number, how a kind is called."""
+"""JSON values in constraints: equality, numbers, and names of types."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from raydebm.identity import canonical_json
 
 
 def key_of(value: Any, *, ignore_case: bool = False) -> str:
-    """Equal JSON values have equal keys: 1 and 1.0 are one number, and true is no number.
+    """Key of a JSON value; equal values have equal keys. 1 equals 1.0; true is not a number.
 
     Raises:
         EvaluationError: not JSON (NaN), or nested too deeply.
@@ -23,15 +23,15 @@ def key_of(value: Any, *, ignore_case: bool = False) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """True and False are no numbers."""
+    """True for numbers, False for booleans."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def number_of(value: Any) -> float:
-    """A number that can be reckoned with.
+    """The value as a finite float.
 
     Raises:
-        EvaluationError: infinite, NaN, or beyond what a float holds.
+        EvaluationError: infinite, NaN, or too large for a float.
     """
     try:
         number = float(value)
@@ -43,7 +43,7 @@ def number_of(value: Any) -> float:
 
 
 def kind_of(value: Any) -> str:
-    """What a value is, in words for people and models."""
+    """Name of a value's type, for people and models."""
     if value is None:
         return "nothing"
     names = {bool: "true or false", str: "text", list: "a list", dict: "an object", int: "a number", float: "a number"}

@@ -1,9 +1,8 @@
-"""Regular expressions whose time grows with the text alone.
+"""Regular expressions in linear time.
 
-RE2 matches by automaton: a pattern such as ``(a+)+$``, which keeps a backtracking engine busy for hours, costs it one
-look at each character. A time limit would bound the wait as well, but its outcome would depend on the machine's load,
-and the same answer must get the same penalty everywhere. The price: no lookaround and no backreferences, which are
-refused when the pattern is read.
+RE2 matches by automaton: a pattern such as ``(a+)+$``, which takes a backtracking engine hours, takes one step per
+character. A time limit would bound the wait as well, but its outcome would depend on the machine's load, and equal
+answers must get equal penalties everywhere. Lookaround and backreferences are refused when the pattern is read.
 """
 
 from functools import lru_cache
@@ -14,15 +13,15 @@ import re2  # type: ignore[import-untyped]
 from raydebm.errors import ConstraintError
 
 MAX_CHARS = 1000
-"""Length of the longest pattern that is accepted."""
+"""Maximum length of a pattern."""
 
 
 @lru_cache(maxsize=1024)
 def compile_pattern(text: str) -> Any:
-    """The compiled pattern; it has ``search`` and ``fullmatch``.
+    """Compiled pattern, with ``search`` and ``fullmatch``.
 
     Raises:
-        ConstraintError: not a pattern of RE2; the message has its reason.
+        ConstraintError: not an RE2 pattern; the message has RE2's reason.
     """
     if len(text) > MAX_CHARS:
         raise ConstraintError(f"pattern {text[:60]!r}... has {len(text)} characters; at most {MAX_CHARS} are allowed")
@@ -39,7 +38,7 @@ def compile_pattern(text: str) -> Any:
 
 
 def is_found(pattern: str, text: str, *, whole: bool = False) -> bool:
-    """Whether the pattern matches somewhere in the text, or all of it."""
+    """True if the pattern matches somewhere in the text, or with ``whole`` all of it."""
     compiled = compile_pattern(pattern)
     readable = text.encode("utf-8", "replace").decode("utf-8")  # RE2 reads UTF-8, which has no lone surrogates
     return (compiled.fullmatch(readable) if whole else compiled.search(readable)) is not None

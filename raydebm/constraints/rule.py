@@ -1,10 +1,10 @@
-"""What every declarative rule has: a name, a weight, a graded penalty, a message; and how a rule becomes a constraint.
+"""Base of declarative rules: a name, a weight, a graded penalty, a message; and their conversion to constraints.
 
-Checking is total: whatever the answer, a rule gives findings with finite penalties above 0, or none; what cannot be
-computed is a violation that says why.
+Checking is total: for any answer, a rule gives findings with finite penalties above 0, or none; a failed evaluation is
+a violation with its reason.
 
 Penalties. Each rule has a severity: for bounds the excess divided by the limit, for lists the share of items that break
-the rule. ``graded`` (default) takes it, between a small floor and ``cap``; ``fixed`` takes ``cap``. With several values
+the rule. ``graded`` (default) uses it, between a small floor and ``cap``; ``fixed`` uses ``cap``. With several values
 each counts 1/n. C_j is never above ``cap``.
 """
 
@@ -24,18 +24,18 @@ from raydebm.errors import ConstraintError
 from raydebm.records import Problem
 
 FLOOR = 1e-6
-"""The least penalty of a violation: one that rounds to nothing would be none."""
+"""Smallest penalty of a violation, so that none rounds to 0."""
 MAX_FINDINGS = 20
-"""Listed of one constraint; the rest is summed up in a last one."""
+"""Maximum number of findings per constraint; the last one sums up the rest."""
 MAX_COUNTED = 100_000
-"""Findings that still count beyond the listed ones."""
+"""Maximum number of counted findings beyond the listed ones."""
 
 View = Callable[[Problem, Any], Any]
-"""How a task's answer looks to rules; JSON."""
+"""View of a task's answer for rules, as JSON."""
 
 
 def refused_as_value_error(check: Callable[..., Any], *arguments: Any, **named: Any) -> None:
-    """Run a check inside a pydantic validator, which reports ValueErrors with the key they belong to."""
+    """Run a check inside a pydantic validator, which reports ValueErrors with their key."""
     try:
         check(*arguments, **named)
     except ConstraintError as error:
@@ -71,7 +71,7 @@ class Penalty(Strict):
     """Bounds only: the excess that costs 1. None: the limit itself (1 where that is 0)."""
 
     def of(self, severity: float) -> float:
-        """In (0, cap], whatever the severity."""
+        """Penalty in (0, cap] for any severity."""
         if self.kind == "fixed" or not math.isfinite(severity):
             return self.cap
         return min(self.cap, max(FLOOR, severity))
@@ -79,12 +79,12 @@ class Penalty(Strict):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing wrong with one value."""
+    """One error of one value."""
 
     severity: float
     values: dict[str, Any] = field(default_factory=dict)
     message: str | None = None
-    """Instead of the rule's own sentence, where that does not fit."""
+    """Message of this fault. Default: the rule's own."""
 
 
 class Rule(Strict):
@@ -108,30 +108,30 @@ class Rule(Strict):
         return self
 
     def expressions(self) -> Iterator[str]:
-        """Every expression that is read on the whole document."""
+        """Expressions on the whole document."""
         raise NotImplementedError
 
     def findings(self, document: RuleInput) -> Iterator[Finding]:
-        """What does not hold.
+        """Violations of the rule.
 
         Raises:
-            EvaluationError: something cannot be computed.
+            EvaluationError: an expression cannot be evaluated.
         """
         raise NotImplementedError
 
     def finding(self, fault: Fault, share: float, **values: Any) -> Finding:
-        """A fault of one value among 1/share."""
+        """Finding for a fault of one value among 1/share."""
         penalty = max(FLOOR, self.penalty.of(fault.severity) * share)
         return Finding(penalty=penalty, values=values | fault.values, message=fault.message)
 
     def missing(self, path: str, share: float) -> Finding:
-        """A value that is not there costs what the worst value costs."""
+        """Finding for a missing value, with the penalty of the worst value."""
         return self.finding(Fault(math.inf, message="{path} is missing"), share, path=path)
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedValue:
-    """A value to check, and how messages call it."""
+    """A value to check, and its name in messages."""
 
     path: str
     value: Any
@@ -158,17 +158,17 @@ class ValuesRule(Rule):
 
     @property
     def path(self) -> str:
-        """How messages call all values together."""
+        """Name of all values together in messages."""
         return self.value if self.each is None else f"{self.each}[].{self.value}"
 
     def expressions(self) -> Iterator[str]:
         yield self.value if self.each is None else self.each
 
     def placed_values(self, document: RuleInput) -> list[PlacedValue]:
-        """The values to check, with None in place of a missing one.
+        """The values to check, with None for missing ones.
 
         Raises:
-            EvaluationError: an expression cannot be computed, or ``each`` is not a list.
+            EvaluationError: an expression cannot be evaluated, or ``each`` is not a list.
         """
         if self.each is None:
             result = document.value_of(self.value)
@@ -197,27 +197,27 @@ class ValuesRule(Rule):
                 yield self.finding(fault, 1 / len(places), **common)
 
     def checker(self, document: RuleInput) -> Callable[[Any], Iterable[Fault]]:
-        """What finds the faults of one value; made once for all values of an answer."""
+        """Checker of single values, made once for all values of an answer."""
         raise NotImplementedError
 
 
 def compile_rule(rule: Rule, *, view: View = lambda problem, answer: answer) -> Constraint:
-    """The constraint that a rule declares: one like any other.
+    """Constraint of a rule.
 
     Args:
-        rule: a checked rule.
-        view: how the task's answer looks to rules.
+        rule: a validated rule.
+        view: view of the task's answer for rules.
     """
 
     def check(problem: Problem, answer: Any) -> list[Finding]:
         return _rule_findings(rule, RuleInput({"answer": view(problem, answer), "problem": dict(problem.data)}))
 
-    # The sentence is made here, by the closed templates; a constraint's own template only passes it on.
+    # The sentence is built here from bounded templates; the constraint's own template only passes it on.
     return Constraint(name=rule.name, check=check, message="{text}", weight=rule.weight)
 
 
 def _rule_findings(rule: Rule, document: RuleInput) -> list[Finding]:
-    """What a rule finds; the value ``text`` is the whole sentence. Never raises for any JSON document."""
+    """Findings of a rule; the value ``text`` is the whole sentence. Never raises for a JSON document."""
     try:
         findings = [_with_text(rule, finding) for finding in islice(rule.findings(document), MAX_COUNTED)]
     except (EvaluationError, RecursionError) as error:
@@ -230,7 +230,7 @@ def _with_text(rule: Rule, finding: Finding) -> Finding:
     template = rule.message or finding.message or rule.MESSAGE
     if finding.message is not None and not set(places_in(template)) <= set(finding.values):
         template = finding.message  # the user's sentence names a value that there is none of here
-    # Lone surrogates are no text that a table could hold.
+    # Tables cannot store lone surrogates.
     text = fill(template, finding.values).encode("utf-8", "replace").decode("utf-8")
     return Finding(penalty=finding.penalty, values={"text": text})
 

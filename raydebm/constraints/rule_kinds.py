@@ -1,9 +1,9 @@
-"""Declarative rules: the small language in which a user writes constraints (paper section 3.4).
+"""Declarative rules: a small language for users' constraints (paper section 3.4).
 
-In:   one mapping per constraint, as YAML or JSON has it: ``{name, rule, ..., weight, penalty, message}``.
-Out:  a rule, which ``rule.compile_rule`` makes a ``Constraint`` like any other.
+In:   one mapping per constraint, from YAML or JSON: ``{name, rule, ..., weight, penalty, message}``.
+Out:  a rule, which ``rule.compile_rule`` makes an ordinary ``Constraint``.
 
-A rule reads ``{"answer": ..., "problem": ...}``: the parsed answer and ``Problem.data``. Gold is in neither.
+A rule reads ``{"answer": ..., "problem": ...}``: the parsed answer and ``Problem.data``. Neither contains gold.
 """
 
 import math
@@ -77,14 +77,14 @@ class Bounds(Strict):
         return {name: operand for name, operand in limits.items() if operand is not None}
 
     def limit_expressions(self) -> Iterator[str]:
-        """The bounds that are expressions, and not numbers."""
+        """Bounds that are expressions, not numbers."""
         return (operand for operand in self.operands().values() if isinstance(operand, str))
 
     def bound_checker(self, document: RuleInput, scale: float | None) -> Callable[[Any], Iterator[Fault]]:
-        """What finds the limits that a value breaks. Severity: excess / scale.
+        """Checker of the limits on one value. Severity: excess / scale.
 
         Raises:
-            EvaluationError: a limit cannot be computed or is not there.
+            EvaluationError: a limit cannot be evaluated or is missing.
         """
         limits = {name: _limit(operand, document) for name, operand in self.operands().items()}
 
@@ -339,10 +339,10 @@ _RULES: TypeAdapter[Any] = TypeAdapter(AnyRule)
 
 
 def read_rule(tree: Mapping[str, Any]) -> Rule:
-    """A rule from a mapping.
+    """Parse a rule.
 
     Raises:
-        pydantic.ValidationError: unknown key, wrong value; the location names the key.
+        pydantic.ValidationError: unknown key or wrong value; the location names the key.
     """
     rule: Rule = _RULES.validate_python(tree)
     return rule

@@ -1,8 +1,8 @@
-"""JSON Schema (draft 2020-12) that cannot be made slow, and reaches no network.
+"""JSON Schema (draft 2020-12) with bounded time and no network.
 
 Differences from the standard, all refused or replaced when a schema is read: ``$ref`` must stay inside the schema;
-patterns are RE2; ``patternProperties`` and dynamic references are not known; another draft is not switched to
-(``$schema``); a check ends after a fixed number of steps.
+patterns are RE2; ``patternProperties`` and dynamic references are unknown; ``$schema`` does not switch to another
+draft; a check ends after a fixed number of steps.
 """
 
 import json
@@ -20,34 +20,34 @@ from raydebm.identity import canonical_json
 
 MAX_STEPS = 100_000
 MAX_FOUND = 20
-"""Violations listed of one answer."""
+"""Maximum number of violations per answer."""
 MAX_DEPTH = 64
 MAX_TYPES = 16
-"""Names in one ``type``; there are seven."""
+"""Maximum number of names in one ``type``; there are seven."""
 _ENTRIES_PER_STEP = 100
-"""Entries of a keyword's list or object that cost one step more."""
+"""Entries of a keyword's list or object per additional step."""
 
 _REFUSED = ("patternProperties", "$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems")
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaFault:
-    """One place that the schema does not allow."""
+    """One violation of the schema."""
 
     path: str
-    """Such as ``items[0].price``; empty for the whole value."""
+    """Path such as ``items[0].price``; empty for the whole value."""
     reason: str
 
 
 @dataclass(slots=True)
 class Steps:
-    """How much work may be left to do, for one check or several."""
+    """Remaining steps of one or several checks."""
 
     most: int = MAX_STEPS
     taken: int = 0
 
     def take(self, num: int) -> None:
-        """Raises EvaluationError when that many are not left."""
+        """Use up steps. Raises EvaluationError if there are not enough."""
         self.taken += num
         if self.taken > self.most:
             raise EvaluationError(f"the schema check takes more than {self.most} steps; the answer is too large")
@@ -57,7 +57,7 @@ _steps: ContextVar[Steps] = ContextVar("steps of the schema check that runs")
 
 
 def check_schema(schema: Any) -> None:
-    """Raises ConstraintError when it is not a schema of the kind described above; the message names the place."""
+    """Raise ConstraintError if it is not a schema as described above; the message names the place."""
     from jsonschema import Draft202012Validator, exceptions
 
     try:
@@ -70,7 +70,7 @@ def check_schema(schema: Any) -> None:
 
 
 def schema_faults(schema_text: str, value: Any) -> list[SchemaFault]:
-    """What a task's schema does not allow in a value (see ``faults_of``). What was read of the text is kept.
+    """Violations of a task's schema (see ``faults_of``). Parsed schemas are cached.
 
     Args:
         schema_text: a checked schema, as JSON.
@@ -80,15 +80,15 @@ def schema_faults(schema_text: str, value: Any) -> list[SchemaFault]:
 
 
 def faults_of(validator: Any, value: Any, steps: Steps) -> list[SchemaFault]:
-    """What the schema does not allow in a value, at most ``MAX_FOUND`` faults.
+    """Violations of the schema, at most ``MAX_FOUND``.
 
     Args:
         validator: see ``validator_of``.
         value: any JSON value.
-        steps: what the check may take, which it takes off.
+        steps: remaining steps, reduced by the check.
 
     Raises:
-        EvaluationError: the value is too large or nested too deeply, or the schema refers to a place that is not there.
+        EvaluationError: the value is too large or nested too deeply, or the schema has a dangling reference.
     """
     from referencing.exceptions import Unresolvable
 
@@ -108,7 +108,7 @@ def faults_of(validator: Any, value: Any, steps: Steps) -> list[SchemaFault]:
 
 
 def validator_of(schema: Any) -> Any:
-    """A checked schema, read for ``faults_of``."""
+    """Validator of a checked schema, for ``faults_of``."""
     from referencing import Registry
 
     if isinstance(schema, Mapping):  # where "$ref": "#" comes back to it, its draft's own validator would take over
@@ -118,7 +118,7 @@ def validator_of(schema: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def _kept_validator(schema_text: str) -> Any:
-    """Tasks' schemas only: what a client sends would stay in memory."""
+    """For tasks' schemas only: clients' would fill the memory."""
     return validator_of(json.loads(schema_text))
 
 
@@ -147,7 +147,7 @@ def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterat
 
 
 def _unique_items(validator: Any, wanted: bool, instance: Any, schema: Any) -> Iterator[Any]:
-    """By canonical text: one look at each item, where the library compares every two."""
+    """Compare canonical texts: one step per item, where the library compares every pair."""
     from jsonschema import ValidationError
 
     if not (wanted and isinstance(instance, list)):
@@ -188,7 +188,7 @@ def _check_keywords(schema: Any, where: str, depth: int) -> None:
 
 
 def below(level: list[Any]) -> list[Any]:
-    """What stands directly inside the lists and objects among some JSON values."""
+    """Direct elements of the lists and objects among some JSON values."""
     return [
         inner
         for value in level

@@ -1,7 +1,7 @@
-"""Text with values in it: ``{name}`` or ``{name:,.2f}``, and nothing else.
+"""Templates with values: ``{name}`` or ``{name:,.2f}``, and nothing else.
 
-Python's own ``str.format`` reaches attributes and elements (``{x.__class__}``) and pads to any width; here a
-placeholder is a bare name, and the only formats are those of numbers. Every other brace is text.
+Python's ``str.format`` reaches attributes and elements (``{x.__class__}``) and pads to any width; here a placeholder is
+a bare name, and formats are for numbers only. Every other brace is text.
 """
 
 import json
@@ -19,10 +19,10 @@ _NUMBER_FORMAT = re.compile(r",?(?:\.\d)?[fd%]?")
 
 
 def places_in(template: str) -> list[str]:
-    """The names in a template, each once.
+    """Names in a template, each once.
 
     Raises:
-        ConstraintError: a placeholder that is more than a name (``{x.y}``, ``{x[0]}``, ``{x!r}``), or a format that is
+        ConstraintError: a placeholder that is not a bare name (``{x.y}``, ``{x[0]}``, ``{x!r}``), or a format that is
             not one of a number.
     """
     odd = _LOOKS_LIKE_PLACE.search(_PLACE.sub("", template))
@@ -39,10 +39,10 @@ def places_in(template: str) -> list[str]:
 
 
 def check_template(template: str, known: Collection[str]) -> str:
-    """The template itself.
+    """Check and return a template.
 
     Raises:
-        ConstraintError: see ``places_in``; also for a name that is not known.
+        ConstraintError: see ``places_in``; also for an unknown name.
     """
     for name in places_in(template):
         if name not in known:
@@ -53,12 +53,12 @@ def check_template(template: str, known: Collection[str]) -> str:
 
 
 def fill(template: str, values: Mapping[str, Any], *, render: Callable[[Any], str] | None = None) -> str:
-    """The template with its values. A name without a value stays as it is; values are never templates themselves.
+    """Fill in the values. A name without a value stays as it is; values are never templates themselves.
 
     Args:
-        template: a checked one.
-        values: by name.
-        render: how a value without a format is written; None: as short text.
+        template: a checked template.
+        values: values by name.
+        render: formatting of values without a format. Default: short text.
     """
     write = render or short_text
 
@@ -75,13 +75,13 @@ def fill(template: str, values: Mapping[str, Any], *, render: Callable[[Any], st
 
 
 def short_text(value: Any) -> str:
-    """A value as people write it: text bare, numbers without needless decimals, the rest as JSON; cut when long."""
+    """Readable form of a value: bare text, numbers without needless decimals, the rest as JSON; cut if long."""
     text = full_text(value)
     return text if len(text) <= MAX_VALUE_CHARS else text[: MAX_VALUE_CHARS - 3] + "..."
 
 
 def full_text(value: Any) -> str:
-    """The same, whole."""
+    """The same without cutting."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and not isinstance(value, bool):

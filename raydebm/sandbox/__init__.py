@@ -1,10 +1,10 @@
-"""Untrusted Python programs, run with limits on time, memory, output, disk, processes, network and files.
+"""Sandbox for untrusted Python programs, with limits on time, memory, output, disk, processes, network and files.
 
 bubblewrap gives every sandbox its own namespaces (processes, network, mounts, IPC, host name), an almost empty
-read-only file system and no capabilities; resource limits bound what a program uses; a filter refuses system calls
-that it has no need of. Without bubblewrap nothing runs, unless the user allows that (``RAYDEBM_ALLOW_UNSANDBOXED=1``).
+read-only file system and no capabilities; resource limits bound usage; a filter refuses unneeded system calls. Without
+bubblewrap nothing runs, unless the user allows it (``RAYDEBM_ALLOW_UNSANDBOXED=1``).
 
-A right answer is never inside: programs give output or values, and the process that asked compares them outside.
+Right answers are never inside: programs return output or values, and the caller compares them outside.
 """
 
 import os
@@ -27,19 +27,19 @@ __all__ = [
 ]
 
 ALLOW_UNSANDBOXED = "RAYDEBM_ALLOW_UNSANDBOXED"
-"""Environment variable; ``1`` runs untrusted programs even where they cannot be isolated."""
+"""Environment variable; ``1`` runs untrusted programs even if they cannot be isolated."""
 
 
 class Sandbox:
     """Starts sandboxes.
 
     Args:
-        limits: of every program, where a call gives none of its own.
-        packages: names of installed packages that programs may import in addition to the standard library.
-        allow_unsandboxed: None: what the environment variable RAYDEBM_ALLOW_UNSANDBOXED says.
+        limits: default limits of every program.
+        packages: installed packages that programs may import in addition to the standard library.
+        allow_unsandboxed: run without isolation. Default: the environment variable RAYDEBM_ALLOW_UNSANDBOXED.
 
     Raises:
-        ResourceError: programs cannot be isolated on this machine, and running them so is not allowed.
+        ResourceError: programs cannot be isolated on this machine, and running without isolation is not allowed.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Sandbox:
         return Session(self._start, self.limits, packages=self._packages)
 
     def run(self, source: str, stdin: bytes = b"", *, limits: Limits | None = None) -> RunResult:
-        """Run one program with one input in a sandbox of its own.
+        """Run one program with one input in its own sandbox.
 
         Raises:
             ResourceError: the sandbox does not start.
@@ -70,7 +70,7 @@ class Sandbox:
 
     @property
     def isolated(self) -> bool:
-        """Whether programs have namespaces of their own, and cannot read the user's files."""
+        """True if programs have their own namespaces, and cannot read the user's files."""
         return self._start.own_namespaces
 
 

@@ -1,8 +1,8 @@
-"""How the sandbox's process is started: by bubblewrap, which gives it namespaces and an almost empty file system.
+"""Start of the sandbox's process by bubblewrap, with namespaces and an almost empty file system.
 
-Two ways, because the kernel does not limit the number of threads of the user root: where raydebm itself runs as root
-(as in most containers) and may, the process in the sandbox changes to a user number of its own; everywhere else it
-lives in a user namespace.
+There are two ways, because the kernel does not limit the number of threads of the user root: if raydebm itself runs as
+root (as in most containers) and may, the process in the sandbox changes to its own user id; otherwise it runs in a user
+namespace.
 """
 
 import importlib.util
@@ -26,7 +26,7 @@ _OWN = "/sandbox"
 _INSIDE = Path(inside.__file__).parent
 _NOBODY = 65534
 _FIRST_UID, _NUM_UIDS = 1_879_048_192, 1 << 26
-"""User numbers for sandboxes started by root: far from those of people, services and container ranges."""
+"""User ids of sandboxes started by root: far from those of people, services and container ranges."""
 _next_uid = itertools.count(os.getpid() * 1009)
 
 
@@ -46,14 +46,14 @@ UNSANDBOXED = Start(name="none", own_namespaces=False)
 
 
 def isolated_starts() -> tuple[Start, ...]:
-    """The ways to try on this machine, best first."""
+    """The ways for this machine, best first."""
     if shutil.which("bwrap") is None:
         return ()
     return (AS_OTHER_USER, IN_USER_NAMESPACE) if os.geteuid() == 0 else (IN_USER_NAMESPACE,)
 
 
 def next_uid() -> int:
-    """A user number that no other sandbox of this machine has, as far as process ids tell them apart."""
+    """A user id that no other sandbox of this machine has, derived from the process id."""
     return _FIRST_UID + next(_next_uid) % _NUM_UIDS
 
 
@@ -64,7 +64,7 @@ def interpreter() -> str:
 
 
 def command(start: Start, limits: Limits, packages: Sequence[str]) -> list[str]:
-    """The command line of the sandbox's process."""
+    """Command line of the sandbox's process."""
     python = [interpreter(), "-s", "-S", "-P", "-B", "-X", "utf8", "-c", "from inside.zygote import main; main()"]
     if not start.own_namespaces:
         return python
@@ -72,7 +72,7 @@ def command(start: Start, limits: Limits, packages: Sequence[str]) -> list[str]:
 
 
 def environment(start: Start) -> dict[str, str]:
-    """All that a program in the sandbox finds in its environment."""
+    """The whole environment of a program in the sandbox."""
     return {
         "HOME": WORK,
         "TMPDIR": WORK,
@@ -80,7 +80,7 @@ def environment(start: Start) -> dict[str, str]:
         "PYTHONPATH": ":".join(own_paths(start)),
         # The same program prints its sets in the same order every time.
         "PYTHONHASHSEED": "0",
-        # As in the Python versions for which most of the published programs were written.
+        # As in the Python versions that most published programs were written for.
         "PYTHONINTMAXSTRDIGITS": "0",
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
@@ -88,7 +88,7 @@ def environment(start: Start) -> dict[str, str]:
 
 
 def own_paths(start: Start) -> tuple[str, ...]:
-    """Where the sandbox's process finds its own modules; programs do not look there."""
+    """Import paths of the sandbox's own modules, which programs do not search."""
     return (_OWN, PACKAGES) if start.own_namespaces else (str(_INSIDE.parent),)
 
 
@@ -102,7 +102,7 @@ def _bubblewrap(start: Start, limits: Limits, packages: Sequence[str]) -> list[s
         words += ["--unshare-user", "--uid", str(_NOBODY), "--gid", str(_NOBODY)]
         words += ["--disable-userns"] if "--disable-userns" in _help_text() else []
     words += ["--clearenv", *(word for variable in environment(start).items() for word in ("--setenv", *variable))]
-    # Left to itself bubblewrap makes some of the folders on the way for its own user alone.
+    # By default bubblewrap creates some parent folders for its own user alone.
     folders = {str(folder) for path in _system_paths() for folder in Path(path).parents}
     for folder in sorted(folders - {"/"} | {"/dev", PACKAGES, _OWN}):
         words += ["--perms", "0755", "--dir", folder]
@@ -128,7 +128,7 @@ def _help_text() -> str:
 
 @cache
 def _system_paths() -> tuple[str, ...]:
-    """The interpreter, its standard library and the shared libraries: nothing of anybody's."""
+    """The interpreter, its standard library and the shared libraries, without user files."""
     return tuple(dict.fromkeys(path for path in _candidate_paths() if os.path.exists(path)))
 
 
@@ -144,7 +144,7 @@ def _candidate_paths() -> Iterator[str]:
 
 @cache
 def _masked_paths() -> tuple[str, ...]:
-    """What stands inside the standard library's folder and is not part of it."""
+    """Entries of the standard library's folder that are not part of it."""
     standard = sysconfig.get_path("stdlib")
     folders = (os.path.join(standard, name) for name in ("site-packages", "dist-packages"))
     return tuple(path for path in folders if os.path.isdir(path))

@@ -1,4 +1,4 @@
-"""What a program may use, and what became of it."""
+"""Limits and results of programs."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,20 +8,20 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one run of a program, or one call of a function, may use."""
+    """Limits of one run of a program, or one call of a function."""
 
     cpu_s: float = 4.0
-    """Processor time: the same program gets the same verdict on a busy machine."""
+    """Processor time, which gives the same verdict on a busy machine."""
     wall_s: float = 12.0
-    """Time on the clock, for programs that sleep or wait."""
+    """Wall-clock time, for programs that sleep or wait."""
     memory_bytes: int = 1024 * MIB
     """Address space of the process."""
     output_bytes: int = 16 * MIB
     """Bytes of stdout, or of a call's result."""
     disk_bytes: int = 16 * MIB
-    """The work folder, which is in memory and empty at the start."""
+    """Size of the work folder, which is in memory and initially empty."""
     num_threads: int = 16
-    """Threads after the first; new processes are refused altogether where system calls are filtered."""
+    """Threads after the first; new processes are refused altogether with the system call filter."""
 
 
 class Status(StrEnum):
@@ -36,28 +36,28 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What a program did with one input."""
+    """Result of a program on one input."""
 
     status: Status
     exit_code: int | None
-    """As shells count; negative: the signal that ended it. None when the sandbox itself was lost."""
+    """Exit code as in shells, or minus the signal. None if the sandbox itself was lost."""
     stdout: bytes = b""
-    """At most ``Limits.output_bytes`` of it."""
+    """Output, at most ``Limits.output_bytes``."""
     stderr: str = ""
-    """Its end."""
+    """End of the error output."""
     detail: str = ""
-    """Why it was not OK, in a few words."""
+    """Short reason if it was not OK."""
     wall_s: float = 0.0
     cpu_s: float = 0.0
     peak_memory_bytes: int = 0
-    """Resident memory at its highest, with some 10 MiB of the interpreter's own."""
+    """Peak resident memory, including some 10 MiB of the interpreter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallResult:
-    """What one call of a function gave."""
+    """Result of one call of a function."""
 
     status: Status
     value: object = None
-    """Plain data when the status is OK. What was none is an ``inside.values.Opaque``, which is equal to nothing."""
+    """Plain data if the status is OK; any other value is an ``inside.values.Opaque``, which equals nothing."""
     detail: str = ""

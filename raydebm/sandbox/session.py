@@ -1,4 +1,4 @@
-"""One sandbox from start to end: a process that runs requests one after another, watched from outside."""
+"""One sandbox: a process that runs requests one after another, watched from outside."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from raydebm.sandbox.syscalls import filter_program
 
 _START_S = 60.0
 _GRACE_S = 5.0
-"""Beyond a request's own limit, which the process in the sandbox keeps; then all of it is killed from outside."""
+"""Seconds beyond a request's own limit, enforced inside; then everything is killed from outside."""
 _NUM_CALLS = 1000
 _NUM_DESCRIPTORS = 64
 _LOST = "the sandbox was lost"
@@ -36,12 +36,12 @@ class _LostError(Exception):
 
 
 class Session:
-    """A started sandbox. Not for several threads at once, and closed by the thread that opened it.
+    """A started sandbox. Not thread-safe, and to be closed by the thread that opened it.
 
     (The kernel ends the sandbox when the thread that started it ends.)
 
     Raises:
-        ResourceError: it does not start; the message holds what it said.
+        ResourceError: it does not start; the message has its output.
     """
 
     def __init__(self, start: Start, limits: Limits, *, packages: Sequence[str] = ()) -> None:
@@ -71,7 +71,7 @@ class Session:
 
     @property
     def pid(self) -> int:
-        """Id of the process that all others of the sandbox descend from."""
+        """Id of the ancestor of all processes in the sandbox."""
         return self._process.pid
 
     def _config(self) -> dict[str, Any]:
@@ -98,11 +98,11 @@ class Session:
     def run(
         self, source: str, stdin: bytes = b"", *, limits: Limits | None = None, prelude: Mapping[str, str] | None = None
     ) -> RunResult:
-        """Run a program in a new process. After ``left_files`` or a loss the session should not be used again.
+        """Run a program in a new process. Do not reuse the session after ``left_files`` or a loss.
 
         Args:
             limits: time and output of this run; memory, disk and threads are the session's.
-            prelude: names that a program may use without importing them, and the module of each.
+            prelude: names that a program may use without importing them, with their modules.
         """
         limits = limits or self._limits
         text = source.encode("utf-8", "surrogatepass")
@@ -126,7 +126,7 @@ class Session:
         return _run_result(reply, stdout, limits)
 
     is_used = False
-    """A program left files behind, or the sandbox is lost: take another one for the next program."""
+    """A program left files behind, or the sandbox is lost: use a new one for the next program."""
 
     def open_program(
         self, source: str, *, limits: Limits | None = None, prelude: Mapping[str, str] | None = None
@@ -140,7 +140,7 @@ class Session:
         return self._asked({}, limits)
 
     def open_test(self, test: str, function: str, *, limits: Limits | None = None) -> None:
-        """Load trusted test code that calls functions which live elsewhere; ``step`` runs it from call to call.
+        """Load trusted test code that calls functions outside; ``step`` runs it from call to call.
 
         Raises:
             ResourceError: the sandbox is lost.
@@ -163,7 +163,7 @@ class Session:
         return message
 
     def answer(self, value: Any) -> None:
-        """What the call returned; goes out with the next step."""
+        """Set the call's result, which is sent with the next step."""
         self._pending = _line({"value": encode(value)})
 
     def answer_raised(self, reason: str) -> None:
@@ -173,12 +173,12 @@ class Session:
     def call(self, function: str, arguments: Sequence[Any], *, limits: Limits | None = None) -> CallResult:
         """Call a function of the opened program (or a method of its class Solution) with plain data.
 
-        After a result with status TIMEOUT or OUTPUT_LIMIT the program is gone.
+        After a result with status TIMEOUT or OUTPUT_LIMIT the program has ended.
         """
         return self.call_encoded(function, encode(list(arguments)), limits=limits)
 
     def call_encoded(self, function: str, arguments: Any, *, limits: Limits | None = None) -> CallResult:
-        """As ``call``, with arguments that ``inside.values.encode`` made."""
+        """As ``call``, with arguments from ``inside.values.encode``."""
         return self._asked({"function": function, "arguments": arguments}, limits or self._limits)
 
     def _open(self, role: str, arguments: list[Any], limits: Limits) -> None:
@@ -186,7 +186,7 @@ class Session:
         self._exchange(header, b"", timeout_s=limits.wall_s + _GRACE_S)
 
     def _asked(self, question: Mapping[str, Any], limits: Limits) -> CallResult:
-        # A fresh id per question: what the program writes on its own account is not taken for an answer.
+        # A fresh id per request, so that the program's own output is not taken for an answer.
         asked = secrets.token_hex(16)
         reply = self._ask(_line({"id": asked, **question}), limits)
         return _call_result(reply, _message(reply, asked))
@@ -242,7 +242,7 @@ class Session:
             if not self._start.own_namespaces:  # its end is then the end of what its programs have started
                 _close_quietly(self._process.stdin)
                 self._await_end_of_replies()
-            # Everything in a process namespace dies with its first process, which dies with bubblewrap, soon after it.
+            # All processes of a namespace die with its first one, which dies soon after bubblewrap.
             _kill_group(self._process.pid)
             self._await_end_of_replies()
         self._process.wait()
@@ -285,7 +285,7 @@ def _kill_group(pid: int) -> None:
 
 
 def _at_most(name: str, value: int) -> tuple[int, int]:
-    """(soft, hard) of a limit, within the hard limit that this process already has."""
+    """(soft, hard) of a limit, within this process's hard limit."""
     _, hard = resource.getrlimit(getattr(resource, name))
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     return value, value
@@ -300,7 +300,7 @@ def _status_of_loss(error: Exception) -> Status:
 
 
 def _message(reply: Frame, asked: str) -> dict[str, Any] | None:
-    """The child's answer to this very question, or None."""
+    """The child's answer to this request, or None."""
     try:
         message = json.loads(reply[1])
         return message if isinstance(message, dict) and message.get("id") == asked else None
@@ -359,7 +359,7 @@ def _ending(reply: Mapping[str, Any], limits: Limits) -> tuple[Status, str]:
 
 
 def _note(text: str) -> dict[str, str]:
-    """What the harness itself said last; a program that writes here itself can only choose how it fails."""
+    """Last message of the harness; a program that writes here itself can only choose how it fails."""
     try:
         note = json.loads(text.strip().rpartition("\n")[2])
     except (ValueError, RecursionError):

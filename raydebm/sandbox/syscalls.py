@@ -1,4 +1,4 @@
-"""The system calls that a judged program is refused, as a filter made by libseccomp."""
+"""System calls refused to judged programs, as a libseccomp filter."""
 
 import ctypes
 import errno
@@ -8,18 +8,18 @@ from functools import cache
 _REFUSED = (
     # processes: a judged program needs threads, and nothing but threads
     *("fork", "vfork", "execve", "execveat"),
-    # signals: it could end the process that watches over it
+    # signals: they could end the watching process
     *("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"),
-    # other processes' memory and descriptors
+    # memory and descriptors of other processes
     *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "pidfd_getfd", "pidfd_open", "kcmp"),
     # network; vsock reaches the host of a virtual machine whatever the network namespace
     *("socket", "bind", "listen", "accept", "accept4", "connect"),
     # namespaces and mounts
     *("unshare", "setns", "mount", "umount2", "pivot_root", "chroot"),
     *("move_mount", "open_tree", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr"),
-    # memory that no limit of the process counts
+    # memory outside all limits of the process
     *("memfd_create", "memfd_secret", "shmget", "shmat", "msgget", "semget", "mq_open"),
-    # parts of the kernel that are often attacked and never needed here
+    # kernel interfaces that are often attacked and never needed here
     *("bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register"),
     *("keyctl", "add_key", "request_key", "init_module", "finit_module", "delete_module", "kexec_load"),
     *("kexec_file_load", "open_by_handle_at", "name_to_handle_at", "quotactl", "acct", "swapon", "swapoff", "reboot"),
@@ -44,7 +44,7 @@ class _Comparison(ctypes.Structure):
 def filter_program() -> bytes:
     """A BPF program for this machine's architecture that allows all calls but the refused ones (EPERM).
 
-    Empty when libseccomp is not installed or cannot make it.
+    Empty if libseccomp is not installed or cannot build it.
     """
     try:
         library = ctypes.CDLL("libseccomp.so.2")
@@ -72,8 +72,8 @@ def _add_rules(library: ctypes.CDLL, context: int) -> bool:
         number = library.seccomp_syscall_resolve_name(name.encode())
         if number >= 0:  # older libraries do not know all names; other architectures do not have all calls
             failed |= library.seccomp_rule_add_array(context, _ERRNO | errno.EPERM, number, 0, None) != 0
-    # A new process is a clone without CLONE_THREAD. The arguments of clone3 stand in memory, where no filter can look;
-    # told that it does not exist, the C library uses clone.
+    # A new process is a clone without CLONE_THREAD. The arguments of clone3 are in memory, where a filter cannot look;
+    # if it does not exist, the C library uses clone.
     new_process = _Comparison(0, _MASKED_EQUAL, _CLONE_THREAD, 0)
     for name, code, arguments in (("clone", errno.EPERM, (new_process,)), ("clone3", errno.ENOSYS, ())):
         number = library.seccomp_syscall_resolve_name(name.encode())

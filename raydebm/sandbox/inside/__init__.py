@@ -1,1 +1,1 @@
-"""What runs inside the sandbox. It stands alone: it imports nothing of raydebm, and is a package of its own there."""
+"""Code that runs inside the sandbox, as a package of its own. Imports nothing of raydebm."""

@@ -9,7 +9,7 @@ LENGTHS = struct.Struct(">II")
 
 
 def read_exactly(descriptor: int, size: int) -> bytes:
-    """Exactly so many bytes; EOFError where the other side has closed before."""
+    """Read exactly ``size`` bytes. Raises EOFError if the other side closes before."""
     parts = []
     while size > 0:
         part = os.read(descriptor, min(size, 1 << 20))
@@ -21,20 +21,20 @@ def read_exactly(descriptor: int, size: int) -> bytes:
 
 
 def read_frame(descriptor: int) -> tuple[dict[str, Any], bytes]:
-    """Raises EOFError when the other side is gone."""
+    """Read a frame. Raises EOFError if the other side has closed."""
     header_size, body_size = LENGTHS.unpack(read_exactly(descriptor, LENGTHS.size))
     header = json.loads(read_exactly(descriptor, header_size))
     return header, read_exactly(descriptor, body_size)
 
 
 def frame(header: dict[str, Any], body: bytes = b"") -> bytes:
-    """A header and a body with their lengths before them, as ``read_frame`` reads them."""
+    """A frame for ``read_frame``: lengths, header and body."""
     text = json.dumps(header).encode()
     return LENGTHS.pack(len(text), len(body)) + text + body
 
 
 def write_all(descriptor: int, content: bytes) -> None:
-    """Write everything, however many calls that takes."""
+    """Write everything, in several calls if necessary."""
     view = memoryview(content)
     while view:
         view = view[os.write(descriptor, view) :]

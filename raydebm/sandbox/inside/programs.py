@@ -1,7 +1,7 @@
-"""The child's part: limits, the filter of system calls, and running one program in one of three ways.
+"""Child side: limits, the system call filter, and three ways to run one program.
 
 ``run_main`` runs a program as ``__main__``, ``serve`` answers calls of its functions, ``check`` runs trusted test code
-whose calls are answered elsewhere. What a child has to say apart from its output goes over a channel of its own.
+whose calls are answered outside. Apart from its output, a child communicates over its own channel.
 """
 
 import builtins
@@ -18,14 +18,14 @@ from .frames import write_all
 from .values import decode, encode
 
 CHANNEL, QUESTIONS = 3, 4
-"""The child's descriptors: what it says to the zygote, and what it is asked."""
+"""The child's descriptors: messages to the zygote, and requests."""
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 1, 38, 22, 2
 
 _NOT_COMPILED = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 
 
 def enter_child(config: dict[str, Any], descriptors: list[int], *, cpu_s: float) -> None:
-    """Descriptors (in the order in which they are numbered), limits and filter; afterwards nothing here is trusted."""
+    """Set up descriptors (numbered in order), limits and filter; nothing in this process is trusted afterwards."""
     apart = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, len(descriptors)) for descriptor in descriptors]
     for target, source in enumerate(apart):
         os.dup2(source, target)
@@ -38,7 +38,7 @@ def enter_child(config: dict[str, Any], descriptors: list[int], *, cpu_s: float)
     sys.stdin = _stream(0, "r", errors="strict")
     sys.stdout = _stream(1, "w", errors="strict")
     sys.stderr = _stream(2, "w", errors="replace")
-    # What an interpreter defines that starts in the usual way; this one leaves out the module site.
+    # Names that an interpreter defines at a normal start; this one runs without the module site.
     vars(builtins).update(exit=sys.exit, quit=sys.exit)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     _filter_system_calls(config["filter"])
@@ -49,7 +49,7 @@ def _stream(descriptor: int, mode: str, *, errors: str) -> Any:
 
 
 def _prctl(option: int, first: Any, second: Any = 0) -> None:
-    """End the child when the kernel refuses: without its limits it must not go on."""
+    """Call prctl, and end the child if the kernel refuses: it must not run without its limits."""
     import ctypes
 
     arguments = [ctypes.c_ulong(value) if isinstance(value, int) else value for value in (first, second, 0, 0)]
@@ -85,7 +85,7 @@ def _names(code: types.CodeType) -> set[str]:
 
 
 def _module(source: str, name: str, *, prelude: dict[str, str]) -> tuple[types.CodeType, types.ModuleType]:
-    """The compiled source, and a module in which those names of the prelude are set that the source uses."""
+    """The compiled source, and a module with the names of the prelude that the source uses."""
     code = compile(source, "solution.py", "exec", dont_inherit=True)
     module = types.ModuleType(name)
     for used in sorted(_names(code) & prelude.keys()):
@@ -102,7 +102,7 @@ def _module(source: str, name: str, *, prelude: dict[str, str]) -> tuple[types.C
 
 
 def _leave_room_for_recursion() -> None:
-    """A program may go as deep as where nothing stands below it."""
+    """Raise the recursion limit by the frames below the program."""
     frame, depth = sys._getframe(), 0
     while frame.f_back is not None:
         frame, depth = frame.f_back, depth + 1
@@ -129,7 +129,7 @@ def _print_traceback(error: BaseException) -> None:
 
 
 def run_main(source: str, *, prelude: dict[str, str]) -> int:
-    """Run a program as ``__main__``, and return its exit code."""
+    """Run a program as ``__main__``. Returns its exit code."""
     try:
         code, module = _module(source, "__main__", prelude=prelude)
     except _NOT_COMPILED as error:
@@ -166,7 +166,7 @@ def serve(source: str, prelude: dict[str, str]) -> int:
 
 
 def _load(source: str, *, prelude: dict[str, str]) -> tuple[Any, dict[str, Any]]:
-    """What has the program's functions (its module, or an object of its class Solution), or how loading failed."""
+    """Owner of the program's functions (its module, or an object of its class Solution), or the error of loading it."""
     try:
         code, module = _module(source, "solution", prelude=prelude)
     except _NOT_COMPILED as error:
@@ -190,7 +190,7 @@ def _call(owner: Any, function: str, arguments: Any) -> dict[str, Any]:
 
 
 def check(test: str, function: str) -> int:
-    """Run trusted test code. Calls of the tested function, and of all that the test code leaves undefined, are answered
+    """Run trusted test code. Calls of the tested function, and of all names undefined in the test code, are answered
     from outside, as plain data: ``{"id", "function", "ask": arguments}`` out, ``{"value"}`` or ``{"raised"}`` in."""
     with open(QUESTIONS, encoding="utf-8") as replies:
         opening = json.loads(replies.readline())

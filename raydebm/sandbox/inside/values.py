@@ -1,17 +1,17 @@
-"""Plain data as JSON that keeps the difference between list and tuple, int and float, and so on."""
+"""Plain data as JSON that preserves the difference between list and tuple, int and float, and so on."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
 
 class _NotPlainError(Exception):
-    """A value that has no plain form."""
+    """A value without a plain form."""
 
 
 def encode(value: Any) -> Any:
-    """JSON that keeps the difference between list and tuple, int and float, and so on.
+    """JSON that preserves the difference between list and tuple, int and float, and so on.
 
-    Whatever is not plain data becomes ``["o", type name]``, which is equal to nothing.
+    A value that is not plain data becomes ``["o", type name]``, which equals nothing.
     """
     try:
         return _encode(value)
@@ -43,7 +43,7 @@ def _encode(value: Any) -> Any:
 
 
 class Opaque:
-    """Stands for a value that was not plain data; equal to nothing, itself included."""
+    """Placeholder for a value that was not plain data; equals nothing, not even itself."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -59,10 +59,10 @@ class Opaque:
 
 
 def decode(value: Any) -> Any:
-    """The value that ``encode`` was given.
+    """Inverse of ``encode``.
 
     Raises:
-        ValueError, TypeError, LookupError, RecursionError: not something that ``encode`` writes.
+        ValueError, TypeError, LookupError, RecursionError: not written by ``encode``.
     """
     if value is None or isinstance(value, bool | str):
         return value

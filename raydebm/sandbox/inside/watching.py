@@ -1,4 +1,4 @@
-"""The zygote's part: waiting for a child within its limits."""
+"""Zygote side: waiting for a child within its limits."""
 
 import os
 import select
@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 STDERR_TAIL = 4096
-"""Bytes kept of what a child writes to stderr."""
+"""Number of bytes kept from the end of a child's stderr."""
 
 
 class Clock:
@@ -25,13 +25,13 @@ class Clock:
             return 0.0
 
     def left_s(self) -> float:
-        """At most 0 when a limit is reached; a sleep of this length cannot overshoot with one running thread."""
+        """At most 0 at a limit; a sleep of this length cannot overshoot with one running thread."""
         cpu_left_s = self._cpu_end - self._cpu_s()
         return min(self._wall_end - time.monotonic(), cpu_left_s + 0.001 if cpu_left_s > 0 else 0)
 
 
 class ProgramWatch:
-    """Reads what a child writes and waits until it ends or reaches a limit."""
+    """Read a child's output and wait until it ends or reaches a limit."""
 
     def __init__(self, pid: int, descriptors: list[int], limits: dict[str, Any]) -> None:
         self._limits = limits
@@ -44,7 +44,7 @@ class ProgramWatch:
             os.set_blocking(descriptor, False)
 
     def wait(self) -> str:
-        """Wait for the end of the program or of its time, and say which."""
+        """Wait for the end of the program or its limit. Returns which."""
         poll = select.poll()
         for descriptor in [self._pidfd, *self._open]:
             poll.register(descriptor, select.POLLIN)
@@ -65,13 +65,13 @@ class ProgramWatch:
             os.close(self._pidfd)
 
     def drain(self) -> None:
-        """What still stands in the pipes after the end."""
+        """Read the rest of the pipes after the end."""
         for descriptor in list(self._open):
             while self._read(descriptor) and len(self._content_of[descriptor]) <= self._limits["output_bytes"]:
                 pass
 
     def _read(self, descriptor: int) -> bool:
-        """False when there is nothing more to come, or nothing now."""
+        """Read once. Returns False at the end, or if nothing is available now."""
         try:
             part = os.read(descriptor, 1 << 16)
         except BlockingIOError:
@@ -87,7 +87,7 @@ class ProgramWatch:
 
 
 def await_line(descriptor: int, clock: Clock, output_bytes: int, reply: bytearray) -> str:
-    """Read until a line ends, or time, output or the program does, and say which."""
+    """Read until the end of a line, of the time, of the output or of the program. Returns which."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     while not reply.endswith(b"\n"):

@@ -1,11 +1,11 @@
-"""The process inside the sandbox that starts one child for each request.
+"""The process inside the sandbox that forks one child per request.
 
-It runs only trusted code and forks a child before untrusted code is loaded, which costs about a millisecond where a
-new interpreter costs ten. Requests come on descriptor 0 and replies leave on descriptor 1, in frames: the lengths of
+It runs only trusted code and forks before untrusted code is loaded, which takes about a millisecond where a new
+interpreter takes ten. Requests arrive on descriptor 0 and replies leave on descriptor 1, in frames: the lengths of
 header and body as two big-endian 32-bit numbers, a JSON header, and bytes. The child can reach neither descriptor.
 
-Nothing here knows what a right answer is. Comparing is done outside the sandbox, so a child that takes over this whole
-process has won nothing.
+Right answers are unknown here. Comparing is done outside the sandbox, so a child that takes over this process gains
+nothing.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 
 
 class _EndOfChildError(Exception):
-    """Takes a child out of the zygote's loop, so that it ends like any Python program: threads, atexit, flushing."""
+    """Leave the zygote's loop in a child, so that it ends like any Python program: threads, atexit, flushing."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(exit_code)
@@ -36,7 +36,7 @@ class Zygote:
     def __init__(self, config: dict[str, Any], requests: int, replies: int) -> None:
         self._config, self._requests, self._replies = config, requests, replies
         self._child: tuple[int, int, int] | None = None
-        """What is known of an opened program: process id, descriptor for questions, descriptor of answers."""
+        """The open program: process id, descriptor for requests, descriptor of answers."""
 
     def serve(self) -> None:
         """Answer requests until the host closes the pipe."""
@@ -91,7 +91,7 @@ class Zygote:
         return reply, bytes(stdout[: header["output_bytes"]])
 
     def _end_child(self, pid: int) -> tuple[int, resource.struct_rusage]:
-        """Kill what is left of a child and of everything that it started."""
+        """Kill the rest of a child and of all its descendants."""
         _kill(pid)
         _, wait_status, usage = os.wait4(pid, 0)
         if self._config["own_pid_namespace"]:
@@ -118,7 +118,7 @@ class Zygote:
         return {"ending": "opened"}, b""
 
     def _ask(self, header: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Pass a line to the child and a line back."""
+        """Pass a line to the child and its reply back."""
         if self._child is None:
             return {"ending": "gone"}, b""
         pid, questions, answers = self._child
@@ -145,7 +145,7 @@ def _kill(pid: int) -> None:
 
 
 def _kill_orphans() -> None:
-    """Kill what an ended program has started: without a process namespace, this process has it for children now."""
+    """Kill descendants of an ended program, which without a process namespace become this process's children."""
     path = f"/proc/self/task/{os.getpid()}/children"
     with contextlib.suppress(OSError):  # a kernel that does not list them
         while True:
@@ -160,7 +160,7 @@ def _kill_orphans() -> None:
 
 
 def _harden(config: dict[str, Any]) -> None:
-    """Give up root where the host asks for it, close this process to its children, and inherit those of its own."""
+    """Drop root if the host asks for it, hide this process from its children, and adopt their orphans."""
     if config["uid"] is not None:
         os.setgroups([])
         os.setresgid(config["uid"], config["uid"], config["uid"])
