@@ -1,7 +1,7 @@
-"""The ``raydebm`` command: one module per verb or group of verbs, imported when it is called.
+"""The ``raydebm`` command: one module per verb or group of verbs, imported when called.
 
-``commands`` lists the verbs, ``parameters`` has the options that verbs with a recipe share, ``console`` has what
-several of them print. Every verb parses its options, calls the function that does the work, and shows the result.
+``commands`` lists the verbs, ``parameters`` has the options of verbs with a recipe, ``console`` has shared output.
+Every verb parses its options, calls the function that does the work, and shows the result.
 """
 
 import gc
@@ -15,7 +15,7 @@ from raydebm.records import GC_THRESHOLD
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line. A user's mistake is one clear line and exit code 2, not a traceback."""
+    """Run the command line. User errors print one line and exit with code 2, without a traceback."""
     from raydebm.cli.commands import app
 
     gc.set_threshold(GC_THRESHOLD)
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _log_level() -> str:
-    """The level of log lines. Raises ConfigError where the environment names none."""
+    """Level of log lines from the environment. Raises ConfigError for an unknown one."""
     level = os.environ.get("RAYDEBM_LOG_LEVEL") or "WARNING"
     if level.upper() not in logging.getLevelNamesMapping():
         raise ConfigError(f"RAYDEBM_LOG_LEVEL {level!r} is not a level; use DEBUG, INFO, WARNING, ERROR or CRITICAL")

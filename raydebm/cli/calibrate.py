@@ -1,4 +1,4 @@
-"""`raydebm calibrate`: posterior, profile, thresholds and promise, from a run's labels or from what users reported."""
+"""`raydebm calibrate`: posterior, profile, thresholds and guarantee, from a run's labels or from reported outcomes."""
 
 import json
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedOutcomes:
-    """Stored decisions whose reported outcomes take the place of labels, and which of the reports count."""
+    """Stored decisions whose outcome reports replace labels, and the filter on reports."""
 
     records: str
     """Folder of stored decisions."""
@@ -42,14 +42,14 @@ class ReportedOutcomes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A recipe, and the same with the guarantee that options of the command line ask for."""
+    """A recipe before and after adding the guarantee of the command line's options."""
 
     recipe: "Recipe"
     with_guarantee: "Recipe"
 
     @property
     def by_options(self) -> bool:
-        """Whether options ask for a guarantee."""
+        """True if options ask for a guarantee."""
         return self.recipe != self.with_guarantee
 
 
@@ -64,7 +64,7 @@ def asked_of(
         float | None, typer.Option(help="Share of problems to answer, of --max-error auto.")
     ] = None,
 ) -> Asked:
-    """The recipe of a command line, and the guarantee that its options ask for."""
+    """Recipe of a command line, with the guarantee of its options."""
     from raydebm.config import changed_recipe
 
     promise = {"max_error": max_error, "confidence": confidence, "min_coverage": min_coverage}
@@ -86,10 +86,10 @@ def reported_outcomes(
     since: SinceOption = None,
     until: UntilOption = None,
 ) -> ReportedOutcomes | None:
-    """The reports that ``--from-decisions`` and its companions name; None: labels count.
+    """Reports of ``--from-decisions`` and its companions. None without it: labels are used.
 
     Raises:
-        ConfigError: one of the others is given without ``--from-decisions``, or what is given as a time is not one.
+        ConfigError: one of the others is given without ``--from-decisions``, or a time is malformed.
     """
     if from_decisions is not None:
         where = decision_filter(since=since, until=until)
@@ -143,11 +143,11 @@ def _leave_alone(run: "RunDir") -> NoReturn:
 
 
 def show_calibrated(policy: "Policy", fit: dict[str, Any] | None) -> None:
-    """The settings in force and what calibration certified, which may be about another policy by now.
+    """Print the settings in force and the result of calibration, which may be about an older policy.
 
     Args:
-        policy: in force, as ``calibration/policy.json`` has it.
-        fit: ``calibration/decision.json``; None: calibration fitted no posterior.
+        policy: policy in force, from ``calibration/policy.json``.
+        fit: ``calibration/decision.json``. None if calibration fitted no posterior.
     """
     from raydebm.decision.policy import policy_id
 
@@ -198,7 +198,7 @@ def _origin(recipe: "Recipe", reported: ReportedOutcomes) -> "Origin":
 
 
 def _calibrate_from_decisions(asked: Asked, reported: ReportedOutcomes, *, force: bool) -> None:
-    """Certify the run's policy on stored outcomes, write it to the run, and say what it rests on."""
+    """Certify the run's policy on stored outcomes, write it to the run, and describe the data."""
     from raydebm.decision.policy_file import read_policy
     from raydebm.decision_import.recertify import recertified, source_of
     from raydebm.decision_import.sample import outcome_sample
@@ -229,10 +229,10 @@ def _calibrate_from_decisions(asked: Asked, reported: ReportedOutcomes, *, force
 
 
 def _write(recipe: "Recipe", run: "RunDir", fit: "PolicyFit", value: dict[str, Any]) -> None:
-    """Write what the calibration stage writes, the manifest last, so that what follows is made again.
+    """Write the outputs of the calibration stage, with the manifest last, so that later stages run again.
 
     Args:
-        recipe: the run's.
+        recipe: recipe of the run.
         run: target.
         fit: the policy.
         value: contents of ``decision.json``.
@@ -249,7 +249,7 @@ def _write(recipe: "Recipe", run: "RunDir", fit: "PolicyFit", value: dict[str, A
 
 
 def _sample_lines(sample: "OutcomeSample", fit: "PolicyFit") -> list[str]:
-    """What the thresholds rest on, and how far to trust them."""
+    """Data behind the thresholds, and its limits."""
     first, last = sample.times
     lines = [
         f"{sample.reported:,} decisions with an outcome, {len(sample.decisions):,} counted, made from {first:%Y-%m-%d} "

@@ -1,4 +1,4 @@
-"""The verbs of ``raydebm``, each by the function that does it. Help lists them without importing any."""
+"""The verbs of ``raydebm`` and their functions. Help lists them without importing any."""
 
 import importlib
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from typer.main import get_command
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A command, or a group of commands, that is imported when it is used."""
+    """A command or group of commands, imported on use."""
 
     target: str
     """Module of this package and name in it: a function, or a ``typer.Typer`` for a group."""
@@ -19,7 +19,7 @@ class Verb:
     """One line of ``raydebm --help``: the first line of the function's docstring."""
 
     def load(self) -> Any:
-        """What ``target`` names."""
+        """Import ``target``."""
         module, name = self.target.split(":")
         return getattr(importlib.import_module(f"raydebm.cli.{module}"), name)
 
@@ -40,18 +40,18 @@ VERBS = {
     "validate": Verb("runs:validate", "Check a recipe and print it with its defaults."),
     "reference": Verb("runs:reference", "Print every key of a recipe, with its meaning."),
 }
-"""In the order in which a user meets them."""
+"""Verbs in the order of a user's work."""
 
 
 class VerbGroup(TyperGroup):
-    """Commands that are imported when they are called."""
+    """Group of commands that are imported when called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The verbs in the order in which the help shows them; no module of a verb is imported."""
+        """The verbs in help order, without importing them."""
         return list(VERBS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of a verb, imported when it is asked for."""
+        """Import the command of a verb."""
         return command_of(cmd_name) if cmd_name in VERBS else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -61,7 +61,7 @@ class VerbGroup(TyperGroup):
 
 
 def command_of(name: str) -> Any:
-    """The parser of a verb."""
+    """Parser of a verb."""
     target = VERBS[name].load()
     if isinstance(target, typer.Typer):
         return get_command(target)

@@ -1,4 +1,4 @@
-"""What people see on a terminal, and what several verbs print there."""
+"""Terminal output shared by several verbs."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def _console(*, stderr: bool = False, width: int | None = None) -> Console:
-    """A console that prints texts as they are. Names, reasons and addresses hold brackets, which rich would take for
-    its markup and drop, or fail on; what is to have a style is a ``rich.text.Text``."""
+    """A console without rich's markup. Names, reasons and addresses contain brackets, which rich would drop or fail on;
+    styled text is a ``rich.text.Text``."""
     return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
 
 
@@ -25,18 +25,18 @@ if not console.is_terminal:
 
 
 def say(line: str) -> None:
-    """One line of text, unbroken."""
+    """Print one line of text without wrapping."""
     console.print(line, soft_wrap=True)
 
 
 def show_error(error: RaydebmError) -> None:
-    """What is wrong, on stderr."""
+    """Print an error to stderr."""
     words = Text.assemble(("error", "bold red"), f" ({type(error).__name__}): {error}")
     _console(stderr=True).print(words, soft_wrap=True)
 
 
 def show_promise(fit: dict[str, Any] | None) -> None:
-    """What calibration certified, or why nothing."""
+    """Print the certified guarantee, or the reason why there is none."""
     if fit is None:
         console.print("The paper's rule decides; no posterior was fitted, so nothing is promised.")
         return
@@ -78,7 +78,7 @@ def _guarantee_sentence(row: Mapping[str, Any]) -> str:
 
 
 def show_evaluation(result: "Evaluation", report: str) -> None:
-    """The main selectors and the report's first sentences; everything else is in the report."""
+    """Print the main selectors and the report's first sentences."""
     from raydebm.evaluation.report.evaluation_tables import main_table
     from raydebm.evaluation.report.headline import sentences
 

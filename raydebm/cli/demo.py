@@ -1,7 +1,7 @@
-"""``raydebm demo``: the main job on embedded models, then the service, which is asked three questions.
+"""``raydebm demo``: the whole job on embedded models, then three questions to the service.
 
-Nothing in it is staged: the problems that are asked were chosen by replaying the test split, and because seeds follow
-from the request, the service samples the same candidates again and must come to the same decisions.
+Nothing is staged: the problems are chosen by replaying the test split. Seeds follow from the request, so the service
+samples the same candidates again and must make the same decisions.
 """
 
 import json
@@ -35,13 +35,13 @@ TITLES: dict[Kind, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """A test problem whose replayed decision shows one kind."""
+    """A test problem as an example of one kind of decision."""
 
     outcome: "Outcome"
     first_correct: bool
-    """Whether the selection after the first pass is right."""
+    """The selection after the first pass is right."""
     correct: bool
-    """Whether the last selection is right, given out or not."""
+    """The last selection is right, accepted or not."""
 
 
 def demo(
@@ -87,11 +87,11 @@ def demo(
 
 
 def choose_examples(outcomes: Iterable["Outcome"], right: Set[str]) -> dict[Kind, Example]:
-    """One outcome per kind of decision that did what it is for; kinds that do not occur are left out.
+    """One example per kind of decision that served its purpose; missing kinds are left out.
 
     Args:
         outcomes: replayed decisions.
-        right: ids of the candidates that are correct.
+        right: ids of the correct candidates.
     """
     examples: dict[Kind, Example] = {}
     for outcome in outcomes:
@@ -130,7 +130,7 @@ def _right_candidates(pipeline: "Pipeline") -> frozenset[str]:
 
 
 def _ask_service(run_dir: str, port: int, task: str, examples: Mapping[Kind, Example]) -> dict[str, Any]:
-    """Deploy ``serve_config.yaml`` over the run, ask the examples, and return what was decided by kind."""
+    """Deploy ``serve_config.yaml`` over the run, ask the examples, and return the decisions by kind."""
     from raydebm.serving.ray.launch import deployed
 
     console.rule("the service")
@@ -160,11 +160,11 @@ def _ask_all(url: str, task: str, examples: Mapping[Kind, Example]) -> Iterator[
 
 
 def facts_of(example: Example, details: Mapping[str, Any]) -> dict[str, Any]:
-    """What a reader, or a check, wants to know of a decision of the service.
+    """Facts of a decision of the service for readers and checks.
 
     Args:
-        example: the replayed decision about the same problem, with the labels.
-        details: the decision in the service's answer.
+        example: the replayed decision on the same problem, with labels.
+        details: the decision in the service's response.
     """
     replayed = example.outcome
     return {

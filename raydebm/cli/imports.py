@@ -1,4 +1,4 @@
-"""``raydebm import-decisions``: stored decisions with outcomes, as data of a run."""
+"""``raydebm import-decisions``: stored decisions with outcomes as data of a run."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -57,7 +57,7 @@ def import_decisions(
 
 
 def _recipe_next_to(records: str) -> Path:
-    """Raises ConfigError where the records folder stands in no run directory of this machine."""
+    """Recipe of the run directory with the records folder. Raises ConfigError if there is none on this machine."""
     from raydebm.run.addresses import is_url
 
     if not is_url(records):

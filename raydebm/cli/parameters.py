@@ -1,4 +1,4 @@
-"""Options that several commands have, each stated once: those of a recipe, and those that choose stored decisions."""
+"""Options shared by several commands: recipes and filters of stored decisions."""
 
 import inspect
 from collections.abc import Callable
@@ -21,9 +21,9 @@ MAX_PORT = 65_535
 
 
 def options_from(make: Callable[..., Any], parameter: str) -> Callable[[Command], Command]:
-    """A decorator: ``parameter`` becomes the options that ``make`` takes, and the command gets what it returns.
+    """Decorator that replaces ``parameter`` by the options of ``make`` and passes its result to the command.
 
-    ``make`` declares the options as a command does. Of several such decorators the uppermost makes its value first.
+    ``make`` declares the options as a command does. Of several such decorators the uppermost runs first.
     """
     options = list(inspect.signature(make).parameters.values())
 
@@ -70,7 +70,7 @@ def read_recipe(
     overrides: OverridesArgument = None,
     recorded: RecordedOption = None,
 ) -> "Recipe":
-    """The recipe of a command line: the file, then the flags, then the dotted overrides."""
+    """Recipe of a command line: the file, then the flags, then the dotted overrides."""
     from raydebm.config import load_recipe, with_recorded_answers
     from raydebm.tasks import task_table
 
@@ -84,7 +84,7 @@ def read_recipe(
 
 
 recipe_command = options_from(read_recipe, "recipe")
-"""A decorator: the command's parameter ``recipe`` becomes --config, --task, --run-dir and dotted overrides."""
+"""Decorator that replaces the parameter ``recipe`` by --config, --task, --run-dir and dotted overrides."""
 
 
 ReporterOption = Annotated[list[str] | None, typer.Option("--by", help="Only reports by this name; repeatable.")]
@@ -98,10 +98,10 @@ def decision_filter(
     until: UntilOption = None,
     outcome: Annotated[str | None, typer.Option(help="Only decisions reported as right, as wrong, or none.")] = None,
 ) -> "Filter":
-    """Which stored decisions the options of a command mean.
+    """Filter of stored decisions from a command's options.
 
     Raises:
-        ConfigError: an option that is no time, no time with a zone, or no kind of outcome.
+        ConfigError: a malformed time, a time without a zone, or an unknown kind of outcome.
     """
     from raydebm.decisions.outcomes.log import RIGHT, WRONG
     from raydebm.decisions.reader import NO_OUTCOME, Filter
@@ -116,7 +116,7 @@ def decision_filter(
 
 
 def decision_period(since: SinceOption = None, until: UntilOption = None) -> "Filter":
-    """The stored decisions of a time, of all tasks and outcomes. Raises as ``decision_filter``."""
+    """Filter of stored decisions by time, over all tasks and outcomes. Raises as ``decision_filter``."""
     return decision_filter(since=since, until=until)
 
 

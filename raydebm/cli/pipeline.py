@@ -1,4 +1,4 @@
-"""A pipeline for the command line: inside a Ray session, with progress bars and one line per stage."""
+"""A pipeline for the command line: in a Ray session, with progress bars and one line per stage."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 def pipeline_for(
     recipe: "Recipe", *, own_candidates: bool = True, judges: bool = False, retry_failed: bool = False
 ) -> Iterator["Pipeline"]:
-    """A pipeline inside a Ray session, with progress bars and one printed line per stage.
+    """A pipeline in a Ray session, with progress bars and one printed line per stage.
 
     Args:
-        own_candidates: it draws into its own run directory what is missing there, and needs the keys for that.
-        judges: it asks the recipe's judges, too, and needs their keys.
-        retry_failed: requests that failed in an earlier run are sent again.
+        own_candidates: sample missing candidates, which requires the generators' keys.
+        judges: ask the recipe's judges too, which requires their keys.
+        retry_failed: resend requests that failed in an earlier run.
     """
     from raydebm.tasks import task_of
     from raydebm.tracking import check_trackers
 
-    # A wrong name or a missing package or key must not cost the start of a cluster; the first two not even its import.
+    # Find a wrong name or a missing package or key before starting a cluster, and the first two before importing Ray.
     task_of(recipe.task)
     check_trackers(recipe.training.report_to)
 
@@ -47,7 +47,7 @@ def pipeline_for(
 
 
 class ProgressBars:
-    """Progress bars on a terminal; a line now and then where output goes to a file."""
+    """Progress bars on a terminal; occasional lines if the output is a file."""
 
     def __init__(self) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -70,7 +70,7 @@ class ProgressBars:
         self._bars.stop()
 
     def print(self, text: str | Text) -> None:
-        """One line; what does not fit is cut off."""
+        """Print one line, cut at the terminal's width."""
         self._bars.console.print(text, no_wrap=True, overflow="ellipsis")
 
     def __call__(self, stage: str) -> Callable[[int, int], None]:
@@ -97,7 +97,7 @@ _QUIET = {
     "num_texts",
     "files",
 }
-"""Facts that stand in the manifest and would crowd the line."""
+"""Facts left to the manifest to keep the line short."""
 _MAX_TEXT = 80
 
 
@@ -129,5 +129,5 @@ def _short(value: Any) -> str:
 
 
 def _clipped(text: str) -> str:
-    """Whole texts stand in the manifest, and in the rows."""
+    """Short form of a text; the manifest and the rows have all of it."""
     return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"

@@ -1,4 +1,4 @@
-"""`raydebm replay`: what another policy, budget or ensemble would have decided about stored traffic."""
+"""`raydebm replay`: decisions on stored traffic under another policy, budget or ensemble."""
 
 import json
 from collections import deque
@@ -32,7 +32,7 @@ def stored_changes(
     ] = None,
     policy: Annotated[Path | None, typer.Option(help="Policy file that replaces the recorded policies.")] = None,
 ) -> "Changes":
-    """What the command line changes about the recorded decisions.
+    """Changes to the recorded decisions from the command line.
 
     Raises:
         ConfigError: a setting is unknown or has a wrong value, or the policy file cannot be read.
@@ -115,8 +115,8 @@ def replay(
 
 
 def _reported_verdicts(reader: "DecisionReader", records: str) -> dict[str, "Verdict"]:
-    """Verdicts by candidate id of what users reported: about the selected candidate, and where every right answer of
-    the task says the same, about the others too."""
+    """Verdicts by candidate id from outcome reports: on the selected candidate, and on the others if all right answers
+    of the task are equal."""
     from raydebm.decision_import import labelled_decisions
     from raydebm.decisions.reader import Filter
     from raydebm.records import Verdict
@@ -155,7 +155,7 @@ def _verdicts(path: Path) -> dict[str, "Verdict"]:
 
 
 def _write_replayed(decisions: Iterator["Replayed"], out: Path) -> int:
-    """Write one row per decision as they come; returns how many.
+    """Write one row per decision as they arrive. Returns their number.
 
     Raises:
         ConfigError: the file is neither .parquet nor .jsonl, or cannot be written.
@@ -171,7 +171,7 @@ def _write_replayed(decisions: Iterator["Replayed"], out: Path) -> int:
 
 
 def _show_tally(tally: "ReplayTally", changes: "Changes", *, with_labels: bool) -> None:
-    """The table, and what it does not say by itself."""
+    """Print the table and its explanation."""
     from raydebm.records import Decision
 
     table = Table(title=f"{tally.num_decisions:,} stored decisions, decided again", title_justify="left")
@@ -192,7 +192,7 @@ def _show_tally(tally: "ReplayTally", changes: "Changes", *, with_labels: bool) 
 
 
 def _tally_lines(tally: "ReplayTally", changes: "Changes", *, with_labels: bool) -> Iterator[str]:
-    """What changes, coverage, candidates, accuracy, and how far to trust it, in words."""
+    """Changes, coverage, candidates, accuracy, and their reliability, in words."""
     total = tally.num_decisions
     unknown = f"; {tally.num_pass_missing:,} cannot be known" if tally.num_pass_missing else ""
     yield f"changed: {tally.num_changed:,} of {total:,} ({tally.num_changed / total:.1%}){unknown}"
@@ -220,7 +220,7 @@ def _tally_lines(tally: "ReplayTally", changes: "Changes", *, with_labels: bool)
 
 
 def _test_lines(tally: "ReplayTally") -> Iterator[str]:
-    """The paired test, where an outcome says something about both sides of a pair."""
+    """The paired test, if an outcome covers both sides of a pair."""
     from raydebm.evaluation.stats.significance import p_text
     from raydebm.evaluation.studies.policy_pairs import compare_policies
 

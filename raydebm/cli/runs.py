@@ -1,4 +1,4 @@
-"""``raydebm init``, ``run``, ``validate`` and ``reference``: a recipe, its stages, and what may stand in it."""
+"""``raydebm init``, ``run``, ``validate`` and ``reference``: recipes and their stages."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from raydebm.config import Recipe
 
 PACKAGED_RUN, OWN_RUN = b"      run_dir: demo ", b"      run_dir: runs/demo "
-"""A line of the repository's serve_config.yaml, and one that serves the run of the written recipe."""
+"""A line of the repository's serve_config.yaml, and its replacement for the run of the written recipe."""
 
 
 def init(
@@ -36,7 +36,7 @@ def init(
 
 
 def write_starter(folder: Path, *, force: bool) -> list[Path]:
-    """Write the files, all or none of them.
+    """Write all files or none.
 
     Raises:
         ConfigError: a file exists and ``force`` is False, or the folder cannot be written.
@@ -89,7 +89,7 @@ def run(
 
 
 def _show_plan(recipe: "Recipe") -> None:
-    """Print what a run would do and cost. Loads the problems and sends nothing."""
+    """Print the plan and cost of a run. Loads the problems and sends nothing."""
     from rich.table import Table
 
     from raydebm.cli.console import console

@@ -8,8 +8,8 @@ import typer
 from raydebm.cli.parameters import MAX_PORT
 
 LINES_AS_THEY_ARE = {"RAY_DISABLE_WORKER_LOG_PREFIX": "1", "RAY_DEDUP_LOGS": "0"}
-"""Ray's settings under which it prints the log lines of replicas without their names in front, and all of them: it
-takes two requests of two replicas, which differ by numbers alone, for one line that is repeated."""
+"""Ray settings for replicas' log lines without prefixes and without deduplication: Ray would merge the lines of two
+requests that differ only by numbers."""
 
 
 def serve(

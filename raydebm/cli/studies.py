@@ -1,4 +1,4 @@
-"""Several trainings, and what was learnt: ``seeds``, ``reproduce``, ``confounding``."""
+"""Studies of several trainings: ``seeds``, ``reproduce``, ``confounding``."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,7 +28,7 @@ def _recipes_from(
     overrides: OverridesArgument = None,
     recorded: RecordedOption = None,
 ) -> "list[Recipe]":
-    """Every file's recipe, for each of the tasks."""
+    """Recipe of every file for each task."""
     tasks: list[str | None] = [*task] if task else [None]
     return [read_recipe(file, name, None, overrides, recorded) for file in config for name in tasks]
 
@@ -100,10 +100,10 @@ def seeds(
 
 
 def _chosen_seeds(recipe: "Recipe", num_seeds: int | None, seed_list: str | None, *, default: int) -> list[int]:
-    """The seeds of ``--seeds``, or that many from the recipe's own on.
+    """Seeds of ``--seeds``, or a number of them starting at the recipe's own.
 
     Raises:
-        ConfigError: both options are given, or an entry is not a whole number.
+        ConfigError: both options are given, or an entry is not an integer.
     """
     if seed_list is None:
         return [recipe.training_seed + index for index in range(num_seeds or default)]

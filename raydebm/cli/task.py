@@ -1,4 +1,4 @@
-"""`raydebm task new | validate | list`: write a task of one's own, and see what it makes of data and answers."""
+"""`raydebm task new | validate | list`: write a task of your own, and test it on data and answers."""
 
 import math
 from collections import Counter
@@ -29,7 +29,7 @@ app = typer.Typer(
 )
 
 MAX_SHOWN = 20
-"""Faulty rows and answers that are listed; the rest is counted."""
+"""Maximum number of faulty rows and answers in the output; the rest is counted."""
 
 
 @app.command("list")
@@ -109,7 +109,7 @@ def validate(
 
 
 def _read_rows(task: "Task", files: Sequence[Path]) -> tuple[list[tuple["Problem", "Gold"]], list[str]]:
-    """Every problem of the files (none: the task's own), and what is wrong with the rows that are none."""
+    """Problems of the files (default: the task's own), and errors of invalid rows."""
     from raydebm.tasks.declared import SPLITS, DeclaredTask
     from raydebm.tasks.sources import file_rows
 
@@ -137,7 +137,7 @@ def _read_rows(task: "Task", files: Sequence[Path]) -> tuple[list[tuple["Problem
 
 
 def _describe_rows(task: "Task", rows: Sequence[tuple["Problem", "Gold"]]) -> Iterator[str]:
-    """What people should know of the data before they spend money on it."""
+    """Properties of the data to check before spending money on it."""
     from raydebm.tasks.declared import DeclaredTask
 
     distinct = {problem.problem_id for problem, _ in rows}
@@ -163,12 +163,12 @@ def _config_of(file: str) -> "TaskConfig":
 
 
 def _show_answers(task: "Task", config: "TaskConfig", rows: Sequence[tuple["Problem", "Gold"]], file: Path) -> None:
-    """Counts of all answers, and for the first ones: what was parsed, what it costs, which label it gets.
+    """Print counts of all answers, and for the first ones the parsed answer, penalty and label.
 
-    They are checked in a child process, each within a time limit, as the labels of a run are.
+    They are checked in a child process with a time limit each, like the labels of a run.
 
     Raises:
-        RaydebmError: the file has no usable line, or none for these problems.
+        RaydebmError: the file has no valid line, or none for these problems.
     """
     from raydebm.checker import DeadlineChecker
     from raydebm.generators.recorded import import_pool

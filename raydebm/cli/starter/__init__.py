@@ -1,6 +1,6 @@
-"""Files to start from, as ``raydebm init`` writes them.
+"""Starter files for ``raydebm init``.
 
-``serve_config.yaml`` and ``cluster.yaml`` are links to the files at the top of the repository; a wheel holds copies.
+``serve_config.yaml`` and ``cluster.yaml`` are links to the files at the top of the repository; a wheel has copies.
 """
 
 from pathlib import Path
