@@ -36,7 +36,7 @@ def show_error(error: RaydebmError) -> None:
 
 
 def show_promise(fit: dict[str, Any] | None) -> None:
-    """Print the certified guarantee, or the reason why there is none."""
+    """Print the certified guarantee, or the reason for its absence."""
     if fit is None:
         console.print("The paper's rule decides; no posterior was fitted, so nothing is promised.")
         return

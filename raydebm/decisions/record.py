@@ -146,7 +146,7 @@ class DecisionRecord:
     scored_prompt: str | None = None
     """Problem text as scored, if it differs from the prompt (earlier turns of a chat)."""
     request: Mapping[str, Any] = field(default_factory=dict)
-    """Other settings of the request, besides the problem and the policy, as JSON values."""
+    """Request settings other than the problem and the policy, as JSON values."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Versions in the response: raydebm, the recipe, the checkpoint, the policy."""
     latency_ms: float = 0.0
