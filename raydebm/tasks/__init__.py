@@ -1,9 +1,9 @@
 """Tasks: one plug-in per benchmark, found by name.
 
-The table below is the only place in the package that names a task. It maps to ``"module:Class"`` strings and not to
-classes, so that a task's module is imported where the task is used. Other packages add tasks by the entry-point group
-``raydebm.tasks``, a user's module by ``add_task`` (``raydebm.extensions``); a user's task file stands in the recipe
-itself (``task_of``), and so reaches every process that the recipe reaches.
+The table below is the only place in the package that names a task. It maps to ``"module:Class"`` strings, so that a
+task's module is imported on use. Other packages add tasks through the entry-point group ``raydebm.tasks``, user modules
+through ``add_task`` (``raydebm.extensions``). A user's task file is part of the recipe (``task_of``), and so reaches
+every process with the recipe.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ _ADDED: dict[str, Callable[[], Task]] = {}
 
 
 def add_task(name: str, make: Callable[[], Task]) -> None:
-    """Add a task: a class, or a function that returns a task (docs/tutorials/a_task.md)."""
+    """Register a task: a class, or a function that returns a task (docs/tutorials/a_task.md)."""
     _ADDED[name] = make
 
 
@@ -39,7 +39,7 @@ def task_table() -> dict[str, str]:
     """Every known task name with its ``"module:Class"``; built-in names win over all others.
 
     Raises:
-        ConfigError: a module of the user cannot be imported.
+        ConfigError: a user's module cannot be imported.
     """
     load_extensions()
     plugins = {point.name: point.value for point in entry_points(group="raydebm.tasks")}
@@ -49,7 +49,7 @@ def task_table() -> dict[str, str]:
 
 @cache
 def get_task(name: str) -> Task:
-    """The task of that name.
+    """The task with this name.
 
     Raises:
         UnknownNameError: no such task; the message lists the known ones.
@@ -68,7 +68,7 @@ def find_task(name: str) -> Task:
     """The task of a name, or of the path of a task file (``.yaml``).
 
     Raises:
-        ConfigError: the file is missing or wrong; every fault is listed with its path.
+        ConfigError: the file is missing or wrong; every error is listed with its path.
         UnknownNameError: no such task; the message lists the known ones.
     """
     from raydebm.config.task_file import ENDINGS, read_task_file
@@ -80,17 +80,16 @@ def find_task(name: str) -> Task:
 
 
 def task_of(config: TaskConfig, name: str | None = None) -> Task:
-    """The task of a recipe: the one that its definition declares, else the one of its name, with its constraints or
-    (``constraints: none``) without.
+    """The task of a recipe: from its definition, else by its name; without constraints for ``constraints: none``.
 
     Args:
         config: the recipe's section.
-        name: another task is wanted; None: the recipe's.
+        name: name of another task. Default: the recipe's.
 
     Raises:
         UnknownNameError: no such task; the message lists the known ones.
-        ConfigError: the definition is wrong, and every fault is listed with its path; or the labels of a task without
-            constraints would be its constraints.
+        ConfigError: the definition is wrong, and every error is listed with its path; or constraints are removed from a
+            task that is labelled by them.
     """
     if name not in (None, config.name):
         return get_task(str(name))

@@ -1,27 +1,24 @@
-r"""Finds what a completion marks as its answer, reads numbers, and writes them in one canonical form.
+r"""Find the marked answer of a completion, read numbers, and write them in one canonical form.
 
 In:   any text.
-Out:  the marked text, or an exact ``Fraction``, or None; nothing here raises, whatever the text.
+Out:  the marked text, an exact ``Fraction``, or None; nothing here raises on any text.
 Does not know: problems, gold, tasks.
 
-Where an answer stands, strongest mark first; the last mark of a kind counts, because models correct themselves:
+Marks of an answer, strongest first; the last mark of a kind counts, because models correct themselves:
 
-1. ``#### 18`` (headings such as ``#### Step 1: ...`` and ``#### 2. Total`` are no answers)
-2. ``{"answer": "18"}``, also without valid JSON around it
-3. ``\boxed{18}`` and ``\boxed 18``
-4. "the answer is 18", "Answer: 18", "A: 18", also with the formula on the lines below
-5. the last number of the last line: only for callers that say ``fallback=True``
+1. ``#### 18`` (headings such as ``#### Step 1: ...`` and ``#### 2. Total`` are not answers) 2. ``{"answer": "18"}``,
+also without valid JSON around it 3. ``\boxed{18}`` and ``\boxed 18`` 4. "the answer is 18", "Answer: 18", "A: 18", also
+with the formula on the lines below 5. the last number of the last line: only with ``fallback=True``
 
-Some answers end with their result once more, without a space: ``\(\boxed{\$45.00}\).45.00``. The full stop before it is
-no decimal point, and of several boxes in the last line such a repeated result names the one that counts.
+Some answers repeat their result at the end without a space: ``\(\boxed{\$45.00}\).45.00``. The full stop before it is
+not a decimal point, and of several boxes in the last line such a repeated result selects one.
 
-Marks 2 and 3 decide even when there is no number in them (``{"answer": "none"}``, ``\boxed{\text{Monday}}``): the model
-has answered, and a number found elsewhere would be a guess of ours.
+Marks 2 and 3 decide even without a number in them (``{"answer": "none"}``, ``\boxed{\text{Monday}}``): the model has
+answered, and a number found elsewhere would be a guess.
 
-Units, currency and percent signs are dropped: "$5", "5 dollars" and "5%" are all 5. Number words are not read, but for
-the "million" of "1.5 million".
-Arithmetic that is left to do ("18 - 3", "2^3"), ratios and times of day ("2:10 pm") are no numbers, and none of their
-parts stands for them; "2:00" is 2.
+Units, currency and percent signs are dropped: "$5", "5 dollars" and "5%" are all 5. Number words are not read, except
+for the "million" of "1.5 million". Unfinished arithmetic ("18 - 3", "2^3"), ratios and times of day ("2:10 pm") are not
+numbers, and neither are their parts; "2:00" is 2.
 """
 
 import json
@@ -32,15 +29,15 @@ from fractions import Fraction
 from typing import NamedTuple
 
 _MAX_CHARS = 200
-"""Longer numbers are no answers, and Python refuses to read integers of more than 4300 digits."""
+"""Longer numbers are not answers, and Python refuses to read integers of more than 4300 digits."""
 _SURELY_SHORT_BITS = 500
 """Bits of numerator and denominator; 200 digits have 664."""
 _MAX_EXPONENT = 100
 _MAX_BOXES, MAX_BOX_CHARS = 20, 1000
-"""Bounds on the search for a closing brace, so that degenerate text stays cheap."""
+"""Limits on the search for a closing brace, so that degenerate text stays cheap."""
 _MAX_DECIMALS = 30
 _SCALES = {"thousand": 3, "million": 6, "billion": 9}
-"""Words that stand for a power of ten behind digits."""
+"""Words for powers of ten after digits."""
 _MAX_PHRASES = 20
 
 _FRACTION_SIGNS = {"\u00bc": "1/4", "\u00bd": "1/2", "\u00be": "3/4"}
@@ -59,7 +56,7 @@ _REWRITES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], .
     (re.compile(r"\\%"), "%"),
     (re.compile(r"\\times|\\cdot|\u00d7"), "*"),
     (re.compile(r"\\div"), "÷"),
-    # A full stop with a repeated result behind it: ``\(45\).45`` does not end with the number .45.
+    # A full stop before a repeated result: ``\(45\).45`` does not end with the number .45.
     (re.compile(r"(?<=[)\]}%])\.(?=\d)|(?<=[a-z]{2})\.(?=\d)"), ". "),
 )
 
@@ -81,7 +78,7 @@ _NUMBER = re.compile(
     re.VERBOSE | re.ASCII,
 )
 
-# An operator and an operand behind a number, which is then a part of arithmetic. The operand is a number or an unknown;
+# An operator and an operand after a number, which is then a part of arithmetic. The operand is a number or an unknown;
 # "/h" is a unit, "- a" may begin a remark, and the second asterisk of "**18** 5" is bold type.
 _JOINED = re.compile(
     r"""
@@ -108,7 +105,7 @@ _HEADING = re.compile(
 )
 # Marks around the number, then its first digit.
 _NUMBER_FIRST = re.compile(r"(?:\\[A-Za-z]+|[^\w\n]){0,20}\d", re.ASCII)
-# What no quotation marks enclose ends where its line, its object or its field does; braces in it are LaTeX.
+# Unquoted values end with their line, object or field; braces in them are LaTeX.
 _JSON_ANSWER = re.compile(
     r"""(?<!\\)(?:"(?:final[_ ]?)?answer"|(?<!\w)'(?:final[_ ]?)?answer')\s*:\s*(?:"""
     r""""(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\\n]|\\.|'(?!\s{0,20}(?:[,}\n]|\Z))){0,1000})'"""
@@ -128,21 +125,21 @@ _PHRASE, _CHOICE_PHRASE = (
     for subject in ("answer", "answer|(?:correct|right|best) (?:option|choice)")
 )
 LATEX_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\b")
-"""Stands before words inside a formula."""
+"""Precedes words inside a formula."""
 _BOX = re.compile(
     r"\\(?:boxed|fbox)(?![A-Za-z])\s{0,3}(?:\{|(?=[-+(\[.]{0,2}[\w\\])(?![A-Za-z]{2})"
-    # Without braces it holds a formula up to its end, as the first word behind it shows no prose; else a number.
+    # Without braces it contains a formula up to its end, if the next word shows that no prose follows; else a number.
     r"(?:(?P<formula>(?:(?!\s[A-Za-z]{2})[^$\n{}]|\{[^{}\n]{0,100}\}){1,200}?)(?=\$|\\[)\]]|\n|\Z)"
     r"|(?P<number>[-+]?\d+(?:[.,]\d+){0,9})))"
 )
-# A formula that is set off from the text, perhaps on the lines below.
+# A displayed formula, perhaps on the lines below.
 _DISPLAY = re.compile(
     r"(?:[^\n\d$\\]{0,200}:\s{0,20})?(?:\\\[(?P<brackets>.{1,1000}?)\\\]|\$\$(?P<dollars>[^$]{1,1000})\$\$"
     r"|\\begin\{(?P<name>(?:align|equation|gather)(?:ed)?\*?)\}(?P<lines>.{1,1000}?)\\end\{(?P=name)\})",
     re.DOTALL,
 )
-# "2", "(2)", "choice 2", "Option (B)", "2. Ana", "B) Ana", "2 - Ana"; a letter needs something behind it that is no
-# word, because "A" is also an article.
+# "2", "(2)", "choice 2", "Option (B)", "2. Ana", "B) Ana", "2 - Ana"; a letter must be followed by something other than
+# a word, because "A" is also an article.
 LABEL = re.compile(
     r"(?:the\s)?(?:choice|option|number|answer)?[\s#:]{0,3}(?:no\.\s?)?"
     r"(?:\(\s?(?P<inside>\d{1,2}|[A-Za-z])\s?\)|(?P<number>\d{1,2})(?![\w%]|[.,]\d)"
@@ -154,13 +151,13 @@ OTHER_LABEL = re.compile(
     r"(?:^|\b(?:or|and|nor)\b|[,/&])\s*(?:choice|option)?\s*\(?(\d{1,2}|[A-Z])\)?(?=\s*(?:$|[).,;]|\b(?:or|and)\b))",
     re.IGNORECASE,
 )
-"""Another label, which is offered behind the first one."""
+"""A second label offered after the first one."""
 _REPEATED = re.compile(r"[)\]}a-z]\.([$€£¥]?\d[\d,]{0,30}(?:\.\d{1,30})?)\s*\Z", re.ASCII)
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 _FIRST_CLAUSE = re.compile(
     r"\A\W{0,5}(?:that )?(?:after|at|by|for|if|in|on|over|when|within)\b[^,]{1,80},\s(?=[A-Za-z])", re.IGNORECASE
 )
-"""What a sentence says before its result: "that after 3 days, she has 18"."""
+"""Clause before a sentence's result: "that after 3 days, she has 18"."""
 _EQUALS = re.compile(r"=|≈|\\approx")
 
 
@@ -169,8 +166,8 @@ def find_number(text: str, *, fallback: bool = False) -> Fraction | None:
 
     Args:
         text: a completion.
-        fallback: read the last number of the last line when nothing is marked as the answer. Not done inside a JSON
-            object that was cut off, whose last number belongs to the reasoning.
+        fallback: without a mark, read the last number of the last line. Not done inside a truncated JSON object, whose
+            last number belongs to the reasoning.
     """
     for marked in (_number_after_hashes(text), json_answer(text), _repeated_box(text) or boxed(text)):
         if marked is not None:
@@ -185,8 +182,8 @@ def find_number(text: str, *, fallback: bool = False) -> Fraction | None:
 def read_number(text: str) -> Fraction | None:
     """The number of a short text that is known to be an answer: "$1,080", "3 1/2 hours", "2 * 9 = 18" (18).
 
-    Of several numbers the first counts ("4 (3 onions and 1 potato)" is 4), after the last equals sign. None when that
-    one is no number to answer with, such as the 18 of "18 - 3".
+    Of several numbers the first counts ("4 (3 onions and 1 potato)" is 4), after the last equals sign. None if that is
+    not a complete answer, such as the 18 of "18 - 3".
     """
     numbers = _of_last_side(text)
     return numbers[0] if numbers else None
@@ -197,7 +194,7 @@ def _of_last_side(text: str) -> list[Fraction | None]:
 
 
 def numbers_in(text: str) -> list[Fraction | None]:
-    """Every number in the text, in order; None for the parts of arithmetic, times of day, ratios, divisions by zero."""
+    """Numbers of the text, in order; None for parts of arithmetic, times of day, ratios, divisions by zero."""
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     numbers: list[Fraction | None] = []
@@ -210,12 +207,12 @@ def numbers_in(text: str) -> list[Fraction | None]:
 
 
 def opens_object(text: str) -> bool:
-    """Whether the text begins with a JSON object, complete or not; it may stand in a code fence."""
+    """True if the text begins with a JSON object, complete or not, also in a code fence."""
     return _OBJECT.match(text) is not None
 
 
 def render_number(value: Fraction) -> str:
-    """The one canonical text of a number: ``18``, ``-0.5``, or ``1/3`` when no short decimal is exact."""
+    """Canonical text of a number: ``18``, ``-0.5``, or ``1/3`` if no short decimal is exact."""
     decimals = next((count for count in range(_MAX_DECIMALS + 1) if 10**count % value.denominator == 0), None)
     if decimals is None:
         return f"{value.numerator}/{value.denominator}"
@@ -226,15 +223,15 @@ def render_number(value: Fraction) -> str:
 
 
 class HashMark(NamedTuple):
-    """What stands behind four hash signs, up to the end of the line."""
+    """Text after four hash signs, up to the end of the line."""
 
     text: str
     ends_text: bool
-    """It stands in the last line, so that it heads nothing."""
+    """It is in the last line, so it is not a heading."""
 
 
 def hash_marks(text: str) -> list[HashMark]:
-    """All marks in order. Bare numbers 1, 2, ... with text behind the last of them are the headings of sections."""
+    """All marks in order. Bare numbers 1, 2, ... with text after the last of them are section headings."""
     lines = text.rstrip().split("\n")
     marks = [
         HashMark(_without_closing_hashes(mark), number == len(lines))
@@ -249,7 +246,7 @@ def hash_marks(text: str) -> list[HashMark]:
 
 
 def hash_answers(text: str) -> list[HashMark]:
-    """The marks that head no section, without "the final answer is"; those with words may still be headings."""
+    """Marks that are not section headings, without "the final answer is"; those with words may still be headings."""
     answers = (HashMark(_SAYS_ANSWER.sub("", mark.text, count=1), mark.ends_text) for mark in hash_marks(text))
     return [mark for mark in answers if mark.text and not _HEADING.match(mark.text)]
 
@@ -265,13 +262,13 @@ def _number_after_hashes(text: str) -> str | None:
 
 
 def json_answer(text: str) -> str | None:
-    """The value of the last ``"answer"`` field; None without one."""
+    """Value of the last ``"answer"`` field, or None."""
     answers = json_answers(text)
     return answers[-1] if answers else None
 
 
 def json_answers(text: str) -> list[str]:
-    """The values of all ``"answer"`` fields, also without valid JSON around them, as text; null is "null"."""
+    """Values of all ``"answer"`` fields as text, also without valid JSON around them; null is "null"."""
     return [_said_in(match) for match in _JSON_ANSWER.finditer(text)]
 
 
@@ -289,7 +286,7 @@ def _unescaped(quoted: str) -> str:
 
 
 class Box(NamedTuple):
-    """A box, and where it stands."""
+    """A box and its position."""
 
     content: str
     start: int
@@ -297,12 +294,12 @@ class Box(NamedTuple):
 
 
 def boxed(text: str) -> str | None:
-    r"""The content of the last complete ``\boxed{...}``, braces inside it included."""
+    r"""Content of the last complete ``\boxed{...}``, including nested braces."""
     return next((box.content for box in boxes(text)), None)
 
 
 def boxes(text: str) -> Iterator[Box]:
-    """The last complete boxes, the last one first; ``_MAX_BOXES`` at most."""
+    """The last complete boxes, the last one first, at most ``_MAX_BOXES``."""
     for match in reversed(deque(_BOX.finditer(text), maxlen=_MAX_BOXES)):
         bare = match["formula"] or match["number"]
         if bare is not None:
@@ -317,7 +314,7 @@ def boxes(text: str) -> Iterator[Box]:
 
 
 def _repeated_box(text: str) -> str | None:
-    """The box of the last line whose number stands once more, without a space, at the end of the text."""
+    """Box of the last line whose number is repeated, without a space, at the end of the text."""
     line = text.rstrip().rsplit("\n", 1)[-1]
     repeated = _REPEATED.search(line)
     if repeated is None:
@@ -327,12 +324,12 @@ def _repeated_box(text: str) -> str | None:
 
 
 def answer_phrases(text: str, *, of_choices: bool = False) -> Iterator[str]:
-    r"""The rest of the line behind each "the answer is", "Answer:" and the like, the last one first; the last
-    ``_MAX_PHRASES`` of them. A formula that is set off there stands for the line, as ``\[...\]`` in one line.
+    r"""Rest of the line after each "the answer is", "Answer:" and the like, the last one first, at most
+    ``_MAX_PHRASES``. A displayed formula there replaces the line, as ``\[...\]`` in one line.
 
     Args:
         text: a completion.
-        of_choices: "the correct option is" says the same.
+        of_choices: also accept "the correct option is".
     """
     pattern = _CHOICE_PHRASE if of_choices else _PHRASE
     for match in reversed(deque(pattern.finditer(text), maxlen=_MAX_PHRASES)):
@@ -348,12 +345,12 @@ def _in_one_line(display: re.Match[str]) -> str:
 
 
 def label_of(match: re.Match[str]) -> str:
-    """The letter or number of a match of ``LABEL``."""
+    """Letter or number of a match of ``LABEL``."""
     return str(match["inside"] or match["number"] or match["letter"])
 
 
 def sentences(text: str) -> list[str]:
-    """At least one; a full stop counts when a space follows, so that 2.5 stays whole."""
+    """At least one sentence; a full stop ends one only before a space, so that 2.5 stays whole."""
     return _SENTENCE_END.split(text)
 
 
@@ -364,7 +361,7 @@ def _last_number(text: str) -> Fraction | None:
 
 
 def _value(match: re.Match[str]) -> Fraction | None:
-    """The number, unless its canonical text would be too long to be read back."""
+    """The number, or None if its canonical text would be too long to be read back."""
     value = _exact_value(match)
     if value is None or value.numerator.bit_length() + value.denominator.bit_length() < _SURELY_SHORT_BITS:
         return value

@@ -1,7 +1,6 @@
-"""What a task must provide, in full. Everything the rest of the package knows about a benchmark.
+"""Interface of a task: everything that the rest of the package knows about a benchmark.
 
-A task is gold-free except in ``load`` (which yields gold with the problem) and ``judge`` (which is called by
-``labels`` alone).
+A task is gold-free except in ``load`` (which yields gold with the problem) and ``judge`` (which only ``labels`` calls).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,11 +12,11 @@ from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Message, Problem, Verdict
 
 Answer = Any
-"""What ``parse`` found: a JSON value whose meaning only the task knows."""
+"""Result of ``parse``: a JSON value that only the task interprets."""
 
 
 RULES = "{rules}"
-"""In a task's feedback: one line for each violation."""
+"""Placeholder in a task's feedback for the violations, one per line."""
 FEEDBACK = (
     f"Your answer breaks these rules:\n{RULES}\nFind an answer that breaks none of them. Use the same output format."
 )
@@ -35,16 +34,16 @@ class TaskDefaults:
     max_tokens: int = 1024
     max_correct: int | None = None
     max_incorrect: int | None = None
-    """Texts of a problem that are paired at most, where the recipe does not say; None: all."""
+    """Maximum number of texts per problem to pair. Default: all."""
     label_deadline_s: float = 60.0
-    """For the check of one candidate, all its tests together; what takes longer is unlabeled."""
+    """Time limit of one candidate's check with all its tests; beyond it the candidate is unlabeled."""
     labels_per_worker: int = 4096
-    """Candidates that make one more checker process worth its start; few where a check takes seconds."""
+    """Candidates that justify one more checker process; few if a check takes seconds."""
     answers_compete: bool = True
-    """Whether at most one answer of a problem is right. Not so with programs and plans: there the probabilities of
-    several answers need not add up to 1, and ``generation.waves`` samples everything."""
+    """At most one answer of a problem is right. False for programs and plans, where the probabilities of several
+    answers need not add up to 1, and ``generation.waves`` samples everything."""
     feedback: str = FEEDBACK
-    """What a later pass is told about an answer that violates constraints, with ``RULES`` in it. It should say what to
+    """Message to a later pass about an answer that violates constraints, with ``RULES`` in it. It should say what to
     reply with: a small model takes "the expected result is True" for a request to answer True."""
 
 
@@ -54,17 +53,17 @@ class Judgement:
 
     verdict: Verdict
     violation_score: float | None = None
-    """In [0, 1], lower is better; None where the task only knows right and wrong."""
+    """In [0, 1], lower is better. None if the task only distinguishes right and wrong."""
     parts: Mapping[str, float] = field(default_factory=dict)
-    """What the violation score is made of, by name, each in [0, 1], lower is better; empty where it has no parts. A
-    task gives the same names for every answer, 0 for a part that is in order."""
+    """Parts of the violation score by name, each in [0, 1], lower is better; empty if it has none. A task gives the
+    same names for every answer, with 0 for a satisfied part."""
     severity: int | None = None
-    """How far an incorrect answer is from right, where the task tells kinds of failure apart; smaller is nearer."""
+    """Distance of an incorrect answer from right, if the task distinguishes kinds of failure; smaller is nearer."""
     reason: str = ""
 
 
 def instructed(instructions: str, prompt: str) -> tuple[Message, ...]:
-    """The usual chat of a task: instructions to the system, the problem from the user."""
+    """The usual chat of a task: instructions as the system message, the problem as the user's."""
     return ({"role": "system", "content": instructions}, {"role": "user", "content": prompt})
 
 
@@ -84,7 +83,7 @@ class Task(Protocol):
 
     @property
     def constraints(self) -> Sequence[Constraint]:
-        """The gold-free checks of a parsed answer; empty for a task whose answers cannot be checked without gold."""
+        """Gold-free checks of a parsed answer; empty if answers cannot be checked without gold."""
         ...
 
     def load(
@@ -94,21 +93,21 @@ class Task(Protocol):
 
         Args:
             split: ``"train"`` or ``"test"``.
-            source: None for the task's default (hub data set or own generator), else a local file or folder.
-            limit: at most so many problems.
-            seed: for tasks that make their own problems.
+            source: a local file or folder. Default: the task's own (hub data set or generator).
+            limit: maximum number of problems.
+            seed: seed of tasks that generate their problems.
 
         Raises:
-            TaskDataError: the data is missing or not as described.
+            TaskDataError: the data is missing or malformed.
         """
         ...
 
     def messages(self, problem: Problem) -> tuple[Message, ...]:
-        """The chat of the first pass; the format instructions stand in the system message."""
+        """Chat of the first pass, with the format instructions in the system message."""
         ...
 
     def problem_from_text(self, text: str) -> Problem:
-        """Make a problem of what a client typed.
+        """Parse a problem typed by a client.
 
         Raises:
             TaskDataError: the text is not a problem of this task; the message says what is missing.
@@ -116,15 +115,15 @@ class Task(Protocol):
         ...
 
     def parse(self, problem: Problem, text: str) -> Answer | None:
-        """The answer in a completion, or None when it has none. Never raises on any text."""
+        """The answer in a completion, or None. Never raises on any text."""
         ...
 
     def render(self, problem: Problem, answer: Answer) -> str:
-        """The answer in the canonical text that ``parse`` reads back to the same answer."""
+        """Canonical text of the answer, which ``parse`` reads back to the same answer."""
         ...
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:
-        """Answers that mean the same have the same key."""
+        """Key of the answer; equivalent answers have equal keys."""
         ...
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
@@ -134,27 +133,27 @@ class Task(Protocol):
 
 @runtime_checkable
 class GoldFromAnswer(Protocol):
-    """A task that can make gold of one correct answer, because every right answer says the same.
+    """A task that can make gold of one correct answer, because all right answers are equal.
 
-    Tasks whose right answers differ, such as programs and plans, are none.
+    Not for tasks with several right answers, such as programs and plans.
     """
 
     def gold_from_answer(self, problem: Problem, text: str) -> Gold | None:
-        """Gold of a correct answer that somebody gave, for ``judge``; None when the text has no answer."""
+        """Gold for ``judge`` from a reported correct answer; None if the text has no answer."""
         ...
 
 
 def gold_maker(task: object) -> GoldFromAnswer | None:
-    """The task, where one correct answer to a problem makes gold; None where right answers differ. A class of tasks of
-    which some make gold and some do not says by ``labels_by_gold`` which one does."""
+    """The task if one correct answer to a problem makes gold, else None. A class whose tasks differ in this has
+    ``labels_by_gold``."""
     return task if isinstance(task, GoldFromAnswer) and getattr(task, "labels_by_gold", True) else None
 
 
 def required_field(row: Mapping[str, Any], name: str, where: str) -> Any:
-    """The field of a data row, or an error that names the row and the field.
+    """A field of a data row.
 
     Raises:
-        TaskDataError: the row has no such field.
+        TaskDataError: the row has no such field; the message names both.
     """
     if name not in row:
         raise TaskDataError(f"{where}: field {name!r} is missing; found {', '.join(sorted(row)) or 'no fields'}")

@@ -1,7 +1,7 @@
-"""What tasks share whose problems stand in files or on the hub, a row each: loading, asking, comparing with gold.
+"""Base classes of tasks with problems in files or on the hub: loading, asking, comparing with gold.
 
-A task that asks questions with one right answer each derives from ``ReferenceTask``; one with another way to judge,
-from ``FileTask``. Neither is needed: a task is whatever follows ``raydebm.tasks.base.Task``.
+A task with one right answer per question derives from ``ReferenceTask``; one with another way to judge, from
+``FileTask``. Neither is required: any implementation of ``raydebm.tasks.base.Task`` is a task.
 """
 
 from abc import ABC, abstractmethod
@@ -29,43 +29,43 @@ class FileTask(ABC):
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:
-        """None: without gold, nothing about such an answer can be checked exactly."""
+        """Empty: without gold, such answers cannot be checked exactly."""
         return ()
 
     @abstractmethod
     def pairs(self, split: str, source: str | None, seed: int) -> Pairs:
-        """Problems with gold, in the order of the source. Its docstring says what a source may be.
+        """Problems with gold, in the order of the source. The docstring describes the possible sources.
 
         Raises:
-            TaskDataError: the data is missing or not as described.
+            TaskDataError: the data is missing or malformed.
         """
 
     def load(self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0) -> Pairs:
-        """Yield problems in the order of the source; a problem that came up before is passed over.
+        """Yield problems in the order of the source, without repeated ones.
 
         Args:
             split: ``"train"`` or ``"test"``.
-            source: see ``pairs``; None for the published data set.
-            limit: at most so many.
-            seed: for tasks that make their own problems.
+            source: see ``pairs``. Default: the published data set.
+            limit: maximum number of problems.
+            seed: seed of tasks that generate their problems.
 
         Raises:
-            TaskDataError: the data is missing or not as described.
+            TaskDataError: the data is missing or malformed.
         """
         check_split(split, self.splits, task=self.name)
         return islice(distinct(self.pairs(split, source, seed)), limit)
 
     def messages(self, problem: Problem) -> tuple[Message, ...]:
-        """The instructions to the system, the problem from the user."""
+        """The instructions as the system message, the problem as the user's."""
         return instructed(self.instructions, problem.prompt)
 
 
 class ReferenceTask(FileTask):
-    """Questions with one right answer each, known to gold as ``value[gold_key]``."""
+    """Questions with one right answer each, stored in gold as ``value[gold_key]``."""
 
     gold_key: ClassVar[str] = "answer"
     nothing: ClassVar[str] = "no answer in the text"
-    """Why a text that does not parse is incorrect."""
+    """Reason why a text that does not parse is incorrect."""
 
     @abstractmethod
     def parse(self, problem: Problem, text: str) -> str | None:
@@ -80,7 +80,7 @@ class ReferenceTask(FileTask):
         return str(answer)
 
     def gold_of(self, problem: Problem, answer: str) -> Gold:
-        """Gold that says so."""
+        """Gold with this answer."""
         return Gold(task=self.name, problem_id=problem.problem_id, value={self.gold_key: answer})
 
     def gold_from_answer(self, problem: Problem, text: str) -> Gold | None:
@@ -89,11 +89,11 @@ class ReferenceTask(FileTask):
         return None if answer is None else self.gold_of(problem, answer)
 
     def is_right(self, reference: str, answer: str) -> bool:
-        """Whether the answer means what the reference means."""
+        """True if the answer is equivalent to the reference."""
         return answer == reference
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
-        """Correct when the answer means what gold means."""
+        """Correct if the answer is equivalent to gold."""
         answer, reference = self.parse(problem, text), gold.value[self.gold_key]
         if answer is None:
             return Judgement(verdict=Verdict.INCORRECT, reason=self.nothing)
@@ -103,14 +103,14 @@ class ReferenceTask(FileTask):
 
 
 def question_of(task: str, text: str, *, difficulty: str = "", **data: Any) -> Problem:
-    """The problem of a question; its id is made of the text alone.
+    """Problem of a question; its id depends on the text alone.
 
     Args:
         task: the task's name.
-        text: the question; surrounding white space is no part of it.
-        difficulty: reports break results down by it.
-        **data: what else is known, such as ``source_id``, the name in the source by which recorded pools join; None
-            and empty values are left out.
+        text: the question; surrounding white space is removed.
+        difficulty: group for breakdowns in reports.
+        **data: other fields, such as ``source_id``, the name in the source that joins recorded pools; None and empty
+            values are left out.
     """
     prompt = text.strip()
     return Problem(
@@ -123,15 +123,15 @@ def question_of(task: str, text: str, *, difficulty: str = "", **data: Any) -> P
 
 
 def typed_question(text: str, needs: str, holds: Callable[[str], bool] = str.isalnum) -> str:
-    """The text that a client typed, as it is.
+    """The text typed by a client, unchanged.
 
     Args:
-        text: what was typed.
-        needs: what a question needs, for the message, such as ``"a question needs words"``.
-        holds: whether a character makes the text a question.
+        text: the text.
+        needs: requirement of a question, for the message, such as ``"a question needs words"``.
+        holds: test of a character; one that passes makes the text a question.
 
     Raises:
-        TaskDataError: no character does.
+        TaskDataError: no character passes.
     """
     if not any(map(holds, text)):
         raise TaskDataError(f"{needs}, got {text[:80]!r}; send the whole question as text")
@@ -139,6 +139,6 @@ def typed_question(text: str, needs: str, holds: Callable[[str], bool] = str.isa
 
 
 def source_id_of(row: Mapping[str, Any], *names: str) -> str | None:
-    """The row's own name, from the first of these fields that it has; ``problem_id`` by default."""
+    """The row's own name, from the first of these fields that exists; ``problem_id`` by default."""
     value = next((row[name] for name in names or ("problem_id",) if name in row), None)
     return None if value is None else str(value)

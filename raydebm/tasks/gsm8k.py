@@ -1,6 +1,6 @@
 """GSM8K: grade-school word problems with one number as the answer (paper section 4.1).
 
-The paper applies no constraint here, so selection rests on the learned energy.
+The paper has no constraint here, so selection depends on the learned energy.
 """
 
 from collections.abc import Mapping
@@ -33,10 +33,13 @@ class Gsm8k(ReferenceTask):
     nothing: ClassVar[str] = "no number in the text"
 
     def pairs(self, split: str, source: str | None, seed: int) -> Pairs:
-        """None or ``"hub:openai/gsm8k"`` for the published data set; else a ``.jsonl`` or ``.jsonl.gz`` file with the
-        fields question and answer (the part after ``####`` counts) or gold, and optionally problem_id; else a folder
-        of such files, of which ``problems_{split}.jsonl.gz`` or ``{split}.jsonl`` (either with or without ``.gz``) is
-        read."""
+        """Problems with gold.
+
+        The source is None or ``"hub:openai/gsm8k"`` for the published data set; or a ``.jsonl`` or ``.jsonl.gz`` file
+        with the fields question and answer (of which the part after ``####`` counts) or gold, and optionally
+        problem_id; or a folder of such files, with ``problems_{split}.jsonl.gz`` or ``{split}.jsonl`` (either with or
+        without ``.gz``).
+        """
         rows = split_rows(split, source, dataset=HUB_DATASET, configuration="main")
         return (self._pair(row, where) for where, row in rows)
 
@@ -45,12 +48,12 @@ class Gsm8k(ReferenceTask):
         return problem_of(typed_question(text, "a word problem needs words", str.isalpha))
 
     def parse(self, problem: Problem, text: str) -> str | None:
-        """The marked number, else the last number of the last line; None when there is neither."""
+        """The marked number, else the last number of the last line, else None."""
         number = find_number(text, fallback=True)
         return None if number is None else render_number(number)
 
     def is_right(self, reference: str, answer: str) -> bool:
-        """Whether the numbers are equal, exactly."""
+        """True if the numbers are exactly equal."""
         return Fraction(answer) == Fraction(reference)
 
     def _pair(self, row: Mapping[str, Any], where: str) -> tuple[Problem, Gold]:
@@ -63,9 +66,8 @@ class Gsm8k(ReferenceTask):
 
 
 def problem_of(question: str, *, source_id: str | None = None) -> Problem:
-    """The problem of a question. Its difficulty is the length in words: the paper groups by reasoning steps, but those
-    are counted in the reference solution, and the length goes with lower accuracy at least as closely (44 recorded
-    models)."""
+    """Problem of a question. Its difficulty is the length in words: the paper groups by reasoning steps, but those are
+    counted in the reference solution, and the length predicts accuracy at least as well (44 recorded models)."""
     words, difficulty = len(question.split()), f"{_SHORT_WORDS + 1}-{_LONG_WORDS} words"
     if words <= _SHORT_WORDS:
         difficulty = f"up to {_SHORT_WORDS} words"

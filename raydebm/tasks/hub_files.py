@@ -1,9 +1,8 @@
-"""Files of a data set on the hub: which ones hold a split, and where they lie on this machine.
+"""Files of a data set on the hub: the files of each split, and their local paths.
 
-The files of the repository are read as they are, and no script of a repository is run: what a script would make is read
-from the copy in Parquet that the hub makes of it (its revision ``refs/convert/parquet``). Downloading is
-``huggingface_hub``'s: it follows HF_ENDPOINT, HF_TOKEN, HF_HOME and HF_HUB_OFFLINE, resumes what broke off, and
-downloads nothing twice.
+Files of the repository are read directly, and its scripts are never run: data sets with a script are read from the
+hub's own copy in Parquet (revision ``refs/convert/parquet``). Downloads use ``huggingface_hub``: they follow
+HF_ENDPOINT, HF_TOKEN, HF_HOME and HF_HUB_OFFLINE, resume after interruptions, and are cached.
 """
 
 import os
@@ -24,24 +23,24 @@ _CARD = "README.md"
 _USUAL_SPLITS = ("train", "validation", "test", "dev")
 
 Splits = dict[str, list[str]]
-"""Split -> its files, in their order."""
+"""Split -> its files, in order."""
 
 
 _NO_ROWS = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")
-"""What `datasets` writes next to its files of rows."""
+"""Files that `datasets` writes next to its files of rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubSplits:
-    """Where the splits of a data set lie in its repository."""
+    """Splits of a data set in its repository."""
 
     dataset: str
     revision: str | None
-    """None: the newest."""
+    """Revision. None for the newest."""
     splits: Splits
 
     def files(self, split: str) -> list[Path]:
-        """The files of a split, downloaded where they are not here yet.
+        """Files of a split, downloaded if necessary.
 
         Raises:
             Exception: see ``hub_splits``.
@@ -52,15 +51,15 @@ class HubSplits:
 
 
 def hub_splits(dataset: str, configuration: str | None = None) -> HubSplits:
-    """Find the splits of a data set; none where the repository has no file of rows of that configuration.
+    """Find the splits of a data set; none if the repository has no file of rows for the configuration.
 
     Args:
-        dataset: such as ``"openai/gsm8k"``.
-        configuration: its name, where the data set has several.
+        dataset: name such as ``"openai/gsm8k"``.
+        configuration: name of a configuration, if the data set has several.
 
     Raises:
-        Exception: whatever the client raises for a data set that is not there, is not open to this user, or cannot be
-            reached.
+        Exception: any error of the client for a data set that does not exist, is not accessible to this user, or cannot
+            be reached.
     """
     names = _repository_files(dataset)
     card = _card(_download(dataset, [_CARD]) / _CARD) if _CARD in names else {}
@@ -72,15 +71,15 @@ def hub_splits(dataset: str, configuration: str | None = None) -> HubSplits:
 
 
 def splits_of(names: Iterable[str], card: Mapping[str, Any], configuration: str | None) -> Splits:
-    """Which files of a repository hold which split.
+    """Assign a repository's files to splits.
 
-    The data set's card says so (``configs``), or else the names of the files do: a folder or a word of the name is the
-    split's. Files that name no split are ``train``, as for `datasets`.
+    By the data set's card (``configs``), else by the names of the files: a folder or a word of the name is the split's.
+    Files that name no split are ``train``, as in `datasets`.
 
     Args:
-        names: of the repository's files.
-        card: the metadata of its README.md.
-        configuration: None: the default one.
+        names: names of the repository's files.
+        card: metadata of its README.md.
+        configuration: name of a configuration. Default: the default one.
     """
     data = sorted(name for name in names if name.endswith(SUFFIXES) and PurePosixPath(name).name not in _NO_ROWS)
     configs = [config for config in card.get("configs") or () if config.get("data_files")]
@@ -99,7 +98,7 @@ def splits_of(names: Iterable[str], card: Mapping[str, Any], configuration: str 
 
 
 def converted_splits(names: Iterable[str], configuration: str | None) -> Splits:
-    """The same in the hub's copy in Parquet."""
+    """Assign files of the hub's Parquet copy to splits."""
     splits: Splits = {}
     parts = [PurePosixPath(name).parts for name in sorted(names) if name.endswith(".parquet")]
     configurations = list(dict.fromkeys(part[0] for part in parts if len(part) == 3))
@@ -118,7 +117,7 @@ def _chosen(configs: Sequence[Mapping[str, Any]], wanted: str | None) -> Mapping
 
 
 def _declared(data: Sequence[str], config: Mapping[str, Any]) -> Splits:
-    """The files of a card's configuration: one pattern, several, or a pattern or several per split."""
+    """Files of a card's configuration: one pattern, several, or one or several per split."""
     declared = config["data_files"]
     entries = declared if isinstance(declared, list) else [declared]
     splits: Splits = {}
@@ -146,7 +145,7 @@ def _card(file: Path) -> Mapping[str, Any]:
 
 
 def _repository_files(dataset: str, revision: str | None = None) -> list[str]:
-    """Names of the repository's files; without a network those that were downloaded before."""
+    """Names of the repository's files; without a network those of earlier downloads."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import OfflineModeIsEnabled
 
@@ -185,5 +184,5 @@ def _download(dataset: str, files: list[str], revision: str | None = None) -> Pa
 
 
 def _endpoint() -> str | None:
-    """The hub's address, which the client reads at its import alone."""
+    """The hub's address, which the client reads only at import."""
     return os.environ.get("HF_ENDPOINT")

@@ -1,7 +1,7 @@
 """MuSR: a long story, a question about it, and numbered choices (paper section 4.1).
 
 Three subsets: murder mysteries (250 problems), object placements (256), team allocation (250); 605 of the 756 problems
-are for training and 151 for testing. The paper applies no constraint here.
+are for training and 151 for testing. The paper has no constraint here.
 """
 
 import ast
@@ -44,7 +44,7 @@ _SUBSET_OF_QUESTION = {
     "which location is the most likely place": "object placements",
     "how would you uniquely allocate": "team allocation",
 }
-"""Each subset words its question in its own way."""
+"""Typical wording of each subset's questions."""
 
 
 _CHOICE_LINE = re.compile(r"\s*\(?(\d{1,2}|[A-Z])(?:[.):]|\s-)\s+(\S.*)")
@@ -80,13 +80,15 @@ class Musr(ReferenceTask):
     nothing: ClassVar[str] = "no single choice in the text"
 
     def pairs(self, split: str, source: str | None, seed: int) -> Pairs:
-        """None or ``"hub:TAUR-Lab/MuSR"`` for the published data set; else a file with the fields narrative (or
-        context), question, choices and answer_index, or one in the form of the repository of the data set (context, and
-        a list of questions with question, choices and answer); else a folder of such files, which are read as one set.
+        """Problems with gold.
 
-        The published data has no train and test parts, so a source is divided here, always in the same way: by story,
-        so that no story is on both sides, and with a fifth of the problems (151 of 756) for testing. A file named after
-        the split, such as ``train.jsonl``, is taken whole.
+        The source is None or ``"hub:TAUR-Lab/MuSR"`` for the published data set; or a file with the fields narrative
+        (or context), question, choices and answer_index, or one in the form of the data set's repository (context, and
+        a list of questions with question, choices and answer); or a folder of such files, which are read as one set.
+
+        The published data has no train and test parts, so a source is divided here deterministically: by story, so that
+        no story is on both sides, with a fifth of the problems (151 of 756) for testing. A file named after the split,
+        such as ``train.jsonl``, is not divided.
         """
         rows, is_split_already = _rows(split, source)
         pairs = list(distinct(_problem_and_gold(self, row, where) for where, row in rows))
@@ -96,7 +98,7 @@ class Musr(ReferenceTask):
         return iter(pairs)
 
     def problem_from_text(self, text: str) -> Problem:
-        """Read a story with its question and choices; the choices are the numbered lines at the end.
+        """Parse a story with its question and choices; the choices are the numbered lines at the end.
 
         Raises:
             TaskDataError: the text does not end in at least two numbered choices.
@@ -110,34 +112,34 @@ class Musr(ReferenceTask):
         return _problem(prompt, choices)
 
     def parse(self, problem: Problem, text: str) -> str | None:
-        """The number of the choice that the completion settles on; None when it names none, or two as its answer.
+        """Number of the chosen choice; None if the completion names none, or two as its answer.
 
-        Looks at, strongest mark first and the last of a kind: ``#### 2`` with nothing behind it; ``{"answer": ...}``
-        and boxes; "the answer is ..." or a last line that begins with ``####``, whichever comes last; the last line.
-        A choice is named by its number, its letter, or its own words. A last line in free words must name one alone, or
-        conclude with it.
+        Looks at, strongest mark first and the last of a kind: ``#### 2`` with nothing after it; ``{"answer": ...}`` and
+        boxes; "the answer is ..." or a last line that begins with ``####``, whichever is last; the last line. A choice
+        is named by its number, its letter, or its own words. A last line in free words must name one alone, or conclude
+        with it.
         """
         number = _find_choice(text, problem.data["choices"])
         return None if number is None else str(number)
 
 
 def problem_of(narrative: str, question: str, choices: Sequence[str], *, source_id: str | None = None) -> Problem:
-    """The problem of a story, a question and its choices; its id is made of these texts alone.
+    """Problem of a story, a question and its choices; its id depends on these texts alone.
 
     Args:
         choices: at least two, all different.
-        source_id: the problem's name in its source, by which recorded pools join.
+        source_id: the problem's name in its source, which joins recorded pools.
     """
     numbered = "\n".join(f"{number}. {choice}" for number, choice in enumerate(choices, start=1))
     return _problem(f"{narrative.strip()}\n\n{question.strip()}\n\n{numbered}", choices, source_id=source_id)
 
 
 def choose_tests(problems: Iterable[Problem]) -> set[str]:
-    """The ids of the problems that are for testing, whatever their order.
+    """Ids of the test problems, independent of the order.
 
-    Stories are ranked by a seeded hash and taken while they fit. Problems share a story when their texts begin with the
-    same paragraph: up to four questions are asked about one object placement, and murder mysteries come in pairs that
-    differ in who did it. Single-question stories fill what is left, so that 756 problems give exactly 151.
+    Stories are ranked by a seeded hash and taken while they fit. Problems share a story if their texts begin with the
+    same paragraph: up to four questions are about one object placement, and murder mysteries come in pairs that differ
+    in the murderer. Single-question stories fill the rest, so that 756 problems give exactly 151.
     """
     stories: dict[str, list[str]] = {}
     for problem in problems:
@@ -157,7 +159,7 @@ def _problem(prompt: str, choices: Sequence[str], *, source_id: str | None = Non
 
 
 def _choices_at_end(prompt: str) -> list[str]:
-    """The texts of the last lines, when these are numbered 1, 2, ... or lettered A, B, ...; else none."""
+    """Texts of the last lines if these are numbered 1, 2, ... or lettered A, B, ...; else none."""
     labels: list[str] = []
     choices: list[str] = []
     for line in reversed(prompt.split("\n")):
@@ -175,7 +177,7 @@ def _choices_at_end(prompt: str) -> list[str]:
 
 
 def _rows(split: str, source: str | None) -> tuple[Iterator[Located], bool]:
-    """The rows, and whether they are those of the split alone."""
+    """The rows, and True if they belong to the split alone."""
     dataset = hub_name(source, HUB_DATASET)
     if dataset is not None:
         parts = (hub_rows(dataset, split=subset) for subset in SUBSETS)
@@ -202,7 +204,7 @@ def _files(path: Path, split: str) -> tuple[list[Path], bool]:
 
 
 def _each_question(located: Located) -> Iterator[Located]:
-    """A row of the repository's form holds several questions about one story; every other row holds one."""
+    """A row of the repository's form has several questions about one story; other rows have one."""
     where, row = located
     questions = row.get("questions")
     if questions is None:
@@ -230,7 +232,7 @@ def _problem_and_gold(task: ReferenceTask, row: Row, where: str) -> tuple[Proble
 
 
 def _read_choices(value: Any, where: str) -> list[str]:
-    """The hub keeps the list as the text of a Python list."""
+    """The hub stores the list as the text of a Python list."""
     if isinstance(value, str):
         try:
             value = ast.literal_eval(value)
@@ -275,7 +277,7 @@ def _find_choice(text: str, choices: Sequence[str]) -> int | None:
 
 
 def _closing_phrases(text: str, choices: Sequence[str]) -> Iterator[str]:
-    """What is said to be the answer, the last one first. A line of hash signs counts only at the end of the text:
+    """Phrases that state the answer, the last one first. A line of hash signs counts only at the end of the text:
     before that it is a heading."""
     last_line = text.rstrip().rsplit("\n", 1)[-1]
     if last_line.lstrip().startswith("####"):
@@ -297,16 +299,16 @@ def _bare_reference(mark: str, num_choices: int) -> int | None:
 
 
 def _read_choice(marked: str, choices: Sequence[str], *, is_marked: bool = True) -> set[int]:
-    """The choices that a short text names as the answer: none, one, or several.
+    """Choices that a short text names as the answer: none, one, or several.
 
-    What it begins with counts: a number, a letter, or a choice's own words. Behind a number, a choice's own words must
-    not name another one alone; behind either, "or" and the like must not offer another one.
+    Its beginning counts: a number, a letter, or a choice's own words. After a number, another choice's own words must
+    not follow alone; after either, "or" and the like must not offer another one.
 
     Args:
         marked: the text.
         choices: all choices.
-        is_marked: whether the text is said to be the answer. A free sentence may begin with the choice that it rules
-            out, so there a choice's own words count as its beginning only when they are all of it.
+        is_marked: the text is marked as the answer. A free sentence may begin with a choice that it rules out, so there
+            a choice's own words count only as the whole beginning.
     """
     snippet = _snippet(marked)
     leading = _leading_words(snippet, choices)
@@ -327,8 +329,8 @@ def _read_choice(marked: str, choices: Sequence[str], *, is_marked: bool = True)
 
 
 def _concluded(sentence: str, choices: Sequence[str]) -> set[int]:
-    """The choices right behind "the most likely murderer is", "it was", "she would look in", with what else is named
-    behind the last of these; all that the sentence names where no choice stands so."""
+    """Choices directly after "the most likely murderer is", "it was", "she would look in", with others named after the
+    last of these; without such a phrase all that the sentence names."""
     ends = [match.end() for match in _CONCLUSION.finditer(sentence.translate(_QUOTES))][-_MAX_PHRASES:]
     leading = (_leading_words(sentence[end : end + _MAX_CHOICE_CHARS], choices) for end in ends)
     said = {lead[0] for lead in leading if lead is not None}
@@ -336,7 +338,7 @@ def _concluded(sentence: str, choices: Sequence[str]) -> set[int]:
 
 
 def _leading_words(snippet: str, choices: Sequence[str]) -> tuple[int, str] | None:
-    """(The choice with whose own words the text begins, the rest of the text.)"""
+    """(choice whose own words begin the text, rest of the text.)"""
     plain = _ARTICLE.sub("", _plain(snippet))
     for number, choice in sorted(enumerate(map(_plain, choices), start=1), key=lambda entry: -len(entry[1])):
         if plain.startswith(choice) and not _WORD.match(plain, len(choice)):
@@ -345,14 +347,14 @@ def _leading_words(snippet: str, choices: Sequence[str]) -> tuple[int, str] | No
 
 
 def _offers_another(rest: str, choices: Sequence[str]) -> bool:
-    """Whether another choice stands right behind the answer: "or maybe Ana", "/ Ana", ", Ana"."""
+    """True if another choice directly follows the answer: "or maybe Ana", "/ Ana", ", Ana"."""
     if _OR.match(rest):
         return bool(_named_in(rest, choices))
     return rest.lstrip()[:1] in ("/", ",", "&") and _leading_words(rest.lstrip()[1:], choices) is not None
 
 
 def _snippet(marked: str) -> str:
-    # One blank for many: the patterns would try each of them as a beginning.
+    # Merge spaces: the patterns would try each of them as a beginning.
     return _SPACES.sub(" ", LATEX_TEXT.sub("", marked).replace("{", " ").replace("}", " ").replace("**", "")).strip(
         _MARKS
     )
@@ -368,7 +370,7 @@ def _index_of(reference: str, num_choices: int) -> int | None:
 
 
 def _named_in(text: str, choices: Sequence[str]) -> set[int]:
-    """Choices whose own words stand in the text; "kitchen" is not named by "kitchen drawer"."""
+    """Choices whose own words occur in the text; "kitchen" is not named by "kitchen drawer"."""
     left = _plain(text)
     named: set[int] = set()
     for number, choice in sorted(enumerate(map(_plain, choices), start=1), key=lambda entry: -len(entry[1])):

@@ -1,9 +1,9 @@
-"""The paper's problems by one name (``task.data: paper`` in a recipe).
+"""The paper's problems under one name (``task.data: paper`` in a recipe).
 
-Where the problems can be told from published data alone, their ids are shipped (``paper_ids/``: content ids of this
-package, so no text), and a source that lacks one of them is refused. Where they cannot, because the paper names no ids
-and no copy of the data could be read when this was written, a rule chooses them when the data is loaded. docs/paper.md
-has a row for each.
+If the problems are determined by published data alone, their ids are shipped (``paper_ids/``: content ids of this
+package, so no text), and a source that lacks one of them is refused. Otherwise, because the paper names no ids and no
+copy of the data was readable at the time of writing, a rule chooses them when the data is loaded. docs/paper.md has a
+row for each.
 """
 
 import gzip
@@ -31,13 +31,13 @@ class PaperData:
     """The paper's problems of one task."""
 
     counts: dict[str, int]
-    """Split -> how many there are."""
+    """Split -> number of problems."""
     source: str | None = None
-    """For ``Task.load``; None: the task's own default."""
+    """Source for ``Task.load``. Default: the task's own."""
     whole: str | None = None
-    """The source's split that both are chosen from; None: the split of the same name."""
+    """Source split that both are chosen from. Default: the split of the same name."""
     choose: Callable[[Iterable[Pair], str], Sequence[Pair]] = _all
-    """(problems of the source, split) -> those of the split, where no ids are shipped."""
+    """(problems of the source, split) -> those of the split, if no ids are shipped."""
     shipped: tuple[str, ...] = ()
     """Splits whose ids are shipped."""
 
@@ -52,21 +52,21 @@ PAPER: dict[str, PaperData] = {
     "knights_knaves": PaperData(counts={"train": 6200, "test": 700}, source="hub:K-and-K/knights-and-knaves"),
     "math500": PaperData(counts={"test": 500}, shipped=("test",)),
 }
-"""By task. MATH-500 is a target of transfer alone: its training problems are not the paper's, but those of MATH."""
+"""By task. MATH-500 is a target of transfer only: its training problems are not the paper's, but those of MATH."""
 
 
 def load_paper_problems(task: Task, split: str, *, source: str | None = None, seed: int = 0) -> list[Pair]:
-    """The paper's problems of a split, in the order of their source; where ids are shipped, exactly these. A split that
-    the paper does not use is the task's own.
+    """The paper's problems of a split, in the order of their source; with shipped ids, exactly these. A split that the
+    paper does not use is the task's own.
 
     Args:
         task: a task of the paper.
         split: ``"train"`` or ``"test"``.
-        source: a copy of the data, as ``Task.load`` takes it; None: the published data set.
-        seed: as for ``Task.load``.
+        source: a copy of the data, as in ``Task.load``. Default: the published data set.
+        seed: as in ``Task.load``.
 
     Raises:
-        TaskDataError: the task is none of the paper's, or the source lacks one of its problems.
+        TaskDataError: the task is not in the paper, or the source lacks one of its problems.
     """
     data = PAPER.get(task.name)
     if data is None:
@@ -88,7 +88,7 @@ def load_paper_problems(task: Task, split: str, *, source: str | None = None, se
 
 
 def shipped_ids(task: str, split: str) -> tuple[str, ...]:
-    """The problem ids that are shipped for a split."""
+    """Shipped problem ids of a split."""
     file = resources.files("raydebm.tasks").joinpath("paper_ids", f"{task}_{split}.txt.gz")
     return tuple(gzip.decompress(file.read_bytes()).decode("ascii").split())
 

@@ -1,11 +1,11 @@
-"""Reads the rows of a benchmark: a data set of the hub, a local file, or a folder of files.
+"""Read the rows of a benchmark: a data set of the hub, a local file, or a folder of files.
 
-In:   what a recipe gives as ``source``.
-Out:  (where, row) pairs: "where" names file and line, so that a bad row can be found; a row has a benchmark's fields.
-Does not know: what the fields mean.
+In:   a recipe's ``source``.
+Out:  (where, row) pairs: "where" is the file and line, for error messages; a row has a benchmark's fields.
+Does not know: the meaning of the fields.
 
-Files: ``.jsonl`` (one object per line), ``.json`` (a list of objects, or one object), both also with ``.gz`` behind;
-``.csv``; ``.parquet``; ``.arrow`` (a stream, as `datasets` saves it).
+Files: ``.jsonl`` (one object per line), ``.json`` (a list of objects, or one object), both optionally with ``.gz``;
+``.csv``; ``.parquet``; ``.arrow`` (a stream, as saved by `datasets`).
 """
 
 import csv
@@ -27,10 +27,10 @@ from raydebm.tasks.hub_files import SUFFIXES, hub_splits
 
 Row = Mapping[str, Any]
 Located = tuple[str, Row]
-"""(where the row stands, row)."""
+"""(location of the row, row)."""
 
 JSON_LINES = ("problems_{split}.jsonl.gz", "problems_{split}.jsonl", "{split}.jsonl.gz", "{split}.jsonl")
-"""Usual names of a split's file, in the order in which they are looked for."""
+"""Usual names of a split's file, by preference."""
 
 _looked_for: ContextVar[dict[Path, set[str]] | None] = ContextVar("looked_for", default=None)
 _HUB = "hub:"
@@ -40,7 +40,7 @@ _SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".arrow")
 
 @contextmanager
 def files_looked_for() -> Iterator[dict[Path, set[str]]]:
-    """Collect, by folder, the names and patterns (of ``Path.glob``) that tasks look for in it meanwhile."""
+    """Collect, by folder, the names and patterns (of ``Path.glob``) that tasks look for inside the block."""
     found: dict[Path, set[str]] = {}
     token = _looked_for.set(found)
     try:
@@ -50,7 +50,7 @@ def files_looked_for() -> Iterator[dict[Path, set[str]]]:
 
 
 def look_for(folder: Path, names: Iterable[str]) -> None:
-    """Note which files of a folder a task reads, if they are there: others in it have no part in its problems.
+    """Record the files of a folder that a task reads if they exist: others do not affect its problems.
 
     Args:
         names: names or patterns of ``Path.glob``, below the folder.
@@ -61,13 +61,13 @@ def look_for(folder: Path, names: Iterable[str]) -> None:
 
 
 def check_split(split: str, known: Sequence[str], *, task: str) -> None:
-    """Raises TaskDataError when the task has no such split."""
+    """Raise TaskDataError if the task has no such split."""
     if split not in known:
         raise TaskDataError(f"unknown split {split!r}; {task} has {' and '.join(known)}")
 
 
 def hub_name(source: str | None, default: str) -> str | None:
-    """The hub data set that a source means: None and ``"hub:"`` mean the default; a path gives None."""
+    """Hub data set of a source: the default for None and ``"hub:"``, None for a path."""
     if source is None:
         return default
     return source.removeprefix(_HUB) or default if source.startswith(_HUB) else None
@@ -80,13 +80,13 @@ def hub_rows(
     split: str | None = None,
     otherwise: str = "give a local file as the source",
 ) -> Iterator[Located]:
-    """The rows of a hub data set; without a split those of all splits, one after the other.
+    """Rows of a hub data set; without a split those of all splits, one after the other.
 
     Args:
-        dataset: such as ``"openai/gsm8k"``.
-        configuration: the name of the configuration, where the data set has several.
+        dataset: name such as ``"openai/gsm8k"``.
+        configuration: name of a configuration, if the data set has several.
         split: the hub's name of the split.
-        otherwise: what the user can do without the hub; the end of an error message.
+        otherwise: alternative to the hub, for the end of an error message.
 
     Raises:
         TaskDataError: the data cannot be loaded, or has no such configuration or split.
@@ -111,13 +111,13 @@ def _of_split(name: str, files: Sequence[Path]) -> Iterator[Located]:
 
 
 def local_file(source: str, names: Iterable[str], *, otherwise: str) -> Path:
-    """The file itself, or the first of the named files that a folder has; the folder's other files are taken to have no
-    part in the problems, unless the task names them by ``look_for``.
+    """The file itself, or the first of the named files in a folder. Other files of the folder are assumed not to affect
+    the problems, unless the task names them through ``look_for``.
 
     Args:
-        source: a file or a folder, which may be an ``embedded:`` one.
+        source: a file or a folder, also an ``embedded:`` one.
         names: file names to look for in a folder, by preference.
-        otherwise: what else can be a source; the end of an error message.
+        otherwise: other possible sources, for the end of an error message.
 
     Raises:
         TaskDataError: there is no such path, or the folder has none of the names.
@@ -136,10 +136,10 @@ def local_file(source: str, names: Iterable[str], *, otherwise: str) -> Path:
 
 
 def file_rows(file: Path) -> Iterator[Located]:
-    """The rows of a local file; its ending says how it is written.
+    """Rows of a local file, in the format of its extension.
 
     Raises:
-        TaskDataError: the file is missing, unreadable, or of an unknown kind; the message names file and line.
+        TaskDataError: the file is missing, unreadable, or of an unknown format; the message names file and line.
     """
     kind = Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
     if kind not in _SUFFIXES or (file.suffix == ".gz" and kind in (".parquet", ".arrow")):
@@ -166,14 +166,14 @@ def split_rows(
     configuration: str | None = None,
     names: Iterable[str] = JSON_LINES,
 ) -> Iterator[Located]:
-    """The rows of a split, where the hub's splits have the task's own names: the common case of the above.
+    """Rows of a split, if the hub uses the task's own names of splits (the common case).
 
     Args:
         split: the task's name of the split, already checked.
         source: None or ``"hub:<name>"``, or a file, or a folder.
-        dataset: the hub data set that None means.
-        configuration: of the hub data set.
-        names: file names to look for in a folder; ``{split}`` in them stands for the split.
+        dataset: hub data set for None.
+        configuration: configuration of the hub data set.
+        names: file names to look for in a folder, with ``{split}`` for the split.
 
     Raises:
         TaskDataError: the data is missing or unreadable.
@@ -190,7 +190,7 @@ def split_rows(
 
 
 def distinct(pairs: Iterable[tuple[Problem, Gold]]) -> Iterator[tuple[Problem, Gold]]:
-    """Passes over a problem that came up before: ids are made of the text, so the same text is the same problem."""
+    """Skip repeated problems: ids depend on the text, so equal texts are the same problem."""
     seen: set[str] = set()
     for problem, gold in pairs:
         if problem.problem_id not in seen:
@@ -204,7 +204,7 @@ def _text_of(file: Path) -> str:
 
 
 def _json_rows(file: Path) -> Iterator[Any]:
-    """A list of objects, one object, or (as on the hub) an object a line."""
+    """A list of objects, one object, or (as on the hub) one object per line."""
     text = _text_of(file)
     try:
         content = json.loads(text)
@@ -220,7 +220,7 @@ def _csv_rows(file: Path) -> Iterator[Row]:
 
 
 def _parquet_rows(file: Path) -> Iterator[Row]:
-    """Batch by batch: rows of a benchmark of programs fill the memory otherwise."""
+    """In batches: a benchmark of programs would fill the memory."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(file) as table:

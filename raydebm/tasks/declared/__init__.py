@@ -1,10 +1,10 @@
-"""A task that a user declares in one YAML file, or in a few lines of Python, without touching the package.
+"""Tasks declared in one YAML file, or in a few lines of Python, without changing the package.
 
 In:   a ``TaskDefinition``: prompt, output format, constraints as declarative rules, optional gold, data files.
 Out:  a ``Task`` like the built-in ones.
 
-Gold is taken out of a data row before anything else is made of it; a definition whose prompt, fields, id or difficulty
-name gold's column is refused.
+Gold is removed from a data row before anything else is read from it; a definition whose prompt, fields, id or
+difficulty name gold's column is refused.
 """
 
 import json
@@ -36,7 +36,7 @@ __all__ = ["DeclaredTask", "declared_task", "read_definition"]
 SPLITS = ("train", "test")
 SOURCE_ID = "source_id"
 _MAX_WORD = 12
-"""Characters of a reference answer that may stand in a problem by chance."""
+"""Length up to which a reference answer may occur in a problem by chance."""
 
 
 class DeclaredTask:
@@ -45,13 +45,12 @@ class DeclaredTask:
     def __init__(
         self, definition: TaskDefinition | Mapping[str, Any], *, constraints: Sequence[Constraint] = ()
     ) -> None:
-        """
-        Args:
-            definition: checked, or as a tree of YAML values.
-            constraints: more checks, as Python functions; they see the parsed answer and the problem, as rules do.
+        """Args:
+            definition: a checked definition, or a tree of YAML values.
+            constraints: additional checks in Python, with the parsed answer and the problem as input, like rules.
 
         Raises:
-            ConfigError: the definition is wrong; every fault is listed with its path.
+            ConfigError: the definition is wrong; every error is listed with its path.
         """
         task_definition = definition if isinstance(definition, TaskDefinition) else read_definition(definition)
         self.definition = task_definition
@@ -66,8 +65,8 @@ class DeclaredTask:
 
     @property
     def defaults(self) -> TaskDefaults:
-        """The definition's settings; answers do not compete where labels come from constraints."""
-        # What breaks no constraint is right there, so that many different answers can be.
+        """The definition's settings; answers do not compete if labels come from constraints."""
+        # Any answer without violations is right there, so many different answers can be.
         competing = not self.labels_by_constraints
         return replace(
             self.definition.defaults.as_record(), answers_compete=competing, feedback=self.definition.feedback
@@ -79,11 +78,11 @@ class DeclaredTask:
 
     @property
     def answer_schema(self) -> Mapping[str, Any] | None:
-        """JSON Schema of an answer, for endpoints that constrain decoding; None: it has none."""
+        """JSON Schema of an answer, for endpoints with constrained decoding, or None."""
         return self.definition.output.json_schema
 
     def seen_by_rules(self, problem: Problem, answer: Answer) -> Any:
-        """The parsed answer as rules read it: a number as a number, the rest as it is."""
+        """The parsed answer for rules: a number as a number, other values unchanged."""
         return seen_by_rules(self.definition.output, answer)
 
     # ---- problems ----------------------------------------------------------------------------------------------
@@ -91,23 +90,23 @@ class DeclaredTask:
     def load(
         self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0
     ) -> Iterator[tuple[Problem, Gold]]:
-        """Yield problems in the order of the source; a row that came up before is passed over.
+        """Yield problems in the order of the source, without repeated rows.
 
         Args:
             split: ``"train"`` or ``"test"``.
-            source: a file or a folder with a file of the split's name; None: the definition's own file.
-            limit: at most so many.
-            seed: not used; the data is fixed.
+            source: a file, or a folder with a file named after the split. Default: the definition's own file.
+            limit: maximum number of problems.
+            seed: ignored; the data is fixed.
 
         Raises:
-            TaskDataError: the data is missing or not as described.
+            TaskDataError: the data is missing or malformed.
         """
         check_split(split, SPLITS, task=self.name)
         rows = file_rows(self.file_of(split, source))
         return islice(distinct(self.problem_and_gold(row, where) for where, row in rows), limit)
 
     def file_of(self, split: str, source: str | None) -> Path:
-        """The data file of a split.
+        """Data file of a split.
 
         Raises:
             TaskDataError: there is no such file.
@@ -123,10 +122,10 @@ class DeclaredTask:
         return local_file(source, [name.format(split=split) for name in JSON_LINES], otherwise="a file or a folder")
 
     def problem_and_gold(self, row: Mapping[str, Any], where: str) -> tuple[Problem, Gold]:
-        """One row of the data.
+        """Problem and gold of one data row.
 
         Raises:
-            TaskDataError: a column is missing or of a wrong kind; the message names the row.
+            TaskDataError: a column is missing or of a wrong type; the message names the row.
         """
         rule, value = self.definition.gold, {}
         if rule is not None and row.get(rule.field) is not None:
@@ -148,8 +147,7 @@ class DeclaredTask:
         return Problem(task=self.name, problem_id=problem_id, prompt=prompt, data=data, difficulty=difficulty)
 
     def problem_from_text(self, text: str) -> Problem:
-        """A problem of what a client typed: a JSON object with the task's fields, or, where there is one field only,
-        that field's text.
+        """Parse a problem typed by a client: a JSON object with the task's fields, or the text of its only field.
 
         Raises:
             TaskDataError: the text is neither; the message lists the fields.
@@ -168,7 +166,7 @@ class DeclaredTask:
         return self._problem_of({fields[0]: self._without_frame(text)}, "the text")
 
     def _without_frame(self, text: str) -> str:
-        """The field's own text, also where the whole prompt was typed."""
+        """The field's own text, also if the whole prompt was typed."""
         (field,) = self.definition.fields
         marker = "\0"
         before, _, after = fill(self.definition.prompt, {field: marker}).strip().partition(marker)
@@ -179,7 +177,7 @@ class DeclaredTask:
         return stripped
 
     def empty_operands(self, problems: Sequence[Problem]) -> Iterator[tuple[str, str, int]]:
-        """(constraint, expression, how many problems have nothing there) of what rules read from problems alone."""
+        """(constraint, expression, number of problems without a value) for expressions of rules on problems alone."""
         for rule in self.definition.constraints:
             for text in rule.expressions():
                 if problem_fields(text) and not reads_answer(text):
@@ -188,7 +186,7 @@ class DeclaredTask:
                         yield rule.name, text, count
 
     def shows_gold(self, problem: Problem, gold: Gold) -> bool:
-        """Whether the reference answer, where it is more than a number or a word, stands in the problem's data."""
+        """True if the problem's data contain the reference answer, unless it is only a number or a word."""
         value = gold.value.get("answer")
         if not (isinstance(value, list | dict) or (isinstance(value, str) and len(value) > _MAX_WORD)):
             return False
@@ -199,7 +197,7 @@ class DeclaredTask:
         return any(part == value for part in parts)
 
     def messages(self, problem: Problem) -> tuple[Message, ...]:
-        """The chat of the first pass.
+        """Chat of the first pass.
 
         Raises:
             TaskDataError: the problem lacks a field that constraints read.
@@ -217,23 +215,23 @@ class DeclaredTask:
         return write_answer(self.definition.output, answer)
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:
-        """The key of ``vote``; of the whole answer where ``vote`` has no value."""
+        """Value of ``vote``, or of the whole answer if ``vote`` has no value."""
         seen = self.seen_by_rules(problem, answer)
         vote = _value(self.definition.vote, problem, seen)
         return key_of(answer if vote is None or self.definition.vote == "answer" else vote)
 
     @property
     def labels_by_constraints(self) -> bool:
-        """Whether the constraints say which answers are right."""
+        """True if right answers are defined by the constraints."""
         return self.definition.labels == "constraints"
 
     @property
     def labels_by_gold(self) -> bool:
-        """Whether gold says which answers are right, so that every right one says the same."""
+        """True if right answers are defined by gold, so that all of them are equal."""
         return self.definition.gold is not None and not self.labels_by_constraints
 
     def gold_from_answer(self, problem: Problem, text: str) -> Gold | None:
-        """None also where answers are not labelled by gold."""
+        """See ``GoldFromAnswer``; also None if answers are not labelled by gold."""
         rule, answer = self.definition.gold, self.parse(problem, text)
         if rule is None or answer is None or not self.labels_by_gold:
             return None
@@ -245,7 +243,7 @@ class DeclaredTask:
         return Gold(task=self.name, problem_id=problem.problem_id, value={"answer": value})
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
-        """By gold or by constraints, as the definition says."""
+        """Judge by gold or by constraints, as the definition says."""
         by = self.definition.labels or ("gold" if self.definition.gold is not None else None)
         if by == "constraints":
             return self._judge_by_constraints(problem, text)
@@ -283,13 +281,13 @@ class DeclaredTask:
         return Judgement(verdict=Verdict.CORRECT, violation_score=0.0, parts=self._parts(costs))
 
     def _parts(self, costs: Mapping[str, float]) -> dict[str, float]:
-        """Each constraint's share of the highest cost; together they are the violation score."""
+        """Share of each constraint in the highest cost; their sum is the violation score."""
         whole = math.fsum(self._most_costs.values()) or 1.0
         return {name: min(1.0, cost / whole) for name, cost in costs.items()}
 
     @cached_property
     def _most_costs(self) -> dict[str, float]:
-        """The highest cost of each constraint."""
+        """Highest cost of each constraint."""
         rules = self.definition.constraints
         most = dict.fromkeys((constraint.name for constraint in self._constraints), 0.0)
         for rule in rules:
@@ -300,7 +298,7 @@ class DeclaredTask:
 
 
 def declared_task(tree: Mapping[str, Any]) -> DeclaredTask:
-    """The task of a tree of YAML values; the same tree gives the same object.
+    """Task of a tree of YAML values; equal trees give the same object.
 
     Raises:
         ConfigError: the definition is wrong.
@@ -334,7 +332,7 @@ def _value(expression: str, problem: Problem, seen: Any) -> Any:
 
 
 def _clean(value: Any, name: str, where: str) -> Any:
-    """The value of a column, as JSON that a table can hold."""
+    """Value of a column, as JSON for a table."""
     try:
         canonical_json(value).encode("utf-8")
     except (TypeError, ValueError, RecursionError) as error:

@@ -1,7 +1,7 @@
-"""Finds the answer in a completion, as a task file's ``output`` describes it.
+"""Find the answer in a completion, as described by a task file's ``output``.
 
 In:   any text.
-Out:  a JSON value in canonical form, or None; never an exception, and always in time that grows with the text alone.
+Out:  a JSON value in canonical form, or None; never an exception, and always in linear time.
 """
 
 import json
@@ -28,16 +28,16 @@ from raydebm.tasks.answers import (
 from raydebm.tasks.declared.definition import Output
 
 _WORK_PER_CHARACTER = 20
-"""Failed starts of JSON may read so many characters for each of the text, so that ``{{{{`` stays cheap."""
+"""Characters that failed starts of JSON may read per character of the text, so that ``{{{{`` stays cheap."""
 _BEFORE_CHOICE = re.compile(r"\A(?:the )?(?:final )?answer(?: is)?[ *_]*:?")
 _BEHIND_CHOICE = re.compile(r"[*_`'\")]*(?:\Z|\s?[,;:(]|\s[-\u2013\u2014]\s|\s(?:because|since)\b)")
-"""What may follow where a sentence begins with its choice; "a guess" does not begin with choice A."""
+"""Allowed text after a choice at the start of a sentence; "a guess" does not begin with choice A."""
 _LISTED = re.compile(r"[a-z][.)] \S")
 _AROUND_CHOICE = " \t*_`'\"().:,;!"
 
 
 def find_answer(output: Output, text: str) -> Any | None:
-    """The answer of a completion in canonical form; None when it has none."""
+    """Answer of a completion in canonical form, or None."""
     if len(text) > output.max_chars or not _is_writable(text):
         return None
     if output.format == "json":
@@ -51,14 +51,14 @@ def find_answer(output: Output, text: str) -> Any | None:
 
 
 def write_answer(output: Output, answer: Any) -> str:
-    """The canonical text that ``find_answer`` reads back."""
+    """Canonical text, which ``find_answer`` reads back."""
     if output.format == "json":
         return json.dumps(answer, ensure_ascii=False)
     return str(answer) if output.format == "text" else f"#### {answer}"
 
 
 def seen_by_rules(output: Output, answer: Any) -> Any:
-    """The answer as constraints see it: numbers are numbers."""
+    """The answer for constraints, with numbers as numbers."""
     if output.format != "number":
         return answer
     number = read_number(str(answer))
@@ -71,10 +71,10 @@ def seen_by_rules(output: Output, answer: Any) -> Any:
 
 
 def find_json(text: str, *, want_array: bool = False) -> Any | None:
-    """The last complete JSON object (or array) that stands in the text and not inside another one.
+    """The last complete outermost JSON object (or array) in the text.
 
-    Nothing is guessed. An object with a key twice, NaN or Infinity, a lone surrogate, or too deep a nesting is no
-    answer; nor is a part of an object that is broken or was cut off.
+    Nothing is guessed. An object with a repeated key, NaN or Infinity, a lone surrogate, or too deep a nesting is not
+    an answer; nor is a part of a broken or truncated object.
     """
     opening, kind = ("[", list) if want_array else ("{", dict)
     budget = _WORK_PER_CHARACTER * len(text) + 10_000
@@ -102,7 +102,7 @@ _CLOSERS = frozenset(",}]")
 
 
 class _Ambiguous(dict[str, Any]):
-    """An object with a key twice; which value was meant is unknown."""
+    """An object with a repeated key, whose intended value is unknown."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -142,15 +142,15 @@ def _wants_array(output: Output) -> bool:
 
 
 def named_choice(choices: list[str], text: str) -> str | None:
-    """The choice that the whole text is, whatever its case and the marks around it."""
+    """The choice that is the whole text, ignoring case and surrounding marks."""
     return {_bare(choice): choice for choice in choices}.get(_bare(text))
 
 
 def _find_choice(choices: list[str], text: str) -> str | None:
-    """Strongest mark first, the last of a kind: a line of hash signs with a choice alone; an "answer" field or a box,
-    which decide even when there is no choice in them; "the answer is ..."; the last line.
+    """Find the choice by the strongest mark, the last of its kind: a line of hash signs with only a choice; an "answer"
+    field or a box, which decide even without a choice in them; "the answer is ..."; the last line.
 
-    Hash signs also begin headings. Only as the last line they decide alone.
+    Hash signs also begin headings. They decide alone only in the last line.
     """
     known = {_bare(choice): choice for choice in choices}
     lines = [line for line in text.splitlines() if line.strip()]
@@ -174,8 +174,8 @@ def _find_choice(choices: list[str], text: str) -> str | None:
 
 
 def _labelled(text: str, known: Mapping[str, str]) -> set[str] | None:
-    """The choices whose letter or number a text without marks around it begins with ("b) Paris", "option b"), or offers
-    behind it; None where it begins with no such label."""
+    """Choices whose letter or number begins the unmarked text ("b) Paris", "option b"), or is offered after that; None
+    without such a label."""
     match = LABEL.match(text)
     label = label_of(match).casefold() if match else ""
     if match is None or label not in known:
@@ -189,19 +189,20 @@ def _single(choices: set[str] | None) -> str | None:
 
 
 def _listed(lines: list[str], known: Mapping[str, str]) -> str | None:
-    """The choice whose letter begins the last line, "B. Paris"; None where the lines before it list others so."""
+    """The choice whose letter begins the last line, "B. Paris"; None if the lines before it list others in this
+    form."""
     *before, last = ((_LISTED.match(_bare(line)) or [""])[0][:1] for line in lines[-2:])
     return known.get(last) if last and not any(before) else None
 
 
 def _marked_choice(mark: str, known: Mapping[str, str]) -> str | None:
-    """The choice that stands alone behind hash signs, or behind "final answer:" there."""
+    """The only choice after hash signs, or after "final answer:" there."""
     bare = _bare(mark)
     return known.get(bare, known.get(_bare(_BEFORE_CHOICE.sub("", bare))))
 
 
 def _said(text: str, known: Mapping[str, str]) -> str | None:
-    """The choice with which the last "the answer is ..." that names any begins; None when it names another one too."""
+    """The choice after the last "the answer is ..." that names any; None if it names another one too."""
     longest_first = sorted(filter(None, known), key=len, reverse=True)
     naming = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first)) or '(?!)'})(?!\w)")
     for phrase in answer_phrases(text, of_choices=True):

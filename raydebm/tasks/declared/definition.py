@@ -1,4 +1,4 @@
-"""What a task file may say: one pydantic model per part; unknown keys are refused.
+"""Schema of a task file: one pydantic model per part; unknown keys are refused.
 
 Relative data files are looked up in the folder of the task file (``folder``).
 """
@@ -18,7 +18,7 @@ from raydebm.tasks.base import FEEDBACK, RULES, TaskDefaults
 
 NAME = re.compile(r"[a-z][a-z0-9_]{1,59}")
 RESERVED = frozenset({"source_id"})
-"""A field of ``Problem.data`` that the package fills itself."""
+"""A field of ``Problem.data`` filled by the package itself."""
 
 
 def _prompt(template: str) -> str:
@@ -207,10 +207,10 @@ class TaskDefinition(Strict):
 
 
 def read_definition(tree: Mapping[str, Any], *, where: str = "task") -> TaskDefinition:
-    """Check a task given as a tree of YAML values.
+    """Validate a task given as a tree of YAML values.
 
     Raises:
-        ConfigError: unknown key, wrong type or value; every problem is listed with its path.
+        ConfigError: unknown key, wrong type or value; every error is listed with its path.
     """
     try:
         return TaskDefinition.model_validate(dict(tree))
@@ -230,7 +230,7 @@ def _explain(error: ValidationError, where: str, tree: Mapping[str, Any]) -> str
 
 
 def _place(location: tuple[int | str, ...], tree: Any, *, is_missing: bool) -> str:
-    """The path as the user wrote it: pydantic also names the branch of a union, which is no key of the file."""
+    """Path in the user's file: pydantic also names the branch of a union, which is not a key of the file."""
     parts: list[str] = []
     node = tree
     for part in location:
@@ -259,6 +259,6 @@ def reference_page() -> str:
 
     schema: dict[str, Any] = TaskDefinition.model_json_schema(by_alias=True)
     rules = schema["properties"]["constraints"]
-    # The rules have a page of their own.
+    # The rules have their own page.
     keys = schema["properties"] | {"constraints": rules | {"items": {"type": "object"}, "default": []}}
     return page(schema | {"properties": keys}, head=_PAGE_HEAD, title="The task")

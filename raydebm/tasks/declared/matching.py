@@ -1,4 +1,4 @@
-"""When an answer is the reference answer."""
+"""Comparison of answers with the reference answer."""
 
 import json
 from fractions import Fraction
@@ -14,7 +14,7 @@ from raydebm.tasks.declared.definition import GoldRule, Output
 
 
 def check_gold(rule: GoldRule, output: Output, value: Any, where: str) -> None:
-    """Raises TaskDataError when no answer could ever match the value."""
+    """Raise TaskDataError if no answer could match the value."""
     if rule.match == "number" and _number(value) is None:
         raise TaskDataError(f"{where}: field {rule.field!r} must be a number, got {value!r:.60}")
     if rule.match == "set" and not isinstance(value, list):
@@ -27,7 +27,7 @@ def check_gold(rule: GoldRule, output: Output, value: Any, where: str) -> None:
 
 
 def mismatch(rule: GoldRule, output: Output, value: Any, wanted: Any) -> str | None:
-    """Why the answer is wrong; None when it is right."""
+    """Reason why the answer is wrong; None if it is right."""
     if value is None:
         return f"nothing at {rule.value}"
     expected = _expected(rule, output, wanted)
@@ -41,7 +41,7 @@ def mismatch(rule: GoldRule, output: Output, value: Any, wanted: Any) -> str | N
 
 
 def _expected(rule: GoldRule, output: Output, wanted: Any) -> Any:
-    """Gold in the form in which answers are read, where whole answers are compared; None when none has that form."""
+    """Gold in the form of parsed answers, if whole answers are compared; None if it has no such form."""
     if rule.value != "answer" or rule.match not in ("exact", "json"):
         return wanted
     if output.format == "number":
@@ -68,7 +68,7 @@ def _same_value(rule: GoldRule, value: Any, wanted: Any) -> bool:
 
 
 def _same_text(rule: GoldRule, value: Any, wanted: Any) -> bool:
-    """The same value; where one of the two is text, as all of a CSV file is, the value that the text writes down."""
+    """True for equal values; if only one of the two is text, as everything in a CSV file is, the text is parsed."""
     if isinstance(value, str) is not isinstance(wanted, str):
         value, wanted = (_written(part) if isinstance(part, str) else part for part in (value, wanted))
     return _same_value(rule, value, wanted)
@@ -90,7 +90,7 @@ def _key(rule: GoldRule, value: Any) -> str:
 
 
 def _quoted(value: Any) -> str:
-    """Text in quotation marks, so that it differs from a number."""
+    """Text in quotation marks, to distinguish it from a number."""
     return short_text(json.dumps(value, ensure_ascii=False) if isinstance(value, str) else value)
 
 

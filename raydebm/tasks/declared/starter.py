@@ -1,6 +1,6 @@
-"""What `raydebm task new` writes: a small task that works offline, with comments that say what to change.
+"""Starter task of `raydebm task new`: works offline, with comments on what to change.
 
-The example: answer a customer of a shop, and say how much to refund. Its answers are recorded ones, of two writers.
+The example: answer a shop's customer, and state the refund. Its answers are recorded, from two writers.
 """
 
 import json
@@ -173,14 +173,14 @@ _NUM_TRAIN = 8
 
 
 def starter_files(name: str, folder: str) -> dict[str, str]:
-    """Content by file name.
+    """File contents by name.
 
     Args:
-        name: the new task's.
-        folder: where the files will stand, as the recipe shall name it.
+        name: name of the new task.
+        folder: folder of the files, as written in the recipe.
 
     Raises:
-        ConfigError: not a name for a task.
+        ConfigError: not a valid task name.
     """
     _check_name(name)
     instructions, prompt = "\n".join(_INSTRUCTIONS), "\n".join(_PROMPT)
@@ -198,10 +198,10 @@ def starter_files(name: str, folder: str) -> dict[str, str]:
 
 
 def task_file_for(name: str, folder: str, data: Path) -> str:
-    """A task file for a data file of one's own, whose prompt names all its columns.
+    """A task file for a user's data file, whose prompt names all its columns.
 
     Raises:
-        ConfigError: not a name for a task.
+        ConfigError: not a valid task name.
         TaskDataError: the file cannot be read, or has no row.
     """
     _check_name(name)
@@ -232,7 +232,7 @@ def _problems(first: int, end: int) -> Iterator[dict[str, Any]]:
 
 
 def _answers(index: int) -> Iterator[dict[str, Any]]:
-    """Two answers of each writer. The careful one errs in a third of its second answers, the hasty one breaks rules."""
+    """Two answers of each writer. The careful one errs in a third of the second answers, the hasty one breaks rules."""
     _, _, paid, refund, article = _CASES[index]
     slip = paid if index % 3 == 0 and refund != paid else refund
     calm = "Thank you for writing. We are sorry, and have sent the amount back to you."

@@ -1,8 +1,8 @@
-"""Knights & Knaves: who tells the truth, from what each says about the others (paper section 4.1).
+"""Knights & Knaves: find out who tells the truth from everybody's statements (paper section 4.1).
 
 A loaded puzzle has exactly one solution, so the statement checker is an exact constraint: its penalty is 0 only for the
-right answer, and it needs no gold. A puzzle that a client typed may have several solutions or none; the checker counts
-them and then proves nothing.
+right answer, and it needs no gold. A typed puzzle may have several solutions or none; the checker counts them and then
+proves nothing.
 """
 
 import json
@@ -41,7 +41,7 @@ _INSTRUCTIONS = (
 
 
 def _broken_statements(problem: Problem, answer: Answer) -> Iterator[Finding]:
-    """One finding a broken statement, each of 1/n, so that the penalties add up to the share of broken ones."""
+    """One finding per broken statement, each 1/n, so that the penalties add up to the share of broken ones."""
     names, roles, statements = _names(problem), _roles(problem), _statements(problem)
     knights = tuple(answer[name] == "knight" for name in names)
     for person in broken_statements(statements, knights):
@@ -56,7 +56,7 @@ def _broken_statements(problem: Problem, answer: Answer) -> Iterator[Finding]:
 
 @lru_cache(maxsize=1024)
 def _num_solutions(statements: tuple[Statement, ...]) -> int:
-    """Cached: every candidate of a puzzle asks for it."""
+    """Cached, because it is needed for every candidate of a puzzle."""
     return len(solutions(statements))
 
 
@@ -91,18 +91,18 @@ class KnightsKnaves:
     def load(
         self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0
     ) -> Iterator[tuple[Problem, Gold]]:
-        """Yield puzzles; train and test share no logic form when they are generated.
+        """Yield puzzles; generated train and test puzzles share no logic form.
 
         Args:
             split: ``"train"`` or ``"test"``.
-            source: None or ``"generate:2-8"`` for own puzzles, sizes taking turns; a ``.jsonl`` or ``.jsonl.gz`` file
-                (or a folder of them, chosen by the split's name) with the fields quiz and, optionally, names,
+            source: None or ``"generate:2-8"`` for generated puzzles of alternating sizes; a ``.jsonl`` or ``.jsonl.gz``
+                file (or a folder with a file named after the split) with the fields quiz and, optionally, names,
                 statements and solution; or ``"hub:K-and-K/knights-and-knaves"``.
-            limit: at most so many.
-            seed: other seed, other puzzles; used by the generator only.
+            limit: maximum number of puzzles.
+            seed: seed of the generator.
 
         Raises:
-            TaskDataError: the data is missing or not as described.
+            TaskDataError: the data is missing or malformed.
         """
         pairs = (_problem_and_gold(row, where) for where, row in rows(split, source, limit=limit, seed=seed))
         return islice(pairs, limit)
@@ -119,17 +119,17 @@ class KnightsKnaves:
         return instructed(instructions, problem.prompt)
 
     def problem_from_text(self, text: str) -> Problem:
-        """Read a puzzle in the published wording.
+        """Parse a puzzle in the published wording.
 
         Raises:
-            TaskDataError: the text cannot be read; the message quotes the place.
+            TaskDataError: the text cannot be parsed; the message quotes the place.
         """
         return problem_of(text)
 
     def parse(self, problem: Problem, text: str) -> dict[str, str] | None:
-        """Everyone's role, or None when a name has no role or two.
+        """Everyone's role; None if a name has no role or two.
 
-        Where the source asked its models for an ``<answer>`` part, only that, or a JSON object, is an answer.
+        If the source asked its models for an ``<answer>`` part, only that, or a JSON object, is an answer.
         """
         marked_only = bool(problem.data.get("answer_tag", False))
         assignment = find_answer(text, _names(problem), _roles(problem), marked_only=marked_only)
@@ -148,7 +148,7 @@ class KnightsKnaves:
         return None if answer is None else Gold(task=TASK, problem_id=problem.problem_id, value={"roles": answer})
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
-        """Correct when everyone's role is right."""
+        """Correct if everyone's role is right."""
         answer = self.parse(problem, text)
         if answer is None:
             return Judgement(verdict=Verdict.INCORRECT, reason="no answer for every inhabitant")
@@ -159,15 +159,15 @@ class KnightsKnaves:
 
 
 def problem_of(text: str, *, source_id: str | None = None, answer_tag: bool = False) -> Problem:
-    """The puzzle in a text; its id is made of the text alone.
+    """Problem of a text; its id depends on the text alone.
 
     Args:
         text: the whole quiz.
-        source_id: the problem's name in its source, by which recorded pools join.
-        answer_tag: its models were told to put the answer between ``<answer>`` tags.
+        source_id: the problem's name in its source, which joins recorded pools.
+        answer_tag: the models were told to put the answer between ``<answer>`` tags.
 
     Raises:
-        TaskDataError: the text cannot be read.
+        TaskDataError: the text cannot be parsed.
     """
     quiz = text.strip()
     return _problem(quiz, read_quiz(quiz), source_id, answer_tag)

@@ -1,4 +1,4 @@
-"""Finds the assignment in a completion, whichever way the model wrote it."""
+"""Find the assignment in a completion, in any of the usual forms."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -16,24 +16,24 @@ _NOT_STATED = re.compile(
     r"|[?\"“”]",
     re.IGNORECASE,
 )
-"""Marks a sentence that supposes, asks or quotes."""
+"""Signs of a sentence that supposes, asks or quotes."""
 _SUPPOSES = re.compile(r"\b(?:if|suppos\w*|assum\w*)\b[^.!?\n{}]*\Z", re.IGNORECASE)
 _MAX_BEFORE = 80
 _ENDED = re.compile(r"[.!?][\s*_`\"')]*\Z")
-"""A sentence that is whole: a text that was cut off ends in the middle of its reasoning."""
+"""End of a complete sentence: a truncated text ends within its reasoning."""
 _LINES_AROUND = 3
-"""Lines of a conclusion, in addition to one for every name."""
+"""Lines of a conclusion, in addition to one per name."""
 
 
 def find_answer(text: str, names: Sequence[str], roles: Roles, *, marked_only: bool = False) -> dict[str, bool] | None:
-    """Who is a knight, or None when the text does not settle it for every name without contradiction.
+    """Assignment of the text; None if it leaves a name open or contradicts itself.
 
-    Looks at JSON-like objects first, the last complete one wins; then at the last ``<answer>`` part; then at the
-    sentences at the text's end ("Zoey must be a knight", "(1) Zoey: knave"), read backwards until every name has a
-    role, and no further than the first that supposes, asks or quotes something: reasoning is made of such sentences.
+    Looks first at JSON-like objects, of which the last complete one counts; then at the last ``<answer>`` part; then at
+    the sentences at the text's end ("Zoey must be a knight", "(1) Zoey: knave"), backwards until every name has a role,
+    and no further than the first that supposes, asks or quotes something: reasoning consists of such sentences.
 
     Args:
-        marked_only: do not read sentences outside an ``<answer>`` part.
+        marked_only: ignore sentences outside an ``<answer>`` part.
     """
     for written in _objects(text):
         answer = _settle(_pairs(written, names, roles, joint=":"), names)
@@ -53,7 +53,7 @@ def find_answer(text: str, names: Sequence[str], roles: Roles, *, marked_only: b
 
 
 def _objects(text: str) -> list[str]:
-    """JSON-like objects, the last one first; those that are only supposed ("if {...}, then") behind all others."""
+    """JSON-like objects, the last one first; supposed ones ("if {...}, then") after all others."""
     objects = [
         (_SUPPOSES.search(text, max(0, match.start() - _MAX_BEFORE), match.start()) is not None, match[0])
         for match in reversed(list(_BRACES.finditer(text)))
@@ -62,7 +62,7 @@ def _objects(text: str) -> list[str]:
 
 
 def _stated_at_end(text: str, num_names: int, pairs: Callable[[str], Sequence[tuple[str, bool]]]) -> str:
-    """The sentences of the last lines behind the last one that states nothing, a closing remark aside."""
+    """Sentences of the last lines after the last one without a statement, ignoring a closing remark."""
     lines = [line for line in text.splitlines() if line.strip()][-num_names - _LINES_AROUND :]
     sentences = [sentence for line in lines for sentence in _SENTENCE_END.split(line)]
     while sentences and _ENDED.search(sentences[-1]) and not pairs(sentences[-1]):
@@ -72,8 +72,8 @@ def _stated_at_end(text: str, num_names: int, pairs: Callable[[str], Sequence[tu
 
 
 def _pairs(text: str, names: Sequence[str], roles: Roles, *, joint: str) -> Sequence[tuple[str, bool]]:
-    """Every "name is role" in order, but not "knight or knave", which repeats the question; and "role: names", where a
-    line or a clause begins so.
+    """Every "name is role" in order, except for "knight or knave", which repeats the question; and "role: names" at the
+    start of a line or a clause.
 
     The puzzle's own role words and knight/knave are understood.
     """
@@ -96,7 +96,7 @@ def _pairs(text: str, names: Sequence[str], roles: Roles, *, joint: str) -> Sequ
 
 
 def _last_of_each(pairs: Sequence[tuple[str, bool]], names: Sequence[str]) -> Sequence[tuple[str, bool]]:
-    """The shortest end of ``pairs`` that covers every name; all of them when none does."""
+    """The shortest end of ``pairs`` that covers every name; all of them if none does."""
     covered: set[str] = set()
     for start in range(len(pairs) - 1, -1, -1):
         covered.add(pairs[start][0])

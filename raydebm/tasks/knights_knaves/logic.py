@@ -1,4 +1,4 @@
-"""Statements about who is a knight: their form, their truth, and the exact solver.
+"""Statements about knights and knaves: their form, their truth, and the exact solver.
 
 A statement has the published data set's logic form: ``("telling-truth", i)`` and ``("lying", i)`` about person ``i``,
 and ``("not", s)``, ``("and", s, ...)``, ``("or", s, ...)``, ``("->", s, s)``, ``("<=>", s, s)`` over statements.
@@ -13,17 +13,17 @@ from raydebm.errors import TaskDataError
 
 Statement = tuple[Any, ...]
 Assignment = tuple[bool, ...]
-"""True where the person is a knight, in the order of the names."""
+"""True for a knight, in the order of the names."""
 
 MAX_PEOPLE = 12
-"""The solver looks at 2**n worlds."""
+"""The solver evaluates 2**n worlds."""
 
 _ATOMS = ("telling-truth", "lying")
 _ARITY: dict[str, tuple[int, int]] = {"not": (1, 1), "and": (1, 9), "or": (1, 9), "->": (2, 2), "<=>": (2, 2)}
 
 
 def is_true(statement: Statement, knights: Sequence[bool]) -> bool:
-    """Whether the statement holds when ``knights`` says who is a knight."""
+    """Truth of the statement under an assignment."""
     operator, *parts = statement
     if operator == "telling-truth":
         return knights[parts[0]]
@@ -42,12 +42,12 @@ def is_true(statement: Statement, knights: Sequence[bool]) -> bool:
 
 
 def broken_statements(statements: Sequence[Statement], knights: Sequence[bool]) -> list[int]:
-    """Persons whose statement disagrees with what they are: a knight's is false or a knave's is true."""
+    """Persons whose statement contradicts their role: a knight's is false or a knave's is true."""
     return [person for person, said in enumerate(statements) if is_true(said, knights) != knights[person]]
 
 
 def solutions(statements: Sequence[Statement]) -> list[Assignment]:
-    """Every assignment that breaks no statement, in counting order.
+    """Assignments that break no statement, in counting order.
 
     All 2**n worlds are evaluated at once: bit ``w`` of an integer is the truth in world ``w``.
     """
@@ -66,7 +66,7 @@ def solutions(statements: Sequence[Statement]) -> list[Assignment]:
 
 
 def _worlds(statement: Statement, knight_in: Sequence[int], everything: int) -> int:
-    """The worlds in which the statement holds, as bits."""
+    """Worlds in which the statement is true, as bits."""
     operator, *parts = statement
     if operator == "telling-truth":
         return knight_in[parts[0]]
@@ -84,10 +84,10 @@ def _worlds(statement: Statement, knight_in: Sequence[int], everything: int) -> 
 
 
 def check_statement(value: object, num_people: int) -> Statement:
-    """The statement in a JSON value (lists) or a Python literal (tuples), checked.
+    """Validated statement from a JSON value (lists) or a Python literal (tuples).
 
     Raises:
-        TaskDataError: the value is not of the logic form, or names a person who is not there.
+        TaskDataError: the value does not have the logic form, or names an unknown person.
     """
     if not isinstance(value, list | tuple) or len(value) < 2 or not isinstance(value[0], str):
         raise TaskDataError(f"not a statement: {value!r}; expected (operator, part, ...)")

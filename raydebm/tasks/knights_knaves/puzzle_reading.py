@@ -1,4 +1,4 @@
-"""Reads a puzzle's text back into names, roles and statements.
+"""Parse a puzzle's text into names, roles and statements.
 
 Understands the published wording, and Reasoning Gym's variant of it with other roles and nested claims.
 """
@@ -33,7 +33,7 @@ _CLAIM_TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PuzzleReading:
-    """What a puzzle's text says."""
+    """Parsed text of a puzzle."""
 
     names: tuple[str, ...]
     roles: Roles
@@ -41,7 +41,7 @@ class PuzzleReading:
 
 
 def read_quiz(text: str) -> PuzzleReading:
-    """Read a whole puzzle.
+    """Parse a whole puzzle.
 
     Raises:
         TaskDataError: a part of the wording is missing or not understood; the message quotes it.
@@ -71,7 +71,7 @@ def _read_roles(text: str) -> Roles:
 
 
 def _speech_part(text: str) -> str:
-    """Without the closing question, which begins with "So who is"."""
+    """Text without the closing question, which begins with "So who is"."""
     return re.split(r"\bSo,? who is\b", text, maxsplit=1)[0].strip()
 
 
@@ -91,10 +91,10 @@ def _read_speeches(text: str, names: Sequence[str], roles: Roles) -> dict[str, S
 
 
 def read_claim(text: str, names: Sequence[str], roles: Roles) -> Statement:
-    """One claim, such as ``If Zoey is a knight then Luke is not a knave``.
+    """Parse one claim, such as ``If Zoey is a knight then Luke is not a knave``.
 
     Raises:
-        TaskDataError: words that are not part of a claim, or an unknown name or role.
+        TaskDataError: words outside the grammar, or an unknown name or role.
     """
     reader = _ClaimReader(text, names, roles)
     try:

@@ -1,7 +1,7 @@
-"""Makes puzzles with exactly one solution, the same ones in every process.
+"""Generator of puzzles with exactly one solution, reproducible in every process.
 
-The logic forms are shared out among three parts (``train``, ``test`` and ``build``, which the embedded models were
-trained on) by the digest of the statements. So no two parts share a puzzle, nor one puzzle under other names.
+The logic forms are divided into three parts (``train``, ``test`` and ``build``, the training data of the embedded
+models) by a digest of the statements. So no two parts share a puzzle, even under other names.
 """
 
 import random
@@ -29,16 +29,16 @@ class Puzzle:
 
 
 def part_of(statements: tuple[Statement, ...]) -> str:
-    """Which part of the space of logic forms these statements belong to."""
+    """Part of the space of logic forms that contains these statements."""
     sixteenth = int(content_id(statements, length=1), 16)
     return next(part for part, share in PARTS.items() if sixteenth in share)
 
 
 def make_puzzle(num_people: int, *, part: str, seed: int, index: int) -> Puzzle:
-    """Puzzle number ``index`` of ``num_people`` people in a part of the space.
+    """Puzzle number ``index`` with ``num_people`` people in a part of the space.
 
     Raises:
-        ConfigError: an unknown part, or a size that cannot be made.
+        ConfigError: an unknown part, or an unsupported size.
     """
     if part not in PARTS:
         raise ConfigError(f"unknown part {part!r}; known: {', '.join(PARTS)}")
@@ -46,10 +46,10 @@ def make_puzzle(num_people: int, *, part: str, seed: int, index: int) -> Puzzle:
 
 
 def draw_puzzle(rng: random.Random, num_people: int, *, part: str) -> Puzzle:
-    """Draw puzzles until one has exactly one solution and lies in ``part``.
+    """Sample puzzles until one has exactly one solution and is in ``part``.
 
     Raises:
-        ConfigError: a size that cannot be made.
+        ConfigError: an unsupported size.
     """
     if not 2 <= num_people <= MAX_PEOPLE:
         raise ConfigError(f"puzzles have 2 to {MAX_PEOPLE} people, not {num_people}")
@@ -67,7 +67,7 @@ def draw_puzzle(rng: random.Random, num_people: int, *, part: str) -> Puzzle:
 
 
 def _draw_statement(rng: random.Random, num_people: int) -> Statement:
-    """Six forms, equally often: the published data's shares at its depth 1 and width 2."""
+    """Sample one of six forms with equal probability, as in the published data at depth 1 and width 2."""
     operator = rng.choice(_OPERATORS)
     if operator == "atom":
         return _draw_atom(rng, num_people)

@@ -1,4 +1,4 @@
-"""Where puzzles come from: the own generator, files in the published format, or the published data set itself."""
+"""Sources of puzzles: the generator, files in the published format, or the published data set."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from raydebm.tasks.sources import Row, check_split, file_rows, hub_name, hub_row
 
 DEFAULT_SIZES = range(2, 9)
 DEFAULT_COUNTS = {"train": 6200, "test": 700}
-"""The paper's sizes, used when no limit is given."""
+"""The paper's sizes, the default limit."""
 
 HUB_DATASET = "K-and-K/knights-and-knaves"
 
@@ -19,7 +19,7 @@ _GENERATE = re.compile(r"generate:(\d+)(?:-(\d+))?")
 
 
 def rows(split: str, source: str | None, *, limit: int | None, seed: int) -> Iterator[tuple[str, Row]]:
-    """Pairs of (where the row stands, row in the published format), in the source's order.
+    """Pairs of (location of the row, row in the published format), in the source's order.
 
     Raises:
         TaskDataError: an unknown source or split, or a missing or unreadable file.
@@ -31,7 +31,7 @@ def rows(split: str, source: str | None, *, limit: int | None, seed: int) -> Ite
         return _generated(split, _sizes(source), limit=limit, seed=seed)
     dataset = hub_name(source, HUB_DATASET)
     if dataset is not None:
-        # The published sets have one configuration a split, and in it one part a size ("2ppl" ...).
+        # The published sets have one configuration per split, with one part per size ("2ppl" ...).
         return hub_rows(dataset, split, otherwise="use a .jsonl file or generate:2-8")
     return _files(split, Path(source))
 
@@ -45,7 +45,7 @@ def _sizes(source: str) -> range:
 
 
 def _generated(split: str, sizes: range, *, limit: int | None, seed: int) -> Iterator[tuple[str, Row]]:
-    """Sizes take turns. A quiz that came up before is passed over, so ids are unique."""
+    """Puzzles of alternating sizes. Repeated quizzes are skipped, so ids are unique."""
     count = DEFAULT_COUNTS[split] if limit is None else limit
     seen: set[str] = set()
     index = 0

@@ -1,4 +1,4 @@
-"""How puzzles are worded: names, roles, speech and claims, as in the published data sets."""
+"""Wording of puzzles: names, roles, speech and claims, as in the published data sets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ SPEECHES: tuple[str, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """What the two kinds of inhabitants of a puzzle are called, in the singular."""
+    """Singular nouns for the two kinds of inhabitants."""
 
     truthful: str = "knight"
     lying: str = "knave"
@@ -47,7 +47,7 @@ class Roles:
         return self.truthful if is_knight else self.lying
 
     def phrase(self, is_knight: bool) -> str:
-        """With its article: ``a knight``, ``an egoist``."""
+        """The word with its article: ``a knight``, ``an egoist``."""
         word = self.word(is_knight)
         return f"{'an' if word[0].lower() in 'aeiou' else 'a'} {word}"
 
@@ -56,7 +56,7 @@ KNIGHTS = Roles()
 
 
 def claim_text(statement: Statement, names: Sequence[str], roles: Roles = KNIGHTS) -> str:
-    """The statement in words. Parts that are not atoms stand in parentheses."""
+    """The statement in words, with parentheses around parts that are not atoms."""
     operator, *parts = statement
     if operator in ("telling-truth", "lying"):
         return f"{names[parts[0]]} is {roles.phrase(operator == 'telling-truth')}"
@@ -78,7 +78,7 @@ def _part_text(part: Statement, names: Sequence[str], roles: Roles) -> str:
 
 
 def quiz_text(names: Sequence[str], speeches: Sequence[str], roles: Roles = KNIGHTS) -> str:
-    """The whole puzzle; ``speeches`` are finished sentences, one a person."""
+    """The whole puzzle; ``speeches`` are complete sentences, one per person."""
     truthful, lying = f"{roles.truthful}s", f"{roles.lying}s"
     return (
         f"A very special island is inhabited only by {truthful} and {lying}. "

@@ -1,6 +1,6 @@
 r"""MATH-500: competition problems with one answer in ``\boxed{}`` (paper section 4.1; a target of transfer only).
 
-The paper applies no constraint here. Answers are compared as mathematics, not as text.
+The paper has no constraint here. Answers are compared as mathematics, not as text.
 """
 
 import logging
@@ -47,7 +47,7 @@ SUBJECTS = (
     "prealgebra",
     "precalculus",
 )
-"""The configurations of the set that holds the training problems."""
+"""Configurations of the data set with the training problems."""
 
 _FILES = {
     "train": ("problems_math_train.jsonl.gz", *JSON_LINES),
@@ -70,13 +70,15 @@ class Math500(ReferenceTask):
     )
 
     def pairs(self, split: str, source: str | None, seed: int) -> Pairs:
-        r"""None for the published data sets (``"test"``: MATH-500, ``"train"``: the training problems of MATH),
-        ``"hub:<name>"`` for another one with that split; else a file with the fields question or problem; gold, answer,
-        or solution (whose last ``\boxed{}`` counts); and optionally level, subject or type, and problem_id; else a
-        folder of files, of which ``problems_math500.jsonl.gz`` or ``problems_math_train.jsonl.gz``, or those of the
-        split's name, is read.
+        r"""Problems with gold.
 
-        Rows whose reference answer is empty are passed over (4 of the 7,474 recorded training problems), and, with a
+        The source is None for the published data sets (``"test"``: MATH-500, ``"train"``: the training problems of
+        MATH); ``"hub:<name>"`` for another one with that split; or a file with the fields question or problem; gold,
+        answer, or solution (of which the last ``\boxed{}`` counts); and optionally level, subject or type, and
+        problem_id; or a folder with ``problems_math500.jsonl.gz`` or ``problems_math_train.jsonl.gz``, or files named
+        after the split.
+
+        Rows with an empty reference answer are skipped (4 of the 7,474 recorded training problems), and, with a
         warning, those whose solution has no box.
         """
         rows = ((where, row) for where, row in _rows(split, source) if not _is_without_reference(row, where))
@@ -91,7 +93,7 @@ class Math500(ReferenceTask):
         return problem_of(typed_question(text, "a problem needs words or a formula"))
 
     def parse(self, problem: Problem, text: str) -> str | None:
-        """The marked answer, in LaTeX; None when none is marked."""
+        """The marked answer in LaTeX, or None."""
         return find_latex(text)
 
     def render(self, problem: Problem, answer: Answer) -> str:
@@ -99,7 +101,7 @@ class Math500(ReferenceTask):
         return f"\\boxed{{{answer}}}"
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:
-        """Text alone: two answers of one key mean the same, two keys may mean the same."""
+        """Compares text alone: answers with one key are equivalent, and so may be answers with two keys."""
         return normal_form(answer)
 
     def is_right(self, reference: str, answer: str) -> bool:
@@ -107,7 +109,7 @@ class Math500(ReferenceTask):
         return is_equivalent(reference, answer)
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
-        """Correct when the answer means what gold means; unlabeled when that cannot be decided in time."""
+        """Correct if the answer is equivalent to gold; unlabeled if that cannot be decided in time."""
         try:
             return super().judge(problem, gold, text)
         except UndecidedError as error:
@@ -134,13 +136,13 @@ class Math500(ReferenceTask):
 
 
 def is_equivalent(gold: str, answer: str) -> bool:
-    r"""Whether an answer means what gold means.
+    r"""True if an answer is equivalent to gold.
 
     Units, currency and percent signs, the sides' names ("x = 5") and a number's base may be missing from either.
-    Numbers written with decimals count up to the sixth place. The order of a set or list does not count, that of a
-    point or vector does, also where one of the two leaves out the brackets. ``70,110`` is a number, and next to a list
-    also a list. Where gold is a number, the answer must be one too, or end in one: ``7 \cdot 6 = 42`` is 42,
-    but ``7 \cdot 6`` may only repeat the question.
+    Numbers with decimals are compared up to the sixth place. The order of a set or list does not count, that of a point
+    or vector does, even if one of the two has no brackets. ``70,110`` is a number, and compared with a list also a
+    list. If gold is a number, the answer must be one too, or end in one: ``7 \cdot 6 = 42`` is 42, but ``7 \cdot 6``
+    may only repeat the question.
 
     Raises:
         UndecidedError: sympy did not decide it within its limits.
@@ -165,7 +167,7 @@ def _is_same(gold: str, answer: str) -> bool:
 
 
 def _is_other_by_form(gold: str, answer: str) -> bool:
-    """Whether the texts alone show that an answer of another normal form is wrong."""
+    """True if the texts alone show that an answer of another normal form is wrong."""
     number, answer_number = (exact_number(normal_form(text)) for text in (gold, answer))
     if number is not None and not is_worked_out(answer):
         return True
@@ -182,20 +184,20 @@ def _is_other_by_form(gold: str, answer: str) -> bool:
 
 
 def problem_of(question: str, *, level: str = "", subject: str = "", source_id: str | None = None) -> Problem:
-    """The problem of a question; its id is made of the text alone.
+    """Problem of a question; its id depends on the text alone.
 
     Args:
-        question: the text; surrounding white space is no part of it.
-        level: "1" to "5", or "" when it is not known.
-        subject: such as "Algebra", or "".
-        source_id: the problem's name in its source, by which recorded pools join.
+        question: the text; surrounding white space is removed.
+        level: "1" to "5", or "" if unknown.
+        subject: name such as "Algebra", or "".
+        source_id: the problem's name in its source, which joins recorded pools.
     """
     difficulty = f"level {level}" if level else ""
     return question_of(TASK, question, difficulty=difficulty, subject=subject, source_id=source_id)
 
 
 def _is_without_reference(row: Row, where: str) -> bool:
-    """Whether the row's reference is not known: an empty field, and no solution, or one without a box."""
+    """True if the row's reference is unknown: an empty field, and no solution, or one without a box."""
     if any(row.get(name) not in (None, "") for name in ("gold", "answer")):
         return False
     if row.get("solution"):

@@ -1,9 +1,8 @@
-"""The process that compares answers with sympy. A script of its own: it imports nothing of the package.
+"""Process that compares answers with sympy. A standalone script: it imports nothing of the package.
 
-JSON lines: ``{"gold": latex, "answer": latex}`` in, ``{"equal": bool}`` or ``{"error": text}`` out; first of all
-``{"ready": true}`` or ``{"error": text}``. Arguments: seconds of CPU time for one comparison, bytes of memory.
-The kernel ends the process when a comparison uses more: sympy holds the interpreter for long stretches, where no
-Python code would get a word in.
+JSON lines: ``{"gold": latex, "answer": latex}`` in, ``{"equal": bool}`` or ``{"error": text}`` out, after an initial
+``{"ready": true}`` or ``{"error": text}``. Arguments: CPU seconds per comparison, bytes of memory. The kernel kills the
+process if a comparison uses more: sympy holds the interpreter's lock for long stretches, so Python code could not.
 """
 
 import importlib
@@ -49,7 +48,7 @@ def _compare(library: Any, gold: str, answer: str) -> dict[str, Any]:
 
 
 def _is_equal(library: Any, gold: str, answer: str) -> bool:
-    # The library's time limits rest on SIGALRM and need Python's cooperation; the kernel's does not.
+    # The library's time limits use SIGALRM and need Python's cooperation; the kernel's does not.
     parsed = [
         library.parse(f"${latex}$", [library.LatexExtractionConfig()], parsing_timeout=None) for latex in (gold, answer)
     ]
@@ -57,10 +56,10 @@ def _is_equal(library: Any, gold: str, answer: str) -> bool:
 
 
 def _with_one_i(parsed: list[list[Any]]) -> list[list[Any]]:
-    """The forms with i as a number; where they order it, as in i < 5, as a real unknown.
+    """The forms with i as a number; in comparisons such as i < 5, as a real unknown.
 
-    The library takes it for an unknown, real or not as the text around it is written, so that 2(1 + i) and 2 + 2i would
-    share no unknown.
+    The library takes it for an unknown, real or not depending on the surrounding text, so that 2(1 + i) and 2 + 2i
+    would share no unknown.
     """
     sympy = importlib.import_module("sympy")
     for meaning in (sympy.I, sympy.Symbol("i", real=True)):

@@ -1,8 +1,8 @@
-"""Whether two LaTeX answers mean the same, by sympy in a process that is kept warm and can be ended.
+"""Equivalence of two LaTeX answers, by sympy in a persistent process that can be killed.
 
-sympy may run for hours on a short text ("9^{9^{9^9}}"), and Python's signals reach only the main thread. So the
-comparison is made in a child process, which the kernel ends when one comparison takes too long; the next one gets a new
-child. Works in any thread; threads of a process take turns.
+sympy may run for hours on a short text ("9^{9^{9^9}}"), and Python's signals reach only the main thread. So comparisons
+run in a child process, which the kernel kills if one takes too long; the next one gets a new child. Works in any
+thread; threads of a process take turns.
 """
 
 import functools
@@ -18,18 +18,18 @@ from raydebm.child import Child, ChildLostError, LastingChild
 CPU_S = 5.0
 """Limit of one comparison in CPU seconds of the child, so that a busy machine changes no label."""
 WALL_S = 60.0
-"""Limit of one comparison on the clock, should the child wait for something; also of its start."""
+"""Wall-clock limit of one comparison, in case the child waits for something, and of its start."""
 MAX_BYTES = 4 * 2**30
 
 _SCRIPT = Path(__file__).with_name("child.py")
 
 
 class UndecidedError(Exception):
-    """The comparison was ended, or could not be made; the message says why. Nothing is known about the answer."""
+    """The comparison was killed or failed; the message has the reason. The answer's correctness is unknown."""
 
 
 class Comparer:
-    """Compares one pair at a time in its child process, which starts at the first comparison."""
+    """Compare one pair at a time in a child process, which starts with the first comparison."""
 
     def __init__(self, *, cpu_s: float = CPU_S, wall_s: float = WALL_S) -> None:
         self._cpu_s, self._wall_s = cpu_s, wall_s
@@ -37,7 +37,7 @@ class Comparer:
         self._child = LastingChild(self._start)
 
     def is_equal(self, gold: str, answer: str) -> bool:
-        """Whether the answer means what gold means; not symmetric: "x = 5" as gold is met by "5".
+        """True if the answer is equivalent to gold. Not symmetric: "5" matches "x = 5" as gold.
 
         Raises:
             UndecidedError: it took too long or too much memory, or the child cannot be started.
@@ -52,7 +52,7 @@ class Comparer:
         return bool(reply["equal"])
 
     def close(self) -> None:
-        """End the child; the next comparison would start another."""
+        """End the child; another comparison would start a new one."""
         with self._lock:
             self._child.close()
 
@@ -75,7 +75,7 @@ class Comparer:
 
 
 def comparer() -> Comparer:
-    """The process's own comparer: one child for each process that compares, also after a fork."""
+    """The process's own comparer, also after a fork."""
     return _comparer_of(os.getpid())
 
 

@@ -1,6 +1,6 @@
-r"""Answers in LaTeX as text: what a completion gives, one form for what is written in many ways, exact numbers.
+r"""Answers in LaTeX as text: extraction from a completion, a normal form, exact numbers.
 
-Cheap, total, and without a library: what needs algebra is left to ``comparing``.
+Cheap, total, and without a library: algebra is left to ``comparing``.
 """
 
 import re
@@ -26,8 +26,8 @@ _SPACES = re.compile(r"\s+")
 _BOX = re.compile(r"\\(?:boxed|fbox)\b\s?")
 _MATH = re.compile(r"(?<!\\)\$\$?((?:\\\$|[^$\n]){1,1000}+)\$|\\\(([^\n]{1,1000}?)\\\)|\\\[([^\n]{1,1000}?)\\\]")
 _JOINT = re.compile(r"(?:\\?[()$\]\[]|\s|\*){0,20}(?:,|;|\bor\b|\band\b|,\s?or\b|,\s?and\b)(?:\\?[($\[]|\s|\*){0,20}")
-"""What stands between the parts of one answer, such as ``$3$ or $5$``."""
-# The field of an object that is not well formed: its name without quotation marks, in bold, or with escaped ones.
+"""Text between the parts of one answer, such as ``$3$ or $5$``."""
+# The field of a malformed object: its name without quotation marks, in bold, or with escaped ones.
 _WRITTEN_FIELD = re.compile(
     r"""(?:^|\\n)[ \t]*[*_"\\`]{0,4}(?:final[ _])?answer[*_"\\`]{0,4}[ \t]?:[*_]{0,2}[ \t]*"""
     r"""(?:\\?"([^"\n]{1,1000})|([-+]?[\d$\\][^"\n]{0,1000}))""",
@@ -51,7 +51,7 @@ _CHARACTERS = str.maketrans(
 )  # fmt: skip
 _ROOT = re.compile(r"\u221a\s?(?:\(([^()]{1,100})\)|(\d+(?:\.\d+)?|\w))")
 
-# ASCII mathematics in the words of LaTeX; a command's name is left alone.
+# ASCII mathematics -> LaTeX commands; names of commands are left alone.
 _ASCII = (
     (re.compile(r"\\text\{\s?([A-Z](?:,\s?[A-Z]){1,20})\s?\}"), r"\1"),
     (re.compile(r"(?<![\\A-Za-z])sqrt\s?\(([^()]{1,100})\)"), r"\\sqrt{\1}"),
@@ -68,7 +68,7 @@ _ASCII = (
 _REWRITES = (
     (re.compile(r"\\(?:left|right|bigl?|bigr?|Bigl?|Bigr?|biggl?|biggr?|Biggl?|Biggr?)(?![A-Za-z])\.?"), ""),
     (re.compile(r"\s?\\!\s?"), ""),
-    # Thousands: a thin space behind the comma, or a group that no number begins with.
+    # Thousands: a thin space after the comma, or a group that cannot begin a number.
     (re.compile(r"(?<=\d),(?:\s?\\[,;:]\s?(?=\d{3}(?!\d))|\s(?=0\d\d(?!\d)))"), ","),
     (re.compile(r"\\(?:displaystyle|textstyle|limits|quad|qquad)(?![A-Za-z])|\\[,;: ]|~"), " "),
     (re.compile(r"\{,\}"), ","),
@@ -103,7 +103,7 @@ _OPERATION = re.compile(r"[-+*^!]|\\(?:sqrt|cdot|binom|log|ln|sin|cos|tan|pm)(?!
 _ASSIGNED = re.compile(r"(?:[A-Za-z](?:_\{?\w{1,5}\}?)?|[a-z]\([a-z]\))\s*(?:=|\\in(?![A-Za-z]))")
 _CONCLUDES = re.compile(r"(?<![<>!:])=|\\approx(?![A-Za-z])|\bis(?: equal to)?\b|\bequals\b|\bare\b")
 _CONCLUDED = re.compile(r"[\s$*]{0,9}[^\s$*]{1,60}[\s$*]{0,9}(?:[a-z]{1,12}[\s.$*]{0,9}){0,2}")
-# A condition, or an equation that is left to solve ("x + 2 = 5"); the next of several solutions (", x = 5").
+# A condition, or an unsolved equation ("x + 2 = 5"); the next of several solutions (", x = 5").
 _NO_CONCLUSION = re.compile(
     r"\b(?:where|such that|satisf\w{1,9}|for which|solv\w{1,9}|setting|equation)\b[^:,]{0,1000}\Z"
     r"|[A-Za-z]\)?\s?[-+*/^][^=]{0,100}\Z|[-+*/^]\s?\(?[A-Za-z][^=]{0,100}\Z"
@@ -124,14 +124,14 @@ _PLAIN_MIXED = re.compile(r"(?<![\w.}^/])(\d{1,50})(?:\s|\\[,;: ]){1,3}([1-9]\d{
 
 
 def find_latex(text: str) -> str | None:
-    r"""The answer that a completion marks, cleaned; None when it marks none.
+    r"""Marked answer of a completion, cleaned, or None.
 
-    A completion that is a JSON object answers in its first ``"answer"`` field that says something (what follows an
-    object is as often run-on text about another problem as a correction). An object that was cut off or broken before
-    that field answers in a box, else in the last line that begins as that field might, such as ``**answer**: "7"``.
+    A completion that is a JSON object answers in its first non-empty ``"answer"`` field (text after an object is as
+    often run-on text about another problem as a correction). An object that is truncated or broken before that field
+    answers in a box, else in the last line that may begin that field, such as ``**answer**: "7"``.
 
     Else, strongest mark first and the last of a kind: ``\boxed{...}``, ``{"answer": ...}``, ``#### ...``, "the answer
-    is ...". Numbers that are not marked are no answer. Of a sentence that concludes with a number, the number is read.
+    is ...". Unmarked numbers are not answers. If a sentence concludes with a number, the number is read.
     """
     answer = _find_marked(text)
     return None if answer is None else _conclusion(answer) or answer
@@ -150,10 +150,9 @@ def _find_marked(text: str) -> str | None:
 
 
 def clean(text: str) -> str | None:
-    """The answer without what stands around it: spaces, boxes, dollar signs, a full stop.
+    """The answer without surrounding spaces, boxes, dollar signs and full stop.
 
-    None when no letter or digit is left, or when it could not stand in a box: braces that do not match, more than
-    1,000 characters.
+    None without a letter or digit, or if it does not fit in a box: unbalanced braces, more than 1,000 characters.
     """
     for _ in range(10):
         inner = boxed(text)
@@ -167,9 +166,9 @@ def clean(text: str) -> str | None:
 
 
 def normal_form(answer: str) -> str:
-    """One text for many ways to write the same: numbers in canonical form, no units, sizes, spaces or "x =".
+    """Normal form of an answer: numbers in canonical form, without units, sizes, spaces or "x =".
 
-    What is equal here means the same; what differs may still mean the same.
+    Equal forms are equivalent; different forms may still be equivalent.
     """
     text = sympy_form(answer)
     for pattern, replacement in _REWRITES:
@@ -191,8 +190,8 @@ def normal_form(answer: str) -> str:
 
 
 def exact_number(text: str) -> Fraction | None:
-    """The number that the whole text is: 1,080 or -2.5 or 3/4 or a LaTeX fraction of integers, also behind a whole
-    number, or a decimal that repeats what stands under a line; else None."""
+    """The number that is the whole text, else None: 1,080 or -2.5 or 3/4 or a LaTeX fraction of integers, also after a
+    whole number, or a decimal with a repeating part under a line."""
     text = text.strip()
     if len(text) > _MAX_DIGITS:
         return None
@@ -216,60 +215,61 @@ def exact_number(text: str) -> Fraction | None:
 
 
 def is_worked_out(answer: str) -> bool:
-    """Whether the last side of the answer is a number without arithmetic left to do: no sum, product, power or root."""
+    """True if the last side of the answer is a number without arithmetic: no sum, product, power or root."""
     last = _SIDES.split(normal_form(answer))[-1]
     return _OPERATION.search(_POWER_OF_TEN.sub("", last).removeprefix("-")) is None
 
 
 def is_braced_set(answer: str) -> bool:
-    r"""Whether the whole answer stands in set braces, ``\{1, 2\}``."""
+    r"""True if the whole answer is in set braces, ``\{1, 2\}``."""
     return normal_form(answer).startswith("\\{")
 
 
 def is_bracketed(answer: str) -> bool:
-    """Whether the answer begins with a bracket, as points, vectors and intervals do."""
+    """True if the answer begins with a bracket, as points, vectors and intervals do."""
     return normal_form(answer)[:1] in ("(", "[")
 
 
 def is_point(answer: str) -> bool:
-    """Whether one pair of round or square brackets holds the whole answer, and commas stand inside it."""
+    """True if one pair of round or square brackets encloses the whole answer, with commas inside."""
     form = normal_form(answer)
     return is_bracketed(answer) and "," in form and not _outside_brackets(form)
 
 
 def is_bare_list(answer: str) -> bool:
-    """Whether commas stand outside all brackets, and no equation among them."""
+    """True if there are commas outside all brackets, and no equation among them."""
     outside = _outside_brackets(normal_form(answer))
     return "," in outside and "=" not in outside
 
 
 def as_list_beside(answer: str, other: str) -> str:
-    """The answer; what may be a number or a list, such as ``70,110``, as the list ``70, 110`` when other is a list."""
+    """The answer, with a text that may be a number or a list, such as ``70,110``, as the list ``70, 110`` if other is a
+    list."""
     if _NUMBER_OR_LIST.fullmatch(answer) and "," in normal_form(other):
         return answer.replace(",", ", ")
     return answer
 
 
 def is_prose(answer: str) -> bool:
-    """Whether the answer is a sentence: at least three words that are no part of a formula."""
+    """True for a sentence: at least three words that are not part of a formula."""
     return len(_WORD.findall(_MATH.sub(" ", sympy_form(answer)))) >= 3
 
 
 def capitals(answer: str) -> str | None:
-    """The capital letters that the whole answer is, such as a word or the name of a figure; None of another one, and
-    of a single letter."""
+    """The capital letters that are the whole answer, such as a word or the name of a figure; None otherwise, and for a
+    single letter."""
     text = _SPACES.sub("", _ALL_TEXT.sub(r"\1", sympy_form(answer)))
     return text if _CAPITALS.fullmatch(text) else None
 
 
 def based_number(answer: str) -> tuple[str, str] | None:
-    """(digits, base) of a number that names its base, such as ``52_8``; else None."""
+    """(digits, base) of a number with its base, such as ``52_8``; else None."""
     match = _BASED.fullmatch(normal_form(answer))
     return (match[1], match[2]) if match else None
 
 
 def sympy_form(answer: str) -> str:
-    """The answer with Unicode and ASCII mathematics in the words of LaTeX, for the comparing library."""
+    """The answer for the comparing library, with Unicode and ASCII mathematics as LaTeX."""
     text = _ROOT.sub(lambda match: rf"\sqrt{{{match[1] or match[2]}}}", answer).translate(_CHARACTERS)
     text = _PLAIN_MIXED.sub(_mixed_number, text)
     for pattern, replacement in _ASCII:
@@ -278,12 +278,12 @@ def sympy_form(answer: str) -> str:
 
 
 def _mixed_number(match: re.Match[str]) -> str:
-    """``3 3/8`` with its blank, which would be lost, made a part of the form; ``1 000/3`` is no mixed number."""
+    """``3 3/8`` with its space kept in the form; ``1 000/3`` is not a mixed number."""
     return rf"{match[1]}\frac{{{match[2]}}}{{{match[3]}}}" if int(match[2]) < int(match[3]) else match[0]
 
 
 def _after_hashes(text: str) -> str | None:
-    """Words head a section, unless the text ends with them."""
+    """Text after the last hash signs; words are a heading, unless the text ends with them."""
     lines = (mark.text for mark in hash_answers(text) if mark.ends_text or not mark.text.strip("* ")[:2].isalpha())
     return next(reversed(list(lines)), None)
 
@@ -298,7 +298,7 @@ def _written_field(text: str) -> str | None:
 
 
 def _math_of(phrase: str) -> str | None:
-    """The first formula of a sentence, and those that are joined to it; else the sentence."""
+    """First formula of a sentence, with those joined to it; else the sentence."""
     formulas = list(_MATH.finditer(phrase))
     if not formulas:
         return clean(sentences(phrase)[0])
@@ -307,7 +307,7 @@ def _math_of(phrase: str) -> str | None:
 
 
 def _conclusion(answer: str) -> str | None:
-    """The number with which a sentence ends: "Therefore, the sum is $2016$". None where that may be no answer."""
+    """Number at the end of a sentence: "Therefore, the sum is $2016$". None if that may not be an answer."""
     if not is_prose(answer):
         return None
     sentence = sentences(answer.rstrip(". "))[-1]
@@ -322,7 +322,7 @@ def _conclusion(answer: str) -> str | None:
 
 
 def _joined_boxes(text: str) -> str | None:
-    """The content of the last box, and of those that are joined to it."""
+    """Content of the last box, with those joined to it."""
     found = list(boxes(text))
     if not found:
         return None
@@ -331,7 +331,7 @@ def _joined_boxes(text: str) -> str | None:
 
 
 def _joined(parts: Iterable[str]) -> str | None:
-    """The parts as a list, each once."""
+    """The parts as a list without repetitions."""
     cleaned = [clean(part) for part in parts]
     if None in cleaned or len(cleaned) == 1:
         return cleaned[-1]
@@ -339,7 +339,7 @@ def _joined(parts: Iterable[str]) -> str | None:
 
 
 def _outside_brackets(text: str) -> str:
-    """What stands outside brackets of any kind; an interval may open with one kind and close with another."""
+    """Text outside brackets of any kind; an interval may open with one kind and close with another."""
     outside, depth = [], 0
     for character in text:
         depth += character in "([{"

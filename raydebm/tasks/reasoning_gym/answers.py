@@ -1,4 +1,4 @@
-"""Finds the answer in a completion, and brings answers that mean the same into one form."""
+"""Extraction of answers, and a normal form of equivalent answers."""
 
 import ast
 import json
@@ -12,20 +12,20 @@ from raydebm.tasks.answers import render_number
 OPEN, CLOSE = "<answer>", "</answer>"
 
 MAX_STRUCTURE_CHARS = 20_000
-"""A longer list or map is compared as text."""
+"""Length limit; a longer list or map is compared as text."""
 
 _SPACES = re.compile(r"[ \t\u00a0]+")
 _DECIMAL = re.compile(r"[-+]?(?:0|[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d{0,40})(?:\.\d{1,40})?")
 """Numbers with leading zeros are not read: in a string of bits the zeros count."""
 _WORD = re.compile(r"[A-Za-z]+")
-"""A whole answer in which capital letters mean nothing: True, yes, Grandfather."""
+"""A whole answer in which case does not matter: True, yes, Grandfather."""
 _HEXADECIMAL = re.compile(r"-?0[xX][0-9a-fA-F]{1,60}")
 
 
 def find_answer(text: str) -> str | None:
-    """What stands in the last complete ``<answer>`` part, without surrounding white space; None without such a part.
+    """Content of the last complete ``<answer>`` part, without surrounding white space, or None.
 
-    An empty part is no answer.
+    An empty part is not an answer.
     """
     start = text.rfind(OPEN, 0, max(text.rfind(CLOSE), 0))
     if start < 0:
@@ -34,11 +34,11 @@ def find_answer(text: str) -> str | None:
 
 
 def normal_form(answer: str) -> str:
-    """Equal for answers that mean the same.
+    """Normal form; equal for equivalent answers.
 
-    Within a line, white space counts only as a separator; of several lines, which may draw something, only that at
-    their ends does not count. Nor do the case of a single word, commas in numbers, zeros behind the decimal point, and
-    the spaces and quotes of a list or map in JSON or Python.
+    In one line, white space only separates; in several lines, which may be a drawing, only that at their ends is
+    ignored. Also ignored are the case of a single word, commas in numbers, trailing zeros of decimals, and the spaces
+    and quotes of a list or map in JSON or Python.
     """
     lines = answer.strip().splitlines()
     text = "\n".join(line.rstrip() for line in lines) if len(lines) > 1 else _SPACES.sub(" ", "".join(lines))
@@ -53,7 +53,7 @@ def normal_form(answer: str) -> str:
 
 
 def _structure(text: str) -> Any | None:
-    """The list or map that a text writes down; None where it writes down neither."""
+    """The list or map written in a text, or None."""
     if text[:1] not in ("[", "{", "(") or len(text) > MAX_STRUCTURE_CHARS:
         return None
     for read in (_json, ast.literal_eval):
@@ -74,10 +74,10 @@ def _refuse(constant: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON has it: tuples are lists, keys are text.
+    """The value as JSON: tuples become lists, keys become text.
 
     Raises:
-        TypeError: a value that JSON does not have, such as a set or bytes.
+        TypeError: a value without a JSON form, such as a set or bytes.
     """
     if isinstance(value, dict):
         return {str(key): _plain(inner) for key, inner in value.items()}

@@ -1,13 +1,13 @@
-"""The process that makes questions and scores answers with reasoning-gym. A script: it imports nothing of raydebm.
+"""Process that generates questions and scores answers with reasoning-gym. A script: it imports nothing of raydebm.
 
 JSON lines in: ``{"entries": data set, "config": {...}}``, answered by ``{"category": text, "entries": [[question,
 answer], ...]}``, and ``{"score": data set, "config": {...}, "index": number, "question": text, "answer": text}``,
-answered by ``{"score": number}``; or ``{"error": text}``. First of all it says ``{"version": text}`` or
-``{"error": text}``. Arguments: CPU seconds for a score, CPU seconds for entries, bytes of memory. The kernel ends the
-process when a request uses more: some of the verifiers compute for hours on a short text.
+answered by ``{"score": number}``; or ``{"error": text}``. The first line out is ``{"version": text}`` or ``{"error":
+text}``. Arguments: CPU seconds for a score, CPU seconds for entries, bytes of memory. The kernel kills the process if a
+request uses more: some of the verifiers compute for hours on a short text.
 
 Some verifiers of reasoning-gym evaluate an answer as Python (``eval``, and ``parse_expr`` of sympy, which does it too).
-Answers are written by models that no one vouches for, so here they are read as literals or as plain formulas.
+Answers are untrusted, so here they are read as literals or as plain formulas.
 """
 
 import ast
@@ -28,7 +28,7 @@ EVALUATING = (
     "reasoning_gym.algorithmic.string_insertion",
     "reasoning_gym.games.n_queens",
 )
-"""Modules whose verifiers call ``eval`` on an answer, and do nothing else with it."""
+"""Modules whose verifiers only use ``eval`` to read an answer."""
 
 PARSING = ("reasoning_gym.games.countdown", "reasoning_gym.games.puzzle24")
 """Modules that import ``parse_expr`` by name; others call ``sympy.parse_expr``. Both read answers with it."""
@@ -45,7 +45,7 @@ _FORMULA = (
 
 
 class NotAFormulaError(ValueError):
-    """The text holds something else than numbers, single letters, known functions and arithmetic."""
+    """The text contains something other than numbers, single letters, known functions and arithmetic."""
 
 
 def _check_formula(text: str) -> None:
@@ -64,7 +64,7 @@ def _check_formula(text: str) -> None:
 
 
 def _load_library() -> Any:
-    """reasoning-gym, with harmless readers in the place of those that evaluate answers."""
+    """reasoning-gym, with harmless readers in place of those that evaluate answers."""
     library = importlib.import_module("reasoning_gym")
     for name in EVALUATING:
         vars(importlib.import_module(name))["eval"] = ast.literal_eval
@@ -89,7 +89,7 @@ class LoadedLibrary:
         self._last: tuple[Any, dict[str, Any]] | None = None
 
     def entries(self, name: str, config: dict[str, Any]) -> dict[str, Any]:
-        """The questions and answers of a data set."""
+        """Questions and answers of a data set."""
         dataset = self._dataset(name, config)
         made = (dataset[index] for index in range(len(dataset)))
         return {
@@ -126,7 +126,7 @@ def _reply_to(library: LoadedLibrary, request: dict[str, Any]) -> dict[str, Any]
 
 
 def main(score_cpu_s: float, entries_cpu_s: float, max_bytes: int) -> None:
-    """Make and score questions as asked on standard input until it is closed."""
+    """Answer requests on standard input until it is closed."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever a library prints must not stand among the replies
     resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))

@@ -1,7 +1,7 @@
-"""The package reasoning-gym, in a process that is kept warm and can be ended. It need not be installed.
+"""The optional package reasoning-gym, in a persistent process that can be killed.
 
 Its verifiers may compute for hours on a short answer, and Python's signals reach only the main thread. So they run in a
-child process, which the kernel ends when one call takes too long; the next call gets a new child. Works in any thread;
+child process, which the kernel kills if one call takes too long; the next call gets a new child. Works in any thread;
 threads of a process take turns.
 """
 
@@ -20,20 +20,20 @@ from typing import Any
 from raydebm.child import Child, ChildLostError, LastingChild
 
 VERSION = "0.1.25"
-"""The one version whose data sets and verifiers were looked at."""
+"""The one version whose data sets and verifiers have been reviewed."""
 SCORE_CPU_S = 10.0
 """Limit of one score in CPU seconds of the child, so that a busy machine changes no label."""
 ENTRIES_CPU_S = 120.0
-"""Limit of making one data set."""
+"""Limit of generating one data set."""
 WALL_S = 300.0
-"""Limit of a call on the clock, should the child wait for something; also of its start."""
+"""Wall-clock limit of a call, in case the child waits for something, and of its start."""
 MAX_BYTES = 4 * 2**30
 
 _SCRIPT = Path(__file__).with_name("child.py")
 
 
 class LibraryError(Exception):
-    """A call failed or was ended; the message says why."""
+    """A call failed or was killed; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class Entries:
 
 @functools.cache
 def is_installed() -> bool:
-    """Whether the package reasoning-gym can be imported."""
+    """True if the package reasoning-gym can be imported."""
     return find_spec("reasoning_gym") is not None
 
 
 class Library:
-    """Makes entries and scores answers in its child process, which starts at the first call."""
+    """Generate entries and score answers in a child process, which starts with the first call."""
 
     def __init__(self, *, score_cpu_s: float = SCORE_CPU_S, entries_cpu_s: float = ENTRIES_CPU_S) -> None:
         self._limits = (score_cpu_s, entries_cpu_s)
@@ -60,7 +60,7 @@ class Library:
         self._child = LastingChild(self._start)
 
     def entries(self, dataset: str, config: Mapping[str, Any]) -> Entries:
-        """Make a data set.
+        """Generate a data set.
 
         Raises:
             LibraryError: there is no such data set, it refuses the config, or it takes too long.
@@ -69,16 +69,16 @@ class Library:
         return Entries(reply["category"], tuple((question, answer) for question, answer in reply["entries"]))
 
     def score(self, dataset: str, config: Mapping[str, Any], index: int, *, question: str, answer: str) -> float:
-        """What the data set's verifier gives an answer to one of its entries, in [0, 1].
+        """Score in [0, 1] of the data set's verifier for an answer to one of its entries.
 
         Raises:
-            LibraryError: it took too long or failed, or this version has another question there.
+            LibraryError: it took too long or failed, or this version has another question at the index.
         """
         call = {"score": dataset, "config": dict(config), "index": index, "question": question, "answer": answer}
         return float(self._ask(call)["score"])
 
     def close(self) -> None:
-        """End the child; the next call would start another."""
+        """End the child; another call would start a new one."""
         with self._lock:
             self._child.close()
 
@@ -96,7 +96,7 @@ class Library:
         child = Child(
             [sys.executable, "-P", str(_SCRIPT), *map(str, self._limits), str(MAX_BYTES)],
             stderr=subprocess.DEVNULL,
-            # Some data sets go through sets of text: with random hashes each process would make other questions.
+            # Some data sets iterate over sets of text: with random hashes each process would generate other questions.
             env={**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         )
         reply = child.receive(timeout_s=WALL_S)
@@ -114,7 +114,7 @@ class Library:
 
 
 def library() -> Library:
-    """The process's own library: one child for each process that calls it, also after a fork."""
+    """The process's own library, also after a fork."""
     return _library_of(os.getpid())
 
 

@@ -1,4 +1,4 @@
-"""Where questions come from: files of recorded ones, or the package reasoning-gym itself."""
+"""Sources of questions: recorded files, or the package reasoning-gym."""
 
 import functools
 import json
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 SPLITS = ("train", "test")
 DEFAULT_SIZE = 100
-"""Entries of each data set that are made, before they are shared out among the splits."""
+"""Number of generated entries per data set, before they are divided into splits."""
 
 _GENERATE = re.compile(r"generate:(?P<names>[a-z0-9_]+(?:,[a-z0-9_]+)*)(?:\?(?P<settings>[a-z0-9_=&]*))?")
 _FORM = "generate:countdown,graph_color?size=200&seed=1"
@@ -31,7 +31,7 @@ _NO_ANSWER = ("None", "")
 
 @dataclass(frozen=True, slots=True)
 class LibraryEntry:
-    """Where reasoning-gym makes a question: what its verifier needs to score an answer to it."""
+    """Entry of reasoning-gym behind a question, for its verifier."""
 
     dataset: str
     config: Mapping[str, Any]
@@ -43,28 +43,28 @@ class Question:
     """A row of a source."""
 
     where: str
-    """File and line, or data set and index: for messages."""
+    """File and line, or data set and index, for messages."""
     text: str
     answer: str | None
-    """None where the data set gives no reference answer, because many answers are right."""
+    """Reference answer. None if many answers are right."""
     dataset: str = ""
     category: str = ""
     source_id: str | None = None
     entry: LibraryEntry | None = None
-    """None where the question needs no verifier or has none."""
+    """Entry for the verifier. None if the question does not need or have one."""
 
 
 def questions(split: str, source: str | None, *, seed: int) -> Iterator[Question]:
-    """The questions of a source; its data sets take turns, so that a limit takes some of each.
+    """Questions of a source; its data sets take turns, so that a limit takes some of each.
 
     Args:
-        split: ``"train"`` or ``"test"``. Generated questions belong to one of them by a digest of their text.
-        source: ``"generate:<data set>,<data set>?size=100&seed=0"``, of which everything from the question mark on may
-            be left out; else a file, or a folder with a file named after the split.
-        seed: of generated questions, where the source names none.
+        split: ``"train"`` or ``"test"``. Generated questions are assigned to one of them by a digest of their text.
+        source: ``"generate:<data set>,<data set>?size=100&seed=0"``, with an optional part from the question mark on;
+            or a file; or a folder with a file named after the split.
+        seed: seed of generated questions, unless the source has one.
 
     Raises:
-        TaskDataError: the data is missing or not as described, or the package is needed and missing.
+        TaskDataError: the data is missing or malformed, or the package is required and missing.
     """
     check_split(split, SPLITS, task="reasoning_gym")
     if source is None or source.startswith("generate"):
@@ -136,7 +136,7 @@ def _recorded(file: Path) -> Iterator[Question]:
             dataset=dataset,
             category=str(row.get("category") or ""),
             source_id=None if source_id is None else str(source_id),
-            # Its index is looked for later, when it is known that the question is wanted.
+            # Its index is looked up later, once the question is needed.
             entry=LibraryEntry(dataset, config, -1) if isinstance(config, Mapping) and dataset else None,
         )
 
@@ -146,10 +146,10 @@ def _reference(answer: Any) -> str | None:
 
 
 def _configs_beside(file: Path) -> Mapping[str, Any]:
-    """The settings of each data set, from ``configs_easy.json`` next to ``problems_easy.jsonl.gz``; empty without it.
+    """Settings of each data set, from ``configs_easy.json`` next to ``problems_easy.jsonl.gz``; empty without it.
 
     Raises:
-        TaskDataError: the file is there and is not as described.
+        TaskDataError: the file is malformed.
     """
     match = _FILE_NAME.fullmatch(file.name)
     path = file.with_name(f"configs{match['rest']}.json") if match else None
@@ -167,12 +167,12 @@ def _configs_beside(file: Path) -> Mapping[str, Any]:
 
 @dataclass
 class _Makers:
-    """Finds the entries that questions come from. Data sets that cannot be made are reported once."""
+    """Find the entries of questions. Data sets that cannot be generated are reported once."""
 
     _failed: set[str] = field(default_factory=set)
 
     def with_entry(self, question: Question) -> Question:
-        """The question with the entry that its verifier needs, or without one."""
+        """The question, with its verifier's entry if there is one."""
         wanted = question.entry
         if wanted is None:
             return question
@@ -202,10 +202,10 @@ class _Makers:
 
 @functools.lru_cache(maxsize=512)
 def _indices_of(dataset: str, config: str) -> Mapping[str, int]:
-    """Where each question of a data set stands. Cached: both splits of a run ask for it.
+    """Index of each question of a data set. Cached, because both splits of a run need it.
 
     Raises:
-        LibraryError: the data set cannot be made.
+        LibraryError: the data set cannot be generated.
     """
     entries: Entries = library().entries(dataset, json.loads(config))
     return {text.strip(): index for index, (text, _) in enumerate(entries.questions)}

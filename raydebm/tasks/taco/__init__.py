@@ -1,8 +1,8 @@
 """TACO: competitive programming in Python, judged by hidden tests (paper section 4.1 and its appendix on data).
 
-Whether a program is right shows only when it runs against the hidden tests, which are gold. The public ones, which the
-statement shows or a user gives, are a constraint (the paper has none here), and programs vote by what they do on the
-public inputs. All run in a sandbox (``raydebm.sandbox``), and all comparing is done outside of it.
+Hidden tests, which are gold, decide about a program. Public tests, from the statement or a user, are a constraint (the
+paper has none here), and programs vote by their behaviour on the public inputs. All programs run in a sandbox
+(``raydebm.sandbox``), and all comparisons are made outside.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from raydebm.tasks.taco.statement import TASK, problem_of, problem_of_prompt
 __all__ = ["Taco", "problem_of"]
 
 NUM_REMEMBERED = 256
-"""Programs whose behaviour a process remembers."""
+"""Number of programs whose behaviour a process caches."""
 
 _SPLITS = ("train", "test")
 _FILES = ("{split}.jsonl.gz", "{split}.jsonl", "problems_{split}.jsonl.gz", "problems_{split}.jsonl")
@@ -62,35 +62,37 @@ class Taco:
         feedback=_FEEDBACK,
     )
     excluded_difficulties: ClassVar[frozenset[str]] = frozenset({"VERY_HARD"})
-    """Not loaded, as in the paper, whose generators solve none of them. A subclass may say otherwise."""
+    """Difficulties that are not loaded, as in the paper, whose generators solve none of them. A subclass may change
+    them."""
     limits: ClassVar[Limits] = Limits(cpu_s=4.0)
     """Limits of each test: the paper's 4 s, counted as CPU time."""
     packages: ClassVar[tuple[str, ...]] = ("numpy",)
-    """What programs may import apart from the standard library, where installed: as in the official grader."""
+    """Packages that programs may import apart from the standard library, if installed: as in the official grader."""
 
     def __init__(self) -> None:
         self.constraints = (Constraint(name="public tests", check=self._failed_public_tests),)
-        """C_j is the share of the public tests that a program fails: a part of what is asked, so never exact."""
+        """C_j is the share of the public tests that a program fails. They are only a part of the requirements, so never
+        exact."""
         self._sandbox: Sandbox | None = None
-        # Constraint and vote key come from one run, and equal programs of a pool are run once.
+        # Constraint and vote key use one run, and equal programs of a pool are run once.
         self._behaviour = lru_cache(maxsize=NUM_REMEMBERED)(self._run_public_tests)
 
     def load(
         self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0
     ) -> Iterator[tuple[Problem, Gold]]:
-        """Yield problems in the order of the source; a statement that came up before is passed over.
+        """Yield problems in the order of the source, without repeated statements.
 
         Args:
             split: ``"train"`` or ``"test"``.
             source: None or ``"hub:BAAI/TACO"`` for the published data set, ``"hub:likaixin/TACO-verified"`` for the
-                part that the paper uses; else a ``.jsonl`` or ``.jsonl.gz`` file (or a folder of them, chosen by the
-                split's name) with TACO's fields (question, input_output, starter_code, difficulty, solutions), or
-                with those of the recorded APPS, HumanEval, MBPP and TACO test files.
-            limit: at most so many.
-            seed: not used; the data is fixed.
+                paper's part of it; or a ``.jsonl`` or ``.jsonl.gz`` file (or a folder with a file named after the
+                split) with TACO's fields (question, input_output, starter_code, difficulty, solutions), or with those
+                of the recorded APPS, HumanEval, MBPP and TACO test files.
+            limit: maximum number of problems.
+            seed: ignored; the data is fixed.
 
         Raises:
-            TaskDataError: the data is missing or not as described.
+            TaskDataError: the data is missing or malformed.
         """
         check_split(split, _SPLITS, task=TASK)
         rows = split_rows(split, source, dataset=HUB_DATASET, names=_FILES)
@@ -98,16 +100,16 @@ class Taco:
         return islice((pair for pair in pairs if pair[0].difficulty not in self.excluded_difficulties), limit)
 
     def messages(self, problem: Problem) -> tuple[Message, ...]:
-        """The statement, and the given public tests that do not stand in it.
+        """The statement, and given public tests that it does not contain.
 
         Raises:
-            TaskDataError: they cannot be read.
+            TaskDataError: they cannot be parsed.
         """
         given = shown_tests(problem.data.get(FIELD) or [], problem.data.get("function"))
         return instructed(_INSTRUCTIONS, f"{problem.prompt}\n\n{given}" if given else problem.prompt)
 
     def problem_from_text(self, text: str) -> Problem:
-        """The statement as typed. It has no hidden tests, so such problems are answered and never judged.
+        """The statement as typed. Without hidden tests, such problems are answered and never judged.
 
         Raises:
             TaskDataError: there is no statement in the text.
@@ -117,7 +119,7 @@ class Taco:
         return problem_of_prompt(text)
 
     def parse(self, problem: Problem, text: str) -> str | None:
-        """The program that the text hands in, or None."""
+        """The submitted program of the text, or None."""
         return find_program(text, function=problem.data.get("function"), head=problem.data.get("head") or "")
 
     def render(self, problem: Problem, answer: Answer) -> str:
@@ -125,14 +127,14 @@ class Taco:
         return fenced(str(answer))
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:
-        """Programs that do the same on every public input vote together.
+        """Key of programs with the same behaviour on every public input.
 
-        Where there is no public input, or the program does nothing on any of them (it crashes, never ends or prints
-        nothing), only programs that differ in comments, docstrings and spacing alone do: programs that fail in
-        different ways are no majority.
+        Without public inputs, or if the program does nothing on any of them (it crashes, never ends or prints nothing),
+        only programs that differ in comments, docstrings and spacing alone share a key: programs that fail in different
+        ways are not a majority.
 
         Raises:
-            ResourceError: as ``judge``.
+            ResourceError: as in ``judge``.
         """
         tests = public_tests(problem)
         key = self._behaviour(_program(problem, answer), tests).key() if tests else None
@@ -147,10 +149,10 @@ class Taco:
         return behaviour_of(program, tests, sandbox=self._started_sandbox(), limits=self.limits)
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
-        """Correct when every hidden test passes. Without tests there is no verdict.
+        """Correct if every hidden test passes. Without tests there is no verdict.
 
         Raises:
-            ResourceError: programs cannot be isolated on this machine, and running them so is not allowed.
+            ResourceError: programs cannot be isolated on this machine, and running without isolation is not allowed.
         """
         code = self.parse(problem, text)
         if code is None:

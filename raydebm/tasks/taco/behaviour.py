@@ -1,6 +1,6 @@
-"""What a program does on the public inputs: the tests that it fails, and a key that programs of equal behaviour share.
+"""Behaviour of a program on the public inputs: the failed tests, and a key shared by programs of equal behaviour.
 
-Programs run in the sandbox, each input once; outputs and values are compared outside of it.
+Programs run in the sandbox, once per input; outputs and values are compared outside.
 """
 
 import ast
@@ -18,12 +18,12 @@ from raydebm.tasks.taco.grading import PRELUDE, completed
 from raydebm.tasks.taco.public_tests import PublicTest
 
 TOTAL_S = 30.0
-"""Time on the clock after which no further test of a program begins. Only programs that sleep come so far: their CPU
-time is limited as well."""
+"""Wall-clock time after which no further test of a program starts. Only programs that sleep reach it, because CPU time
+is also limited."""
 OUTPUT_BYTES = 1 << 20
-"""Output of one test. Hidden tests allow more; public ones are examples."""
+"""Output limit of one public test, lower than for hidden tests."""
 SHOWN_CHARS = 200
-"""Characters of an input or an output in a message."""
+"""Length of an input or an output in a message."""
 
 _NOT_RUN = "not run"
 _ENDINGS = {
@@ -41,26 +41,26 @@ class Observation:
 
     test: PublicTest
     output: str | None
-    """A digest of what the program made of the input; None where it made nothing of it."""
+    """Digest of the program's result for the input, or None without one."""
     passed: bool
-    """True as well where no expected output is known."""
+    """Also true if the expected output is unknown."""
     got: str = ""
-    """What happened instead of the expected, for a sentence; empty where it passed."""
+    """Actual result in words, for a failed test; empty if it passed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviour:
-    """What a program does on all public inputs of its problem."""
+    """Behaviour of a program on all public inputs of its problem."""
 
     observations: tuple[Observation, ...]
     """One per test, in the tests' order."""
     num_tests: int
-    """Tests with an expected output."""
+    """Number of tests with an expected output."""
     fault: str = ""
-    """Why the program cannot be loaded at all; there are no observations then."""
+    """Error of loading the program; there are no observations then."""
 
     def findings(self) -> Iterator[Finding]:
-        """The failed tests; the penalties sum to their share of all tests that have an expected output."""
+        """The failed tests; the penalties sum to their share of all tests with an expected output."""
         if self.num_tests == 0:
             return
         if self.fault:
@@ -89,7 +89,7 @@ class Behaviour:
         )
 
     def key(self) -> str | None:
-        """The same for programs that do the same on every input; None for one that does nothing on any of them."""
+        """Key of the behaviour on all inputs; None for a program without a result on any of them."""
         outputs = [seen.output for seen in self.observations]
         if not any(outputs):
             return None
@@ -98,25 +98,25 @@ class Behaviour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A program and how it is run."""
+    """A program and the way to run it."""
 
     code: str
     function: str | None = None
-    """What the problem asks for; None: a program that reads stdin, or whatever the tests call."""
+    """Requested function. None for a program that reads stdin, or if the tests name the function."""
     head: str = ""
-    """Source that it may continue or take for granted; empty: the names that the official grader imports instead."""
+    """Source that the program may continue or rely on. If empty, the names imported by the official grader."""
 
 
 def behaviour_of(program: Program, tests: Sequence[PublicTest], *, sandbox: Sandbox, limits: Limits) -> Behaviour:
     """Run a program on every public input.
 
-    After a test that had to be stopped no further one is run; the others count as failed.
+    No test is run after one that had to be stopped; the remaining ones count as failed.
 
     Args:
-        program: untrusted.
-        tests: at least one, all of a kind.
-        sandbox: where it runs.
-        limits: of each test.
+        program: an untrusted program.
+        tests: at least one, all of one kind.
+        sandbox: sandbox to run in.
+        limits: limits of each test.
 
     Raises:
         ResourceError: no sandbox can be started.
@@ -133,7 +133,7 @@ def behaviour_of(program: Program, tests: Sequence[PublicTest], *, sandbox: Sand
 
 
 class _NotLoadedError(Exception):
-    """The program fails before it has seen an input."""
+    """The program fails before it reads an input."""
 
 
 class _Run:
@@ -208,7 +208,7 @@ def _is_expected(value: Any, test: PublicTest) -> bool:
 
 
 def _canonical(value: Any, *, is_json: bool) -> str:
-    """Equal text for values that a test would take for equal: ``4`` and ``4.0``, sets in any order, last digits."""
+    """Canonical text of values that a test treats as equal: ``4`` and ``4.0``, sets in any order, last digits."""
     if isinstance(value, Opaque):
         raise _NoResultError(_clipped_text(value.name))
     if isinstance(value, bool | int):
@@ -251,7 +251,7 @@ def _shown(value: Any) -> str:
 
 
 def _clipped(text: str) -> str:
-    """The text as a literal, which has no line ends and no control characters."""
+    """The text as a literal, without line ends and control characters."""
     return _clipped_text(repr(text[: SHOWN_CHARS + 1]))
 
 

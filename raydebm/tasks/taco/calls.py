@@ -1,7 +1,7 @@
 """Example calls of a function in a docstring or a statement: ``>>> f(2)`` with its result, or ``f(2) == 4``.
 
-Only what Python itself reads without doubt counts: arguments and results are literals (``ast.literal_eval``). A call
-whose result cannot be read so still gives an input.
+Only unambiguous Python counts: arguments and results are literals (``ast.literal_eval``). A call whose result cannot be
+read still gives an input.
 """
 
 import ast
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_CALL_CHARS = 2_000
-"""Characters of a call with its arguments, and of a result."""
+"""Length limit of a call with its arguments, and of a result."""
 MAX_CALLS = 50
-"""Occurrences of the function's name that are looked at."""
+"""Maximum number of occurrences of the function's name to examine."""
 _MAX_CLOSINGS = 60
-"""Closing parentheses at which a call is tried to end."""
+"""Maximum number of closing parentheses to try as the end of a call."""
 
 _QUOTES = ('"""', "'''")
 _RELATION = re.compile(
@@ -35,13 +35,12 @@ class ExampleCall:
     arguments: tuple[Any, ...]
     has_result: bool
     result: Any = None
-    """What the call returns; None, too, where the text does not say it so that Python can read it."""
+    """Result of the call; also None if the text has no readable one."""
 
 
 def calls_in(text: str, function: str) -> Iterator[ExampleCall]:
-    """The example calls of ``function``, in the order of the text: of its docstring where the text defines it, else of
-    the whole text. A call that occurs twice is given twice.
-    """
+    """Example calls of ``function``, in the order of the text: in its docstring if the text defines it, else in the
+    whole text. Repeated calls are included."""
     shown = _docstring(text, function)
     has_definition = re.search(rf"(?<![\w.]){re.escape(function)}\(\s*[A-Za-z_]\w*\s*\)\s*=(?![=>])", shown)
     occurrences = re.finditer(rf"(?<![\w.]){re.escape(function)}\s?\(", shown)
@@ -61,7 +60,7 @@ def calls_in(text: str, function: str) -> Iterator[ExampleCall]:
 
 
 def asserted_call(source: str) -> ExampleCall | None:
-    """The call and result of ``assert function(arguments) == result``; None for any other text."""
+    """Call and result of ``assert function(arguments) == result``; None for any other text."""
     tree = _syntax(source.strip(), "exec") if len(source) <= 2 * MAX_CALL_CHARS else None
     if not isinstance(tree, ast.Module) or len(tree.body) != 1 or not isinstance(tree.body[0], ast.Assert):
         return None
@@ -76,7 +75,7 @@ def asserted_call(source: str) -> ExampleCall | None:
 
 
 def _docstring(text: str, function: str) -> str:
-    """The first string below the function's head, or the whole text where it has no such head."""
+    """First string below the function's head, or the whole text without such a head."""
     head = re.search(rf"^[ \t]*def {re.escape(function)}\b[^\n]*$", text, re.MULTILINE)
     if head is None:
         return text
@@ -90,7 +89,7 @@ def _docstring(text: str, function: str) -> str:
 
 
 def _call_at(text: str, start: int, opened: int) -> tuple[int, tuple[Any, ...] | None]:
-    """Where the call ends, and its arguments; None where they are no literals."""
+    """End of the call, and its arguments; None if they are not literals."""
     end = opened
     for _ in range(_MAX_CLOSINGS):
         end = text.find(")", end, start + MAX_CALL_CHARS) + 1
@@ -115,7 +114,7 @@ def _name(node: ast.AST) -> str:
 
 
 def _result_after(text: str, end: int, *, is_prompted: bool) -> tuple[bool, Any]:
-    """(True, the result) of a call that ends there, or (False, None)."""
+    """(True, result) after a call, or (False, None)."""
     rest, _, below = text[end:].partition("\n")
     relation = _RELATION.match(rest)
     if relation is not None and rest[relation.end() :].strip():
@@ -126,7 +125,7 @@ def _result_after(text: str, end: int, *, is_prompted: bool) -> tuple[bool, Any]
 
 
 def _literal_below(below: str) -> tuple[bool, Any]:
-    """The result as an interactive session prints it, over one or more lines; no line at all means None."""
+    """Result as printed by an interactive session, over one or more lines; no line at all means None."""
     lines: list[str] = []
     for line in below.split("\n")[:_BLOCK_LINES]:
         if not line.strip() or line.lstrip().startswith(">>>"):
@@ -139,7 +138,7 @@ def _literal_below(below: str) -> tuple[bool, Any]:
 
 
 def _literal_in(rest: str) -> tuple[bool, Any]:
-    """The literal that a line says, without a comment or a full stop after it."""
+    """Literal at the start of a line, without a comment or a full stop after it."""
     for text in (rest, re.split(r"\s(?:#|//|\(|--)", rest, maxsplit=1)[0]):
         text = text.strip()
         for ending in ("", ".", ";", ","):
@@ -162,7 +161,7 @@ def _literal(text: str) -> tuple[bool, Any]:
 
 
 def _value(source: str | ast.expr) -> tuple[bool, Any]:
-    """(True, its value) of a literal, or (False, None)."""
+    """(True, value) of a literal, or (False, None)."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""When outputs and values are right, as the graders of APPS and TACO mean it; docs/tasks/taco.md names differences."""
+"""Comparison of outputs and values as in the graders of APPS and TACO; docs/tasks/taco.md lists the differences."""
 
 import math
 import re
@@ -6,20 +6,21 @@ from decimal import Decimal
 from typing import Any
 
 _RELATIVE, _ABSOLUTE = 1e-5, 1e-8
-"""numpy.allclose's, which the graders use, or mean to, for whole numbers too."""
+"""Tolerances of numpy.allclose, which the graders use, or intend to, also for whole numbers."""
 _WHOLE = Decimal("1e-6")
-"""What arithmetic with floats may leave of a whole number: 2.9999999999999996 for 3."""
+"""Rounding error of whole numbers in float arithmetic: 2.9999999999999996 for 3."""
 
 _NUMERAL = re.compile(r"[-+]?(?:(?!0\d)[\d.]+(?:e[-+]?\d+)?|inf(?:inity)?|nan)", re.ASCII | re.IGNORECASE)
-"""What may be a number. With zeros before it, or underscores as Python has them, it is text: "0011" is not 11."""
+"""Form of a number. With leading zeros, or Python's underscores, it is text: "0011" is not 11."""
 
 
 def same_output(printed: str, expected: str) -> bool:
-    """Equal text; or equal lines, spaces around them and empty lines aside; or equal words with equal numbers.
+    """True for equal text; or equal lines, ignoring surrounding spaces and empty lines; or equal words with equal
+    numbers.
 
-    Numbers are equal within 1e-5 of the expected one plus 1e-8. Where that is written as a whole number they are
-    equal within 1e-6, as "4.0" and "4" are: from 100,000 on the other tolerance would be a whole unit. Zeros before a
-    number count: "0011" is not 11.
+    Numbers are equal within 1e-5 of the expected one plus 1e-8. If that is written as a whole number they are equal
+    within 1e-6, as "4.0" and "4" are: from 100,000 on the other tolerance would be a whole unit. Leading zeros count:
+    "0011" is not 11.
     """
     if printed.strip() == expected.strip():
         return True
@@ -46,7 +47,7 @@ def _close(word: str, other: str) -> bool:
         return False
     try:
         if _is_whole(other):
-            # Decimals, because "1e999999999" is no more work for them than "1".
+            # Decimals, because "1e999999999" is as cheap for them as "1".
             return abs(Decimal(word) - Decimal(other)) <= _WHOLE
         number, wanted = float(word), float(other)
     except (ValueError, ArithmeticError):  # Decimal raises the latter, also where a difference is too large
@@ -62,11 +63,12 @@ def _is_whole(word: str) -> bool:
 
 
 def same_value(returned: Any, expected: Any) -> bool:
-    """Equal values; tuples count as lists. The data sets wrap most expected values in a list, so its item counts too.
+    """True for equal values; tuples count as lists. The data sets wrap most expected values in a list, so its only item
+    counts too.
 
     Args:
         returned: plain data from the sandbox.
-        expected: JSON; keys of objects are text there, and stand for whole numbers too.
+        expected: JSON; its text keys of objects may also mean whole numbers.
     """
     value = without_tuples(returned)
     if _equal(value, without_tuples(expected)):
@@ -75,7 +77,8 @@ def same_value(returned: Any, expected: Any) -> bool:
 
 
 def same_literal(returned: Any, expected: Any) -> bool:
-    """Equal as ``==`` has it, so that a list is no tuple, with numbers equal within the graders' tolerance."""
+    """True for values equal by ``==``, so that a list is not a tuple, with numbers equal within the graders'
+    tolerance."""
     if isinstance(expected, list | tuple):
         return (
             isinstance(returned, list | tuple)
@@ -116,7 +119,7 @@ def _with_whole_keys(value: dict[str, Any]) -> dict[Any, Any] | None:
 
 
 def without_tuples(value: Any) -> Any:
-    """The value with a list for each tuple, as JSON has it."""
+    """The value with a list for each tuple, as in JSON."""
     if isinstance(value, list | tuple):
         return [without_tuples(part) for part in value]
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The program in a chat completion, and what two programs have in common.
+"""Extraction of the program from a chat completion, and a normal form of programs.
 
 Every search is one pass over the lines, so that no text takes long.
 """
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 _FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*([^\s`{]{0,20})[^`]{0,200}$")
 _TAB = 4
-"""Columns from one tab stop to the next, as Markdown has it."""
+"""Columns between tab stops, as in Markdown."""
 _PYTHON = {"python", "python3", "py", "py3", "python2"}
 _UNTAGGED = {"", "text", "plaintext", "code"}
 _CODE_START = re.compile(r"(?:import |from \w|def \w|class \w|@\w|#!)")
 _MAX_COMPILED = 200_000
-"""Characters; longer texts are not compiled to find out what they are."""
+"""Length in characters up to which a text is compiled to test it."""
 _WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _THINKING_END = "</think>"
 
@@ -29,18 +29,17 @@ class _Block:
 
 
 def find_program(text: str, *, function: str | None = None, head: str = "") -> str | None:
-    """The program that a completion hands in, or None.
+    """The submitted program of a completion, or None.
 
-    The last complete fenced block of Python counts, or the last one that defines ``function``; without a block that
-    says Python, the last one that says nothing. A block that the end of the text cuts off counts when there is no
-    other. Text without fences counts whole where it goes on with ``head`` at the head's indentation, as completion
-    models write, else from its first line of code on, when it compiles. Text that compiles as a whole has its fences in
-    strings and comments, and counts whole.
+    The last complete fenced block of Python counts, or the last one that defines ``function``; without a block marked
+    as Python, the last unmarked one. A truncated block counts if there is no other. Text without fences counts whole if
+    it continues ``head`` at the head's indentation, as completion models write, else from its first line of code on, if
+    it compiles. Text that compiles as a whole has its fences in strings and comments, and counts whole.
 
     Args:
-        text: what the model wrote.
-        function: the name of the function that is asked for.
-        head: the program's beginning that the model was shown, up to the function's body.
+        text: the completion.
+        function: name of the requested function.
+        head: beginning of the program in the prompt, up to the function's body.
     """
     text = text.rpartition(_THINKING_END)[2]
     begins_with_fence = _FENCE.match(text.lstrip().partition("\n")[0])  # "~~~python" is also Python
@@ -56,7 +55,7 @@ def find_program(text: str, *, function: str | None = None, head: str = "") -> s
 
 
 def _continuation(text: str, head: str, function: str | None) -> str | None:
-    """The text without its first empty lines, when it is indented and compiles below the head."""
+    """The text without its first empty lines, if it is indented and compiles below the head."""
     code = _clean("\n".join(text.splitlines()))
     if not head or not code[:1].isspace() or (function and defines(code, function)):
         return None
@@ -64,7 +63,7 @@ def _continuation(text: str, head: str, function: str | None) -> str | None:
 
 
 def defines(code: str, function: str) -> bool:
-    """Whether the program defines the function by itself, so that it does not go on with a head."""
+    """True if the program defines the function itself, so that it does not continue a head."""
     return re.search(rf"^def {re.escape(function)}\b", code, re.MULTILINE) is not None
 
 
@@ -77,10 +76,10 @@ def _chosen(blocks: list[_Block], function: str | None) -> _Block:
 
 
 def _blocks(text: str) -> Iterator[_Block]:
-    """The fenced blocks, at any depth, as lists have them.
+    """The fenced blocks, at any depth, also in lists.
 
-    A fence that stands four columns or more deeper than the opening one ends nothing: docstrings have fences too. One
-    that opens Python inside a block shows that the block's own end is missing.
+    A fence four or more columns deeper than the opening one ends nothing: docstrings have fences too. One that opens
+    Python inside a block shows that the block's own end is missing.
     """
     fence, language, depth = "", "", 0
     lines: list[str] = []
@@ -101,9 +100,9 @@ def _blocks(text: str) -> Iterator[_Block]:
 
 
 def _outdented(lines: list[str], depth: int) -> str:
-    """The lines without their fence's indentation: each loses as many columns of white space, or what it has.
+    """The lines without their fence's indentation: each loses at most that many columns of white space.
 
-    None loses more than the first line of code: where the fence alone is indented, the program stands as it should.
+    No line loses more than the first line of code: if only the fence is indented, the program is already right.
     """
     first = next((line for line in lines if line.strip()), "")
     columns = min(depth, _indentation(first))
@@ -116,7 +115,7 @@ def _indentation(line: str) -> int:
 
 
 def _without(columns: int, line: str) -> str:
-    """The line from that column on, or from its first character on; of a tab cut in two, spaces stay."""
+    """The line from that column, or from its first character, on; a tab cut in two leaves spaces."""
     column = index = 0
     while column < columns and line[index : index + 1] in {" ", "\t"}:
         column += 1 if line[index] == " " else _TAB - column % _TAB
@@ -131,24 +130,24 @@ def _bare_program(text: str) -> str | None:
 
 
 def _program(text: str) -> str | None:
-    """The text, when it compiles and does something."""
+    """The text, if it compiles and does something."""
     code = _clean("\n".join(text.splitlines()))
     tree = _parsed(code)
     return code if tree is not None and any(_does_something(statement) for statement in tree.body) else None
 
 
 def _does_something(statement: ast.stmt) -> bool:
-    """Words such as "yes" or "a, b" are expressions too, but no program."""
+    """Words such as "yes" or "a, b" are expressions too, but not programs."""
     return not isinstance(statement, ast.Expr) or any(isinstance(node, ast.Call) for node in ast.walk(statement))
 
 
 def _clean(code: str) -> str:
-    """Without empty lines at either end, and without white space at the end of the last line."""
+    """The code without empty lines at either end, and without white space at the end of the last line."""
     return code.strip("\n\r").rstrip() if code.strip() else ""
 
 
 def _parsed(code: str) -> ast.Module | None:
-    """The program's tree; None where the text is no program."""
+    """The program's tree, or None."""
     if len(code) > _MAX_COMPILED:
         return None
     try:
@@ -160,14 +159,14 @@ def _parsed(code: str) -> ast.Module | None:
 
 
 def fenced(code: str, language: str = "python") -> str:
-    """The program as a block that ``find_program`` reads back, whatever fences stand in the program itself."""
+    """The program as a block that ``find_program`` reads back, even if it contains fences itself."""
     longest = max((len(run) for run in re.findall(r"`+", code)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{code}\n{fence}"
 
 
 def normal_form(code: str) -> str:
-    """The same text for programs that differ in comments, docstrings, spacing or quotes alone."""
+    """Normal form, equal for programs that differ only in comments, docstrings, spacing or quotes."""
     tree = _parsed(code)
     if tree is None:
         return code

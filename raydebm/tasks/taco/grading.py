@@ -1,4 +1,4 @@
-"""Run a program against hidden tests and say how it ended (paper appendix, "TACO": all tests, 4 s each)."""
+"""Run a program against hidden tests and grade it (paper appendix, "TACO": all tests, 4 s each)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,11 +25,11 @@ PRELUDE = {
     "lru_cache": "functools",
     "np": "numpy",
 }
-"""Names that the official grader imports before every program, and the module of each."""
+"""Names that the official grader imports before every program, with their modules."""
 
 
 class Grade(StrEnum):
-    """How a program did; the later, the further from right."""
+    """Grade of a program, from right to the furthest from right."""
 
     PASSED = "passed"
     WRONG_ANSWER = "wrong_answer"
@@ -42,7 +42,7 @@ class Grade(StrEnum):
 
     @property
     def severity(self) -> int:
-        """0 for passed; then as the grades stand in the class.
+        """0 for passed, then in the order of the class.
 
         A program that runs to its end on a hidden test and is wrong is the hardest negative; one that does not parse
         the easiest.
@@ -55,12 +55,12 @@ class GradingReport:
     grade: Grade
     num_tests: int
     failed_test: int | None = None
-    """Number of the first test that it did not pass, from 1; later ones were not run."""
+    """Number of the first failed test, from 1; later ones were not run."""
     detail: str = ""
 
     @property
     def reason(self) -> str:
-        """Why the program failed, and in which test; empty where it passed."""
+        """Failure and failed test in words; empty if the program passed."""
         if self.grade is Grade.PASSED:
             return ""
         where = "" if self.failed_test is None else f" in test {self.failed_test} of {self.num_tests}"
@@ -68,13 +68,13 @@ class GradingReport:
 
 
 def grade(code: str, tests: Mapping[str, Any], *, sandbox: Sandbox, limits: Limits) -> GradingReport:
-    """Run a program against one problem's tests, up to the first that it fails.
+    """Run a program against one problem's tests, up to the first failure.
 
     Args:
         tests: ``{"kind": "stdin", "tests": [{"input": text, "output": text}]}``; or ``{"kind": "call", "function":
             name, "tests": [{"input": [argument], "output": value}]}``; or ``{"kind": "assert", "function": name,
-            "head": source, "test": source}`` for test code that calls the function itself; the head is what the
-            function's author was given.
+            "head": source, "test": source}`` for test code that calls the function itself; the head is the beginning
+            given in the prompt.
 
     Raises:
         ResourceError: no sandbox can be started.
@@ -130,7 +130,7 @@ def _grade_function(
 
 
 def _arguments(values: Sequence[Any]) -> list[Any]:
-    """JSON has text keys alone; where all of a first argument's are whole numbers, they were numbers once."""
+    """JSON only has text keys; if all keys of a first argument are whole numbers, they were numbers originally."""
     if values and isinstance(values[0], dict):
         try:
             return [{int(key): entry for key, entry in values[0].items()}, *values[1:]]
@@ -140,14 +140,14 @@ def _arguments(values: Sequence[Any]) -> list[Any]:
 
 
 def completed(code: str, head: str, function: str) -> str:
-    """A program that defines the function gets the head's imports; anything else is the rest of the head's text."""
+    """A program that defines the function gets the head's imports; any other continues the head's text."""
     if not defines(code, function):
         return head + code
     return "\n".join([line for line in head.split("\n") if line.startswith(("import ", "from "))] + [code])
 
 
 def _grade_by_assertions(code: str, tests: Mapping[str, Any], sandbox: Sandbox, limits: Limits) -> GradingReport:
-    """Test code and program in two sandboxes: only plain values pass from one to the other."""
+    """Test code and program run in two sandboxes: only plain values pass between them."""
     with sandbox.session() as session, sandbox.session() as tester:
         result = session.open_program(completed(code, tests["head"], tests["function"]), limits=limits)
         if result.status is not Status.OK:

@@ -1,7 +1,7 @@
-"""Public tests of a problem: what its author shows to those who solve it.
+"""Public tests of a problem, visible to those who solve it.
 
-Two sources: the examples in the statement (``samples``, ``calls``), and ``public_tests`` among the problem's data,
-which a user or a data set gives. Hidden tests are gold and never come here.
+Two sources: the examples in the statement (``samples``, ``calls``), and ``public_tests`` in the problem's data, from a
+user or a data set. Hidden tests are gold and never used here.
 """
 
 import ast
@@ -20,7 +20,7 @@ from raydebm.tasks.taco.extraction import fenced
 from raydebm.tasks.taco.samples import allows_any_answer, samples_in
 
 MAX_TESTS = 10
-"""Tests of one problem that are run; given ones come first."""
+"""Maximum number of tests to run per problem; given ones first."""
 FIELD = "public_tests"
 
 _FORMS = (
@@ -31,20 +31,21 @@ _FORMS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicTest:
-    """One input, and what a right program makes of it where that is known."""
+    """One input, and its expected result if known."""
 
     function: str | None
-    """What is called; None: a program that reads stdin."""
+    """Called function. None for a program that reads stdin."""
     given: str
     """Stdin, or the arguments as the literal of a tuple."""
     expected: str | None
-    """Stdout, or the literal of the returned value; None: only the input is known, which tells programs apart."""
+    """Stdout, or the literal of the returned value. None if only the input is known, which still distinguishes
+    programs."""
     is_json: bool = False
-    """The values are JSON, which has no tuples: a list stands for either."""
+    """The values are JSON, which has no tuples: a list means either."""
 
     @property
     def source(self) -> str:
-        """The test as its author would write it: an assertion, or the call alone where no value is known."""
+        """The test as source: an assertion, or the call alone if no value is known."""
         call = f"{self.function}({self.given.removeprefix('(').removesuffix(')').removesuffix(',')})"
         return call if self.expected is None else f"assert {call} == {self.expected}"
 
@@ -53,7 +54,7 @@ def public_tests(problem: Problem) -> tuple[PublicTest, ...]:
     """At most ``MAX_TESTS`` different tests: the given ones, then those of the statement.
 
     Raises:
-        TaskDataError: the given ones are not as described in ``given_tests``.
+        TaskDataError: the given ones do not have the form in ``given_tests``.
     """
     given = canonical_json(problem.data.get(FIELD) or [])
     return _public_tests(problem.prompt, problem.data.get("function"), given)
@@ -70,18 +71,16 @@ def _public_tests(prompt: str, function: str | None, given: str) -> tuple[Public
 
 
 def given_tests(items: Any, function: str | None) -> list[PublicTest]:
-    """Read the tests of a problem's data.
+    """Parse the tests of a problem's data.
 
     Args:
-        items: a list whose items are ``{"input": text, "output": text}`` for programs that read stdin,
-            ``{"input": [argument, ...], "output": value}`` or ``"assert f(2) == 4"`` for functions. ``output`` may be
-            left out.
-        function: the function that the problem asks for; None where it names none. Then assertions say what is called,
-            and without assertions programs read stdin.
+        items: a list of ``{"input": text, "output": text}`` for programs that read stdin, or of ``{"input": [argument,
+            ...], "output": value}`` or ``"assert f(2) == 4"`` for functions. ``output`` is optional.
+        function: requested function of the problem. None if it names none: assertions then name the function, and
+            without assertions programs read stdin.
 
     Raises:
-        TaskDataError: anything else, such as tests of both kinds; the message names the item and the forms that can
-            be read.
+        TaskDataError: anything else, such as tests of both kinds; the message names the item and the valid forms.
     """
     if not isinstance(function, str | None):
         raise TaskDataError(f"function must be a name, or null for a program that reads stdin; got {_kind(function)}")
@@ -100,7 +99,7 @@ def given_tests(items: Any, function: str | None) -> list[PublicTest]:
 
 
 def shown_tests(items: Any, function: str | None) -> str:
-    """The given tests in the words of a prompt; empty without tests."""
+    """The given tests in words for a prompt; empty without tests."""
     tests = given_tests(items, function)[:MAX_TESTS]
     parts = [
         f"Sample input:\n{fenced(test.given.rstrip(), 'text')}\nSample output:\n{fenced(test.expected, 'text')}"
@@ -114,7 +113,7 @@ def shown_tests(items: Any, function: str | None) -> str:
 
 
 def readable_assertions(sources: Sequence[str]) -> list[str]:
-    """Those of a data set's assertions that ``given_tests`` reads."""
+    """Assertions of a data set that ``given_tests`` can parse."""
     return [source for source in sources if asserted_call(source) is not None]
 
 
@@ -144,7 +143,7 @@ def _test_of_fields(entry: Any, function: str | None) -> PublicTest | None:
 
 
 def _stated_tests(prompt: str, function: str | None) -> Iterator[PublicTest]:
-    """The examples that the statement itself shows."""
+    """Examples in the statement itself."""
     if function is None:
         is_one_of_many = allows_any_answer(prompt)
         for given, expected in samples_in(prompt):
@@ -164,7 +163,7 @@ def _literal(value: Any) -> str | None:
 
 
 def _lines(text: str) -> str:
-    """What a program reads ends with a line's end."""
+    """Input for a program, which ends with a newline."""
     return text.rstrip("\n") + "\n"
 
 

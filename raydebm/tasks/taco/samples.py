@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 MAX_SAMPLE_CHARS = 20_000
-"""Input or output; a longer one is left out."""
+"""Length limit of an input or output; a longer one is left out."""
 
 _NOT_LETTERS = re.compile(r"[^a-z]+")
 _MAX_HEADING = 60
@@ -23,10 +23,10 @@ _ENDS = frozenset(
     | {"input format", "output format", "warning", "see also", "subtask"}
 )
 _PROSE = re.compile(r"(?:[A-Za-z(][\w'$\\{}()-]*[,.:;]? ){4}")
-"""Five words in a row: what follows an output without a heading of its own explains it."""
+"""Five words in a row: text after an output without its own heading explains it."""
 _FENCE = re.compile(r"\s*(?:`{3,}|~{3,})\w*\s*$")
 _BAR = re.compile(r"-{3,}\s*[A-Z][a-z ]{2,30}-{3,}")
-"""A heading with text behind it on the same line."""
+"""A heading with text after it on the same line."""
 _ANY_ANSWER = re.compile(
     r"\b(?:print|output|return|find|give|display|report)s?\b[^.?\n]{0,40}?\b(?:any of (?:them|these|those)"
     r"|any (?:one|such|valid|correct|possible|suitable|optimal|answer|solution|order)\b|in arbitrary order)"
@@ -34,14 +34,13 @@ _ANY_ANSWER = re.compile(
     r"(?:answers?|solutions?|outputs?|ways)\b[^.?\n]{0,50}\bany\b",
     re.IGNORECASE,
 )
-"""Bounded repetitions alone, so that its time grows with the text."""
+"""Bounded repetitions only, for linear time."""
 
 
 def samples_in(statement: str) -> Iterator[tuple[str, str]]:
     """Pairs of sample input and output, in the statement's order.
 
-    Both end without a newline. An input that has no output after it is left out, and so is one longer than
-    ``MAX_SAMPLE_CHARS``.
+    Both end without a newline. Inputs without an output, or longer than ``MAX_SAMPLE_CHARS``, are left out.
     """
     kind, waiting = "", ""
     block: list[str] = []
@@ -63,7 +62,7 @@ def samples_in(statement: str) -> Iterator[tuple[str, str]]:
 
 
 def allows_any_answer(statement: str) -> bool:
-    """Whether the statement says that an input may have several right outputs, so that a sample output is only one."""
+    """True if the statement says that an input may have several right outputs."""
     return _ANY_ANSWER.search(statement) is not None
 
 
@@ -84,7 +83,7 @@ def _kind_of(line: str, below_examples: bool) -> str:
 
 
 def _content(block: list[str]) -> str:
-    """The lines without fences, without blank lines around them, and up to prose that a blank line sets apart."""
+    """The lines without fences, without surrounding blank lines, and up to prose after a blank line."""
     lines = [line for line in block if not _FENCE.match(line)]
     text: list[str] = []
     for line in lines:

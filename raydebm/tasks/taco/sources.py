@@ -1,6 +1,6 @@
-"""Rows of TACO and of data sets like it, as (prompt, public tests, hidden tests).
+"""Rows of TACO and of similar data sets, as (prompt, public tests, hidden tests).
 
-Each reader takes the fields of one published format; the fields that are there say which format it is.
+Each reader parses one published format, which is recognised by its fields.
 """
 
 import json
@@ -18,16 +18,16 @@ from raydebm.tasks.taco.statement import TASK, problem_of
 HUB_DATASET = "BAAI/TACO"
 
 _MBPP_IMPORTS = "import math\nimport re\nfrom typing import *\n"
-"""What MBPP's graders put before every program, and its recorded programs therefore use without importing."""
+"""Imports that MBPP's graders put before every program, so its recorded programs lack them."""
 
 _LAST_DEFINITION = re.compile(r"\bdef\s+(\w+)\s*\(")
 
 
 def problem_and_gold(row: Row, where: str) -> tuple[Problem, Gold]:
-    """Read a row of any known format.
+    """Parse a row of any known format.
 
     Raises:
-        TaskDataError: a field is missing or not as described; the message names row and field.
+        TaskDataError: a field is missing or malformed; the message names row and field.
     """
     if "entry_point" in row:
         return _by_assertions(row, where)
@@ -77,17 +77,17 @@ def _text_tests(tests: Any) -> list[dict[str, str]]:
 
 
 def _text(value: Any) -> str:
-    """What stands on stdin or stdout: a list is one line per item."""
+    """Text of stdin or stdout: a list is one line per item."""
     if isinstance(value, list):
         return "\n".join(str(line) for line in value)
     return str(value)
 
 
 def _given(row: Row, question: str, function: str | None, where: str) -> list[Any]:
-    """Tests that are shown next to the statement's own: the row's, and in the recorded APPS file the first sample.
+    """Tests shown in addition to the statement's own: the row's, and in the recorded APPS file the first sample.
 
-    The prompts for which those programs were written (MapCoder, ``APPSDataset.get_prompt``) showed that sample, whether
-    or not the statement has it, and no other.
+    The prompts of those programs (MapCoder, ``APPSDataset.get_prompt``) showed that sample, whether or not the
+    statement has it, and no other.
     """
     given = _checked_tests(row, function, where)
     if "test_list" in row and next(samples_in(question), None) is None:
@@ -105,7 +105,7 @@ def _checked_tests(row: Row, function: str | None, where: str) -> list[Any]:
 
 
 def _samples(row: Row) -> list[dict[str, str]]:
-    """Input and output as the row has them; what a program reads ends with a line's end."""
+    """Input and output of the row; an input ends with a newline."""
     samples = _text_tests(row.get("sample_io") or [])
     return [{**sample, "input": sample["input"].rstrip("\n") + "\n"} for sample in samples]
 
@@ -116,7 +116,7 @@ def _source_id(row: Row) -> str | None:
 
 
 def _first_solution(row: Row) -> str | None:
-    """A program that is known to be right, where the data has one."""
+    """A program known to be right, if the data has one."""
     solutions = row.get("solutions")
     try:
         known = json.loads(solutions) if isinstance(solutions, str) else solutions

@@ -1,4 +1,4 @@
-"""A problem's statement: the question, the code to start from, and how programs are called."""
+"""A problem's statement: the question, the starter code, and the way to call programs."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -25,16 +25,16 @@ def problem_of(
     difficulty: str = "",
     source_id: str | None = None,
 ) -> Problem:
-    """The problem of a statement; its id is made of the prompt alone.
+    """Problem of a statement; its id depends on the prompt alone.
 
     Args:
-        question: the text; the words that prompts of the published evaluation put around it are taken off.
-        function: what is called, or None for programs that read stdin.
-        starter_code: the head of that function, where the source has one.
-        head: source that a program may continue or take for granted, such as imports and the function's first line.
-        given: public tests in addition to those of the text (``public_tests.given_tests`` has their form).
+        question: the text; the words around it in prompts of the published evaluation are removed.
+        function: name of the called function. None for programs that read stdin.
+        starter_code: head of that function, if the source has one.
+        head: source that a program may continue or rely on, such as imports and the function's first line.
+        given: public tests in addition to those of the text, in the form of ``public_tests.given_tests``.
         difficulty: ``EASY`` to ``VERY_HARD``; other words are kept, in capitals.
-        source_id: the problem's name in its source, by which recorded pools join.
+        source_id: the problem's name in its source, which joins recorded pools.
     """
     parts = [_unwrapped(question)]
     if starter_code.strip():
@@ -48,7 +48,7 @@ def problem_of(
 
 
 def problem_of_prompt(text: str) -> Problem:
-    """The problem of a whole prompt, or of a bare question, which is taken to ask for a program on stdin."""
+    """Problem of a whole prompt, or of a bare question, for a program on stdin."""
     prompt = text.strip()
     last = prompt.rpartition("\n")[2].strip()
     called = _CALL_LINE.fullmatch(last)

@@ -1,12 +1,12 @@
-"""TravelPlanner, sole-planning: an itinerary for a query, made of what the reference information lists (paper 4.1).
+"""TravelPlanner, sole-planning: an itinerary for a query from listed reference information (paper 4.1).
 
-Every check rests on the reference information that stands in the problem, so it needs no gold. Problems without it
-are checked against the benchmark's database where the environment names its folder (``RAYDEBM_TRAVELPLANNER_DB``);
-where neither is at hand, what can be read off the plan alone is checked, and there is no label.
+Every check uses the reference information in the problem, so it needs no gold. Problems without it are checked against
+the benchmark's database if the environment names its folder (``RAYDEBM_TRAVELPLANNER_DB``); without both, only the plan
+itself is checked, and there is no label.
 
 A label is the violation score: the mean of eight dimensions in [0, 1] (``dimensions``), 0 being best. Its verdict is
-``correct`` exactly when the score is 0 (the paper's pass@1 at threshold 0). Pairs are made of the scores: the best
-quarter of a problem's candidates against the rest (``pairs.positive_frac``), whatever their verdicts.
+``correct`` exactly when the score is 0 (the paper's pass@1 at threshold 0). Pairs are made from the scores: the best
+quarter of a problem's candidates against the rest (``pairs.positive_frac``), regardless of their verdicts.
 """
 
 import json
@@ -80,15 +80,15 @@ class TravelPlanner:
 
         Args:
             split: ``"train"`` or ``"test"``.
-            source: None or ``"hub:osunlp/TravelPlanner"`` for the published data; a folder with
-                ``problems_train.jsonl.gz`` and ``problems_validation.jsonl.gz`` (and, optionally, ``database/``, which
-                labels then use for problems without reference information); else one ``.jsonl`` file with the
-                benchmark's fields, taken whole.
-            limit: at most so many.
-            seed: not used; the data and its division are fixed.
+            source: None or ``"hub:osunlp/TravelPlanner"`` for the published data; or a folder with
+                ``problems_train.jsonl.gz`` and ``problems_validation.jsonl.gz`` (and optionally ``database/``, used for
+                the labels of problems without reference information); or one ``.jsonl`` file with the benchmark's
+                fields, not divided.
+            limit: maximum number of problems.
+            seed: ignored; the data and its division are fixed.
 
         Raises:
-            TaskDataError: the data is missing or not as described.
+            TaskDataError: the data is missing or malformed.
         """
         return islice(load_problems(split, source), limit)
 
@@ -97,9 +97,9 @@ class TravelPlanner:
         return instructed(_INSTRUCTIONS, problem.prompt)
 
     def problem_from_text(self, text: str) -> Problem:
-        """A typed query, with or without reference information, or the benchmark's row as a JSON object.
+        """Parse a typed query, with or without reference information, or the benchmark's row as a JSON object.
 
-        What cannot be checked for want of information stands in ``data["unchecked"]``, a sentence each.
+        Checks that lack information are listed in ``data["unchecked"]``, one sentence each.
 
         Raises:
             TaskDataError: the text does not say how long the trip is or where it goes.
@@ -107,14 +107,14 @@ class TravelPlanner:
         return problem_of_text(text)
 
     def parse(self, problem: Problem, text: str) -> list[dict[str, Any]] | None:
-        """The last plan in the text; None when there is none or the text contradicts itself (see ``plans``)."""
+        """The last plan in the text; None if there is none or the text contradicts itself (see ``plans``)."""
         return read_plan(text).plan
 
     def render(self, problem: Problem, answer: Answer) -> str:
         return render_plan(answer)
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:
-        """Plans that name the same things in the same places; blanks, empty marks and last semicolons do not count."""
+        """Key of plans with the same things in the same places, ignoring blanks, empty marks and last semicolons."""
         days = [{name: _key_part(name, day[name]) for name in ("day", *PLAN_FIELDS) if name in day} for day in answer]
         return canonical_json(days)
 
@@ -143,12 +143,12 @@ class TravelPlanner:
 
 
 def dimensions_of(problem: Problem, text: str, *, catalogue: Catalogue | None = None) -> dict[str, float] | None:
-    """The eight dimensions of a completion, each in [0, 1], lower is better; None without anything to check against.
+    """The eight dimensions of a completion, each in [0, 1], lower is better; None without a catalogue.
 
     Args:
-        problem: with its reference information, where there is any.
+        problem: problem, with its reference information if it has any.
         text: the completion.
-        catalogue: for a problem without reference information; None means the one that the environment names.
+        catalogue: catalogue for a problem without reference information. Default: the one named by the environment.
     """
     reading = read_plan(text)
     if reading.plan is None:
@@ -160,14 +160,14 @@ def dimensions_of(problem: Problem, text: str, *, catalogue: Catalogue | None = 
 
 
 def _catalogue_for(problem: Problem, database: str | None = None) -> Catalogue | None:
-    """What a plan is checked against: the problem's reference information, else the database, else nothing.
+    """Catalogue of a plan's checks: the problem's reference information, else the database, else None.
 
     Args:
-        problem: its prompt holds the reference information.
-        database: folder of the database; None means the one that the environment names.
+        problem: problem, with the reference information in its prompt.
+        database: folder of the database. Default: the one named by the environment.
 
     Raises:
-        TaskDataError: the database is not as described.
+        TaskDataError: the database is malformed.
     """
     known = _reference_catalogue(problem.prompt)
     if known is not None:
@@ -178,7 +178,7 @@ def _catalogue_for(problem: Problem, database: str | None = None) -> Catalogue |
 
 @lru_cache(maxsize=512)
 def _reference_catalogue(prompt: str) -> Catalogue | None:
-    """Kept, because many plans are checked against the same problem."""
+    """Cached, because many plans are checked against the same problem."""
     reference = split_prompt(prompt)[1]
     return None if reference is None else reference.catalogue()
 
@@ -196,7 +196,7 @@ def _view(problem: Problem, answer: Sequence[Mapping[str, Any]]) -> PlanView:
 
 @lru_cache(maxsize=32)
 def _cached_view(prompt: str, data: str, answer: str, database: str | None) -> PlanView:
-    """Kept, because five constraints look at one answer, each on its own."""
+    """Cached, because five constraints look at one answer, each on its own."""
     catalogue = _reference_catalogue(prompt) or (None if database is None else read_database(database))
     return view_of(trip_of(json.loads(data)), json.loads(answer), catalogue, purpose="constraint")
 
@@ -207,7 +207,7 @@ TravelPlanner.constraints = tuple(
 
 
 def _reason(findings: Mapping[str, Sequence[Finding]], repairs: Sequence[str]) -> str:
-    """The first violations, and what had to be repaired to read the plan."""
+    """The first violations, and the repairs needed to parse the plan."""
     sentences = [
         f"{name}: {(finding.message or '').format_map(finding.values)}"
         for name, of_dimension in findings.items()

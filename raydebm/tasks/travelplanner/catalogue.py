@@ -1,11 +1,11 @@
-"""What exists in the world of a trip: places to eat, see and stay, flights, drives, and who is where.
+"""The world of a trip: restaurants, attractions, accommodations, flights and drives.
 
 In:   rows of the sandbox database or of a problem's reference information (see ``database`` and ``reference``).
-Out:  a Catalogue that answers look-ups by name and city.
+Out:  a Catalogue with look-ups by name and city.
 Does not know: plans, problems, files.
 
-Names match as in the benchmark's evaluator: the written name is part of the listed one, in the same city, and the
-first row in the order of the source counts.
+Names match as in the benchmark's evaluator: the written name is part of the listed one, in the same city, and the first
+row in the order of the source counts.
 """
 
 import math
@@ -16,7 +16,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 Mode = Literal["self-driving", "taxi"]
 
 SEATS: Mapping[Mode, int] = {"self-driving": 5, "taxi": 4}
-"""People who fit into one car."""
+"""People per car."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Restaurant:
     name: str
     city: str
     cost: float
-    """Average dollars a person and meal."""
+    """Average dollars per person and meal."""
     cuisines: tuple[str, ...] = ()
 
 
@@ -41,16 +41,16 @@ class Stay:
     name: str
     city: str
     price: float
-    """Dollars a night and unit."""
+    """Dollars per night and unit."""
     room_type: str
     house_rules: str
-    """Such as ``"No parties & No pets"``; empty when there are none."""
+    """Text such as ``"No parties & No pets"``; empty without rules."""
     minimum_nights: float
     maximum_occupancy: int
-    """People in one unit."""
+    """People per unit."""
 
     def units(self, people: int) -> int:
-        """How many units a group needs."""
+        """Number of units for a group."""
         return math.ceil(people / max(self.maximum_occupancy, 1))
 
 
@@ -60,7 +60,7 @@ class Flight:
     origin: str
     destination: str
     price: float
-    """Dollars a person."""
+    """Dollars per person."""
     date: str = ""
     departure: str = ""
     arrival: str = ""
@@ -68,7 +68,7 @@ class Flight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drive:
-    """The road between two cities. Costs are dollars a car; None when the sandbox has no such drive."""
+    """The road between two cities. Costs are dollars per car; None if the sandbox has no such drive."""
 
     origin: str
     destination: str
@@ -78,7 +78,7 @@ class Drive:
     taxi: int | None = None
 
     def cost(self, mode: Mode) -> int | None:
-        """Dollars for one drive; None where it is not offered."""
+        """Dollars for one drive; None if it is not offered."""
         return self.self_driving if mode == "self-driving" else self.taxi
 
 
@@ -109,9 +109,9 @@ class Places(Generic[P]):
         self._names = {city: tuple(on_one_line(row.name) for row in rows) for city, rows in by_city.items()}
 
     def named(self, name: str, city: str) -> P | None:
-        """The place of exactly that name, else the first that contains it; None also for an empty name.
+        """The place with exactly that name, else the first that contains it; None also for an empty name.
 
-        Blanks and line breaks in names do not count.
+        Blanks and line breaks in names are ignored.
         """
         names, written = self._names.get(city, ()), on_one_line(name)
         if not written:
@@ -126,7 +126,7 @@ class Places(Generic[P]):
 
     @property
     def cities(self) -> frozenset[str]:
-        """Cities of which anything is known."""
+        """Cities with known places."""
         return frozenset(self._by_city)
 
 
@@ -138,25 +138,25 @@ class Catalogue:
     restaurants: Places[Restaurant]
     stays: Places[Stay]
     flights: Mapping[str, Sequence[Flight]]
-    """By number."""
+    """Flights by number."""
     drives: Mapping[tuple[str, str], Drive]
-    """By (origin, destination)."""
+    """Drives by (origin, destination)."""
     states: Mapping[str, str] = field(default_factory=dict)
-    """State of each known city; empty when the source does not say (reference information)."""
+    """State of each known city; empty if the source has no states (reference information)."""
 
     def flight(self, number: str, origin: str, destination: str) -> Flight | None:
-        """The flight of that number between the two cities, on any date."""
+        """Flight with that number between the two cities, on any date."""
         rows = self.flights.get(number, ())
         return next((row for row in rows if row.origin == origin and row.destination == destination), None)
 
     def drive_cost(self, mode: Mode, origin: str, destination: str) -> int | None:
-        """Dollars a car; None when there is no such drive."""
+        """Dollars per car; None if there is no such drive."""
         drive = self.drives.get((origin, destination))
         return None if drive is None else drive.cost(mode)
 
     @property
     def cities(self) -> frozenset[str]:
-        """Cities that can be visited: with a state where states are known, else those with any place listed."""
+        """Cities that can be visited: those with a state if states are known, else those with any listed place."""
         if self.states:
             return frozenset(self.states)
         return self.attractions.cities | self.restaurants.cities | self.stays.cities

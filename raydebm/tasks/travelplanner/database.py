@@ -1,8 +1,9 @@
-"""Reads the benchmark's sandbox database: a folder of CSV files, as its authors publish it.
+"""Read the benchmark's sandbox database: a folder of CSV files, as published by its authors.
 
-In:   the folder that holds ``accommodations/``, ``attractions/``, ``restaurants/``, ``flights/``,
-      ``googleDistanceMatrix/`` and ``background/``. The flight file may be a subset.
-Out:  a Catalogue, read once a process.
+In:   the folder with ``accommodations/``, ``attractions/``, ``restaurants/``, ``flights/``, ``googleDistanceMatrix/``
+and
+      ``background/``. The flight file may be a subset.
+Out:  a Catalogue, cached per process.
 Does not know: problems, plans.
 """
 
@@ -25,23 +26,23 @@ from raydebm.tasks.travelplanner.catalogue import (
 )
 
 VARIABLE = "RAYDEBM_TRAVELPLANNER_DB"
-"""Environment variable that names the folder."""
+"""Environment variable with the folder."""
 
 _NO_VALUE = frozenset({"", "nan", "NaN", "NA", "N/A", "None", "null"})
 _SELF_DRIVING_RATE = 0.05
-"""Dollars a kilometre; a taxi costs one dollar a kilometre."""
+"""Dollars per kilometre; a taxi costs one dollar per kilometre."""
 
 _Row = Mapping[str, str]
 
 
 def database_folder() -> str | None:
-    """The folder that the environment names, or None."""
+    """The folder in the environment, or None."""
     return os.environ.get(VARIABLE) or None
 
 
 @cache
 def read_database(folder: str) -> Catalogue:
-    """The whole sandbox, without rows that lack a value (as the benchmark's evaluator drops them).
+    """The whole sandbox, without rows that lack a value (which the benchmark's evaluator also drops).
 
     Raises:
         TaskDataError: a file or column is missing; the message names it.

@@ -1,23 +1,20 @@
 """The eight dimensions of the violation score (paper, appendix on TravelPlanner), each in [0, 1]; 0 is best.
 
 In:   PlanView.
-Out:  findings: places where a dimension does not hold, with a sentence each; their penalties add up to the dimension.
+Out:  findings: violations of a dimension, with a sentence each; their penalties add up to the dimension.
 Does not know: gold, files, scores of other plans.
 
 ====================  ==============================================================================
-budget                excess / budget, at most 1
-connectivity          share of moves between cities without a transport that exists
-completeness          share of required fields that are missing
-preferences           share of the stated preferences that are not met
-diversity             share of meals and attractions that repeat an earlier one
-hallucination         share of named places that are not in the reference information (or database)
-structure             share of seven conditions of a reasonable trip that are broken
-parse                 1 when there is no plan to look at
+budget                excess / budget, at most 1 connectivity          share of moves between cities without an existing
+transport completeness          share of required fields that are missing preferences           share of the stated
+preferences that are not met diversity             share of meals and attractions that repeat an earlier one
+hallucination         share of named places that are not in the reference information (or database) structure
+share of seven conditions of a reasonable trip that are broken parse                 1 without a plan
 ====================  ==============================================================================
 
 The first five are also the terms of E_constraint, which reads places more strictly than a label does (``view``).
-Budget, hallucination, and parts of connectivity, preferences and
-structure need a catalogue; without one they find nothing (``needs_catalogue`` says so).
+Budget, hallucination, and parts of connectivity, preferences and structure need a catalogue; without one they find
+nothing (see ``needs_catalogue``).
 """
 
 import math
@@ -41,7 +38,7 @@ def _finding(penalty: float, message: str, **values: object) -> Finding:
 
 
 def budget(view: PlanView) -> Iterator[Finding]:
-    """What the trip costs beyond the budget."""
+    """Cost beyond the budget."""
     limit = view.trip.budget
     if view.catalogue is None or not limit or limit <= 0:
         return
@@ -60,8 +57,8 @@ def budget(view: PlanView) -> Iterator[Finding]:
 
 
 def costs_of(view: PlanView) -> dict[str, float]:
-    """Dollars for everyone by kind. A place that the catalogue does not have costs nothing, as in the benchmark; in
-    E_constraint it costs as much as the cheapest one of its city, else an invented name would be the way to save."""
+    """Dollars for everyone by kind. A place that is not in the catalogue costs nothing, as in the benchmark; in
+    E_constraint it costs as much as the cheapest one of its city, so that invented names do not save money."""
     people = view.trip.people
     costs = {"transportation": 0.0, "meals": 0.0, "accommodation": 0.0}
     for day in view.days:
@@ -78,7 +75,7 @@ def costs_of(view: PlanView) -> dict[str, float]:
 
 
 def _cheapest(view: PlanView, day: DayView, entity: Entity) -> float:
-    """Dollars for everyone in the entity's city, or else the day's; 0 where the catalogue lists nothing of the kind."""
+    """Dollars for everyone in the entity's city, or else the day's; 0 if the catalogue lists nothing of the kind."""
     if view.catalogue is None:
         return 0.0
     stays, meals, people = view.catalogue.stays, view.catalogue.restaurants, view.trip.people
@@ -91,7 +88,7 @@ def _cheapest(view: PlanView, day: DayView, entity: Entity) -> float:
 
 
 def connectivity(view: PlanView) -> Iterator[Finding]:
-    """Every change of city needs a flight, drive or taxi that exists between these cities."""
+    """Every change of city needs an existing flight, drive or taxi between these cities."""
     moves = list(_moves(view))
     if not view.route:
         yield _finding(1.0, "no day says in which city it is, so no way leads anywhere")
@@ -125,7 +122,7 @@ def _moves(view: PlanView) -> Iterator[tuple[DayView, str, str]]:
 
 
 def _no_way(view: PlanView, day: DayView, origin: str, destination: str) -> str | None:
-    """Why the day's transport does not make this move; None when it does."""
+    """Reason why the day's transport does not make this move, or None."""
     transport = day.transport
     if transport is None:
         return "no transportation is given"
@@ -152,7 +149,7 @@ def _unknown_transport(view: PlanView, transport: TransportEntry) -> str | None:
 
 
 def completeness(view: PlanView) -> Iterator[Finding]:
-    """Travel days need a transport; other days three meals and an attraction; all but the last a place to sleep."""
+    """Travel days need a transport; other days three meals and an attraction; all but the last an accommodation."""
     required = [(day, name) for day in view.days for name in _required(day, is_last=day.number == len(view.days))]
     for day, fields in groupby(required, key=lambda entry: entry[0]):
         missing = [name for _, name in fields if name not in day.filled]
@@ -170,7 +167,7 @@ def _required(day: DayView, *, is_last: bool) -> list[str]:
 
 
 def preferences(view: PlanView) -> Iterator[Finding]:
-    """House rule, room type, cuisines and means of transport, as far as the query asks for them; all weigh the same."""
+    """House rule, room type, cuisines and means of transport, if requested, with equal weights."""
     trip = view.trip
     asked = [trip.house_rule, trip.room_type, trip.cuisine or None, trip.transportation]
     count = sum(wish is not None for wish in asked)
@@ -189,7 +186,7 @@ def preferences(view: PlanView) -> Iterator[Finding]:
 
 
 def fits_room_type(stay: Stay, wanted: str) -> bool:
-    """Whether an accommodation is of a type in the query's words."""
+    """True if an accommodation has a room type in the query's words."""
     if wanted == "not shared room":
         return stay.room_type != "Shared room"
     types = {"shared room": "Shared room", "private room": "Private room", "entire room": "Entire home/apt"}
@@ -197,7 +194,7 @@ def fits_room_type(stay: Stay, wanted: str) -> bool:
 
 
 def _stays(view: PlanView, breaks: Callable[[Stay], bool]) -> list[tuple[Entity, Stay]]:
-    """The stays that break a wish, each once, with the first day on which it is named."""
+    """Stays that violate a wish, each once, with the first day that names it."""
     by_stay: dict[Stay, Entity] = {}
     for entity in view.entities:
         if isinstance(entity.place, Stay) and breaks(entity.place):
@@ -259,7 +256,7 @@ def diversity(view: PlanView) -> Iterator[Finding]:
 
 
 def hallucination(view: PlanView) -> Iterator[Finding]:
-    """Every restaurant, attraction and accommodation exists in the city that is written behind it."""
+    """Every restaurant, attraction and accommodation exists in the city written after it."""
     if view.catalogue is None:
         return
     entities = list(view.entities)
@@ -275,7 +272,7 @@ def hallucination(view: PlanView) -> Iterator[Finding]:
 
 
 def structure(view: PlanView) -> Iterator[Finding]:
-    """Seven conditions of a reasonable trip, each of one seventh however often it is broken."""
+    """Seven conditions of a reasonable trip, one seventh each however often it is broken."""
     for condition in _CONDITIONS:
         broken = list(condition(view))
         for message in broken:
@@ -300,7 +297,7 @@ def _is_closed_circle(view: PlanView) -> Iterator[str]:
 
 
 def _visits_in_blocks(view: PlanView) -> Iterator[str]:
-    """The group does not come back to a city before the trip's end, or passes through one without a night."""
+    """The group does not return to a city before the trip's end, or pass through one without a night."""
     route = view.route
     blocks = [(city, [day for day, _ in stops]) for city, stops in groupby(route, key=lambda stop: stop[1])]
     inner = blocks[1:-1]
@@ -312,7 +309,7 @@ def _visits_in_blocks(view: PlanView) -> Iterator[str]:
 
 
 def _visits_asked_cities(view: PlanView) -> Iterator[str]:
-    """As many as asked for, all of them in the destination."""
+    """As many cities as requested, all of them in the destination."""
     trip, catalogue = view.trip, view.catalogue
     first_day = {city: day for day, city in reversed(view.route) if city != trip.org}
     if trip.visiting_city_number is not None and len(first_day) != trip.visiting_city_number:
@@ -330,7 +327,7 @@ def _visits_asked_cities(view: PlanView) -> Iterator[str]:
 
 
 def _names_places_of_the_day(view: PlanView) -> Iterator[str]:
-    """Meals and attractions lie in a city of their day, the accommodation in the last one."""
+    """Meals and attractions are in a city of their day, the accommodation in the last one."""
     for day in view.days:
         for entity in day.entities:
             allowed = day.cities[-1:] if entity.field == "accommodation" else day.cities
@@ -350,7 +347,7 @@ def _keeps_minimum_nights(view: PlanView) -> Iterator[str]:
 
 
 def _uses_compatible_transport(view: PlanView) -> Iterator[str]:
-    """Who drives a car of their own neither flies nor takes a taxi, which would leave it behind."""
+    """Self-driving excludes flights and taxis."""
     first = {day.transport.means: day.number for day in reversed(view.days) if day.transport is not None}
     for other in ("flight", "taxi"):
         if "self-driving" in first and other in first:
@@ -377,25 +374,25 @@ CONSTRAINED: Mapping[str, Dimension] = {
 """The terms of E_constraint."""
 
 CHECKED: Mapping[str, Dimension] = {**CONSTRAINED, "hallucination": hallucination, "structure": structure}
-"""All but parse, which is 0 for any plan that can be looked at."""
+"""All but parse, which is 0 for any parsed plan."""
 
 DIMENSIONS = (*CHECKED, "parse")
 
 
 def dimension_findings(view: PlanView) -> dict[str, list[Finding]]:
-    """What each dimension finds in a plan that was parsed."""
+    """Findings of each dimension in a parsed plan."""
     return {name: list(dimension(view)) for name, dimension in CHECKED.items()}
 
 
 def dimension_values(findings: Mapping[str, Iterable[Finding]]) -> dict[str, float]:
-    """Each of the eight in [0, 1], for a plan that was parsed."""
+    """Each of the eight in [0, 1], for a parsed plan."""
     sums = {name: math.fsum(finding.penalty for finding in of_dimension) for name, of_dimension in findings.items()}
     # Shares such as 3 * (1/3) may exceed 1 by rounding.
     return {**{name: min(value, 1.0) for name, value in sums.items()}, "parse": 0.0}
 
 
 UNPARSED = dict.fromkeys(DIMENSIONS, 1.0)
-"""Without a plan nothing holds."""
+"""Values without a plan."""
 
 
 def violation_score(values: Mapping[str, float]) -> float:

@@ -1,12 +1,12 @@
-"""Finds JSON values in chat text, also when they are almost JSON.
+"""Find JSON values in chat text, including almost valid ones.
 
 In:   any text.
-Out:  each outermost list or object in it, with the repairs that were needed to read it.
+Out:  each outermost list or object in it, with the repairs needed to parse it.
 Does not know: plans.
 
 Nothing is ever evaluated. Understood beyond JSON: trailing commas, single-quoted strings, ``None``/``True``/``False``,
-``//`` and ``#`` comments between values, bare line breaks in strings. What is not closed is not a value. The work is
-bounded, whatever the text.
+``//`` and ``#`` comments between values, bare line breaks in strings. Unclosed values do not count. The work is bounded
+for any text.
 """
 
 import json
@@ -17,11 +17,11 @@ from typing import Any
 
 MAX_CHARS = 400_000
 MAX_STEPS = 200_000
-"""Characters looked at in vain in one text, before the search for further values ends."""
+"""Characters of failed attempts in one text before the search ends."""
 _START_STEPS = 10
-"""What a start costs at least."""
+"""Minimum cost of an attempt."""
 _MAX_APOSTROPHES = 500
-"""How far a single-quoted string with apostrophes in it is followed."""
+"""Maximum number of apostrophes inside a single-quoted string."""
 _MAX_DEPTH = 12
 
 _START = re.compile(r"[\[{]")
@@ -51,7 +51,7 @@ class LooseValue:
 
 
 class _NoValueError(Exception):
-    """What stands here is not a value, not even almost."""
+    """There is no value here, not even an almost valid one."""
 
     def __init__(self, position: int) -> None:
         super().__init__(position)
@@ -59,7 +59,7 @@ class _NoValueError(Exception):
 
 
 def values_in(text: str) -> Iterator[LooseValue]:
-    """Every outermost list or object, in the order of the text. Text beyond ``MAX_CHARS`` is not looked at."""
+    """Every outermost list or object, in the order of the text, up to ``MAX_CHARS``."""
     text = text[:MAX_CHARS]
     position, steps = 0, 0
     while steps < MAX_STEPS and (match := _START.search(text, position)):
@@ -72,7 +72,7 @@ def values_in(text: str) -> Iterator[LooseValue]:
 
 
 def _value_at(text: str, start: int) -> tuple[LooseValue | None, int]:
-    """(the value that begins here or None, how many characters were looked at)."""
+    """(value that begins here or None, number of characters read)."""
     try:
         value, end = _STRICT.raw_decode(text, start)
         return LooseValue(value, (), start, end), 0
@@ -93,7 +93,7 @@ def _no_constant(name: str) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; a key that comes twice with different values keeps both, because neither may win silently."""
+    """An object; a repeated key with different values keeps both, because neither may win silently."""
     fields: dict[str, Any] = {}
     for key, value in pairs:
         if key in fields and fields[key] != value:
@@ -114,7 +114,7 @@ _STRICT = json.JSONDecoder(strict=True, parse_constant=_no_constant, object_pair
 
 
 class _LooseReader:
-    """Recursive descent over one text; notes what it had to overlook."""
+    """Recursive descent over one text, with notes of its repairs."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -159,7 +159,7 @@ class _LooseReader:
         return _unique(pairs), position
 
     def _next(self, position: int, closing: str, *, is_first: bool) -> tuple[int, bool]:
-        """(where the next item begins or the value ends, whether it ends)."""
+        """(start of the next item or end of the value, True at the end)."""
         position = self._skip(position)
         separated = self.text[position : position + 1] == ","
         if separated and not is_first:
@@ -174,7 +174,7 @@ class _LooseReader:
         return position, False
 
     def _skip(self, position: int) -> int:
-        """Past blanks and comments."""
+        """Skip blanks and comments."""
         while True:
             position = _end_of(_BLANK, self.text, position)
             end = _end_of(_COMMENT, self.text, position)
@@ -197,7 +197,7 @@ class _LooseReader:
         return _ESCAPE.sub(_unescaped, raw) if "\\" in raw else raw, end
 
     def _apostrophes(self, position: int, raw: str, end: int) -> tuple[str, int]:
-        """``'d' Curry House, Reno'`` goes on to the quote that a comma, colon or bracket follows, on the same line."""
+        """``'d' Curry House, Reno'`` ends at the quote before a comma, colon or bracket, on the same line."""
         if self.text[end - 1] == "'" and _SINGLE_END.match(self.text, end - 1):
             return raw, end
         limit = position + _MAX_APOSTROPHES

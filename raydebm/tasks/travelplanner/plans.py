@@ -1,13 +1,12 @@
-"""Finds the itinerary in a completion and brings it into canonical form, saying what had to be repaired.
+"""Find the itinerary in a completion and bring it into canonical form, with notes of all repairs.
 
 In:   any text.
-Out:  a PlanReading: the plan (a list of day objects) or why there is none, and every repair.
+Out:  a PlanReading: the plan (a list of day objects) or the reason why there is none, and every repair.
 Does not know: problems, catalogues, gold.
 
 Canonical: ``[{"day": 1, "current_city": "...", "transportation": "...", ...}, ...]``, days in ascending order, fields
-in the order of ``PLAN_FIELDS``, values as written but for blanks at their ends. A field that the text does not have is
-left out; nothing is ever filled in. Where the text contradicts itself (a day twice, a field twice, day numbers that
-cannot be read), there is no plan.
+in the order of ``PLAN_FIELDS``, values as written without surrounding blanks. Missing fields stay missing. A text that
+contradicts itself (a day twice, a field twice, unreadable day numbers) has no plan.
 """
 
 import json
@@ -24,30 +23,30 @@ PlanDay = dict[str, Any]
 _THINKING_END = "</think>"
 _ALIASES = {"days": "day", "day_number": "day", "attractions": "attraction", "city": "current_city"}
 _USUAL = frozenset({"days"})
-"""Aliases that the benchmark itself uses: no repair."""
+"""Aliases of the benchmark itself, which need no repair."""
 _DAY_NUMBER = re.compile(r"\s*(?:day\s*)?(\d{1,3})\s*", re.IGNORECASE)
 _MAX_DAYS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanReading:
-    """What a text says."""
+    """Parsed text."""
 
     plan: list[PlanDay] | None
     repairs: tuple[str, ...] = ()
-    """Every departure from plain JSON and the asked form that was overlooked to read the plan."""
+    """Every accepted departure from plain JSON and the requested form."""
     reason: str = ""
-    """Why there is no plan."""
+    """Reason why there is no plan."""
 
 
 class _UnreadableError(Exception):
-    """A list of day objects that does not settle what is planned."""
+    """A list of day objects that contradicts itself."""
 
 
 def read_plan(text: str) -> PlanReading:
     """The last plan in a text, because a model that corrects itself writes the better plan later.
 
-    Several different plans are noted as a repair. What stands before ``</think>`` is not looked at.
+    Several different plans are noted as a repair. Text before ``</think>`` is ignored.
     """
     answer = text.rpartition(_THINKING_END)[2]
     plans = [(candidate, days) for candidate, days in _candidates(answer) if days]
@@ -66,7 +65,7 @@ def read_plan(text: str) -> PlanReading:
 
 
 def canonical_plan(days: Sequence[Mapping[str, Any]]) -> PlanReading:
-    """A plan that is data already, such as a recorded one."""
+    """Canonical form of a plan that is already data, such as a recorded one."""
     repairs: list[str] = []
     objects = [day for day in days if _is_day(day)]
     if len(objects) != len(days):
@@ -80,12 +79,12 @@ def canonical_plan(days: Sequence[Mapping[str, Any]]) -> PlanReading:
 
 
 def render_plan(plan: Sequence[PlanDay]) -> str:
-    """A JSON list, one day a line."""
+    """A JSON list, one day per line."""
     return "[" + ",\n ".join(json.dumps(day, ensure_ascii=False) for day in plan) + "]"
 
 
 def _candidates(text: str) -> list[tuple[LooseValue, list[Mapping[str, Any]]]]:
-    """Everything in the text that may be a plan. Day objects that stand apart from each other are one candidate."""
+    """Possible plans in the text. Separate day objects form one candidate together."""
     plans: list[tuple[LooseValue, list[Mapping[str, Any]]]] = []
     apart: list[tuple[LooseValue, Mapping[str, Any]]] = []
     for json_value in values_in(text):
@@ -108,7 +107,7 @@ def _candidates(text: str) -> list[tuple[LooseValue, list[Mapping[str, Any]]]]:
 
 
 def _days_in(value: Any) -> tuple[list[Mapping[str, Any]], list[str]]:
-    """The day objects in a list, in the one list of an object, or under the keys "Day 1", "Day 2", ..."""
+    """Day objects in a list, in the one list of an object, or under the keys "Day 1", "Day 2", ..."""
     if isinstance(value, list):
         days = [entry for entry in value if _is_day(entry)]
         strangers = len(value) - len(days)
@@ -137,7 +136,7 @@ def _days_in_once(value: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], li
 
 
 def _is_day(value: Any) -> bool:
-    """An object with at least two fields of a day."""
+    """True for an object with at least two fields of a day."""
     return isinstance(value, dict) and len(_fields_of(value)) >= 2
 
 
@@ -203,7 +202,7 @@ def _day_number(value: Any) -> int | None:
 
 
 def _text(name: str, value: Any, number: int, repairs: list[str]) -> str | None:
-    """The field as text; None when it is not text, so that it counts as missing."""
+    """The field as text; None if it is not text, so that it counts as missing."""
     if isinstance(value, str):
         return value.strip()
     if value is None:

@@ -1,11 +1,11 @@
-"""Reads a traveller's wishes out of the words of a query.
+"""Parse a traveller's wishes from the words of a query.
 
-In:   the query as typed, and the reference information when there is any.
-Out:  the structured fields that the checks need, and a sentence for each that the text does not settle.
+In:   the query as typed, and the reference information if there is any.
+Out:  the structured fields for the checks, and a sentence for each field that the text leaves open.
 Does not know: plans.
 
-What cannot be read stays empty and is said; nothing is filled in by likelihood, except one traveller when no number is
-given (and that is said too).
+Unreadable fields stay empty and are reported; nothing is guessed, except one traveller if no number is given (which is
+also reported).
 """
 
 import re
@@ -18,7 +18,7 @@ from raydebm.errors import TaskDataError
 from raydebm.tasks.travelplanner.trip_reference import TripReference
 
 CUISINES = ("American", "Chinese", "French", "Indian", "Italian", "Mediterranean", "Mexican")
-"""What the benchmark's travellers may wish for."""
+"""Cuisines in the benchmark's wishes."""
 
 MAX_DAYS = 30
 
@@ -109,16 +109,16 @@ _TRANSPORT: Mapping[str, re.Pattern[str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryReading:
-    """What a query says."""
+    """Parsed query."""
 
     fields: Mapping[str, Any]
-    """By the benchmark's names, such as org, dest, days, people_number, budget and local_constraint."""
+    """Fields by the benchmark's names, such as org, dest, days, people_number, budget and local_constraint."""
     unread: tuple[str, ...]
-    """A sentence for each field that the text does not settle."""
+    """A sentence for each field that the text leaves open."""
 
 
 def read_query(text: str, *, reference: TripReference | None = None) -> QueryReading:
-    """The wishes in a query; the reference information settles the cities where the words do not.
+    """Wishes of a query; the reference information determines the cities if the words do not.
 
     Raises:
         TaskDataError: the text does not say how long the trip is or where it goes.
@@ -173,7 +173,7 @@ def _first(patterns: Mapping[str, re.Pattern[str]], text: str) -> str | None:
 
 
 def _days(text: str) -> tuple[int | None, list[str]]:
-    """(days, one ISO date a day); the dates are left out when they contradict a stated duration."""
+    """(days, one ISO date per day); the dates are left out if they contradict a stated duration."""
     span = _span(text)
     stated = _DURATION.search(text)
     days = _count(stated[1]) if stated else 7 if re.search(r"\b(?:week-long|one[- ]week|a week)\b", text) else None

@@ -1,4 +1,4 @@
-"""What a traveller asked for, as the checks read it from a problem's data.
+"""A traveller's request, from a problem's data.
 
 In:   ``Problem.data``.
 Out:  a Trip.
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 PLAN_FIELDS = ("current_city", "transportation", "breakfast", "attraction", "lunch", "dinner", "accommodation")
-"""The fields of a day, in the order in which plans are written."""
+"""Fields of a day, in the order of plans."""
 MEALS = ("breakfast", "lunch", "dinner")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trip:
-    """A query's structured fields. None where the query does not say (a preference) or could not be read."""
+    """Structured fields of a query. None for a preference that is not stated, or a field that could not be parsed."""
 
     org: str | None
     dest: str | None
@@ -31,11 +31,11 @@ class Trip:
     room_type: str | None = None
     transportation: str | None = None
     date: tuple[str, ...] = ()
-    """One ISO date a day; empty when unknown."""
+    """One ISO date per day; empty if unknown."""
 
     @property
     def within_a_state(self) -> bool:
-        """Longer trips visit several cities of one state; ``dest`` is then that state."""
+        """True for longer trips, which visit several cities of one state; ``dest`` is then that state."""
         return self.days > 3
 
 

@@ -1,12 +1,13 @@
-"""Reference information: what the sandbox says about one trip, given with the question (sole-planning mode).
+"""Reference information: the sandbox's facts for one trip, given with the question (sole-planning mode).
 
-In:   the benchmark's own form (a list of {"Description", "Content"}, also as text; contents are tables of fixed
-      width), or the form that prompts show.
-Out:  a Reference: rows that make a Catalogue and can be shown to a reader.
+In:   the benchmark's own form (a list of {"Description", "Content"}, also as text; contents are tables of fixed width),
+or
+      the form of prompts.
+Out:  a Reference: rows for a Catalogue and for prompts.
 Does not know: plans, queries.
 
-Columns that no plan needs (coordinates, addresses, telephone numbers, web sites) are left out of rows and prompts:
-they are two thirds of the text, and the context of generators and scorer is limited.
+Columns that no plan needs (coordinates, addresses, telephone numbers, web sites) are left out of rows and prompts: they
+are two thirds of the text, and the context of generators and scorer is limited.
 """
 
 import ast
@@ -54,7 +55,7 @@ Item = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TripReference:
-    """The rows of one problem's reference information. Every list is in the order of the source."""
+    """Rows of one problem's reference information. Every list is in the order of the source."""
 
     attractions: tuple[Attraction, ...] = ()
     restaurants: tuple[Restaurant, ...] = ()
@@ -62,10 +63,10 @@ class TripReference:
     flights: tuple[Flight, ...] = ()
     drives: tuple[Drive, ...] = ()
     no_flights: tuple[tuple[str, str, str], ...] = field(default=())
-    """(origin, destination, date) for which the source says that there is no connection."""
+    """(origin, destination, date) without a flight, according to the source."""
 
     def catalogue(self) -> Catalogue:
-        """Everything that the reference information offers, for look-ups."""
+        """Catalogue of the reference information."""
         return catalogue_of(
             attractions=self.attractions,
             restaurants=self.restaurants,
@@ -76,14 +77,14 @@ class TripReference:
 
 
 def read_items(value: Any, *, where: str) -> TripReference:
-    """Reference information in the benchmark's own form.
+    """Parse reference information in the benchmark's own form.
 
     Args:
-        value: a list of {"Description": ..., "Content": ...}, or its text (JSON, or as Python writes a list).
-        where: names the row in messages.
+        value: a list of {"Description": ..., "Content": ...}, or its text (JSON, or a Python list).
+        where: name of the row for messages.
 
     Raises:
-        TaskDataError: it is of another form, or a table cannot be read.
+        TaskDataError: it has another form, or a table cannot be parsed.
     """
     items = _parsed(value, where) if isinstance(value, str) else value
     if not isinstance(items, Sequence) or not all(isinstance(entry, Mapping) for entry in items):
@@ -131,7 +132,7 @@ def _read_item(match: re.Match[str], content: Any, rows: dict[str, list[Any]], *
 
 
 def _collected(rows: Mapping[str, Iterable[Any]]) -> TripReference:
-    """Drives are listed once for each mode of transport, and drives and tables may repeat: each counts once."""
+    """Drives are listed once per mode of transport, and drives and tables may repeat: each counts once."""
     return TripReference(
         **{
             name: tuple(dict.fromkeys(entries)) if name == "drives" else tuple(entries)
@@ -141,7 +142,7 @@ def _collected(rows: Mapping[str, Iterable[Any]]) -> TripReference:
 
 
 def _cells(content: Any, columns: tuple[str, ...], where: str) -> Iterator[Mapping[str, str]]:
-    """The rows of a table: a list of objects, or text of fixed width; a sentence ("There is no ...") has none."""
+    """Rows of a table: a list of objects, or text of fixed width; a sentence ("There is no ...") has none."""
     if isinstance(content, Sequence) and not isinstance(content, str):
         for row in content:
             yield {name: str(row[name]) for name in columns if name in row}
@@ -164,7 +165,7 @@ def _cells(content: Any, columns: tuple[str, ...], where: str) -> Iterator[Mappi
 
 
 def _column_ends(header: str, columns: tuple[str, ...], where: str) -> dict[str, int]:
-    """Where each column ends: headers and cells are flush right."""
+    """End of each column: headers and cells are flush right."""
     ends: dict[str, int] = {}
     for name in columns:
         match = re.search(rf"(?:^|\s){re.escape(name)}(?=\s|$)", header)
@@ -175,7 +176,7 @@ def _column_ends(header: str, columns: tuple[str, ...], where: str) -> dict[str,
 
 
 def _has_index(body: Sequence[str], *, first_end: int) -> bool:
-    """Whether rows begin with a row number: integers at the very left that grow from row to row."""
+    """True if rows begin with a row number: increasing integers at the very left."""
     matches = [_INDEX.match(line[:first_end]) for line in body]
     numbers = [int(match[1]) for match in matches if match]
     return len(numbers) == len(body) and all(a < b for a, b in pairwise(numbers))
@@ -189,7 +190,7 @@ def _number(cells: Mapping[str, str], name: str, where: str) -> float:
 
 
 def _name(text: str) -> str:
-    """As tables show it: a line break is a backslash and an n; blanks inside stay, the evaluator counts them."""
+    """Name in tables: a line break is a backslash and an n; inner blanks stay, because the evaluator counts them."""
     return text.strip().replace("\n", "\\n")
 
 

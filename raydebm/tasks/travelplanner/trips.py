@@ -1,8 +1,8 @@
-"""Rows of the benchmark become problems and gold; the paper's split of train and validation.
+"""Problems and gold from rows of the benchmark; the paper's split of train and validation.
 
 In:   hub rows, files, folders; typed texts.
 Out:  (Problem, Gold), in the order of the split.
-Does not know: plans beyond the annotated one, scores.
+Does not know: plans other than the annotated one, scores.
 """
 
 import ast
@@ -25,7 +25,7 @@ TASK = "travelplanner"
 HUB_DATASET = "osunlp/TravelPlanner"
 SPLITS = ("train", "test")
 PARTS = ("train", "validation")
-"""The benchmark's own splits that have labels; the paper divides them in another way."""
+"""The benchmark's own splits with labels, which the paper divides differently."""
 NUM_TRAIN = 175
 """Training problems among the 225; the other 50 are the test split (paper, appendix on data sets)."""
 
@@ -36,14 +36,14 @@ _DATABASE = "database"
 
 
 def load_problems(split: str, source: str | None) -> Iterator[tuple[Problem, Gold]]:
-    """The problems of a split.
+    """Problems of a split.
 
     From the hub and from a folder with both of the benchmark's parts, the 225 problems are ordered by a hash of their
-    ids, so that neither the order nor the seed decides; the first 175 are train, the other 50 test. A single file is
-    taken as it is, whatever the split.
+    ids, so that neither the order nor the seed matters; the first 175 are train, the other 50 test. A single file is
+    not divided, whatever the split.
 
     Raises:
-        TaskDataError: the data is missing or not as described.
+        TaskDataError: the data is missing or malformed.
     """
     check_split(split, SPLITS, task=TASK)
     on_hub = hub_name(source, HUB_DATASET)
@@ -74,10 +74,10 @@ def _distinct(rows: Iterable[Located], database: str | None) -> list[tuple[Probl
 
 
 def problem_of_row(row: Mapping[str, Any], where: str) -> Problem:
-    """The problem of a row with the benchmark's fields (values also as text, as the hub and CSV files have them).
+    """Problem of a row with the benchmark's fields (values may be text, as on the hub and in CSV files).
 
     Raises:
-        TaskDataError: a field is missing or of the wrong kind.
+        TaskDataError: a field is missing or of the wrong type.
     """
     query = str(required_field(row, "query", where))
     fields = {name: _literal(required_field(row, name, where)) for name in _FIELDS}
@@ -100,13 +100,13 @@ def problem_of_row(row: Mapping[str, Any], where: str) -> Problem:
 
 
 def problem_of_text(text: str) -> Problem:
-    """The problem in a typed text: a query with or without reference information, or the benchmark's row as JSON.
+    """Problem of a typed text: a query with or without reference information, or the benchmark's row as JSON.
 
-    What the checks cannot know stands in ``data["unchecked"]``, a sentence each.
+    Checks that lack information are listed in ``data["unchecked"]``, one sentence each.
 
     Raises:
         TaskDataError: the text does not say how long the trip is or where it goes, or its reference information cannot
-            be read.
+            be parsed.
     """
     stripped = text.strip()
     if stripped.startswith("{"):
@@ -168,7 +168,7 @@ def _annotated(value: Any, where: str) -> list[dict[str, Any]] | None:
 
 
 def _literal(value: Any) -> Any:
-    """Lists and objects that stand in the data as text, as Python or JSON writes them; other values as they are."""
+    """Parse lists and objects stored as text, in Python or JSON; other values are unchanged."""
     if not isinstance(value, str) or value[:1] not in ("[", "{"):
         return value
     try:

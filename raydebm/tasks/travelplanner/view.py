@@ -1,15 +1,16 @@
-"""A plan as the dimensions see it: each day's cities, what it names, and what of that exists.
+"""A plan for the dimensions: each day's cities, its entities, and their places in the catalogue.
 
 In:   Trip, canonical plan, Catalogue or None.
 Out:  PlanView.
 Does not know: scores, problems.
 
-Reads more kindly than the benchmark's evaluator where a human would: the last attraction counts without a semicolon,
+Reads more leniently than the benchmark's evaluator where a human would: the last attraction counts without a semicolon,
 ``"Tucson, Arizona"`` is Tucson, ``"Flight F3877057"`` is a flight number.
 
-Two purposes differ in one point. A label (purpose "label") keeps the benchmark's reading of a place: the city stands
-behind its last comma, and what is not found costs nothing. E_constraint (purpose "constraint") must not be cheated by a
-spelling: it also finds ``"Name, City, State"``, and what is not found costs as much as the cheapest of its city.
+The two purposes differ in one point. A label (purpose "label") keeps the benchmark's reading of a place: the city is
+after its last comma, and a place that is not found costs nothing. E_constraint (purpose "constraint") must not be
+cheated by a spelling: it also finds ``"Name, City, State"``, and a place that is not found costs as much as the
+cheapest of its city.
 """
 
 import math
@@ -35,13 +36,13 @@ NOTHING = frozenset({"", "-", "\u2013", "\u2014", "none", "n/a", "na", "null", "
 _FLIGHT = re.compile(r"\bflight(?:\s+(?:number|no\.?|#))?\s*:?\s*([A-Z]{1,3}\d{2,8})\b", re.IGNORECASE)
 
 _MAX_CHARS = 2000
-"""A longer field is read as far as this: no name is so long."""
+"""Length to which a field is read: no name is longer."""
 _FROM_TO = re.compile(r"from\s+(.+?)\s+to\s+([^,]+)(?=[,\s]|$)")
 _LONG_RUN = re.compile(r"([^\S\n]{3})[^\S\n]+")
 _MAX_PHRASE = 200
-"""In a longer text, blanks count as three at most: the pattern of the phrase tries every division of them."""
+"""In a longer text, at most three blanks are kept in a row: the phrase's pattern tries every division of them."""
 NO_PLACE = ("-", "-")
-"""What a text without a name and a city is read as."""
+"""Reading of a text without a name and a city."""
 
 Means = Literal["flight", "self-driving", "taxi"]
 Place = Attraction | Restaurant | Stay
@@ -50,7 +51,7 @@ Purpose = Literal["label", "constraint"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entity:
-    """A place that a day names."""
+    """A place named by a day."""
 
     day: int
     field: str
@@ -58,43 +59,43 @@ class Entity:
     city: str
     written: str
     place: Place | None
-    """None: not in the catalogue, or there is no catalogue."""
+    """Catalogue entry. None if it is not found, or without a catalogue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportEntry:
-    """How a day travels, as written."""
+    """Transport of a day, as written."""
 
     day: int
     written: str
     means: Means | None
     cities: tuple[str, str] | None
     number: str | None
-    """The flight's number."""
+    """Flight number."""
     flight: Flight | None
     cost: float | None
-    """Dollars for everyone; None when the catalogue does not have it."""
+    """Dollars for everyone. None if the catalogue does not have it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayView:
     number: int
     present: bool
-    """Whether the plan has the day at all."""
+    """The plan has this day."""
     cities: tuple[str, ...]
-    """Two on a travel day, one on another, none where it cannot be read."""
+    """Two on a travel day, one on another, none if unreadable."""
     filled: frozenset[str]
-    """Fields that hold something."""
+    """Names of non-empty fields."""
     transport: TransportEntry | None
     entities: tuple[Entity, ...]
 
     @property
     def travels(self) -> bool:
-        """Whether the day leads from one city to another."""
+        """True if the day leads from one city to another."""
         return len(self.cities) == 2
 
     def entity(self, name: str) -> Entity | None:
-        """What the day says in a field; None where it says nothing."""
+        """Entity in a field, or None."""
         return next((entity for entity in self.entities if entity.field == name), None)
 
 
@@ -103,26 +104,26 @@ class PlanView:
     trip: Trip
     catalogue: Catalogue | None
     days: tuple[DayView, ...]
-    """One for each day of the trip, from 1; days beyond it are left out."""
+    """One per day of the trip, from 1; days beyond it are left out."""
     num_written: int
-    """Days that the plan has, also beyond the trip."""
+    """Number of days in the plan, including those beyond the trip."""
     purpose: Purpose = "label"
 
     @property
     def entities(self) -> Iterator[Entity]:
-        """What all days say, in the order of the days."""
+        """Entities of all days, in order."""
         return (entity for day in self.days for entity in day.entities)
 
     @property
     def route(self) -> list[tuple[int, str]]:
-        """(day, city) in order; a travel day stands with both cities."""
+        """(day, city) in order; a travel day has both cities."""
         return [(day.number, city) for day in self.days for city in day.cities]
 
 
 def view_of(
     trip: Trip, plan: Sequence[Mapping[str, Any]], catalogue: Catalogue | None, *, purpose: Purpose = "label"
 ) -> PlanView:
-    """Read every day once."""
+    """Parse every day once."""
     by_number = {day.get("day"): day for day in plan}
     read = partial(_day, trip=trip, catalogue=catalogue, purpose=purpose)
     return PlanView(
@@ -157,7 +158,7 @@ def _day(
 
 
 def _cities(text: str) -> tuple[str, ...]:
-    """Without states and parentheses; "from A" without "to B" says too little."""
+    """Cities without states and parentheses; "from A" without "to B" is not enough."""
     if re.match(r"\s*from\b", text, re.IGNORECASE) or " from " in text:
         route = from_to(re.sub(r"^\s*From\b", "from", text))
         return tuple(map(_city, route)) if route else ()
@@ -170,21 +171,21 @@ def _city(text: str) -> str:
 
 
 def text_of(day: Mapping[str, Any], name: str) -> str:
-    """The field's text, at most so long; empty when the field is missing or no text."""
+    """The field's text up to the length limit; empty if the field is missing or not text."""
     value = day.get(name)
     return value[:_MAX_CHARS] if isinstance(value, str) else ""
 
 
 def before_parenthesis(text: str) -> str:
-    """``"Rockford(Illinois)"`` is Rockford. One that is not closed, or on a later line, is part of the name."""
+    """``"Rockford(Illinois)"`` is Rockford. An unclosed parenthesis, or one on a later line, is part of the name."""
     name, opened, rest = text.partition("(")
     return name if opened and ")" in rest and "\n" not in name else text
 
 
 def name_and_city(text: str) -> tuple[str, str]:
-    """``"Coco Bambu, Rockford"`` in two; a text without a comma gives ``NO_PLACE``, which exists nowhere.
+    """Split ``"Coco Bambu, Rockford"`` in two; a text without a comma gives ``NO_PLACE``, which exists nowhere.
 
-    The last comma divides, and the name is what stands before it on its line, as in the benchmark's evaluator.
+    The last comma separates, and the name is the text before it on its line, as in the benchmark's evaluator.
     """
     before, comma, city = text.rpartition(",")
     if not (comma and city):
@@ -193,7 +194,7 @@ def name_and_city(text: str) -> tuple[str, str]:
 
 
 def from_to(text: str) -> tuple[str, str] | None:
-    """The cities of ``"from A to B, ..."``, without what stands in parentheses; None when there is no such phrase."""
+    """Cities of ``"from A to B, ..."``, without parentheses, or None."""
     match = _FROM_TO.search(text if len(text) <= _MAX_PHRASE else _LONG_RUN.sub(r"\1", text))
     return (before_parenthesis(match[1]), before_parenthesis(match[2])) if match else None
 
@@ -231,7 +232,7 @@ def _place(field: str, name: str, city: str, catalogue: Catalogue | None) -> Pla
 
 
 def _without_state(entity: Entity, catalogue: Catalogue | None) -> Entity:
-    """``"Name, City, State"`` read without the state, where "State" is no city of the catalogue but "City" is."""
+    """``"Name, City, State"`` without the state, if "State" is not a city of the catalogue but "City" is."""
     if entity.place is not None or catalogue is None or entity.city in catalogue.cities:
         return entity
     name, comma, city = entity.name.rpartition(",")
@@ -267,7 +268,7 @@ def _drive_cost(mode: Mode, ends: tuple[str, str], trip: Trip, catalogue: Catalo
 
 
 def _means(written: str) -> Means | None:
-    """By the first word that names one."""
+    """Means named by the first such word."""
     lowered = written.lower()
     mentions = [(match.start(), means) for means, pattern in _MEANS.items() if (match := pattern.search(lowered))]
     return min(mentions)[1] if mentions else None

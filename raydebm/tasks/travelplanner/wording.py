@@ -1,4 +1,4 @@
-"""Prompts: the query and its reference information as a human reads them, and the way back.
+"""Prompts: the query and its reference information as readable text, and the inverse.
 
 In:   a query and a Reference, or a typed text.
 Out:  the text of a problem, or the query and the Reference in it.
@@ -30,7 +30,7 @@ _NO_DRIVE = re.compile(r"There is no self-driving and no taxi from (.{1,80}?) to
 
 
 def prompt_of(query: str, reference: TripReference | None) -> str:
-    """The query, then the reference information where there is any."""
+    """The query, followed by its reference information."""
     if reference is None:
         return query.strip()
     return "\n".join([query.strip(), "", REFERENCE_HEADING, *_reference_lines(reference)])
@@ -86,11 +86,11 @@ def _on(date: str) -> str:
 def split_prompt(text: str) -> tuple[str, TripReference | None]:
     """(query, its reference information or None) of a typed text.
 
-    The reference information stands behind a line ``Reference information:`` as ``prompt_of`` writes it, or anywhere
-    as the benchmark's own list of {"Description", "Content"}.
+    The reference information follows a line ``Reference information:`` in the form of ``prompt_of``, or is anywhere in
+    the benchmark's own form, a list of {"Description", "Content"}.
 
     Raises:
-        TaskDataError: there is reference information, but it cannot be read; the message quotes the line.
+        TaskDataError: there is reference information, but it cannot be parsed; the message quotes the line.
     """
     listed = _LISTED.search(text)
     if listed:
