@@ -1,14 +1,14 @@
 """raydebm: choose among LLM answers, and know when none can be trusted.
 
-The public names below are imported when they are first used: importing this package loads neither Ray nor torch.
+The public names below are imported on first use: importing this package loads neither Ray nor torch.
 
     best_of         decide about given answers, in this process
     load_recipe     read and check a recipe
     Pipeline        bring a run of a recipe to a stage
     EnsembleScorer  energies of texts from a trained ensemble
-    get_task        a task by name; Task and Constraint are what a new one is made of
+    get_task        a task by name; Task and Constraint are the parts of a new one
 
-``docs/architecture.md`` says where everything else is.
+``docs/architecture.md`` describes the other modules.
 """
 
 import importlib
@@ -47,7 +47,7 @@ _NAMES_OF = {
     "raydebm.tasks": ("get_task",),
     "raydebm.tasks.base": ("Task",),
 }
-"""Public names by the module that has them, as type checkers see them in ``__init__.pyi``."""
+"""Public names by module, as declared for type checkers in ``__init__.pyi``."""
 _MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names}
 
 

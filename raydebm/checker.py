@@ -1,11 +1,11 @@
-"""Labels and gold-free reports of single candidates, in a process that can be ended when a checker hangs.
+"""Labels and gold-free reports of single candidates, in a process that is killed when a checker hangs.
 
-A time limit inside the process would depend on the checker's cooperation: signals reach only the main thread, and
-only between Python's own steps. So a child process checks one candidate at a time; one that takes too long is killed,
-its row says so, and a new child goes on with the next.
+A time limit inside the process would depend on the checker's cooperation: signals reach only the main thread, and only
+between Python's own steps. So a child process checks one candidate at a time; one that takes too long is killed, its
+row has the error, and a new child continues with the next.
 
-The child speaks JSON lines: the recipe's ``task`` section first, then ``{"problem", "gold", "candidate"}`` rows with
-their ``deadline_s`` in and ``{"label", "report"}`` rows out.
+The protocol is JSON lines. In: the recipe's ``task`` section, then ``{"problem", "gold", "candidate"}`` rows with their
+``deadline_s``. Out: ``{"label", "report"}`` rows.
 """
 
 import json
@@ -21,23 +21,22 @@ from raydebm.run.tables import CANDIDATES, GOLDS, LABELS, PROBLEM, REPORTS
 from raydebm.tasks import task_of
 
 START_S = 60.0
-"""Time for a child to come up and import its task's plug-in."""
+"""Time limit for a child to start and import its task's plug-in."""
 
 
 class DeadlineChecker:
-    """Checks candidates of one task, each within a time limit. Not for several threads at once."""
+    """Check candidates of one task, each within a time limit. Not thread-safe."""
 
     def __init__(self, task: TaskConfig, *, deadline_s: float) -> None:
-        """
-        Args:
-            task: the recipe's section, which may hold a user's definition.
-            deadline_s: of one candidate.
+        """Args:
+        task: the recipe's section, with a user's definition if there is one.
+        deadline_s: time limit per candidate in seconds.
         """
         self._task, self._deadline_s = task, deadline_s
         self._child = LastingChild(lambda: _start(task))
 
     def check(self, problem: Problem, gold: Gold | None, candidate: Candidate) -> tuple[Label, ConstraintReport]:
-        """The label and the report. Never raises: what hung or broke down says so in both."""
+        """Label and report of a candidate. Never raises: a hang or crash is an error in both."""
         request = {
             "problem": PROBLEM.row(problem),
             "gold": None if gold is None else GOLDS.row(gold),
@@ -69,8 +68,8 @@ def _start(task: TaskConfig) -> Child:
 
 
 def _serve() -> None:
-    """The child: read the task, then answer one line with one line until the input ends."""
-    # Replies get a descriptor of their own; whatever a plug-in prints goes to stderr.
+    """Main loop of the child: read the task, then answer one line per line until the input ends."""
+    # Replies have their own descriptor; a plug-in's prints go to stderr.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     with ending_itself(START_S):

@@ -1,4 +1,4 @@
-"""A helper process that answers JSON lines with JSON lines, and that can be ended when it does not.
+"""A helper process that answers JSON lines, and is killed when it does not.
 
 For work that Python cannot interrupt from inside: a checker that hangs, a library that computes for hours. Signals
 reach only the main thread and only between Python's own steps; a process can always be killed.
@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 OWN_END_S = 5.0
-"""How long after its deadline a helper process ends itself, where nothing has ended it."""
+"""Seconds after its deadline until a helper process ends itself, if nothing has ended it."""
 
 
 class ChildLostError(Exception):
-    """The process hung or ended; it is gone. ``exit_code`` is None when it was killed for taking too long."""
+    """The process hung or ended. ``exit_code`` is None if it was killed for taking too long."""
 
     def __init__(self, message: str, exit_code: int | None = None) -> None:
         super().__init__(message, exit_code)
@@ -30,7 +30,7 @@ class ChildLostError(Exception):
 
 
 class Child:
-    """One process, one request at a time. Not for several threads at once."""
+    """One process, one request at a time. Not thread-safe."""
 
     def __init__(
         self, command: Sequence[str], *, env: Mapping[str, str] | None = None, stderr: int | None = None
@@ -56,7 +56,7 @@ class Child:
         """Send one line and wait for one.
 
         Raises:
-            ChildLostError: it took too long, or it ended; either way it runs no more.
+            ChildLostError: it took too long, or it ended; in either case it no longer runs.
         """
         deadline = time.monotonic() + timeout_s
         try:
@@ -72,12 +72,13 @@ class Child:
         """Wait for one line.
 
         Raises:
-            ChildLostError: as for ``ask``.
+            ChildLostError: as in ``ask``.
         """
         return self._reply(time.monotonic() + timeout_s, timeout_s)
 
     def _send(self, line: bytes, deadline: float) -> bool:
-        """Whether all of the line was taken in time: a pipe holds little, and what hangs reads nothing."""
+        """Write a line. Returns False if it was not read in time: a pipe's buffer is small, and a hung process does not
+        read."""
         view = memoryview(line)
         with selectors.DefaultSelector() as selector:
             selector.register(self._requests, selectors.EVENT_WRITE)
@@ -105,7 +106,7 @@ class Child:
         return reply
 
     def kill(self, *, grace_s: float = 0.0) -> int:
-        """End the process, unless it ends by itself within the grace; its exit code. Calling again is harmless."""
+        """Kill the process unless it ends within the grace period. Returns its exit code. May be called twice."""
         for stream in (self._requests, self._replies):
             with contextlib.suppress(OSError):  # closing flushes, and there may be nobody left to read
                 stream.close()
@@ -117,32 +118,30 @@ class Child:
 
 
 class LastingChild:
-    """A helper process that is started when it is first asked, and again after one was lost. Not for several threads
-    at once."""
+    """A helper process that starts with the first request, and again after a loss. Not thread-safe."""
 
     def __init__(self, start: Callable[[], Child]) -> None:
-        """
-        Args:
-            start: makes a child that takes requests; may raise ``ChildLostError``.
+        """Args:
+        start: starts a child that is ready for requests; may raise ``ChildLostError``.
         """
         self._start = start
         self._child: Child | None = None
 
     @property
     def pid(self) -> int | None:
-        """Process id of the child; None where none runs."""
+        """Process id of the child, or None."""
         return None if self._child is None else self._child.pid
 
     def start(self) -> None:
-        """Start it now, so that the first request need not wait. Raises ChildLostError."""
+        """Start the child before the first request. Raises ChildLostError."""
         if self._child is None:
             self._child = self._start()
 
     def ask(self, request: Any, *, timeout_s: float) -> dict[str, Any]:
-        """Send one line and wait for one; the time for a start does not count.
+        """Send one line and wait for one; starting the child does not count.
 
         Raises:
-            ChildLostError: as for ``Child.ask``; the next call starts another.
+            ChildLostError: as in ``Child.ask``; the next call starts another.
         """
         try:
             self.start()
@@ -153,7 +152,7 @@ class LastingChild:
             raise
 
     def close(self) -> None:
-        """Kill the child, where one runs."""
+        """Kill the child if one runs."""
         if self._child is not None:
             self._child.kill()
             self._child = None
@@ -161,10 +160,10 @@ class LastingChild:
 
 @contextlib.contextmanager
 def ending_itself(deadline_s: float) -> Iterator[None]:
-    """A block in a helper process, whose main thread it is; soon after the deadline the kernel ends the process.
+    """Context manager for a helper's main thread: the kernel kills the process after the deadline.
 
-    A process that asks keeps the deadline itself. One that was killed meanwhile cannot, and what hangs would go on for
-    as long as the machine runs. The signal's default action needs no step of Python's.
+    Normally the parent enforces the deadline. If the parent has been killed, a hung helper would otherwise run as long
+    as the machine. The signal's default action does not need Python.
     """
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, deadline_s + OWN_END_S)

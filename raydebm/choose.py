@@ -1,10 +1,10 @@
-"""Choosing among given answers in this process, by what a finished run learned: no Ray, no HTTP, nothing is drawn.
+"""Choosing among given answers in this process, with a finished run: no Ray, no HTTP, no sampling.
 
     from raydebm import best_of
     choice = best_of(problem, candidates, run="demo")
     print(choice.text if choice.text is not None else choice.reason)
 
-The decision is the service's for the same candidates when no further pass is left.
+The decision equals the service's for the same candidates when no further pass is left.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from raydebm.baselines.evidence import EvidenceScorers
 
 Given = str | tuple[str, str] | Candidate
-"""A candidate: its text, (text, author), or a record. An author is the name of the generator that wrote it, as in the
-run's recipe, so that what the run learned about its skill counts. Texts without one count as one unknown author's."""
+"""A candidate: its text, (text, author), or a record. The author is the name of its generator in the run's recipe,
+whose skill the run has estimated. Texts without an author count as one unknown author's."""
 
 UNKNOWN_AUTHOR = "client"
 GIVEN = "the candidates were given, not sampled as those of the calibration problems"
-"""Why nothing is promised about a choice."""
+"""Reason why a choice has no guarantee."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,22 +56,22 @@ class Answer:
     """One distinct answer among the candidates."""
 
     answer: str
-    """In the task's canonical text."""
+    """The answer in the task's canonical text."""
     text: str
-    """The candidate to give out for it."""
+    """Text of the answer's best candidate."""
     probability: float
-    """That it is right; where labels are violation scores, 1 minus the expected violation."""
+    """Probability that the answer is right; for labels that are violation scores, 1 minus the expected violation."""
     contributions: Mapping[str, float]
-    """What each term of evidence adds to the log-odds; empty where it is proven right or wrong."""
+    """Contribution of each term of evidence to the log-odds; empty if the answer is proven right or wrong."""
     candidates: tuple[int, ...]
-    """Places of the candidates that give it, in the order given."""
+    """Indices of the candidates with this answer, in input order."""
     proof: bool | None
-    """True or False: an exact constraint proves it right or wrong; None: neither."""
+    """True or False if an exact constraint proves it right or wrong, else None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What was decided about the candidates of one problem."""
+    """Decision on the candidates of one problem."""
 
     decision: Decision
     """ACCEPT or ABSTAIN."""
@@ -80,16 +80,16 @@ class Choice:
     text: str | None
     """The selected candidate's text; None after an abstention."""
     selected: int | None
-    """Place of the selected candidate, also after an abstention; None where nothing could be selected."""
+    """Index of the selected candidate, also after an abstention. None if nothing could be selected."""
     confidence: float | None
     """Probability that the selected answer is right; None without a fitted posterior or a selection."""
     reason: str
-    """Why it was decided so, in one sentence."""
+    """Reason of the decision, in one sentence."""
     answers: tuple[Answer, ...]
-    """The selected one first, the others by probability; empty without a fitted posterior."""
+    """The selected answer first, the others by probability; empty without a fitted posterior."""
     guarantee: Mapping[str, Any] | None
-    """What calibration promises about answers of the run's own generators; never ``certified`` here, because
-    how the candidates were sampled is not known (``reason``). None: nothing was promised."""
+    """Calibration's guarantee for answers of the run's own generators; never ``certified`` here, because the sampling
+    of the candidates is unknown (``reason``). None if the run has no guarantee."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,15 +99,15 @@ class Chooser:
     task: Task
     policy: Policy
     scorer: TextScorer | None
-    """None: candidates have no energies."""
+    """The ensemble. None for candidates without energies."""
     reasoning: Reasoning = "answer"
-    """What the scorer reads of a candidate that thinks before it answers."""
+    """Handling of a candidate's thinking before its answer."""
     baselines: "EvidenceScorers | None" = None
-    """None: no baseline's scores are evidence."""
+    """Baselines whose scores are evidence. None if there are none."""
     reporter: Reporter | None = None
-    """Checks candidates in processes of their own; None: they are checked in this one, without a time limit."""
+    """Checks in child processes. None for checks in this process, without a time limit."""
     task_config: TaskConfig | None = None
-    """The recipe's section about the task, for those processes; None: they know the task by its name."""
+    """The recipe's task section, for the child processes. None if the task is found by its name."""
 
     @classmethod
     def load(
@@ -123,13 +123,14 @@ class Chooser:
         """Read a run directory once, for any number of problems.
 
         Args:
-            run: a local path or a filesystem URL; ``demo``: the finished run in this package.
-            energies: False: leave the scorer and baselines out, and with them torch; the other evidence decides.
-            policy: None: the run's calibrated one; ``recipe``: the recipe's own thresholds; else a policy file.
-            device: of the scorer: ``auto``, ``cpu`` or ``cuda``.
-            dtype: of the encoder: ``float32``, ``bfloat16`` or ``float16``; ``auto``: that of the run's energies.
-            check_timeout_s: seconds for the checks of one candidate, which run in child processes; one that takes
-                longer fails alone. None: no limit and no child process, for checks that are known to end.
+            run: a local path or a filesystem URL; ``demo`` for the finished run in this package.
+            energies: load the scorer and baselines, which need torch. Without them the other evidence decides.
+            policy: ``recipe`` for the recipe's own thresholds, or a policy file. Default: the run's calibrated policy.
+            device: device of the scorer: ``auto``, ``cpu`` or ``cuda``.
+            dtype: type of the encoder: ``float32``, ``bfloat16``, ``float16``, or ``auto`` for that of the run's
+                energies.
+            check_timeout_s: time limit of one candidate's checks, in child processes; one that exceeds it fails alone.
+                None for checks in this process without a limit.
 
         Raises:
             ConfigError: the recipe or the policy is missing or wrong, or nothing can be decided without energies.
@@ -228,13 +229,13 @@ def best_of(
     Args:
         problem: its text as users write it, or a record.
         candidates: texts, (text, author) pairs, or records; see ``Given``.
-        run: directory of a finished run, or ``demo`` for the one in this package. It is read once per process;
-            ``Chooser.load`` reads it again.
-        energies: False: decide without the scorer, and so without torch.
-        check_timeout_s: seconds for the checks of one candidate; see ``Chooser.load``.
+        run: directory of a finished run, or ``demo`` for the one in this package. Cached per process; ``Chooser.load``
+            reads it again.
+        energies: use the scorer, which needs torch.
+        check_timeout_s: time limit of one candidate's checks in seconds; see ``Chooser.load``.
 
     Raises:
-        ConfigError: no candidate, or something else than a candidate; the run is missing or incomplete.
+        ConfigError: no candidates, or an invalid one; the run is missing or incomplete.
         TaskDataError: the text is not a problem of the run's task.
         CheckpointError: the scorer cannot be loaded.
     """

@@ -1,7 +1,7 @@
-"""How many CPUs this process may use, which is often fewer than the machine has.
+"""Number of CPUs that this process may use, often fewer than the machine has.
 
-``os.cpu_count`` knows neither the affinity that a scheduler set nor the quota of a container, and threads beyond either
-wait for each other.
+``os.cpu_count`` ignores the scheduler's affinity and a container's quota, and threads beyond either wait for each
+other.
 """
 
 import math
@@ -13,7 +13,7 @@ CGROUP_V1 = Path("/sys/fs/cgroup/cpu")
 
 
 def usable_cpus(*, v2: Path = CGROUP_V2, v1: Path = CGROUP_V1) -> int:
-    """The CPUs of the process's affinity, at most those of its container's quota (rounded up); at least 1.
+    """CPUs of the process's affinity, at most those of its container's quota (rounded up); at least 1.
 
     Args:
         v2: ``cpu.max`` of control groups, version 2.
@@ -32,7 +32,7 @@ def _words(file: Path) -> list[str]:
 
 
 def _quota(words: list[str]) -> float | None:
-    """CPUs of "<microseconds> <period>"; None: no quota (``max`` or -1), or no such file."""
+    """CPUs of "<microseconds> <period>"; None without a quota (``max`` or -1) or file."""
     try:
         time_us, period_us = map(int, words)
     except ValueError:
@@ -41,10 +41,10 @@ def _quota(words: list[str]) -> float | None:
 
 
 def free_cpus() -> int:
-    """The usable CPUs that the load of the last minute leaves; at least 1.
+    """Usable CPUs minus the load of the last minute; at least 1.
 
-    Threads of one matrix product wait for the slowest of them. Where other processes compute, one thread too many makes
-    it several times slower, and one too few costs its share.
+    Threads of one matrix product wait for the slowest of them. Next to other processes, one thread too many makes it
+    several times slower, and one too few costs its share.
     """
     load = min(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     return max(1, round(usable_cpus() * (1.0 - load)))

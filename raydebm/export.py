@@ -1,11 +1,11 @@
-"""The scorer of a run as a folder for the Hugging Face hub, with a model card.
+"""Export of a run's scorer as a folder for the Hugging Face hub, with a model card.
 
 ::
 
     README.md      the model card
-    ensemble.json  what belongs together; written last
-    policy.json    lambda and thresholds, where the run is calibrated
-    a0/ ... a4/    adapter_config.json and adapter_model.safetensors as PEFT reads them, head.safetensors, training.json
+    ensemble.json  list of the parts; written last
+    policy.json    lambda and thresholds, if the run is calibrated
+    a0/ ... a4/    adapter_config.json and adapter_model.safetensors for PEFT, head.safetensors, training.json
 
 ``EnsembleScorer.load`` reads the folder; ``PeftModel.from_pretrained(backbone, folder, subfolder="a0")`` an adapter.
 """
@@ -42,13 +42,13 @@ from raydebm.user_files import writing
 
 TAGS = ["raydebm", "lora", "energy-based-model", "reward-model", "verifier", "reranking", "uncertainty"]
 ALONE = "mu only"
-"""The selector that uses nothing but the scorer."""
+"""The selector that uses only the scorer."""
 _MINILM_ON_HUB = "sentence-transformers/all-MiniLM-L6-v2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Made:
-    """What a run made of its scorer as it is now."""
+    """Results of a run that belong to its current scorer."""
 
     recipe: Recipe
     pairs: Mapping[str, Any]
@@ -61,16 +61,16 @@ def export_scorer(run_dir: str, out: Path, *, license: str | None = None) -> lis
     """Write the folder.
 
     Args:
-        run_dir: the run, a folder or a URL; that of a repair has the repaired heads.
+        run_dir: the run, a folder or a URL; a repaired run has the repaired heads.
         out: a folder that does not exist or is empty.
-        license: the hub's name of the licence; None: the card says that none was stated.
+        license: the hub's name of the licence. Default: the card says that none was stated.
 
     Returns:
-        What an export can hold and this one lacks, in words, with the way to have it.
+        Missing optional parts, in words, with the way to get them.
 
     Raises:
-        CheckpointError: the run has no complete scorer, or it is torn.
-        ConfigError: ``run_dir`` holds no run; ``out`` is not empty or cannot be written.
+        CheckpointError: the run has no complete scorer, or its files do not match.
+        ConfigError: ``run_dir`` is not a run; ``out`` is not empty or cannot be written.
     """
     run = RunDir(run_dir).absolute()
     recipe = run.recipe()
@@ -104,9 +104,9 @@ def export_scorer(run_dir: str, out: Path, *, license: str | None = None) -> lis
 
 
 def _is_current(run: RunDir, recipe: Recipe, *stages: StageName) -> bool:
-    """Whether the stages are complete and were made with the settings that the run has now.
+    """True if the stages are complete and match the run's current settings.
 
-    Another version of this package would fingerprint everything differently; what it made is believed.
+    Another version of this package has different fingerprints; its stages are accepted unchecked.
     """
 
     def is_current(stage: StageName) -> bool:
@@ -159,7 +159,7 @@ def _card(source: Path, made: _Made, license: str | None) -> str:
 
 
 def _front_matter(made: _Made, backbone: str, license: str | None) -> str:
-    """The YAML block that the hub reads; values that are empty are left out."""
+    """The YAML block for the hub, without empty values."""
     task = made.recipe.task
     sources = (source.source or "" for source in (task.train, task.test))
     datasets = list(dict.fromkeys(source.removeprefix("hub:") for source in sources if source.startswith("hub:")))
@@ -184,7 +184,7 @@ def _front_matter(made: _Made, backbone: str, license: str | None) -> str:
 
 
 def _metrics(evaluation: Evaluation) -> list[dict[str, Any]]:
-    """What the hub shows of an evaluation; names carry the interval, because the hub has no field for it."""
+    """Metrics of an evaluation for the hub; names contain the interval, because the hub has no field for it."""
     rows = {row.name: row for row in evaluation.rows}
     energies = {row.name: row for row in evaluation.energies}
     metrics: list[tuple[str, str, Estimate]] = []
@@ -267,7 +267,7 @@ _DECODER_FORM = """    first = tokenizer("\\n")["input_ids"][:1]
 
 
 def _hub_backbone(backbone: str) -> str | None:
-    """The backbone's name on the hub; None for one that the hub does not have."""
+    """The backbone's name on the hub, or None if it is not there."""
     if backbone == "package:minilm":
         return _MINILM_ON_HUB
     is_local = Path(backbone).is_dir() or backbone.startswith((".", "/", "~")) or backbone.count("/") > 1
@@ -275,7 +275,7 @@ def _hub_backbone(backbone: str) -> str | None:
 
 
 def peft_example(backbone: str, *, adapter: str, pooling: Pooling, is_decoder: bool = False) -> str:
-    """One member's energy by PEFT and torch alone."""
+    """Code for one adapter's energy with only PEFT and torch."""
     name = _hub_backbone(backbone)
     imports, source = "", f'"{name or backbone}"'
     if name is None and ":" in backbone:

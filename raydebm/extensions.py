@@ -1,8 +1,8 @@
-"""Modules of a user that add tasks, terms of evidence and selectors.
+"""User modules that add tasks, terms of evidence and selectors.
 
-A module is named by the environment variable ``RAYDEBM_EXTENSIONS`` (names with commas or spaces between them, each on
-Python's path), or by an entry point of the group ``raydebm.extensions`` of an installed package. Each process imports
-them once, before it looks up a task that is not built in, a term or the selectors of a report.
+Modules are named in the environment variable ``RAYDEBM_EXTENSIONS`` (importable names, separated by commas or spaces),
+or by entry points of the group ``raydebm.extensions``. Each process imports them once, before it looks up a task that
+is not built in, a term or the selectors of a report.
 """
 
 import os
@@ -20,10 +20,10 @@ GROUP = "raydebm.extensions"
 
 @cache
 def load_extensions() -> tuple[str, ...]:
-    """Import every named module, and return the names.
+    """Import every named module. Returns the names.
 
     Raises:
-        ConfigError: a module cannot be imported; the message names it and what named it.
+        ConfigError: a module cannot be imported; the message names it and its origin.
     """
     sources = _sources()
     for name, source in sources.items():
@@ -37,8 +37,8 @@ def load_extensions() -> tuple[str, ...]:
 
 
 def extension_files() -> dict[str, Path]:
-    """The file of every named module, or its folder where it is a package, by name. No module is imported, and one that
-    is not found is left out."""
+    """File of every named module, or the folder of a package, by name. Does not import them; missing ones are left
+    out."""
     files = {}
     for name in _sources():
         try:
@@ -52,6 +52,6 @@ def extension_files() -> dict[str, Path]:
 
 
 def _sources() -> dict[str, str]:
-    """What names each module."""
+    """Origin of each module's name."""
     sources = {point.value: f"the entry point {point.name!r} of {GROUP}" for point in entry_points(group=GROUP)}
     return sources | dict.fromkeys(os.environ.get(VARIABLE, "").replace(",", " ").split(), VARIABLE)

@@ -1,8 +1,8 @@
-"""Models of the transformers library: reading them, and refusing those that would give nonsense or end in a traceback.
+"""Loading of transformers models, with errors for those that would give nonsense or a traceback.
 
-In:   a folder or a hub name, and what errors call it.
-Out:  a model all of whose weights were read, and a tokenizer that has a vocabulary and no ids beyond the model's.
-Does not know: what the model is for, and where it runs.
+In:   a folder or a hub name, and its name in errors.
+Out:  a model with all its weights, and a tokenizer with a vocabulary and without ids beyond the model's.
+Does not know: the model's purpose and device.
 """
 
 from collections.abc import Iterator
@@ -25,29 +25,29 @@ _MARKS = ("bos_token_id", "eos_token_id", "unk_token_id", "sep_token_id", "cls_t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSource:
-    """Where a model is read from, and how errors speak of it."""
+    """Source of a model, and its name in errors."""
 
     called: str
-    """Opens every message, such as ``backbone 'x'``."""
+    """Start of every message, such as ``backbone 'x'``."""
     place: Path | str
     """A folder, or a name on the hub."""
     remedy: str = "Check the name, the network and the model's kind, or give a local folder"
-    """For a model that cannot be read."""
+    """Advice in the error for an unreadable model."""
 
     def config(self) -> Any:
-        """Raises CheckpointError when it cannot be read."""
+        """The model's configuration. Raises CheckpointError if it cannot be read."""
         return self._read(AutoConfig.from_pretrained)
 
     def model(self, reader: Any, *, dtype: Any, unused: tuple[str, ...] = ()) -> Any:
         """The model, with every weight from its files.
 
         Args:
-            reader: an Auto class, or another with ``from_pretrained``.
-            unused: how the names of weights begin that may be missing.
+            reader: an Auto class, or another one with ``from_pretrained``.
+            unused: prefixes of the names of weights that may be missing.
 
         Raises:
-            CheckpointError: it cannot be read, weights are missing or of another shape, or it is an encoder where
-                ``reader`` asks for a causal language model.
+            CheckpointError: it cannot be read, weights are missing or of another shape, or it is an encoder and
+                ``reader`` is for causal language models.
         """
         model, info = self._read(
             reader.from_pretrained, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True
@@ -73,13 +73,13 @@ class ModelSource:
         """The tokenizer.
 
         Raises:
-            CheckpointError: it cannot be read, or the model came without one.
+            CheckpointError: it cannot be read, or the model has none.
         """
         tokenizer = self._read(AutoTokenizer.from_pretrained)
         added = tokenizer.added_tokens_decoder
         num_own = sum(token_id not in added for token_id in tokenizer.get_vocab().values())
-        # Without files transformers makes a tokenizer of special tokens, sometimes with the mark of a word's start:
-        # every text of as many words is then the same to the model.
+        # Without files transformers makes a tokenizer of special tokens, sometimes with the mark of a word's start: all
+        # texts with the same number of words are then equal to the model.
         if num_own < 2:
             raise CheckpointError(
                 f"{self.called} has no tokenizer: {num_own} tokens are left without the special ones. Save the "
@@ -88,12 +88,12 @@ class ModelSource:
         return tokenizer
 
     def check_ids(self, tokenizer: Any, model: Any, *, pads: bool = True) -> None:
-        """Refuse a tokenizer that can give a text an id for which the model has no embedding.
+        """Refuse a tokenizer that can give a text an id without an embedding in the model.
 
-        Special tokens that no text gets do not count, such as Gemma's for images.
+        Special tokens that texts never contain do not count, such as Gemma's for images.
 
         Args:
-            pads: whether the padding token is put into batches.
+            pads: the padding token is used in batches.
 
         Raises:
             CheckpointError: there is such an id.
@@ -137,13 +137,14 @@ class ModelSource:
 
 
 def is_decoder_type(family: str) -> bool:
-    """Whether models of this type are causal language models and no masked ones."""
+    """True if models of this type are causal language models and not masked ones."""
     return family in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and family not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 
 @contextmanager
 def _quiet_transformers() -> Iterator[None]:
-    """No load report about unused heads (MLM, pooler) and no progress bar; missing weights are our own error."""
+    """Suppress the load report about unused heads (MLM, pooler) and the progress bar; missing weights raise our own
+    error."""
     log: Any = transformers_logging
     verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
     log.set_verbosity_error()

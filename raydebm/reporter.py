@@ -1,11 +1,11 @@
-"""Gold-free reports of candidates, in processes that can be ended when a check hangs.
+"""Gold-free reports of candidates, in processes that are killed when a check hangs.
 
-A check that never ends, of a user's task or of one answer that was not foreseen, must fail its own candidate and no
-other. Python cannot interrupt it from inside (``checker`` says why), so each candidate is checked by a child process,
-which is killed when it takes too long. Several children work at once.
+A check that never ends must fail its own candidate and no other. Python cannot interrupt it from inside (see
+``checker``), so each candidate is checked by a child process, which is killed when it takes too long. Several children
+work concurrently.
 
-A child speaks JSON lines: ``{"task", "problem", "candidate", "deadline_s"}`` rows in, where ``task`` is the recipe's
-section or null, and ``{"report"}`` rows out. One child checks for any number of tasks. Does not know: gold.
+The protocol is JSON lines: ``{"task", "problem", "candidate", "deadline_s"}`` rows in, where ``task`` is the recipe's
+section or null, and ``{"report"}`` rows out. A child checks for any number of tasks. Does not know: gold.
 """
 
 import json
@@ -27,21 +27,20 @@ from raydebm.tasks import get_task, task_of
 from raydebm.tasks.base import Task
 
 DEADLINE_S = 30.0
-"""For the checks of one candidate in a service, public tests included."""
+"""Time limit of one candidate's checks in a service, public tests included."""
 MAX_TASKS = 64
-"""Definitions that a child keeps read."""
+"""Maximum number of cached definitions per child."""
 START_S = 60.0
-"""Time for a child to come up."""
+"""Time limit for a child to start."""
 
 
 class Reporter:
-    """Checks candidates, several at once, each within a time limit. For any number of threads."""
+    """Check candidates concurrently, each within a time limit. Thread-safe."""
 
     def __init__(self, *, deadline_s: float, most: int | None = None) -> None:
-        """
-        Args:
-            deadline_s: of one candidate, once its turn has come.
-            most: children at once; None: one per usable CPU.
+        """Args:
+        deadline_s: time limit per candidate in seconds, without waiting.
+        most: maximum number of children. Default: one per usable CPU.
         """
         self._deadline_s = deadline_s
         self.most = most or usable_cpus()
@@ -50,29 +49,29 @@ class Reporter:
         self._children: list[LastingChild] = []
 
     def start(self) -> "Future[None]":
-        """Have the first child come up, so that the first candidate need not wait for it."""
+        """Start the first child before the first candidate arrives."""
         return self._threads.submit(self._start_one)
 
     def submit(
         self, problem: Problem, candidate: Candidate, task: TaskConfig | None = None
     ) -> "Future[ConstraintReport]":
-        """The report, later. It never raises: a candidate whose check hung or broke down has ``error``.
+        """Future of the report. Never raises: a candidate whose check hung or crashed has ``error``.
 
         Args:
-            problem: of the candidate.
-            candidate: to check.
-            task: the recipe's section, which may hold a user's definition; None: the task is known by its name.
+            problem: problem of the candidate.
+            candidate: candidate to check.
+            task: the recipe's section, for a task defined by a user. Default: found by its name.
         """
         return self._threads.submit(self._report, problem, candidate, task)
 
     def reports(
         self, problem: Problem, candidates: Sequence[Candidate], task: TaskConfig | None = None
     ) -> list[ConstraintReport]:
-        """One report per candidate, in their order."""
+        """One report per candidate, in order."""
         return [report.result() for report in [self.submit(problem, candidate, task) for candidate in candidates]]
 
     def close(self) -> None:
-        """End the children; candidates that wait are dropped."""
+        """End the children; waiting candidates are dropped."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         for child in self._children:
             child.close()
@@ -114,14 +113,14 @@ def _start() -> Child:
 
 @lru_cache(maxsize=MAX_TASKS)
 def _task(name: str, section: str) -> Task:
-    """The task of a name, by the recipe's section in JSON where that is of this name."""
+    """Task by name, from the recipe's section in JSON if it is given."""
     config = None if section == "null" else TaskConfig.model_validate_json(section)
     return get_task(name) if config is None or config.name != name else task_of(config)
 
 
 def _serve() -> None:
-    """The child: answer one line with one line until the input ends, the first one when it is ready."""
-    # Replies get a descriptor of their own; what a plug-in prints goes to stderr.
+    """Main loop of the child: announce that it is ready, then answer one line per line until the input ends."""
+    # Replies have their own descriptor; a plug-in's prints go to stderr.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     sys.stdin.readline()

@@ -1,10 +1,8 @@
-"""Small parts for tests of a task, a term of evidence or a selector: candidates and pools in one line each.
+"""Helpers for tests of a task, a term of evidence or a selector: candidates and pools in one line each.
 
-check(task, problem, text)           what the constraints say about one answer
-scored_candidate("A", energies=...)  a candidate whose answer is A
-labelled_pool(right, wrong)          a pool with labels, for selectors
-chances(weights, pool)               what a selector makes of a pool, in the pool's order
-measured(term, candidates)           a term's value by answer
+check(task, problem, text)           constraint report of one answer scored_candidate("A", energies=...)  a candidate
+with the answer A labelled_pool(right, wrong)          a pool with labels, for selectors chances(weights, pool)
+a selector's probabilities, in the pool's order measured(term, candidates)           a term's value by answer
 """
 
 import math
@@ -33,15 +31,15 @@ from raydebm.tasks.base import Task
 
 
 def check(task: Task | str, problem: Problem | str, text: str) -> ConstraintReport:
-    """Parse an answer and check it by the task's constraints, without gold.
+    """Parse an answer and check it with the task's constraints, without gold.
 
     Args:
         task: a task, its name, or the path of a task file.
-        problem: a problem, or what a client would type.
+        problem: a problem, or its text as a client types it.
         text: the whole completion.
 
     Raises:
-        UnknownNameError: no task of that name.
+        UnknownNameError: no task has this name.
         ConfigError: the task file is missing or wrong.
         TaskDataError: the text is not a problem of the task.
     """
@@ -63,17 +61,17 @@ def scored_candidate(
     check_error: str | None = None,
     **fields: Any,
 ) -> ScoredCandidate:
-    """A candidate, checked and scored.
+    """A checked and scored candidate.
 
     Args:
-        answer: candidates with the same answer agree; None: no answer was found in the text.
-        energies: one per member of the ensemble; None: not scored.
+        answer: the parsed answer; candidates with the same answer agree. None for a text without an answer.
+        energies: one per adapter. Default: not scored.
         penalty: E_constraint; +inf without an answer.
-        violations: broken constraints.
-        proof: True or False where an exact constraint proves the answer right or wrong.
-        check_error: why the candidate could not be checked.
-        **fields: of ``raydebm.records.Candidate``, such as ``generator``, ``text=None`` (a failed request) or
-            ``finish_reason``. The id follows from all arguments by default.
+        violations: violated constraints.
+        proof: True or False if an exact constraint proves the answer right or wrong.
+        check_error: error of the check.
+        **fields: fields of ``raydebm.records.Candidate``, such as ``generator``, ``text=None`` (a failed request) or
+            ``finish_reason``. The default id is derived from all arguments.
     """
     values = None if energies is None else tuple(energies)
     own = {"task": "task", "problem_id": "problem", "generator": "author", "text": answer or "text", **fields}
@@ -96,7 +94,7 @@ def scored_candidate(
 
 
 def labelled_pool(*candidates: ScoredCandidate, right: Sequence[str], problem: Problem | None = None) -> EvaluatedPool:
-    """One problem's candidates, in this order; those whose answer is in ``right`` are correct, the others are not."""
+    """One problem's candidates, in this order; those with an answer in ``right`` are correct, the others incorrect."""
     asked = problem or Problem(task="task", problem_id="problem", prompt="?")
     labels = {
         scored.candidate.candidate_id: Label(
@@ -110,11 +108,11 @@ def labelled_pool(*candidates: ScoredCandidate, right: Sequence[str], problem: P
 
 
 def chances(weights: Weights, pool: EvaluatedPool) -> list[float]:
-    """The probability of each candidate of a pool, in the pool's order.
+    """Selection probability of each candidate of a pool, in the pool's order.
 
     Args:
-        weights: of a selector (``Selector.weights``).
-        pool: its candidates, without greedy ones.
+        weights: weights of a selector (``Selector.weights``).
+        pool: pool of candidates, without greedy ones.
     """
     stack = Stack.of([pool])
     by_place = dict(zip(stack.place[0].tolist(), weights(stack)[0].tolist(), strict=True))
@@ -124,12 +122,12 @@ def chances(weights: Weights, pool: EvaluatedPool) -> list[float]:
 def measured(
     term: Term, candidates: Sequence[ScoredCandidate], reference: Reference = PLAIN
 ) -> Mapping[str, float] | float:
-    """A term of one pool: its value by answer, or one value where the term is about "none of them".
+    """A term's value by answer, or one value for a term about "none of them".
 
     Args:
-        term: what to measure.
+        term: the term.
         candidates: the pool.
-        reference: what is known about authors; by default nothing.
+        reference: known facts about authors. Default: none.
     """
     table = PoolTable.of([candidates])
     values = [float(value) for value in term.measure(TermInputs(table=table, reference=reference))]

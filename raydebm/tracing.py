@@ -1,11 +1,11 @@
-"""Spans of what a request does, through OpenTelemetry: on where an OTLP endpoint is configured, else free of cost.
+"""Trace spans of requests through OpenTelemetry: enabled by an OTLP endpoint, otherwise free of cost.
 
 In:   OTEL_EXPORTER_OTLP_ENDPOINT (or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT) and OpenTelemetry's other variables.
-Out:  spans over OTLP/HTTP; the W3C ``traceparent`` header for the service that is asked next.
-Does not know: Ray, HTTP servers, what a request is.
+Out:  spans over OTLP/HTTP; the W3C ``traceparent`` header for the next service.
+Does not know: Ray, HTTP servers, requests.
 
-A span holds names, counts and numbers. Texts of problems and candidates, keys and messages of exceptions never enter
-one: of an exception only the type is kept.
+A span contains names, counts and numbers. It never contains texts of problems and candidates, keys, or messages of
+exceptions: only an exception's type is stored.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ log = logging.getLogger(__name__)
 Kind = Literal["internal", "server", "client"]
 Value: TypeAlias = str | bool | int | float
 Attributes: TypeAlias = Mapping[str, Value | None]
-"""Those that are None are left out."""
+"""Attributes of a span. None values are left out."""
 Carrier: TypeAlias = Mapping[str, str]
-"""The W3C headers of a span in lower case, small enough to go along with every call."""
+"""W3C headers of a span in lower case, small enough to send with every call."""
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 SERVICE_NAME = "raydebm"
@@ -52,7 +52,7 @@ _tracer: "Tracer | None" = None
 
 
 class Span:
-    """What a piece of work tells about itself. Without tracing nothing is recorded."""
+    """Span of a piece of work. Records nothing without tracing."""
 
     __slots__ = ("_span",)
 
@@ -60,17 +60,17 @@ class Span:
         self._span = span
 
     def set(self, attributes: Attributes) -> None:
-        """Set attributes; those that are None are left out."""
+        """Set attributes; None values are left out."""
         if self._span is not None:
             self._span.set_attributes({name: value for name, value in attributes.items() if value is not None})
 
     def rename(self, name: str) -> None:
-        """Give the span another name than it began with."""
+        """Change the name of the span."""
         if self._span is not None:
             self._span.update_name(name)
 
     def fail(self, kind: str) -> None:
-        """The work failed.
+        """Mark the work as failed.
 
         Args:
             kind: a short, stable word, such as the type of an exception; never its message.
@@ -86,17 +86,18 @@ NOTHING = Span()
 
 
 def start_tracing(component: str, environ: Mapping[str, str] = os.environ) -> bool:
-    """Send this process' spans to the endpoint of the environment; False where none is set, or it cannot be.
+    """Send this process's spans to the endpoint of the environment. Returns False if it has none or tracing fails to
+    start.
 
-    A provider that something else has installed in the process is used as it is. Our own stays private: libraries that
-    trace by themselves would send what we do not, such as query strings and messages of exceptions.
+    An existing provider of the process is used as it is. Our own is private: libraries with built-in tracing would send
+    data that we do not, such as query strings and messages of exceptions.
 
-    OpenTelemetry's own variables say the rest: OTEL_SERVICE_NAME (``raydebm``), OTEL_RESOURCE_ATTRIBUTES,
-    OTEL_TRACES_SAMPLER, OTEL_EXPORTER_OTLP_HEADERS, OTEL_BSP_SCHEDULE_DELAY, OTEL_SDK_DISABLED.
+    OpenTelemetry's own variables apply: OTEL_SERVICE_NAME (``raydebm``), OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER,
+    OTEL_EXPORTER_OTLP_HEADERS, OTEL_BSP_SCHEDULE_DELAY, OTEL_SDK_DISABLED.
 
     Args:
-        component: which part this process is, as ``service.component`` of the resource.
-        environ: where to look for the endpoint.
+        component: name of this process's part, for ``service.component`` of the resource.
+        environ: environment with the endpoint.
     """
     global _provider, _tracer
     if _tracer is not None:
@@ -123,12 +124,12 @@ def start_tracing(component: str, environ: Mapping[str, str] = os.environ) -> bo
 
 
 def is_tracing() -> bool:
-    """Whether OpenTelemetry is configured in this process."""
+    """True if OpenTelemetry is configured in this process."""
     return _tracer is not None
 
 
 def flush_tracing() -> None:
-    """Send what waits, before the process ends."""
+    """Send buffered spans before the process ends."""
     if _provider is not None:
         _provider.force_flush(FLUSH_MS)
 
@@ -141,14 +142,15 @@ def span(
     parent: Carrier | None = None,
     kind: Kind = "internal",
 ) -> Iterator[Span]:
-    """A span around a piece of work, the parent of those inside it. Not across the ``yield`` of a generator: a context
-    cannot be left from another task.
+    """Span around a piece of work, and parent of the spans inside it.
+
+    Do not use it across the ``yield`` of a generator: a context cannot be left from another task.
 
     Args:
-        name: few different ones; what varies is an attribute.
+        name: one of few names; variable parts are attributes.
         attributes: numbers and names.
-        parent: headers of the caller in another process; None: the span around this one.
-        kind: as OpenTelemetry has it.
+        parent: headers of the caller in another process. Default: the surrounding span.
+        kind: OpenTelemetry's kind.
     """
     if _tracer is None:
         yield NOTHING
@@ -175,11 +177,11 @@ def span(
 
 
 def past_span(name: str, attributes: Attributes, *, seconds: float, failed: str | None = None) -> None:
-    """A span of work that has just ended and could not be watched from outside.
+    """Span of work that has just ended and could not be wrapped.
 
     Args:
-        seconds: how long it took.
-        failed: as in ``Span.fail``; None when it did not.
+        seconds: its duration.
+        failed: as in ``Span.fail``. Default: it succeeded.
     """
     if _tracer is None:
         return
@@ -201,7 +203,7 @@ def _context(parent: Carrier | None) -> "Context | None":
 
 
 def outgoing() -> dict[str, str]:
-    """``traceparent`` (and ``tracestate``) of the span at work, for the next process; {} without tracing."""
+    """``traceparent`` (and ``tracestate``) of the current span, for the next process; {} without tracing."""
     if _tracer is None:
         return {}
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -212,7 +214,7 @@ def outgoing() -> dict[str, str]:
 
 
 def trace_id() -> str | None:
-    """Trace id of the span at work, 32 hexadecimal digits; None outside of one."""
+    """Trace id of the current span, 32 hexadecimal digits, or None."""
     if _tracer is None:
         return None
     from opentelemetry import trace

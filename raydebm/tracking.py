@@ -1,11 +1,11 @@
-"""Experiment trackers: the curves of a training, sent to TensorBoard or Weights & Biases while it runs.
+"""Experiment trackers: training curves in TensorBoard or Weights & Biases during a training.
 
-In:   the adapters that are trained, their settings, one dict of numbers per epoch.
-Out:  nothing that raydebm reads: the record of a training is ``training.json`` of each adapter, with or without these.
-Does not know: Ray, torch. Workers know nothing of trackers; the driver reads epochs from the run directory and tells.
+In:   the adapters in training, their settings, one dict of numbers per epoch.
+Out:  nothing that raydebm reads: the record of a training is each adapter's ``training.json``.
+Does not know: Ray, torch. Workers know nothing of trackers; the driver reads epochs from the run directory.
 
-A tracker is a function that starts its runs and returns another one, ``tell``. It runs on a thread of its own and can
-neither slow a training down nor end it: one that fails is named in a warning and left out from then on.
+A tracker is a function that starts its runs and returns another one, ``tell``. It runs in its own thread and can
+neither slow a training down nor end it: after an error it is named in a warning and disabled.
 """
 
 import importlib.util
@@ -27,11 +27,11 @@ from raydebm.run.directory import RunDir
 
 LOG = logging.getLogger(__name__)
 CLOSE_LIMIT_S = 120.0
-"""How long the end of a training waits for trackers that are still sending."""
+"""Longest wait at the end of a training for trackers that are still sending."""
 
 Tell = Callable[[str, int | None, Mapping[str, Any] | None], None]
-"""(adapter, epoch from 1, its numbers); without an epoch the adapter is trained and these are the numbers of the epoch
-that it keeps, or it has failed and there are none. Epochs of an interrupted training are told again from the first."""
+"""(adapter, epoch from 1, its numbers). Without an epoch the adapter is finished: with the numbers of its best epoch,
+or with None after a failure. An interrupted training repeats its epochs from the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class TrackedAdapter:
     """One adapter's training."""
 
     identity: str
-    """The same when an interrupted training goes on, another one when it begins again."""
+    """Stable when an interrupted training resumes; new when it restarts."""
     settings: Mapping[str, Any]
     """Flat: dotted names to JSON values."""
 
@@ -53,13 +53,13 @@ class TrackedTraining:
     run: RunDir
     """The run directory, for trackers that write files."""
     adapters: Mapping[str, TrackedAdapter]
-    """Those that are trained now, by name; adapters that are kept from before were told about then."""
+    """Adapters in training by name, without those kept from an earlier training."""
 
 
 def tensorboard(training: TrackedTraining) -> Tell:
     """Write an event file per adapter: ``<run directory>/tensorboard/<run>/<adapter>``.
 
-    A file is written afresh by every training. Where the run directory is a URL, it is made here and copied there.
+    Every training replaces the file. If the run directory is a URL, the file is written locally and copied there.
     """
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
@@ -96,15 +96,15 @@ def tensorboard(training: TrackedTraining) -> Tell:
 
 
 def wandb(training: TrackedTraining) -> Tell:
-    """Start a run of Weights & Biases per adapter, in one group. Its own variables (WANDB_MODE ...) are honoured.
+    """Start a Weights & Biases run per adapter, in one group. Its own variables (WANDB_MODE ...) apply.
 
-    Runs have fixed ids, so that an interrupted training goes on in them; epochs told twice are dropped there. Files of
-    runs lie in the run directory when that is local, unless WANDB_DIR says otherwise.
+    Runs have fixed ids, so an interrupted training resumes them; repeated epochs are dropped there. Run files are in
+    the run directory if that is local, unless WANDB_DIR is set.
     """
     import wandb as package
 
     if os.environ.get("WANDB_MODE", "online") == "online" and not package.api.api_key:
-        # It would ask on the terminal, between the progress bars.
+        # It would prompt on the terminal, between the progress bars.
         raise ConfigError("not logged in; run `wandb login`, set WANDB_API_KEY, or set WANDB_MODE=offline")
     runs: dict[str, Any] = {
         name: package.init(
@@ -136,13 +136,13 @@ TRACKERS: Mapping[TrackerName, Callable[[TrackedTraining], Tell]] = {"tensorboar
 
 
 def check_trackers(names: Iterable[TrackerName]) -> None:
-    """Refuse trackers whose package is not installed, before anything costs time or money.
+    """Refuse trackers without their package, before anything costs time or money.
 
     Raises:
         ConfigError: a package is missing; the message says what to install.
     """
     specs = {name: importlib.util.find_spec(name) for name in names}
-    # Without an origin it is a mere folder of that name, such as the ./wandb that runs leave behind.
+    # Without an origin it is a plain folder of that name, such as the ./wandb of earlier runs.
     missing = [name for name, spec in specs.items() if spec is None or spec.origin is None]
     if missing:
         raise ConfigError(
@@ -152,7 +152,7 @@ def check_trackers(names: Iterable[TrackerName]) -> None:
 
 
 class Tracking:
-    """All trackers of one training. No method raises or waits, but ``close``, which waits for a while."""
+    """All trackers of one training. No method raises, and only ``close`` waits."""
 
     def __init__(self, names: Iterable[TrackerName], training: TrackedTraining) -> None:
         self._unfinished = set(training.adapters)
@@ -161,16 +161,16 @@ class Tracking:
             sender.start()
 
     def epoch(self, adapter: str, epoch: int, metrics: Mapping[str, float | None]) -> None:
-        """Tell one epoch, counted from 1; numbers that are None are left out."""
+        """Send one epoch, counted from 1, without None values."""
         self._tell(adapter, epoch, metrics)
 
     def finish(self, adapter: str, summary: Mapping[str, Any]) -> None:
-        """The adapter is trained; ``summary`` has the numbers of its best epoch."""
+        """Finish an adapter; ``summary`` has the numbers of its best epoch."""
         self._unfinished.discard(adapter)
         self._tell(adapter, None, summary)
 
     def close(self, *, limit_s: float = CLOSE_LIMIT_S) -> None:
-        """Adapters that were not finished have failed. Waits until everything is sent, for each tracker so long."""
+        """Mark unfinished adapters as failed, and wait until each tracker has sent everything, up to the limit."""
         for adapter in sorted(self._unfinished):
             self._tell(adapter, None, None)
         for sender in self._senders:
@@ -187,7 +187,7 @@ class Tracking:
 
 
 class _Sender(threading.Thread):
-    """Opens one tracker, then tells it what is in its queue, in order, up to a None."""
+    """Thread of one tracker: start it, then send its queue in order, up to a None."""
 
     def __init__(self, name: TrackerName, training: TrackedTraining) -> None:
         super().__init__(name=name, daemon=True)

@@ -1,4 +1,4 @@
-"""Files that a user names, text, YAML and outputs: whatever is wrong with one is a ConfigError that names it."""
+"""User files (text, YAML, outputs) with a ConfigError that names the file for every failure."""
 
 import json
 from collections.abc import Hashable, Iterator
@@ -14,14 +14,13 @@ _MERGE, _VALUE = "tag:yaml.org,2002:merge", "tag:yaml.org,2002:value"
 
 
 class RepeatedKeyError(yaml.YAMLError):
-    """A mapping has one key twice. YAML forbids that, and PyYAML lets the last one win."""
+    """A mapping has a key twice. YAML forbids that, but PyYAML keeps the last one."""
 
     def __init__(self, key: Any, first: int, second: int) -> None:
-        """
-        Args:
-            key: the key.
-            first: line in which it stands first; 1 is the first line.
-            second: line in which it stands again.
+        """Args:
+        key: the key.
+        first: line of its first occurrence, from 1.
+        second: line of its second occurrence.
         """
         super().__init__(key, first, second)
         self.key = key
@@ -32,16 +31,16 @@ class RepeatedKeyError(yaml.YAMLError):
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, with keys that must differ.
+    """PyYAML's safe loader with a check for repeated keys.
 
-    They are compared as the mapping is composed: later, what ``<<`` brings stands among a mapping's own keys.
+    The check runs while a mapping is composed, before ``<<`` merges other keys into it.
     """
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
         lines: dict[Any, int] = {}
         for key_node, _ in node.value:
-            # Several `<<` add to each other. What cannot be a key is refused later, by the constructor.
+            # Several `<<` are allowed. Invalid keys are refused later, by the constructor.
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == _MERGE:
                 continue
             key = key_node.value if key_node.tag == _VALUE else self.construct_object(key_node)
@@ -58,11 +57,11 @@ def text_of(path: str | Path, *, what: str, missing: str) -> str:
 
     Args:
         path: the file.
-        what: the kind of file in the words of the message, such as ``recipe``.
-        missing: what to do about a file that is not there.
+        what: kind of file for the message, such as ``recipe``.
+        missing: advice for a missing file.
 
     Raises:
-        ConfigError: there is no such file, or it is no text: a folder, another user's, in another encoding.
+        ConfigError: the file is missing or not readable as text: a folder, another user's, another encoding.
     """
     try:
         return Path(path).read_text(encoding="utf-8")
@@ -73,13 +72,13 @@ def text_of(path: str | Path, *, what: str, missing: str) -> str:
 
 
 def parsed_yaml(text: str) -> Any:
-    """The value of a YAML text.
+    """Parse a YAML text.
 
     Raises:
-        RepeatedKeyError: a mapping has one key twice.
+        RepeatedKeyError: a mapping has a key twice.
         yaml.YAMLError: it is not YAML; the message quotes the text.
         ValueError: it has a date that does not exist.
-        RecursionError: it is too deep.
+        RecursionError: it is nested too deeply.
     """
     loader = _Loader(text)
     try:
@@ -89,16 +88,16 @@ def parsed_yaml(text: str) -> Any:
 
 
 def yaml_value(text: str, *, where: str, hint: str = "") -> Any:
-    """The value of a YAML text.
+    """Parse a YAML text.
 
     Args:
         text: the YAML.
-        where: the text in the words of the message, such as ``recipe 'demo.yaml'``.
-        hint: what may help.
+        where: name of the text for the message, such as ``recipe 'demo.yaml'``.
+        hint: further advice for the message.
 
     Raises:
-        ConfigError: it is not YAML, has one key twice or a date that does not exist, is too deep, or holds itself by an
-            alias.
+        ConfigError: it is not YAML, has a repeated key or a date that does not exist, is nested too deeply, or contains
+            itself through an alias.
     """
     try:
         value = parsed_yaml(text)
@@ -112,10 +111,10 @@ def yaml_value(text: str, *, where: str, hint: str = "") -> Any:
 
 @contextmanager
 def writing(path: str | Path, *, option: str = "--out") -> Iterator[None]:
-    """A block that writes to the path of an option.
+    """Context manager for writing to the path of an option.
 
     Raises:
-        ConfigError: nothing can be written there; the message names the option.
+        ConfigError: the path cannot be written; the message names the option.
     """
     try:
         yield
