@@ -1,4 +1,5 @@
-"""The client: coroutines over a small transport, and the blocking client, which runs them over one that never waits."""
+"""The client: coroutines over a small transport, and a blocking client that runs them over a transport without
+awaits."""
 
 import asyncio
 import json
@@ -22,16 +23,16 @@ Problem = str | Mapping[str, Any]
 DEFAULT_URL = "http://127.0.0.1:8000"
 RETRIED = frozenset({429, 502, 503, 504})
 MISREAD = (ValueError, KeyError, TypeError, AttributeError)
-"""What reading an answer raises that has another form."""
+"""Errors of reading a response of another form."""
 LONGEST_PAUSE_S = 60.0
-"""A service that wants to be left alone for longer is not waited for."""
+"""Longest ``Retry-After`` to wait for; a longer one ends the retries."""
 FIRST_PAUSE_S = 0.5
 MAX_REWARDS = 64
-"""Responses of one reward request, so that its body stays below the service's usual limit."""
+"""Maximum number of responses in one reward request, which keeps its body below the service's usual limit."""
 
 
 class _Waiting:
-    """What the coroutines wait for."""
+    """Everything that the coroutines await."""
 
     def __init__(self, http: Any) -> None:
         self.http = http
@@ -53,7 +54,7 @@ class _Waiting:
 
 
 class _Blocking(_Waiting):
-    """The same, blocking: its coroutines wait for nothing."""
+    """Blocking version of ``_Waiting``, whose coroutines never suspend."""
 
     async def send(self, request: httpx.Request, *, stream: bool) -> httpx.Response:
         response: httpx.Response = self.http.send(request, stream=stream)
@@ -73,10 +74,10 @@ class _Blocking(_Waiting):
 
 
 class AsyncRaydebm:
-    """A client of one service, for asyncio: many requests may run at once. Close it, or use it in ``async with``.
+    """A client of one service, for asyncio, with concurrent requests. Close it, or use it in ``async with``.
 
     Every method raises ServiceError when the service refuses or cannot answer; ``status``, ``code`` and ``param`` are
-    the service's. Answers 429, 502, 503 and 504, and connections that fail, are tried again as ``Retry-After`` says.
+    the service's. Responses 429, 502, 503 and 504, and failed connections, are retried as ``Retry-After`` says.
     """
 
     def __init__(
@@ -89,16 +90,16 @@ class AsyncRaydebm:
         transport: Any = None,
         _blocking: bool = False,
     ) -> None:
-        """
-        Args:
-            base_url: Default: RAYDEBM_BASE_URL, else http://127.0.0.1:8000. A ``/v1`` at its end does no harm.
-            api_key: Default: RAYDEBM_API_KEY, else none is sent.
-            timeout_s: longest silence of the service.
-            max_retries: further tries of one request.
-            transport: another httpx transport, such as one for tests.
+        """Args:
+            base_url: address of the service, with or without ``/v1``. Default: RAYDEBM_BASE_URL, else
+                http://127.0.0.1:8000.
+            api_key: API key. Default: RAYDEBM_API_KEY, else none.
+            timeout_s: read timeout in seconds.
+            max_retries: number of retries per request.
+            transport: httpx transport, for example one for tests. Default: httpx's own.
 
         Raises:
-            ValueError: a value that cannot be used.
+            ValueError: an invalid value.
         """
         url = (base_url or os.environ.get("RAYDEBM_BASE_URL") or DEFAULT_URL).rstrip("/").removesuffix("/v1")
         self._shown_url = re.sub(r"//[^/?#]+@", "//***@", url)
@@ -124,7 +125,7 @@ class AsyncRaydebm:
         await self.close()
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         await self._io.close()
 
     async def triage(
@@ -141,7 +142,7 @@ class AsyncRaydebm:
             problem: a text, or an object with ``prompt`` and the task's own ``data``.
             messages: a chat instead; its last user message is the problem.
             task: name of a served task. Default: the only one.
-            overrides: what is different for this request: fields of the body (docs/service.md), ``lambda_`` for lambda.
+            overrides: settings for this request: fields of the body (docs/service.md), ``lambda_`` for lambda.
         """
         body = _given(task=task, problem=problem, messages=messages, **overrides)
         return await self._do("/v1/triage", TriageResult, body)
@@ -154,7 +155,7 @@ class AsyncRaydebm:
         task: str | None = None,
         **overrides: Any,
     ) -> AsyncIterator[Progress | TriageResult]:
-        """Progress while candidates arrive; the last item is the result. Leaving the loop cancels the work upstream."""
+        """Yield progress while candidates arrive, and last the result. Leaving the loop cancels the work upstream."""
         if (problem is None) == (messages is None):
             raise ValueError("give exactly one of problem and messages")
         body = _given(task=task, problem=problem, messages=messages, **overrides) | {"stream": True}
@@ -188,7 +189,7 @@ class AsyncRaydebm:
     async def score(
         self, problem: Problem, candidates: Sequence[str], *, task: str | None = None, lambda_: float | None = None
     ) -> ScoreResult:
-        """Energies and violations of your own candidates, in their order."""
+        """Energies and violations of your own candidates, in order."""
         body = _given(problem=problem, candidates=list(candidates), task=task, lambda_=lambda_)
         return await self._do("/v1/score", ScoreResult, body)
 
@@ -207,11 +208,11 @@ class AsyncRaydebm:
         return await self._do("/v1/rerank", RerankResult, body)
 
     async def rewards(self, prompts: Sequence[str], responses: Sequence[str], **settings: Any) -> list[float]:
-        """A reward for each response to the prompt at its place: value - sigma_weight * sigma, at least floor.
+        """A reward for each response to the prompt at its index: value - sigma_weight * sigma, at least floor.
 
         Args:
-            prompts: one for each response; responses to the same prompt are judged together.
-            responses: what was written.
+            prompts: one per response; responses to the same prompt are judged together.
+            responses: responses to judge.
             settings: ``task``, ``reward``, ``lambda_``, ``sigma_weight``, ``floor``. The value is -energy, or with
                 ``reward="log_odds"`` log(p / (1 - p)), p being the probability that the response is right.
         """
@@ -232,21 +233,21 @@ class AsyncRaydebm:
         """Report that the selected candidate of a decision was right or wrong. It is stored when this returns.
 
         Args:
-            record_id: of an answer (``TriageResult.record_id``), or of the list of decisions.
-            correct: whether it was right; of an abstention, the answer that was held back.
-            by: who says so. A later report by the same name takes the place of the earlier one.
-            answer: the correct answer, written as the task reads answers.
-            note: for readers of the history.
+            record_id: id from a result (``TriageResult.record_id``) or from the list of decisions.
+            correct: verdict on the selected answer, which an abstention withheld.
+            by: name of the reporter. A later report by the same name replaces the earlier one.
+            answer: the correct answer, in the form that the task parses.
+            note: note for readers of the history.
         """
         body = _given(correct=correct, by=by, answer=answer, note=note)
         return await self._do(f"/v1/decisions/{quote(record_id, safe='')}/outcome", OutcomeResult, body)
 
     async def models(self) -> list[str]:
-        """Ids for the ``model`` field of chat requests."""
+        """Model ids for chat requests."""
         return await self._do("/v1/models", lambda body: [str(model["id"]) for model in body["data"]])
 
     async def health(self) -> dict[str, Any]:
-        """What is loaded. Raises ServiceError 503 while something is not."""
+        """State of the service. Raises ServiceError 503 while a part is not loaded."""
         return await self._do("/health", dict[str, Any])
 
     async def _do(
@@ -263,7 +264,7 @@ class AsyncRaydebm:
             raise _unexpected(path, error) from error
 
     async def _send(self, method: str, path: str, *, stream: bool = False, **content: Any) -> httpx.Response:
-        """A successful response; a streamed one is open and its body unread."""
+        """Send a request and return its successful response; a streamed one is open and its body unread."""
         for attempt in range(self._max_retries + 1):
             retry_after = None
             try:
@@ -290,7 +291,7 @@ class AsyncRaydebm:
 
 
 def _finished(work: Awaitable[T]) -> T:
-    """The result of a coroutine that waits for nothing."""
+    """Result of a coroutine that never suspends."""
     try:
         next(iter(work.__await__()))
     except StopIteration as done:
@@ -325,7 +326,7 @@ def _blocking_items(method: Callable[..., AsyncIterator[T]]) -> Callable[..., It
 
 
 class Raydebm:
-    """``AsyncRaydebm`` whose methods block. Threads may share it; close it, or use it in a ``with`` statement."""
+    """Blocking version of ``AsyncRaydebm``. Thread-safe; close it, or use it in a ``with`` statement."""
 
     def __init__(self, base_url: str | None = None, **settings: Any) -> None:
         """As ``AsyncRaydebm``."""
@@ -349,8 +350,8 @@ class Raydebm:
 
 
 def reward_groups(prompts: Sequence[str]) -> list[list[int]]:
-    """Places of the responses of one HTTP request each. Responses to the same prompt stay together, because they are
-    judged together, also where there are more than ``MAX_REWARDS`` of them."""
+    """Indices of the responses of each HTTP request. Responses to the same prompt stay together, because they are
+    judged together, even if there are more than ``MAX_REWARDS`` of them."""
     by_prompt: dict[str, list[int]] = {}
     for place, prompt in enumerate(prompts):
         by_prompt.setdefault(prompt, []).append(place)
@@ -364,7 +365,7 @@ def reward_groups(prompts: Sequence[str]) -> list[list[int]]:
 
 
 def pause_before_retry(attempt: int, retry_after: str | None) -> float:
-    """Seconds to wait after a failed try (0: the first): the header's, where it is a number, else 0.5, 1, 2 ..."""
+    """Seconds to wait after a failed try (0: the first): the header's number, else 0.5, 1, 2 ..."""
     try:
         seconds = float(retry_after or "nan")
     except ValueError:
@@ -379,7 +380,7 @@ def _given(**values: Any) -> dict[str, Any]:
 
 
 def _error_of(response: httpx.Response) -> ServiceError:
-    """The service's error form, or whatever a proxy wrote instead."""
+    """Error from the service's error form, or from a proxy's response."""
     status, request_id = response.status_code, response.headers.get("x-request-id")
     where = f" (HTTP {status}{f', request {request_id}' if request_id else ''})"
     try:

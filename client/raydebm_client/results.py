@@ -1,4 +1,4 @@
-"""What the service answers: JSON objects whose fields are attributes. Energies: lower is better."""
+"""Results of the service: JSON objects with attribute access. Energies: lower is better."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,10 +9,10 @@ class ServiceError(Exception):
     """The service refused a request, failed, or could not be reached.
 
     Args:
-        message: the service's own words, or what happened on the way.
-        status: the HTTP status; 503 and 504 also for a service that was not reached or said nothing.
-        code: a short name to switch on, such as ``"model_not_found"``.
-        param: the field of the request that is at fault.
+        message: the service's message, or a description of the connection error.
+        status: the HTTP status; 503 and 504 also for connection errors and timeouts.
+        code: stable short name, such as ``"model_not_found"``.
+        param: the wrong field of the request.
     """
 
     def __init__(self, message: str, status: int, code: str, param: str | None = None) -> None:
@@ -24,12 +24,13 @@ class ServiceError(Exception):
 
 
 class Result(Mapping[str, Any]):
-    """An object of an answer: ``result.reason`` is ``result["reason"]``, and objects inside are results, too.
+    """A JSON object of a response: ``result.reason`` is ``result["reason"]``, and nested objects are results, too.
 
-    Every field that the service sends is there, also those of a newer service; docs/service.md explains them.
+    Contains every field that the service sends, including those of a newer service; docs/service.md explains them.
 
     Raises:
-        TypeError: of a value that is no object, KeyError: of one that lacks what every such object has.
+        TypeError: the value is not an object.
+        KeyError: a required field is missing.
     """
 
     _required: tuple[str, ...] = ()
@@ -70,7 +71,7 @@ class TriageResult(Result):
     reason: str
     request_id: str
     record_id: str | None
-    """Id of the stored decision, for ``report_outcome``; None where the service stores no decisions."""
+    """Id of the stored decision, for ``report_outcome``. None if the service stores no decisions."""
     answer: str | None
     """The accepted answer in the task's canonical text; None after an abstention."""
     text: str | None
@@ -80,9 +81,9 @@ class TriageResult(Result):
     energy: float | None
     sigma: float | None
     candidate: Result | None
-    """The selected one, also after an abstention."""
+    """The selected candidate, also after an abstention."""
     candidates: list[Result] | None
-    """All of them, when ``return_candidates`` was set."""
+    """All candidates, if ``return_candidates`` was set."""
     choices: list[Result] | None
     """With ``n``: the best distinct answers, the selected one first, also after an abstention."""
     _required = ("decision", "reason", "request_id", "answer")
@@ -93,7 +94,7 @@ class TriageResult(Result):
 
 
 class ScoreResult(Result):
-    """``data`` in the order of the texts that were sent; ``score`` is -energy, None without an answer."""
+    """``data`` in the order of the texts in the request; ``score`` is -energy, None without an answer."""
 
     data: list[Result]
     _required = ("data",)
@@ -104,22 +105,22 @@ class RerankResult(Result):
 
     results: list[Result]
     task: str | None
-    """Whose constraints counted; None: none."""
+    """Task of the constraints. None if nothing was checked."""
     _required = ("results",)
 
 
 class OutcomeResult(Result):
-    """What is stored about a decision after a report."""
+    """Stored outcome of a decision after a report."""
 
     status: Literal["created", "replaced", "unchanged"]
     outcome: Literal["right", "wrong"]
-    """By the report that arrived last."""
+    """Verdict of the latest report."""
     _required = ("status", "outcome")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Something that happened while an answer is made."""
+    """A progress event of a request."""
 
     event: str
     """``start``, ``pass``, ``candidate``, ``scored``, ``wave`` or ``decision`` (docs/service.md, Progress)."""

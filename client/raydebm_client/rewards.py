@@ -1,4 +1,4 @@
-"""Reward functions for reinforcement learning that ask a running service.
+"""Reward functions for reinforcement learning, computed by a running service.
 
     from raydebm_client import Raydebm
     from raydebm_client.rewards import grpo_reward
@@ -6,8 +6,8 @@
     trainer = GRPOTrainer(..., reward_funcs=grpo_reward(Raydebm(), task="support", reward="log_odds", sigma_weight=0.5))
 
 ``grpo_reward`` makes a function for TRL's GRPO trainer; ``compute_score`` and ``compute_scores`` are custom reward
-functions for verl, for one response and for a batch. A service that cannot be asked raises ServiceError, because a
-made-up reward would teach something. Imports no trainer.
+functions for verl, for one response and for a batch. An unavailable service raises ServiceError, because a made-up
+reward would be learned. Imports no trainer.
 """
 
 import os
@@ -25,14 +25,16 @@ def grpo_reward(client: Raydebm, *, name: str = "raydebm", **settings: Any) -> C
     """A reward function for TRL's ``GRPOTrainer(reward_funcs=...)``.
 
     Args:
-        client: of the service to ask.
-        name: under which the trainer logs the reward.
-        settings: as of ``Raydebm.rewards``.
+        client: client of the service.
+        name: name of the reward in the trainer's logs.
+        settings: as in ``Raydebm.rewards``.
 
     Returns:
-        ``(prompts, completions, **columns) -> rewards``. Of a chat, the last user message is the problem. The trainer
-        sends the completions of one prompt together, so ``reward="log_odds"`` counts their agreement as evidence. The
-        other columns of the dataset, such as a gold answer, are not looked at.
+        ``(prompts, completions, **columns) -> rewards``. In a chat, the last user message is the problem. The trainer
+        sends
+        the completions of one prompt together, so ``reward="log_odds"`` counts their agreement as evidence. Other
+        columns of
+        the dataset, such as a gold answer, are ignored.
     """
 
     def reward(prompts: Sequence[Text], completions: Sequence[Text], **columns: Any) -> list[float]:
@@ -58,18 +60,17 @@ def compute_score(
 ) -> float:
     """verl's custom reward function for one response.
 
-    Name this file in ``custom_reward_function.path``; the keyword arguments stand in
-    ``custom_reward_function.reward_kwargs``. No response is evidence for another, as in
-    ``compute_scores``.
+    Name this file in ``custom_reward_function.path``, with the keyword arguments in
+    ``custom_reward_function.reward_kwargs``. Unlike in ``compute_scores``, responses are not evidence for each other.
 
     Args:
-        data_source: not used; ``task`` says which constraints count.
+        data_source: ignored; ``task`` selects the constraints.
         solution_str: the response.
-        ground_truth: not used: the reward needs no reference answer.
-        extra_info: of the dataset's row; holds the problem's text, which verl does not hand over otherwise.
-        base_url: of the service. Default: RAYDEBM_BASE_URL, else http://127.0.0.1:8000.
-        question_key: where in ``extra_info`` the problem's text stands.
-        settings: as of ``Raydebm.rewards``.
+        ground_truth: ignored; the reward needs no reference answer.
+        extra_info: extra columns of the dataset's row, with the problem's text, which verl does not pass otherwise.
+        base_url: address of the service. Default: RAYDEBM_BASE_URL, else http://127.0.0.1:8000.
+        question_key: key of the problem's text in ``extra_info``.
+        settings: as in ``Raydebm.rewards``.
 
     Raises:
         ValueError: ``extra_info`` has no such text.
@@ -89,15 +90,18 @@ def compute_scores(
     question_key: str = "question",
     **settings: Any,
 ) -> list[float]:
-    """``compute_score`` for verl's batch reward manager: the responses of a batch in one list, so that
-    ``reward="log_odds"`` counts the agreement of a prompt's responses as evidence."""
+    """``compute_score`` for verl's batch reward manager.
+
+    All responses of a batch are sent together, so that ``reward="log_odds"`` counts the agreement of a prompt's
+    responses as evidence.
+    """
     questions = [_question(extra_info, question_key) for extra_info in extra_infos]
     return _client(base_url, os.getpid()).rewards(questions, list(solution_strs), **settings)
 
 
 @lru_cache(maxsize=8)
 def _client(base_url: str | None, process_id: int) -> Raydebm:
-    """One client for each process: a forked worker must not write into its parent's connections."""
+    """One client per process: a forked worker must not write to its parent's connections."""
     return Raydebm(base_url)
 
 
@@ -112,7 +116,7 @@ def _question(extra_info: Mapping[str, Any] | None, key: str) -> str:
 
 
 def _last_text(value: Text, role: str) -> str:
-    """A text as it is; of a chat, the content of the role's last message, or "" where it has none."""
+    """The text itself; for a chat, the content of the role's last message, or "" without one."""
     if isinstance(value, str):
         return value
     contents = [message.get("content") for message in value if message.get("role", role) == role]
