@@ -1,10 +1,10 @@
-"""Baselines that need a model: reward models, process reward models, LLM judges, EORM, readers.
+"""Baselines with a model: reward models, process reward models, LLM judges, EORM, readers.
 
 In:   pools (a problem and the texts of its candidates); for EORM also training groups.
-Out:  a score per candidate, higher is better, or the reason why there is none (``store.SCORES``).
+Out:  a score per candidate, higher is better, or the reason for its absence (``store.SCORES``).
 Does not know: Ray, labels, gold, energies.
 
-``build_scorer`` imports what a kind needs and nothing else: a judge behind an endpoint loads no torch. Single-shot
+``build_scorer`` imports only the dependencies of one kind: a judge behind an endpoint loads no torch. Single-shot
 models are generators, not scorers: see ``docs/baselines.md``.
 """
 
@@ -45,21 +45,21 @@ def build_scorer(
     validation: Sequence[TrainingGroup] = (),
     folder: Path | None = None,
 ) -> CandidateScorer:
-    """The scorer of a recipe's entry, ready to be asked. EORM is trained first where ``folder`` holds none.
+    """Build the scorer of a recipe's entry. EORM is trained first if ``folder`` has no checkpoint.
 
     Args:
-        journal: of a judge's replies; what stands there is not asked (and paid) again.
-        budget: shared by all endpoints of a run.
-        key: of the endpoint of a judge or a served reader; None reads it from the environment.
-        train: training pairs of EORM, all pairs of a problem (``PairsConfig(max_pairs=None)``).
-        validation: chooses EORM's epoch.
-        folder: where the checkpoint of EORM is or will be.
+        journal: Journal of a judge's replies. Recorded replies are not requested (and paid) again.
+        budget: Budget shared by all endpoints of a run.
+        key: Key of the endpoint of a judge or a served reader. Default: read from the environment.
+        train: EORM's training pairs, all pairs of a problem (``PairsConfig(max_pairs=None)``).
+        validation: Groups that choose EORM's epoch.
+        folder: Folder of EORM's checkpoint, existing or new.
 
     Raises:
         CheckpointError: a model cannot be read.
         MissingKeyError: the endpoint's key is not in the environment.
         ConfigError: EORM without a folder.
-        PoolError: EORM is to be trained, and there are no pairs.
+        PoolError: EORM has to be trained without pairs.
     """
     match config:
         case JudgeBaseline():

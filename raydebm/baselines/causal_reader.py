@@ -1,14 +1,14 @@
-"""A causal language model that reads an answer, without training: how likely, and how certain at each of its tokens.
+"""A causal language model as a reader: likelihood and certainty of an answer's tokens, without training.
 
 In:   pools, and a model.
 Out:  three signals per text over the answer's tokens: ``logprob`` (mean log-probability), ``entropy`` (minus the mean
-      entropy of the next-token distribution) and ``worst`` (mean log-probability of the worst tenth). Higher is better.
-Does not know: labels, energies, who wrote an answer.
+entropy of the next-token distribution) and ``worst`` (mean log-probability of the worst tenth). Higher is better.
+Does not know: labels, energies, the author of an answer.
 
-One input: the problem, a newline, the answer; or both as a conversation in the tokenizer's chat template. Too long: it
-is cut as the scorer's texts are (``batching.fitted``), so that one token of a cut answer follows another than it was
-written after. The tokens of the problem are context and are not measured; answers to one problem share its context,
-which is run once, where that saves a quarter of their tokens (``SHARED_FROM``).
+The input is the problem, a newline and the answer, or both as a conversation in the tokenizer's chat template. Long
+inputs are cut like the scorer's texts (``batching.fitted``), so one token of a cut answer follows another than in the
+original. The problem's tokens are context and are not measured. Answers to one problem share its context, which runs
+once if this saves a quarter of their tokens (``SHARED_FROM``).
 
 Shapes: B texts of a micro-batch, A tokens of an answer, V vocabulary.
 """
@@ -39,54 +39,55 @@ from raydebm.scorer.model.batching import (
 )
 
 TOKENS_AT_ONCE = 128
-"""Tokens of an answer whose next-token distributions are in memory together: 130 MB for a vocabulary of 256,000."""
+"""Number of answer tokens whose next-token distributions are in memory at once: 130 MB for a vocabulary of 256,000."""
 SHARED_FROM = 0.25
-"""Share of the tokens of several answers with their problem that running the problem once must save: it is a run of its
-own, of one row."""
+"""Minimum share of tokens, of several answers with their problem, saved by running the problem once. That run is
+separate and has one row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Input:
     ids: Sequence[int]
     start: int
-    """Place of the answer's first token."""
+    """Index of the answer's first token."""
     end: int
-    """Place after the answer's last token."""
+    """Index after the answer's last token."""
 
     @property
     def context(self) -> tuple[int, ...]:
-        """What stands before the answer."""
+        """Tokens before the answer."""
         return tuple(self.ids[: self.start])
 
     @property
     def length(self) -> int:
-        """Tokens of the answer."""
+        """Number of tokens of the answer."""
         return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Context:
-    """What several answers follow, after the model has run over it."""
+    """Shared context of several answers, after the model has run on it."""
 
     num_tokens: int
     cache: DynamicCache
     logits_V: Tensor  # noqa: N815
-    """What the model expects as an answer's first token."""
+    """Logits of an answer's first token."""
 
     def repeated(self, count: int) -> DynamicCache:
-        """Keys and values for ``count`` answers; the model adds theirs to it."""
+        """Cache of keys and values for ``count`` answers, which the model extends."""
         cache = copy.deepcopy(self.cache)
         cache.batch_repeat_interleave(count)
         return cache
 
 
 class Reader:
-    """Signals of a local model."""
+    """Reader with a local model."""
 
     def __init__(self, config: ReaderBaseline) -> None:
-        """
+        """Load the model.
+
         Raises:
-            CheckpointError: the model cannot be read, or lacks the chat template that is asked for.
+            CheckpointError: the model cannot be read, or lacks the requested chat template.
         """
         self.name = config.name
         self._as_chat = config.input_format == "chat"
@@ -102,7 +103,7 @@ class Reader:
         return regrouped(pools, [reading.score() for reading in self.read(flattened(pools))])
 
     def read(self, texts: Sequence[tuple[str, str]]) -> list[Reading]:
-        """One reading per (problem, answer), in order; one without tokens carries an error."""
+        """One reading per (problem, answer), in order. An answer without tokens has an error."""
         inputs = self._inputs(texts)
         readings = [Reading.failed("the tokenizer found nothing to read in the text")] * len(inputs)
         wanted = [place for place, given in enumerate(inputs) if given.end > given.start]
@@ -120,7 +121,7 @@ class Reader:
         return readings
 
     def _in_batches(self, rows: Sequence[_Input], context: _Context | None = None) -> list[Reading]:
-        """Readings of inputs, or of answers that follow one context, in order."""
+        """Readings of inputs, or of answers after one context, in order."""
         pad_id = self._loaded.pad_id()
         most = self._micro_batch_tokens if pad_id is not None else 1
         ids = [row.ids if context is None else row.ids[row.start :] for row in rows]
@@ -147,7 +148,7 @@ class Reader:
         ]
 
     def _before(self, problem: str) -> str:
-        """What comes before the answer and may be cut."""
+        """Text before the answer, which may be cut."""
         if not self._as_chat:
             return problem
         tokenizer = self._loaded.tokenizer
@@ -159,7 +160,7 @@ class Reader:
         return asked
 
     def _opening(self) -> list[int]:
-        """What the tokenizer puts before every text, such as BOS; a chat template brings its own."""
+        """Tokens before every text, such as BOS. A chat template has its own."""
         if self._as_chat:
             return []
         tokenizer = self._loaded.tokenizer
@@ -177,7 +178,7 @@ class Reader:
         room = self._loaded.max_length - len(opening) - len(between)
         problem, answer = fitted(whole, answer, room, request=request)
         ids = array("i", (*opening, *problem, *between, *answer))
-        # Nothing predicts the very first token.
+        # The very first token has no prediction.
         return _Input(ids=ids, start=max(len(ids) - len(answer), 1), end=len(ids))
 
     @torch.inference_mode()
@@ -198,7 +199,7 @@ class Reader:
 
     @torch.inference_mode()
     def _context(self, ids: Sequence[int]) -> _Context | None:
-        """None where the model keeps something other than the keys and values of each token."""
+        """Run the model on a context. None if the model's cache is not the keys and values of each token."""
         output: Any = self._loaded.model(
             input_ids=torch.tensor([ids], device=self._loaded.device), use_cache=True, logits_to_keep=1
         )
@@ -209,7 +210,7 @@ class Reader:
 
     @torch.inference_mode()
     def _read_after(self, context: _Context, batch: MicroBatch, rows: Sequence[_Input]) -> list[Reading]:
-        """Readings of a batch of answers alone."""
+        """Readings of a batch of answers after a shared context."""
         moved = batch.to(self._loaded.device)
         before = moved.mask.new_ones(len(rows), context.num_tokens)
         output: Any = self._loaded.model(
@@ -224,7 +225,7 @@ class Reader:
 
 
 def _by_context(inputs: Sequence[_Input], places: Sequence[int]) -> list[list[int]]:
-    """The places of inputs that begin with the same context, together."""
+    """Indices of the inputs, grouped by context."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for place in places:
         groups.setdefault(inputs[place].context, []).append(place)
@@ -232,21 +233,21 @@ def _by_context(inputs: Sequence[_Input], places: Sequence[int]) -> list[list[in
 
 
 def _shares(rows: Sequence[_Input]) -> bool:
-    """Whether running their context once saves enough."""
+    """Whether running the context once saves enough."""
     saved = (len(rows) - 1) * rows[0].start
     return saved >= SHARED_FROM * sum(row.end for row in rows)
 
 
 def reading_of(logits_AV: Tensor, tokens_A: Tensor) -> Reading:  # noqa: N803
-    """The reading of one answer.
+    """Reading of one answer.
 
     Args:
-        logits_AV: what the model expected at each of the answer's tokens.
-        tokens_A: the tokens that stand there.
+        logits_AV: Logits before each of the answer's tokens.
+        tokens_A: Tokens of the answer.
     """
     log_probs: list[float] = []
     entropies: list[float] = []
-    # A few tokens at a time: there are four copies of the logits, and one of a long answer may be a gigabyte.
+    # A few tokens at a time: there are four copies of the logits, and those of a long answer may take a gigabyte.
     for start in range(0, len(tokens_A), TOKENS_AT_ONCE):
         slice_ = slice(start, start + TOKENS_AT_ONCE)
         own, entropy = _measured(logits_AV[slice_], tokens_A[slice_])
@@ -256,8 +257,8 @@ def reading_of(logits_AV: Tensor, tokens_A: Tensor) -> Reading:  # noqa: N803
 
 
 def _measured(logits_AV: Tensor, tokens_A: Tensor) -> tuple[Tensor, Tensor]:  # noqa: N803
-    """Log-probability of each token, and entropy of what was expected in its place."""
+    """Log-probability of each token, and entropy of its predicted distribution."""
     log_probs_AV = logits_AV.float().log_softmax(-1)  # noqa: N806
     own_A = log_probs_AV.gather(-1, tokens_A[:, None]).squeeze(-1)  # noqa: N806
-    # A token that cannot come has p = 0 and log p = -inf: it adds nothing to the entropy.
+    # A token with p = 0 has log p = -inf and adds nothing to the entropy.
     return own_A, -(log_probs_AV.exp() * log_probs_AV.clamp(min=-1e4)).sum(-1)

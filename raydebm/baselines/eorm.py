@@ -1,10 +1,10 @@
-"""EORM (Jiang et al., 2025): a small transformer, trained from scratch, that gives a solution one energy.
+"""EORM (Jiang et al., 2025): a small transformer trained from scratch that assigns an energy to a solution.
 
 Architecture and training follow the authors' released code: token embeddings times sqrt(D) without positions, pre-norm
-encoder layers, the first token's state through LayerNorm -> Linear -> GELU -> Linear; Bradley-Terry over all pairs of
-a problem, one problem per step, AdamW, cosine with warm-up, the epoch with the highest validation accuracy. With the
-GPT-2 vocabulary that is 53.4 million parameters. One difference: a text that is too long loses the middle of its
-problem, where the original loses its end, and with it the answer.
+encoder layers, the first token's state through LayerNorm -> Linear -> GELU -> Linear; Bradley-Terry over all pairs of a
+problem, one problem per step, AdamW, cosine with warm-up, the epoch with the highest validation accuracy. With the
+GPT-2 vocabulary it has 53.4 million parameters. One difference: a long text loses the middle of its problem, where the
+original loses its end, including the answer.
 
 Shapes: N distinct texts of a step, B texts of a micro-batch, T tokens, D hidden size.
 """
@@ -37,24 +37,24 @@ from raydebm.scorer.training.schedule import learning_rate_factor
 RECORD_FILE = "eorm.json"
 WEIGHTS_FILE = "eorm.safetensors"
 DROPOUT, WEIGHT_DECAY, WARMUP_FRAC = 0.2, 0.01, 0.1
-"""As in the authors' released code."""
+"""Values of the authors' released code."""
 NUM_SPECIAL = 2
 """[CLS] before the problem and [SEP] after it."""
 _PLACEMENT = {"name", "micro_batch_tokens"}
-"""Settings that say where and how, not what."""
+"""Settings of the execution that do not affect the result."""
 
 
 class EormEpoch(Record):
     epoch: int
-    """From 1."""
+    """Number of the epoch, from 1."""
     train_loss: float
-    """Nats; ln 2 is chance."""
+    """Training loss in nats; ln 2 is chance."""
     validation_accuracy: float | None
-    """Share of validation problems whose lowest energy is a correct candidate's; None without any."""
+    """Share of validation problems whose lowest energy is a correct candidate's. None without validation problems."""
 
 
 class EormRecord(Record):
-    """eorm.json, written last."""
+    """Contents of eorm.json, which is written last."""
 
     format: int = 1
     config: EormBaseline
@@ -69,7 +69,7 @@ class EormRecord(Record):
 
 
 class EormModel(nn.Module):
-    """Energies of token ids; lower is better."""
+    """Energies of token ids. Lower is better."""
 
     def __init__(self, config: EormBaseline, *, vocabulary: int) -> None:
         super().__init__()
@@ -92,7 +92,8 @@ class EormModel(nn.Module):
 
 
 class _EormTexts:
-    """Token ids of ``[CLS] problem [SEP] candidate``. GPT-2's one special token serves as both marks, as published."""
+    """Token ids of ``[CLS] problem [SEP] candidate``. GPT-2's single special token is used for both marks, as
+    published."""
 
     def __init__(self, config: EormBaseline) -> None:
         source = ModelSource(
@@ -126,11 +127,11 @@ def _first(*ids: int | None) -> int:
 def train_eorm(
     config: EormBaseline, *, train: Sequence[TrainingGroup], validation: Sequence[TrainingGroup], folder: Path
 ) -> EormRecord:
-    """Train from scratch and write the best epoch's weights; the same call gives the same weights on one machine.
+    """Train from scratch and write the best epoch's weights. Deterministic on one machine.
 
     Args:
-        train: problems with all their pairs.
-        validation: chooses the epoch, by the share of problems won; without any the last epoch is kept.
+        train: Problems with all their pairs.
+        validation: Problems that choose the epoch, by the share of problems won. If empty, the last epoch is stored.
 
     Raises:
         PoolError: there is nothing to train on.
@@ -178,7 +179,7 @@ class _Training:
         return self._write(folder, epochs, best_epoch, best)
 
     def _train_epoch(self, epoch: int) -> float:
-        """Mean loss over problems, each as it was when its step ran."""
+        """Mean loss over problems, each at its own step."""
         config = self._config
         self._model.train()
         groups = sorted(self._train, key=lambda group: group.problem_id)
@@ -234,12 +235,13 @@ class _Training:
 
 
 class Eorm:
-    """A trained EORM as a scorer: minus its energy."""
+    """Scorer with a trained EORM. The score is minus its energy."""
 
     def __init__(self, config: EormBaseline, record: EormRecord, weights: dict[str, Tensor]) -> None:
-        """
+        """Build the scorer from weights.
+
         Raises:
-            CheckpointError: the weights are not of this record, or its tokenizer cannot be read.
+            CheckpointError: the weights do not match this record, or its tokenizer cannot be read.
         """
         self.name = config.name
         self.record = record
@@ -260,12 +262,13 @@ class Eorm:
 
     @classmethod
     def load(cls, folder: Path, config: EormBaseline) -> "Eorm":
-        """Raises CheckpointError when the folder is missing, torn, or of another tokenizer."""
+        """Load a checkpoint. Raises CheckpointError if the folder is missing, torn, or has another tokenizer."""
         return cls(config, read_record(folder / RECORD_FILE, EormRecord), load_tensors(folder / WEIGHTS_FILE))
 
     @staticmethod
     def is_trained(folder: Path, config: EormBaseline, *parts: Sequence[TrainingGroup]) -> bool:
-        """Whether the folder holds a checkpoint of these settings and this data (train, validation), or of any data."""
+        """Whether the folder has a checkpoint of these settings and this data (train, validation). Without data: of any
+        data."""
         if not (folder / RECORD_FILE).is_file():
             return False
         record = read_record(folder / RECORD_FILE, EormRecord)

@@ -1,7 +1,7 @@
-"""The baselines whose scores are evidence of the posterior, loaded together: for the service and for ``best_of``.
+"""Baselines whose scores are evidence of the posterior, loaded together for the service and for ``best_of``.
 
 In:   (problem, answer) texts.
-Out:  per text the scores by name, parts of a score as ``<name>.<part>``; what could not be scored is absent.
+Out:  scores by name for each text, parts of a score as ``<name>.<part>``. Scores that could not be computed are absent.
 """
 
 import logging
@@ -19,16 +19,17 @@ log = logging.getLogger(__name__)
 
 
 class EvidenceScorers:
-    """Scores texts by every baseline that is evidence."""
+    """Scorer of texts by all baselines that are evidence."""
 
     def __init__(self, scorers: Sequence[CandidateScorer]) -> None:
         self._scorers = tuple(scorers)
 
     @classmethod
     def load(cls, configs: Sequence[BaselineConfig], run: RunDir) -> "EvidenceScorers":
-        """
+        """Load the baselines.
+
         Args:
-            run: has the checkpoints of those that were trained on its pairs.
+            run: Run with the checkpoints of baselines that were trained on its pairs.
 
         Raises:
             CheckpointError: a model or a checkpoint cannot be read.

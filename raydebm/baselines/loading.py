@@ -1,4 +1,4 @@
-"""Models of others: reading them, their limits, and batches of token ids through them."""
+"""Load third-party models, their limits, and run batches of token ids through them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,20 +13,21 @@ from raydebm.scorer.model.backbone import resolve_backbone, resolve_device, reso
 from raydebm.scorer.model.batching import MicroBatch, micro_batches
 
 UNBOUNDED = 1_000_000
-"""Tokenizers without a limit state a number of about 1e30."""
+"""Limit above which a tokenizer has no limit. Such tokenizers state about 1e30."""
 
 
 class LoadedModel:
-    """A model in eval mode with its tokenizer, and how many tokens it takes."""
+    """Model in eval mode with its tokenizer and maximum input."""
 
     def __init__(self, config: LocalModelBaseline, reader: Any) -> None:
-        """
+        """Load model and tokenizer.
+
         Args:
-            reader: an Auto class, or another with ``from_pretrained``.
+            reader: An Auto class, or another class with ``from_pretrained``.
 
         Raises:
             CheckpointError: the model or its tokenizer cannot be read, is incomplete, of another kind, or they do not
-                fit each other.
+                match.
         """
         self.name = config.name
         self.device = resolve_device(config.device)
@@ -47,7 +48,7 @@ class LoadedModel:
         return min(int(own), int(self.tokenizer.model_max_length), UNBOUNDED)
 
     def pad_id(self) -> int | None:
-        """Id of the padding token; None for a tokenizer without one, whose texts are scored one at a time."""
+        """Id of the padding token. None for a tokenizer without one, whose texts are scored one at a time."""
         token_id: int | None = self.tokenizer.pad_token_id
         return token_id
 
@@ -55,11 +56,11 @@ class LoadedModel:
     def over(
         self, ids: Sequence[tuple[int, ...]], *, read: Callable[[Any, MicroBatch], list[TextScore]]
     ) -> list[TextScore]:
-        """Scores of token ids, in order. Too long a text, or an empty one, is not run.
+        """Scores of token ids, in order. Empty and too long texts are not run.
 
         Args:
-            ids: of whole inputs.
-            read: from the model's output and the batch to one score per row.
+            ids: Token ids of whole inputs.
+            read: Function of the model's output and the batch that returns one score per row.
         """
         scores = [self._refusal(tokens) for tokens in ids]
         wanted = [position for position, score in enumerate(scores) if score is None]
@@ -90,11 +91,11 @@ class LoadedModel:
 
 
 def chat_ids(tokenizer: Any, problem: str, text: str) -> tuple[int, ...]:
-    """Token ids of the conversation: the problem by the user, the candidate by the assistant."""
+    """Token ids of a conversation: the problem by the user, the candidate by the assistant."""
     messages = [{"role": "user", "content": problem}, {"role": "assistant", "content": text}]
     return tuple(tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False))
 
 
 def values(column: Tensor) -> list[TextScore]:
-    """One score per row, shape (B,)."""
+    """Scores of a column of shape (B,)."""
     return [TextScore.of(value) for value in column.float().cpu().tolist()]

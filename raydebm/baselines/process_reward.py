@@ -1,7 +1,7 @@
 """Process reward models: a probability for each step of a solution, and their minimum.
 
-As the card of ``peiyi9979/math-shepherd-mistral-7b-prm`` has it: a step token is put after each step, and at that
-token the next token's logits of a good and of a bad mark say whether the step is good.
+As on the card of ``peiyi9979/math-shepherd-mistral-7b-prm``: a step token follows each step, and the next-token logits
+of a good and a bad mark at this token give the step's probability of being good.
 
 Shapes: B texts of a micro-batch, T tokens.
 """
@@ -19,14 +19,14 @@ from raydebm.errors import CheckpointError
 from raydebm.scorer.model.batching import MicroBatch, without_special_tokens
 
 STEP, GOOD, BAD = "ки", "+", "-"
-"""The marks that the model was trained with: after each step, and those of a good and of a bad one."""
+"""Marks used in the model's training: after each step, for a good one, and for a bad one."""
 _SEPARATOR = re.compile(r"\n+")
 
 
 def split_steps(text: str) -> list[str]:
-    """The steps of a solution, its lines, each numbered; empty ones are left out.
+    """Steps of a solution (its non-empty lines), numbered.
 
-    The step token inside the text is removed: where it stands decides what is read.
+    Step tokens inside the text are removed, because their positions determine the result.
     """
     steps = [step.strip() for step in _SEPARATOR.split(text.replace(STEP, " "))]
     numbered = enumerate((step for step in steps if step), start=1)
@@ -34,10 +34,11 @@ def split_steps(text: str) -> list[str]:
 
 
 class ProcessRewardModel:
-    """The least of a solution's step probabilities, in [0, 1]."""
+    """Scorer with the minimum of a solution's step probabilities, in [0, 1]."""
 
     def __init__(self, config: ProcessRewardBaseline) -> None:
-        """
+        """Load the model.
+
         Raises:
             CheckpointError: the model cannot be read, or its tokenizer has no single token for a mark.
         """
@@ -47,7 +48,7 @@ class ProcessRewardModel:
         self._step_id, *self._classes = (self._last_id(mark) for mark in (STEP, GOOD, BAD))
 
     def _last_id(self, mark: str) -> int:
-        """The id of a mark; some tokenizers put a word-start token of its own before it."""
+        """Id of a mark. Some tokenizers put a word-start token before it."""
         ids = self._loaded.tokenizer.encode(mark, add_special_tokens=False)
         if not ids or ids[-1] == self._loaded.tokenizer.unk_token_id:
             raise CheckpointError(
@@ -68,7 +69,7 @@ class ProcessRewardModel:
         return regrouped(pools, [next(read_scores) if score is None else score for score in scores])
 
     def _ids(self, problem: str, text: str) -> tuple[tuple[int, ...], str | None]:
-        """Token ids of the marked solution, or why it cannot be marked."""
+        """Token ids of the marked solution, or the reason why it cannot be marked."""
         tokenizer = self._loaded.tokenizer
         question, answer = (without_special_tokens(tokenizer, part.replace(STEP, " ")) for part in (problem, text))
         steps = split_steps(answer)

@@ -1,4 +1,4 @@
-"""What every scorer of candidates does, whatever stands behind it."""
+"""Interface of all scorers of candidates."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ class PoolTexts:
 
 @dataclass(frozen=True, slots=True)
 class TextScore:
-    """One text's score, higher is better, or why it has none."""
+    """Score of one text, higher is better, or the reason for its absence."""
 
     value: float | None
     error: str | None = None
@@ -29,7 +29,7 @@ class TextScore:
 
     @classmethod
     def of(cls, value: float, parts: Mapping[str, float] | None = None) -> "TextScore":
-        """Numbers of a model; NaN and infinities are no scores."""
+        """Convert a model's numbers. NaN and infinities become errors."""
         wrong = next((number for number in (value, *(parts or {}).values()) if not math.isfinite(number)), None)
         if wrong is not None:
             return cls.failed(f"the model gave {wrong}; load it with dtype float32")
@@ -37,20 +37,20 @@ class TextScore:
 
     @classmethod
     def failed(cls, error: str) -> "TextScore":
-        """A text that could not be scored, and why."""
+        """Result for a text that could not be scored."""
         return cls(None, error)
 
 
 class CandidateScorer(Protocol):
-    """A third-party scorer of candidates."""
+    """Third-party scorer of candidates."""
 
     name: str
-    """The selector's name in reports."""
+    """Name of the selector in reports."""
 
     def score(self, pools: Sequence[PoolTexts]) -> list[list[TextScore]]:
-        """For each pool one score per text, in order. A text that cannot be scored is a score with ``error``.
+        """One score per text for each pool, in order. A text that cannot be scored has ``error``.
 
-        Several pools at a time, so that endpoints are kept busy and batches full.
+        Several pools are passed at a time, to keep endpoints busy and batches full.
         """
         ...
 
@@ -61,7 +61,7 @@ def flattened(pools: Sequence[PoolTexts]) -> list[tuple[str, str]]:
 
 
 def regrouped(pools: Sequence[PoolTexts], items: Sequence[Item]) -> list[list[Item]]:
-    """Results of ``flattened`` texts, as one list per pool."""
+    """Results of ``flattened`` texts, grouped by pool."""
     groups, start = [], 0
     for pool in pools:
         groups.append(list(items[start : start + len(pool.texts)]))

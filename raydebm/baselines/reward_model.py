@@ -1,4 +1,4 @@
-"""Reward models: any sequence classifier whose logit says how good an answer is (Skywork-Reward is one).
+"""Reward models: sequence classifiers with a logit for the quality of an answer, such as Skywork-Reward.
 
 Shapes: B texts of a micro-batch.
 """
@@ -16,13 +16,15 @@ from raydebm.scorer.model.batching import MicroBatch, without_special_tokens
 
 
 class RewardModel:
-    """The chosen logit of the last token (decoders) or of the pooled first one (encoders), as the model defines it."""
+    """Scorer with the chosen logit of the last token (decoders) or of the pooled first one (encoders), as defined by
+    the model."""
 
     def __init__(self, config: RewardModelBaseline) -> None:
-        """
+        """Load the model.
+
         Raises:
-            CheckpointError: the model cannot be read, has no such logit, or its tokenizer lacks a chat template that
-                the configuration asks for.
+            CheckpointError: the model cannot be read, has no such logit, or its tokenizer lacks the configured chat
+                template.
         """
         self.name = config.name
         self._label = config.label
@@ -39,7 +41,7 @@ class RewardModel:
                 "pair, or add a chat_template.jinja to the model's folder"
             )
         self._as_chat = has_template if config.input_format == "auto" else config.input_format == "chat"
-        # Decoders find a row's last token by this id; a tokenizer without one sends the texts one by one.
+        # Decoders locate a row's last token by this id; without one, texts are run one at a time.
         self._loaded.model.config.pad_token_id = self._loaded.pad_id()
 
     def score(self, pools: Sequence[PoolTexts]) -> list[list[TextScore]]:

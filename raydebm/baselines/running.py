@@ -1,6 +1,6 @@
-"""A scorer over a run's candidates: bounded pieces, each distinct text once, one row per candidate.
+"""Run a scorer over a run's candidates: in bounded pieces, each distinct text once, one row per candidate.
 
-Does not know: what kind of scorer it runs.
+Does not know: the kind of scorer.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from raydebm.records import Candidate, CandidateScore, Problem
 
 POOLS_PER_CALL = 16
 NO_TEXT = "no text to score"
-"""How the error of a candidate without text begins."""
+"""Beginning of the error of a candidate without text."""
 REMEDY = "choose a smaller model or a device with more memory"
 
 
@@ -23,16 +23,16 @@ def score_candidates(
     pools_per_call: int = POOLS_PER_CALL,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[CandidateScore]:
-    """One row per candidate, in their order; candidates without text are rows with ``error``.
+    """One row per candidate, in order. Candidates without text are rows with ``error``.
 
     Args:
-        problems: by problem id.
-        pools_per_call: problems that the scorer sees at a time.
-        on_progress: (problems done, problems).
+        problems: Problems by id.
+        pools_per_call: Number of problems per call of the scorer.
+        on_progress: Callback with (problems done, problems).
 
     Raises:
         PoolError: a candidate's problem is not among the problems.
-        ScoringError: the scorer gave another number of scores than it got texts.
+        ScoringError: the scorer returned another number of scores than it received texts.
     """
     pools = _pools(problems, candidates)
     by_text: dict[tuple[str, str], TextScore] = {}
@@ -48,11 +48,12 @@ def score_candidates(
 
 
 def scored_pools(scorer: CandidateScorer, pools: Sequence[PoolTexts]) -> list[list[TextScore]]:
-    """For each pool one score per text, in order. Where memory is too small the halves of the pools are tried, and
-    the texts of a pool that is too large alone are scores with an error.
+    """One score per text for each pool, in order.
+
+    If memory is insufficient, the pools are halved. Texts of a single pool that is too large have errors.
 
     Raises:
-        ScoringError: the scorer gave another number of scores than it got texts.
+        ScoringError: the scorer returned another number of scores than it received texts.
     """
     try:
         scores = scorer.score(pools)
@@ -68,7 +69,7 @@ def scored_pools(scorer: CandidateScorer, pools: Sequence[PoolTexts]) -> list[li
                 f"{[len(pool.texts) for pool in pools]} texts"
             )
         return scores
-    # Outside of the handler, because the error's traceback holds what was computed so far.
+    # Outside the handler, because the error's traceback holds the partial results.
     middle = len(pools) // 2
     return scored_pools(scorer, pools[:middle]) + scored_pools(scorer, pools[middle:])
 

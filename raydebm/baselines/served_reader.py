@@ -1,13 +1,13 @@
-"""A causal language model behind an endpoint that reads an answer: how likely each of its tokens is.
+"""A causal language model behind an endpoint as a reader: log-probabilities of an answer's tokens.
 
-In:   pools, and an OpenAI-compatible endpoint whose completions give the log-probabilities of the prompt (``echo`` with
-      ``logprobs``): a vLLM server, or llama-cpp-python's.
-Out:  per text the mean log-probability of the answer's tokens, with ``worst``, the mean of the least likely tenth.
-Does not know: torch, labels, energies, who wrote an answer.
+In:   pools, and an OpenAI-compatible endpoint whose completions return the log-probabilities of the prompt (``echo``
+with ``logprobs``): a vLLM server, or llama-cpp-python's.
+Out:  the mean log-probability of each answer's tokens, and ``worst``, the mean of the least likely tenth.
+Does not know: torch, labels, energies, the author of an answer.
 
-The prompt is the problem, a newline, the answer, as ``baselines.causal_reader`` reads them. An endpoint gives the
-log-probabilities of a few alternatives at most, so the entropy is not known. Requests, retries and pauses are the
-official client's. They count towards no limit in US dollars.
+The prompt is the problem, a newline and the answer, as in ``baselines.causal_reader``. An endpoint returns the
+log-probabilities of only a few alternatives, so the entropy is unknown. Requests, retries and pauses are those of the
+official client. They have no limit in US dollars.
 """
 
 import asyncio
@@ -28,26 +28,27 @@ from raydebm.generators.endpoint.vllm import endpoint_of
 
 BETWEEN = "\n"
 PART = "\ufffd"
-"""What servers write for a token, or for its end, that holds only a part of a character."""
+"""Text that servers return for a token, or the end of one, with only a part of a character."""
 REMEDY = (
     "the endpoint must take `echo` and `logprobs` in /completions, as vLLM does; or use a local model (kind: reader)"
 )
 
 
 def _close(runner: asyncio.Runner) -> None:
-    """Close it in a thread of its own: the garbage collector may call this while another event loop runs."""
+    """Close the runner in a separate thread: the garbage collector may call this while another event loop runs."""
     thread = threading.Thread(target=runner.close)
     thread.start()
     thread.join()
 
 
 class ServedReader:
-    """Readings by an endpoint. Call it from a thread without a running event loop."""
+    """Reader behind an endpoint. Call it from a thread without a running event loop."""
 
     def __init__(self, config: ServedReaderBaseline, *, key: Secret | None = None) -> None:
-        """
+        """Build the client.
+
         Args:
-            key: the endpoint's key; None reads it from the environment.
+            key: Key of the endpoint. Default: read from the environment.
 
         Raises:
             MissingKeyError: the endpoint's key is not in the environment.
@@ -56,7 +57,7 @@ class ServedReader:
         generator = config.generator
         self._endpoint = endpoint_of(generator) if isinstance(generator, VllmGenerator) else generator
         self._key = key if key is not None else key_of(self._endpoint)
-        # One event loop for all calls: the client's connections belong to the loop that opened them.
+        # One event loop for all calls: the client's connections are bound to the loop that opened them.
         self._runner = asyncio.Runner()
         weakref.finalize(self, _close, self._runner)
 
@@ -64,7 +65,7 @@ class ServedReader:
         return regrouped(pools, [reading.score() for reading in self.read(flattened(pools))])
 
     def read(self, texts: Sequence[tuple[str, str]]) -> list[Reading]:
-        """One reading per (problem, answer), in order; what could not be read carries an error."""
+        """One reading per (problem, answer), in order. An answer that could not be read has an error."""
         return self._runner.run(self._read_all(texts))
 
     async def _read_all(self, texts: Sequence[tuple[str, str]]) -> list[Reading]:
@@ -87,7 +88,7 @@ class ServedReader:
                     prompt=before + answer,
                     echo=True,
                     logprobs=1,
-                    max_tokens=1,  # servers refuse none; what is written is not read
+                    max_tokens=1,  # servers refuse 0; the sampled token is ignored
                     temperature=0.0,
                     extra_body=self._endpoint.extra_body,
                 )
@@ -114,38 +115,38 @@ def _explained(error: openai.OpenAIError) -> str:
 
 
 def _answer_log_probs(completion: Any, prompt: str, *, start: int) -> list[float]:
-    """Log-probabilities of the tokens that begin in the answer; [] where the reply has none.
+    """Log-probabilities of the tokens that begin in the answer. Empty if the reply has none.
 
-    The places of tokens are found in the prompt itself: servers count in ``text_offset`` what stands in no prompt, a
-    token that begins every text and several U+FFFD for the parts of one character.
+    Positions of tokens are found in the prompt itself, because servers include in ``text_offset`` text that is not in
+    the prompt: a token at the beginning of every text, and several U+FFFD for the parts of one character.
 
     Args:
-        completion: an ``openai.types.Completion``, or what a server sent in its place.
-        start: of the answer in the prompt, in characters; behind ``BETWEEN``.
+        completion: An ``openai.types.Completion``, or a server's replacement for it.
+        start: Start of the answer in the prompt, in characters, after ``BETWEEN``.
 
     Raises:
-        ValueError: the tokens do not add up to the prompt.
+        ValueError: the tokens do not concatenate to the prompt.
     """
     choices = getattr(completion, "choices", None)
     logprobs = choices[0].logprobs if choices else None
     tokens, values = getattr(logprobs, "tokens", None), getattr(logprobs, "token_logprobs", None)
     if not tokens or not values or len(tokens) != len(values):
         return []
-    # With the token that was written, or without; with one that begins every text, or without.
+    # With or without the sampled token, and with or without a token at the beginning of every text.
     for first, last in ((0, -1), (1, -1), (0, None), (1, None)):
         begins = _places(tokens[first:last], prompt)
         if begins is not None:
             known = zip(begins, values[first:last], strict=True)
-            # nothing predicts the very first token
+            # the very first token has no prediction
             return [float(value) for begin, value in known if value is not None and begin >= start]
     raise ValueError("its tokens do not add up to the prompt, so which are the answer's is not known")
 
 
 def _places(tokens: Sequence[str], prompt: str) -> list[int] | None:
-    """Where each token begins in the prompt; None where they do not add up to it.
+    """Start of each token in the prompt. None if they do not concatenate to it.
 
-    A part of a character is U+FFFD, or nothing: it may stand for as much as one character that is not ASCII, so that
-    places are known up to a range, of which the lowest is given. Some servers leave out a token's first blank.
+    A part of a character is U+FFFD or empty and may represent up to one non-ASCII character, so positions are known
+    only up to a range; the lowest is returned. Some servers omit a token's first blank.
     """
     low = high = 0
     begins = []
@@ -164,7 +165,7 @@ def _places(tokens: Sequence[str], prompt: str) -> list[int] | None:
 
 
 def _end(token: str, prompt: str, place: int) -> int | None:
-    """Where a token ends that begins at the place; None where it does not stand there."""
+    """End of a token that begins at ``place``. None if it does not match."""
     if prompt.startswith(token, place):
         return place + len(token)
     parts = re.findall(f"{PART}+|[^{PART}]+", token)

@@ -1,10 +1,10 @@
-"""Several trainings of one recipe on the same candidates, by seeds and by folds, and one summary over them.
+"""Several trainings of one recipe on the same candidates, by seeds and by folds, and their summary.
 
-Problems, candidates and labels are made once, in the run directory itself; with folds over the problems of
+Problems, candidates and labels are created once, in the run directory itself; with folds, over the problems of
 ``task.train`` and ``task.test`` together. ``<run_dir>/seed-<n>``, ``<run_dir>/fold-<k>`` and
-``<run_dir>/fold-<k>/seed-<n>`` (seeds other than the recipe's) are run directories of their own, in which everything
-that is fitted or chosen is made. Answers that cost money (later passes, judges) go through journals of the run
-directory, which all share.
+``<run_dir>/fold-<k>/seed-<n>`` (seeds other than the recipe's) are separate run directories for everything that is
+fitted or chosen. Paid answers (later passes, judges) are recorded in journals of the run directory, shared by all
+trainings.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,25 +38,25 @@ from raydebm.records import Label, Verdict
 def train_several(
     shared: Pipeline, *, seeds: Sequence[int], folds: int | None = None, retry_failed: bool = False
 ) -> tuple[TrainingSummary, str]:
-    """Train and evaluate with every seed, or every fold with every seed, and summarise; finished ones are reused.
+    """Train and evaluate with every seed, or every fold with every seed, and summarise. Finished trainings are reused.
 
-    A seed decides the split into training and validation, the pairs, the bags and the adapters (``pairs.seed``). The
-    test problems and all candidates stay those of the recipe's own seed, and the folds follow from it.
+    A seed determines the split into training and validation, the pairs, the bags and the adapters (``pairs.seed``). The
+    test problems, the candidates and the folds are those of the recipe's own seed.
 
     Args:
-        shared: the run that trainings and summary lie in, with the problems, candidates and labels of all of them.
-        seeds: two or more; with folds one or more.
-        folds: number of folds; None: the recipe's own test problems.
-        retry_failed: requests that failed in an earlier run are sent again.
+        shared: Run of all trainings and the summary, with their problems, candidates and labels.
+        seeds: At least two seeds, or with folds at least one.
+        folds: Number of folds. Default: the recipe's own test problems.
+        retry_failed: Whether to repeat requests that failed in an earlier run.
 
     Returns:
         The summary and the address of its report.
 
     Raises:
-        ConfigError: too few seeds or a repeated one, fewer than two folds, more than there are problems, or a recipe
-            that is one fold already.
+        ConfigError: too few seeds or a repeated one, fewer than two folds, more folds than problems, or a recipe that
+            is already one fold.
         PoolError: a fold's test problems have no correct or no incorrect candidate, or a fold has nothing to train on.
-        MissingKeyError: the key of an endpoint that is to be asked is not in the environment.
+        MissingKeyError: the key of a needed endpoint is not in the environment.
     """
     recipe, least = shared.recipe, 2 if folds is None else 1
     if len(seeds) < least or len(set(seeds)) < len(seeds):
@@ -96,7 +96,7 @@ def train_several(
 
 
 def _pipeline(shared: Pipeline, fold: FoldConfig | None, seed: int) -> Pipeline:
-    """The run of one training; its own stages are reported, with its name."""
+    """Run of one training, with progress reports of its stages under its name."""
     recipe = shared.recipe
     pairs = recipe.pairs.model_copy(update={"seed": seed, "fold": fold or recipe.pairs.fold})
     if fold is None:
@@ -107,15 +107,15 @@ def _pipeline(shared: Pipeline, fold: FoldConfig | None, seed: int) -> Pipeline:
 
 
 def check_classes(fold_of: Mapping[str, int], labels: Iterable[Label]) -> None:
-    """Check that each fold's candidates differ in what they are worth, before anything is trained.
+    """Check that each fold has candidates of different worth, before training.
 
     Args:
-        fold_of: fold of each problem id.
-        labels: of candidates; those of other problems are passed over.
+        fold_of: Fold by problem id.
+        labels: Labels of candidates. Those of other problems are ignored.
 
     Raises:
-        PoolError: all labelled candidates of a fold are correct, or all incorrect (all of one violation score where
-            the task has one), or none is labelled. The message names the fold.
+        PoolError: all labelled candidates of a fold are correct, or all incorrect (or have the same violation score),
+            or none is labelled. The message names the fold.
     """
     worth: dict[int, set[object]] = {fold: set() for fold in fold_of.values()}
     for label in labels:
@@ -147,7 +147,7 @@ def _trained(pipeline: Pipeline) -> Training:
 
 
 def _training_of(pipeline: Pipeline, evaluation: Evaluation) -> Training:
-    """What every selector, the loop and every signal of certainty say about each of a finished run's test pools."""
+    """Results of every selector, the loop and every signal of certainty on each test pool of a finished run."""
     recipe, policy, splits = pipeline.recipe, evaluated_policy(pipeline), pipeline.splits()
     pools: dict[str, list[EvaluatedPool]] = {split: evaluated_pools(pipeline, split) for split in (VALIDATION, TEST)}
     decided, stack, validation = Decided.of(pools[TEST], policy), Stack.of(pools[TEST]), Stack.of(pools[VALIDATION])
