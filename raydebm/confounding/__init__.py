@@ -1,8 +1,8 @@
-"""Confounding: experiments that find out whether a scorer recognises its generators, and the repair if it does.
+"""Confounding: experiments that test whether a scorer recognises its generators, and the repair.
 
-In:   evaluated pools, a scorer, the features that its heads see, rewriters; for the repair also labelled texts.
+In:   evaluated pools, a scorer, the features of its heads, rewriters; for the repair also labelled texts.
 Out:  ``ConfoundingReport`` (numbers as data, tables, a page), a repaired checkpoint.
-Does not know: Ray, gold. Labels come in with the pools; a checker of rewritten texts is handed in.
+Does not know: Ray, gold. Labels are part of the pools; a checker of rewritten texts is an argument.
 
-What follows from the energies alone (picks, spreads, ranking within a generator) is ``raydebm.confounding.screen``.
+Results that need only energies (picks, spreads, ranking within a generator) are in ``raydebm.confounding.screen``.
 """

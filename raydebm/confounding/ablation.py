@@ -1,8 +1,8 @@
-"""Rescoring: the same candidates without a feature of their style, or only their code, or only their explanation.
+"""Rescoring of the same candidates without a feature of their style, or reduced to code or explanation.
 
 In:   evaluated pools, and a scorer of texts.
-Out:  a screen per variant: what is left of the spread between generators, and of the gap between right and wrong.
-Does not know: how texts are scored.
+Out:  a screen per variant: the remaining spread between generators, and the remaining gap between right and wrong.
+Does not know: the implementation of the scorer.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from raydebm.records import Energies
 from raydebm.scorer.texts import TextScorer, scores_or_errors
 
 Variant = Callable[[str], str | None]
-"""A text's rewriting; None leaves the candidate out."""
+"""Rewriting of a text. None excludes the candidate."""
 Texts = Mapping[str, tuple[str, str]]
 """Candidate id -> (problem, text)."""
 TEXTS_PER_CALL = 256
@@ -31,20 +31,20 @@ class AblationRow:
 
     name: str
     num_candidates: int
-    """Candidates that have this variant and were scored."""
+    """Scored candidates with this variant."""
     num_changed: int
-    """Those of them whose text differs from the original."""
+    """Scored candidates whose text differs from the original."""
     num_failed: int
-    """Candidates that have this variant and could not be scored."""
+    """Candidates with this variant that could not be scored."""
     screen: Screen
-    """The screen of the problems that have such candidates, on these candidates alone."""
+    """Screen of the problems with such candidates, restricted to them."""
     ours_by_original: Estimate
-    """Correct, where the same candidates are chosen from by the energies of their original texts."""
+    """Share correct of the selections from the same candidates by the energies of their original texts."""
 
 
 def variants() -> dict[str, Variant]:
-    """The original, each feature of style taken out alone, then all up to it, then code and explanation by
-    themselves."""
+    """The original, each feature of style removed separately, then cumulatively, then code and explanation
+    separately."""
     names = tuple(STYLES)
     together = [names[:count] for count in range(2, len(names) + 1)]
     return {
@@ -66,10 +66,11 @@ def style_ablation(
 ) -> tuple[AblationRow, ...]:
     """Rescore every variant of every candidate. Equal texts of a problem are scored once over all variants.
 
-    Variants that change no candidate (no LaTeX anywhere) are left out. E_constraint stays that of the original.
+    Variants that change no candidate (such as LaTeX where there is none) are omitted. E_constraint is that of the
+    original.
 
     Args:
-        bootstrap: over as many problems as there are pools.
+        bootstrap: Resamples of as many problems as there are pools.
     """
     texts = {name: _rewritten(pools, rewrite) for name, rewrite in variants().items()}
     original = texts[ORIGINAL]
@@ -100,13 +101,13 @@ def style_ablation(
 
 
 def rescored(pools: Sequence[EvaluatedPool], scorer: TextScorer) -> list[EvaluatedPool]:
-    """The same pools under another scorer."""
+    """The same pools with the energies of another scorer."""
     texts = {ORIGINAL: _rewritten(pools, lambda text: text)}
     return with_energies(pools, _energies(scorer, texts)[ORIGINAL])
 
 
 def _rewritten(pools: Sequence[EvaluatedPool], rewrite: Variant) -> dict[str, tuple[str, str]]:
-    """The candidates that have the variant."""
+    """Rewritten candidates that have the variant."""
     texts = {}
     for pool in pools:
         for scored in pool.candidates:
@@ -117,7 +118,7 @@ def _rewritten(pools: Sequence[EvaluatedPool], rewrite: Variant) -> dict[str, tu
 
 
 def _energies(scorer: TextScorer, variants: Mapping[str, Texts]) -> dict[str, dict[str, Energies | None]]:
-    """By variant and candidate id; None where a text cannot be scored. Each distinct text is scored once."""
+    """Energies by variant and candidate id, None if a text cannot be scored. Each distinct text is scored once."""
     distinct = list(dict.fromkeys(pair for texts in variants.values() for pair in texts.values()))
     members: dict[tuple[str, str], tuple[float, ...] | None] = {}
     for start in range(0, len(distinct), TEXTS_PER_CALL):

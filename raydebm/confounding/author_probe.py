@@ -1,11 +1,11 @@
-"""Linear probes: can the generator, or the length, be read from the features that the energy heads see?
+"""Linear probes for the generator, or the length, in the features of the energy heads.
 
-In:   features of candidates, and per candidate its generator, problem, label and length.
+In:   features of candidates, and the generator, problem, label and length of each.
 Out:  cross-validated accuracies, with the accuracies of guessing.
-Does not know: how features are made.
+Does not know: the source of the features.
 
-Folds are by problem: no problem is in a probe's training and test part. That a probe succeeds shows that the
-information is there, not that the energy uses it.
+Folds are by problem: no problem is in both the training and the test part of a probe. A successful probe shows that the
+features contain the information, not that the energy uses it.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,19 +29,19 @@ class ProbeRow:
 
     target: str
     accuracy: Estimate
-    """Mean over candidates of being classified right, out of fold; interval by bootstrap over problems."""
+    """Share of candidates classified correctly out of fold, with a bootstrap interval over problems."""
     majority: float
-    """Accuracy of guessing without the features: the most frequent class; of generators, the one that is most frequent
-    among those with a row of the same problem, for the features also tell which problem it is."""
+    """Accuracy of guessing without the features: the most frequent class. For generators, the most frequent one among
+    those with a row of the same problem, because the features also identify the problem."""
     num_classes: int
     num_candidates: int
     lift: Estimate
-    """``accuracy`` minus ``majority``: what the features tell."""
+    """``accuracy`` minus ``majority``: the information in the features."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProbeData:
-    """R candidates."""
+    """Data of R candidates."""
 
     features: NDArray[np.float32]
     """Shape (R, F)."""
@@ -61,10 +61,11 @@ class ProbeData:
 
 
 def probes(data: ProbeData, *, num_bootstrap: int = 2000, seed: int = 0, folds: int = FOLDS) -> tuple[ProbeRow, ...]:
-    """Generator; generator among correct candidates only; longer than the problem's median; and correctness.
+    """Probes for the generator, the generator among correct candidates, a length above the problem's median, and
+    correctness.
 
-    The second is the one to look at: among a problem's correct answers, nothing about quality gives the generator away.
-    A target with one class only, or with fewer problems than folds, is left out.
+    The second one is the most informative: among a problem's correct answers, quality does not reveal the generator. A
+    target with one class, or with fewer problems than folds, is omitted.
     """
     ids, writers = np.array(data.problem_ids), np.array(data.generators)
     right = data.correct == 1
@@ -87,7 +88,7 @@ def probes(data: ProbeData, *, num_bootstrap: int = 2000, seed: int = 0, folds: 
 
 
 def _longer_than_median(data: ProbeData) -> tuple["np.ndarray[tuple[int], np.dtype[np.str_]]", NDArray[np.bool_]]:
-    """Whether a candidate is longer than its problem's median; candidates at the median are left out."""
+    """Whether a candidate is longer than its problem's median. Candidates at the median are excluded."""
     _, place = np.unique(np.array(data.problem_ids), return_inverse=True)
     by_problem = np.split(np.argsort(place, kind="stable"), np.cumsum(np.bincount(place))[:-1])
     medians = np.zeros(len(place))
@@ -97,13 +98,13 @@ def _longer_than_median(data: ProbeData) -> tuple["np.ndarray[tuple[int], np.dty
 
 
 def _commonest(labels: Names, problem_ids: Names) -> Names:
-    """The most frequent class, for every row."""
+    """Most frequent class, for every row."""
     classes, counts = np.unique(labels, return_counts=True)
     return np.full(len(labels), classes[counts.argmax()])
 
 
 def _commonest_of_the_problem(labels: Names, problem_ids: Names) -> Names:
-    """For every row the class that is most frequent in all, of those that its problem has."""
+    """For every row, the overall most frequent class among those of its problem."""
     classes, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
     _, problem = np.unique(problem_ids, return_inverse=True)
     has = np.zeros((problem.max(initial=-1) + 1, len(classes)), dtype=bool)
@@ -114,19 +115,19 @@ def _commonest_of_the_problem(labels: Names, problem_ids: Names) -> Names:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What one probe learns to tell: rows of features, and the class of each."""
+    """Target of one probe: rows of features, and the class of each."""
 
     name: str
     features: NDArray[np.float32]
     labels: Names
     problem_ids: Names
     guess: Callable[[Names, Names], Names]
-    """Labels and problem ids to what is guessed without the features."""
+    """Function from labels and problem ids to guesses without the features."""
 
 
 def _probe(target: _Target, *, num_bootstrap: int, seed: int, folds: int) -> ProbeRow | None:
-    """None: one class only, or fewer problems than folds."""
-    # Imported here because it takes seconds, which commands that fit nothing need not wait for.
+    """Run a probe. None with only one class, or fewer problems than folds."""
+    # Imported here because the import takes seconds and many commands do not need it.
     from sklearn.model_selection import GroupKFold
 
     features, labels = target.features, target.labels

@@ -1,8 +1,8 @@
 """Case studies of selections, by generator and difficulty (paper, confounding analysis, phase 6).
 
-Two questions, answered from energies alone. Whose answers are selected on which kind of problem? And where was a wrong
-answer selected although its pool has a right one: on which problems, whose was either, and by how much did the right
-one lose? A scorer that recognises authors errs for one of them, on the problems where that one is wrong.
+Computed from energies only. The counts show whose answers are selected at which difficulty. The cases are wrong
+selections from pools with a right answer: the problem, both generators, and the difference in energy. A scorer that
+recognises authors makes its errors in favour of one of them.
 """
 
 import math
@@ -17,12 +17,12 @@ from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.report.table_cells import Table, decimal, table_of
 
 MAX_SHOWN = 20
-"""Cases in the table; the data has all of them."""
+"""Maximum number of cases in the table. The data has all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A wrong selection from a pool that has a right answer."""
+    """Wrong selection from a pool with a right answer."""
 
     problem_id: str
     difficulty: str
@@ -31,45 +31,45 @@ class Case:
     right: str
     """Generator of the right answer with the lowest E."""
     num_right: int
-    """Right answers in the pool."""
+    """Number of right answers in the pool."""
     num_candidates: int
     margin: float | None
-    """E of that right answer minus E of the selection; None where no right answer can be selected."""
+    """E of that right answer minus E of the selection. None if no right answer can be selected."""
     margin_mu: float | None
-    """The same of mu; None where the right answer was not scored."""
+    """mu of that right answer minus mu of the selection. None if the right answer was not scored."""
     sigma: float | None
-    """Sigma of the selection; None with a single adapter."""
+    """Sigma of the selection. None with a single adapter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseCount:
-    """The selections of one generator's answers on problems of one difficulty."""
+    """Selections of one generator's answers on problems of one difficulty."""
 
     generator: str
     difficulty: str
     num_picked: int = 0
     num_right: int = 0
-    """Right ones among them."""
+    """Number of right selections."""
     num_avoidable: int = 0
-    """Wrong ones among them whose pool has a right answer."""
+    """Number of wrong selections from pools with a right answer."""
     num_hopeless: int = 0
-    """Wrong ones among them whose pool has none."""
+    """Number of wrong selections from pools without a right answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseStudies:
     counts: tuple[CaseCount, ...]
-    """By generator, then by difficulty; only those that occur."""
+    """Non-zero counts by generator, then by difficulty."""
     cases: tuple[Case, ...]
-    """The right answer that lost by most first."""
+    """Cases, by decreasing margin."""
 
 
 def case_studies(pools: Sequence[EvaluatedPool], *, lambda_: float) -> CaseStudies:
-    """Study the selections by E. Unlabeled selections, and pools where nothing can be selected, are left out.
+    """Study the selections by E. Unlabelled selections, and pools where nothing can be selected, are excluded.
 
     Args:
-        pools: test pools with energies; "right" is what their labels say.
-        lambda_: weight of E_constraint in the choice.
+        pools: Labelled test pools with energies.
+        lambda_: Weight of E_constraint in the selection.
     """
     stack = Stack.of(pools)
     energy = stack.energy(stack.mu(), lambda_)
@@ -115,7 +115,7 @@ def _finite(value: float) -> float | None:
 
 
 def case_tables(studies: CaseStudies) -> list[Table]:
-    """Selections by generator and difficulty, and the cases; the latter only where there are any."""
+    """Selections by generator and difficulty, and the cases if there are any."""
     by_generator = Counter(case.picked for case in studies.cases).most_common()
     counts = table_of(
         "Selections by generator and difficulty",

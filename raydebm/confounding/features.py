@@ -1,7 +1,7 @@
-"""What the energy heads see: the state of [CLS] (or the mean of the states) after each adapted encoder.
+"""Features of the energy heads: the state of [CLS] (or the mean of the states) after each adapted encoder.
 
 In:   a checkpoint folder, or its parts; (problem, candidate) texts.
-Out:  per adapter one feature vector a text, and the energies that a head makes of them.
+Out:  one feature vector per adapter and text, and a head's energies for them.
 Does not know: labels, generators, Ray.
 
 Shapes: K adapters, N texts, D hidden size.
@@ -25,9 +25,10 @@ from raydebm.scorer.model.head import EnergyHead
 
 
 class FeatureExtractor:
-    """Features of texts, as the heads of a checkpoint get them. Each distinct text is read once, by the engine that
-    scoring uses, and its features are kept: for heads that are trained again, for scorers whose heads alone differ, and
-    for probes.
+    """Features of texts, as inputs of a checkpoint's heads.
+
+    Each distinct text is encoded once, by the scoring engine, and its features are cached for retrained heads, for
+    scorers that differ only in their heads, and for probes.
 
     Memory: 4 * K * D bytes per distinct text (20 KB with five adapters and 1,024 dimensions), and 4 bytes per token.
     """
@@ -41,10 +42,11 @@ class FeatureExtractor:
         backbone: Backbone,
         micro_batch_tokens: int = 8192,
     ) -> None:
-        """
+        """Merge the adapters into the backbone.
+
         Args:
-            folder: where the checkpoint is.
-            backbone: of the adapters.
+            folder: Folder of the checkpoint.
+            backbone: Backbone of the adapters.
 
         Raises:
             CheckpointError: the adapters were trained on another backbone.
@@ -62,35 +64,36 @@ class FeatureExtractor:
     def load(
         cls, folder: str | Path, *, device: str = "auto", dtype: str = "auto", micro_batch_tokens: int = 8192
     ) -> "FeatureExtractor":
-        """Raises CheckpointError when parts are missing or torn, or were trained on another backbone."""
+        """Load a checkpoint. Raises CheckpointError if parts are missing or torn, or were trained on another
+        backbone."""
         record, adapters = read_ensemble(Path(folder))
         backbone = backbone_for(record, device=device, dtype=dtype)
         return cls(record, adapters, folder=Path(folder), backbone=backbone, micro_batch_tokens=micro_batch_tokens)
 
     @property
     def num_backbone_parameters(self) -> int:
-        """Parameters of the encoders, without adapters and heads, counted once per adapter."""
+        """Number of encoder parameters, without adapters and heads, counted once per adapter."""
         return len(self.adapters) * sum(parameter.numel() for parameter in self._backbone.encoder.parameters())
 
     def states(self, texts: Sequence[tuple[str, str]]) -> list[Tensor]:
-        """What the head of each adapter reads, in the checkpoint's order: shape (N, D) each, float32, on the CPU, for
-        N >= 1 texts in the order given."""
+        """Inputs of each adapter's head, in the checkpoint's order: shape (N, D) each, float32, on the CPU, for N >= 1
+        texts in order."""
         return list(self._of_texts(texts).unbind(1))
 
     def has(self, texts: Sequence[tuple[str, str]]) -> list[bool]:
-        """Whether the features of each text are kept, in order."""
+        """Whether the features of each text are cached, in order."""
         return [_key(text.ids) in self._known for text in self._encoder(texts)]
 
     def joined(self, texts: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """All adapters' features side by side, shape (N, K * D): what the ensemble as a whole sees."""
+        """Features of all adapters side by side, shape (N, K * D)."""
         joined: NDArray[np.float32] = self._of_texts(texts).flatten(1).numpy()
         return joined
 
     def scorer(self, folder: str | Path) -> EnsembleScorer:
-        """The energies of a checkpoint that differs from the extractor's in its heads at most.
+        """Scorer of a checkpoint that differs from the extractor's at most in its heads.
 
         Raises:
-            CheckpointError: parts are missing or torn, or its adapters or backbone are others.
+            CheckpointError: parts are missing or torn, or adapters or backbone differ.
         """
         record, adapters = read_ensemble(Path(folder))
         if _without_heads(record, adapters) != _without_heads(self.record, self.adapters):
@@ -102,7 +105,7 @@ class FeatureExtractor:
         return self.of_ids([text.ids for text in self._encoder(texts)])
 
     def of_ids(self, ids: Sequence[Sequence[int]]) -> Tensor:
-        """Features of token ids, shape (N, K, D), float32, on the CPU, for N >= 1 texts in the order given."""
+        """Features of token ids, shape (N, K, D), float32, on the CPU, for N >= 1 texts in order."""
         by_key = {_key(text): text for text in ids}
         missing = {key: text for key, text in by_key.items() if key not in self._known}
         if missing:
@@ -112,12 +115,12 @@ class FeatureExtractor:
 
 
 def _key(ids: Sequence[int]) -> bytes:
-    """Four bytes per token, where a tuple takes 36."""
+    """Cache key with four bytes per token, where a tuple has 36."""
     return array("i", ids).tobytes()
 
 
 class _HeadsEngine:
-    """An ``EnergyEngine`` that encodes no text twice."""
+    """``EnergyEngine`` with cached features."""
 
     def __init__(self, features: FeatureExtractor, heads: Sequence[EnergyHead]) -> None:
         self._features, self._heads = features, heads
@@ -129,7 +132,7 @@ class _HeadsEngine:
 
 
 def _without_heads(record: EnsembleRecord, adapters: Sequence[StoredAdapter]) -> tuple[object, ...]:
-    """Equal for checkpoints that make the same features."""
+    """Value that is equal for checkpoints with the same features."""
     weights = [
         {key: tensor.view(torch.uint8).numpy().tobytes() for key, tensor in adapter.lora.items()}
         for adapter in adapters

@@ -1,11 +1,11 @@
-"""Repair: the energy heads trained again on group-balanced data, everything else frozen (DFR; Kirichenko et al. 2023).
+"""Repair: retrain the energy heads on group-balanced data, with everything else frozen (DFR; Kirichenko et al. 2023).
 
-A scorer that has learned who writes well can often still see what is written well: only its last layers prefer the
-first. Where every (generator, label) group weighs the same, knowing the generator is worth nothing, and heads that are
-trained there use the rest.
+The features of a scorer that recognises good authors often also contain the quality of a text; only its last layers
+prefer the former. If every (generator, label) group has the same weight, the generator has no predictive value, and
+retrained heads use the remaining information.
 
 In:   the features of a checkpoint; labelled texts with their generators, for training and for early stopping.
-Out:  a new checkpoint folder of the same form, with other heads, and a record of what was done.
+Out:  a new checkpoint folder of the same form with other heads, and a record of the repair.
 Does not know: Ray, tasks, pools, metrics.
 
 Shapes: N texts, D hidden size, K adapters.
@@ -48,20 +48,20 @@ class RepairText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairSettings:
-    """How the heads are trained: logistic loss of each text's label, all (generator, label) cells of equal weight."""
+    """Training of the heads: logistic loss of each text's label, with equal weight for all (generator, label) cells."""
 
     cap: int = 396
-    """Texts of one cell at most (paper); drawn by the seed."""
+    """Maximum number of texts in a cell (paper), sampled with the seed."""
     min_cell: int = 8
-    """A generator with a smaller cell is left out: there, its name still tells the label."""
+    """Minimum number of texts in a generator's cells. In smaller ones the name would still predict the label."""
     learning_rate: float = 1e-3
     weight_decay: float = 0.01
     head_dropout: float = 0.2
     batch_size: int = 256
-    """Texts of an optimiser step."""
+    """Texts per optimiser step."""
     max_epochs: int = 100
     patience: int = 10
-    """Epochs without a better validation loss."""
+    """Epochs without a lower validation loss before training stops."""
     seed: int = 0
 
 
@@ -78,18 +78,18 @@ class HeadResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairResult:
-    """A repaired checkpoint."""
+    """Result of a repair."""
 
     folder: Path
     record: EnsembleRecord
     cells: Sizes
-    """Texts that were used."""
+    """Numbers of texts used."""
     left_out: Sizes
-    """Generators with too small a cell, and what they had."""
+    """Excluded generators with too small a cell, and their numbers of texts."""
     heads: tuple[HeadResult, ...]
     trainable_share: float
-    """Parameters of the heads over all parameters of the ensemble (the paper: 0.4 %, which counts the backbone once
-    an adapter)."""
+    """Parameters of the heads over all parameters of the ensemble (the paper: 0.4 %, with the backbone counted once per
+    adapter)."""
 
 
 def repair_heads(
@@ -102,12 +102,12 @@ def repair_heads(
 ) -> RepairResult:
     """Refit every head of a checkpoint and write the repaired checkpoint to ``out``.
 
-    The same call gives the same heads (on one machine, with one number of threads).
+    Deterministic on one machine with one number of threads.
 
     Args:
-        extractor: of the checkpoint.
-        train: problems of ``validation`` and of the test must not be among them.
-        validation: balanced in the same way, for early stopping; without any, all epochs run and the last is kept.
+        extractor: Features of the checkpoint.
+        train: Training texts, without problems of ``validation`` or of the test split.
+        validation: Texts for early stopping, balanced in the same way. If empty, all epochs run and the last is stored.
 
     Raises:
         PoolError: fewer than two generators have both labels, or problems are on both sides.
@@ -148,9 +148,9 @@ def repair_heads(
 def balanced_cells(
     texts: Sequence[RepairText], *, cap: int, min_cell: int, seed: int
 ) -> tuple[list[RepairText], dict[str, tuple[int, int]]]:
-    """At most ``cap`` texts a (generator, label) cell, and the generators that were left out.
+    """At most ``cap`` texts per (generator, label) cell, and the excluded generators.
 
-    Equal texts of a problem and generator count once. The order of ``texts`` changes nothing.
+    Equal texts of a problem and generator count once. The order of ``texts`` has no effect.
     """
     cells: dict[tuple[str, bool], list[RepairText]] = defaultdict(list)
     distinct = {(example.problem_id, example.generator, example.text, example.correct): example for example in texts}
@@ -167,13 +167,13 @@ def balanced_cells(
 
 
 def cell_sizes(texts: Sequence[RepairText]) -> dict[str, tuple[int, int]]:
-    """Correct and incorrect texts of each generator, sorted by name."""
+    """Numbers of correct and incorrect texts by generator, sorted by name."""
     counts = Counter((example.generator, example.correct) for example in texts)
     return {name: (counts[name, True], counts[name, False]) for name in sorted({name for name, _ in counts})}
 
 
 def cell_weights(texts: Sequence[RepairText]) -> list[float]:
-    """Weights that sum to 1 and give every (generator, label) cell the same sum."""
+    """Weights that sum to 1, with the same sum for every (generator, label) cell."""
     sizes = Counter((example.generator, example.correct) for example in texts)
     return [1.0 / (len(sizes) * sizes[example.generator, example.correct]) for example in texts]
 
@@ -183,7 +183,7 @@ def _in_words(sizes: Sizes) -> str:
 
 
 class _HeadTrainer:
-    """One fresh head on fixed features: rows of ``fit``, then rows of ``check``."""
+    """Trainer of one new head on fixed features: rows of ``fit``, then rows of ``check``."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class _HeadTrainer:
             self.head = EnergyHead(states_ND.shape[1], dropout=settings.head_dropout)
 
     def run(self) -> HeadResult:
-        """Train until the validation loss gets no better, and keep the best epoch."""
+        """Train until the validation loss stops decreasing, and keep the best epoch."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_for(self._settings.seed, "repair steps", self._name))
             return self._train()
@@ -233,7 +233,7 @@ class _HeadTrainer:
         )
 
     def _epoch(self, optimizer: torch.optim.Optimizer) -> float:
-        """Balanced loss over the epoch, each part as it was when its step ran."""
+        """Balanced loss over the epoch, each part at its own step."""
         self.head.train()
         total, size = 0.0, len(self._fit.weights)
         for rows in torch.split(torch.randperm(size), self._settings.batch_size):
@@ -241,7 +241,7 @@ class _HeadTrainer:
             if not torch.isfinite(loss):
                 raise ScoringError(f"repair of adapter {self._name!r}: the loss is {float(loss)}")
             optimizer.zero_grad(set_to_none=True)
-            # As if the step were the whole, so that the step's size does not depend on the number of steps.
+            # Normalised to the step, so that the step size does not depend on the number of steps.
             (loss * (size / len(rows))).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             total += float(loss.detach())
@@ -257,7 +257,7 @@ class _HeadTrainer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Objective:
-    """A weighted logistic loss over texts."""
+    """Weighted logistic loss over texts."""
 
     states_ND: Tensor  # noqa: N815
     signs: Tensor
@@ -270,9 +270,9 @@ class _Objective:
         return cls(states_ND, signs, torch.tensor(cell_weights(texts)))
 
     def loss(self, head: EnergyHead, rows: Tensor) -> Tensor:
-        """Over the chosen rows; over all of them it is the balanced mean, in nats."""
+        """Loss over the selected rows. Over all rows it is the balanced mean, in nats."""
         energies = head(self.states_ND[rows])
-        # P(correct) = sigmoid(-E): a low energy is a good answer.
+        # P(correct) = sigmoid(-E): low energies are good.
         return (softplus(energies * self.signs[rows]) * self.weights[rows]).sum()
 
 
@@ -280,7 +280,7 @@ def _write(
     folder: Path, adapter: StoredAdapter, head: EnergyHead, result: HeadResult, settings: RepairSettings
 ) -> None:
     repaired = {"settings": asdict(settings), "result": asdict(result)}
-    # The head is as its own loss left it: nothing was multiplied afterwards.
+    # The head is stored as trained by its own loss, without rescaling.
     changes = {"settings": adapter.record.settings | {"repair": repaired}, "scale": 1.0, "offset": 0.0}
     record = adapter.record.model_copy(update=changes)
     write_adapter(folder, record=record, config=adapter.peft_config, lora=adapter.lora, head=head.state_dict())

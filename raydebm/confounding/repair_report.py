@@ -1,8 +1,8 @@
-"""The repair of a checkpoint with everything measured before and after it.
+"""Repair of a checkpoint, with measurements before and after it.
 
 In:   a checkpoint; labelled texts of training and validation problems; evaluated pools of test problems.
 Out:  a repaired checkpoint, and a report with both scorers side by side.
-Does not know: Ray, where the data comes from.
+Does not know: Ray, the source of the data.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ class RepairReport:
     result: "RepairResult"
 
     def to_json(self) -> dict[str, Any]:
-        """Everything that the page shows, as JSON values."""
+        """Contents of the page, as JSON values."""
         facts = {
             "folder": str(self.result.folder),
             "cells": {name: list(size) for name, size in self.result.cells.items()},
@@ -51,7 +51,7 @@ class RepairReport:
         return {"before": self.before.to_json(), "after": self.after.to_json(), "repair": facts}
 
     def summary(self) -> str:
-        """What was found, in sentences that follow from the numbers alone."""
+        """Results in sentences, generated from the numbers."""
         before, after = self.before.screen, self.after.screen
         left = f" Left after the repair: {'; '.join(after.warnings())}." if after.warnings() else ""
         return (
@@ -60,7 +60,7 @@ class RepairReport:
         )
 
     def tables(self) -> list[Table]:
-        """The screens side by side, the generators and the experiments of each, and what the heads were trained on."""
+        """Both screens, the generators and experiments of each scorer, and the training data of the heads."""
         used = [(name, *map(str, size), "yes") for name, size in self.result.cells.items()]
         unused = [(name, *map(str, size), "no: too small a cell") for name, size in self.result.left_out.items()]
         experiments = [
@@ -97,16 +97,16 @@ def repair_texts(
     reasoning: Reasoning = "answer",
     positive_frac: float = 0.25,
 ) -> list["RepairText"]:
-    """The labelled candidates of some problems, as the repair takes them. Greedy and unlabeled ones are left out.
+    """Labelled candidates of some problems, in the form that the repair needs. Greedy and unlabelled ones are excluded.
 
-    Where labels have a violation score, the lowest ``positive_frac`` of a problem's candidates are the correct ones, as
-    in training; scores equal to the limit all count.
+    If labels have violation scores, the lowest ``positive_frac`` of a problem's candidates are the correct ones, as in
+    training; scores equal to the limit are included.
 
     Args:
-        problems: by problem id; candidates of other problems are left out.
-        labels: by candidate id.
-        reasoning: what the scorer reads of a candidate (``scorer.reasoning``).
-        positive_frac: the share that training prefers (``pairs.positive_frac``).
+        problems: Problems by id. Candidates of other problems are excluded.
+        labels: Labels by candidate id.
+        reasoning: Part of a candidate that the scorer reads (``scorer.reasoning``).
+        positive_frac: Share that training prefers (``pairs.positive_frac``).
     """
     from raydebm.confounding.refit import RepairText
 
@@ -137,7 +137,7 @@ def repair_texts(
 
 
 def _limits(labels: Iterable[Label], positive_frac: float) -> dict[str, float]:
-    """Problem -> the violation score up to which its candidates are among the best share."""
+    """Highest violation score within the best share of candidates, by problem."""
     scores: dict[str, list[float]] = {}
     for label in labels:
         if label.violation_score is not None:
@@ -147,21 +147,21 @@ def _limits(labels: Iterable[Label], positive_frac: float) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairData:
-    """What a repair learns from, and what it is measured on.
+    """Training and test data of a repair.
 
     Raises:
-        PoolError: problems of the test are among those of the repair.
+        PoolError: problems of the test split are among those of the repair.
     """
 
     train: Sequence["RepairText"]
     """See ``repair_texts``."""
     validation: Sequence["RepairText"]
-    """For early stopping, balanced in the same way."""
+    """Texts for early stopping, balanced in the same way."""
     test: Sequence[EvaluatedPool]
     validation_pools: Sequence[EvaluatedPool] = ()
-    """They choose the "best generator"; without any it is chosen in hindsight."""
+    """Pools that choose the "best generator". If empty, it is chosen in hindsight."""
     swaps: Sequence[SwapResult] = ()
-    """Style swaps on the test pools; their rewritings are scored by both scorers, without asking anyone again."""
+    """Style swaps on the test pools. Both scorers score their rewritings, without new requests."""
 
     def __post_init__(self) -> None:
         tested = {pool.problem.problem_id for pool in self.test}
@@ -183,11 +183,11 @@ def repair(
 ) -> RepairReport:
     """Refit the heads on group-balanced data, write ``out``, and measure both checkpoints on the test pools.
 
-    Both are scored again with the same settings; energies that the pools hold are not used. The features, and with them
-    the probes, are the same before and after, so each text is encoded once and the features are probed once.
+    Both are scored with the same settings; energies in the pools are ignored. The features, and therefore the probes,
+    are the same before and after, so each text is encoded once and the features are probed once.
 
     Args:
-        extractor: of the checkpoint that is repaired.
+        extractor: Features of the checkpoint to repair.
 
     Raises:
         PoolError: too few generators have both labels.

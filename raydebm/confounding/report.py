@@ -1,8 +1,8 @@
-"""All that is known about a scorer's confounding, as data, as tables and as a document.
+"""All results about a scorer's confounding, as data, as tables and as a document.
 
-In:   evaluated pools; what is at hand of: the scorer, its features, results of style swaps.
+In:   evaluated pools; if available, the scorer, its features, and results of style swaps.
 Out:  ``ConfoundingReport``.
-Does not know: how texts are scored or rewritten, Ray.
+Does not know: the implementation of scoring and rewriting, Ray.
 """
 
 import dataclasses
@@ -41,33 +41,33 @@ from raydebm.identity import seed_for
 from raydebm.scorer.texts import TextScorer
 
 Features = Callable[[Sequence[tuple[str, str]]], NDArray[np.float32]]
-"""(problem, candidate) texts to features, shape (R, F): ``FeatureExtractor.joined``."""
+"""Function from (problem, candidate) texts to features, shape (R, F): ``FeatureExtractor.joined``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfoundingSettings:
-    """What is measured, and how."""
+    """Settings of the measurements."""
 
     lambda_: float
-    """Weight of E_constraint in the choice."""
+    """Weight of E_constraint in the selection."""
     task: str = ""
-    """For headings."""
+    """Name of the task, for headings."""
     num_bootstrap: int = 2000
     seed: int = 0
     max_ablation_problems: int | None = 100
-    """Problems whose candidates are rescored in every variant, drawn by the seed; None: all."""
+    """Number of problems to rescore in every variant, sampled with the seed. None: all."""
     max_probe_texts: int | None = 4000
-    """Candidates of whole problems that the probes see; None: all."""
+    """Number of candidates for the probes, from whole problems. None: all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """What a report can be made from beyond the energies. Whatever is missing leaves its section out."""
+    """Optional sources of a report in addition to the energies. A missing one omits its section."""
 
     scorer: TextScorer | None = None
-    """For the style ablation, code-only and explanation-only scoring."""
+    """Scorer for the style ablation, and for code-only and explanation-only scoring."""
     features: Features | None = None
-    """For the linear probes."""
+    """Features for the linear probes."""
     swaps: tuple[SwapResult, ...] = ()
 
 
@@ -75,10 +75,10 @@ class Sources:
 class ConfoundingReport:
     task: str
     scorer: str
-    """Which checkpoint."""
+    """Name of the checkpoint."""
     lambda_: float
     best_generator: str | None
-    """Chosen on validation pools; None: in hindsight."""
+    """Generator chosen on validation pools. None: chosen in hindsight."""
     screen: Screen
     ablation: tuple[AblationRow, ...]
     num_ablation_problems: int
@@ -87,12 +87,12 @@ class ConfoundingReport:
     cases: CaseStudies
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values, with the warnings in words."""
+        """The report as JSON values, with the warnings in words."""
         warnings, untested = self.screen.warnings(), self.screen.untested()
         return dataclasses.asdict(self) | {"warnings": list(warnings), "untested": list(untested)}
 
     def summary(self) -> str:
-        """What was found, in sentences that follow from the numbers alone."""
+        """Results in sentences, generated from the numbers."""
         says = "The screen warns" if self.screen.warnings() else "The screen"
         return (
             f"Scorer {self.scorer}, {self.screen.num_problems} problems, lambda {self.lambda_:g}. "
@@ -100,12 +100,12 @@ class ConfoundingReport:
         )
 
     def tables(self) -> list[Table]:
-        """Those that have rows."""
+        """Tables with rows."""
         tables = [generator_table(self.screen), spread_table({"value": self.screen}), *self.experiment_tables()]
         return [*tables, *case_tables(self.cases)]
 
     def experiment_tables(self) -> list[Table]:
-        """Tables of the experiments that score texts again."""
+        """Tables of the experiments that rescore texts."""
         return [
             *([_ablation_table(self)] if self.ablation else []),
             *([_probe_table(self.probes)] if self.probes else []),
@@ -125,7 +125,7 @@ def document(
     screens: Mapping[str, Screen],
     provenance: Mapping[str, str] | None,
 ) -> ReportDocument:
-    """A page with the figures of some screens, by scorer."""
+    """Page with the figures of the given screens, by scorer."""
     plates = [plate for plate in (_pick_plate(screens), _energies_plate(screens)) if plate is not None]
     return ReportDocument(
         title=title,
@@ -146,11 +146,11 @@ def confounding_report(
     """Screen, probes, ablation and case studies of one scorer on one set of pools.
 
     Args:
-        pools: test pools, with the energies of this scorer.
-        sources: what is at hand beyond the energies.
-        settings: what is measured, and how.
-        validation: chooses the "best generator"; without any it is chosen in hindsight.
-        scorer: the checkpoint's name, for headings.
+        pools: Test pools with the energies of this scorer.
+        sources: Additional sources.
+        settings: Settings of the measurements.
+        validation: Pools that choose the "best generator". If empty, it is chosen in hindsight.
+        scorer: Name of the checkpoint, for headings.
     """
     best = best_generator_of(Stack.of(validation), by_violation=False) if validation else None
     sampled = _sampled_pools(pools, settings.max_ablation_problems, settings.seed)
@@ -215,7 +215,7 @@ def _probes(pools: Sequence[EvaluatedPool], features: Features, settings: Confou
 
 
 def generator_table(screening: Screen, *, title: str = "Generators") -> Table:
-    """Who is picked, and how the energy treats each generator's answers."""
+    """Selections by generator, and the energies of each generator's answers."""
     return table_of(
         title,
         "Picks and the share of correct answers, which a scorer that knows only correctness would pick, with "
@@ -239,7 +239,7 @@ def generator_table(screening: Screen, *, title: str = "Generators") -> Table:
 
 
 def spread_table(screens: Mapping[str, Screen]) -> Table:
-    """One column per scorer: before and after a repair stand side by side."""
+    """One column per scorer, such as before and after a repair."""
 
     def accuracy(name: str) -> Callable[[Screen], Cell]:
         return lambda each: _accuracy(each, name)
@@ -370,7 +370,7 @@ def _swap_table(result: SwapResult) -> Table:
 
 
 def _pick_plate(screens: Mapping[str, Screen]) -> Plate | None:
-    """The picks of each scorer and the share of correct answers; None where nothing was picked."""
+    """Picks of each scorer and the share of correct answers. None if nothing was picked."""
     shares = {
         name: {row.generator: row.pick_share.value for row in screen.generators if row.pick_share.value is not None}
         for name, screen in screens.items()
@@ -391,7 +391,7 @@ def _pick_plate(screens: Mapping[str, Screen]) -> Plate | None:
 
 
 def _energies_plate(screens: Mapping[str, Screen]) -> Plate | None:
-    """Mean energies of each generator's answers; None without any energy."""
+    """Mean energies of each generator's answers. None without energies."""
     known = (row.energy_correct.value for screen in screens.values() for row in screen.generators)
     if all(value is None for value in known):
         return None
@@ -404,7 +404,7 @@ def _energies_plate(screens: Mapping[str, Screen]) -> Plate | None:
 
 
 def _energies_by_generator_figure(screens: Mapping[str, Screen]) -> Figure:
-    """Mean mu of each generator's correct and incorrect answers with intervals; a panel per scorer."""
+    """Mean mu of each generator's correct and incorrect answers with intervals, one panel per scorer."""
     names = [row.generator for row in next(iter(screens.values())).generators]
     figure = Figure(figsize=(1.6 + 3.9 * len(screens), 1.7 + 0.42 * len(names)), layout="constrained")
     panels = figure.subplots(1, len(screens), squeeze=False, sharey=True).ravel()

@@ -1,11 +1,11 @@
-"""Does the energy rank answers, or does it recognise who wrote them? A screen over scored pools (paper, appendix).
+"""Screen of scored pools for author recognition: does the energy rank answers, or their authors (paper, appendix)?
 
 In:   evaluated pools with energies, of any task.
 Out:  per generator: picks, energies of its correct and incorrect answers, ranking among its own answers; over all: the
-      spread of correct energies between generators, and the comparison with always picking the best generator.
-Does not know: texts, scorers. What needs texts rescored is in ``raydebm.confounding``.
+spread of correct energies between generators, and the comparison with always picking the best generator.
+Does not know: texts, scorers. Experiments that rescore texts are in ``raydebm.confounding``.
 
-Only the N candidates of a pool take part, and of these the labelled and scored ones.
+Only the N candidates of a pool are used, and of these the labelled and scored ones.
 """
 
 import dataclasses
@@ -41,79 +41,79 @@ from raydebm.evaluation.studies.author_energies import (
 from raydebm.records import Energies
 
 MAX_IDENTITY_SHARE = 0.2
-"""Share of the variance of correct candidates' energies; above it, with the interval's lower end above half of it, the
-screen warns. Scale-free, unlike the paper's spread."""
+"""Limit on the generator's share of the variance of correct candidates' energies. The screen warns above it if the
+interval's lower end is above half of it. Scale-free, unlike the paper's spread."""
 MAX_WEIGHTS = 4_000_000
-"""Resamples times candidates that are held at once."""
+"""Number of resamples times candidates in memory at once."""
 MAX_EXCESS = 0.1
-"""Share of picks above the share of correct candidates; above it, with the interval's lower end above half of it, the
-screen warns."""
+"""Limit on the share of picks minus the share of correct candidates. The screen warns above it if the interval's lower
+end is above half of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorRow:
-    """One generator's part in the pools and in the picks."""
+    """One generator's share of the pools and of the picks."""
 
     generator: str
     num_candidates: int
     num_correct: int
     accuracy: Estimate
     correct_share: Estimate
-    """Share among a problem's correct candidates, mean over the problems that it answered and that have any: what a
-    scorer that knows correctness and nothing else would pick."""
+    """Share among a problem's correct candidates, mean over the problems that it answered with any correct one: the
+    picks of a scorer that depends only on correctness."""
     pick_share: Estimate
     """Share of the picks, on the same problems."""
     excess: Estimate
     """``pick_share`` minus ``correct_share``."""
     energy_correct: Estimate
-    """Mean mu of its correct candidates; lower is better."""
+    """Mean mu of its correct candidates. Lower is better."""
     energy_incorrect: Estimate
     offset: Estimate
-    """Mean over its correct candidates of mu minus the mean mu of all correct candidates of the same problem: above 0,
-    its correct answers are disliked. Problems differ in difficulty, and a weak generator is right on easy ones."""
+    """Mean over its correct candidates of mu minus the mean mu of all correct candidates of the same problem. Above 0,
+    the energy disfavours its correct answers. It adjusts for difficulty: a weak generator is right on easy problems."""
     within_auroc: Estimate
-    """Do its own correct answers have lower energy than its own incorrect ones? AUROC over all problems of mu minus
-    the problem's effect on it (``effects``); 0.5 for a scorer that only recognises generators."""
+    """AUROC of its own correct answers having lower energy than its own incorrect ones, over all problems, for mu minus
+    the problem's effect (``effects``). 0.5 for a scorer that only recognises generators."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """All figures of one scorer on one set of pools."""
+    """Results of one scorer on one set of pools."""
 
     num_problems: int
     generators: tuple[AuthorRow, ...]
     spread: Estimate
     """Standard deviation (ddof=0) over generators of the mean energy of correct candidates: the paper's figure."""
     spread_range: Estimate
-    """Largest minus smallest of these means. The paper's text computes its headline 6.67 so."""
+    """Largest minus smallest of these means, the definition behind the paper's headline 6.67."""
     spread_in_problem: Estimate
-    """Standard deviation over generators of ``offset``: without what is due to different problems."""
+    """Standard deviation over generators of ``offset``, adjusted for differences between problems."""
     identity_share: Estimate
-    """Share of the variance of correct candidates' energies within a problem that the generator explains; 0 to 1.
-    Chance alone gives about (generators - 1) / (correct candidates - 1)."""
+    """Share of the variance of correct candidates' energies within a problem that is explained by the generator, from 0
+    to 1. About (generators - 1) / (correct candidates - 1) by chance."""
     gap_within: Estimate
-    """Mean energy of a generator's incorrect minus that of its correct candidates, mean over generators, mu taken
+    """Mean energy of a generator's incorrect minus that of its correct candidates, mean over generators, with mu
     relative to its problem's effect. The paper's correct/incorrect gap within one generator."""
     relative_spread: Estimate
-    """``spread_in_problem`` over ``gap_within``: how many times what is wrong weighs who wrote it. Energies of two
-    scorers have different scales, and only figures without a unit can be compared."""
+    """``spread_in_problem`` over ``gap_within``: effect of the author relative to that of correctness. It has no unit,
+    so it can be compared between scorers with different scales."""
     within_auroc: Estimate
     """Mean of the generators' ``within_auroc``."""
     pairs_within: Estimate
-    """Pair accuracy over pairs of the same generator; n is 0 where each generator gave one answer."""
+    """Pair accuracy over pairs of the same generator. n is 0 if each generator has one answer."""
     pairs_between: Estimate
     """Pair accuracy over pairs of different generators."""
     accuracy: Mapping[str, Estimate]
-    """Share correct by ours, random, the best generator and the oracle."""
+    """Share correct of ours, random, the best generator and the oracle."""
     best_generator: str | None
-    """Correct most often; None with one generator."""
+    """Generator with the most correct answers. None with one generator."""
     is_in_hindsight: bool
-    """It was chosen on these very problems, so that it is a bound."""
+    """Whether it was chosen on these problems, and is therefore a bound."""
     ours_minus_best_generator: Estimate
-    """Paired, on the problems that it answered."""
+    """Paired difference, on the problems that it answered."""
 
     def warnings(self) -> tuple[str, ...]:
-        """Signs of a shortcut, one sentence each; empty without any. A screen, not a proof."""
+        """Signs of a shortcut, one sentence each; empty without any. A screen is not a proof."""
         signs = []
         favoured = [
             f"{row.generator} (+{100 * (row.excess.value or 0):.0f} points)"
@@ -135,7 +135,7 @@ class Screen:
         return tuple(signs)
 
     def _could_test(self) -> dict[str, bool]:
-        """Each test of ``warnings`` in words, and whether these pools allow it."""
+        """Name of each test of ``warnings``, and whether these pools allow it."""
         return {
             "who is picked": any(row.excess.low is not None for row in self.generators),
             "energies of correct answers by generator": self.identity_share.low is not None,
@@ -144,11 +144,11 @@ class Screen:
         }
 
     def untested(self) -> tuple[str, ...]:
-        """What these pools cannot show, in words; empty when every test could be made."""
+        """Tests that these pools do not allow, in words. Empty if all are possible."""
         return tuple(name for name, possible in self._could_test().items() if not possible)
 
     def verdict(self) -> str:
-        """The warnings, or that there are none; and what could not be tested."""
+        """Warnings, or their absence, and the tests that were not possible."""
         warnings, untested = self.warnings(), self.untested()
         if not any(self._could_test().values()):
             return "nothing could be tested: that needs energies, two generators and answers of both labels"
@@ -157,18 +157,20 @@ class Screen:
 
 
 def _is_above(estimate: Estimate, limit: float) -> bool:
-    """And the interval's lower end is above half of it: a value that the sample hardly tells from 0 is no warning."""
+    """Whether the value is above the limit and its interval's lower end above half of it, so that a value near 0 gives
+    no warning."""
     return estimate.value is not None and estimate.value > limit and (estimate.low or 0.0) > limit / 2
 
 
 def screen(
     pools: Sequence[EvaluatedPool], *, lambda_: float, bootstrap: Bootstrap, best_generator: str | None = None
 ) -> Screen:
-    """Every figure, with intervals by bootstrap over the pools' problems.
+    """Compute the screen, with bootstrap intervals over the pools' problems.
 
     Args:
-        bootstrap: over as many problems as there are pools.
-        best_generator: correct most often on validation pools; None: in hindsight, which makes it a bound.
+        bootstrap: Resamples of as many problems as there are pools.
+        best_generator: Generator with the most correct answers on validation pools. Default: chosen in hindsight, as a
+            bound.
     """
     stack, in_hindsight = Stack.of(pools), best_generator is None
     best_generator = best_generator_of(stack, by_violation=False) if in_hindsight else best_generator
@@ -199,10 +201,10 @@ def screen(
 
 
 def _centred(table: CandidateTable) -> Floats:
-    """(R,): mu minus the problem's effect on it, its mean as if all generators had answered it. Only the problem is
-    taken out, so the generator's effect stays in.
+    """mu minus the problem's effect, which is its mean as if all generators had answered it. Shape (R,).
 
-    Rounded to nine digits of the largest: what is equal but for the last digits must stay a tie.
+    The generator's effect is not removed. Values are rounded to nine digits of the largest, so that values that differ
+    only in the last digits are ties.
     """
     if not len(table.mu):
         return table.mu
@@ -213,7 +215,7 @@ def _centred(table: CandidateTable) -> Floats:
 
 
 def _picks(stack: Stack, lambda_: float) -> Floats:
-    """Position of the picked generator per problem; NaN where nothing is picked or no candidate is correct."""
+    """Index of the picked generator per problem. NaN if nothing is picked or no candidate is correct."""
     picked = stack.select(lambda_)
     writers = stack.at(stack.generator.astype(np.float64), picked)
     return np.where((stack.correct == 1).any(axis=1), writers, math.nan)
@@ -246,13 +248,13 @@ def _row(table: CandidateTable, index: int, picks: Floats, within: Statistic, bo
 
 
 def _within_auroc(table: CandidateTable, centred: Floats, index: int, bootstrap: Bootstrap) -> Statistic:
-    """AUROC of -centred mu for correctness among one generator's rows; undefined with one class only."""
+    """AUROC of -centred mu for correctness among one generator's rows. Undefined with one class."""
     own = np.flatnonzero(table.generator == index)
     scores, correct = -centred[own], table.correct[own]
     if not len(own) or correct.min() == correct.max():
         return dataclasses.replace(Statistic.undefined(bootstrap), n=len(np.unique(table.problem[own])))
     value = weighted_auroc(scores, correct, np.ones((1, len(own))))[0]
-    # Piece by piece: resamples times candidates would not fit in memory for large pools.
+    # In blocks: resamples times candidates exceed the memory for large pools.
     step = max(1, MAX_WEIGHTS // len(own))
     samples = [
         weighted_auroc(scores, correct, bootstrap.counts[start : start + step, table.problem[own]])
@@ -262,7 +264,7 @@ def _within_auroc(table: CandidateTable, centred: Floats, index: int, bootstrap:
 
 
 def _gap(table: CandidateTable, centred: Floats, index: int, bootstrap: Bootstrap) -> Statistic:
-    """Mean centred energy of one generator's incorrect minus that of its correct rows; undefined without both."""
+    """Mean centred energy of one generator's incorrect minus that of its correct rows. Undefined without both."""
     wrong, right = (table.sums(centred, (table.generator == index) & (table.correct == label)) for label in (0.0, 1.0))
     if not (wrong.counts.sum() and right.counts.sum()):
         return Statistic.undefined(bootstrap)
@@ -271,7 +273,7 @@ def _gap(table: CandidateTable, centred: Floats, index: int, bootstrap: Bootstra
 
 
 def _mean_statistic(statistics: Sequence[Statistic], table: CandidateTable, bootstrap: Bootstrap) -> Statistic:
-    """Mean over the generators for which it is defined, in each resample by itself."""
+    """Mean over the generators with a defined value, separately in each resample."""
     usable = [statistic for statistic in statistics if not math.isnan(statistic.value)]
     if not usable:
         return Statistic.undefined(bootstrap)
@@ -281,9 +283,9 @@ def _mean_statistic(statistics: Sequence[Statistic], table: CandidateTable, boot
 
 
 def _identity_share(table: CandidateTable, bootstrap: Bootstrap) -> Estimate:
-    """Variance of ``offset`` between generators over its variance in all (eta squared)."""
+    """Variance of ``offset`` between generators over its total variance (eta squared)."""
     right = ~np.isnan(table.offset)
-    shared = table.sums(table.mu, right).counts > 1  # one correct candidate is its own mean
+    shared = table.sums(table.mu, right).counts > 1  # a single correct candidate equals its mean
     right &= shared[table.problem]
     squares = table.sums(table.offset**2, right).energies
     if not right.any() or squares.sum() <= 1e-12:
@@ -304,8 +306,8 @@ def _identity_share(table: CandidateTable, bootstrap: Bootstrap) -> Estimate:
 
 
 def _pair_accuracies(stack: Stack, *, same: bool) -> Floats:
-    """(P,): share of (correct, incorrect) pairs of the same generator, or of two, in which mu is lower for the correct
-    one, ties half; NaN without such pairs."""
+    """Share of (correct, incorrect) pairs of the same generator, or of two, in which mu is lower for the correct one.
+    Shape (P,); ties count half, NaN without such pairs."""
     mu, values = stack.mu(), np.full(len(stack.problems), math.nan)
     for row, (energy, correct, generator) in enumerate(zip(mu, stack.correct, stack.generator, strict=True)):
         right, wrong = (np.flatnonzero((correct == label) & ~np.isnan(energy)) for label in (1, 0))
@@ -326,15 +328,15 @@ def _selector_values(stack: Stack, lambda_: float, best_generator: str | None) -
 
 
 def values_of_ours(pools: Sequence[EvaluatedPool], lambda_: float) -> Floats:
-    """(P,): whether the choice by energy is correct; NaN where it has no label."""
+    """Whether the selection by energy is correct, shape (P,). NaN without a label."""
     values = _selector_values(Stack.of(pools), lambda_, None)
     return values.get("ours", np.full(len(pools), math.nan))
 
 
 def with_energies(pools: Sequence[EvaluatedPool], energies: Mapping[str, Energies | None]) -> list[EvaluatedPool]:
-    """The same pools under other energies (another scorer, or rewritten texts), by candidate id.
+    """The same pools with other energies (another scorer, or rewritten texts), by candidate id.
 
-    A candidate without an entry, or with None, is unscored.
+    A candidate with None or without an entry is unscored.
     """
     size = max((len(energy.members) for energy in energies.values() if energy is not None), default=0)
     changed = []

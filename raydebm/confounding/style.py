@@ -1,10 +1,10 @@
-r"""Style, taken out of texts one feature at a time (paper, appendix: headers, LaTeX, input and output, comments).
+r"""Removal of style from texts, one feature at a time (paper, appendix: headers, LaTeX, input and output, comments).
 
 In:   any text.
-Out:  the same text without one kind of formatting; the words, numbers and the logic of code stay.
-Does not know: tasks. Nothing here raises, and every pattern is bounded, whatever the text.
+Out:  the same text without one kind of formatting; the words, numbers and the logic of code are unchanged.
+Does not know: tasks. No function raises, and every pattern is bounded for any text.
 
-The answer's mark stays where it is: ``#### 18`` is an answer and no heading, ``\boxed{18}`` keeps its number.
+The answer's mark is kept: ``#### 18`` is an answer and not a heading, ``\boxed{18}`` keeps its number.
 """
 
 import io
@@ -23,7 +23,7 @@ _FENCE = re.compile(
 )
 _FENCE_LINE = re.compile(r"^[ \t]{0,40}(?:`{3,}|~{3,})[^\n]*(?:\n|\Z)", re.MULTILINE)
 _PROSE = frozenset({"json", "text", "txt", "plaintext", "markdown", "md", "latex", "tex"})
-"""Languages of fenced blocks that hold no program: what stands in them is read like the text around."""
+"""Languages of fenced blocks without a program. Their content is treated like the surrounding text."""
 
 _HEADING = re.compile(r"^[ \t]{0,3}#{1,6}[ \t]+(?![^\n]{0,12}\d[^\n]{0,40}$)", re.MULTILINE)
 _NUMBERED_HEADING = re.compile(
@@ -76,7 +76,7 @@ _CODE_SIGNS = re.compile(
 
 
 def without_headers(text: str) -> str:
-    """No headings, rules, bold marks, bullets or fences around JSON, outside code; their words stay."""
+    """Remove headings, rules, bold marks, bullets and fences around JSON, outside code. Their words are kept."""
     return _outside_code(text, _without_headers)
 
 
@@ -86,7 +86,7 @@ def _without_headers(text: str) -> str:
 
 
 def without_latex(text: str) -> str:
-    r"""Formulas in plain characters, outside code: ``\frac{1}{2}`` is (1)/(2), ``\boxed{18}`` is 18."""
+    r"""Replace formulas by plain characters, outside code: ``\frac{1}{2}`` is (1)/(2), ``\boxed{18}`` is 18."""
     return _outside_code(text, _without_latex)
 
 
@@ -102,7 +102,7 @@ def _without_latex(text: str) -> str:
 
 
 def with_plain_io(text: str) -> str:
-    """Python's ways of reading and writing made one: ``input()``, ``print()``, no main guard."""
+    """Normalise input and output of Python programs: ``input()``, ``print()``, no main guard."""
     return _inside_code(text, _with_plain_io)
 
 
@@ -122,7 +122,7 @@ def _dedented(block: str) -> str:
 
 
 def without_comments(text: str) -> str:
-    """No comments and docstrings in code. What does not tokenize as Python loses ``#``, ``//`` and ``/* */``."""
+    """Remove comments and docstrings from code. In code that is not Python, ``#``, ``//`` and ``/* */`` comments."""
     return _inside_code(text, _without_comments)
 
 
@@ -135,7 +135,7 @@ def _without_comments(code: str) -> str:
 
 
 def _python_without_comments(code: str) -> str | None:
-    """By Python's own tokenizer, which knows a # inside a string; None where it cannot read the code."""
+    """Use Python's tokenizer, which handles a # inside a string. None if it cannot read the code."""
     lines = code.splitlines(keepends=True)
     try:
         comments = [
@@ -163,18 +163,18 @@ STYLES: Mapping[str, Rewrite] = MappingProxyType(
         "comments": without_comments,
     }
 )
-"""What the ablation takes out, in the paper's order."""
+"""Features that the ablation removes, in the paper's order."""
 
 
 def without(text: str, names: tuple[str, ...]) -> str:
-    """The text without several features, in the order given."""
+    """Remove several features, in the given order."""
     for name in names:
         text = STYLES[name](text)
     return text
 
 
 def code_only(text: str) -> str | None:
-    """The code of a text: its fenced blocks, or all of it where it is nothing but code; None without code."""
+    """Code of a text: its fenced blocks, or the whole text if it is only code. None without code."""
     blocks = [piece.code for piece in _pieces(text) if piece.is_code]
     if not blocks:
         return None
@@ -182,13 +182,13 @@ def code_only(text: str) -> str | None:
 
 
 def explanation_only(text: str) -> str | None:
-    """What stands outside the code; None where nothing does."""
+    """Text outside the code. None if it is empty."""
     rest = "".join(piece.whole for piece in _pieces(text) if not piece.is_code).strip()
     return rest or None
 
 
 def _outside_code(text: str, rewrite: Rewrite) -> str:
-    """Rewrite everything but fenced programs; a text that is a program without fences stays as it is."""
+    """Rewrite everything except fenced programs. A text that is a program without fences is unchanged."""
     return "".join(piece.whole if piece.is_code else rewrite(piece.whole) for piece in _pieces(text))
 
 
@@ -199,7 +199,7 @@ def _inside_code(text: str, rewrite: Rewrite) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Piece:
-    """A stretch of a text: prose, or a program with the fences around it."""
+    """Part of a text: prose, or a program with its fences."""
 
     whole: str
     is_code: bool = False
@@ -213,7 +213,8 @@ class _Piece:
 
 
 def _pieces(text: str) -> list[_Piece]:
-    """The text cut at its fenced programs; put together, the pieces are the text. A block that was cut off ends it."""
+    """Split the text at its fenced programs. The pieces concatenate to the text; an unclosed block extends to its
+    end."""
     fenced = [match for match in _FENCE.finditer(text) if match.group("language").lower() not in _PROSE]
     if not fenced:
         return [_Piece(whole=text, is_code=True, code=text) if _looks_like_code(text) else _Piece(whole=text)]
@@ -227,6 +228,6 @@ def _pieces(text: str) -> list[_Piece]:
 
 
 def _looks_like_code(text: str) -> bool:
-    """Whether a text without fences is a program: many of its lines begin like Python."""
+    """Whether a text without fences is a program: a large share of its lines begins like Python."""
     lines = [line for line in text.splitlines() if line.strip()]
     return bool(lines) and len(_CODE_SIGNS.findall(text)) >= max(2, len(lines) // 8)

@@ -1,8 +1,9 @@
-"""The style swap of a run: who rewrites which answers, and with which model (``confounding`` in a recipe).
+"""Style swap of a run: the answers to rewrite, the styles, and the models that rewrite them (``confounding`` in a
+recipe).
 
 In:   a run's pools and golds, a scorer of texts.
-Out:  one ``SwapResult`` for each generator whose correct answers are rewritten. Rewritings are journaled, so that a
-      second report sends no request again.
+Out:  one ``SwapResult`` for each generator whose correct answers are rewritten. Rewritings are journaled, so a second
+report sends no requests.
 """
 
 import asyncio
@@ -26,26 +27,26 @@ from raydebm.tasks.base import Task
 
 JOURNAL = ("confounding", "journal")
 NUM_EXAMPLES = 3
-"""Correct answers to validation problems that ``confounding.rewriter`` sees per style."""
+"""Number of correct answers to validation problems shown to ``confounding.rewriter`` per style."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapInputs:
-    """What the swap needs of a run, the scorer aside; travels to the node that has one."""
+    """Inputs of the swap from a run, except the scorer. Sent to the node that has one."""
 
     recipe: Recipe
     run: RunDir
     keys: Mapping[str, Secret]
     test: Sequence[EvaluatedPool]
-    """Correct answers of these are rewritten."""
+    """Pools whose correct answers are rewritten."""
     validation: Sequence[EvaluatedPool]
-    """Correct answers of these are the examples of a style."""
+    """Pools whose correct answers are examples of a style."""
     golds: Mapping[str, Gold]
-    """By problem id."""
+    """Golds by problem id."""
 
 
 def swap_keys(recipe: Recipe) -> dict[str, Secret]:
-    """The keys of the endpoints that rewrite, so that a missing one is found before anything starts.
+    """Keys of the rewriting endpoints. Call early to find missing keys before anything starts.
 
     Raises:
         MissingKeyError: a key is not in the environment.
@@ -57,11 +58,11 @@ def swap_keys(recipe: Recipe) -> dict[str, Secret]:
 
 
 def style_swaps(inputs: SwapInputs, scorer: TextScorer) -> tuple[SwapResult, ...]:
-    """One result for each generator of ``confounding.swap``; none where the recipe names none.
+    """One result for each generator of ``confounding.swap``. Empty if the recipe names none.
 
     Raises:
         PoolError: such a generator has no correct answer among the test problems.
-        ConfigError: no one can be asked to rewrite.
+        ConfigError: no generator can rewrite.
         GenerationError: a local model cannot be loaded.
     """
     return asyncio.run(_swaps(inputs, scorer)) if inputs.recipe.confounding.swap else ()
@@ -98,7 +99,7 @@ def _check(problem: Problem, candidate: Candidate, *, task: Task, golds: Mapping
 
 
 def _rewriters(inputs: SwapInputs) -> list[Rewriter]:
-    """One per style: the generators themselves where they can be asked, or one model that is shown examples."""
+    """One rewriter per style: the generators themselves if they accept requests, or one model with examples."""
     recipe, settings = inputs.recipe, inputs.recipe.confounding
     journal, budget = journal_and_budget(recipe, inputs.run, *JOURNAL)
     if settings.rewriter is not None:
@@ -118,7 +119,7 @@ def _rewriters(inputs: SwapInputs) -> list[Rewriter]:
                 ),
             )
             for config in recipe.generators
-            if not isinstance(config, RecordedGenerator) and config.num_samples != 0  # those have no style in the pool
+            if not isinstance(config, RecordedGenerator) and config.num_samples != 0  # these have no style in the pool
         ]
     if not rewriters:
         raise ConfigError(
@@ -129,7 +130,7 @@ def _rewriters(inputs: SwapInputs) -> list[Rewriter]:
 
 
 def _examples(pools: Sequence[EvaluatedPool], generator: str) -> tuple[str, ...]:
-    """Correct answers of a generator, of a problem each, in an order that does not depend on the tables'."""
+    """Correct answers of a generator, one per problem, in an order independent of the tables'."""
     texts: dict[str, str] = {}
     for pool in pools:
         for scored, correct in zip(pool.candidates, pool.correct, strict=False):

@@ -1,8 +1,8 @@
-"""The causal test: a correct answer in other words. If its energy changes, the energy reads the wording.
+"""Causal test: the change in energy of a correct answer when it is reworded. A change means that wording matters.
 
-In:   pools with labels; per style a generator that rewrites; a checker of texts; a scorer.
-Out:  per style the change in energy of answers that are still correct after rewriting (paper, appendix).
-Does not know: gold (the checker is handed in), endpoints.
+In:   pools with labels; a rewriting generator per style; a checker of texts; a scorer.
+Out:  per style, the change in energy of answers that are still correct after rewriting (paper, appendix).
+Does not know: gold (the checker is an argument), endpoints.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ from raydebm.records import Candidate, GenerationRequest, Label, Problem, Sampli
 from raydebm.scorer.texts import TextScorer, scores_or_errors
 
 Checker = Callable[[Problem, Candidate], Label]
-"""Is the rewritten text still correct? ``labels.label_candidate`` with the task and the golds bound."""
+"""Function that labels a rewritten text: ``labels.label_candidate`` with the task and the golds bound."""
 
 SYSTEM = (
     "You rewrite solutions. Keep the content exactly: the same method, the same steps in the same order, the same "
@@ -34,20 +34,20 @@ LIKE_EXAMPLES = "Present it the way these examples of one author do: wording, he
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewriter:
-    """Who puts answers into one style."""
+    """Generator that rewrites answers in one style."""
 
     style: str
-    """The generator whose style it is, as named in the pools."""
+    """Name in the pools of the generator with this style."""
     generator: Generator
-    """That generator itself (the paper's way), or any other with ``examples``."""
+    """The generator itself (as in the paper), or any other with ``examples``."""
     examples: tuple[str, ...] = ()
-    """Answers of ``style`` to show; empty when the generator writes in its own style."""
+    """Answers in the style to show. Empty if the generator writes in its own style."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapSettings:
     max_problems: int = 40
-    """Problems with a correct answer of the source (paper: 40); drawn by the seed."""
+    """Number of problems with a correct answer of the source (paper: 40), sampled with the seed."""
     max_tokens: int = 2048
     num_bootstrap: int = 2000
     seed: int = 0
@@ -55,14 +55,14 @@ class SwapSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwappedText:
-    """One rewriting."""
+    """One rewritten answer."""
 
     problem_id: str
     candidate_id: str
     style: str
     text: str | None
     verdict: Verdict
-    """Verdict of the rewritten text; unlabeled also without one."""
+    """Verdict of the rewritten text. Unlabelled without one."""
     before: float | None
     """mu of the original."""
     after: float | None
@@ -70,7 +70,8 @@ class SwappedText:
 
     @property
     def change(self) -> float | None:
-        """mu after minus before, of rewritings that are still correct: above 0, the new style is liked less."""
+        """mu after minus before, for rewritings that are still correct. Above 0, the energy disfavours the new
+        style."""
         if self.verdict is not Verdict.CORRECT or self.before is None or self.after is None:
             return None
         return self.after - self.before
@@ -78,25 +79,25 @@ class SwappedText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapRow:
-    """One style."""
+    """Results of one style."""
 
     style: str
     is_control: bool
-    """The source's own style: what rewriting as such does."""
+    """Whether it is the source's own style, which measures the effect of rewriting itself."""
     num_asked: int
     num_failed: int
     num_incorrect: int
-    """Rewritings that are no longer correct; they say nothing about style and are left out."""
+    """Rewritings that are no longer correct, excluded from the change."""
     num_unlabeled: int
     change: Estimate
-    """Mean change in mu; energies of correct answers are comparable here, because the content is the same."""
+    """Mean change in mu. Energies of correct answers are comparable here, because the content is the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapResult:
     source: str
     rows: tuple[SwapRow, ...]
-    """One per style, then ``(all other styles)``."""
+    """One row per style, then ``(all other styles)``."""
     texts: tuple[SwappedText, ...]
 
 
@@ -109,11 +110,11 @@ async def style_swap(
     check: Checker,
     settings: SwapSettings,
 ) -> SwapResult:
-    """Rewrite correct answers of one generator in other styles, keep what is still correct, compare energies.
+    """Rewrite correct answers of one generator in other styles, keep those still correct, and compare energies.
 
     Args:
-        source: the generator whose answers are rewritten, such as the one that is picked too often.
-        rewriters: one per style; one with the source's own style is the control.
+        source: Generator whose answers are rewritten, such as one that is picked too often.
+        rewriters: One rewriter per style. The source's own style is the control.
 
     Raises:
         PoolError: the source has no correct answer.
@@ -151,10 +152,10 @@ def rescored_swap(
     *,
     settings: SwapSettings = SwapSettings(),
 ) -> SwapResult:
-    """The same rewritings under another scorer; nothing is written again.
+    """The same rewritings under another scorer, without new requests.
 
     Args:
-        pools: those of the swap; they hold the original texts.
+        pools: Pools of the swap, with the original texts.
 
     Raises:
         PoolError: an original is not in the pools.
@@ -210,7 +211,7 @@ def _request(problem: Problem, candidate: Candidate, rewriter: Rewriter, setting
 
 
 def _energies(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[float | None]:
-    """mu of each text; None where it cannot be scored."""
+    """mu of each text. None if it cannot be scored."""
     return [
         None if isinstance(result, ScoringError) else sum(result.members) / len(result.members)
         for result in scores_or_errors(scorer, texts)
