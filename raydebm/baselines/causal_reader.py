@@ -2,7 +2,7 @@
 
 In:   pools, and a model.
 Out:  three signals per text over the answer's tokens: ``logprob`` (mean log-probability), ``entropy`` (minus the mean
-entropy of the next-token distribution) and ``worst`` (mean log-probability of the worst tenth). Higher is better.
+      entropy of the next-token distribution) and ``worst`` (mean log-probability of the worst tenth). Higher is better.
 Does not know: labels, energies, the author of an answer.
 
 The input is the problem, a newline and the answer, or both as a conversation in the tokenizer's chat template. Long

@@ -1,7 +1,7 @@
 """A causal language model behind an endpoint as a reader: log-probabilities of an answer's tokens.
 
 In:   pools, and an OpenAI-compatible endpoint whose completions return the log-probabilities of the prompt (``echo``
-with ``logprobs``): a vLLM server, or llama-cpp-python's.
+      with ``logprobs``): a vLLM server, or llama-cpp-python's.
 Out:  the mean log-probability of each answer's tokens, and ``worst``, the mean of the least likely tenth.
 Does not know: torch, labels, energies, the author of an answer.
 

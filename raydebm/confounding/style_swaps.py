@@ -3,7 +3,7 @@ recipe).
 
 In:   a run's pools and golds, a scorer of texts.
 Out:  one ``SwapResult`` for each generator whose correct answers are rewritten. Rewritings are journaled, so a second
-report sends no requests.
+      report sends no requests.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 In:   problems, candidates, labels, constraint reports, energies and outside scores of a run; loop outcomes.
 Out:  an ``Evaluation`` of a run; a ``StudyResults`` of a pool with all studies; a ``Reproduction`` of several pools
-next to the paper's tables; Markdown, JSON and HTML made from them.
+      next to the paper's tables; Markdown, JSON and HTML made from them.
 Does not know: Ray, torch.
 
 pools -> selectors, agreement -> entries -> results (one run) -> study (one pool) -> reproduction (several pools). A

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 def model_card(record: "EnsembleRecord", adapters: Sequence["AdapterRecord"]) -> str:
-    """What someone who finds the folder needs to know."""
+    """Information for a user who finds the folder."""
     return "\n".join(
         [
             "# Energy scorer",
@@ -71,7 +71,7 @@ def adapter_table(adapters: Sequence["AdapterRecord"]) -> list[str]:
 
 
 def notes(record: "EnsembleRecord", adapters: Sequence["AdapterRecord"]) -> list[str]:
-    """What the table of adapters rests on."""
+    """Notes on the data behind the table of adapters."""
     first = adapters[0]
     return [
         f"Losses in nats (Bradley-Terry: chance is 0.693). Validation: {first.num_validation_problems} problems, "

@@ -1,4 +1,4 @@
-"""Checkpoint folders: what is written, what is checked when it is read.
+"""Checkpoint folders: writing, reading and validation.
 
 ::
 
@@ -9,7 +9,7 @@
                    head.safetensors                                 the energy head
                    training.json                                    settings, curves, fingerprints; written last
 
-No pickle: a checkpoint is data, and loading one runs no code.
+Checkpoints contain no pickle, and loading one runs no code.
 """
 
 import json
@@ -48,7 +48,7 @@ HEAD_FILE = "head.safetensors"
 SCORER_FILES = (
     ENSEMBLE_FILE, *(f"*/{file}" for file in (PEFT_CONFIG_FILE, PEFT_WEIGHTS_FILE, HEAD_FILE, RECORD_FILE))
 )  # fmt: skip
-"""What scoring needs of a repository on the hub."""
+"""Files of a hub repository that scoring needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class StoredAdapter:
 
 
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
-"""The system's number of an error, which safetensors hands on in its message alone."""
+"""Error number of the system, which safetensors passes on only in its message."""
 RecordType = TypeVar("RecordType", bound=Record)
 
 
@@ -80,7 +80,11 @@ def write_adapter(
     lora: Mapping[str, Tensor],
     head: Mapping[str, Tensor],
 ) -> None:
-    """Write one adapter folder, ``config`` being PEFT's; training.json last, so that its presence means complete."""
+    """Write one adapter folder. training.json is last, so its presence means complete.
+
+    Args:
+        config: PEFT's config.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / RECORD_FILE).unlink(missing_ok=True)
     plain = dict(config) | {"inference_mode": True}
@@ -91,7 +95,7 @@ def write_adapter(
 
 
 def read_adapter(folder: Path) -> StoredAdapter:
-    """Raises CheckpointError when a file is missing, torn or of another format."""
+    """Read one adapter folder. Raises CheckpointError if a file is missing, torn or of another format."""
     record = read_record(folder / RECORD_FILE, AdapterRecord)
     try:
         peft_config = json.loads(_read_text(folder / PEFT_CONFIG_FILE))
@@ -106,11 +110,11 @@ def read_adapter(folder: Path) -> StoredAdapter:
 
 
 def write_ensemble(folder: Path, adapters: Mapping[str, Path], meta: Mapping[str, Any]) -> EnsembleRecord:
-    """Gather adapter folders into an ensemble; those that already lie in ``folder`` under their name stay.
+    """Write an ensemble folder from adapter folders. Adapters already in ``folder`` under their name are kept.
 
     Args:
-        folder: of the ensemble; may exist.
-        adapters: name -> adapter folder, in the order that energies will have.
+        folder: Folder of the ensemble, existing or new.
+        adapters: Adapter folders by name, in the order of the energies.
         meta: JSON values for ensemble.json and the model card, such as the run's name and its recipe.
 
     Raises:
@@ -146,7 +150,7 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
 
 
 def checkpoint_folder(name: str | Path) -> Path:
-    """The folder of that name; where there is none, a local copy of the hub's ``user/repo`` or ``user/repo@revision``.
+    """Local folder of a checkpoint: the folder itself, or a copy of the hub's ``user/repo`` or ``user/repo@revision``.
 
     Raises:
         CheckpointError: there is no such folder, and the hub has no such repository or cannot be reached.
@@ -169,7 +173,10 @@ def checkpoint_folder(name: str | Path) -> Path:
 
 
 def read_ensemble(folder: Path) -> tuple[EnsembleRecord, list[StoredAdapter]]:
-    """Read and check all parts; ``folder`` may be the name of a repository on the hub (see ``checkpoint_folder``).
+    """Read and check an ensemble.
+
+    Args:
+        folder: Folder, or the name of a repository on the hub (see ``checkpoint_folder``).
 
     Raises:
         CheckpointError: a part is missing, torn, or does not belong to the others.
@@ -185,10 +192,10 @@ def read_ensemble(folder: Path) -> tuple[EnsembleRecord, list[StoredAdapter]]:
 
 
 def check_consistent(records: Mapping[str, AdapterRecord]) -> None:
-    """Check that adapters can be members of one ensemble.
+    """Check that adapters can form one ensemble.
 
     Raises:
-        CheckpointError: two of them differ in what they must have in common; it names both, and the field.
+        CheckpointError: two of them differ in a shared field. The message names both and the field.
     """
     first, *others = records.items()
     for other in others:
@@ -206,7 +213,7 @@ def _check_equal(one: tuple[str, ReadingRecord], other: tuple[str, ReadingRecord
 
 
 def read_record(file: Path, kind: type[RecordType]) -> RecordType:
-    """Raises CheckpointError when the file is missing or does not hold such a record."""
+    """Read a record. Raises CheckpointError if the file is missing or invalid."""
     try:
         return kind.model_validate_json(_read_text(file))
     except ValidationError as error:
@@ -214,10 +221,10 @@ def read_record(file: Path, kind: type[RecordType]) -> RecordType:
 
 
 def save_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors from any device as safetensors; ``load_tensors`` reads them.
+    """Write tensors from any device as safetensors, readable by ``load_tensors``.
 
     Raises:
-        OSError: they cannot be written, as by Python's own functions.
+        OSError: they cannot be written, as in Python's own functions.
     """
     try:
         save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, file)
@@ -230,7 +237,7 @@ def save_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def load_tensors(file: Path) -> dict[str, Tensor]:
-    """Raises CheckpointError when the file is missing or torn."""
+    """Read tensors. Raises CheckpointError if the file is missing or torn."""
     try:
         return dict(load_file(file))
     except (OSError, SafetensorError) as error:

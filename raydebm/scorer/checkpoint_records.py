@@ -1,4 +1,4 @@
-"""What a checkpoint says about itself: the records of ensemble.json and of each adapter."""
+"""Records of a checkpoint: ensemble.json and training.json."""
 
 from typing import Any, Literal
 
@@ -16,37 +16,38 @@ class EpochMetrics(Record):
     """One epoch of one adapter. Losses in nats, of ``training.loss``; chance is ln 2 = 0.693 for bradley_terry."""
 
     epoch: int
-    """From 1."""
+    """Number of the epoch, from 1."""
     train_loss: float
     validation_loss: float | None
     """None without validation pairs."""
     validation_accuracy: float | None
-    """Share of validation pairs whose chosen candidate has the lower energy."""
+    """Share of validation pairs in which the chosen candidate has the lower energy."""
     learning_rate: float
-    """At the epoch's last step."""
+    """Learning rate at the epoch's last step."""
     seconds: float
 
 
 class ReadingRecord(Record):
-    """The frozen model that reads a text, how much of it, and what texts it was trained on."""
+    """Inputs of a scorer: the frozen backbone, the maximum length, and the form of the texts."""
 
     backbone: str
-    """Its name, as in the recipe."""
+    """Name of the backbone, as in the recipe."""
     backbone_fingerprint: str
-    """Digest of its weights."""
+    """Digest of the backbone's weights."""
     family: str
     hidden_size: int
     max_length: int
-    """Tokens of the longest input."""
+    """Maximum input in tokens."""
     pooling: Pooling = "cls"
-    """What the heads read of the encoder."""
+    """Encoder states that the heads use."""
     data_fingerprint: str
     reasoning: Reasoning = "answer"
-    """Whether the texts that it was trained on hold the thinking before the answer."""
+    """Whether the training texts include the thinking before the answer."""
 
 
 SHARED_FIELDS = tuple(field for field in ReadingRecord.model_fields if field != "backbone")
-"""What all parts of an ensemble must have in common. Not the backbone's name: it may be another one here."""
+"""Fields that all parts of an ensemble share. The backbone's name is excluded, because it may differ between
+machines."""
 
 
 class AdapterRecord(ReadingRecord):
@@ -62,7 +63,7 @@ class AdapterRecord(ReadingRecord):
     num_validation_problems: int
     num_validation_pairs: int
     num_truncated_texts: int
-    """Training and validation texts that were cut to fit max_length."""
+    """Number of training and validation texts that were cut to max_length."""
     num_texts: int
     versions: dict[str, str]
 
@@ -77,7 +78,7 @@ class EnsembleRecord(ReadingRecord):
 
     format: Literal[3] = 3
     adapters: tuple[str, ...] = Field(min_length=1)
-    """Names of the members and their folders, in the order of the energies."""
+    """Names of the adapters and their folders, in the order of the energies."""
     metrics: dict[str, EpochMetrics]
     """Metrics of each adapter's best epoch."""
     meta: dict[str, Any]

@@ -1,12 +1,12 @@
-"""The trained ensemble as a scorer: texts in, one energy per adapter out.
+"""The trained ensemble as a scorer: energies of texts, one per adapter.
 
 In:   a checkpoint folder; (problem, candidate) texts.
-Out:  energies in the checkpoint's order of adapters, with the tokens read and cut.
+Out:  energies in the checkpoint's order of adapters, with the numbers of tokens read and cut.
 Does not know: tasks, constraints, thresholds, Ray.
 
-A text is tokenized once for all members, and they share what their adapters do not change.
+A text is tokenized once for all adapters, and blocks that no adapter changes run once.
 
-Shapes: K adapters, M of them that are asked, N texts, B texts of a micro-batch, D hidden size.
+Shapes: K adapters, M of them selected, N texts, B texts of a micro-batch, D hidden size.
 """
 
 import copy
@@ -37,14 +37,14 @@ __all__ = ["EnergyEngine", "EnsembleScorer", "MergedEngine", "TextEnergies", "wr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextEnergies:
-    """What the ensemble says about one text."""
+    """Energies of one text."""
 
     members: tuple[float, ...]
-    """One energy per adapter that was asked, finite; lower is better."""
+    """One finite energy per selected adapter. Lower is better."""
     num_tokens: int
-    """Tokens read, after truncation, with the special ones."""
+    """Number of tokens after truncation, including special ones."""
     num_truncated: int
-    """Tokens cut to fit the context."""
+    """Number of tokens cut to fit the context."""
     problem_read: float = 1.0
     """Share of the problem's tokens that were read."""
     answer_read: float = 1.0
@@ -52,10 +52,10 @@ class TextEnergies:
 
 
 class EnergyEngine(Protocol):
-    """Turns token ids into energies. The seam at which a faster implementation replaces the plain one."""
+    """Interface from token ids to energies, for alternative implementations."""
 
     def energies(self, ids: Sequence[Sequence[int]], members: Sequence[int]) -> Tensor:
-        """Energies of some members, shape (M, N), float32 on the CPU, for N >= 1 texts in the order given."""
+        """Energies of some adapters, shape (M, N), float32 on the CPU, for N >= 1 texts in order."""
         ...
 
 
@@ -63,7 +63,7 @@ class MergedEngine:
     """One copy of the encoder's structure per adapter with the adapter merged in.
 
     Only adapted matrices are copied; embeddings, norms and the rest are the backbone's own. Texts run in micro-batches
-    of similar length. Blocks that no adapter changes, below the lowest that one does, run once for all members.
+    of similar length. Blocks below the lowest adapted one run once for all adapters.
     """
 
     def __init__(
@@ -97,10 +97,10 @@ class MergedEngine:
             energies_MN[:, positions] = torch.stack(energies).float().cpu()
         return energies_MN
 
-    @torch.no_grad()  # and not inference mode, whose tensors no head can be trained on
+    @torch.no_grad()  # not inference mode: its tensors cannot be used to train a head
     def features(self, ids: Sequence[Sequence[int]], members: Sequence[int]) -> Tensor:
-        """What the heads of some members read: pooled states, shape (M, N, D), float32 on the CPU, for N >= 1 texts in
-        the order given."""
+        """Inputs of the heads of some adapters: pooled states, shape (M, N, D), float32 on the CPU, for N >= 1 texts in
+        order."""
         features_MND = torch.empty(len(members), len(ids), self._hidden_size)
         for positions, features in self._batches(ids, members):
             features_MND[:, positions] = torch.stack(features).float().cpu()
@@ -109,7 +109,8 @@ class MergedEngine:
     def _batches(
         self, ids: Sequence[Sequence[int]], members: Sequence[int]
     ) -> Iterator[tuple[list[int], list[Tensor]]]:
-        """Per micro-batch the positions of its texts, and what each member's head reads, (B, D), on the device."""
+        """Per micro-batch: the indices of its texts, and the input of each adapter's head, shape (B, D), on the
+        device."""
         for batch in micro_batches(ids, max_tokens=self._micro_batch_tokens, pad_id=self._pad_id):
             yield list(batch.positions), self._read(batch.to(self._device), members)
 
@@ -118,13 +119,13 @@ class MergedEngine:
         features: list[Tensor] = []
         for encoder, _, pooling in (self._members[index] for index in members):
             states_BTD = encoder(input_ids=batch.ids, attention_mask=batch.mask).last_hidden_state
-            # A copy: a view would keep the states of all tokens until the last member has read.
+            # A copy: a view would keep the states of all tokens until the last adapter has run.
             features.append(pooled(states_BTD, batch.mask, pooling=pooling).clone())
         return features
 
 
 def _threads(wanted: int | None, device: torch.device) -> int | None:
-    """How many threads to set; None: leave them as they are."""
+    """Number of threads to set. None: leave it unchanged."""
     if wanted is not None or device.type != "cpu" or "OMP_NUM_THREADS" in os.environ:
         return wanted
     return free_cpus()
@@ -139,7 +140,7 @@ def head_of(adapter: StoredAdapter, *, hidden_size: int, dropout: float = 0.2) -
     """The adapter's energy head, in eval mode.
 
     Raises:
-        CheckpointError: the stored weights are not of such a head.
+        CheckpointError: the stored weights do not match the head.
     """
     head = EnergyHead(hidden_size, dropout=dropout)
     try:
@@ -151,7 +152,7 @@ def head_of(adapter: StoredAdapter, *, hidden_size: int, dropout: float = 0.2) -
 
 
 def leaders(sums: Sequence[float], *, share: float) -> list[int]:
-    """Positions of the lowest sums, lowest first: this share of them, at least two. Ties go to the earlier one."""
+    """Indices of the lowest sums, lowest first: ``share`` of them, at least two. Ties go to the earlier one."""
     order = sorted(range(len(sums)), key=lambda position: (sums[position], position))
     return order[: max(2, math.ceil(share * len(sums)))]
 
@@ -164,13 +165,13 @@ def backbone_for(
     dtype: str = "auto",
     loaded: Sequence[Backbone] = (),
 ) -> Backbone:
-    """Load the backbone of an ensemble, or take it where it is in memory.
+    """Load the backbone of an ensemble, or reuse a loaded one.
 
     Args:
-        weights: from ``backbone.frozen_weights``, to map instead of reading the files.
-        device: as ``load_backbone`` has it.
-        dtype: likewise.
-        loaded: backbones in memory, taken where name, weights and type are the ensemble's.
+        weights: Result of ``backbone.frozen_weights``, mapped instead of reading the files.
+        device: See ``load_backbone``.
+        dtype: See ``load_backbone``.
+        loaded: Backbones in memory, reused if name, weights and type match.
 
     Raises:
         CheckpointError: the backbone cannot be read, or the weights do not fit it.
@@ -183,10 +184,10 @@ def backbone_for(
 
 
 def text_encoder(record: EnsembleRecord, backbone: Backbone) -> TextEncoder:
-    """What turns texts into the token ids that the members of an ensemble read.
+    """Text encoder of an ensemble.
 
     Raises:
-        CheckpointError: the ensemble was trained on a backbone with other weights than the given one.
+        CheckpointError: the ensemble was trained on a backbone with other weights.
     """
     if backbone.fingerprint != record.backbone_fingerprint:
         raise CheckpointError(
@@ -197,7 +198,7 @@ def text_encoder(record: EnsembleRecord, backbone: Backbone) -> TextEncoder:
 
 
 class EnsembleScorer:
-    """Energies of texts. One caller at a time gets through; others wait."""
+    """Energies of texts. Calls are serialised."""
 
     def __init__(self, *, record: EnsembleRecord, encoder: TextEncoder, engine: EnergyEngine) -> None:
         self.record = record
@@ -219,14 +220,16 @@ class EnsembleScorer:
         """Read a checkpoint folder and its backbone.
 
         Args:
-            folder: with ensemble.json; or the name of a repository on the hub, ``user/repo`` or ``user/repo@revision``.
-            device: ``"auto"`` is the first visible GPU, else the CPU.
-            dtype: of the encoders; heads and energies are float32. ``"auto"``: bfloat16 on a GPU, on the CPU what a
-                short probe chooses (see ``model.precision``). An explicit type gives the same energies at every start.
-            threads: torch's threads, for the whole process; None: on a CPU ``cpus.free_cpus`` of this moment, unless
-                ``OMP_NUM_THREADS`` says how many.
-            weights: from ``backbone.frozen_weights``, to map instead of reading the files.
-            micro_batch_tokens: padded tokens of one forward pass.
+            folder: Folder with ensemble.json, or the name of a repository on the hub, ``user/repo`` or
+                ``user/repo@revision``.
+            device: Torch device. ``"auto"`` is the first visible GPU, else the CPU.
+            dtype: Dtype of the encoders; heads and energies are float32. ``"auto"`` is bfloat16 on a GPU, and on a CPU
+                the result of a short probe (see ``model.precision``). An explicit dtype gives the same energies at
+                every start.
+            threads: Number of torch threads of the whole process. Default: on a CPU, the current ``cpus.free_cpus``,
+                unless ``OMP_NUM_THREADS`` is set.
+            weights: Result of ``backbone.frozen_weights``, mapped instead of reading the files.
+            micro_batch_tokens: Padded tokens of one forward pass.
 
         Raises:
             CheckpointError: parts are missing or torn, or were trained on another backbone.
@@ -246,7 +249,7 @@ class EnsembleScorer:
         backbone: Backbone,
         micro_batch_tokens: int = 8192,
     ) -> "EnsembleScorer":
-        """Put a scorer together from parts in memory.
+        """Build a scorer from parts in memory.
 
         Raises:
             CheckpointError: the adapters were trained on another backbone.
@@ -257,14 +260,14 @@ class EnsembleScorer:
 
     @property
     def adapters(self) -> tuple[str, ...]:
-        """Names, in the order of ``TextEnergies.members``."""
+        """Adapter names, in the order of ``TextEnergies.members``."""
         return self.record.adapters
 
     def asking(self, members: Sequence[bool]) -> "EnsembleScorer":
-        """The same scorer, asking some of the adapters only: those whose energies the texts get.
+        """The same scorer restricted to some of the adapters.
 
         Args:
-            members: of each adapter, in their order, whether it is asked; at least one is.
+            members: Mask of the adapters, in order, with at least one selected.
         """
         return self._asking_only(tuple(index for index, is_asked in enumerate(members) if is_asked))
 
@@ -274,10 +277,10 @@ class EnsembleScorer:
         return other
 
     def score(self, texts: Sequence[tuple[str, str]]) -> list[TextEnergies]:
-        """Energies of (problem, candidate) texts, in order; [] for none.
+        """Energies of (problem, candidate) texts, in order. Empty for no texts.
 
         Raises:
-            ScoringError: an energy is NaN or infinite; the message says of which input and adapter.
+            ScoringError: an energy is NaN or infinite. The message names the input and the adapter.
         """
         if not texts:
             return []
@@ -297,15 +300,15 @@ class EnsembleScorer:
         ]
 
     def lowest(self, texts: Sequence[tuple[str, str]], *, first: int = 2, share: float = 0.25) -> int:
-        """Position of the text with the lowest mean energy, where the later adapters read only what can still win.
+        """Index of the text with the lowest mean energy. Later adapters read only texts that can still win.
 
-        For a choice alone: a decision weighs the energies of all candidates, and takes ``score``. How often the choice
-        is that of ``score`` is measured in docs/performance.md.
+        For selection only: a decision needs the energies of all candidates from ``score``. docs/performance.md has the
+        agreement with ``score``.
 
         Args:
-            texts: at least one.
-            first: how many adapters read all texts.
-            share: of the texts, those with the lowest mean so far, at least two, that the other adapters read too.
+            texts: Texts, at least one.
+            first: Number of adapters that read all texts.
+            share: Share of the texts, those with the lowest mean so far and at least two, that the other adapters read.
 
         Raises:
             ScoringError: see ``score``.

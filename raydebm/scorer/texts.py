@@ -1,6 +1,6 @@
-"""Score texts, several requests in one pass of the ensemble, so that a bad text fails alone.
+"""Score texts, several requests in one pass of the ensemble. A bad text fails alone.
 
-Service and batch stages score through this. Does not know: Ray, torch, files.
+Used by the service and the batch stages. Does not know: Ray, torch, files.
 """
 
 import logging
@@ -17,19 +17,19 @@ LESS_MEMORY = "lower scorer.max_length, or score on a device with more memory"
 
 
 class Scored(Protocol):
-    """What one text gets; ``ensemble.TextEnergies``."""
+    """Result for one text, as ``ensemble.TextEnergies``."""
 
     @property
     def members(self) -> tuple[float, ...]:
-        """Energy by each of the K members."""
+        """Energy from each of the K adapters."""
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that were read."""
+        """Number of tokens after truncation."""
 
     @property
     def num_truncated(self) -> int:
-        """Tokens that were cut to fit the context."""
+        """Number of tokens cut to fit the context."""
 
     @property
     def problem_read(self) -> float:
@@ -41,19 +41,20 @@ class Scored(Protocol):
 
 
 class TextScorer(Protocol):
-    """``ensemble.EnsembleScorer``."""
+    """Protocol of ``ensemble.EnsembleScorer``."""
 
     def score(self, texts: Sequence[tuple[str, str]]) -> Sequence[Scored]:
-        """Raises ScoringError when any energy is not finite."""
+        """Energies of texts. Raises ScoringError if any energy is not finite."""
         ...
 
 
 def scores_or_errors(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[Scored | ScoringError]:
-    """Score each text, in order; a text that cannot be scored gets its error instead.
+    """Score each text, in order. A text that cannot be scored gets its error instead.
 
-    Where a batch fails its halves are tried, down to the text at fault: few extra passes, and the others keep their
-    energies. A ValueError or TypeError counts as a text's fault as well, since tokenizers raise them for what they
-    cannot read; it is logged with its traceback, should the fault be ours. All else, such as a lost device, is raised.
+    If a batch fails, its halves are tried, down to the text at fault: this takes few extra passes, and the others keep
+    their energies. A ValueError or TypeError also counts as a text's fault, because tokenizers raise them for
+    unreadable texts; it is logged with its traceback in case of a bug. Any other error, such as a lost device, is
+    raised.
     """
     if not texts:
         return []
@@ -85,7 +86,7 @@ class TextToScore:
 
 
 def score_texts(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[EnergyRow]:
-    """Rows without ids; a text that could not be scored has its error in its row."""
+    """Rows without ids. A text that could not be scored has its error in its row."""
     return [
         EnergyRow(candidate_id="", members=None, error=str(one))
         if isinstance(one, ScoringError)
@@ -102,13 +103,13 @@ def score_texts(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[En
 
 
 def energies_of_lists(ensemble: TextScorer, lists: Sequence[Sequence[TextToScore]]) -> list[list[Energies | None]]:
-    """Energies of each list's texts, in order; None for a text without finite energies."""
+    """Energies of each list's texts, in order. None for a text without finite energies."""
     energies = iter(_energies(ensemble, [text for texts in lists for text in texts]))
     return [[next(energies) for _ in texts] for texts in lists]
 
 
 def _energies(ensemble: TextScorer, texts: Sequence[TextToScore]) -> list[Energies | None]:
-    """Requests that ask the same at the same time share the work."""
+    """Score texts, sharing the work for equal ones."""
     pairs = [(text.prompt, text.text) for text in texts]
     distinct = list(dict.fromkeys(pairs))
     by_pair = dict(zip(distinct, scores_or_errors(ensemble, distinct), strict=True))

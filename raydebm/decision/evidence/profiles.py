@@ -1,9 +1,11 @@
 """Profiles: ways to select an answer, from simple to rich.
 
 ===============  ==============================================================================
-``vote``         the answer with the most candidates ``best_author``  the most frequent answer of the most skilled
-author present ``energy``       the answer of the lowest E = mu + lambda E_constraint ``energy_vote``  the answer with
-the largest sum of exp(-E) ``posterior``    the most probable answer
+``vote``         the answer with the most candidates
+``best_author``  the most frequent answer of the most skilled author present
+``energy``       the answer of the lowest E = mu + lambda E_constraint
+``energy_vote``  the answer with the largest sum of exp(-E)
+``posterior``    the most probable answer
 ===============  ==============================================================================
 
 Ties go to the more probable answer. Among the candidates with the selected answer, the most skilled author's is

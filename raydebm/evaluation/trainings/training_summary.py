@@ -2,7 +2,7 @@
 
 In:   results of every selector and every signal of certainty of each training, on each of its test problems.
 Out:  one row per selector and per signal. The interval is the variation over problems, the standard deviation over
-seeds that over trainings, and the standard deviation over folds includes both.
+      seeds that over trainings, and the standard deviation over folds includes both.
 
 With folds every problem is tested once per seed, by a training that did not see it. Selectors and signals are joined by
 name. A signal keeps the scale of its own training and is not standardised.

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 class EnergyHead(nn.Module):
     """LayerNorm(D) -> Linear(D, D) -> GELU -> Dropout -> Linear(D, 1), in float32. Lower energy is better.
 
-    The last layer starts at zero (the paper leaves the start open): every energy is 0 and the loss ln 2 at the first
-    step, so no random ranking has to be unlearned. The Linear(D, D) before it starts at random, from the adapter's own
-    seed, which keeps the members different from each other.
+    The last layer starts at zero (the paper does not specify the start): every energy is 0 and the loss ln 2 at the
+    first step, so no random ranking has to be unlearned. The Linear(D, D) before it starts at random, from the
+    adapter's own seed, which keeps the adapters different from each other.
     """
 
     def __init__(self, hidden_size: int, *, dropout: float = 0.2) -> None:

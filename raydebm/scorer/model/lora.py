@@ -26,7 +26,7 @@ PEFT_PREFIX = "base_model.model."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterSize:
-    """Trainable parameters of one member."""
+    """Number of trainable parameters of one adapter with its head."""
 
     lora: int
     head: int

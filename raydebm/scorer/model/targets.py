@@ -1,4 +1,4 @@
-"""Which linear layers of a backbone an adapter adapts, in which blocks, found in its module tree.
+"""Linear layers and blocks of a backbone that an adapter adapts, found in its module tree.
 
 Targets are the paper's roles, named by ModernBERT's modules, or names of the backbone's own modules:
 
@@ -10,11 +10,11 @@ target    role                                                such as
 ``Wi``    feed-forward in, with its gate                      ``Wi``; ``gate_proj``, ``up_proj``; ``intermediate.dense``
 ========  ==================================================  ==================================================
 
-A layer is of the attention where a module around it is called so. Below it, the names of ``ATTENTION_OUT`` lead out and
-all others in; elsewhere a layer leads in that takes the hidden size, and out that gives it. Only repeated layers count,
-so that no embedding or pooler is adapted. On DeBERTa the roles are the paper's own table for adapters a0, a1 and a4,
-which is no translation of the others: ``Wqkv`` is query and value, with it ``Wo`` adds the key and ``Wi`` the
-attention's out.
+A layer belongs to the attention if a module around it is named so. In the attention, the names of ``ATTENTION_OUT``
+are its output and all others its input; elsewhere the layer with the hidden size as input leads in, and the one with it
+as output leads out. Only repeated layers are used, so no embedding or pooler is adapted. On DeBERTa the roles follow
+the paper's own table for adapters a0, a1 and a4, which differs from the others: ``Wqkv`` is query and value, ``Wo``
+with it adds the key, and ``Wi`` the attention's output.
 """
 
 import math
@@ -30,7 +30,7 @@ from raydebm.scorer.model.blocks import block_list
 ROLES = ("Wqkv", "Wo", "Wi")
 ATTENTION_OUT = frozenset({"Wo", "wo", "o", "o_proj", "out_proj", "out_lin", "dense", "c_proj", "proj"})
 ROUTERS = frozenset({"gate", "router"})
-"""Modules that choose among experts and transform nothing."""
+"""Modules that select experts, without a linear transformation of the states."""
 _DEBERTA: Mapping[str, Sequence[str]] = {
     "Wqkv": ("query_proj", "value_proj"),
     "Wo": ("key_proj",),

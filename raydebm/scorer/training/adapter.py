@@ -2,10 +2,10 @@
 
 In:   the frozen backbone; groups of texts with pairs, for training and validation; settings.
 Out:  an adapter folder (see ``checkpoint``), and one report per epoch with a folder to resume from.
-Does not know: Ray, labels, tasks. Bags and splits are made by the caller.
+Does not know: Ray, labels, tasks. The caller makes bags and splits.
 
-The same call gives the same weights (on one machine, with one number of threads), whether it ran through or was
-resumed after any epoch: order and dropout are seeded per epoch.
+Deterministic on one machine with one number of threads, with or without a resume after any epoch: order and dropout are
+seeded per epoch.
 
 Shapes: N distinct texts of a step, P pairs.
 """
@@ -47,16 +47,16 @@ MORE_MEMORY = "lower scorer.micro_batch_tokens, or raise ray.gpus_per_adapter so
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochReport:
-    """One finished epoch, with everything to go on from there in ``checkpoint``."""
+    """One finished epoch. ``checkpoint`` has everything needed to resume."""
 
     adapter: str
     metrics: EpochMetrics
     is_best: bool
-    """Lowest validation loss so far."""
+    """Whether the validation loss is the lowest so far."""
     is_last: bool
-    """Training ends with this epoch, early or not."""
+    """Whether training ends with this epoch, early or not."""
     checkpoint: Path
-    """A folder for ``resume_from``; it exists until the next report returns."""
+    """Folder for ``resume_from``, valid until the next report returns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +69,10 @@ class AdapterResult:
 
 
 class ResumeState(Record):
-    """state.json of an epoch's checkpoint."""
+    """Contents of state.json in an epoch's checkpoint."""
 
     run_fingerprint: str
-    """Hash of everything that must be the same for resuming to make sense."""
+    """Hash of everything that must be equal to resume."""
     epochs: tuple[EpochMetrics, ...]
     best_epoch: int
     step: int
@@ -93,9 +93,9 @@ def train_adapter(
     """Train one adapter and its head and write its folder.
 
     Args:
-        out_dir: becomes the adapter folder.
-        report: called after each epoch.
-        resume_from: the ``checkpoint`` of an earlier report of the same call; training goes on at the next epoch.
+        out_dir: Adapter folder to write.
+        report: Callback after each epoch.
+        resume_from: ``checkpoint`` of an earlier report of the same call. Training continues at the next epoch.
 
     Raises:
         PoolError: there is nothing to train on.
@@ -117,7 +117,7 @@ def train_adapter(
 
 
 class _AdapterRun:
-    """The state of one adapter's training."""
+    """State of one adapter's training."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class _AdapterRun:
         return best is None or metrics.validation_loss < best
 
     def _train_epoch(self, epoch: int) -> float:
-        """Mean loss over the epoch's problems, each as it was when its step ran."""
+        """Mean loss over the epoch's problems, each at its own step."""
         self._member.train()
         total = 0.0
         plan = self._plans[epoch - 1]
@@ -268,7 +268,7 @@ class _AdapterRun:
 
     @torch.no_grad()
     def _validate(self, epoch: int) -> tuple[float | None, float | None]:
-        """Loss (mean over problems) and share of ordered pairs; None without validation problems."""
+        """Loss (mean over problems) and share of ordered pairs. None without validation problems."""
         if not self._validation:
             return None, None
         self._member.eval()
@@ -294,7 +294,7 @@ class _AdapterRun:
         return content_id(self._adapter.model_dump(), self._backbone.fingerprint, settings, data)
 
     def _save(self, epoch: int) -> Path:
-        """Write the epoch's checkpoint, state.json last, and drop the one before."""
+        """Write the epoch's checkpoint, state.json last, and delete the previous one."""
         folder = self._out_dir / "epochs" / f"epoch-{epoch}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -319,7 +319,7 @@ class _AdapterRun:
         return folder
 
     def restore(self, folder: Path) -> None:
-        """Go on where an epoch's checkpoint ended."""
+        """Restore the state at the end of an epoch."""
         state = read_record(folder / STATE_FILE, ResumeState)
         if state.run_fingerprint != self._run_fingerprint():
             raise CheckpointError(
@@ -340,7 +340,7 @@ class _AdapterRun:
         self._step, self._is_last = state.step, state.is_last
 
     def finish(self) -> AdapterResult:
-        """Write the best epoch's weights as the adapter folder; the epochs' checkpoints go."""
+        """Write the best epoch's weights as the adapter folder, and delete the epochs' checkpoints."""
         record = AdapterRecord(
             adapter=self._adapter,
             backbone=self._backbone.name,

@@ -12,12 +12,11 @@ class AdapterData:
     """Training data of one adapter."""
 
     train: Sequence[TrainingGroup]
-    """The adapter's bag."""
+    """Training groups of the adapter's bag."""
     validation: Sequence[TrainingGroup]
-    """Validation problems, the same for all adapters. Without any, the last epoch is kept and there is no early
-    stop."""
+    """Validation problems, the same for all adapters. If empty, the last epoch is stored and there is no early stop."""
     fingerprint: str | None = None
-    """Content id of the data of all adapters of the ensemble. Default: that of the validation problems."""
+    """Content id of the data of all adapters of the ensemble. Default: the content id of the validation problems."""
 
 
 def data_fingerprint(*parts: Sequence[TrainingGroup]) -> str:

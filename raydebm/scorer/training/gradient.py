@@ -26,14 +26,14 @@ def backward(
     scaler: torch.amp.GradScaler,
     max_graph_bytes: float,
 ) -> float:
-    """Add the gradient of the step's (scaled) loss to the member's parameters.
+    """Add the gradient of the step's (scaled) loss to the parameters of adapter and head.
 
     Args:
-        batches: together each of the N texts once.
-        pairs: of the N texts.
-        scaler: of mixed precision in float16; disabled otherwise.
-        max_graph_bytes: above this estimate the step is run in two phases, in pieces that stay below it. A single text
-            is never cut, whatever it takes.
+        batches: Micro-batches that contain each of the N texts once.
+        pairs: Pairs of the N texts.
+        scaler: Scaler of float16 mixed precision; disabled otherwise.
+        max_graph_bytes: Estimated memory above which the step runs in two phases, in pieces below it. A single text is
+            never split.
 
     Returns:
         The loss, unscaled.

@@ -15,7 +15,7 @@ from raydebm.errors import PoolError, ScoringError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPairs:
-    """The pairs of one step, as positions among its N distinct texts."""
+    """Pairs of one step, as indices into its N distinct texts."""
 
     chosen: Tensor
     """Shape (P,), as rejected and weights."""
@@ -23,14 +23,14 @@ class StepPairs:
     weights: Tensor
     """1 / (pairs of the pair's problem * problems): the mean over a problem's pairs, then over problems. Sums to 1."""
     problem_ids: tuple[str, ...]
-    """The pair's problem; the pairs of one stand side by side."""
+    """Problem of each pair. Pairs of one problem are adjacent."""
 
 
 def step_pairs(groups: Sequence[tuple[str, int, Sequence[tuple[int, int]]]], *, device: torch.device) -> StepPairs:
-    """Lay the problems of a step side by side.
+    """Concatenate the problems of a step.
 
     Args:
-        groups: per problem its id, the number of its distinct texts and its pairs (chosen, rejected) among them.
+        groups: Id, number of distinct texts, and pairs (chosen, rejected) of each problem.
 
     Raises:
         PoolError: a problem without pairs.
@@ -60,7 +60,7 @@ def bradley_terry_loss(energies_N: Tensor, pairs: StepPairs) -> Tensor:
     """softplus(E(chosen) - E(rejected)), mean over a problem's pairs, then over problems.
 
     Returns:
-        Scalar in nats, float32; ln 2 when the energies cannot tell them apart.
+        Scalar in nats, float32. ln 2 for equal energies.
 
     Raises:
         ScoringError: an energy is NaN or infinite; the message names the problem.
@@ -80,5 +80,5 @@ def bradley_terry_loss(energies_N: Tensor, pairs: StepPairs) -> Tensor:
 
 
 def num_ordered(energies_N: Tensor, pairs: StepPairs) -> int:
-    """Pairs whose chosen candidate has strictly the lower energy."""
+    """Number of pairs in which the chosen candidate has strictly the lower energy."""
     return int((energies_N[pairs.chosen] < energies_N[pairs.rejected]).sum())

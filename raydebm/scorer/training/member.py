@@ -127,10 +127,10 @@ def check_member(adapter: AdapterConfig, backbone: Backbone, *, pooling: Pooling
     """Check that an adapter can be trained on a backbone.
 
     Args:
-        adapter: the adapter.
-        backbone: the backbone.
-        pooling: pooling of the adapter, or of the scorer.
-        max_length: context of the adapter, or of the scorer; the backbone's may be shorter.
+        adapter: Adapter to check.
+        backbone: Backbone to train on.
+        pooling: Pooling of the adapter, or of the scorer.
+        max_length: Context of the adapter, or of the scorer. The backbone's may be shorter.
 
     Raises:
         ConfigError: the backbone lacks a target or a layer, does not fit the pooling, or its context is too short. The

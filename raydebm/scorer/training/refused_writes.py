@@ -32,9 +32,9 @@ def writing_to(folder: str, *, part: str, finished: tuple[str, ...] = ()) -> Ite
     """Context manager for writing to a folder.
 
     Args:
-        folder: folder for the message.
-        part: name of the adapter, or of another part that is written.
-        finished: names of complete adapters.
+        folder: Folder for the message.
+        part: Name of the adapter, or of another part that is written.
+        finished: Names of complete adapters.
 
     Raises:
         StorageError: the disk is full or read-only, a quota is used up, or the folder is another user's.

@@ -10,7 +10,7 @@ from raydebm.pairs import TrainingGroup
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """The pairs of a problem in one step: all, or a part of more than a batch."""
+    """Pairs of one problem in one step: all, or a part if they exceed a batch."""
 
     group: TrainingGroup
     share: float = 1.0
@@ -40,7 +40,7 @@ class Step:
 
 
 def portions_of(group: TrainingGroup, *, batch_size: int) -> list[Portion]:
-    """The problem as it is, or the fewest parts of nearly equal size if it has more than ``batch_size`` pairs.
+    """The whole problem, or the fewest parts of nearly equal size if it has more than ``batch_size`` pairs.
 
     A part has only the texts of its own pairs.
     """

@@ -1,4 +1,4 @@
-"""How an adapter is trained, and what that means on a device."""
+"""Settings of an adapter's training, and their values on a device."""
 
 from dataclasses import dataclass
 
@@ -11,39 +11,41 @@ from raydebm.scorer.model.backbone import DTYPES
 from raydebm.tasks.base import TaskDefaults
 
 PLACEMENT = {"graph_gib", "gpu_share"}
-"""Settings that say where and with how many others, not what is trained."""
+"""Settings of the placement, which do not affect the result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSettings:
-    """How an adapter is trained (paper, table of training configurations)."""
+    """Settings of an adapter's training (paper, table of training configurations)."""
 
     max_length: int
-    """Tokens; clipped to the backbone's context."""
+    """Maximum input in tokens, limited by the backbone's context."""
     batch_size: int
-    """Pairs per optimiser step: whole problems until it has at least so many. A problem with more pairs is cut into
-    parts, a step each."""
+    """Minimum number of pairs per optimiser step, in whole problems. A problem with more pairs is split over several
+    steps."""
     patience: int
-    """Epochs without a better validation loss before training stops."""
+    """Epochs without a lower validation loss before training stops."""
     learning_rate: float
     max_epochs: int = 10
     weight_decay: float = 0.01
     warmup_frac: float = 0.1
-    """Share of the planned steps in which the learning rate rises; then it falls as a cosine to 0."""
+    """Share of the planned steps with a rising learning rate, followed by a cosine to 0."""
     max_grad_norm: float = 1.0
     head_dropout: float = 0.2
     pooling: Pooling = "cls"
     reasoning: Reasoning = "answer"
-    """What the training texts hold (``Candidate.as_scored``); noted with the adapter."""
+    """Form of the training texts (``Candidate.as_scored``), recorded with the adapter."""
     dtype: str = "auto"
-    """Dtype of matrix products; ``auto`` is float32 on the CPU, bfloat16 on a GPU. Weights, head and loss: float32."""
+    """Dtype of matrix products. ``auto`` is float32 on the CPU and bfloat16 on a GPU. Weights, head and loss are
+    float32."""
     micro_batch_tokens: int = 8192
     """Padded tokens of one forward pass."""
     graph_gib: float | None = None
-    """A step whose activations are estimated above this is run twice, in pieces below it, with the same gradient.
-    None: 2 on the CPU; on a GPU 60 % of this worker's share of its memory, at most 30 % of the whole."""
+    """Memory for the activations of a step in GiB. A step above this estimate runs twice, in smaller pieces, with the
+    same gradient. Default: 2 on the CPU; on a GPU 60 % of this worker's share of its memory, at most 30 % of the
+    whole."""
     gpu_share: float = 1.0
-    """Share of the GPU that this worker is on; its other workers have the rest."""
+    """This worker's share of its GPU. Other workers use the rest."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -57,7 +59,7 @@ class TrainingSettings:
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, defaults: TaskDefaults) -> "TrainingSettings":
-        """Settings of a recipe's adapters, with the task's defaults for what it leaves out."""
+        """Settings of a recipe's adapters, with the task's defaults for absent values."""
         training, scorer = recipe.training, recipe.scorer
         return cls(
             max_length=scorer.max_length or defaults.max_length,
@@ -74,7 +76,7 @@ class TrainingSettings:
 
 
 def autocast_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
-    """The dtype of mixed precision, or None for plain float32.
+    """Dtype of mixed precision, or None for plain float32.
 
     Raises:
         ConfigError: float16 on a CPU, where its gradients are not usable.

@@ -1,4 +1,4 @@
-"""A training on its way to experiment trackers: what the driver knows of its jobs, in the trackers' words."""
+"""Reports of a training's jobs to experiment trackers."""
 
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,13 +13,13 @@ from raydebm.tasks import task_of
 from raydebm.tracking import TrackedAdapter, TrackedTraining, Tracking
 
 TOKEN_FILE = "tracking.json"
-"""In the folder of resumable epochs and gone with it, so that a training has one identity until it is complete."""
+"""Identity of a training, in the folder of resumable epochs. Removed with it when the training is complete."""
 KEPT = ("best_epoch", "train_loss", "validation_loss", "validation_accuracy", "seconds", "restarts")
-"""What trackers learn of a finished adapter, from its summary."""
+"""Fields of a finished adapter's summary that trackers receive."""
 
 
 class TrackedJobs:
-    """Reports the jobs of a training to its trackers."""
+    """Reporter of a training's jobs to its trackers."""
 
     def __init__(self, tracking: Tracking) -> None:
         self._tracking = tracking
@@ -30,7 +30,7 @@ class TrackedJobs:
         self._tracking.epoch(adapter, numbers.pop("epoch"), numbers)
 
     def finish(self, jobs: Iterable[TrainingJob]) -> None:
-        """These are trained; those that are not named by the end have failed."""
+        """Report these jobs as trained. Jobs that are not reported by the end have failed."""
         for job in jobs:
             summary = (job.finished() or {}).get("summary", {})
             self._tracking.finish(job.adapter.name, {key: summary.get(key) for key in KEPT})
@@ -40,7 +40,7 @@ class TrackedJobs:
 def tracked(
     jobs: Sequence[TrainingJob], *, train: Sequence[TrainingGroup], validation: Sequence[TrainingGroup]
 ) -> Iterator[TrackedJobs]:
-    """Open the trackers that the recipe names for the jobs of one training, at least one, and close them at the end."""
+    """Open the recipe's trackers for the jobs of one training, at least one, and close them at the end."""
     recipe = jobs[0].recipe
     if not recipe.training.report_to:
         yield TrackedJobs(Tracking((), _training(jobs, {}, token="")))
@@ -54,7 +54,7 @@ def tracked(
 
 
 def training_identity(job: TrainingJob) -> str:
-    """Drawn when a training begins and kept until all its adapters are trained, by any later job too."""
+    """Random id of a training, kept until all its adapters are trained, including by later jobs."""
     if not job.run.exists(job.stage, PROGRESS, TOKEN_FILE):
         job.run.write_json({"token": secrets.token_hex(8)}, job.stage, PROGRESS, TOKEN_FILE)
     return str(job.run.read_json(job.stage, PROGRESS, TOKEN_FILE)["token"])
@@ -85,7 +85,7 @@ def _training(jobs: Sequence[TrainingJob], shared: Mapping[str, Any], *, token: 
 def _settings(
     job: TrainingJob, *, train: Sequence[TrainingGroup], validation: Sequence[TrainingGroup]
 ) -> dict[str, str | int | float]:
-    """The recipe's settings of training, with the task's defaults where it has none."""
+    """Training settings of the recipe, with the task's defaults for absent values."""
     recipe, defaults = job.recipe, task_of(job.recipe.task).defaults
     training, scorer = recipe.training, recipe.scorer
     values: dict[str, str | int | float | None] = {

@@ -1,4 +1,4 @@
-"""One adapter's training: the worker's input, and its progress and end on disk."""
+"""One adapter's training: input of the worker, and its progress and result on disk."""
 
 import logging
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class StoredEpoch:
     epoch: int
     """Number of the epoch, from 1."""
     address: str
-    """The folder of its checkpoint."""
+    """Address of the checkpoint folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class TrainingJob:
 
     @property
     def max_restarts(self) -> int:
-        """How often a failed worker is restarted."""
+        """Maximum number of restarts after failures."""
         return self.recipe.ray.max_failures
 
     def record_start(self, pid: int) -> None:
@@ -61,27 +61,31 @@ class TrainingJob:
         return len(self._pids())
 
     def record_epoch(self, epoch: int, facts: Mapping[str, Any]) -> None:
-        """Store the report of an epoch; ``epoch`` counts from 1."""
+        """Store the report of an epoch.
+
+        Args:
+            epoch: Number of the epoch, from 1.
+        """
         self._write(facts, f"{epoch:04d}.json")
 
     def epoch(self, epoch: int) -> dict[str, Any] | None:
-        """The report of an epoch; None if it is not stored."""
+        """Report of an epoch. None if it is not stored."""
         return self._read(f"{epoch:04d}.json")
 
     def record_checkpoint(self, epoch: int, path: str) -> None:
-        """Record the place of an epoch's checkpoint, and keep that of one earlier epoch: Ray Train stores the last two.
+        """Record the location of an epoch's checkpoint, and keep the previous one: Ray Train stores the last two.
 
         Args:
-            epoch: number of the epoch, from 1. Records of this and later epochs are removed, because a training that
+            epoch: Number of the epoch, from 1. Records of this and later epochs are removed, because a training that
                 repeats the epoch could not read them.
-            path: path that ends in the folders of the Ray Train run and the checkpoint.
+            path: Path that ends in the folders of the Ray Train run and the checkpoint.
         """
         run, checkpoint = path.rstrip("/").split("/")[-2:]
         before = next((place for place in self._places() if place["epoch"] < epoch), None)
         self._write({"epoch": epoch, "run": run, "checkpoint": checkpoint, "before": before}, CHECKPOINT)
 
     def checkpoints(self) -> list[StoredEpoch]:
-        """The last two stored epochs, newest first; may be fewer."""
+        """The last two stored epochs, newest first. May be fewer."""
         return [
             StoredEpoch(
                 epoch=place["epoch"], address=self.run.uri(self.stage, PROGRESS, place["run"], place["checkpoint"])
@@ -90,7 +94,7 @@ class TrainingJob:
         ]
 
     def finished(self) -> dict[str, Any] | None:
-        """Facts in the adapter's folder, for any data and settings; None while incomplete."""
+        """Facts in the adapter's folder, for any data and settings. None while incomplete."""
         if not self.run.exists(self.stage, self.adapter.name, DONE_FILE):
             return None
         facts: dict[str, Any] = self.run.read_json(self.stage, self.adapter.name, DONE_FILE)
