@@ -118,7 +118,7 @@ class Journal:
         start = self._offsets[self._own_name] + len(break_before)
         written = os.write(self._file, break_before + line)
         self._offsets[self._own_name] += written
-        if written != len(break_before) + len(line):  # a full disk takes part of a line: the reader drops it as torn
+        if written != len(break_before) + len(line):  # a full disk writes part of a line: the reader drops it as torn
             self._ends_torn = written > len(break_before) or (self._ends_torn and not written)
             raise OSError(f"journal {self._folder}: wrote {written} of {len(line)} bytes; is the disk full?")
         self._ends_torn = False
@@ -164,7 +164,7 @@ class Journal:
             _LOG.warning("journal %s/%s: line ignored, its request will be repeated: %s", self._folder, name, error)
             return
         self._index.add(candidate.candidate_id, number, self._offsets[name])
-        self._read_usd += candidate.cost_usd or 0.0  # also of an answer that is known: it was paid twice
+        self._read_usd += candidate.cost_usd or 0.0  # also for a known answer: it was paid twice
 
 
 def _row(line: bytes) -> dict[str, Any]:

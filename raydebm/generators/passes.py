@@ -1,6 +1,6 @@
-"""The requests of a recipe's passes: the same for jobs, replay and service.
+"""Requests of a recipe's passes, shared by jobs, replay and service.
 
-A candidate's identity follows from its request, so this is the only place that makes them: the service finds the
+A candidate's identity is derived from its request, so this is the only place that creates them: the service finds the
 candidates of a job.
 """
 

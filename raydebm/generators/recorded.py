@@ -74,7 +74,7 @@ def import_pool(
     for place, _, _, model, candidate in sorted(joined, key=lambda entry: entry[:3]):
         named = replace(candidate, problem_id=ids[place], generator=renamed.get(model, model))
         if candidate.pass_index > 1 and named != candidate:
-            num_unknown += 1  # its id, which says what feedback it answers, is that of the old names
+            num_unknown += 1  # its id, which identifies its feedback, depends on the old names
         else:
             found.append(named)
     if num_unknown:
@@ -160,7 +160,7 @@ class PoolGenerator:
         )
 
     def why_not(self, request: GenerationRequest) -> str:
-        """Why the request has no recorded answer."""
+        """Reason why the request has no recorded answer."""
         # Problem, pass and sample are in the row; without them equal reasons can be counted.
         if self._candidates(request):
             return (

@@ -17,19 +17,19 @@ from raydebm.records import Candidate, FailureKind, GenerationRequest, Message, 
 TEMPLATE_TOKENS = 16
 """Upper limit of a chat template's tokens per message."""
 WORST_SHARE = 10
-"""``LogProbs.worst`` is the mean over one in so many tokens, at least one."""
+"""Inverse share of tokens in ``LogProbs.worst``: the mean is over one in this many tokens, at least one."""
 CHARS_PER_TOKEN = 4
 """Rule of thumb for English text. Results are always labelled as estimates."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogProbs:
-    """How likely a language model holds a text to be: a summary over its tokens, in nats; higher is likelier."""
+    """Likelihood of a text under a language model: a summary over its tokens, in nats. Higher is more likely."""
 
     mean: float
     """Mean log-probability of a token."""
     worst: float
-    """The same over the least likely tenth."""
+    """Mean log-probability of the least likely tenth."""
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "LogProbs":
@@ -192,7 +192,7 @@ class CostEstimate:
     max_completion_tokens: int
     """Completion tokens if every completion reached its limit."""
     usd_low: float | None
-    """US dollars of the prompts alone; None if the recipe has no prices for this endpoint."""
+    """US dollars of the prompts. None if the recipe has no prices for this endpoint."""
     usd_high: float | None
     """US dollars of the prompts, and every completion at its limit."""
 

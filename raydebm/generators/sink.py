@@ -1,4 +1,4 @@
-"""The table of candidates in the making: rows in any order, counted, and sorted on disk."""
+"""Table of candidates under construction: rows in any order, counted, and sorted on disk."""
 
 import collections.abc
 import contextlib
@@ -47,7 +47,7 @@ class CandidateSink:
 
     def consume(self, blocks: Blocks) -> None:
         """Write blocks as they arrive, without keeping them."""
-        # Closed here: after an error the traceback would keep the blocks, and with them actors that go on asking.
+        # Closed here: after an error the traceback would keep the blocks, and with them running actors.
         with contextlib.closing(blocks):
             for block in blocks:
                 self._write(block)

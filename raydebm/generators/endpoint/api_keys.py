@@ -38,13 +38,15 @@ def key_of(config: OpenAIGenerator) -> Secret:
 
 
 def address_and_headers(base_url: str, api_key: str | None, headers: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """URL and headers for requests. User and password in the URL become a header, because HTTP clients refuse them next
-    to another one, and errors show URLs.
+    """URL and headers for requests.
+
+    User and password in the URL become a header, because HTTP clients refuse them next to another one, and errors show
+    URLs.
 
     Args:
         base_url: URL as in the recipe.
-        api_key: key to send unless the URL has a user.
-        headers: further headers.
+        api_key: API key to send unless the URL has a user.
+        headers: Further headers.
     """
     found = _ADDRESS.fullmatch(base_url)
     if found is None or found["user"] is None:

@@ -1,8 +1,8 @@
-"""Candidates from any OpenAI-compatible endpoint: retried, limited, counted.
+"""Candidates from any OpenAI-compatible endpoint, with retries, limits and costs.
 
-One request per candidate: providers ignore or refuse ``n``, and seeds of single samples do not hold with it.
+One request per candidate: providers ignore or refuse ``n``, and with it the seeds of single samples have no effect.
 
-Failures of a request are rows with ``error``. Keys appear in the Authorization header and nowhere else.
+A failed request is a row with ``error``. Keys are only in the Authorization header.
 
 Does not know: journals, tasks, Ray.
 """
@@ -56,14 +56,14 @@ def _aiohttp_transport(config: OpenAIGenerator, key: Secret) -> Transport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointAccess:
-    """With which key an endpoint is asked, and what it shares with others."""
+    """Key of an endpoint, and resources shared with other endpoints."""
 
     key: Secret | None = None
-    """None: read from the environment."""
+    """API key. Default: read from the environment."""
     budget: Budget | None = None
-    """Shared by all endpoints of a run."""
+    """Budget shared by all endpoints of a run."""
     shared_slots: AbstractAsyncContextManager[Any] | None = None
-    """A semaphore over all endpoints of this process, entered after the endpoint's own."""
+    """Semaphore over all endpoints of this process, entered after the endpoint's own."""
 
 
 def _over_servers(config: OpenAIGenerator, connect: Callable[[OpenAIGenerator], Transport]) -> Transport:
@@ -79,9 +79,9 @@ class _Attempts:
 
     request: GenerationRequest
     may_repeat: bool
-    """Whether an attempt that may be billed already may be followed by another. At most one late one is."""
+    """Whether an attempt that may be billed can be repeated. At most one late attempt is."""
     costs: list[float] = field(default_factory=list)
-    """Costs of every reply, as far as they are known."""
+    """Known costs of the replies."""
 
     @property
     def cost_usd(self) -> float | None:
@@ -89,7 +89,8 @@ class _Attempts:
 
 
 class OpenAIApiGenerator:
-    """One model behind one endpoint. Used from one event loop at a time; ``aclose`` frees it for another."""
+    """Generator with one model behind one endpoint. Used from one event loop at a time; ``aclose`` frees it for
+    another."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class OpenAIApiGenerator:
         transport: Callable[[OpenAIGenerator, Secret], Transport] = _aiohttp_transport,
         backoff: Backoff | None = None,
     ) -> None:
-        """Raises MissingKeyError when neither ``access`` nor the environment has the endpoint's key."""
+        """Set up access. Raises MissingKeyError if neither ``access`` nor the environment has the endpoint's key."""
         access = access or EndpointAccess()
         self.name = config.name
         self._config = config
@@ -111,7 +112,7 @@ class OpenAIApiGenerator:
         self._shared_slots = access.shared_slots or nullcontext()
         self._rate = RateLimit(config.requests_per_minute)
         self._jitter = random.Random(seed_for("jitter", config.name, os.getpid()))
-        self._turn = asyncio.Lock()  # in the order of asking, one waits for the rate limit and the others for it
+        self._turn = asyncio.Lock()  # first come, first served: one waits for the rate limit, the others for it
         self._refusals = Refusals()
         self._is_free = cost_of(config, 1, 1) == 0.0
         self._asks_logprobs = config.logprobs
@@ -119,12 +120,12 @@ class OpenAIApiGenerator:
     async def stream(
         self, requests: Sequence[GenerationRequest], *, may_repeat: bool = True
     ) -> AsyncIterator[Candidate]:
-        """One candidate per request, in order of arrival; all requests are queued at once.
+        """One candidate per request, in order of arrival. All requests are queued at once.
 
         Args:
-            requests: requests for candidates.
-            may_repeat: whether a request that may be billed already may be sent again, because its reply did not come
-                within ``timeout_s``, broke off or cannot be read. Free endpoints are asked again anyway.
+            requests: Requests for candidates.
+            may_repeat: Whether to repeat a request that may have been billed, because its reply was later than
+                ``timeout_s``, broke off or cannot be read. Free endpoints are always asked again.
         """
         tasks = [asyncio.create_task(self._candidate(request, may_repeat=may_repeat)) for request in requests]
         try:
@@ -140,7 +141,7 @@ class OpenAIApiGenerator:
         await self._transport.aclose()
 
     async def _candidate(self, request: GenerationRequest, *, may_repeat: bool) -> Candidate:
-        # Under a limit in US dollars nothing may be billed twice, for the limit reckons with one answer per request.
+        # Under a limit in US dollars nothing may be billed twice, because the limit assumes one answer per request.
         call = _Attempts(request, may_repeat=self._is_free or (may_repeat and not self._budget.is_limited))
         with tracing.span("candidate", {"gen_ai.request.model": self._config.model}, kind="client") as span:
             async with self._slots, self._shared_slots:
@@ -171,10 +172,12 @@ class OpenAIApiGenerator:
         return unanswered(call.request, self._explain(error), failure=failure, usage=usage)
 
     def _cost_of_failed(self, call: _Attempts, error: ReplyError | CarrierError) -> float | None:
-        """What all tries cost at most; None where nothing is known. A last try that says nothing of its cost may be
-        billed, also after others that were refused for nothing."""
+        """Maximum cost of all attempts. None if nothing is known.
+
+        A last attempt without a stated cost may have been billed, even after others that were refused for free.
+        """
         says = isinstance(error, ReplyError) and (error.failure, usage_cost(self._config, error.usage)) != (None, None)
-        if says:  # of its cost, or that nothing was sent
+        if says:  # states its cost, or that nothing was sent
             return call.cost_usd
         if not call.cost_usd:
             return None
@@ -237,7 +240,7 @@ class OpenAIApiGenerator:
             call.costs.append(cost_usd)
 
     def _refuses_logprobs(self, error: ReplyError) -> bool:
-        """Whether this is why a request failed; no later request then asks for log-probabilities."""
+        """Whether the request failed because of log-probabilities. Later requests then omit them."""
         refused = error.status is not None and 400 <= error.status < 500 and "logprob" in str(error).lower()
         if refused and self._asks_logprobs:
             self._asks_logprobs = False
@@ -260,7 +263,7 @@ class OpenAIApiGenerator:
 
 
 def chat_body(config: OpenAIGenerator, request: GenerationRequest, *, logprobs: bool) -> dict[str, Any]:
-    """Render a request for an endpoint, with log-probabilities where they are wanted."""
+    """Body of a request for an endpoint, with log-probabilities if wanted."""
     sampling = request.sampling
     body: dict[str, Any] = {
         "model": config.model,
@@ -280,12 +283,12 @@ def chat_body(config: OpenAIGenerator, request: GenerationRequest, *, logprobs: 
 
 
 def failure_text(error: ReplyError | CarrierError, config: OpenAIGenerator, *, key: str | None) -> str:
-    """The text of an error row, which has neither the key nor a password.
+    """Text of an error row, without the key and passwords.
 
     Args:
-        error: what happened.
-        config: the endpoint's.
-        key: the one that was sent, which an endpoint may repeat in its own words.
+        error: Error of the request.
+        config: Configuration of the endpoint.
+        key: Key that was sent, which an endpoint may repeat in its message.
     """
     text = str(error)
     status, failure = (error.status, error.failure) if isinstance(error, ReplyError) else (None, None)

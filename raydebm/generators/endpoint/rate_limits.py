@@ -13,7 +13,7 @@ MAX_WAIT_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Exponential with jitter: the wait before retry i (from 0) is in [half, whole] of ``base_s * 2**i``."""
+    """Exponential backoff with jitter: the wait before retry i (from 0) is in [half, whole] of ``base_s * 2**i``."""
 
     base_s: float = 0.5
     max_s: float = MAX_WAIT_S

@@ -1,8 +1,8 @@
 """Several servers of one model behind one transport, with load balancing and failover.
 
-The least busy server is asked. An unreachable server, or one that answers 502 or 503, has not taken the request, so the
-next one is asked at once, and it rests for a while. Late replies and other statuses are left to the generator, which
-may have to pay for them.
+Requests go to the least busy server. A server that is unreachable, or answers 502 or 503, has not processed the
+request, so the next one is tried at once, and the failed one rests for a while. Late replies and other statuses are
+handled by the generator, which may have to pay for them.
 """
 
 import time

@@ -1,6 +1,7 @@
-"""Carries a chat completion over HTTP. What a reply means, and what is done about it, is decided above.
+"""HTTP transport of chat completions. The caller interprets replies.
 
-No redirect is followed: prompts would go to an address that no recipe names, such as one inside the operator's network.
+Redirects are not followed: prompts would be sent to an address that is not in the recipe, such as one inside the
+operator's network.
 """
 
 from collections.abc import Mapping
@@ -21,18 +22,18 @@ _CONNECT_S = 30.0
 
 
 class CarrierError(Exception):
-    """No complete reply came back (refused, reset, cut off, too late). Asking again may help."""
+    """No complete reply was received (refused, reset, cut off, late). A retry may help."""
 
 
 class LostReplyError(CarrierError):
-    """The request was sent, and its connection was lost before the reply was whole.
+    """The request was sent, and its connection was lost before the reply was complete.
 
-    Most providers write on for a client that has left, and bill it: asking again may pay twice.
+    Most providers continue to generate and bill after a disconnect, so a retry may be billed twice.
     """
 
 
 class LateReplyError(LostReplyError):
-    """The request was sent and its reply did not come in time."""
+    """The request was sent and its reply was late."""
 
 
 class Transport(Protocol):
@@ -40,10 +41,10 @@ class Transport(Protocol):
         """Send one chat completion and read the whole reply.
 
         Raises:
-            LateReplyError: the request was sent, and no complete reply came back in time.
+            LateReplyError: the request was sent, and no complete reply arrived in time.
             LostReplyError: the request was sent, and its connection broke off.
-            CarrierError: no complete reply came back for another reason.
-            ReplyError: the reply is too long to be read.
+            CarrierError: no complete reply arrived for another reason.
+            ReplyError: the reply exceeds the size limit.
         """
         ...
 
@@ -53,7 +54,7 @@ class Transport(Protocol):
 
 
 def environment_proxy(url: str) -> str | None:
-    """The proxy that ``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY`` name for an address."""
+    """Proxy for an address from ``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY``."""
     parts = urlsplit(url)
     if not parts.hostname or proxy_bypass(parts.hostname):
         return None
@@ -61,14 +62,14 @@ def environment_proxy(url: str) -> str | None:
 
 
 class AiohttpTransport:
-    """aiohttp. The session belongs to the event loop in which the first request is sent."""
+    """Transport over aiohttp. The session is bound to the event loop of the first request."""
 
     def __init__(self, base_url: str, *, api_key: str | None, headers: Mapping[str, str], timeout_s: float) -> None:
         import aiohttp  # 0.2 s of imports that plans and recorded pools do not need
 
         address, self._headers = address_and_headers(base_url, api_key, headers)
         self._url = address.rstrip("/") + "/chat/completions"
-        # A connection has at most half of the time, so that a total that runs out means a request that was sent.
+        # Connecting may use at most half of the time, so a timeout of the whole means that the request was sent.
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(_CONNECT_S, timeout_s / 2))
         self._session: aiohttp.ClientSession | None = None
 
@@ -76,8 +77,8 @@ class AiohttpTransport:
         import aiohttp
 
         if self._session is None:
-            # No limit here: the generator's semaphores bound what is in flight. The proxy is looked up once, because
-            # aiohttp's own `trust_env` does it for every request, in a thread, at the price of half the request.
+            # No limit here: the generator's semaphores bound the requests in flight. The proxy is looked up once,
+            # because aiohttp's own `trust_env` does it for every request, in a thread, at half the cost of the request.
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300),
                 headers=self._headers,
@@ -98,7 +99,7 @@ class AiohttpTransport:
             raise CarrierError(f"connection failed: none within {self._timeout.connect:g} s") from error
         except TimeoutError as error:
             raise LateReplyError(f"no reply within {self._timeout.total:g} s") from error
-        except (aiohttp.ClientError, OSError, ValueError) as error:  # the last: of a malformed address
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: a malformed address
             kind = CarrierError if isinstance(error, _unsent_errors()) else LostReplyError
             raise kind(f"connection failed: {type(error).__name__}: {error}") from error
         headers = {name.lower(): value for name, value in response.headers.items()}
@@ -111,7 +112,7 @@ class AiohttpTransport:
 
 
 def _unsent_errors() -> tuple[type[BaseException], ...]:
-    """What says that there was no connection to send a request over."""
+    """Errors that occur before a request is sent."""
     import aiohttp
 
     return aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, ValueError

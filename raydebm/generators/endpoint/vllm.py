@@ -1,4 +1,4 @@
-"""vLLM: a server that runs somewhere, or one process per model on this machine, one model after the other.
+"""vLLM: an existing server, or one process per model on this machine, one model after another.
 
 A server is an OpenAI-compatible endpoint without a key. Does not know: Ray, requests.
 """
@@ -27,22 +27,22 @@ from raydebm.embedded import PREFIX, embedded_path
 from raydebm.errors import ResourceError
 
 STARTUP_S = 900.0
-"""Time that a server has until it answers."""
+"""Maximum time from the start of a server to its first answer."""
 _LOG = logging.getLogger(__name__)
 _LOG_LINES = 8
-"""Lines of the server's log that an error shows."""
+"""Number of lines of the server's log in an error."""
 _ERROR = re.compile(r"\b\w*(Error|Exception)\b: ")
 _DYING_S = 1.0
-"""A server whose last connection broke may take so long to be gone."""
+"""Time for a server to exit after its last connection broke."""
 _STOP_S = 20.0
 """Time between SIGTERM and SIGKILL."""
 _WITH_PARENT = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); os.execvp(sys.argv[1], sys.argv[1:])"
-"""Runs a program that gets SIGTERM (15) when its starter is gone, even killed (PR_SET_PDEATHSIG): what stays behind
-would hold the machine's memory or its GPU."""
+"""Program that runs another one and receives SIGTERM (15) when its parent dies, even if killed (PR_SET_PDEATHSIG).
+Otherwise a remaining server would hold the machine's memory or its GPU."""
 
 
 def endpoint_of(config: VllmGenerator) -> OpenAIGenerator:
-    """The endpoint behind a ``vllm`` generator whose ``url`` is known.
+    """Endpoint of a ``vllm`` generator with a known ``url``.
 
     Raises:
         ResourceError: no server is known.
@@ -74,8 +74,10 @@ def _base_url(url: str) -> str:
 
 
 def turns(configs: Sequence[GeneratorConfig]) -> list[tuple[GeneratorConfig, ...]]:
-    """The generators in groups that are asked one after the other: a server to be started has this machine to itself,
-    so each comes alone, after all others."""
+    """Generators in groups that run one after another.
+
+    A server to be started needs the whole machine, so each is a group of its own, after all others.
+    """
     others = tuple(config for config in configs if not _is_to_start(config))
     return [*([others] if others else []), *((config,) for config in configs if _is_to_start(config))]
 
@@ -85,10 +87,10 @@ def _is_to_start(config: GeneratorConfig) -> bool:
 
 
 def check_server(config: GeneratorConfig) -> None:
-    """Check what can be known before a server is started.
+    """Check everything that is known before a server is started.
 
     Raises:
-        ResourceError: there is no vLLM for it.
+        ResourceError: vLLM is not installed.
     """
     if isinstance(config, VllmGenerator) and config.url is None:
         _python(config)
@@ -98,14 +100,14 @@ def check_server(config: GeneratorConfig) -> None:
 def running(config: GeneratorConfig, *, host: str) -> Iterator[GeneratorConfig]:
     """Start the server of a generator that needs one, and yield the generator with its ``url`` once it answers.
 
-    The server and all its processes end with the context. Other generators are yielded as they are.
+    The server and all its processes end with the context. Other generators are yielded unchanged.
 
     Args:
-        config: any generator.
-        host: the address at which the server is to be reached.
+        config: Any generator.
+        host: Address of the server.
 
     Raises:
-        ResourceError: vLLM is missing, or the server ends or does not answer within ``STARTUP_S``.
+        ResourceError: vLLM is missing, or the server exits or does not answer within ``STARTUP_S``.
     """
     if not isinstance(config, VllmGenerator) or config.url is not None:
         yield config
@@ -187,14 +189,14 @@ def _answers(url: str) -> bool:
 
 
 def _tail(log: IO[bytes]) -> str:
-    """The lines of the log that name errors, which much may follow; without any its end."""
+    """Lines of the log with errors, which may be far from its end, or else its last lines."""
     lines = Path(log.name).read_text(encoding="utf-8", errors="replace").splitlines()
     errors = [line for line in lines if _ERROR.search(line)]
     return "\n".join((errors or lines)[-_LOG_LINES:])
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:
-    """End the server and what it started, such as its engine's process: all of its session."""
+    """End the server's session, including processes that it started, such as its engine."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(server.pid, number)
@@ -203,7 +205,7 @@ def _end(server: subprocess.Popen[bytes]) -> None:
 
 
 def free_port(host: str) -> int:
-    """A port of this machine that nothing listens on now; another process may take it at any time."""
+    """A port of this machine without a listener. Another process may take it at any time."""
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
