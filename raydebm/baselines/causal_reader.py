@@ -225,7 +225,6 @@ class Reader:
 
 
 def _by_context(inputs: Sequence[_Input], places: Sequence[int]) -> list[list[int]]:
-    """Indices of the inputs, grouped by context."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for place in places:
         groups.setdefault(inputs[place].context, []).append(place)

@@ -107,7 +107,6 @@ def rescored(pools: Sequence[EvaluatedPool], scorer: TextScorer) -> list[Evaluat
 
 
 def _rewritten(pools: Sequence[EvaluatedPool], rewrite: Variant) -> dict[str, tuple[str, str]]:
-    """Rewritten candidates that have the variant."""
     texts = {}
     for pool in pools:
         for scored in pool.candidates:

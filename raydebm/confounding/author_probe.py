@@ -98,7 +98,6 @@ def _longer_than_median(data: ProbeData) -> tuple["np.ndarray[tuple[int], np.dty
 
 
 def _commonest(labels: Names, problem_ids: Names) -> Names:
-    """Most frequent class, for every row."""
     classes, counts = np.unique(labels, return_counts=True)
     return np.full(len(labels), classes[counts.argmax()])
 

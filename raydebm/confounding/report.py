@@ -55,9 +55,9 @@ class ConfoundingSettings:
     num_bootstrap: int = 2000
     seed: int = 0
     max_ablation_problems: int | None = 100
-    """Number of problems to rescore in every variant, sampled with the seed. None: all."""
+    """Number of problems to rescore in every variant, sampled with the seed. None means all."""
     max_probe_texts: int | None = 4000
-    """Number of candidates for the probes, from whole problems. None: all."""
+    """Number of candidates for the probes, from whole problems. None means all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class ConfoundingReport:
     """Name of the checkpoint."""
     lambda_: float
     best_generator: str | None
-    """Generator chosen on validation pools. None: chosen in hindsight."""
+    """Generator chosen on validation pools, or None if it was chosen in hindsight."""
     screen: Screen
     ablation: tuple[AblationRow, ...]
     num_ablation_problems: int

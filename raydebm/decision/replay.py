@@ -92,7 +92,6 @@ class ReplaySource:
         return candidates
 
     def _looked_up(self, problem: Problem, requests: Sequence[GenerationRequest]) -> list[Candidate]:
-        """Recorded candidates of these requests, in order. Raises GenerationError."""
         absent = {r.candidate_id: r for r in requests if r.candidate_id not in self._by_id}
         if absent:
             self._missing.update(absent)

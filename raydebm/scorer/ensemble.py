@@ -125,7 +125,7 @@ class MergedEngine:
 
 
 def _threads(wanted: int | None, device: torch.device) -> int | None:
-    """Number of threads to set. None: leave it unchanged."""
+    """Number of threads to set, or None to leave it unchanged."""
     if wanted is not None or device.type != "cpu" or "OMP_NUM_THREADS" in os.environ:
         return wanted
     return free_cpus()

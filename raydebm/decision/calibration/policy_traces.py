@@ -90,7 +90,6 @@ async def trace_all(
 def _worth(
     best: ScoredCandidate | None, pool: Sequence[ScoredCandidate], labels: Mapping[str, Label]
 ) -> tuple[Verdict, float | None]:
-    """Verdict and violation score of the selection."""
     if best is not None:
         label = labels.get(best.candidate.candidate_id)
         return (Verdict.UNLABELED, None) if label is None else (label.verdict, label.violation_score)

@@ -4,8 +4,8 @@ The first incumbent is the better of the two simplest profiles, vote and best au
 if they are equal). A challenger replaces the incumbent if the p-value of "its mean worth is not higher" is at most its
 level:
 
-- right or wrong: among held-out problems on which the two differ, the challenger wins b and loses c, and p = P(Bin(b +
-  c, 1/2) >= b), the exact one-sided McNemar test;
+- right or wrong: among held-out problems on which the two differ, the challenger wins b and loses c, and
+  p = P(Bin(b + c, 1/2) >= b), the exact one-sided McNemar test;
 - violation scores: a challenger that wins more often may lose more each time, so p is the share of ``NUM_FLIPS`` random
   sign choices under which the differences in worth have at least the observed sum (one-sided sign-flip test of the
   mean).

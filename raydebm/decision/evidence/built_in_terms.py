@@ -1,29 +1,29 @@
-"""The terms of evidence that are built in.
+"""Built-in terms of evidence.
 
-Terms of a cluster a, with N candidates in clusters, author g(i) of candidate i, energies mu_i, and z_i = (mu_i -
-center_g) / scale_g, the energy standardised within its author, so that who wrote an answer enters through ``authors``
-alone:
+Terms of a cluster a, with N candidates in clusters, author g(i) of candidate i, energies mu_i, and
+z_i = (mu_i - center_g) / scale_g, the energy standardised within its author, so that the author has an effect only
+through ``authors`` and ``skill``:
 
 ===============  ======================================================================================
 ``votes``        log(n_a / N), the log share of candidates (majority vote)
 ``authors``      sum over authors g of f_ga, the share of g's candidates that are in a: one vote per author
-``skill``        sum over authors of f_ga logit q_g, q_g being the author's skill. With ``authors``, whose weight
-                 takes the part of log 1/c, c the chance that wrong answers coincide, this is the one-coin naive
-                 Bayes vote; alone it collapses where q_g < 1/2
+``skill``        sum over authors of f_ga logit q_g, with q_g the author's skill. With ``authors``, whose weight
+                 takes the part of log 1/c, c the probability that wrong answers coincide, this is the one-coin
+                 naive Bayes vote; without it, it fails for q_g < 1/2
 ``energy``       mean of z over the pool minus the lowest z in a
 ``mean_energy``  mean of z over the pool minus the mean of z in a
-``members``      share of ensemble members whose lowest energy is in a
+``members``      share of adapters with their lowest energy in a
 ``penalty``      minus the lowest E_constraint in a, at most ``MAX_PENALTY``
 ``length``       mean over the pool minus the mean over a of the log number of characters, standardised within authors
-                 like the energy: high for an answer that is reached briefly
+                 like the energy: high for an answer with short texts
 ===============  ======================================================================================
 
 Terms for "none of them":
 
 ==============  ======================================================================================
 ``none``        1
-``pool_energy`` mean of z over the pool: high when all answers look wrong
-``pool_length`` mean over the pool of the standardised log number of characters: high where all write more than usual
+``pool_energy`` mean of z over the pool: high if all answers look wrong
+``pool_length`` mean over the pool of the standardised log number of characters: high if all texts are longer than usual
 ``unparsed``    share of written candidates without an answer
 ``disagreement`` log of the number of clusters
 ==============  ======================================================================================

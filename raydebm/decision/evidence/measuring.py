@@ -120,7 +120,6 @@ def _measured(term: Term, inputs: TermInputs, count: int) -> Floats:
 
 
 def _score_terms(table: PoolTable, reference: Reference) -> tuple[list[Floats], list[Floats]]:
-    """Terms of each baseline's scores, about clusters and about "none of them"."""
     relative, levels = [], []
     for name, values in table.scores.items():
         norms = np.array([reference.score_norm(author, name) for author in table.authors]).reshape(-1, 2)

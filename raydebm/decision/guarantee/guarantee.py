@@ -252,7 +252,6 @@ def _guarantee(
     more_problems: int | None,
     smallest_error: float | None,
 ) -> Guarantee:
-    """Guarantee at a certified threshold, or without one."""
     base_error = float(losses.mean())
     return Guarantee(
         max_error=max_error,

@@ -223,7 +223,7 @@ def fitted(
 
     Args:
         test: Features (P, F) and outcomes (P,). Problems with NaN are excluded.
-        validation: Features and outcomes of other problems. None: cross-fitting on the test problems.
+        validation: Features and outcomes of other problems, or None for cross-fitting on the test problems.
         seed: Seed of the folds.
         fit: Function (features (n, F), correct (n,), features to predict (m, F)) -> probabilities (m,).
     """

@@ -153,7 +153,7 @@ def _cell(published: str | None, answer: Answer) -> Cell:
 
 
 def _main_value(study: StudyResults, row: SelectorRow) -> Answer:
-    """pass@1, or the mean violation where the task has one."""
+    """pass@1, or the mean violation if the task has one."""
     if row.mean_violation.value is not None:
         return found_or(row.mean_violation, "no violation score", plain=True)
     return found_or(row.pass_at_1, "no label")

@@ -61,7 +61,6 @@ def plates(evaluation: Evaluation, *, training: Curves | None = None) -> list[Pl
 
 
 def _opening_plate(evaluation: Evaluation) -> Plate:
-    """Figure at the top, with the main selectors."""
     value = "mean violation, shorter is better" if evaluation.is_continuous else "pass@1"
     caption = (
         f"Bars: {value} (left) and share of the random-to-oracle gap closed (right); lines: 95 % intervals by "

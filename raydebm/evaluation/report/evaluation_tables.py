@@ -228,7 +228,6 @@ def _difficulty_table(evaluation: Evaluation) -> Table:
 
 
 def _dimension_table(parts: DimensionTable) -> Table:
-    """Violations of the selections by part."""
     return Table(
         title="Parts of the violation",
         caption=f"Mean of each part over the chosen candidates with its 95 % interval, lower is better; from "
@@ -377,7 +376,6 @@ def reliability_table(title: str, rows: Sequence[Reliability]) -> Table:
 
 
 def _promise_table(study: DecisionStudy) -> Table:
-    """Possible guarantees."""
 
     def threshold(row: Promise) -> str:
         if row.certified:
@@ -407,7 +405,6 @@ def _promise_table(study: DecisionStudy) -> Table:
 
 
 def _profile_table(study: DecisionStudy) -> Table:
-    """Tests that chose the profile."""
     return table_of(
         "Choice of the profile",
         "Exact paired tests on labelled problems outside the test, each decided by a posterior that did not see "
@@ -425,7 +422,6 @@ def _profile_table(study: DecisionStudy) -> Table:
 
 
 def _confidence_table(study: DecisionStudy) -> Table:
-    """Quality of the posterior's confidence on the test problems."""
     what = "1 - violation" if study.reliability.event.startswith("1 - violation") else "correct"
     return table_of(
         "Confidence",

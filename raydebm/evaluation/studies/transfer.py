@@ -174,6 +174,5 @@ def _selected(stack: Stack, lambda_: float, bootstrap: Bootstrap) -> Selected:
 
 
 def _vote(stack: Stack) -> Floats:
-    """Expected value of the majority vote, shape (P,)."""
     plain, _ = of_votes(stack, np.ones(stack.present.shape), int(stack.sizes.max()), seed=0)
     return plain

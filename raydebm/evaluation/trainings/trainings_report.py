@@ -184,7 +184,6 @@ def _selectors_in_words(summary: TrainingSummary) -> list[str]:
 
 
 def _best_signal(summary: TrainingSummary) -> TrainingSignal | None:
-    """Signal with the largest gain, in hindsight."""
     known = [row for row in summary.signals if row.gain_at_80.value is not None]
     return max(known, key=lambda row: row.gain_at_80.value or 0.0, default=None)
 

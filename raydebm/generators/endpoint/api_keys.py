@@ -66,6 +66,5 @@ def without_secrets(text: str, config: OpenAIGenerator, key: str | None) -> str:
 
 
 def _basic_token(user: str) -> str:
-    """The Basic token of an URL's ``user:password``."""
     name, _, password = user.partition(":")
     return base64.b64encode(f"{unquote(name)}:{unquote(password)}".encode()).decode()

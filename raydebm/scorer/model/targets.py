@@ -78,7 +78,6 @@ def adapted_blocks(adapter: AdapterConfig, encoder: nn.Module) -> tuple[int, ...
 
 
 def _in_layers(adapter: AdapterConfig, encoder: nn.Module, linear: Mapping[str, nn.Linear]) -> set[str]:
-    """The linear layers in the adapter's blocks."""
     if adapter.layers == "all":
         return set(linear)
     prefix, _ = block_list(encoder)
