@@ -4,7 +4,8 @@
 
 phi and phi_0 are the terms of ``evidence``. Majority vote is a special case: all weight on ``votes``. Where several
 answers of one problem can be right (programs, plans), clusters do not compete and
-p(a) = sigmoid(theta . phi(a) - theta_0 . phi_0). Where labels are violation scores, p(a) is 1 minus the expected violation.
+p(a) = sigmoid(theta . phi(a) - theta_0 . phi_0). Where labels are violation scores, p(a) is 1 minus the expected
+violation.
 
 An answer that an exact constraint proves has p = 1. An answer that it refutes has p = 0 and no influence on the others.
 
