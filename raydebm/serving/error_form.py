@@ -1,6 +1,6 @@
-"""Every failure in the one form that OpenAI's clients read: ``{"error": {message, type, code, param}}``.
+"""Error responses in the form of OpenAI's clients: ``{"error": {message, type, code, param}}``.
 
-A RaydebmError never becomes a 500 with a traceback: a mistake of the client is 4xx, a part that does not work is 503.
+A RaydebmError never becomes a 500 with a traceback: client errors are 4xx, a failed part is 503.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ RETRY_AFTER_S = 2
 
 
 def error_body(message: str, *, status: int, code: str, param: str | None = None) -> dict[str, Any]:
-    """The JSON of a failure, without credentials and with every text writable."""
+    """JSON of a failure, without credentials and with unprintable text escaped."""
     kind = "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "server_error"
     return {
         "error": {
@@ -34,14 +34,16 @@ def error_body(message: str, *, status: int, code: str, param: str | None = None
 
 
 def should_retry(error: ServiceError) -> bool:
-    """Whether a client that sends the same request again may fare better at no further cost."""
+    """True if resending the same request may succeed at no further cost."""
     return error.retry and error.status != 504
 
 
 def error_response(error: ServiceError, *, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """429 and 503 say when to come back; 504 that the same would take as long again, and a 503 after something was paid
-    that it would cost as much again (OpenAI's clients then do not ask again by themselves); 401 says how to
-    authenticate."""
+    """Response of a failure.
+
+    429 and 503 have ``Retry-After``. 504, and a 503 after a payment, tell OpenAI's clients not to retry, because the
+    same request would take as long or cost as much again. 401 has ``WWW-Authenticate``.
+    """
     own: dict[str, str] = {}
     if not should_retry(error):
         own = {"X-Should-Retry": "false"}
@@ -54,12 +56,12 @@ def error_response(error: ServiceError, *, headers: Mapping[str, str] | None = N
 
 
 def validation_error(error: RequestValidationError) -> ServiceError:
-    """The first thing wrong with a body, with its path; FastAPI's own form is not OpenAI's."""
+    """First error of a body, with its path, in place of FastAPI's own form."""
     errors = error.errors()
     if isinstance(errors[0].get("input"), bytes):  # the body itself, which was not read
         message = "the body was not sent as JSON; send it with the header Content-Type: application/json"
         return ServiceError(message, 400, "invalid_json")
-    # Of a value that may be a text or an object, each way in which it is neither is told: the deepest was meant.
+    # For a union, pydantic lists the errors of each alternative; the deepest one was meant.
     place = _place_of_kind(errors[0]["loc"])
     same = [other for other in errors if place and other["loc"][:place] == errors[0]["loc"][:place]] or errors[:1]
     fault: Mapping[str, Any] = max(same, key=lambda other: len(other["loc"]))
@@ -81,17 +83,17 @@ def validation_error(error: RequestValidationError) -> ServiceError:
 
 
 def _place_of_kind(path: Sequence[object]) -> int | None:
-    """Where the path of a fault first names a kind of value; the first two steps never do."""
+    """Index of the first union tag in an error's path; the first two steps are never one."""
     return next((index for index, part in enumerate(path) if index > 1 and _is_kind(part)), None)
 
 
 def _is_kind(part: object) -> bool:
-    """Whether a step of a path is no field but pydantic's name for one of several kinds of values."""
+    """True for a path step that is pydantic's tag of a union member."""
     return isinstance(part, str) and ("[" in part or part[:1].isupper())
 
 
 def http_error(error: HTTPException) -> ServiceError:
-    """Unknown paths and methods, and bodies that cannot be parsed."""
+    """Error for unknown paths and methods, and for bodies that cannot be parsed."""
     if error.status_code == 400:  # FastAPI's words for a body that its JSON reader gives up on
         return ServiceError(
             "the body is not JSON: no UTF-8, nested too deeply, or a number is too long", 400, "invalid_json"

@@ -1,6 +1,6 @@
-"""What failures mean to a client: a RaydebmError never becomes a 500 with a traceback.
+"""HTTP statuses of errors: a RaydebmError never becomes a 500 with a traceback.
 
-A mistake of the client is 4xx, a part that does not work is 503. Does not know: HTTP, Ray.
+Client errors are 4xx, a failed part is 503. Does not know: HTTP, Ray.
 """
 
 import math
@@ -20,7 +20,7 @@ from raydebm.errors import (
 )
 
 BUSY_RETRY_S = 1.0
-"""When a key with too many open requests may try again; when one of them ends is not known."""
+"""Retry time for a key with too many open requests; their end is unknown."""
 _STATUS: tuple[tuple[type[RaydebmError], int, str], ...] = (
     (UnknownNameError, 404, "unknown_name"),
     (MissingKeyError, 503, "missing_key"),
@@ -32,16 +32,16 @@ _STATUS: tuple[tuple[type[RaydebmError], int, str], ...] = (
     (ResourceError, 503, "unavailable"),
     (PoolError, 503, "pool_unusable"),
 )
-"""First match wins; subclasses stand before their bases."""
+"""First match wins; subclasses precede their bases."""
 
 
 class TooManyError(ServiceError):
-    """A refusal for now.
+    """A temporary refusal.
 
     Args:
-        message: whose limit, and which.
+        message: the limit and its owner.
         status: 429 for a key's own limits, 503 for the service's.
-        wait_s: when to try again.
+        wait_s: seconds until a retry.
     """
 
     def __init__(self, message: str, status: int, wait_s: float) -> None:
@@ -52,12 +52,12 @@ class TooManyError(ServiceError):
 
     @property
     def retry_after_s(self) -> int:
-        """Whole seconds, at least one, as the header has it."""
+        """Whole seconds, at least one, for the header."""
         return max(1, math.ceil(self.wait_s))
 
 
 def as_service_error(error: RaydebmError) -> ServiceError:
-    """The HTTP meaning of any error that raydebm raises on purpose."""
+    """ServiceError with the HTTP status of a raydebm error."""
     if isinstance(error, ServiceError):
         return error
     for kind, status, code in _STATUS:

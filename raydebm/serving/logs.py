@@ -1,7 +1,7 @@
-"""Structured logs: one JSON object a line, each with the request's id, none with a secret.
+"""Structured logs: one JSON object per line, with the request id and without secrets.
 
-Environment: RAYDEBM_LOG_LEVEL (default ``INFO``) and RAYDEBM_LOG_FORMAT (``json``, the default, or ``text``).
-Facts of a line come as ``log.info("message", extra={"facts": {...}})``.
+Environment: RAYDEBM_LOG_LEVEL (default ``INFO``) and RAYDEBM_LOG_FORMAT (``json``, the default, or ``text``). Facts of
+a line are passed as ``log.info("message", extra={"facts": {...}})``.
 """
 
 import json
@@ -20,7 +20,7 @@ from raydebm import tracing
 from raydebm.errors import ConfigError, without_credentials
 
 REQUEST_ID: ContextVar[str] = ContextVar("raydebm_request_id", default="")
-"""Id of the request that this task works on; set by the guard, and inherited by the tasks and threads it starts."""
+"""Id of the current request; set by the guard, and inherited by tasks and threads."""
 
 _SECRETS = (
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=*-]{6,}"), r"\1 ***"),
@@ -42,8 +42,8 @@ def redact(text: str) -> str:
 
 
 class JsonLines(logging.Formatter):
-    """``{"time", "level", "logger", "message", "request_id", "trace_id", ...facts, "error"}``; the trace only where
-    traces are sent."""
+    """Format a line as ``{"time", "level", "logger", "message", "request_id", "trace_id", ...facts, "error"}``; the
+    trace only with tracing on."""
 
     def __init__(self, request_id: Callable[[], str]) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """The same for eyes."""
+    """Format lines for reading."""
 
     def __init__(self, request_id: Callable[[], str]) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s")
@@ -88,11 +88,11 @@ def _clean(value: Any) -> Any:
 
 
 def configure_logs(request_id: Callable[[], str] = REQUEST_ID.get, environ: Mapping[str, str] = os.environ) -> None:
-    """Send the package's log lines to standard error. Does nothing where logging is set up already.
+    """Send the package's log lines to standard error. Does nothing if logging is already configured.
 
     Args:
-        request_id: tells the id of the request at work, in parts that the guard does not wrap.
-        environ: for the level and the format.
+        request_id: source of the current request's id, for code outside the guard.
+        environ: environment with the level and the format.
 
     Raises:
         ConfigError: an unknown level or format.
@@ -113,10 +113,10 @@ def configure_logs(request_id: Callable[[], str] = REQUEST_ID.get, environ: Mapp
 
 
 class WholeLines:
-    """A text stream that hands on each thread's text line by line.
+    """A text stream that writes each thread's text in whole lines.
 
-    Ray prints the lines of workers from a thread of its own, with ``print``, which writes a line and its end one after
-    the other: what another thread writes in between lands on the same line, and a JSON line no longer parses.
+    Ray prints the lines of workers from its own thread with ``print``, which writes a line and its end separately.
+    Another thread's text in between would share the line, and a JSON line would no longer parse.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -124,7 +124,7 @@ class WholeLines:
         self._begun = threading.local()
 
     def write(self, text: str) -> int:
-        """Write the lines that ``text`` ends; the rest waits for its end. Returns the number of characters taken."""
+        """Write complete lines and buffer the rest. Returns the number of characters taken."""
         whole, end, rest = (getattr(self._begun, "text", "") + text).rpartition("\n")
         self._begun.text = rest
         if end:
@@ -132,7 +132,7 @@ class WholeLines:
         return len(text)
 
     def end(self) -> None:
-        """Write what this thread has begun."""
+        """Write the rest of this thread's text."""
         self._stream.write(getattr(self._begun, "text", ""))
         self._begun.text = ""
 

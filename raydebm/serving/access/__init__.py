@@ -1,1 +1,1 @@
-"""Who may ask, and how much: keys, hosts, bodies, the bounded queue, and the guard of all routes."""
+"""Access control: keys, hosts, request bodies, the bounded queue, and the guard of all routes."""

@@ -1,4 +1,4 @@
-"""How much one ingress replica takes on: a bounded number of requests runs, a bounded number waits."""
+"""Admission control of one ingress replica: a bounded number of requests runs, a bounded number waits."""
 
 import asyncio
 import math
@@ -12,15 +12,15 @@ from raydebm.serving.failures import BUSY_RETRY_S, TooManyError
 from raydebm.serving.settings.app_args import LimitArgs
 
 MAX_WAIT_S = 30.0
-"""A request that has waited so long is answered 503."""
+"""Longest time in the queue. Requests that wait longer are answered 503."""
 NUM_HELD = 64
-"""Requests by which the pace of the queue is estimated."""
+"""Number of recent requests that the pace of the queue is estimated from."""
 MAX_RETRY_S = 600.0
-"""The longest wait that a refused client is asked for."""
+"""Longest ``Retry-After`` of a refused request."""
 
 
 class Intake:
-    """Counts open requests, and refuses new ones once it is closed. It outlives changes of the application."""
+    """Count open requests, and refuse new ones once closed. Reloads keep the same object."""
 
     def __init__(self) -> None:
         self.num_open = 0
@@ -47,29 +47,28 @@ class Intake:
 
 
 class Admission:
-    """Places of the requests that run, and the queue for them, in the order of arrival."""
+    """Bounded set of running requests, with a first-come queue in front of it."""
 
     def __init__(self, limits: LimitArgs, *, on_change: Callable[[], None] = lambda: None) -> None:
-        """
-        Args:
-            limits: ``max_running`` and ``max_waiting``.
-            on_change: called when a place is taken or given back, and when a request begins to wait.
+        """Args:
+        limits: ``max_running`` and ``max_waiting``.
+        on_change: callback for each request that starts, ends or begins to wait.
         """
         self._limits, self._on_change = limits, on_change
         self._places = asyncio.Semaphore(limits.max_running)
         self.num_running = self.num_waiting = 0
         self._begun_s: list[float] = []
-        """When the requests that run began, on the clock of the event loop."""
+        """Start times of the running requests, on the clock of the event loop."""
         self._held_s: deque[float] = deque(maxlen=NUM_HELD)
-        """How long the latest requests had their places."""
+        """Running times of the latest requests."""
 
     def check(self) -> None:
-        """Raises TooManyError (503) when a request that came now could not even wait."""
+        """Raise TooManyError (503) if the queue is full."""
         if self._places.locked() and self.num_waiting >= self._limits.max_waiting:
             raise self._refusal(f"{self.num_running} requests run and {self.num_waiting} wait here")
 
     def _refusal(self, words: str) -> TooManyError:
-        """Says to come back when those who wait now, and one more, will have got a place at the present pace."""
+        """Refusal with the time until everybody in the queue, and one more, will have started at the present pace."""
         held_s = fmean(self._held_s) if self._held_s else 0.0
         so_far_s = asyncio.get_running_loop().time() - fmean(self._begun_s) if self._begun_s else 0.0
         pace_s = max(held_s, so_far_s) / self._limits.max_running

@@ -1,6 +1,6 @@
-"""What happens to every HTTP request before and around the routes: its id, who calls, its limits, the last resort.
+"""ASGI middleware around all routes: request ids, keys, limits, and the handler for unforeseen errors.
 
-A plain ASGI middleware, so that streams pass through unbuffered and hold their place until they end.
+Plain ASGI, so that streams pass through unbuffered and hold their place until they end.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ from raydebm.serving.spending.ledger import Ledger
 log = logging.getLogger(__name__)
 
 PUBLIC_PATHS = frozenset({"/health", "/openapi.json"})
-"""What needs no key, because probes have none."""
+"""Paths that need no key, because probes have none."""
 PAID_PATHS = ("/v1/chat/completions", "/v1/responses", "/v1/triage")
-"""Requests that may have paid for candidates when the replica that held them died."""
+"""Paths whose requests may have paid for candidates when their replica died."""
 CLIENT_CLOSED = 499
 MAX_BODY_S = 30.0
-"""Seconds in which the whole body of a request must arrive."""
+"""Longest time for the body of a request to arrive, in seconds."""
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods of requests that take no place and whose bodies are not read."""
 REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -44,11 +44,9 @@ REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 @dataclass(slots=True)
 class _TrackedAnswer:
-    """Sends, and remembers what was sent."""
-
     to: Send
     request_id: str | None
-    """None: something in front puts it on the answer."""
+    """Request id to add to the answer. Default: none, because a proxy adds it."""
     status: int = CLIENT_CLOSED
     started: bool = False
 
@@ -62,33 +60,33 @@ class _TrackedAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardSettings:
-    """What the guard lets in, and whom it asks."""
+    """Settings of the guard."""
 
     max_body_bytes: int
-    """Larger bodies are answered 413."""
+    """Limit on request bodies. Larger ones are answered 413."""
     limits: LimitArgs
-    """How much is taken on."""
+    """Limits on running and waiting requests."""
     public_paths: frozenset[str] = PUBLIC_PATHS
-    """What needs no key and no place in the queue."""
+    """Paths that need no key and no place in the queue."""
     allowed_hosts: frozenset[str] = frozenset()
-    """Names in lower case under which it answers where there are no keys, in addition to localhost and addresses."""
+    """Accepted host names (lower case) of a service without keys, in addition to localhost and addresses."""
     echo_request_id: bool = True
     """Put ``X-Request-ID`` on the answer. Off behind Serve, whose proxy does it."""
     keyring: Keyring | None = None
-    """Who may call; None: anyone."""
+    """Keys of the clients. Default: no key is needed."""
     meter: Meter = field(default_factory=Meter)
-    """Counts requests."""
+    """Request metrics."""
     intake: Intake = field(default_factory=Intake)
-    """Counts open requests and can be closed."""
+    """Counter of open requests; a closed one refuses them."""
     ledger: Ledger | None = None
-    """Counts the days' spending; None: it is not counted."""
+    """Ledger of daily spending. Default: spending is not counted."""
 
 
 class Guard:
-    """Wraps the application, and sets ``request_id``, ``received`` and ``account`` of ``request.state``.
+    """Wrap the application; sets ``request_id``, ``received`` and ``account`` of ``request.state``.
 
     Args:
-        routes: of the application, to name a request that is refused before it gets there.
+        routes: the application's routes, which name the route of a refused request.
     """
 
     def __init__(self, app: ASGIApp, *, settings: GuardSettings, routes: Sequence[BaseRoute] = ()) -> None:
@@ -111,7 +109,7 @@ class Guard:
         except RaydebmError as error:
             await _last_resort(error_response(as_service_error(error)), scope, receive, answer)
         except Exception:
-            # One place for what no one foresaw: logged with its id, answered without a traceback.
+            # Unforeseen errors are logged with the request id and answered without a traceback.
             log.exception("request %s failed", request_id)
             failure = ServiceError(f"internal error; the log has it under request id {request_id}", 500, "internal")
             await _last_resort(error_response(failure), scope, receive, answer)
@@ -170,7 +168,7 @@ class Guard:
         log.info("request", extra={"facts": facts})
 
     def _route_of(self, scope: Scope) -> str:
-        """The path's template; there are few of them, where paths are what strangers make up."""
+        """Path template of the request. Raw paths would give metrics unbounded labels."""
         route = scope.get("route")
         if route is None:
             route = next((each for each in self._routes if each.matches(scope)[0] is Match.FULL), None)
@@ -191,13 +189,13 @@ def _authorization(scope: Scope) -> str | None:
 
 
 def route_path(scope: Scope) -> str:
-    """The path below the route prefix, which Serve and proxies leave in ``path`` and name in ``root_path``."""
+    """Path below the route prefix. Serve and proxies leave the prefix in ``path`` and name it in ``root_path``."""
     path, prefix = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
     return (path.removeprefix(prefix) or "/") if f"{path}/".startswith(f"{prefix}/") else path
 
 
 def _request_id(scope: Scope) -> str:
-    """The client's or the proxy's id when it is a plain one, else a new one."""
+    """The client's or proxy's request id if it is well formed, else a new one."""
     for name, value in scope["headers"]:
         if name == b"x-request-id" and REQUEST_ID_PATTERN.fullmatch(value.decode("latin-1")):
             return str(value.decode("latin-1"))
@@ -205,12 +203,12 @@ def _request_id(scope: Scope) -> str:
 
 
 async def read_body(scope: Scope, receive: Receive, *, max_bytes: int) -> bytes:
-    """Read a whole body before its request takes a place, so that a slow client holds up no other.
+    """Read a whole body before its request takes a place, so that a slow client blocks no one.
 
     Raises:
-        ServiceError: 413 for a body above the limit, whatever its Content-Length says; 408 for one that does not arrive
+        ServiceError: 413 for a body above the limit, whatever its Content-Length; 408 for one that does not arrive
             within ``MAX_BODY_S``.
-        ClientDisconnect: the client went away meanwhile.
+        ClientDisconnect: the client disconnected before the end.
     """
     too_large = ServiceError(f"the body is larger than {max_bytes} bytes", 413, "body_too_large")
     declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
@@ -235,7 +233,7 @@ async def read_body(scope: Scope, receive: Receive, *, max_bytes: int) -> bytes:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Hand on a body that was read before in one message, then what comes after it."""
+    """Replay a body that was already read as one message, then pass on later messages."""
     pending = [body]
 
     async def receive_again() -> Message:

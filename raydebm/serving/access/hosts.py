@@ -1,8 +1,8 @@
-"""Under which names a service without keys answers: a guard against DNS rebinding.
+"""Host names of a service without keys: a guard against DNS rebinding.
 
-A page at ``evil.example`` may point that name to 127.0.0.1; to a browser the service is then of the same origin as the
-page, which may read everything. But the browser still sends the name as ``Host``. An address cannot be rebound, so
-requests by address are answered.
+A page at ``evil.example`` can point that name to 127.0.0.1; the browser then treats the service as the page's own
+origin, and the page can read everything. The browser still sends the name as ``Host``, so unknown names are refused.
+Addresses cannot be rebound, so requests by address are answered.
 """
 
 import ipaddress
@@ -14,14 +14,14 @@ LOCALHOST = "localhost"
 
 
 def check_host(headers: Iterable[tuple[bytes, bytes]], allowed: Collection[str]) -> None:
-    """Refuse a request that was sent to a name which is neither localhost nor allowed.
+    """Refuse a request whose ``Host`` is neither localhost, an address nor an allowed name.
 
     Args:
-        headers: of the request, names in lower case, as ASGI has them.
+        headers: ASGI headers, with names in lower case.
         allowed: host names in lower case, without ports.
 
     Raises:
-        ServiceError: 403; also without ``Host``, and with more than one.
+        ServiceError: 403; also for a missing or repeated ``Host``.
     """
     values = [value.decode("latin-1") for name, value in headers if name == b"host"]
     host = _without_port(values[0]) if len(values) == 1 else ""

@@ -1,14 +1,13 @@
 """API keys of the service's clients. Only their SHA-256 is kept: keys are long and random, so a fast hash is enough.
 
-A keys file (YAML or JSON) looks like this; ``printf %s "$KEY" | sha256sum`` gives the hash of a key that
-``openssl rand -hex 32`` made::
+A keys file (YAML or JSON) looks like this; ``printf %s "$KEY" | sha256sum`` gives the hash of a key that ``openssl rand
+-hex 32`` made::
 
     keys:
       - {name: team-a, sha256: 9f86d0..., per_day: {usd: 5.0}, reports_as: [audit]}
 
-Without a file, RAYDEBM_API_KEYS holds the keys themselves: ``team-a=KEY1,team-b=KEY2``.
-A file is read again when it changes (``WatchedKeyring``).
-No message of this module contains a key or a hash.
+Without a file, RAYDEBM_API_KEYS holds the keys themselves: ``team-a=KEY1,team-b=KEY2``. The file is read again when it
+changes (``WatchedKeyring``). Messages of this module never contain a key or a hash.
 """
 
 import hashlib
@@ -33,26 +32,25 @@ log = logging.getLogger(__name__)
 ENVIRONMENT = "RAYDEBM_API_KEYS"
 MIN_KEY_CHARS = 16
 LOOK_EVERY_S = 5.0
-"""A key that is taken out of the file works for so long at most."""
+"""Interval of looking at the file, in seconds. A removed key stops working within it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """One client. The name is for logs and metrics."""
+    """One client. The name appears in logs and metrics."""
 
     name: str
     sha256: str = field(repr=False)
     per_day: DayCeilings | None = None
-    """What it may spend on one UTC day; None: the service's ``key_per_day``."""
+    """Spending per UTC day. Default: the service's ``key_per_day``."""
     decisions: bool = True
-    """Whether it may see stored decisions: everybody's problems and answers."""
+    """Permission to read stored decisions, that is, everybody's problems and answers."""
     reports_as: tuple[str, ...] | None = ()
-    """Names that outcomes are reported by under this key, and under no other that does not list them too; None: it may
-    use every name."""
+    """Reporter names reserved for this key and others that list them. Default: any name that is not reserved."""
 
 
 class Keyring:
-    """Knows who may call."""
+    """The clients' keys."""
 
     def __init__(self, keys: Sequence[ApiKey]) -> None:
         self._keys = tuple(keys)
@@ -62,13 +60,13 @@ class Keyring:
 
     @property
     def reserved_names(self) -> frozenset[str]:
-        """Names that outcomes are reported by under some keys only."""
+        """Reporter names that only some keys may use."""
         return frozenset(name for key in self._keys for name in key.reports_as or ())
 
     def owner(self, authorization: str | None) -> ApiKey | None:
-        """The key that an ``Authorization: Bearer ...`` header holds, or None.
+        """Owner of the key in an ``Authorization: Bearer ...`` header, or None.
 
-        Takes as long for the first key as for the last, and for a near miss as for nonsense.
+        Takes constant time over keys and over near misses.
         """
         scheme, _, key = (authorization or "").partition(" ")
         given = hashlib.sha256(key.strip().encode("utf-8", "replace")).hexdigest()
@@ -80,12 +78,12 @@ class Keyring:
 
 
 class WatchedKeyring(Keyring):
-    """The keys of a file, as it is now. A file that turns bad, or goes away, leaves the last good keys in force."""
+    """Keys of a file, reloaded when it changes. An unreadable or missing file leaves the last good keys in force."""
 
     def __init__(self, path: str, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """
-        Args:
-            clock: seconds; the file is looked at every ``LOOK_EVERY_S`` at most, when somebody asks.
+        """Args:
+            path: the keys file.
+            clock: time in seconds, for ``LOOK_EVERY_S``. The file is looked at only when a key is checked.
 
         Raises:
             ConfigError: as ``load_keyring``.
@@ -94,10 +92,10 @@ class WatchedKeyring(Keyring):
         self._stamp, self._looked_at = _stamp(path), clock()
         super().__init__(_different(_from_file(path)))
         self.refusal: str | None = None
-        """Why the file as it is now is not used; None when it is."""
+        """Error of the current file if it is not in use, else None."""
 
     def owner(self, authorization: str | None) -> ApiKey | None:
-        """See ``Keyring.owner``; looks first whether the file has changed."""
+        """See ``Keyring.owner``. Reloads a changed file first."""
         self._look()
         return super().owner(authorization)
 
@@ -121,7 +119,7 @@ class WatchedKeyring(Keyring):
 
 
 def _stamp(path: str) -> tuple[int, ...]:
-    """Differs when the file's content may differ; mounted secrets are exchanged by a link, which gives a new inode."""
+    """File identity for change detection. Mounted secrets are exchanged by a link, which changes the inode."""
     try:
         stat = Path(path).stat()
     except OSError:
@@ -146,10 +144,11 @@ class _File(BaseModel):
 
 
 def load_keyring(path: str | None, environ: Mapping[str, str] = os.environ) -> Keyring | None:
-    """The keys of a file (watched), else of the environment; None when there are none, and anyone may call.
+    """Load the keys from a file (watched), else from the environment. Returns None if neither has any: no key is
+    needed.
 
     Raises:
-        ConfigError: the file or the variable is not as described, or two keys have the same name or the same hash.
+        ConfigError: the file or the variable is malformed, or two keys have the same name or the same hash.
     """
     if path is not None:
         return WatchedKeyring(path)
@@ -159,7 +158,7 @@ def load_keyring(path: str | None, environ: Mapping[str, str] = os.environ) -> K
 
 
 def _different(keys: Sequence[ApiKey]) -> Sequence[ApiKey]:
-    """The keys. Raises ConfigError where two have the same name, or are the same key, which has one owner."""
+    """Check that names and hashes are unique. Raises ConfigError."""
     names: set[str] = set()
     owners: dict[str, str] = {}
     for key in keys:
@@ -199,6 +198,6 @@ def _from_environment(text: str) -> list[ApiKey]:
                 f"{ENVIRONMENT}: key number {index + 1} is shorter than {MIN_KEY_CHARS} characters; "
                 "make one with `openssl rand -hex 32`"
             )
-        # Nothing could be reserved for one of them, so a watch by name would have no reporter.
+        # Environment keys cannot reserve names, so a watch by name would have no reporter.
         keys.append(ApiKey(name=name, sha256=hashlib.sha256(key.encode()).hexdigest(), reports_as=None))
     return keys

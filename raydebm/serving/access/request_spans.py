@@ -1,7 +1,7 @@
-"""The spans of HTTP requests.
+"""Trace spans of HTTP requests.
 
 In:   ASGI requests with or without a W3C ``traceparent``.
-Does not know: Ray. Nothing of a problem, an answer, a path's parameters or a key enters a span.
+Does not know: Ray. Spans contain no problem, answer, path parameter or key.
 """
 
 from collections.abc import Collection
@@ -15,11 +15,11 @@ _HEADERS = ("traceparent", "tracestate")
 
 
 class Traced:
-    """Wraps an application: one span per request, which goes on from the client's.
+    """Wrap an application: one span per request, continuing the client's trace.
 
     Args:
-        app: what answers.
-        untraced: paths without a span; probes ask for them all day.
+        app: the wrapped application.
+        untraced: paths without a span, such as those of probes.
     """
 
     def __init__(self, app: ASGIApp, *, untraced: Collection[str] = PUBLIC_PATHS) -> None:

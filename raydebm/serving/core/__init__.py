@@ -1,4 +1,4 @@
-"""The service itself, in records: what is to be run for a request, the triage loop on a backend, and what came of it.
+"""The service itself, without its network: requests, the triage loop on a backend, and results.
 
 Does not know: Ray, HTTP.
 """

@@ -1,4 +1,4 @@
-"""What one request did so far: what it asked for, what came, how long each kind of call took."""
+"""Activity of one request: its generation requests, its candidates, and the time of each kind of call."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,22 +23,22 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassPlanned:
-    """Candidates are about to be asked for."""
+    """A pass is about to request its candidates."""
 
     pass_index: int
     feedback: str | None
-    """What generators are told about the pass before."""
+    """Feedback on the previous pass for the generators."""
     plan: Affordable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateArrived:
-    """One candidate came, or failed."""
+    """One candidate arrived or failed."""
 
     context: RequestContext
     candidate: Candidate
     done: int
-    """Candidates of the pass that have come, this one included."""
+    """Number of candidates of the pass that have arrived, this one included."""
     total: int
 
 
@@ -52,7 +52,7 @@ class CandidateScored:
 
 @dataclass(frozen=True, slots=True)
 class WaveEnded:
-    """A wave of a pass is there, and sampling goes on or ends."""
+    """A wave is complete, and sampling goes on or ends."""
 
     wave: Wave
 
@@ -71,39 +71,39 @@ Progress = Callable[[Event], None]
 
 @dataclass(slots=True)
 class Activity:
-    """What one request did, for its answer and for its progress events."""
+    """Activity of one request, for its answer and its progress events."""
 
     on_progress: Progress | None
     asked: list[GenerationRequest] = field(default_factory=list)
     cancelled: list[GenerationRequest] = field(default_factory=list)
-    """Cancelled in flight, because the others settled the pass. They may have cost something."""
+    """Candidates cancelled in flight because the others settled the pass. They may have been billed."""
     over_budget: list[GenerationRequest] = field(default_factory=list)
-    """Not asked, because ``max_usd`` might not have covered them."""
+    """Candidates not requested because ``max_usd`` might not have covered them."""
     drawn: list[Candidate] = field(default_factory=list)
-    """In the order of their arrival, those of a pass that was lost included."""
+    """All candidates in order of arrival, including those of an interrupted pass."""
     has_all_evidence: bool = True
-    """False: baselines that are evidence did not work."""
+    """False if the baselines that are evidence failed."""
     judged: list[ScoredCandidate] = field(default_factory=list)
-    """Written, checked and scored."""
+    """Candidates with an answer that were checked and scored."""
     beliefs: Sequence[Belief] = ()
-    """About the answers of all passes so far, the selected one first; empty without a posterior."""
+    """Beliefs about the answers of all passes so far, the selected one first; empty without a posterior."""
     stages_ms: dict[str, float] = field(default_factory=dict)
     ceilings: list[CeilingStatus] = field(default_factory=list)
-    """What was left of the day's ceilings after the last pass."""
+    """Remainder of the daily ceilings after the last pass."""
 
     @property
     def is_paid(self) -> bool:
-        """Whether anything that came back says that it was billed."""
+        """True if any candidate or reply was billed."""
         return any(reply.cost_usd or reply.prompt_tokens or reply.completion_tokens for reply in self.drawn)
 
     def report(self, event: Event) -> None:
-        """Send an event to the one who watches the request; nothing happens where no one does."""
+        """Send an event to the request's watcher, if it has one."""
         if self.on_progress is not None:
             self.on_progress(event)
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        """Adds the time that the block takes to its stage, with a span."""
+        """Add the block's time to its stage, with a span."""
         started = time.perf_counter()
         try:
             with tracing.span(stage):
@@ -115,8 +115,10 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class ProgressObserver:
-    """Reports to a request's watchers what the triage loop does (``decision.sampling.one_pass.Observer``); passes and
-    arrivals are reported by ``source.Source``."""
+    """Report the triage loop's progress to a request's watchers (``decision.sampling.one_pass.Observer``).
+
+    Passes and arrivals are reported by ``source.Source``.
+    """
 
     context: RequestContext
     activity: Activity
@@ -135,6 +137,6 @@ class ProgressObserver:
         self.activity.report(WaveEnded(wave))
 
     def decided(self, record: PassRecord, reason: str, beliefs: Sequence[Belief]) -> None:
-        """A pass led to a decision, for this reason."""
+        """A pass led to a decision."""
         self.activity.beliefs = beliefs
         self.activity.report(PassDecided(record, reason))

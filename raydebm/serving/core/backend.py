@@ -13,41 +13,40 @@ from raydebm.serving.settings.bundle import Bundle
 
 
 class Backend(Protocol):
-    """The parts behind the service. Each call takes one list, because a call to another replica costs
-    milliseconds."""
+    """The parts behind the service. Each call takes a list, because a call to another replica costs milliseconds."""
 
     async def generate(
         self, requests: Sequence[GenerationRequest], on_candidate: Arrived, *, may_repeat: bool
     ) -> list[Candidate]:
-        """One candidate per request, in their order; failed ones carry ``error``.
+        """One candidate per request, in order; failed ones have ``error``.
 
         Args:
-            requests: what to draw.
-            on_candidate: called as each candidate arrives.
-            may_repeat: whether a request that may be billed already may be sent again.
+            requests: generation requests.
+            on_candidate: callback for each candidate as it arrives.
+            may_repeat: permission to resend a request that may already be billed.
         """
         ...
 
     async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
-        """One report per candidate, in their order, by the task's gold-free checks."""
+        """One report per candidate, in order, from the task's gold-free checks."""
         ...
 
     async def score(self, texts: Sequence[TextToScore]) -> list[Energies | None]:
-        """One per text, in their order; None for one that could not be scored."""
+        """Energies per text, in order; None for a text that could not be scored."""
         ...
 
     async def baseline_scores(self, texts: Sequence[TextToScore]) -> list[Mapping[str, float]]:
-        """Scores by name per text, in their order, of the baselines that are evidence."""
+        """Scores by baseline name per text, in order, from the baselines that are evidence."""
         ...
 
     def serving(self, bundle: Bundle) -> "Backend":
-        """The same parts for another run: its generators, its task's checks and its adapters."""
+        """The same backend for another run: its generators, checks and adapters."""
         ...
 
     async def status(self) -> dict[str, Any]:
-        """What is loaded.
+        """Loaded models and state of each part.
 
         Raises:
-            ServiceError: a part is not there (yet).
+            ServiceError: a part is not available.
         """
         ...

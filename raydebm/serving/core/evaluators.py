@@ -1,6 +1,6 @@
-"""What the triage loop has candidates judged by: the checks, the ensemble, and baselines that are evidence.
+"""Evaluators of candidates for the triage loop: the checks, the ensemble, and the baselines that are evidence.
 
-Each is one of the loop's protocols on top of the backend. Does not know: Ray, HTTP.
+Each implements one of the loop's protocols on the backend. Does not know: Ray, HTTP.
 """
 
 import logging
@@ -28,8 +28,10 @@ NO_ANSWER = "no answer in the requested output format was found in the text"
 
 
 def fault_of(judged: Sequence[ScoredCandidate]) -> ServiceError | None:
-    """What does not work, where every candidate that was written could not be checked or scored. None of them is wrong
-    for that, so there is nothing to abstain from."""
+    """Error to raise if no answered candidate could be checked and scored, else None.
+
+    Such candidates are not known to be wrong, so an abstention would be misleading.
+    """
     reasons = [_fault(scored) for scored in judged]
     if not reasons or None in reasons:
         return None
@@ -44,7 +46,7 @@ def _fault(scored: ScoredCandidate) -> str | None:
 
 
 def check_tokens(num_chars: int, most: int, param: str = "candidates") -> None:
-    """Raises ServiceError 413 for texts that have more than ``most`` tokens together, estimated from their length."""
+    """Raise ServiceError 413 if the texts have more than ``most`` tokens together, estimated from their length."""
     num_tokens = num_chars // CHARS_PER_TOKEN
     if num_tokens > most:
         message = (
@@ -55,7 +57,7 @@ def check_tokens(num_chars: int, most: int, param: str = "candidates") -> None:
 
 
 def check_lengths(texts: Iterable[str], param: str, limit: int) -> None:
-    """Raises ServiceError 413 for a text that is too long."""
+    """Raise ServiceError 413 for a text that is too long."""
     longest = max((len(text) for text in texts), default=0)
     if longest > limit:
         message = f"a text has {longest} characters; at most {limit} are accepted"
@@ -70,7 +72,7 @@ class BackendChecker:
     activity: Activity
 
     async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
-        """One report per candidate, in their order."""
+        """One report per candidate, in order."""
         with self.activity.timed("check"):
             return await self.backend.check(problem, candidates)
 
@@ -82,17 +84,17 @@ class Scorer:
     backend: Backend
     activity: Activity
     prompt: str | None = None
-    """What stands for the problem, when earlier turns of a chat belong to it; None: the problem's prompt."""
+    """Problem text to score, with the earlier turns of a chat. Default: the problem's prompt."""
     reasoning: Reasoning = "answer"
-    """What is scored of a candidate that thinks before it answers."""
+    """Handling of a candidate's thinking before its answer."""
     known: dict[str, Energies | None] = field(default_factory=dict)
-    """By text. Candidates that say the same in the same words get the same energies, in whatever batches they came."""
+    """Energies by text, so that equal texts get equal energies regardless of their batches."""
 
     async def score(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Energies | None]:
-        """Energies per candidate, in their order; None for one that could not be scored.
+        """Energies per candidate, in order; None for one that could not be scored.
 
         Raises:
-            ScoringError: the backend broke its contract.
+            ScoringError: the backend returned the wrong number of results.
         """
         prompt = problem.prompt if self.prompt is None else self.prompt
         candidates = [candidate.as_scored(self.reasoning) for candidate in candidates]
@@ -109,18 +111,21 @@ class Scorer:
 
 @dataclass(frozen=True, slots=True)
 class Baselines:
-    """Scores of baselines (``decision.sampling.one_pass.ScoreSource``). They are one kind of evidence among
-    others, so a request is decided without them where they do not work, with no promise (``sampling_conditions``)."""
+    """Scores of baselines (``decision.sampling.one_pass.ScoreSource``).
+
+    They are optional evidence: if they fail, the request is decided without them and without its guarantee
+    (``sampling_conditions``).
+    """
 
     backend: Backend
     activity: Activity
     prompt: str | None = None
-    """As for ``Scorer``."""
+    """As in ``Scorer``."""
     known: dict[str, Mapping[str, float]] = field(default_factory=dict)
-    """By text."""
+    """Scores by text."""
 
     async def scores(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Mapping[str, float]]:
-        """Scores by name per candidate, in their order; empty where the baselines do not work."""
+        """Scores by name per candidate, in order; empty if the baselines fail."""
         prompt = problem.prompt if self.prompt is None else self.prompt
         wanted = {candidate.text or "": candidate.candidate_id for candidate in candidates}
         texts = [TextToScore(name, prompt, text) for text, name in wanted.items() if text not in self.known]

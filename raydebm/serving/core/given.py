@@ -1,4 +1,4 @@
-"""Candidates that a client gives: as records, checked and scored."""
+"""Candidates supplied by a client: as records, checked and scored."""
 
 import asyncio
 import time
@@ -23,9 +23,9 @@ UNKNOWN_AUTHOR = "client"
 
 
 def given_candidates(problem: Problem, texts: Sequence[str]) -> list[Candidate]:
-    """Records in the order of the texts. Thinking is separated from the answer, as with sampled candidates.
+    """Records in the order of the texts. Thinking is separated from the answer, as for sampled candidates.
 
-    The ids do not depend on the order, so that no tie does.
+    Ids do not depend on the order, so neither do ties.
     """
     seen: Counter[str] = Counter()
     candidates = []
@@ -49,7 +49,7 @@ def given_candidates(problem: Problem, texts: Sequence[str]) -> list[Candidate]:
 async def judged(
     bundle: Bundle, backend: Backend, problem: Problem, candidates: Sequence[Candidate]
 ) -> list[ScoredCandidate]:
-    """The candidates with their checks, energies and, where baselines are evidence, their scores."""
+    """Check and score candidates, with baseline scores if baselines are evidence."""
 
     async def baseline_scores() -> list[Mapping[str, float]]:
         if not bundle.recipe.evidence:
@@ -69,16 +69,16 @@ async def judged(
 
 @dataclass(frozen=True, slots=True)
 class ScoredPair:
-    """What the ensemble gave for one text of which no task is known; one of the two is None and the other is not."""
+    """Score of one text without a task. Exactly one of the fields is None."""
 
     energies: Energies | None
     error: str | None = None
 
 
 async def scored_pairs(bundle: Bundle, backend: Backend, pairs: Sequence[tuple[str, str]]) -> list[ScoredPair]:
-    """Energies of (problem, candidate) texts, in their order; nothing is checked.
+    """Energies of (problem, candidate) texts, in order, without checks.
 
-    A text that is all thinking has no answer, and so no energy.
+    A text without an answer after its thinking gets no energy.
     """
     answers = [split_reasoning(second) for _, second in pairs]
     texts = [
@@ -99,12 +99,12 @@ def _scored_pair(energies: Mapping[str, Energies | None], name: str) -> ScoredPa
 
 
 async def within_deadline(work: Awaitable[T], most_s: float | None, *, received: float | None) -> T:
-    """The result of the work, which is cancelled when its time is up.
+    """Await the work, and cancel it at its deadline.
 
     Args:
-        work: what to wait for.
-        most_s: seconds from its arrival; None: as long as it takes.
-        received: ``time.perf_counter()`` when it arrived; None: now.
+        work: the work.
+        most_s: deadline in seconds from arrival. Default: no limit.
+        received: ``time.perf_counter()`` at arrival. Default: now.
 
     Raises:
         ServiceError: 504.

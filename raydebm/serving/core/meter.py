@@ -1,4 +1,4 @@
-"""What the service counts: ``ray.prometheus`` sends it on through Ray, tests keep it in lists.
+"""Metrics of the service. ``ray.prometheus`` exports them through Ray, tests keep them in lists.
 
 Does not know: Ray, HTTP.
 """
@@ -11,25 +11,25 @@ from raydebm.serving.core.result import TriageResult
 
 
 class Meter:
-    """Counts nothing."""
+    """Base class that counts nothing."""
 
     def answered(self, *, route: str, status: int, seconds: float) -> None:
-        """One HTTP request is over. ``route`` is the path's template, so that there are few of them."""
+        """One HTTP request ended. ``route`` is the path's template, to bound the number of labels."""
 
     def failed(self, *, task: str, status: int, code: str) -> None:
-        """One triage led to no decision: of a request, or a stream, whose HTTP status is 200."""
+        """One triage failed. The HTTP status of a batch item or stream may still be 200."""
 
     def load(self, *, num_waiting: int) -> None:
-        """So many requests wait in this process."""
+        """Number of requests waiting in this process."""
 
     def decided(self, result: TriageResult) -> None:
         """One decision was made."""
 
     def drawn(self, candidates: Sequence[Candidate]) -> None:
-        """One request sampled these in all its passes, whether or not they led to a decision."""
+        """Candidates of one request over all its passes, with or without a decision."""
 
     def reported(self, *, task: str, decision: str, correct: bool) -> None:
-        """A client reported an outcome that is new, or another one than before."""
+        """A client reported an outcome for the first time, or changed it."""
 
     def watched(self, policy: str, watch: ErrorWatch) -> None:
-        """The promise about a policy was held against the outcomes."""
+        """A policy's guarantee was compared with the outcomes."""

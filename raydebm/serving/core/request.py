@@ -1,6 +1,6 @@
-"""What is to be run for one request: which problem, under which policy, sampled how.
+"""Context of one request: its problem, policy and sampling.
 
-Every mistake of the client ends here, as a ServiceError that names the field.
+Every client error is raised here, as a ServiceError that names the field.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,19 +19,19 @@ from raydebm.serving.spending.ceilings import Account, check_count
 from raydebm.tasks.base import Task
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-"""Roles of OpenAI's chats, and what generators are told: few endpoints know ``developer``."""
+"""OpenAI's chat roles -> roles for generators: few endpoints know ``developer``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """A chat, with the one message that is the problem."""
+    """A chat, with the message that is the problem."""
 
     problem: str
     """Text of the last user message."""
     context: tuple[Message, ...]
-    """The turns before it, in their order; those without text are left out."""
+    """Earlier turns, in order, without those that have no text."""
     num_ignored: int
-    """Messages after it, such as the start of an answer: generators write whole answers."""
+    """Number of later messages, such as the start of an answer, which are ignored: generators write whole answers."""
 
 
 def weave(messages: Sequence[Message], context: Sequence[Message]) -> tuple[Message, ...]:
@@ -43,31 +43,31 @@ def weave(messages: Sequence[Message], context: Sequence[Message]) -> tuple[Mess
 
 
 def transcript(context: Sequence[Message], prompt: str) -> str:
-    """The problem as the ensemble reads it; without earlier turns the prompt itself."""
+    """The problem as scored by the ensemble: the prompt, after the earlier turns if there are any."""
     turns = [f"{said['role']}: {said['content']}" for said in context if said["role"] != "system"]
     return "\n\n".join([*turns, f"user: {prompt}"]) if turns else prompt
 
 
 NO_PROBLEM = "not_a_problem"
-"""Code of the error about a text that its task cannot read."""
+"""Error code for a text that its task cannot parse."""
 NOT_A_PROBLEM = (RaydebmError, KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
-"""What a task may raise about a text or about ``data`` that is no problem of its own."""
+"""Exceptions of tasks for a text or ``data`` that they cannot parse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenProblem:
-    """A problem whose structure the client already has, instead of a text to read it from."""
+    """A problem in structured form, which needs no parsing."""
 
     prompt: str
     data: Mapping[str, Any] | None = None
-    """The task's own fields, as in ``problems.parquet``. None: the task reads them from the prompt."""
+    """The task's own fields, as in ``problems.parquet``. Default: parsed from the prompt."""
     problem_id: str | None = None
     difficulty: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadProblem:
-    """A problem with the run that decides about it."""
+    """A parsed problem and its run."""
 
     bundle: Bundle
     task: Task
@@ -76,43 +76,43 @@ class ReadProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestContext:
-    """One request, read and checked. Immutable, so that concurrent requests cannot touch each other."""
+    """One validated request. Immutable, so that concurrent requests share no state."""
 
     request_id: str
     problem: Problem
     task: Task
     policy: Policy
     bundle: Bundle
-    """The run that decides, alone."""
+    """The one run that decides."""
     generators: tuple[str, ...]
     num_samples: int | None
     seed: int
     sampling: SamplingOverrides
     return_candidates: bool
     earlier_turns: tuple[Message, ...] = ()
-    """Earlier turns of the chat, and the client's own system messages: generators see them all."""
+    """Earlier turns of the chat and the client's system messages, sent to every generator."""
     ignored_messages: int = 0
     response_format: str | None = None
-    """OpenAI's object in JSON, for the generators that take one."""
+    """OpenAI's object as JSON, for generators that support it."""
     received: float | None = None
-    """``time.perf_counter()`` when the request arrived, from which its deadline counts; None: when work begins."""
+    """``time.perf_counter()`` at arrival, the start of the deadline. Default: the start of work."""
     account: Account | None = None
-    """What the caller may spend today; None: nothing is limited."""
+    """The caller's spending limits. Default: no limit."""
     num_choices: int | None = None
-    """Distinct answers that the client wants to see at most; None: the selected one."""
+    """Maximum number of distinct answers in the response. Default: the selected one."""
 
     @property
     def scored_prompt(self) -> str:
-        """What the ensemble reads as the problem, with the earlier turns, for a follow-up means nothing alone."""
+        """The problem as scored by the ensemble, with the earlier turns: a follow-up means nothing alone."""
         return transcript(self.earlier_turns, self.problem.prompt)
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """Versions that the answer carries; ``policy`` is the file of the policy that answers."""
+        """Versions in the response; ``policy`` is the policy file's name."""
         return self.bundle.versions
 
     def requests(self, pass_index: int, messages: tuple[Message, ...] | None) -> list[GenerationRequest]:
-        """The generation requests of a pass, the same ones that evaluation makes for this problem."""
+        """Generation requests of a pass, equal to those of evaluation for this problem."""
         passes = PassRequests(
             recipe=self.bundle.recipe,
             task=self.task,
@@ -150,10 +150,10 @@ def request_context(
     sampling: SamplingOverrides | None = None,
     conversation: Conversation | None = None,
 ) -> RequestContext:
-    """Check everything about a request.
+    """Validate a request.
 
     Raises:
-        ServiceError: unknown task or generator, a text that is not a problem, one that is too long, bad overrides.
+        ServiceError: an unknown task or generator, a text that is not a problem or is too long, or bad overrides.
     """
     read = read_problem(bundle, task_name, problem)
     bundle = read.bundle
@@ -180,14 +180,14 @@ def request_context(
 
 
 def charged_to(context: RequestContext, account: Account | None) -> RequestContext:
-    """The same request on somebody's account.
+    """The same request with an account to charge.
 
     Args:
         context: the request.
-        account: what the caller may spend; None: nothing is limited.
+        account: the caller's spending limits. None for no limit.
 
     Raises:
-        ServiceError: 400, the account limits money, and a generator that would be asked has no prices.
+        ServiceError: 400, the account limits money, and one of the generators has no prices.
     """
     if account is not None and account.limits_money:
         check_prices(context.bundle, context.generators)
@@ -195,16 +195,16 @@ def charged_to(context: RequestContext, account: Account | None) -> RequestConte
 
 
 def read_problem(bundle: Bundle, task_name: str | None, problem: str | GivenProblem) -> ReadProblem:
-    """Read the problem by its task, with the run of that task.
+    """Parse the problem with its task, and find the run of that task.
 
     Args:
         bundle: the served runs.
         task_name: name of a served task. Default: the only one.
-        problem: the text, or its structure.
+        problem: the text, or its structured form.
 
     Raises:
-        ServiceError: 404 for an unknown task, 400 for none where several are served, 413 for a text that is too long,
-            422 for one that the task cannot read.
+        ServiceError: 404 for an unknown task, 400 if several are served and none is named, 413 for a text that is too
+            long, 422 for one that the task cannot parse.
     """
     if task_name is None and len(bundle.tasks) > 1:
         message = f"several tasks are served here; name one of {', '.join(bundle.tasks)} in 'task'"
@@ -225,7 +225,7 @@ def read_problem(bundle: Bundle, task_name: str | None, problem: str | GivenProb
 
 
 def check_context(bundle: Bundle, context: Sequence[Message]) -> None:
-    """Raises ServiceError 413 for earlier turns that are too long."""
+    """Raise ServiceError 413 for earlier turns that are too long."""
     size = sum(len(message["content"]) for message in context)
     if size > bundle.max_problem_chars:
         message = f"the earlier messages have {size} characters; at most {bundle.max_problem_chars} are accepted"
@@ -260,15 +260,15 @@ def _problem(task: Task, problem: str | GivenProblem) -> Problem:
 
 
 def policy_for(bundle: Bundle, task_name: str, overrides: Overrides) -> Policy:
-    """The policy of a request, below the operator's ceilings.
+    """The request's policy, within the operator's ceilings.
 
     Args:
-        bundle: has the operator's policies.
-        task_name: of the problem.
-        overrides: what the request changes.
+        bundle: the operator's policies.
+        task_name: task of the problem.
+        overrides: changes by the request.
 
     Raises:
-        ServiceError: 400 for settings that are wrong.
+        ServiceError: 400 for invalid settings.
     """
     profile = bundle.profiles.get(overrides.policy or "", Overrides())
     try:
@@ -283,7 +283,7 @@ def policy_for(bundle: Bundle, task_name: str, overrides: Overrides) -> Policy:
 
 
 def check_prices(bundle: Bundle, generators: Sequence[str]) -> None:
-    """Raises ServiceError 400 when nothing can bound the cost of one of these generators."""
+    """Raise ServiceError 400 if one of these generators has no prices, so that its cost is unbounded."""
     without = unpriced(config for config in bundle.generator_configs() if config.name in generators)
     if without:
         raise ServiceError(no_prices(without), 400, "no_prices", "max_usd")

@@ -1,4 +1,4 @@
-"""What came of one request: the decision to store, and all that answers, metrics, spans and log lines are views of.
+"""Result of one request: the decision to store, and the source of its answer, metrics, span and log line.
 
 Does not know: Ray, HTTP.
 """
@@ -24,7 +24,7 @@ from raydebm.serving.spending.affordability import worst_of
 def decision_record(
     context: RequestContext, outcome: Outcome, activity: Activity, *, elapsed_ms: float
 ) -> DecisionRecord:
-    """The stored form of a decision. Refers to the outcome and copies nothing: rows are made later, off the request
+    """The stored form of a decision. Refers to the outcome without copying; rows are built later, off the request
     path."""
     now = datetime.now(UTC)
     in_pool = {scored.candidate.candidate_id for scored in outcome.pool}
@@ -62,42 +62,42 @@ def _request(context: RequestContext) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorUse:
-    """What one generator was asked for, and what it did not give."""
+    """Requests to one generator, and those without a candidate by reason."""
 
     name: str
     asked: int
     failed: int
-    """Asked for and without a text that could be used, the late ones included."""
+    """Requests without a usable text, including late ones."""
     late: int
-    """Failed because not there, or not checked and scored, within ``deadline_ms``."""
+    """Requests without a candidate, or with an unscored one, at ``deadline_ms``."""
     over_budget: int
-    """Not asked for, because each might have cost more than what was left of ``max_usd``."""
+    """Candidates not requested because each might have exceeded the rest of ``max_usd``."""
     cancelled: int
-    """Cancelled in flight, because the others settled the pass."""
+    """Requests cancelled in flight because the others settled the pass."""
     error: str | None
-    """The first error, when some failed."""
+    """First error of the failed requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriageResult:
-    """One decided request. Energies and penalties are None where they are infinite or nothing was selected."""
+    """One decided request. Energies and penalties are None if they are infinite or nothing was selected."""
 
     context: RequestContext
     record: DecisionRecord
     activity: Activity
     is_stored: bool = False
-    """Whether the record goes to the store."""
+    """True if the record goes to the store."""
     suspended: str | None = None
-    """Why the promise of the policy is not claimed at present; None where it is, or where nothing is promised."""
+    """Reason why the policy's guarantee is suspended. Default: it is in force, or there is none."""
 
     @property
     def outcome(self) -> Outcome:
-        """What the loop returned."""
+        """Outcome of the loop."""
         return self.record.outcome
 
     @property
     def beliefs(self) -> Sequence[Belief]:
-        """About the distinct answers, the selected one first; empty without a posterior or a selection."""
+        """Beliefs about the distinct answers, the selected one first; empty without a posterior or a selection."""
         return () if self.best is None else self.activity.beliefs
 
     @property
@@ -112,12 +112,12 @@ class TriageResult:
 
     @property
     def decision(self) -> Literal["accept", "abstain"]:
-        """As answers and lists say it."""
+        """The decision in the API's terms."""
         return final_decision(self.outcome.decision)
 
     @property
     def reason(self) -> str:
-        """Why, with the likely cause where no text has an answer because all of them were cut."""
+        """Reason of the decision, with the likely cause if every text was cut before its answer."""
         outcome = self.outcome
         written = [scored.candidate for scored in outcome.pool if scored.candidate.text is not None]
         if outcome.best is not None or not written or any(each.finish_reason != "length" for each in written):
@@ -137,7 +137,7 @@ class TriageResult:
 
     @property
     def sigma(self) -> float | None:
-        """Spread of the ensemble about the selected candidate."""
+        """Ensemble spread of the selected candidate."""
         return None if self.best is None or self.best.energies is None else self.best.energies.sigma
 
     @property
@@ -147,18 +147,18 @@ class TriageResult:
 
     @property
     def latency_ms(self) -> float:
-        """Milliseconds of work on the request."""
+        """Processing time in milliseconds."""
         return round(self.record.latency_ms, 3)
 
     @property
     def cost_usd(self) -> float | None:
-        """Cost of the candidates; None when no generator reports cost."""
+        """Cost of the candidates; None if no generator reports cost."""
         costs = [candidate.cost_usd for candidate in self.activity.drawn if candidate.cost_usd is not None]
         return math.fsum(costs) if costs else None  # the same in whatever order they came
 
     @property
     def cancelled_usd(self) -> float | None:
-        """What cancelled requests may have cost at most; None where none was cancelled or a price is unknown."""
+        """Upper bound on the cost of cancelled requests; None if there are none or a price is unknown."""
         if not self.activity.cancelled:
             return None
         worst = worst_of(self.context.bundle.generator_configs())
@@ -166,8 +166,7 @@ class TriageResult:
 
     @property
     def generators(self) -> list[GeneratorUse]:
-        """Every generator that was asked or would have been, in that order. Candidates of a pass that was lost count
-        as failed."""
+        """Use of every configured generator, in order. Candidates of an interrupted pass count as failed."""
         activity = self.activity
         asked = Counter(request.generator for request in activity.asked)
         over_budget = Counter(request.generator for request in activity.over_budget)
@@ -194,17 +193,17 @@ class TriageResult:
 
 
 def final_decision(decision: Decision) -> Literal["accept", "abstain"]:
-    """A decision as answers and lists say it."""
+    """A decision in the API's terms."""
     return "accept" if decision is Decision.ACCEPT else "abstain"
 
 
 def finite_or_none(value: float) -> float | None:
-    """The value; None for an infinite one, which JSON has no number for."""
+    """The value, or None if it is infinite, which JSON cannot express."""
     return value if math.isfinite(value) else None
 
 
 def stop_totals(stops: Iterable[PassStop | None]) -> dict[str, Any]:
-    """Why sampling of some passes ended and what that saved, added up; nothing where none was sampled in waves."""
+    """Sum of the early stops of all passes and their savings; empty without waves."""
     known = [stop for stop in stops if stop is not None]
     if not known:
         return {}
@@ -222,7 +221,7 @@ def stop_totals(stops: Iterable[PassStop | None]) -> dict[str, Any]:
 
 
 def decision_facts(result: TriageResult) -> dict[str, Any]:
-    """What a log line says about a decision: numbers and names, nothing of the problem or the answer."""
+    """Log facts of a decision: numbers and names, without the problem or the answer."""
     stops = stop_totals([each.stop for each in result.outcome.passes])
     uses = result.generators
     return {
@@ -247,7 +246,7 @@ def decision_facts(result: TriageResult) -> dict[str, Any]:
 
 
 def decision_attributes(result: TriageResult) -> dict[str, Any]:
-    """Attributes of the span ``triage``: nothing of the problem or the answer."""
+    """Attributes of the span ``triage``, without the problem or the answer."""
     facts = decision_facts(result)
     return {
         "raydebm.decision": facts["decision"],

@@ -1,8 +1,8 @@
-"""What voids a guarantee for one decision, because it was not made as those of the calibration problems were.
+"""Conditions that void a guarantee for one decision: it was made differently from those of calibration.
 
-Seven conditions do: a changed policy (``Policy.changed``), other sampling than calibration's, earlier turns of a chat,
-a ceiling that can bind, a limit of time or money that left candidates out, evidence that did not work, other adapters.
-Another seed is no difference: any seed samples from the same distribution.
+Seven conditions do: a changed policy (``Policy.changed``), sampling that differs from calibration's, earlier turns of a
+chat, a ceiling that can bind, a limit of time or money that left candidates out, evidence that failed, other adapters.
+A different seed does not: any seed samples from the same distribution.
 
 Does not know: Ray, HTTP.
 """
@@ -14,7 +14,7 @@ from raydebm.serving.core.request import RequestContext
 
 
 def asked_otherwise(context: RequestContext) -> str | None:
-    """What the request changes about how pass 1 is sampled; None where it changes nothing."""
+    """The request's change to the sampling of pass 1, or None."""
     if context.earlier_turns:
         return "the generators saw earlier turns of the chat"
     changed = [
@@ -27,13 +27,13 @@ def asked_otherwise(context: RequestContext) -> str | None:
 
 
 def decided_under(context: RequestContext, outcome: Outcome, *, over_budget: bool, has_all_evidence: bool) -> Policy:
-    """The request's policy as it decided: with its promise void where that was not certified for this decision.
+    """The request's policy, with its guarantee void if it does not cover this decision.
 
     Args:
         context: the request.
-        outcome: what the loop returned.
+        outcome: outcome of the loop.
         over_budget: a limit of money left candidates out.
-        has_all_evidence: baselines that are evidence worked, where there are any.
+        has_all_evidence: the baselines that are evidence worked, if there are any.
     """
     policy = context.policy
     if policy.guarantee is None or not policy.guarantee["certified"]:
@@ -48,7 +48,7 @@ def decided_under(context: RequestContext, outcome: Outcome, *, over_budget: boo
 
 
 def _served_otherwise(context: RequestContext) -> str | None:
-    """What the operator set that calibration did not have; None where there is nothing."""
+    """The operator's setting that differs from calibration, or None."""
     posterior, checkpoint = context.policy.posterior, context.bundle.versions["checkpoint"]
     if posterior is not None and posterior.checkpoint not in ("", checkpoint):
         return f"checkpoint {checkpoint} scores, and the policy was calibrated with {posterior.checkpoint}"
@@ -59,11 +59,11 @@ def _served_otherwise(context: RequestContext) -> str | None:
 
 
 def ceiling_on_candidates(context: RequestContext, *, calibrated: Policy) -> str | None:
-    """Which ceiling leaves fewer candidates than the calibration problems had; None where none does.
+    """The ceiling that allows fewer candidates than the calibration problems had, or None.
 
     Args:
         context: the request.
-        calibrated: the policy whose budget these had.
+        calibrated: the calibrated policy, with its budget.
     """
     bundle, policy = context.bundle, context.policy
     most_samples = bundle.limits.request.num_samples
@@ -78,7 +78,7 @@ def ceiling_on_candidates(context: RequestContext, *, calibrated: Policy) -> str
 
 
 def _limited(outcome: Outcome, *, over_budget: bool) -> str | None:
-    """What a limit kept from this decision; None where none did."""
+    """The limit that cut this decision's candidates, or None."""
     if over_budget:
         return "a limit of money left candidates out"
     if any(is_late(scored.candidate) for scored in outcome.pool):

@@ -1,4 +1,4 @@
-"""Answers one request: runs the triage loop on a backend and writes down what happened.
+"""Answer one request: run the triage loop on a backend and record the result.
 
 In:   a ``request.RequestContext``.
 Out:  a ``result.TriageResult``.
@@ -34,33 +34,33 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TriageService:
-    """The service without its network: what a request means and what its answer says."""
+    """The service without its network."""
 
     bundle: Bundle
-    """The first run's, with the further ones."""
+    """All served runs, the first one's fields at the top."""
     backend: Backend
     meter: Meter = field(default_factory=Meter)
     records: RecordSink | None = None
-    """Where decisions are stored; None: nowhere."""
+    """Store of decisions. Default: none."""
     claims: ClaimMonitor | None = None
-    """Says whether a policy's promise is suspended; None: outcomes are not watched."""
+    """Suspension of guarantees by outcomes. Default: outcomes are not watched."""
     notices: Callable[[], list[str]] = list
-    """What an operator should know of the replica, such as a refused change."""
+    """Notices of the replica to the operator, such as a refused change."""
 
     def warnings(self) -> list[str]:
-        """What ``/health`` tells an operator though the service works."""
+        """Warnings in ``/health`` of a service that works."""
         return self.notices()
 
     async def triage(self, context: RequestContext, on_progress: Progress | None = None) -> TriageResult:
         """Run the loop for one request.
 
         Raises:
-            ServiceError: there is nothing to trust or mistrust: 503 when no generator wrote anything, or nothing that
-                was written could be checked and scored; 504 when the deadline left out every candidate, or at least
-                half of them and the others do not suffice for an answer; 400 when ``max_usd`` pays for no candidate,
-                429 when the day's ceilings do not.
-            RaydebmError: a part does not work (see ``decision.loop.solve``). After something was paid, every failure is
-                a ServiceError without ``retry``.
+            ServiceError: there is no basis for a decision: 503 when no generator wrote anything, or nothing that was
+                written could be checked and scored; 504 when the deadline left out every candidate, or at least half of
+                them and the others do not suffice for an answer; 400 when ``max_usd`` pays for no candidate, 429 when
+                the day's ceilings do not.
+            RaydebmError: a part fails (see ``decision.loop.solve``). Once anything was paid, every failure is a
+                ServiceError without ``retry``.
         """
         activity = Activity(on_progress)
         with tracing.span("triage", {"raydebm.task": context.problem.task}) as span:
@@ -75,7 +75,7 @@ class TriageService:
         return result
 
     def _note_failure(self, context: RequestContext, error: Exception) -> None:
-        """Here and not around HTTP, where a stream that fails is answered 200."""
+        """Failures are noted here and not around HTTP, because a failed stream has status 200."""
         service_error = (
             as_service_error(error) if isinstance(error, RaydebmError) else ServiceError(repr(error), 500, "internal")
         )
@@ -93,7 +93,7 @@ class TriageService:
         try:
             outcome = await self._solve(context, activity, waited_s=started - (context.received or started))
         finally:
-            # Also of a request that fails or that no one waits for any more.
+            # Also for requests that fail or are abandoned.
             self.meter.drawn(activity.drawn)
             _log_failed_candidates(activity)
         _check_written(outcome, activity)
@@ -113,8 +113,7 @@ class TriageService:
         return result
 
     def _suspension(self, policy: Policy) -> str | None:
-        """Why the promise of the policy that decided is not claimed at present; None where it is, or where nothing is
-        promised."""
+        """Reason why the guarantee of the deciding policy is suspended; None if it is in force or there is none."""
         if self.claims is None or policy.guarantee is None:
             return None
         suspension = self.claims.suspension(policy_id(policy))
@@ -146,7 +145,7 @@ class TriageService:
 
 
 def _paid_failure(error: Exception, context: RequestContext) -> ServiceError:
-    """The failure of a request that has paid for candidates: the same request would pay for them again."""
+    """Failure of a request that has paid for candidates and would pay again if resent."""
     if isinstance(error, RaydebmError):
         known = as_service_error(error)
         return ServiceError(str(known), known.status, known.code, known.param, retry=False)
@@ -156,32 +155,32 @@ def _paid_failure(error: Exception, context: RequestContext) -> ServiceError:
 
 
 def _check_judged(outcome: Outcome) -> None:
-    """Raises ServiceError 503 when nothing that was written could be checked and scored."""
+    """Raise ServiceError 503 if no answered candidate could be checked and scored."""
     written = [scored for scored in outcome.pool if scored.candidate.text is not None]
     if (fault := fault_of(written)) is not None:
         raise fault
 
 
 def _check_written(outcome: Outcome, activity: Activity) -> None:
-    """An abstention says that answers cannot be trusted; without any answer there is nothing to say that about."""
+    """Raise a ServiceError if no candidate was written: an abstention would say that answers cannot be trusted."""
     if any(scored.candidate.text is not None for scored in outcome.pool):
         return
     if any(is_late(scored.candidate) for scored in outcome.pool):
         raise ServiceError(f"no candidate was ready within the deadline: {outcome.reason}", 504, "deadline_exceeded")
-    # All tokens for thinking, a text that is too long: billed, and the same seeds mostly end the same way.
+    # For example, all tokens were spent on thinking: billed, and the same seeds mostly end the same way.
     is_paid = any(candidate.cost_usd or candidate.completion_tokens for candidate in activity.drawn)
     raise ServiceError(f"no generator answered: {outcome.reason}", 503, "generation_failed", retry=not is_paid)
 
 
 def _check_in_time(outcome: Outcome) -> None:
-    """Raises ServiceError 504 where the deadline, and not the answers, is the reason to abstain."""
+    """Raise ServiceError 504 if the deadline, and not the answers, is the reason to abstain."""
     num_late = sum(is_late(scored.candidate) for scored in outcome.pool)
     if outcome.decision is Decision.ABSTAIN and 2 * num_late >= len(outcome.pool):
         raise ServiceError(f"too few candidates came in time: {outcome.reason}", 504, "deadline_exceeded")
 
 
 def _log_failed_candidates(activity: Activity) -> None:
-    """In the endpoint's and the checker's own words, one of each."""
+    """Log each distinct error of the endpoint and the checker once, verbatim."""
     generators: dict[str, str] = {}
     for candidate in activity.drawn:
         if candidate.error is not None:

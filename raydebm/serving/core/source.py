@@ -1,4 +1,4 @@
-"""Candidates for the triage loop: drawn from the backend, within the limits of the request.
+"""Candidates for the triage loop, sampled from the backend within the limits of the request.
 
 Does not know: Ray, HTTP.
 """
@@ -42,11 +42,11 @@ class Source:
         arrived: Arrived,
         waves: PassWaves | None = None,
     ) -> list[Candidate]:
-        """See ``CandidateSource``; as much of the pass as the budget, the money and the day's ceilings allow.
+        """See ``CandidateSource``; as much of the pass as the budget, the money and the daily ceilings allow.
 
         Raises:
             LimitReachedError: no candidate can be paid for.
-            RaydebmError: the generators do not work, and nothing has arrived.
+            RaydebmError: the generators fail before any candidate arrives.
         """
         if pass_index > 1:
             self.check_parts()
@@ -74,12 +74,12 @@ class Source:
         ]
 
     def check_parts(self) -> None:
-        """Raises LimitReachedError where the next candidates would fare no better, and cost as much."""
+        """Raise LimitReachedError if a part fails such that further candidates would only cost more."""
         if (fault := fault_of(self.activity.judged)) is not None:
             raise LimitReachedError(str(fault))
 
     async def _reserved(self, plan: Affordable) -> tuple[Affordable, Hold | None]:
-        """The part of a pass that the day's ceilings allow. Raises CeilingReachedError when that is nothing."""
+        """The part of a pass within the daily ceilings. Raises CeilingReachedError if it is empty."""
         account = self.context.account
         if account is None or not plan.asked:
             return plan, None
@@ -99,12 +99,12 @@ class Source:
 
     @property
     def may_repeat(self) -> bool:
-        """Whether a request may be sent twice, which may cost twice as much."""
+        """Permission to resend a request, which may double its cost."""
         account = self.context.account
         return self.context.policy.max_usd is None and not (account is not None and account.limits_money)
 
     async def draw(self, requests: Sequence[GenerationRequest], take: Arrived, *, may_repeat: bool) -> None:
-        """All candidates, or those that come in time and a late one for each of the others."""
+        """Sample all candidates until the deadline, and add a late one for each missing candidate."""
         if self.deadline is None:
             for candidate in await self.backend.generate(requests, take, may_repeat=may_repeat):
                 take(candidate)
@@ -122,10 +122,10 @@ class Source:
             take(late)  # changes nothing where one has arrived
 
     def _plan(self, requests: Sequence[GenerationRequest]) -> Affordable:
-        """What of a pass is asked for.
+        """The affordable part of a pass.
 
         Raises:
-            LimitReachedError: the money that is left pays for no candidate of the pass.
+            LimitReachedError: the remaining money pays for no candidate of the pass.
         """
         policy, activity = self.context.policy, self.activity
         num_drawn = len(activity.asked) - len(activity.cancelled)
@@ -149,7 +149,7 @@ class Source:
         return plan
 
     def fitting(self, candidate: Candidate) -> Candidate:
-        """A text beyond the limit counts as failed: it would cost memory in every part that follows."""
+        """The candidate, failed if its text is over the limit: it would cost memory in every later part."""
         limit, size = self.context.bundle.max_candidate_chars, len(candidate.text or "")
         if size <= limit:
             return candidate
@@ -158,7 +158,7 @@ class Source:
 
 @dataclass(slots=True)
 class _Drawing:
-    """One pass while its candidates come."""
+    """One pass while its candidates arrive."""
 
     source: Source
     plan: Affordable
@@ -176,7 +176,7 @@ class _Drawing:
             await self.source.draw(requests, self._take, may_repeat=self.source.may_repeat)
 
     def give_up(self, reason: str) -> None:
-        """Count what was asked and has not come as failed."""
+        """Count requested candidates that have not arrived as failed."""
         for request in self.asked:
             if request.candidate_id not in self.candidates:
                 self._take(unanswered(request, reason))

@@ -1,7 +1,7 @@
-"""The pages and their static files, with the headers that keep them safe and fresh.
+"""The pages and their static files, with security and cache headers.
 
-They need no key, are the same for everybody and say nothing about an installation; the data routes that they call ask
-for a key where the service does.
+They need no key, are the same for everybody and reveal nothing about an installation; their data routes ask for a key
+if the service does.
 """
 
 import hashlib
@@ -20,12 +20,12 @@ from raydebm import __version__
 CONTENT_SECURITY_POLICY = (
     "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 )
-"""Nothing from another host, and nothing inline: a text that became markup would still run no script."""
+"""Allow no other host and nothing inline: injected markup runs no script."""
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    # Stored, but asked for again each time, so that page and scripts are of one version after an upgrade.
+    # Cached but revalidated each time, so that page and scripts are of one version after an upgrade.
     "Cache-Control": "no-cache",
 }
 PAGES: Mapping[str, str] = {"/": "ask.html.j2", "/decisions": "decisions.html.j2"}
@@ -39,18 +39,18 @@ MEDIA_TYPES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class WebFile:
-    """One file as it is sent."""
+    """One file and its headers."""
 
     content: bytes
     media_type: str
     etag: str = field(init=False)
-    """A digest of the content, so that it is the same on every replica."""
+    """Digest of the content, equal on every replica."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "etag", f'"{hashlib.sha256(self.content).hexdigest()[:24]}"')
 
     def answer(self, request: Request) -> Response:
-        """The file, or 304 where the browser has this content already."""
+        """The file, or 304 if the browser has this content."""
         headers = {**HEADERS, "ETag": self.etag}
         known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
         if self.etag in known or "*" in known:
@@ -60,7 +60,7 @@ class WebFile:
 
 @cache
 def static_files() -> Mapping[str, WebFile]:
-    """Every file of ``static/`` by its name."""
+    """Files of ``static/`` by name."""
     folder = files("raydebm.serving.pages").joinpath("static")
     return {
         entry.name: WebFile(entry.read_bytes(), MEDIA_TYPES[suffix])
@@ -72,11 +72,11 @@ def static_files() -> Mapping[str, WebFile]:
 
 @cache
 def page_file(template: str, path: str) -> WebFile:
-    """A page, rendered once.
+    """Render a page once.
 
     Args:
-        template: its file in ``templates/``.
-        path: where it is served, such as ``/decisions``; the navigation marks it as the current one.
+        template: file name in ``templates/``.
+        path: path of the page, such as ``/decisions``, which the navigation marks as current.
     """
     environment = Environment(
         loader=PackageLoader("raydebm.serving.pages"),
@@ -90,12 +90,12 @@ def page_file(template: str, path: str) -> WebFile:
 
 
 def page_paths() -> frozenset[str]:
-    """Every path that the browser needs before it has a key."""
+    """Paths that the browser needs without a key."""
     return frozenset([*PAGES, *(f"/static/{name}" for name in static_files())])
 
 
 def page_routes() -> APIRouter:
-    """The pages and their static files; left out of the OpenAPI document, which is about data."""
+    """Routes of the pages and their static files, without entries in the OpenAPI document."""
     router = APIRouter(include_in_schema=False)
     for path, template in PAGES.items():
         router.add_api_route(path, _answer(page_file(template, path)), methods=["GET", "HEAD"])

@@ -1,4 +1,4 @@
-"""Builds the Serve application of a run directory, and starts it.
+"""Build the Serve application of a run directory, and start it.
 
 ``serve run serve_config.yaml`` calls ``build``; the ``raydebm serve`` command and the demo call ``start_local``.
 """
@@ -47,7 +47,7 @@ APP_NAME = "raydebm"
 INGRESS = TriageIngress.__name__
 MAX_QUEUED = 256
 PROXY_TIMEOUT_S = 120.0
-"""How long Serve's HTTP proxy may take once the application runs: seconds, and more where it was replaced."""
+"""Longest start of Serve's HTTP proxy once the application runs: normally seconds, more after a replacement."""
 
 T = TypeVar("T")
 
@@ -55,10 +55,10 @@ T = TypeVar("T")
 def build(args: dict[str, Any]) -> serve.Application:
     """Build the application for Serve, which calls this in a task of its controller.
 
-    Of any other exception Serve shows the traceback, three times, and ``serve run FILE`` waits on.
+    For any other exception Serve prints the traceback three times, and ``serve run FILE`` hangs.
 
     Raises:
-        RayServeException: the arguments or a run directory are wrong; ``serve run`` of the file is ended before.
+        RayServeException: the arguments or a run directory are wrong. ``serve run`` of the file has been ended.
     """
     try:
         return application_of(parse_args(args))
@@ -77,11 +77,11 @@ def application_of(args: AppArgs) -> serve.Application:
     bundle = load_gateway(args)
     for run in bundle.runs:
         _check_adapters(run.checkpoint)
-    # With a user_config, though an empty one, Serve tells the ingress when its start is over.
+    # With a user_config, even an empty one, Serve calls the ingress's ``reconfigure`` at its start.
     ingress = _deployment(TriageIngress, max_ongoing_requests=512).options(user_config={})
     application: serve.Application = ingress.bind(
         bundle,
-        # It waits more than it works, and what is asked for its health waits behind what it does.
+        # The ingress mostly waits, and its health checks queue behind its work.
         _deployment(GeneratorDeployment, max_ongoing_requests=256).bind(
             bundle.generator_configs(), args.run_dir, args.threads, bundle.source
         ),
@@ -96,7 +96,7 @@ def application_of(args: AppArgs) -> serve.Application:
 
 
 def _check_adapters(checkpoint: str) -> None:
-    """Read every file of an ensemble but the backbone's. Raises CheckpointError."""
+    """Read every file of an ensemble except the backbone's. Raises CheckpointError."""
     from raydebm.scorer.checkpoint import read_ensemble
 
     with local_copy(checkpoint) as folder:
@@ -108,12 +108,12 @@ def _scoring_type(args: AppArgs) -> str:
 
 
 def _baselines(configs: Sequence[BaselineConfig], args: AppArgs) -> Any:
-    """The baselines that are evidence; None: no deployment."""
+    """Deployment of the baselines that are evidence, or None."""
     return _deployment(BaselineDeployment).bind(configs, args.run_dir, args.threads) if configs else None
 
 
 def _deployment(kind: type, *, max_ongoing_requests: int = 64) -> Any:
-    """A deployment named like its class. A tenth of a CPU each lets the whole graph fit on one core."""
+    """A deployment named after its class. A tenth of a CPU each fits the whole graph on one core."""
     return serve.deployment(
         name=kind.__name__,
         max_ongoing_requests=max_ongoing_requests,
@@ -123,7 +123,7 @@ def _deployment(kind: type, *, max_ongoing_requests: int = 64) -> Any:
 
 
 def check_port(host: str, port: int) -> None:
-    """Raises ResourceError when something listens there already, or the host is not ours."""
+    """Raise ResourceError if the port is in use, or the host is not an address of this machine."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -142,10 +142,10 @@ def _why_no_port(host: str, port: int, error: OSError | UnicodeError) -> str:
 
 
 def start_local(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000, name: str = APP_NAME) -> str:
-    """Start the application on the Ray that this process is connected to; returns its base URL when it answers.
+    """Start the application on this process's Ray. Returns its base URL once it answers.
 
     Raises:
-        ResourceError: the port is in use, or a deployment could not start; the message has the deployment's own words.
+        ResourceError: the port is in use, or a deployment could not start; the message quotes the deployment.
         RaydebmError: the run directory is incomplete or wrong.
     """
     application = application_of(args)
@@ -172,10 +172,10 @@ def start_local(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000, nam
 
 
 def started(start: Callable[[], T]) -> T:
-    """What the call that starts Serve returns; Serve's HTTP proxies may still be starting.
+    """Call a function that starts Serve, and retry it once while Serve's HTTP proxies are still starting.
 
-    On a busy machine a proxy misses its time to report ready, Serve replaces it, and the call, which waits for the
-    first one, raises. The controller is there all the same, and a second call connects to it.
+    On a busy machine a proxy may miss its time to report ready. Serve replaces it, but the call waits for the first one
+    and raises. The controller exists all the same, and a second call connects to it.
     """
     try:
         return start()
@@ -184,7 +184,7 @@ def started(start: Callable[[], T]) -> T:
 
 
 def is_listening(status: ServeStatus) -> bool:
-    """Whether every HTTP proxy takes requests."""
+    """True if every HTTP proxy accepts requests."""
     return bool(status.proxies) and all(proxy == ProxyStatus.HEALTHY for proxy in status.proxies.values())
 
 
@@ -202,7 +202,7 @@ def _why(name: str) -> str:
 
 
 def failures(deployments: Mapping[str, DeploymentStatusOverview]) -> str:
-    """What each failed deployment's replica raised."""
+    """Errors of the failed deployments' replicas."""
     return "; ".join(
         f"{name}: {last_line(overview.message)}"
         for name, overview in deployments.items()
@@ -211,11 +211,11 @@ def failures(deployments: Mapping[str, DeploymentStatusOverview]) -> str:
 
 
 def serve_until_interrupted(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000) -> None:
-    """Start the application and serve until SIGINT or SIGTERM, or until it is no longer running.
+    """Start the application and serve until SIGINT or SIGTERM, or until it stops running.
 
-    On a signal it stops admitting, finishes what runs, and shuts down; a second signal ends it at once.
+    On a signal it stops admitting, finishes open requests, and shuts down; a second signal ends it at once.
 
-    Uses the Ray that this process is connected to, else RAY_ADDRESS, else a small one of its own.
+    Uses this process's Ray, else RAY_ADDRESS, else starts a small one.
 
     Raises:
         ResourceError, RaydebmError: see ``start_local``; also when the application stops by itself.
@@ -240,7 +240,7 @@ def serve_until_interrupted(args: AppArgs, *, host: str = "127.0.0.1", port: int
 
 
 def _finish(stop: KeyboardInterrupt, args: AppArgs, name: str) -> None:
-    """Finish the requests that run, where the ingress has come up, and end Serve."""
+    """Finish open requests, if the ingress has started, and end Serve."""
     try:
         if not _has_ingress(name):
             return
@@ -259,7 +259,7 @@ def _has_ingress(name: str) -> bool:
 
 
 def _watch(url: str) -> NoReturn:
-    """Wait; raises ResourceError when the application stops by itself."""
+    """Wait until the application stops by itself, and raise ResourceError."""
     log.info("raydebm answers at %s", url)
     while True:
         time.sleep(2)
@@ -269,7 +269,7 @@ def _watch(url: str) -> NoReturn:
 
 
 def _connect() -> None:
-    """Logical CPUs are at least 4, because fewer than the graph and Serve's own actors want is a silent hang."""
+    """With fewer logical CPUs than the graph and Serve's own actors need, Serve hangs silently; so use at least 4."""
     if os.environ.get("RAY_ADDRESS"):
         try:
             ray.init()

@@ -1,7 +1,7 @@
-"""The Ray parts behind the ingress: generators, the ensemble scorer, baselines that are evidence, constraint checks.
+"""Ray deployments behind the ingress: generators, the ensemble scorer, baselines that are evidence, constraint checks.
 
-Each is a plain class; ``app`` makes deployments of them. Each call takes one list. Models load in ``__init__``. Imports
-of torch stay inside, so that building the application and the ingress load none.
+Each is a plain class; ``app`` makes deployments of them. Each call takes one list. Models load in ``__init__``. Torch
+is imported inside functions, so that building the application and the ingress do not load it.
 """
 
 import asyncio
@@ -32,19 +32,19 @@ from raydebm.serving.settings.bundle import RunSource
 log = logging.getLogger(__name__)
 
 CACHE_TEXTS = 100_000
-"""Texts whose energies a scorer replica keeps, about 40 MB."""
+"""Number of texts whose energies a scorer replica caches, about 40 MB."""
 LINGER_S = 0.003
-"""Candidates that come so soon after another travel together: each message between two actors costs some milliseconds
-of CPU time, and each message of candidates leads to one more to the checks and one to the scorer."""
+"""Seconds to collect candidates into one message. A message between two actors costs milliseconds of CPU time, and each
+leads to one to the checks and one to the scorer."""
 
 
 def forget_client_keys() -> None:
-    """Take the clients' API keys out of the environment of a replica that has no use for them, and of its children."""
+    """Remove the clients' API keys from the environment of a replica and its children, which do not need them."""
     os.environ.pop(CLIENT_KEYS, None)
 
 
 class GeneratorDeployment:
-    """All generators of the service in one process. The provider keys are needed here and nowhere else."""
+    """All generators of the service in one process, the only one with the provider keys."""
 
     def __init__(
         self,
@@ -53,12 +53,11 @@ class GeneratorDeployment:
         threads: int | None = None,
         source: RunSource | None = None,
     ) -> None:
-        """
-        Args:
-            configs: what to load.
-            run_dir: its problems tell recorded pools, which may use the source's own problem ids, what is asked.
-            threads: torch threads of local models.
-            source: what calls name the run by whose generators these are; None: they name none.
+        """Args:
+        configs: generators to load.
+        run_dir: run directory. Its problems resolve the ids of recorded pools.
+        threads: torch threads of local models.
+        source: name of this run in calls. Default: unknown, for calls that name no run.
         """
         forget_client_keys()
         configure_logs(request_id_of_serve)
@@ -74,10 +73,10 @@ class GeneratorDeployment:
         return self._build(source.configs(), source.run_dir)
 
     async def load(self, source: RunSource) -> list[str]:
-        """Have a run's generators ready before requests name them; returns their names.
+        """Load a run's generators before requests name them. Returns their names.
 
         Raises:
-            RaydebmError: they cannot be used; what is loaded stays.
+            RaydebmError: they cannot be used; loaded ones remain.
         """
         return list(await self._loaded.get(source))
 
@@ -88,17 +87,15 @@ class GeneratorDeployment:
         may_repeat: bool = True,
         source: RunSource | None = None,
     ) -> AsyncIterator[list[Candidate]]:
-        """One candidate per request in the order of their arrival, each time all that have come since the last time and
-        within ``LINGER_S`` of the first of them.
+        """Stream one candidate per request in order of arrival, in batches that collect for up to ``LINGER_S``.
 
-        A generator that does not work gives rows with ``error``.
+        A generator that fails gives rows with ``error``.
 
         Args:
-            requests: what to draw.
-            trace: of the caller.
-            may_repeat: whether a request that may be billed already may be sent again.
-            source: the run whose generators are asked, loaded where they are not; None: those that the replica began
-                with.
+            requests: generation requests.
+            trace: headers of the caller's span.
+            may_repeat: permission to resend a request that may already be billed.
+            source: run of the generators, loaded if necessary. Default: the replica's first run.
 
         Raises:
             RaydebmError: the run's generators cannot be loaded.
@@ -128,7 +125,7 @@ class GeneratorDeployment:
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """One text of a call, and what scores it."""
+    """One text of a call, and its ensemble."""
 
     ensemble: TextScorer
     text: TextToScore
@@ -137,12 +134,12 @@ class _Text:
 
     @property
     def size(self) -> int:
-        """In characters, the problem's included."""
+        """Length in characters, including the problem."""
         return len(self.text.prompt) + len(self.text.text)
 
 
 class ScorerDeployment:
-    """The ensemble. Texts of requests that run together share short batches, in turn by call."""
+    """The ensemble. Concurrent requests take turns in short shared batches."""
 
     def __init__(
         self,
@@ -151,10 +148,9 @@ class ScorerDeployment:
         dtype: str = "auto",
         threads: int | None = None,
     ) -> None:
-        """
-        Args:
-            checkpoint: the ensemble to begin with.
-            device: as ``EnsembleScorer.load`` has it; so are dtype and threads.
+        """Args:
+        checkpoint: first ensemble to load.
+        device: as in ``EnsembleScorer.load``, like dtype and threads.
         """
         forget_client_keys()
         self._ensembles = Ensembles(device=device, dtype=dtype, threads=threads)
@@ -167,15 +163,15 @@ class ScorerDeployment:
         self._num_calls = self._num_batches = 0
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """``user_config`` of serve_config.yaml: ``max_batch_texts`` and ``batch_s``, changed without a restart."""
+        """Apply ``user_config`` of serve_config.yaml (``max_batch_texts`` and ``batch_s``) without a restart."""
         self._queue.max_texts = int(user_config.get("max_batch_texts", MAX_TEXTS))
         self._queue.slice_s = float(user_config.get("batch_s", SLICE_S))
 
     async def load(self, checkpoint: CheckpointRef) -> list[str]:
-        """Have other adapters ready before requests name them; returns their names.
+        """Load other adapters before requests name them. Returns their names.
 
         Raises:
-            CheckpointError: they cannot be used; what is loaded stays.
+            CheckpointError: they cannot be used; loaded ones remain.
         """
         return list((await self._ensembles.get(checkpoint)).adapters)
 
@@ -185,12 +181,12 @@ class ScorerDeployment:
         checkpoint: CheckpointRef | None = None,
         trace: Trace = None,
     ) -> list[Energies | None]:
-        """Energies in the order of the texts; None for a text that gives NaN, which fails alone.
+        """Energies in the order of the texts; None for a text with a NaN energy.
 
         Args:
-            texts: what to score.
-            checkpoint: the adapters that must do it, loaded when they are not; None: those that the replica began with.
-            trace: of the caller.
+            texts: texts to score.
+            checkpoint: adapters to use, loaded if necessary. Default: the replica's first ones.
+            trace: headers of the caller's span.
 
         Raises:
             CheckpointError: the adapters cannot be loaded.
@@ -211,8 +207,8 @@ class ScorerDeployment:
             return [next(scored) if energies is None else energies for energies in known]
 
     def score_parts(self, parts: Sequence[Sequence[_Text]]) -> list[list[Energies | None]]:
-        """One batch, of parts of several calls; one pass per ensemble, of which there are two only while adapters are
-        exchanged."""
+        """Score one batch of parts of several calls: one pass per ensemble. There are two only during an exchange of
+        adapters."""
         self._num_batches += 1
         by_place: dict[int, list[Energies | None]] = {}
         for ensemble in dict.fromkeys(part[0].ensemble for part in parts):
@@ -224,14 +220,13 @@ class ScorerDeployment:
         return [by_place[place] for place in range(len(parts))]
 
     def _keep(self, part: Sequence[_Text], part_energies: Sequence[Energies | None]) -> None:
-        """What has no finite energies is tried again the next time."""
+        """Cache finite energies; others are retried the next time."""
         for work, energies in zip(part, part_energies, strict=True):
             if energies is not None:
                 self._cache.keep(work.checkpoint, work.text, energies)
 
     def info(self) -> dict[str, Any]:
-        """What is loaded, how well batching works (``calls`` requests took ``batches`` passes), and what the cache of
-        energies spared."""
+        """Loaded adapters, batching (``calls`` requests in ``batches`` passes), and hits of the energy cache."""
         return {
             "adapters": list(self._ensembles.latest.adapters),
             "checkpoints": self._ensembles.fingerprints,
@@ -244,14 +239,13 @@ class ScorerDeployment:
 
 
 class BaselineDeployment:
-    """The baselines whose scores are evidence. Calls take turns: each fills the device."""
+    """The baselines whose scores are evidence. Calls run one at a time, because each fills the device."""
 
     def __init__(self, configs: Sequence[BaselineConfig], run_dir: str, threads: int | None = None) -> None:
-        """
-        Args:
-            configs: what to load.
-            run_dir: has the checkpoints of those that were trained on its pairs.
-            threads: torch threads; None: torch's default.
+        """Args:
+        configs: baselines to load.
+        run_dir: run directory with the checkpoints of baselines trained on its pairs.
+        threads: torch threads. Default: torch's own.
         """
         import torch
 
@@ -266,7 +260,7 @@ class BaselineDeployment:
         self._turn = asyncio.Lock()
 
     async def score(self, texts: Sequence[TextToScore], trace: Trace = None) -> list[Mapping[str, float]]:
-        """Scores by name per text, in order."""
+        """Scores by baseline name per text, in order."""
         with tracing.span("baselines", {"raydebm.num_candidates": len(texts)}, parent=trace):
             async with self._turn:
                 return await asyncio.to_thread(self._scorers.scores, [(text.prompt, text.text) for text in texts])
@@ -276,9 +270,8 @@ class ConstraintDeployment:
     """The tasks' gold-free checks, in child processes, because a check may hang."""
 
     def __init__(self, deadline_s: float = DEADLINE_S) -> None:
-        """
-        Args:
-            deadline_s: of one candidate; one that takes longer fails alone.
+        """Args:
+        deadline_s: time limit per candidate; one that exceeds it fails alone.
         """
         forget_client_keys()
         configure_logs(request_id_of_serve)
@@ -293,17 +286,17 @@ class ConstraintDeployment:
         trace: Trace = None,
         task: TaskConfig | None = None,
     ) -> list[ConstraintReport]:
-        """One report per candidate, in their order; a check that crashes or hangs is a report with ``error``.
+        """One report per candidate, in order; a check that crashes or hangs gives a report with ``error``.
 
         Args:
-            problem: of the candidates.
-            candidates: to check.
-            trace: of the caller.
-            task: the recipe's section, which may hold a user's definition; None: the task is known by its name.
+            problem: problem of the candidates.
+            candidates: candidates to check.
+            trace: headers of the caller's span.
+            task: the recipe's section, for a task defined by a user. Default: found by its name.
         """
         facts: tracing.Attributes = {"raydebm.task": problem.task, "raydebm.num_candidates": len(candidates)}
         with tracing.span("constraints", facts, parent=trace):
-            # Only so many of one call wait at once, so that calls take turns; a call that is cancelled adds no more.
+            # A limit per call makes calls take turns, and a cancelled call adds no more checks.
             places = asyncio.Semaphore(self._reporter.most)
 
             async def report(candidate: Candidate) -> ConstraintReport:
@@ -314,7 +307,7 @@ class ConstraintDeployment:
 
 
 def request_id_of_serve() -> str:
-    """The id of the request that a replica behind the ingress works on: Serve hands it on with every call."""
+    """Id of the current request in a replica behind the ingress; Serve passes it on with every call."""
     return str(_get_serve_request_context().request_id)
 
 

@@ -1,7 +1,7 @@
-"""The trained ensembles that a scorer replica holds: usually one, two while adapters are exchanged under way.
+"""Ensembles loaded in a scorer replica: usually one, two during an exchange of adapters.
 
-Every call names the checkpoint that it wants, so energies of one request come from one ensemble, whatever replica
-answers and whatever is loaded meanwhile. Torch is imported when something is loaded.
+Every call names its checkpoint, so energies of one request come from one ensemble, regardless of the replica and of
+reloads. Torch is imported on the first load.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class _Asked(Generic[Value]):
 
 
 class OnDemand(Generic[Key, Value]):
-    """Loaded values by key. Belongs to one event loop."""
+    """Cache of loaded values by key, for one event loop."""
 
     def __init__(
         self,
@@ -40,12 +40,11 @@ class OnDemand(Generic[Key, Value]):
         close: Callable[[Value], Awaitable[None]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """
-        Args:
-            load: may take long; is called in a thread, once at a time.
-            idle_s: seconds after which a value that was not asked for makes room; longer than any use of one.
-            close: for values that make room; None: they are dropped.
-            clock: seconds.
+        """Args:
+        load: loader, called in a thread, one call at a time.
+        idle_s: seconds after which an unused value may be dropped; longer than any use of a value.
+        close: cleanup of dropped values. Default: none.
+        clock: time in seconds.
         """
         self._load, self._idle_s, self._close, self._clock = load, idle_s, close, clock
         self._loaded: dict[Key, _Asked[Value]] = {}
@@ -53,16 +52,16 @@ class OnDemand(Generic[Key, Value]):
 
     @property
     def by_use(self) -> list[tuple[Key, Value]]:
-        """What is loaded, the one asked for last at the end."""
+        """Loaded values, the most recently used last."""
         ordered = sorted(self._loaded.items(), key=lambda entry: entry[1].asked_at)
         return [(key, loaded.value) for key, loaded in ordered]
 
     def put(self, key: Key, value: Value) -> None:
-        """Take a value that was loaded elsewhere, as if it had just been asked for."""
+        """Add a value that was loaded elsewhere, as if just used."""
         self._loaded[key] = _Asked(value, self._clock())
 
     async def get(self, key: Key) -> Value:
-        """The value, loaded where it is not there; what is there stays in use meanwhile. Errors of ``load`` pass."""
+        """The value, loaded if necessary; loaded values remain usable meanwhile. Errors of ``load`` propagate."""
         if key not in self._loaded:
             async with self._loading:
                 if key not in self._loaded:
@@ -82,24 +81,23 @@ class OnDemand(Generic[Key, Value]):
 
 @dataclass(frozen=True, slots=True)
 class CacheCounts:
-    """What became of the lookups, since the replica started."""
+    """Cache hits and misses since the replica started."""
 
     hits: int
     misses: int
 
 
 class EnergyCache:
-    """Energies by checkpoint, problem and candidate; the least recently used ones go first. For several threads."""
+    """Cache of energies by checkpoint, problem and candidate, with least-recently-used eviction. Thread-safe."""
 
     def __init__(self, max_texts: int) -> None:
-        """
-        Args:
-            max_texts: kept at most; 0: none.
+        """Args:
+        max_texts: maximum number of entries; 0 for no cache.
         """
         self._max_texts = max_texts
         self._entries: OrderedDict[tuple[str, bytes], Energies] = OrderedDict()
         self._held: frozenset[str] | None = None
-        """Checkpoints of the ensembles that are held; None: not said yet."""
+        """Checkpoints of the loaded ensembles. None until they are first known."""
         self._lock = threading.Lock()
         self._hits = self._misses = 0
 
@@ -108,11 +106,11 @@ class EnergyCache:
 
     @property
     def counts(self) -> CacheCounts:
-        """How often a text was found, and how often not."""
+        """Numbers of hits and misses."""
         return CacheCounts(self._hits, self._misses)
 
     def find(self, checkpoint: str, text: TextToScore) -> Energies | None:
-        """The energies of the text, under its own candidate's id; None: not known."""
+        """Cached energies of the text, under its own candidate's id, or None."""
         key = (checkpoint, _digest(text))
         with self._lock:
             energies = self._entries.get(key)
@@ -124,8 +122,8 @@ class EnergyCache:
         return replace(energies, candidate_id=text.candidate_id)
 
     def keep(self, checkpoint: str, text: TextToScore, energies: Energies) -> None:
-        """Remember the energies of a text, and evict the oldest ones beyond the bound. Those of a checkpoint that went
-        while they were computed are not kept."""
+        """Cache the energies of a text, and evict the oldest entries beyond the limit. Ignores energies of a checkpoint
+        that has been unloaded meanwhile."""
         with self._lock:
             if self._max_texts and (self._held is None or checkpoint in self._held):
                 self._entries[checkpoint, _digest(text)] = energies
@@ -133,7 +131,7 @@ class EnergyCache:
                 self._entries.popitem(last=False)
 
     def evict_all_but(self, checkpoints: Collection[str]) -> None:
-        """Forget what belongs to ensembles that are no longer held. Costs nothing while they are the same."""
+        """Drop entries of ensembles that are no longer loaded. Free while the set is the same."""
         held = frozenset(checkpoints)
         with self._lock:
             if held == self._held:
@@ -154,21 +152,21 @@ if TYPE_CHECKING:
     from raydebm.scorer.model.backbone import Backbone
 
 IDLE_S = 600.0
-"""An ensemble that was not asked for so long makes room. Longer than any request runs."""
+"""Seconds until an unused ensemble may be unloaded. Longer than any request runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedEnsemble:
-    """An ensemble, and the backbone that it is on."""
+    """An ensemble and its backbone."""
 
     scorer: "EnsembleScorer"
     backbone: "Backbone"
 
 
 class Ensembles:
-    """Loads checkpoints, several on one backbone where they share it, and lets idle ones go.
+    """Load checkpoints, several on one backbone if they share it, and unload idle ones.
 
-    Each backbone is in memory once, however many ensembles have it, and goes with the last of them.
+    Each backbone is in memory once, regardless of the number of its ensembles, and is unloaded with the last of them.
     """
 
     def __init__(
@@ -179,34 +177,33 @@ class Ensembles:
         threads: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """
-        Args:
-            device: as ``EnsembleScorer.load`` has it; so are dtype and threads.
-            clock: seconds, for what is idle.
+        """Args:
+        device: as in ``EnsembleScorer.load``, like dtype and threads.
+        clock: time in seconds, for idle ensembles.
         """
         self._device, self._dtype, self._threads = device, dtype, threads
         self._loaded: OnDemand[CheckpointRef, LoadedEnsemble] = OnDemand(self._load, idle_s=IDLE_S, clock=clock)
 
     @property
     def loaded(self) -> list[LoadedEnsemble]:
-        """What is loaded, the one asked for last at the end."""
+        """Loaded ensembles, the most recently used last."""
         return [ensemble for _, ensemble in self._loaded.by_use]
 
     @property
     def fingerprints(self) -> list[str]:
-        """Fingerprints of what is loaded, in the same order."""
+        """Fingerprints of the loaded ensembles, in the same order."""
         return [ref.fingerprint for ref, _ in self._loaded.by_use]
 
     @property
     def latest(self) -> "EnsembleScorer":
-        """What was asked for last."""
+        """The most recently used ensemble."""
         return self.loaded[-1].scorer
 
     async def get(self, ref: CheckpointRef) -> "EnsembleScorer":
-        """The ensemble, loaded in a thread when it is not there; what is there goes on scoring meanwhile.
+        """The ensemble, loaded in a thread if necessary; loaded ones go on scoring meanwhile.
 
         Raises:
-            CheckpointError: it cannot be read, or the folder holds another one by now.
+            CheckpointError: it cannot be read, or the folder now has another one.
         """
         return (await self._loaded.get(ref)).scorer
 

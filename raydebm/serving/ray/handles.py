@@ -1,7 +1,7 @@
-"""The service's backend on Ray Serve: deployment handles, and what to do when a replica dies.
+"""The service's backend on Ray Serve: deployment handles, and retries after the death of a replica.
 
-Serve sends new calls elsewhere when a replica dies, but loses the calls that the dead one held. Every call here can be
-made again: generation is content-addressed, scoring and checking are pure.
+When a replica dies, Serve routes new calls elsewhere but loses the replica's own. Every call here can be repeated:
+generation is content-addressed, scoring and checking are pure.
 """
 
 import asyncio
@@ -30,28 +30,29 @@ T = TypeVar("T")
 Handle: TypeAlias = "DeploymentHandle[Any]"
 NUM_TRIES = 6
 FIRST_PAUSE_S = 0.05
-"""Pauses double: 0.05 to 0.8 s, 1.6 s in all. Waiting for a replacement is not part of it: Serve queues the call."""
+"""Pauses double: 0.05 to 0.8 s, 1.6 s in all, without the wait for a replacement, during which Serve queues the
+call."""
 STATUS_TIMEOUT_S = 5.0
 BUSY_S = 30.0
-"""A part that gave results within this time and does not tell its state is busy, not gone: the question waits behind
-its work. Under load, results come every second."""
+"""A part that returned results within this time and does not answer a status call is busy, not dead: the call queues
+behind its work. Under load, results arrive every second."""
 LOAD_TIMEOUT_S = 120.0
 
 
 async def persistently(
     call: Callable[[], Awaitable[T]], *, what: str, patiently: bool = False, tries: int = NUM_TRIES
 ) -> T:
-    """Make a call again when the replica that held it died.
+    """Repeat a call whose replica died.
 
     Args:
-        call: makes it.
-        what: for messages.
-        patiently: also when too many calls wait, for what the call is about was paid for.
-        tries: how often it is made at most.
+        call: starts the call.
+        what: name of the part, for messages.
+        patiently: also retry when too many calls wait, for calls about candidates that were paid for.
+        tries: maximum number of tries.
 
     Raises:
         ServiceError: 503 when replicas keep dying, or too many calls wait.
-        RaydebmError: what the replica itself raised.
+        RaydebmError: the replica's own error.
     """
     for attempt in range(tries):
         try:
@@ -67,7 +68,7 @@ async def persistently(
         except DeploymentUnavailableError as error:
             raise ServiceError(f"the {what} is not available: {error}", 503, "unavailable") from error
         except RayTaskError as error:
-            # The message of the wrapped error is a remote traceback; the cause is what was meant for people.
+            # The wrapped error's message is a remote traceback; its cause is readable.
             if isinstance(error.cause, RaydebmError):
                 raise error.cause from None
             raise
@@ -77,7 +78,7 @@ async def persistently(
 
 @dataclass(slots=True)
 class _Signs:
-    """When the parts were last seen alive, and what they then said of themselves."""
+    """Time of each part's last sign of life, and its last status."""
 
     worked: dict[str, float] = field(default_factory=dict)
     """Part -> ``time.monotonic()``."""
@@ -87,7 +88,7 @@ class _Signs:
         self.worked[part] = time.monotonic()
 
     def of_busy(self, part: str) -> Any | None:
-        """What a part said last, if it worked lately; else None."""
+        """Last status of a recently active part, else None."""
         age_s = time.monotonic() - self.worked.get(part, -math.inf)
         return self.said.get(part) if age_s < BUSY_S else None
 
@@ -103,14 +104,13 @@ class HandleBackend:
         baselines: "DeploymentHandle[Any] | None" = None,
         run: Bundle | None = None,
     ) -> None:
-        """
-        Args:
-            generator: of the candidates.
-            scorer: of the ensemble.
-            constraint: of the checks.
-            baselines: of the baselines that are evidence; None: there are none.
-            run: whose generators, checks and adapters are meant, whatever else a replica has loaded; None: what it
-                began with, and tasks that are known by their names.
+        """Args:
+        generator: handle of the generators.
+        scorer: handle of the ensemble.
+        constraint: handle of the checks.
+        baselines: handle of the baselines that are evidence, if there are any.
+        run: run whose generators, checks and adapters are used. Default: the replicas' first, and tasks known by
+            name.
         """
         self._generator, self._scorer, self._constraint = generator, scorer, constraint
         self._baselines, self._run = baselines, run
@@ -123,7 +123,7 @@ class HandleBackend:
         return other
 
     async def load(self, bundle: Bundle) -> None:
-        """Have a run's adapters and generators ready on every replica that runs now.
+        """Load a run's adapters and generators on every running replica.
 
         Raises:
             RaydebmError: they cannot be used.
@@ -136,17 +136,17 @@ class HandleBackend:
 
     async def _load(self, handle: Handle, part: str, what: CheckpointRef | RunSource) -> None:
         await persistently(lambda: self._call(handle.load, what), what=part)
-        # The others would load it at the first request that needs it, which would then wait.
+        # Other replicas would load it at the first request that needs it, which would then wait.
         everywhere = handle.broadcast("load", what)
         for answer in await everywhere.results_async(timeout_s=LOAD_TIMEOUT_S, return_exceptions=True):
-            # A replica that died meanwhile is none of our business; its successor loads what it is asked for.
+            # The successor of a replica that died meanwhile loads on demand.
             if isinstance(answer, RayTaskError) and isinstance(answer.cause, RaydebmError):
                 raise answer.cause
 
     async def generate(
         self, requests: Sequence[GenerationRequest], on_candidate: Callable[[Candidate], None], *, may_repeat: bool
     ) -> list[Candidate]:
-        """Candidates as they come; after a death only the missing ones are asked for again."""
+        """Candidates as they arrive; after a replica's death only missing ones are requested again."""
         by_id: dict[str, Candidate] = {}
         source = None if self._run is None else self._run.source
 
@@ -161,7 +161,7 @@ class HandleBackend:
                         by_id[candidate.candidate_id] = candidate
                         on_candidate(candidate)
 
-        # What a dead replica had sent may be billed; where money is limited, nothing is sent twice.
+        # Candidates sent by the dead replica may be billed; with a limit on money, nothing is sent twice.
         await persistently(draw, what="generator", tries=NUM_TRIES if may_repeat else 1)
         return [by_id[request.candidate_id] for request in requests]
 
@@ -203,10 +203,10 @@ class HandleBackend:
         return {"generators": generators, "scorer": scorer}
 
     async def _state(self, part: str, handle: Handle) -> Any:
-        """What the part says of itself, or said when it last had time to.
+        """Status of the part: current, or the last one known of a busy part.
 
         Raises:
-            ServiceError: it says nothing, and has done no work lately.
+            ServiceError: the part does not answer and has done no work lately.
         """
         try:
             async with asyncio.timeout(STATUS_TIMEOUT_S):
@@ -231,8 +231,8 @@ class HandleBackend:
 
 @contextmanager
 def _cancelled_with_us(response: Any) -> Iterator[None]:
-    """Serve cancels what a request waits for only when it ends the request itself; a timeout or a gone client that we
-    notice would leave the replica at work."""
+    """Cancel the call when this block is cancelled. Serve does so only for requests that it ends itself; after our own
+    timeout or disconnect the replica would go on."""
     try:
         yield
     except asyncio.CancelledError:

@@ -1,4 +1,4 @@
-"""The deployment that speaks HTTP: the routes over the service over the handles."""
+"""The HTTP deployment: routes over the service over the handles."""
 
 import asyncio
 import gc
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @serve.ingress()
 class TriageIngress:
-    """Runs the triage loop; holds no model and no provider's key, so that many replicas are cheap."""
+    """Run the triage loop. Has no model and no provider key, so many replicas are cheap."""
 
     def __init__(
         self,
@@ -45,10 +45,9 @@ class TriageIngress:
         args: AppArgs,
         baselines: DeploymentHandle[Any] | None = None,
     ) -> None:
-        """
-        Args:
-            args: what the bundle was read by; ``user_config`` changes them.
-            baselines: the baselines that are evidence; None: there are none.
+        """Args:
+        args: arguments of the bundle; ``user_config`` changes them.
+        baselines: the baselines that are evidence, if there are any.
         """
         configure_logs()
         gc.set_threshold(GC_THRESHOLD)
@@ -74,7 +73,7 @@ class TriageIngress:
         self._app: Exchangeable | None = None
         self._changing = asyncio.Lock()
         self._wanted: Mapping[str, Any] | None = None
-        """The newest ``user_config``; None: Serve has not said yet."""
+        """The newest ``user_config``. None before Serve's first call."""
 
     def __serve_build_asgi_app__(self) -> Exchangeable:
         """Called by Serve when a replica starts; the routes need this replica's handles."""
@@ -83,8 +82,8 @@ class TriageIngress:
     async def reconfigure(self, user_config: Mapping[str, Any] | None) -> None:
         """Called by Serve at the start and when ``user_config`` changes, without ending the replica.
 
-        At the start the replica waits for it, and a bad one keeps it from starting. Later it is tried next to the
-        running service, for Serve sends a replica no requests until this returns, and ends one in which this fails.
+        At the start the replica waits for it, and an invalid one stops the start. Later it is applied in the
+        background, because Serve sends a replica no requests until this returns, and ends one in which it fails.
 
         Raises:
             RaydebmError: at the start only.
@@ -105,7 +104,7 @@ class TriageIngress:
         try:
             await self._change()
         except Exception as error:
-            # Whatever is wrong with what is new, what runs must go on.
+            # Whatever is wrong with the new settings, the running service goes on.
             is_ours = isinstance(error, RaydebmError)
             words = str(error) if is_ours else type(error).__name__
             self._refusal = f"the last change was refused, and everything is as before it: {words}"
@@ -117,7 +116,7 @@ class TriageIngress:
             log.info("changed", extra={"facts": {"versions": dict(self._service.bundle.versions)}})
 
     async def _change(self) -> None:
-        """Take what is wanted. One change at a time, from its first look at the files on."""
+        """Apply the wanted change. One change at a time, from reading its files on."""
         async with self._changing:
             await self._exchange(self._wanted or {})
 
@@ -141,7 +140,7 @@ class TriageIngress:
         self._show()
 
     def _show(self) -> Exchangeable:
-        """The application of the service as it is now, for every request from now on."""
+        """Use the current service's application for every request from now on."""
         app = create_app(
             self._service,
             keyring=self._keyring,
@@ -154,18 +153,18 @@ class TriageIngress:
         return self._app
 
     async def close(self) -> int:
-        """Refuse new requests from now on; how many are still answered (see ``shutdown.drain``)."""
+        """Refuse new requests. Returns the number of open ones (see ``shutdown.drain``)."""
         self._intake.close()
         return self._intake.num_open
 
     def _notices(self) -> list[str]:
         of_keys = self._keyring.refusal if isinstance(self._keyring, WatchedKeyring) else None
-        # Shown without a key, and words about storage may hold its address with the credentials in it.
+        # ``/health`` needs no key, and storage errors may contain credentials in an address.
         of_claims = [] if self._service.claims is None else self._service.claims.reasons()
         return [redact(reason) for reason in (self._refusal, of_keys, *of_claims) if reason is not None]
 
     def __del__(self) -> None:
-        """Called by Serve after the last request of a replica that is taken down."""
+        """Called by Serve after the last request of a replica that is being stopped."""
         records = getattr(self, "_records", None)  # absent when the replica could not start
         if records is not None:
             records.close()

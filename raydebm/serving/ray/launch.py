@@ -17,7 +17,7 @@ from raydebm.serving.ray.shutdown import stop_serve
 from raydebm.user_files import text_of, yaml_value
 
 READY_TIMEOUT_S = 300.0
-"""Replicas come up in 20 s on two free cores, and have been seen to take more than 120 s next to a training."""
+"""Replicas start in 20 s on two free cores, and took more than 120 s next to a training."""
 
 
 def read_serve_config(path: str | Path) -> dict[str, Any]:
@@ -39,17 +39,17 @@ def read_serve_config(path: str | Path) -> dict[str, Any]:
 def deployed(
     path: str | Path, *, port: int, args: Mapping[str, Any], host: str = "127.0.0.1", timeout_s: float = READY_TIMEOUT_S
 ) -> Iterator[str]:
-    """Deploy a configuration into the Ray session that is there; yields the base URL and takes it down at the end.
+    """Deploy a configuration into the current Ray session; yields the base URL, and removes the application at the end.
 
     Args:
         path: the YAML file.
         port: replaces ``http_options.port``.
         args: merged into the first application's ``args``.
         host: replaces ``http_options.host``.
-        timeout_s: how long the replicas may take to become healthy.
+        timeout_s: time limit for the replicas to become healthy.
 
     Raises:
-        ResourceError: the application did not become healthy; the message carries Serve's own.
+        ResourceError: the application did not become healthy; the message quotes Serve.
     """
     tree = read_serve_config(path)
     application = tree["applications"][0]

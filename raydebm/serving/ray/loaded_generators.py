@@ -1,4 +1,4 @@
-"""The generators that a replica holds, those of further runs loaded when a call names them; and one call's requests.
+"""Generators loaded in a replica, further runs' on demand, and the requests of one call.
 
 Does not know: Ray.
 """
@@ -21,15 +21,15 @@ from raydebm.serving.settings.bundle import RunSource
 log = logging.getLogger(__name__)
 
 Generators = Mapping[str, Generator]
-"""By name."""
+"""Generators by name."""
 Trace = Mapping[str, str] | None
-"""Headers of the caller's span (``tracing.outgoing``); None or empty: nothing is traced."""
+"""Headers of the caller's span (``tracing.outgoing``). None or empty without tracing."""
 IDLE_S = 3600.0
-"""Generators that were not asked for so long make room. Local models take long to load, endpoints take no room."""
+"""Seconds until unused generators may be unloaded. Local models load slowly, endpoints use no memory."""
 
 
 class LoadedGenerators:
-    """Generators by run. Those of the first run stay; belongs to one event loop."""
+    """Generators by run, for one event loop. The first run's are never unloaded."""
 
     def __init__(
         self,
@@ -39,28 +39,27 @@ class LoadedGenerators:
         source: RunSource | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """
-        Args:
-            first: what the replica began with.
-            build: makes a run's generators; may take long, and is called in a thread.
-            source: of ``first``; None: unknown, so that only calls that name no run get it.
-            clock: seconds, for what is idle.
+        """Args:
+        first: generators of the first run.
+        build: builder of a run's generators, called in a thread.
+        source: run of ``first``. Default: unknown, for calls that name no run.
+        clock: time in seconds, for idle generators.
         """
         self.first, self._source = first, source
         self._further: OnDemand[RunSource, Generators] = OnDemand(build, idle_s=IDLE_S, close=_close, clock=clock)
 
     @property
     def names(self) -> list[str]:
-        """Names of what is loaded, the first run's first."""
+        """Names of the loaded generators, the first run's first."""
         return list(
             dict.fromkeys([*self.first, *(name for _, generators in self._further.by_use for name in generators)])
         )
 
     async def get(self, source: RunSource | None) -> Generators:
-        """The generators of a run, loaded where they are not there; None: those of the first.
+        """Generators of a run, loaded if necessary. None for the first run.
 
         Raises:
-            RaydebmError: they cannot be loaded, such as a missing key or a rewritten recipe.
+            RaydebmError: they cannot be loaded, for example because of a missing key or a rewritten recipe.
         """
         if source is None or source == self._source:
             return self.first
@@ -85,14 +84,14 @@ class Draws:
     may_repeat: bool
 
     async def draw(self, name: str, requests: Sequence[GenerationRequest]) -> None:
-        """Exactly one arrival per request, whatever happens to the generator."""
+        """Report exactly one candidate per request, even if the generator fails."""
         facts: tracing.Attributes = {"raydebm.generator": name, "raydebm.num_candidates": len(requests)}
         with tracing.span("generator", facts, parent=self.trace) as span:
             num_missing = await self._draw_all(name, requests)
             span.set({"raydebm.num_missing": num_missing})
 
     async def _draw_all(self, name: str, requests: Sequence[GenerationRequest]) -> int:
-        """How many requests got no answer of the generator's own."""
+        """Number of requests that the generator did not answer."""
         waiting = {request.candidate_id: request for request in requests}
         started = time.perf_counter()
         try:
@@ -104,7 +103,7 @@ class Draws:
                     self._trace(name, candidate, time.perf_counter() - started)
             reason = f"generator {name!r} gave no answer to this request"
         except Exception as error:
-            # A model or an endpoint may break in any way; it must not take the other generators' candidates along.
+            # A model or an endpoint may fail in any way; the other generators' candidates must survive.
             log.exception("generator %r failed", name)
             reason = f"generator {name!r} failed: {error}"
         for request in waiting.values():
@@ -112,7 +111,7 @@ class Draws:
         return len(waiting)
 
     def _trace(self, name: str, candidate: Candidate, seconds: float) -> None:
-        """Endpoints trace each request themselves, because its headers name the span."""
+        """Add a span. Endpoints trace each request themselves, because its headers name the span."""
         if not isinstance(self.generators[name], OpenAIApiGenerator):
             failed = "no_answer" if candidate.text is None else None
             tracing.past_span("candidate", candidate_facts(candidate), seconds=seconds, failed=failed)

@@ -69,7 +69,7 @@ class RayMeter(Meter):
         self._suspended.set(int(watch.alarmed), {"policy": policy})
 
     def reloaded(self, outcome: Literal["applied", "refused"]) -> None:
-        """A change of the running service, in this replica."""
+        """Count a change of the running service in this replica."""
         self._reloads.inc(1, {"outcome": outcome})
 
     def _count_cost(self, candidate: Candidate) -> None:

@@ -1,6 +1,6 @@
-"""What Serve's HTTP proxy says by itself, put into the service's form.
+"""Middleware that puts errors of Serve's HTTP proxy into the service's form.
 
-``raydebm serve`` puts it into its proxy. For ``serve deploy`` and ``serve run`` set
+``raydebm serve`` installs it in its proxy. For ``serve deploy`` and ``serve run`` set
 ``RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=raydebm.serving.ray.proxy:proxy_middlewares`` where Ray is started.
 """
 
@@ -20,15 +20,15 @@ HEADER = "x-request-id"
 
 
 def proxy_middlewares() -> list[Middleware]:
-    """What Serve's proxy imports by ``PROXY_SETTING``."""
+    """Entry point for Serve's proxy (``PROXY_SETTING``)."""
     return [Middleware(ProxyForm)]
 
 
 class ProxyForm:
-    """Replaces request ids that are no plain ones, and gives the proxy's own errors OpenAI's form.
+    """Replace malformed request ids, and give the proxy's own errors OpenAI's form.
 
-    Serve's proxy answers in plain text when a replica dies. Clients repeat such a 500 by themselves, and pay again, so
-    where candidates may have been paid for it says ``X-Should-Retry: false``.
+    Serve's proxy answers in plain text when a replica dies. Clients retry such a 500 by themselves and pay again, so
+    paths that may have paid for candidates answer ``X-Should-Retry: false``.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -47,7 +47,7 @@ class ProxyForm:
 
 
 class _ProxiedAnswer:
-    """Sends an answer on; a plain-text error is held until it is whole, and sent in OpenAI's form."""
+    """Pass on an answer; buffer a plain-text error and send it in OpenAI's form."""
 
     def __init__(self, to: Send, *, path: str) -> None:
         self._to, self._path = to, path

@@ -1,8 +1,8 @@
-"""What of a running service can be changed, and how the change reaches requests.
+"""Changes of a running service: the settings that can change, and their exchange.
 
-A change is a new application next to the old one: bundle, policy, adapters, limits and keys are read and checked, then
-everything is exchanged at once. Requests that run finish on the application that they began with, so none mixes two
-policies, two ensembles or two sets of limits.
+A change builds a new application next to the old one: bundle, policy, adapters, limits and keys are read and checked,
+then exchanged at once. Open requests finish on their own application, so none mixes two policies, ensembles or sets of
+limits.
 Does not know: Ray.
 """
 
@@ -30,9 +30,9 @@ CHANGEABLE = (
     "max_candidate_chars",
     "max_body_bytes",
 )
-"""The application's arguments that the ingress deployment's ``user_config`` may replace, each as a whole."""
+"""Application arguments that the ingress deployment's ``user_config`` may replace, each as a whole."""
 REVISION = "revision"
-"""A key without a meaning: a new value has everything read again, such as a policy file under the same name."""
+"""Key without a meaning: a new value reloads everything, such as a policy file under the same name."""
 
 
 def changed_args(args: AppArgs, user_config: Mapping[str, Any]) -> AppArgs:
@@ -57,10 +57,10 @@ def changed_args(args: AppArgs, user_config: Mapping[str, Any]) -> AppArgs:
 
 
 def check_same_evidence(running: Bundle, wanted: Bundle) -> None:
-    """Check what replicas load when they start and never again: the baselines that are evidence.
+    """Check the baselines that are evidence, which replicas load only at their start.
 
     Raises:
-        ConfigError: the first run counts other baselines than the service was started with.
+        ConfigError: the first run has other baselines than the running service.
     """
     if wanted.recipe.evidence != running.recipe.evidence:
         raise ConfigError(
@@ -77,22 +77,22 @@ class Exchangeable:
         self._app: ASGIApp = app
 
     def replace(self, app: FastAPI, wrapped: ASGIApp | None = None) -> None:
-        """Requests that come from now on go here.
+        """Route new requests to another application.
 
         Args:
-            app: has the routes.
-            wrapped: the same with something around it; None: nothing.
+            app: the application with the routes.
+            wrapped: the same application with its middleware. Default: ``app``.
         """
         self._fastapi, self._app = app, app if wrapped is None else wrapped
 
     @property
     def routes(self) -> list[BaseRoute]:
-        """Serve labels its own metrics with the routes' patterns."""
+        """The application's routes, whose patterns label Serve's metrics."""
         return self._fastapi.routes
 
     @property
     def router(self) -> Any:
-        """The router of the FastAPI application, which Serve looks at."""
+        """The FastAPI application's router, which Serve reads."""
         return self._fastapi.router
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

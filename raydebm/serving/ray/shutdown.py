@@ -1,4 +1,4 @@
-"""The end of a service that this process started: stop admitting, finish what runs, then shut down."""
+"""Shutdown of a service started by this process: stop admitting, finish open requests, then end Serve."""
 
 import logging
 import os
@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 POLL_S = 0.25
 ANSWER_TIMEOUT_S = 10.0
-"""How long the ingress replicas may take to say what they still work on."""
+"""Longest time for the ingress replicas to report their open requests."""
 QUIET_POLLS = 3
-"""Polls without an open request before the service ends: the proxy still hands on the last bytes of the last answer."""
+"""Idle polls before the service ends: the proxy still sends the last bytes of the last answer."""
 
 
 STOP_TIMEOUT_S = 60.0
@@ -34,10 +34,10 @@ STOP_PAUSE_S = 1.0
 
 
 def stop_serve(*, limit_s: float = STOP_TIMEOUT_S) -> None:
-    """End Serve on this Ray and wait until its controller is gone. Its proxies go first, so what still runs is cut off.
+    """End Serve on this Ray and wait until its controller is gone. Its proxies end first, which cuts off open requests.
 
-    ``serve.shutdown`` waits in a call that is never answered, because it ends with the controller, and Ray prints that
-    call as a failed task. Here the controller is told, and its name is looked up until it is free.
+    ``serve.shutdown`` waits for a call that is never answered, because the controller ends first, and Ray prints it as
+    a failed task. This sends the call and polls the controller's name until it is free.
     """
     client: Any = _get_global_client(raise_if_no_controller_running=False)
     if client is None:
@@ -64,10 +64,10 @@ def _is_running() -> bool:
 
 @contextmanager
 def interrupted_by_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt in the main thread on SIGINT and on SIGTERM, whatever was set before.
+    """Raise KeyboardInterrupt in the main thread on SIGINT and on SIGTERM, whatever the previous handlers.
 
-    A shell that starts a program with ``&`` in a script has it ignore SIGINT, and Ray's own handler of SIGTERM ends the
-    cluster at once. In another thread than the main one, where Python sets no handlers, nothing changes.
+    A shell script's ``&`` makes a program ignore SIGINT, and Ray's own handler of SIGTERM ends the cluster at once. Has
+    no effect outside the main thread, where Python sets no handlers.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -85,11 +85,11 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def drain(count_open: Callable[[], int], *, limit_s: float) -> int:
-    """Wait until nothing is open any more; returns how many requests were open at the end.
+    """Wait until no request is open. Returns the number still open at the limit.
 
     Args:
-        count_open: stops admitting, where that has not happened, and counts the requests that are still answered.
-        limit_s: seconds to wait at most.
+        count_open: stops admission if necessary, and counts open requests.
+        limit_s: longest wait in seconds.
     """
     deadline, num_quiet = time.monotonic() + limit_s, 0
     while True:
@@ -104,7 +104,7 @@ def close_application(name: str, ingress: str) -> Callable[[], int]:
     """A counter for ``drain``: closes every ingress replica of an application and sums up their open requests.
 
     Args:
-        name: of the application.
+        name: name of the application.
         ingress: name of its ingress deployment, whose ``close`` is called.
     """
     handle = serve.get_deployment_handle(ingress, name)
@@ -114,10 +114,10 @@ def close_application(name: str, ingress: str) -> Callable[[], int]:
         try:
             return sum(handle.broadcast("close").results(timeout_s=ANSWER_TIMEOUT_S))
         except (RayError, RayServeException, TimeoutError) as error:
-            # A new handle has not heard of its replicas yet: none known is not none there.
+            # A new handle does not know its replicas yet: an empty list does not mean that there are none.
             if not handle.running_replicas_populated() and time.monotonic() < known_by:
                 return 1
-            # A replica that is gone holds no request, and one that is too busy to answer holds some.
+            # A replica that is gone has no open requests; one that is too busy to answer has some.
             log.warning("an ingress replica does not tell what it works on: %s", error)
             return 1 if isinstance(error, TimeoutError) else 0
 
@@ -127,14 +127,14 @@ def close_application(name: str, ingress: str) -> Callable[[], int]:
 def end_serve_run(args: Mapping[str, Any], message: str, *, import_path: str) -> None:
     """End the ``serve run FILE`` commands of this node that wait for an application which cannot be built.
 
-    Serve lets such a command sleep until Ctrl-C, whatever becomes of the application. Each one gets the message on its
-    stderr and SIGHUP, which ends it at once: on SIGTERM Ray dumps a stack, and on SIGINT it ends all of Serve with exit
-    code 0. Where SIGHUP is ignored (``nohup``) it is killed.
+    Serve leaves such a command asleep until Ctrl-C. Each one gets the message on its stderr and SIGHUP, which ends it
+    at once: on SIGTERM Ray dumps a stack, and on SIGINT it ends all of Serve with exit code 0. A command that ignores
+    SIGHUP (``nohup``) is killed.
 
     Args:
-        args: the application's arguments; commands of files with others go on.
+        args: the application's arguments; commands with others go on.
         message: the reason.
-        import_path: the application's builder.
+        import_path: import path of the application's builder.
     """
     if not ray.is_initialized():
         return  # no task of Serve's controller

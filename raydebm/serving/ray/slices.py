@@ -1,7 +1,7 @@
-"""Work of concurrent calls in short slices, in turn by call.
+"""Fair scheduling of concurrent calls in short slices.
 
-A call with hundreds of texts is not scored in one go, so a later call waits for one slice and not for everybody before
-it. A slice takes one item of every waiting call after the other, as many as are done in about ``slice_s``.
+A call with hundreds of texts is scored in slices, so a later call waits for one slice and not for every earlier call. A
+slice takes one item of each waiting call in turn, as many as run in about ``slice_s``.
 Does not know: torch, Ray, ensembles.
 """
 
@@ -14,9 +14,9 @@ from typing import Generic, TypeVar
 
 SLICE_S = 0.05
 MAX_TEXTS = 256
-"""Most items of one slice."""
+"""Maximum number of items per slice."""
 FIRST_CHARS = 1_000
-"""Characters of a slice before the speed is known: few, because slices grow quickly, and a long one delays others."""
+"""Characters of a slice before the speed is known: few, because slices grow quickly and a long one delays others."""
 GROWTH = 2.0
 
 W = TypeVar("W")
@@ -43,11 +43,10 @@ class SliceQueue(Generic[W, R]):
         size: Callable[[W], int],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """
-        Args:
-            run: runs one slice in a thread: the items of each call in it, to their results in the same order.
-            size: size of an item in characters.
-            clock: seconds.
+        """Args:
+        run: scores one slice in a thread: items per call to results per call, in order.
+        size: size of an item in characters.
+        clock: time in seconds.
         """
         self._run, self._size, self._clock = run, size, clock
         self.slice_s, self.max_texts = SLICE_S, MAX_TEXTS

@@ -1,1 +1,1 @@
-"""What requests may cost: ceilings, the ledger of a day, and how much of a pass they allow."""
+"""Limits on cost: ceilings, the daily ledger, and the affordable part of a pass."""

@@ -1,6 +1,6 @@
-"""Which candidates a request may ask for: its budget of candidates, its US dollars, and what is left of the day.
+"""Affordable candidates of a request: its budget of candidates, its US dollars, and the rest of the day's ceilings.
 
-Does not know: endpoints, Ray, HTTP. Pure functions over requests and what came back.
+Does not know: endpoints, Ray, HTTP. Pure functions over requests and candidates.
 """
 
 import math
@@ -20,14 +20,14 @@ _UNSENT = frozenset({FailureKind.NOT_SENT, FailureKind.BUDGET})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Affordable:
-    """A pass under its limits."""
+    """The affordable part of a pass."""
 
     asked: list[GenerationRequest]
-    """In their order."""
+    """Affordable requests, in order."""
     over_budget: list[GenerationRequest]
-    """Not asked, because each may cost more than what is left."""
+    """Number of requests left out because each may cost more than the remaining money."""
     cheapest_usd: float
-    """Worst cost of the cheapest request that was not asked; infinite when all were asked."""
+    """Worst cost of the cheapest request left out; infinite if none was."""
 
 
 def affordable(
@@ -37,14 +37,14 @@ def affordable(
     left_usd: float | None = None,
     worst: WorstCost | None = None,
 ) -> Affordable:
-    """Every generator's first sample, then every generator's second, and so on, as far as the limits go.
+    """Take every generator's first sample, then every generator's second, and so on, up to the limits.
 
     Args:
-        requests: what the pass would ask for.
-        most: candidates that are left of the budget; None: no limit. Those beyond it are simply not asked.
-        left_usd: US dollars that are left; None: no limit. A request that may cost more is passed over, a later and
-            cheaper one is not; each request that is asked takes its worst cost out.
-        worst: the worst cost of a request; needed with ``left_usd``.
+        requests: requests of the pass.
+        most: remaining budget of candidates. Default: no limit. Those beyond it are dropped silently.
+        left_usd: remaining US dollars. Default: no limit. Each request reserves its worst cost; one that costs too much
+            is skipped, and a later, cheaper one may still fit.
+        worst: worst cost of a request; required with ``left_usd``.
     """
     order = turns(requests)
     asked: list[int] = []
@@ -69,16 +69,16 @@ def affordable(
 
 
 def turns(requests: Sequence[GenerationRequest]) -> list[int]:
-    """Places of the requests in the order in which limits are used up."""
+    """Indices of the requests in the order in which they use up limits."""
     return sorted(range(len(requests)), key=lambda place: (requests[place].sample_index, place))
 
 
 async def reserved(plan: Affordable, account: Account, worst: WorstCost) -> tuple[Affordable, Hold]:
-    """The part of a pass that fits below the day's ceilings, and the hold on what it may cost.
+    """The part of a pass within the daily ceilings, and the hold on its worst cost.
 
     Raises:
         CeilingReachedError: none of it fits.
-        ResourceError: spending cannot be counted now.
+        ResourceError: the ledger cannot be used.
     """
     order = turns(plan.asked)
     wanted = [_at_most(plan.asked[place], None, account.known(worst)) for place in order]
@@ -98,8 +98,8 @@ async def reserved(plan: Affordable, account: Account, worst: WorstCost) -> tupl
 def spent_amount(
     asked: Iterable[GenerationRequest], drawn: Iterable[Candidate], account: Account, worst: WorstCost
 ) -> Amount:
-    """What a pass took at most: what each candidate states, and the worst of what it does not. One that was never sent
-    took nothing."""
+    """Upper bound on a pass's use: each candidate's stated use, or its worst. Requests that were never sent use
+    nothing."""
     stated = {candidate.candidate_id: candidate for candidate in drawn}
     amounts = (_at_most(request, stated.get(request.candidate_id), account.known(worst)) for request in asked)
     return sum(amounts, Amount())
@@ -117,8 +117,8 @@ def _at_most(request: GenerationRequest, candidate: Candidate | None, worst: Wor
 
 
 def spent_usd(asked: Iterable[GenerationRequest], drawn: Iterable[Candidate], worst: WorstCost) -> float:
-    """What was spent at most: the stated cost of each candidate, and the worst cost of one without. One that was never
-    sent cost nothing."""
+    """Upper bound on a pass's cost: each candidate's stated cost, or its worst. Requests that were never sent cost
+    nothing."""
     by_id: Mapping[str, Candidate] = {candidate.candidate_id: candidate for candidate in drawn}
     costs = []
     for request in asked:
@@ -130,12 +130,12 @@ def spent_usd(asked: Iterable[GenerationRequest], drawn: Iterable[Candidate], wo
 
 
 def _is_unsent(candidate: Candidate | None) -> bool:
-    """Whether no try of a candidate's request left this process; one that did states what it may have cost."""
+    """True if no try of a candidate's request left this process; one that did states its possible cost."""
     return candidate is not None and candidate.failure in _UNSENT and candidate.cost_usd is None
 
 
 def unpriced(configs: Iterable[GeneratorConfig]) -> list[str]:
-    """Names of the endpoints without both prices, whose cost nothing can bound."""
+    """Names of the endpoints without both prices, whose cost is unbounded."""
     return [
         config.name
         for config in configs
@@ -145,7 +145,7 @@ def unpriced(configs: Iterable[GeneratorConfig]) -> list[str]:
 
 
 def no_prices(names: Sequence[str]) -> str:
-    """What is wrong with limiting money where these generators are asked."""
+    """Error message for a limit on money with these generators."""
     return (
         f"max_usd needs the prices of every generator that is asked, and the recipe has none for {', '.join(names)}; "
         "set usd_per_million_prompt_tokens and usd_per_million_completion_tokens there, or ask other generators"
@@ -153,7 +153,7 @@ def no_prices(names: Sequence[str]) -> str:
 
 
 def worst_of(configs: Iterable[GeneratorConfig]) -> WorstCost:
-    """The worst cost of a request to any of these generators, which all have prices; infinite without."""
+    """Worst cost of a request to one of these generators, which all have prices; infinite without."""
     known = {config.name: config for config in configs}
 
     def worst(request: GenerationRequest) -> float:

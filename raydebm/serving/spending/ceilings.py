@@ -1,7 +1,7 @@
-"""An operator's ceilings: what one request may ask for at most, and what may be spent on one day.
+"""The operator's ceilings on one request and on one day.
 
-A request may lower what the operator set and never raise it. The operator sets it by the policy file, the recipe, the
-named policies and ``limits.request``.
+A request may lower the operator's limits and never raise them. The operator sets them in the policy file, the recipe,
+the named policies and ``limits.request``.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from raydebm.serving.spending.ledger import NANO, Amount, DayCeilings, Hold, Led
 
 N = TypeVar("N", int, float)
 SERVICE = "service"
-"""Account of everybody together."""
+"""Account of the whole service."""
 
 
 class RequestCeilings(BaseModel):
@@ -42,26 +42,26 @@ class RequestCeilings(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CeilingStatus:
-    """One ceiling of one day, and what is left of it."""
+    """One ceiling of one day, and its remainder."""
 
     account: str
-    """``service``: everybody together; ``key``: the key that asks."""
+    """``service`` for the whole service, ``key`` for the caller's key."""
     kind: str
     """``usd``, ``candidates`` or ``tokens``."""
     limit: float
     left: float
-    """What running requests may still cost is taken out already."""
+    """Remainder after spending and the worst cost of running requests."""
     resets_at: str
     """ISO time, UTC."""
 
 
 def within_ceilings(asked: Policy, *, operators: Policy, ceilings: RequestCeilings) -> Policy:
-    """The policy of a request below the operator's.
+    """A request's policy, limited to the operator's ceilings.
 
     Args:
         asked: the operator's policy with the request's changes.
         operators: the served policy with the named policy's changes.
-        ceilings: what the operator allows beyond it, or forbids of it.
+        ceilings: the operator's ceilings.
 
     Raises:
         ServiceError: 400 for more candidates of a pass than allowed.
@@ -83,7 +83,7 @@ def within_ceilings(asked: Policy, *, operators: Policy, ceilings: RequestCeilin
 
 
 def check_count(name: str, value: int | None, most: int) -> None:
-    """Raises ServiceError (400) for a count above its ceiling."""
+    """Raise ServiceError (400) for a count above its ceiling."""
     if value is not None and value > most:
         message = f"{name} is {value}, and this service allows at most {most}; ask for fewer (limits.request raises it)"
         raise ServiceError(message, 400, "above_ceiling", name)
@@ -95,25 +95,25 @@ def _lower(asked: N | None, most: N | None) -> N | None:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What one caller may still spend today: its key's ceilings, and those of the whole service."""
+    """A caller's spending limits for today: those of its key and of the whole service."""
 
     ledger: Ledger
     ceilings: Mapping[str, DayCeilings]
-    """Account name -> its ceilings; only those that limit something."""
+    """Ceilings by account name, without accounts that are not limited."""
 
     @property
     def limits_money(self) -> bool:
-        """Whether any ceiling is one of US dollars."""
+        """True if any ceiling is in US dollars."""
         return any(ceilings.usd is not None for ceilings in self.ceilings.values())
 
     def known(self, worst: Callable[[GenerationRequest], float]) -> Callable[[GenerationRequest], float]:
-        """The same worst cost, with 0 for what no price is known of, where no money is limited."""
+        """The worst cost, with 0 for unknown prices if money is not limited."""
         if self.limits_money:
             return worst
         return lambda request: cost if math.isfinite(cost := worst(request)) else 0.0
 
     async def reserve(self, wanted: Sequence[Amount]) -> Hold:
-        """See ``Ledger.reserve``; what is held for a caller that is cancelled meanwhile is put back."""
+        """See ``Ledger.reserve``. The hold of a caller that is cancelled meanwhile is returned."""
         work = asyncio.ensure_future(asyncio.to_thread(self.ledger.reserve, self.ceilings, list(wanted)))
         try:
             return await asyncio.shield(work)
@@ -122,11 +122,11 @@ class Account:
             raise
 
     async def settle(self, hold: Hold, actual: Amount) -> None:
-        """See ``Ledger.settle``; goes on when the caller is cancelled."""
+        """See ``Ledger.settle``. Completes even if the caller is cancelled."""
         await asyncio.shield(asyncio.to_thread(self.ledger.settle, hold, actual))
 
     async def status(self) -> list[CeilingStatus]:
-        """Every ceiling with what is left of it."""
+        """Every ceiling and its remainder."""
         return await asyncio.to_thread(self._status)
 
     def _status(self) -> list[CeilingStatus]:
@@ -145,7 +145,7 @@ class Account:
 def account_of(
     ledger: Ledger | None, *, service: DayCeilings, key_name: str | None = None, key: DayCeilings | None = None
 ) -> Account | None:
-    """What a caller may spend; None where nothing is limited."""
+    """A caller's account, or None if nothing is limited."""
     named = {SERVICE: service}
     if key_name is not None and key is not None:
         named[f"key:{key_name}"] = key

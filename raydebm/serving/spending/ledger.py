@@ -1,8 +1,8 @@
 """Daily spending in a SQLite file that all ingress replicas of a node share.
 
-Before candidates are asked for, the most that they may cost is taken out of every ceiling at once; afterwards the
-difference to what they did cost is put back. So parallel requests together stay below a ceiling, and when a process is
-killed in between, what it held counts as spent.
+Before candidates are requested, their worst cost is reserved from every ceiling at once; afterwards the difference to
+the real cost is returned. So parallel requests together stay below a ceiling, and the holds of a killed process count
+as spent.
 Does not know: requests, Ray, HTTP.
 """
 
@@ -23,7 +23,7 @@ from raydebm.errors import ResourceError
 NANO = 1_000_000_000
 MAX_USD = 1e8
 BUSY_S = 30.0
-"""How long a process waits for another one's transaction, which takes milliseconds."""
+"""Longest wait for another process's transaction, which takes milliseconds."""
 _TABLES = """
 CREATE TABLE IF NOT EXISTS spent (
   day TEXT, account TEXT, nano_usd INTEGER, candidates INTEGER, tokens INTEGER, PRIMARY KEY (day, account));
@@ -42,7 +42,7 @@ class Amount:
 
     @classmethod
     def of(cls, usd: float, candidates: int, tokens: int) -> "Amount":
-        """Rounds up; more than ``MAX_USD`` is as good as infinite."""
+        """An amount, rounded up; more than ``MAX_USD`` counts as infinite."""
         return cls(math.ceil(min(usd, MAX_USD) * NANO), candidates, tokens)
 
     def __add__(self, other: "Amount") -> "Amount":
@@ -61,11 +61,11 @@ class DayCeilings(BaseModel):
 
     @property
     def is_limit(self) -> bool:
-        """Whether anything is limited."""
+        """True if anything is limited."""
         return (self.usd, self.candidates, self.tokens) != (None, None, None)
 
     def covers(self, amount: Amount) -> bool:
-        """Whether an amount stays within it."""
+        """True if the amount is within the ceilings."""
         nano_usd = None if self.usd is None else round(self.usd * NANO)
         pairs = ((amount.nano_usd, nano_usd), (amount.candidates, self.candidates), (amount.tokens, self.tokens))
         return all(most is None or value <= most for value, most in pairs)
@@ -73,29 +73,29 @@ class DayCeilings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """What was taken out of the ceilings for one pass."""
+    """Amounts reserved for one pass."""
 
     hold_id: str
     granted: tuple[int, ...]
-    """Places of the wanted amounts that fitted; empty: none, and nothing is held."""
+    """Indices of the granted amounts. Empty if nothing fits."""
 
 
 class Ledger:
     """Accounts by name and UTC day. Every call is one transaction; calls may come from any thread."""
 
     def __init__(self, path: str, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        """
-        Args:
-            path: the file, made when it is first needed, on a disk of this node.
-            clock: tells the day.
+        """Args:
+        path: the SQLite file on a local disk, created on first use.
+        clock: current time, which determines the day.
         """
         self._path, self._clock = path, clock
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
 
     def reserve(self, accounts: Mapping[str, DayCeilings], wanted: Sequence[Amount]) -> Hold:
-        """Hold as many of the wanted amounts as fit below every ceiling, in their order; one that does not fit is
-        passed over, and a later, smaller one is not.
+        """Reserve as many of the wanted amounts as fit below every ceiling, in order.
+
+        One that does not fit is skipped; a later, smaller one may still fit.
 
         Raises:
             ResourceError: the file cannot be used.
@@ -117,10 +117,10 @@ class Ledger:
         return Hold(hold_id, tuple(granted))
 
     def settle(self, hold: Hold, actual: Amount) -> None:
-        """Put what was spent in the place of what was held.
+        """Replace a hold by the actual amount.
 
         Raises:
-            ResourceError: the file cannot be used; what was held then counts as spent.
+            ResourceError: the file cannot be used; the hold then counts as spent.
         """
         with self._transaction() as db:
             rows = db.execute(
@@ -131,12 +131,12 @@ class Ledger:
                 _add(db, day, account, back)
 
     def spent(self, account: str) -> Amount:
-        """Today's spending, with what is held. Raises ResourceError."""
+        """Today's spending including holds. Raises ResourceError."""
         with self._transaction() as db:
             return _total(db, self._day(), account)
 
     def resets_at(self) -> datetime:
-        """When the next day begins."""
+        """Start of the next day."""
         return (self._clock() + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ class Ledger:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """A connection that no one else writes through until the end, where all is written, or nothing if it raises."""
+        """A connection in an exclusive transaction, committed at the end and rolled back on an error."""
         with self._lock:
             try:
                 db = self._connection = self._connection or self._open()
@@ -169,7 +169,7 @@ class Ledger:
     def _open(self) -> sqlite3.Connection:
         Path(self._path).parent.mkdir(parents=True, exist_ok=True)
         db = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-        # Nothing is lost when a process dies; after a power cut the last moments may be missing.
+        # Safe against the death of a process; a power cut may lose the last moments.
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=NORMAL")
         db.executescript(_TABLES)
