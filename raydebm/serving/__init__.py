@@ -1,8 +1,8 @@
 """The triage service: a Ray Serve application in front of generators, the ensemble and the constraint checks.
 
 A request passes ``access.guard`` (id, key, limits) and a route of ``api``, becomes a ``core.request.RequestContext``,
-and is answered by ``core.service``, which knows neither Ray nor HTTP; its ``core.result.TriageResult`` goes out in a
-body of ``api.answer_bodies``. ``settings`` reads the run directory, ``spending`` bounds what requests cost. ``ray`` has
-the deployments, joins them by handles, and starts the application; ``pages`` are the web pages. Decisions are stored by
-``raydebm.decisions``.
+and is answered by ``core.service``, which is independent of Ray and HTTP; ``api.answer_bodies`` turns its
+``core.result.TriageResult`` into a response. ``settings`` reads the run directory, ``spending`` limits the cost of
+requests. ``ray`` has the deployments, connects them by handles, and starts the application; ``pages`` are the web
+pages. ``raydebm.decisions`` stores decisions.
 """

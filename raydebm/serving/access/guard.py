@@ -105,7 +105,7 @@ class Guard:
             with self._settings.intake.open():
                 await self._guarded(scope, receive, answer)
         except ClientDisconnect:
-            pass  # there is no one left to answer
+            pass  # the client is gone
         except RaydebmError as error:
             await _last_resort(error_response(as_service_error(error)), scope, receive, answer)
         except Exception:
@@ -135,7 +135,7 @@ class Guard:
         if scope["method"] in _WITHOUT_BODY:
             await self._app(scope, receive, answer.send)
             return
-        self._admission.check()  # when no request could wait, none need be uploaded
+        self._admission.check()  # a full queue refuses before the upload
         body = await read_body(scope, receive, max_bytes=self._settings.max_body_bytes)
         async with self._admission.place():
             await self._app(scope, _replayed(body, receive), answer.send)
@@ -203,7 +203,7 @@ def _request_id(scope: Scope) -> str:
 
 
 async def read_body(scope: Scope, receive: Receive, *, max_bytes: int) -> bytes:
-    """Read a whole body before its request takes a place, so that a slow client blocks no one.
+    """Read a whole body before its request takes a place, so that a slow client does not block others.
 
     Raises:
         ServiceError: 413 for a body above the limit, whatever its Content-Length; 408 for one that does not arrive

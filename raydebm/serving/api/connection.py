@@ -65,7 +65,7 @@ class EventStream(Response):
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
             await _first(self._send_all(send), receive)
-        except ServiceError:  # it went away, and the answer has begun: there is nothing to say, and no one to hear it
+        except ServiceError:  # the client is gone, and the response has begun
             scope.setdefault("state", {})["client_closed"] = True
 
     async def _send_all(self, send: Send) -> None:

@@ -136,7 +136,7 @@ def _value(answer: str) -> Any:
     """The JSON value of a canonical answer, or its text if it is not JSON, for example with NaN or an infinity."""
     try:
         value = json.loads(answer)
-        json.dumps(value, allow_nan=False)  # Python's reader takes what no other reads, and 1e999 for an infinity
+        json.dumps(value, allow_nan=False)  # Python's parser accepts more than others, and reads 1e999 as infinity
     except (ValueError, RecursionError):
         return answer
     return value

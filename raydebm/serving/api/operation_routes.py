@@ -180,7 +180,7 @@ def sample_routes(bundle: Bundle) -> APIRouter:
         """Tasks, policies, generators and limits of this service."""
         try:
             num_problems = len(await samples.problems())
-        except PoolError:  # a table that cannot be read keeps no client from asking; /v1/problems says what is wrong
+        except PoolError:  # an unreadable table must not block clients; /v1/problems reports the error
             num_problems = 0
         return options_body(bundle, num_problems=num_problems)
 

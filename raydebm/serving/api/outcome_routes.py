@@ -177,7 +177,7 @@ def check_reporter(request: Request, name: str, watched: Collection[str]) -> Non
         raise ServiceError(message, 403, "not_allowed", "by")
 
 
-# ---- what is promised -----------------------------------------------------------------------------------------------
+# ---- guarantees -----------------------------------------------------------------------------------------------------
 
 
 def claim_monitor(bundle: Bundle, meter: Meter) -> ClaimMonitor | None:
@@ -305,7 +305,7 @@ class OutcomeDesk:
             outcomes.append([reported])
             before.append({"by": body.by, "correct": body.correct})
             self._service.meter.reported(task=decision["task"], decision=decision["decision"], correct=body.correct)
-            try:  # it is stored by now, so nothing that fails here fails the request
+            try:  # the report is stored, so an error here must not fail the request
                 outcomes.tidy()
                 self._monitor.refresh()
             except UNREADABLE as error:

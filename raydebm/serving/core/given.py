@@ -69,7 +69,7 @@ async def judged(
 
 @dataclass(frozen=True, slots=True)
 class ScoredPair:
-    """Score of one text without a task. Exactly one of the fields is None."""
+    """Score of one text without a task. One of the fields is None and the other is not."""
 
     energies: Energies | None
     error: str | None = None

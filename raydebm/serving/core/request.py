@@ -254,7 +254,7 @@ def _problem(task: Task, problem: str | GivenProblem) -> Problem:
         data=problem.data,
         difficulty=problem.difficulty,
     )
-    task.messages(made)  # raises when the data lacks what the task needs
+    task.messages(made)  # raises if the data lacks a field that the task needs
     task.parse(made, "")
     return made
 
@@ -276,7 +276,7 @@ def policy_for(bundle: Bundle, task_name: str, overrides: Overrides) -> Policy:
         policy = operators.changed(overrides.policy_changes())
     except ConfigError as error:
         raise ServiceError(f"overrides: {error}", 400, "bad_override") from error
-    if overrides.num_samples != profile.num_samples:  # the operator's own count is lowered, and no client's mistake
+    if overrides.num_samples != profile.num_samples:  # the operator's own count is lowered without an error
         most_samples = bundle.limits.request.num_samples or profile.num_samples or bundle.max_samples
         check_count("num_samples", overrides.num_samples, most_samples)
     return bundle.served(policy, operators=operators)

@@ -88,7 +88,7 @@ class TriageResult:
     is_stored: bool = False
     """True if the record goes to the store."""
     suspended: str | None = None
-    """Reason why the policy's guarantee is suspended. Default: it is in force, or there is none."""
+    """Reason why the policy's guarantee is suspended. Default: it is in force, or does not exist."""
 
     @property
     def outcome(self) -> Outcome:
@@ -154,7 +154,7 @@ class TriageResult:
     def cost_usd(self) -> float | None:
         """Cost of the candidates; None if no generator reports cost."""
         costs = [candidate.cost_usd for candidate in self.activity.drawn if candidate.cost_usd is not None]
-        return math.fsum(costs) if costs else None  # the same in whatever order they came
+        return math.fsum(costs) if costs else None  # independent of the order of arrival
 
     @property
     def cancelled_usd(self) -> float | None:

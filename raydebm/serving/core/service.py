@@ -113,7 +113,7 @@ class TriageService:
         return result
 
     def _suspension(self, policy: Policy) -> str | None:
-        """Reason why the guarantee of the deciding policy is suspended; None if it is in force or there is none."""
+        """Reason why the guarantee of the deciding policy is suspended; None if it is in force or does not exist."""
         if self.claims is None or policy.guarantee is None:
             return None
         suspension = self.claims.suspension(policy_id(policy))

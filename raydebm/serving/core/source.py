@@ -61,7 +61,7 @@ class Source:
         except (RaydebmError, OSError) as error:
             if not drawing.candidates:
                 raise
-            drawing.give_up(str(error))  # what has arrived was paid for, and can be decided about
+            drawing.give_up(str(error))  # arrived candidates were paid for, and can be decided on
         finally:
             if waves is not None:
                 cancelled = (request for request in drawing.asked if request.candidate_id in waves.cancelled)
@@ -94,7 +94,7 @@ class Source:
             if hold is not None:
                 await account.settle(hold, spent_amount(asked, self.activity.drawn, account, worst))
             self.activity.ceilings = await account.status()
-        except ResourceError as error:  # the candidates were paid for; what was held goes on counting as spent
+        except ResourceError as error:  # the candidates were paid for; the hold still counts as spent
             log.error("spending was not settled", extra={"facts": {"reason": str(error)}})
 
     @property
@@ -119,7 +119,7 @@ class Source:
                     raise
         for request in requests:
             late = unanswered(request, self.deadline.not_drawn(), failure=FailureKind.LATE)
-            take(late)  # changes nothing where one has arrived
+            take(late)  # no effect if one has arrived
 
     def _plan(self, requests: Sequence[GenerationRequest]) -> Affordable:
         """The affordable part of a pass.
@@ -185,7 +185,7 @@ class _Drawing:
         if candidate.candidate_id in self.candidates:
             return
         fitting = self.source.fitting(candidate)
-        self.source.activity.drawn.append(fitting)  # now, because it was paid for whatever becomes of the pass
+        self.source.activity.drawn.append(fitting)  # now, because it was paid for even if the pass fails
         self.candidates[fitting.candidate_id] = fitting
         event = CandidateArrived(
             context=self.source.context, candidate=fitting, done=len(self.candidates), total=len(self.plan.asked)

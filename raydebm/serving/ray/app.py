@@ -117,7 +117,7 @@ def _deployment(kind: type, *, max_ongoing_requests: int = 64) -> Any:
     return serve.deployment(
         name=kind.__name__,
         max_ongoing_requests=max_ongoing_requests,
-        max_queued_requests=MAX_QUEUED,  # without a bound, memory grows until the node falls
+        max_queued_requests=MAX_QUEUED,  # without a bound, memory grows until the node fails
         ray_actor_options={"num_cpus": 0.1},
     )(kind)
 

@@ -59,7 +59,7 @@ class TriageIngress:
         self._keyring = load_keyring(bundle.limits.keys_file)
         claims = claim_monitor(bundle, self._meter)
         if claims is not None:
-            claims.look()  # so that the first answer claims nothing that outcomes contradict
+            claims.look()  # so that the first answer has no guarantee that outcomes contradict
         self._service = TriageService(
             bundle,
             self._backend,
@@ -92,7 +92,7 @@ class TriageIngress:
         before, self._wanted = self._wanted, wanted
         if before is None:
             for run in self._service.bundle.others.values():
-                await self._backend.load(run)  # what cannot be loaded keeps the service from starting
+                await self._backend.load(run)  # an error here stops the start of the service
             if wanted:
                 await self._change()
         elif wanted != before:  # Serve also calls when a replica's rank changes

@@ -57,7 +57,7 @@ def deployed(
     tree["http_options"] = {**tree.get("http_options", {}), "host": host, "port": port}
     config = ServeDeploySchema.model_validate(tree)
     deadline = time.monotonic() + timeout_s
-    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # it would tell that it was started
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # it would log its start
     try:
         controller: Any = started(
             lambda: serve_start(

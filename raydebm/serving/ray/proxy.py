@@ -74,7 +74,7 @@ class _ProxiedAnswer:
         headers["content-type"], headers["content-length"] = "application/json", str(len(body))
         if status == 503:
             headers["retry-after"] = headers.get("retry-after", str(RETRY_AFTER_S))
-        elif self._path.endswith(PAID_PATHS):  # the route prefix stands in front of it
+        elif self._path.endswith(PAID_PATHS):  # after any route prefix
             headers["x-should-retry"] = "false"
         await self._to({**start, "headers": headers.raw})
         await self._to({"type": "http.response.body", "body": body})

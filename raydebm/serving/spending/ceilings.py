@@ -23,21 +23,21 @@ SERVICE = "service"
 
 
 class RequestCeilings(BaseModel):
-    """The most that one request may ask for. None: what the operator's policy and recipe say anyway."""
+    """Limits on one request. Default: those of the operator's policy and recipe."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_usd: float | None = Field(None, ge=0, allow_inf_nan=False)
-    """US dollars; a request's ``max_usd`` counts up to it, and one that gives none has this."""
+    """US dollars. A larger or missing ``max_usd`` of a request is replaced by it."""
     budget: int | None = Field(None, ge=1)
-    """Candidates over all passes, likewise."""
+    """Candidates over all passes. Applied like ``max_usd``."""
     max_passes: int | None = Field(None, ge=1)
-    """Likewise."""
+    """Passes. Applied like ``max_usd``."""
     num_samples: int | None = Field(None, ge=1)
-    """Candidates of one generator in pass 1; a request for more is refused, and more in the recipe or a named policy
-    counts up to it."""
+    """Candidates per generator in pass 1. A request for more is refused; larger values of the recipe or a named policy
+    are lowered to it."""
     num_regenerate: int | None = Field(None, ge=1)
-    """Candidates of a later pass; likewise."""
+    """Candidates of a later pass. Applied like ``num_samples``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ def within_ceilings(asked: Policy, *, operators: Policy, ceilings: RequestCeilin
     """
     max_passes = min(asked.max_passes, ceilings.max_passes or operators.max_passes)
     most_regenerate = ceilings.num_regenerate or operators.num_regenerate
-    if asked.num_regenerate != operators.num_regenerate:  # what the operator set is lowered, and no client's mistake
+    if asked.num_regenerate != operators.num_regenerate:  # the operator's own settings are lowered without an error
         check_count("num_regenerate", asked.num_regenerate, most_regenerate)
     if max_passes < asked.max_passes:
         asked = asked.without_promise("a ceiling of the service changed max_passes")

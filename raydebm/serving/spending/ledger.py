@@ -50,7 +50,7 @@ class Amount:
 
 
 class DayCeilings(BaseModel):
-    """The most that may be spent on one UTC day. Default: no limit."""
+    """Limits on the spending of one UTC day. Default: no limit."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
