@@ -108,7 +108,7 @@ class Child:
     def kill(self, *, grace_s: float = 0.0) -> int:
         """Kill the process unless it ends within the grace period. Returns its exit code. May be called twice."""
         for stream in (self._requests, self._replies):
-            with contextlib.suppress(OSError):  # closing flushes, and there may be nobody left to read
+            with contextlib.suppress(OSError):  # closing flushes, and the reader may be gone
                 stream.close()
         try:
             return self._process.wait(timeout=grace_s)

@@ -80,7 +80,7 @@ class Reporter:
         try:
             self._child().start()
         except ChildLostError:
-            return  # the first candidate tries again, and its report says why where that fails too
+            return  # the first candidate tries again, and its report has the error if that fails too
 
     def _child(self) -> LastingChild:
         """The child of this thread."""

@@ -101,7 +101,9 @@ def yaml_value(text: str, *, where: str, hint: str = "") -> Any:
     """
     try:
         value = parsed_yaml(text)
-        json.dumps(value, default=str, skipkeys=True)  # what holds itself would end in a RecursionError later
+        json.dumps(
+            value, default=str, skipkeys=True
+        )  # a value that contains itself would end in a RecursionError later
     except RepeatedKeyError as error:
         raise ConfigError(f"{where}: {error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:

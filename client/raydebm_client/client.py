@@ -277,7 +277,7 @@ class AsyncRaydebm:
                 retry_after = response.headers.get("retry-after")
             except httpx.DecodingError as error:
                 raise _unexpected(self._shown_url, error) from error
-            except httpx.ReadTimeout as error:  # work merely takes too long; asked again it would begin again
+            except httpx.ReadTimeout as error:  # the work takes too long, and a retry would restart it
                 message = f"{self._shown_url} said nothing for {self._timeout_s:g} s; raise timeout_s"
                 raise ServiceError(message, 504, "timeout") from error
             except httpx.TransportError as error:

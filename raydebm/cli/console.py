@@ -21,7 +21,7 @@ def _console(*, stderr: bool = False, width: int | None = None) -> Console:
 
 console = _console()
 if not console.is_terminal:
-    console = _console(width=140)  # a log or a pipe has no width of its own; 80 would break the tables
+    console = _console(width=140)  # logs and pipes do not have a width; 80 would break the tables
 
 
 def say(line: str) -> None:

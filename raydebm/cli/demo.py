@@ -83,7 +83,7 @@ def demo(
     console.print(_next_steps(run_dir))
 
 
-# ---- what is asked -------------------------------------------------------------------------------------------------
+# ---- questions -----------------------------------------------------------------------------------------------------
 
 
 def choose_examples(outcomes: Iterable["Outcome"], right: Set[str]) -> dict[Kind, Example]:

@@ -131,7 +131,7 @@ def _reported_verdicts(reader: "DecisionReader", records: str) -> dict[str, "Ver
     for name in {report.task for report in reports}:
         try:
             task = get_task(name) if recipe is None else task_of(recipe.task, name)
-        except UnknownNameError:  # a task of a recipe that does not lie beside the records
+        except UnknownNameError:  # a recipe's own task, and the recipe is not next to the records
             continue
         for decision in labelled_decisions(reader, {name: task}.__getitem__, where=Filter(task=name)):
             verdicts |= {candidate_id: label.verdict for candidate_id, label in decision.labels.items()}

@@ -30,7 +30,7 @@ def serve(
     Without options: the run that ships with the package. In production: `serve run serve_config.yaml`.
     """
     for name, value in LINES_AS_THEY_ARE.items():
-        os.environ.setdefault(name, value)  # before Ray is imported, which reads them then
+        os.environ.setdefault(name, value)  # before the import of Ray, which reads them
 
     from raydebm.run.addresses import resolved, run_address
     from raydebm.serving.logs import whole_lines_on_stderr

@@ -90,7 +90,7 @@ def seeds(
     All on the same candidates; reports intervals over problems and the spread over trainings.
     """
     chosen = _chosen_seeds(recipe, num_seeds, seed_list, default=5 if folds is None else 1)
-    with pipeline_for(recipe, own_candidates=False) as pipeline:  # each training has a run directory of its own
+    with pipeline_for(recipe, own_candidates=False) as pipeline:  # each training has its own run directory
         from raydebm.evaluation.trainings.trainings_report import in_words
         from raydebm.pipeline.studies.trainings import train_several
 

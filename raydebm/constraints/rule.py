@@ -229,7 +229,7 @@ def _rule_findings(rule: Rule, document: RuleInput) -> list[Finding]:
 def _with_text(rule: Rule, finding: Finding) -> Finding:
     template = rule.message or finding.message or rule.MESSAGE
     if finding.message is not None and not set(places_in(template)) <= set(finding.values):
-        template = finding.message  # the user's sentence names a value that there is none of here
+        template = finding.message  # the user's sentence names a value that is missing here
     # Tables cannot store lone surrogates.
     text = fill(template, finding.values).encode("utf-8", "replace").decode("utf-8")
     return Finding(penalty=finding.penalty, values={"text": text})

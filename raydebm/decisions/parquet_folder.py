@@ -243,7 +243,7 @@ class FolderReader:
                         new = pa.array([each not in seen for each in ids], pa.bool_())
                         seen.update(ids)
                         yield batch.filter(new)
-                except FileNotFoundError:  # its rows stand in a merged file, which another listing has
+                except FileNotFoundError:  # its rows are in a merged file, which the next listing has
                     break
             else:
                 return
@@ -263,7 +263,7 @@ class FolderReader:
             for batch in dataset.to_batches(
                 columns=list(columns), filter=where, batch_size=batch_size, batch_readahead=0, fragment_readahead=1
             ):
-                batch.validate(full=True)  # text that is no text would only be noticed where it is shown
+                batch.validate(full=True)  # invalid text would otherwise be noticed only when it is shown
                 yield batch
         except FileNotFoundError:
             raise

@@ -230,7 +230,7 @@ class ReplayTally:
         self.candidates_before += len(recorded.pool)
         self.candidates_after += again.num_candidates
         of_recorded, of_again = labels.get(recorded.selected or ""), labels.get(again.selected or "")
-        if of_again not in _LABELED and replayed.same_answer:  # other words for the answer that was judged
+        if of_again not in _LABELED and replayed.same_answer:  # another wording of the judged answer
             of_again = of_recorded
         if before and of_recorded in _LABELED:
             self.labeled_before += 1

@@ -37,13 +37,13 @@ class RecordsArgs(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     folder: str | None = None
-    """A local path that this node can write, or a filesystem URL; None: ``records`` in the run directory."""
+    """A local path that this node can write, or a filesystem URL. Default: ``records`` in the run directory."""
     max_mb: float = Field(2048, gt=0)
-    """The oldest files go when all files together are larger."""
+    """Total size beyond which the oldest files are removed."""
     max_days: float | None = Field(30, gt=0)
-    """Files whose last decision is older go; None: only the size counts."""
+    """Age of the last decision at which a file is removed. None for no limit."""
     flush_s: float = Field(5, gt=0)
-    """How long a decision may wait for company; what a crash may lose."""
+    """Longest time in the queue, in seconds. A crash may lose as much."""
 
 
 def writer_of(args: RecordsArgs | None) -> "DecisionWriter | None":

@@ -239,7 +239,7 @@ class Session:
         """End everything in the sandbox. May be called twice."""
         self.is_used = True
         if self._process.poll() is None:
-            if not self._start.own_namespaces:  # its end is then the end of what its programs have started
+            if not self._start.own_namespaces:  # its end also ends everything that its programs started
                 _close_quietly(self._process.stdin)
                 self._await_end_of_replies()
             # All processes of a namespace die with its first one, which dies soon after bubblewrap.
@@ -273,7 +273,7 @@ class Session:
 def _close_quietly(stream: Any) -> None:
     try:
         stream.close()
-    except OSError:  # what was still to be sent to a dead process
+    except OSError:  # unsent data for a dead process
         return
 
 

@@ -48,7 +48,7 @@ _REWRITES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], .
     (re.compile(r"\\frac\s?(\d)\s?(?=\d(?!\d)|\{)"), r"\\frac{\1}"),
     (re.compile(r"(\\frac\{-?\d{1,200}\})\s?(\d)(?!\d)"), r"\1{\2}"),
     (re.compile(r"\s?([\u00bc-\u00be])"), lambda match: f" {_FRACTION_SIGNS[match[1]]} "),
-    # Of several full stops between groups of three digits none is a decimal point.
+    # Several full stops between groups of three digits are not decimal points.
     (re.compile(r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,30}(?![\d,]|\.\d)"), lambda match: match[0].replace(".", ",")),
     (re.compile(r"\{,\}|\\,(?=\d{3})"), ","),
     (re.compile(r"\\!"), ""),

@@ -41,10 +41,9 @@ class WatchArgs(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_error: float | None = Field(None, gt=0, lt=1)
-    """Error rate of answered requests that reported outcomes are held against; None: what calibration certified, and
-    without a certificate they are counted and not bet on."""
+    """Error rate to bet against. Default: the certified one; without a certificate outcomes are only counted."""
     by: tuple[str, ...] | None = Field(None, min_length=1)
-    """Only reports by these names are bet on, such as those of an audit of random requests; None: everybody's."""
+    """Reporters whose outcomes are bet on, such as an audit of random requests. Default: all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,7 +97,7 @@ def reports_by_record(
     for report in reports:
         if by is None or report.by in by:
             about = current.setdefault(report.record_id, {})
-            about.pop(report.by, None)  # the later one also comes later
+            about.pop(report.by, None)  # moves a later report to the end
             about[report.by] = report
     return {record_id: list(about.values()) for record_id, about in current.items()}
 

@@ -84,7 +84,7 @@ def find_json(text: str, *, want_array: bool = False) -> Any | None:
             value, end = _DECODER.raw_decode(text, position)
         except json.JSONDecodeError as error:
             end = max(error.pos, position + 1)
-            if end > position + 1:  # it began like JSON, so what comes next may be a part of it
+            if end > position + 1:  # it began like JSON, so the following text may be a part of it
                 last_value, broken = None, True
         except (ValueError, RecursionError):  # a number of thousands of digits; brackets of thousands of levels
             end = position + 1

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 def main(cpu_s: float, max_bytes: int) -> None:
     """Compare pairs from standard input until it is closed."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever a library prints must not stand among the replies
+    os.dup2(2, 1)  # output of a library must not mix with the replies
     resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, whose end closes our input

@@ -55,7 +55,7 @@ def calls_in(text: str, function: str) -> Iterator[ExampleCall]:
         if has_definition and _EQUALS.match(shown, end):  # one step of f(n) = ..., not a call and its result
             continue
         has_result, result = _result_after(shown, end, is_prompted=shown[: occurrence.start()].endswith(">>> "))
-        if arguments or has_result:  # a name with () in a sentence is no call
+        if arguments or has_result:  # a name with () in a sentence is not a call
             yield ExampleCall(function=function, arguments=arguments, has_result=has_result, result=result)
 
 
