@@ -88,7 +88,7 @@ class ServedReader:
                     prompt=before + answer,
                     echo=True,
                     logprobs=1,
-                    max_tokens=1,  # servers refuse 0; the sampled token is ignored
+                    max_tokens=1,  # servers refuse 0; the new token is ignored
                     temperature=0.0,
                     extra_body=self._endpoint.extra_body,
                 )

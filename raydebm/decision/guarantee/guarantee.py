@@ -58,7 +58,7 @@ FloorAt = Callable[[float], float]
 
 
 def no_floor(tau: float) -> float:
-    """Floor below every threshold."""
+    """Floor that excludes no threshold."""
     return -math.inf
 
 

@@ -42,9 +42,9 @@ class Stack:
     place: Ints
     """Shape (P, N). Index in the pool's shuffled order, from 0; -1 without a candidate."""
     members: Floats
-    """(P, N, K); NaN where nothing was scored."""
+    """Shape (P, N, K). NaN where nothing was scored."""
     penalty: Floats
-    """(P, N); +inf where the candidate did not parse."""
+    """Shape (P, N). +inf if the candidate did not parse."""
     correct: Floats
     """(P, N); 1, 0, or NaN for unlabeled."""
     violation: Floats
@@ -58,9 +58,9 @@ class Stack:
     length: Floats
     """Shape (P, N). Characters of the text; NaN without a candidate."""
     tokens: Floats
-    """(P, N): completion tokens; NaN where unknown."""
+    """Shape (P, N). Completion tokens; NaN if unknown."""
     cost_usd: Floats
-    """(P, N); NaN where unknown."""
+    """Shape (P, N). NaN if unknown."""
     cut_off: Floats
     """Shape (P, N). 1 if the text was truncated, else 0; NaN without a finish reason."""
     scores: Mapping[str, Floats]

@@ -55,7 +55,7 @@ class DifficultyRow:
     difficulty: str
     num_problems: int
     pass_at_1: dict[str, Estimate]
-    """By selector."""
+    """pass@1 by selector."""
     mean_violation: dict[str, Estimate]
     """Mean violation by selector. Empty if the task has no violation scores."""
     num_choices: tuple[int, ...] = ()

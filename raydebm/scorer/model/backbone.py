@@ -197,7 +197,7 @@ def make_backbone(encoder: PreTrainedModel, tokenizer: Any, *, name: str, finger
             kind = "a decoder's" if is_decoder else "an encoder's"
             raise CheckpointError(f"backbone {name!r}: its tokenizer has no {token}; {kind} tokenizer is needed")
     if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token  # padding is masked, so that any token does
+        tokenizer.pad_token = tokenizer.eos_token  # padding is masked, so any token works
     return Backbone(
         name=name,
         family=family_of(encoder.config),

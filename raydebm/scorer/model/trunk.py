@@ -1,7 +1,7 @@
-"""The blocks below the lowest adapted one, computed once for all members of an ensemble.
+"""The blocks below the lowest adapted one, computed once for all adapters of an ensemble.
 
-Members are copies of one frozen encoder that differ from their lowest adapted block upwards. Below it they compute the
-same states, so the first member stores its output there, and the others reuse it.
+Each adapter has a copy of one frozen encoder, and the copies differ from their lowest adapted block upwards. Below it
+they compute the same states, so the first copy stores its output there, and the others reuse it.
 """
 
 from collections.abc import Iterable, Sequence
