@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from misbehaving_server import MisbehavingServer
-from processes import is_running, journal_pids, num_journaled, wait_until
+from processes import is_running, journal_pids, num_journaled
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -294,7 +294,7 @@ def test_recorded_pool_is_replayed(local_ray, run, tmp_path):
     assert table(run)[0].text == "four"
 
 
-def test_death_of_the_generating_actor_repeats_only_what_was_in_flight(local_ray, server, run):
+def test_death_of_the_generating_actor_repeats_only_what_was_in_flight(local_ray, server, run, eventually):
     """From the 400th request on none is answered before the actor is dead.
 
     With so few in flight the actor works on four blocks of 64 at once, so of 399 answers at least 147 are in complete
@@ -309,7 +309,7 @@ def test_death_of_the_generating_actor_repeats_only_what_was_in_flight(local_ray
         if done >= 128 and not killed:
             (pid,) = journal_pids(run)
             os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: not is_running(pid))
+            assert eventually(lambda: not is_running(pid))
             asked.append(server.num_requests)
             journaled.append(num_journaled(run))
             killed.append(pid)
@@ -345,16 +345,16 @@ def test_tasks_share_few_requests_and_answer_all_at_once(local_ray, server, run)
     assert len(journal_pids(run)) == 2
 
 
-def test_death_of_the_generating_task_repeats_only_what_was_in_flight(local_ray, server, run):
+def test_death_of_the_generating_task_repeats_only_what_was_in_flight(local_ray, server, run, eventually):
     """From the 20th request on none is answered before the task's process is dead, and four are under way then."""
     killed = []
     server.may_answer = lambda number: number <= 20 or bool(killed)
 
     def kill_once():
-        wait_until(lambda: server.num_requests == 24 and num_journaled(run) == 20)
+        assert eventually(lambda: server.num_requests == 24 and num_journaled(run) == 20)
         (pid,) = journal_pids(run)
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not is_running(pid))
+        assert eventually(lambda: not is_running(pid))
         killed.append(pid)
 
     killer = threading.Thread(target=kill_once)
@@ -368,7 +368,7 @@ def test_death_of_the_generating_task_repeats_only_what_was_in_flight(local_ray,
     assert len(journal_pids(run) - set(killed)) == len(killed) == 1
 
 
-def test_callers_failure_halfway_loses_nothing(local_ray, server, run):
+def test_callers_failure_halfway_loses_nothing(local_ray, server, run, eventually):
     """And nothing more is asked: from the 400th request on (see above) none is answered before the actor is gone."""
     requests = [ask(f"p{i}: ok") for i in range(640)]
     recipe = recipe_of(http(server.url, max_in_flight=8), num_in_flight=8)
@@ -381,7 +381,7 @@ def test_callers_failure_halfway_loses_nothing(local_ray, server, run):
 
     with pytest.raises(RuntimeError, match="had enough"):
         generate(requests, recipe=recipe, run=run, on_progress=fail_halfway)
-    wait_until(lambda: not any(map(is_running, journal_pids(run))))
+    assert eventually(lambda: not any(map(is_running, journal_pids(run))))
     asked, journaled = server.num_requests, num_journaled(run)
     is_gone.set()
     summary = generate(requests, recipe=recipe, run=run)

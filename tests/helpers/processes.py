@@ -2,8 +2,7 @@
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -53,14 +52,6 @@ def kill_all(pids: Iterable[int]) -> None:
 def kill_node(raylet: int) -> None:
     """A raylet and all that runs below it end at once, as when a machine loses its power."""
     kill_all([raylet, *processes_below(raylet)])
-
-
-def wait_until(condition: Callable[[], object], *, limit_s: float = 240) -> None:
-    """Raises AssertionError where the condition does not hold in time."""
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def _journals(run: RunDir) -> list[Path]:

@@ -1,22 +1,17 @@
 """An OpenAI-compatible endpoint that answers puzzles in a storm: right or wrong by plan, and with faults on the way."""
 
-import hashlib
 import json
 from collections import Counter
 
 from aiohttp import web
 from misbehaving_server import BEHAVIOURS, completion
+from puzzle_answers import number_of, solution_of, with_one_wrong
 from threaded_server import ThreadedServer
 
 FAULTS = ("ok",) * 6 + ("429", "503", "reset", "cut off", "truncated")
 """The first reply to a request; every later one is an answer."""
 REFUSED_SEED_SHARE = 12
 """One in so many requests of the model ``fair`` is refused for good."""
-
-
-def number_of(*parts: object) -> int:
-    """The same for the same parts, in every process."""
-    return int.from_bytes(hashlib.sha256(json.dumps(parts).encode()).digest()[:4])
 
 
 class PuzzleServer(ThreadedServer):
@@ -54,11 +49,8 @@ class PuzzleServer(ThreadedServer):
         return web.json_response(completion(self._text(body["model"], said, number)))
 
     def _text(self, model: str, said: list[str], number: int) -> str:
-        solution = next(roles for text, roles in self._solutions.items() if any(text in part for part in said))
+        roles = solution_of(said, self._solutions)
         was_told = any("Your answer breaks" in part for part in said)
-        if was_told or number // 1_000 % 6 < {"fair": 2, "poor": 1}[model]:
-            roles = solution
-        else:
-            liar = sorted(solution)[number // 3_000 % len(solution)]
-            roles = solution | {liar: {"knight": "knave", "knave": "knight"}[solution[liar]]}
+        if not was_told and number // 1_000 % 6 >= {"fair": 2, "poor": 1}[model]:
+            roles = with_one_wrong(roles, number // 3_000)
         return f"By trying every case ({number % 5}): {json.dumps(roles)}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from processes import is_running, journal_pids, num_journaled, wait_until
+from processes import is_running, journal_pids, num_journaled
 from scorer_parts import HeldRun, recipe_for, tiny_backbone, train
 
 from raydebm.config import parse_recipe
@@ -177,7 +177,7 @@ def process(*command, **options):
             started.kill()
 
 
-def test_killed_driver_resumes_without_a_repeated_call(tmp_path):
+def test_killed_driver_resumes_without_a_repeated_call(tmp_path, eventually):
     """After SIGKILL of the driver halfway, a new run asks only for what did not arrive."""
     run = RunDir(str(tmp_path / "run"))
     with process(str(SERVER), "--hold-from", "150", stdout=subprocess.PIPE) as endpoint:
@@ -192,8 +192,10 @@ def test_killed_driver_resumes_without_a_repeated_call(tmp_path):
             f"requests = {requests!r}\nrecipe = Recipe.model_validate({recipe.model_dump()!r})\nrun = {run!r}\n"
         )
         with process("-c", DRIVER.format(folder=str(tmp_path))):
-            wait_until(lambda: count() == 149 + 16)
-        wait_until(lambda: not any(map(is_running, journal_pids(run))))  # the driver's actors outlive it for a moment
+            assert eventually(lambda: count() == 149 + 16)
+        assert eventually(
+            lambda: not any(map(is_running, journal_pids(run)))
+        )  # the driver's actors outlive it for a moment
         journaled = num_journaled(run)
         get("release")
         summary = generate(requests, recipe=recipe, run=run)

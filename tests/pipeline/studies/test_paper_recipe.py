@@ -4,13 +4,13 @@ A server with scripted models stands in for the endpoints, small models for enco
 ``configs/paper.yaml`` is changed.
 """
 
-import hashlib
 import json
 from collections import defaultdict
 
 import pytest
 from aiohttp import web
 from misbehaving_server import completion
+from puzzle_answers import number_of, solution_of, with_one_wrong
 from scorer_parts import tiny_backbone
 from threaded_server import ThreadedServer
 
@@ -44,18 +44,16 @@ class PaperServer(ThreadedServer):
         body = await request.json()
         self.asked[body["model"]] += 1
         said = [message["content"] for message in body["messages"]]
-        key = json.dumps([body["model"], said, body.get("seed"), body.get("temperature")])
-        number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:4])
+        number = number_of(body["model"], said, body.get("seed"), body.get("temperature"))
         return web.json_response(completion(self.text(body["model"], said, number)))
 
     def text(self, model, said, number):
         if "Rate the answer between the marks." in said[-1]:
             return f"Seen.\nScore: {1 + number % 10}"
-        roles = next(roles for text, roles in self.solutions.items() if any(text in part for part in said))
+        roles = solution_of(said, self.solutions)
         usual = 5 if model.startswith("openai/") else 8
         if number % 10 >= RIGHT_OF_TEN.get(model, usual):
-            liar = sorted(roles)[number // 100 % len(roles)]
-            roles = roles | {liar: {"knight": "knave", "knave": "knight"}[roles[liar]]}
+            roles = with_one_wrong(roles, number // 100)
         return f"Case {number % 7}: {json.dumps(roles)}"
 
 
