@@ -20,7 +20,7 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.rules import decide_pool
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import DecisionRecord, new_record_id
-from raydebm.decisions.stored_replay import Changes, ReplayTally, replay_stored, stored_decisions
+from raydebm.decisions.stored_replay import Changes, ReplayTally, replay_stored
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.records import (
     GC_THRESHOLD,
@@ -133,7 +133,7 @@ def write(folder: str, arguments: argparse.Namespace) -> float:
 
 def replayed(folder: str, changes: Changes) -> ReplayTally:
     tally = ReplayTally()
-    for decision in replay_stored(stored_decisions(DecisionReader(folder)), changes):
+    for decision in replay_stored(DecisionReader(folder).records(), changes):
         tally.add(decision, {})
     return tally
 

@@ -21,15 +21,15 @@ from raydebm.serving.settings.app_args import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 54_600,
-    "modules": 381,
-    "test lines": 41_600,
-    "benchmark lines": 2_350,
+    "source lines": 54_000,
+    "modules": 380,
+    "test lines": 41_400,
+    "benchmark lines": 2_340,
     "client lines": 550,
     "document lines outside docs/log": 5_700,
-    "tracked bytes": 16_300_000,
+    "tracked bytes": 16_200_000,
     "recipe keys": 211,
-    "service arguments": 64,
+    "service arguments": 62,
     "commands": 16,
 }
 """They fall. One rises only with a line of CHANGELOG.md that names the user who needs it."""

@@ -79,7 +79,7 @@ def replay(
             help="labels.parquet of a run, or JSON lines with candidate_id and verdict; default: reported outcomes."
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write every decision to this .parquet or .jsonl file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write every decision to this .jsonl file.")] = None,
 ) -> None:
     """Decide stored traffic again under another policy.
 
@@ -87,7 +87,7 @@ def replay(
     With outcomes or labels a paired test says which of the two policies is better.
     """
     from raydebm.decisions.reader import DecisionReader
-    from raydebm.decisions.stored_replay import OtherEnsemble, ReplayTally, replay_stored, stored_decisions
+    from raydebm.decisions.stored_replay import OtherEnsemble, ReplayTally, replay_stored
 
     ensemble = None
     if checkpoint is not None:
@@ -98,10 +98,9 @@ def replay(
         ensemble = OtherEnsemble(scorer=scorer, reasoning=reasoning_of(read_ensemble_file(checkpoint)))
     reader, tally = DecisionReader(records), ReplayTally()
     verdicts = _reported_verdicts(reader, records) if labels is None else _verdicts(labels)
-    stored = stored_decisions(reader, where)
 
     def counted() -> Iterator["Replayed"]:
-        for replayed in replay_stored(stored, changes, ensemble=ensemble):
+        for replayed in replay_stored(reader.records(where), changes, ensemble=ensemble):
             tally.add(replayed, verdicts)
             yield replayed
 
@@ -154,20 +153,16 @@ def _verdicts(path: Path) -> dict[str, "Verdict"]:
         raise PoolError(f"{path}: every line needs candidate_id and verdict (correct, incorrect, unlabeled)") from error
 
 
-def _write_replayed(decisions: Iterator["Replayed"], out: Path) -> int:
-    """Write one row per decision as they arrive. Returns their number.
+def _write_replayed(decisions: Iterator["Replayed"], out: Path) -> None:
+    """Write one line per decision as they arrive. Raises ConfigError: the file is not .jsonl, or cannot be written."""
+    from raydebm.decisions.stored_replay import replayed_row
 
-    Raises:
-        ConfigError: the file is neither .parquet nor .jsonl, or cannot be written.
-    """
-    from raydebm.decisions.stored_replay import parquet_rows, text_lines
-
-    kinds = {".parquet": parquet_rows, ".jsonl": text_lines}
-    if out.suffix not in kinds:
-        raise ConfigError(f"--out must end in .parquet or .jsonl, got {out.name!r}")
+    if out.suffix != ".jsonl":
+        raise ConfigError(f"--out must end in .jsonl, got {out.name!r}")
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-        return kinds[out.suffix](decisions, out)
+        with out.open("w", encoding="utf-8") as stream:
+            stream.writelines(f"{json.dumps(replayed_row(each), ensure_ascii=False)}\n" for each in decisions)
 
 
 def _show_tally(tally: "ReplayTally", changes: "Changes", *, with_labels: bool) -> None:

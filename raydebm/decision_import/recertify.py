@@ -35,7 +35,7 @@ from raydebm.decision.calibration.walks import Walk
 from raydebm.decision.evidence.fitting import LabelledPool
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
-from raydebm.decision.redecide import Recorded, recorded_outcome, redecide
+from raydebm.decision.redecide import Recorded, redecide
 from raydebm.decision_import.labelled import LabelledDecision
 from raydebm.decision_import.sample import OutcomeSample
 from raydebm.errors import ConfigError
@@ -176,7 +176,7 @@ class _Step(NamedTuple):
 def _steps(decision: LabelledDecision, policy: Policy) -> list[_Step]:
     """Selection after each pass; a wrong answer after a pass that was not sampled."""
     record = decision.record
-    recorded = recorded_outcome(record.outcome, record_id=record.record_id, policy=record.policy)
+    recorded = record.recorded
     steps: list[_Step] = []
     for num_passes in range(1, policy.max_passes + 1):
         again = redecide(recorded, policy=policy.without_accepting().replaced(max_passes=num_passes))

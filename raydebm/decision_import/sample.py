@@ -13,7 +13,7 @@ from datetime import datetime
 
 from scipy.stats import binomtest
 
-from raydebm.decision.redecide import Recorded, recorded_outcome
+from raydebm.decision.redecide import Recorded
 from raydebm.decision_import.labelled import LabelledDecision, labelled_decisions
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import DecisionRecord
@@ -111,11 +111,7 @@ def _is_own(record: DecisionRecord, origin: Origin) -> bool:
 
 def _abstained(reader: DecisionReader, origin: Origin) -> tuple[Recorded, ...]:
     where = origin.where.model_copy(update={"decision": str(Decision.ABSTAIN)})
-    return tuple(
-        recorded_outcome(record.outcome, record_id=record.record_id, policy=record.policy)
-        for record in reader.records(where)
-        if _is_own(record, origin)
-    )
+    return tuple(record.recorded for record in reader.records(where) if _is_own(record, origin))
 
 
 def _check_audit(reader: DecisionReader, origin: Origin, labelled: Sequence[LabelledDecision], share: float) -> None:

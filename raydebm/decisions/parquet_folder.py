@@ -7,7 +7,9 @@ read once, by id.
 """
 
 import logging
+import math
 import re
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -86,15 +88,15 @@ class FolderWriter:
         root: str,
         *,
         kind: str = DECISION_FILES,
-        max_mb: float,
-        max_days: float | None,
-        clock: Callable[[], float],
+        max_mb: float = math.inf,
+        max_days: float | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """Args:
         root: a local path or a filesystem URL, created with the first file.
         kind: prefix of file names.
-        max_mb: total size beyond which the oldest files of this kind are removed.
-        max_days: age of the last row at which files are removed. None for no limit.
+        max_mb: total size beyond which the oldest files of this kind are removed. Default: no limit.
+        max_days: age of the last row at which files are removed. Default: no limit.
         clock: seconds since 1970, for the age limit.
         """
         self.root, self._kind = root, kind

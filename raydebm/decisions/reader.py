@@ -4,12 +4,12 @@ Lists use columns in memory; everything else skips files by their times. Files m
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import and_
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, TypeVar, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,21 +18,28 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from raydebm.decisions.outcomes.log import OutcomeLog
 from raydebm.decisions.parquet_folder import FolderReader
-from raydebm.decisions.record import DECISIONS, SUMMARY, DecisionRecord, microseconds, record_of, time_of_id
+from raydebm.decisions.record import (
+    DECISIONS,
+    LISTED,
+    SUMMARY,
+    DecisionRecord,
+    DecisionSummary,
+    microseconds,
+    record_of,
+    time_of_id,
+)
 from raydebm.errors import ConfigError
 from raydebm.run.codec import Row
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 SortKey = Literal[
     "time", "sigma", "confidence", "signal", "mu", "energy", "penalty", "cost_usd", "latency_ms", "num_candidates"
 ]
 NO_OUTCOME = "none"
-LISTED = pa.schema([*SUMMARY, ("outcome", pa.string())])
-"""``SUMMARY`` and the reported outcome: right, wrong or null. The outcome is in the log, not in a decision's file."""
 _EARLIEST, _LATEST = datetime(1970, 1, 2, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
-NO_DECISION = (ConfigError, ValueError, KeyError, TypeError, RecursionError)
-"""Errors of a decoded row from a damaged file: pages have no checksums."""
 
 
 def _storable(value: datetime) -> datetime:
@@ -116,8 +123,8 @@ class Page:
     total: int
     """Number of decisions that pass the filter."""
     offset: int
-    rows: list[Row]
-    """Columns ``LISTED``; answers and reasons cut to their first 200 characters."""
+    rows: list[DecisionSummary]
+    """Answers and reasons are cut to their first 200 characters."""
 
 
 class DecisionReader:
@@ -158,13 +165,13 @@ class DecisionReader:
         direction = "descending" if descending else "ascending"
         order = pc.sort_indices(lines, sort_keys=[(sort, direction), ("record_id", direction)])
         rows = lines.take(order[offset : offset + limit]).to_pylist()
-        return Page(total=lines.num_rows, offset=offset, rows=rows)
+        return Page(total=lines.num_rows, offset=offset, rows=list(_summaries(rows)))
 
-    def summary(self, record_id: str) -> Row | None:
-        """Columns ``LISTED`` of one decision; None if it does not exist."""
+    def summary(self, record_id: str) -> DecisionSummary | None:
+        """One decision's row of a list; None if it does not exist."""
         where = _exactly(record_id)
         rows = [] if where is None else self.table(LISTED.names, where).to_pylist()
-        return next((row for row in rows if row["record_id"] == record_id), None)
+        return next(_summaries(row for row in rows if row["record_id"] == record_id), None)
 
     def table(self, columns: Sequence[str], where: Filter | None = None) -> pa.Table:
         """Columns ``LISTED`` of all decisions that pass, unordered; answers and reasons cut to 200 characters."""
@@ -197,10 +204,21 @@ class DecisionReader:
             for row in batch.to_pylist():
                 if wanted is not None and row["record_id"] not in wanted:
                     continue
-                try:
-                    yield record_of(row)
-                except NO_DECISION as error:
-                    log.warning("a stored decision is left out: it cannot be read: %s", error)
+                if (record := _read(record_of, row)) is not None:
+                    yield record
+
+
+def _summaries(rows: Iterable[Row]) -> Iterator[DecisionSummary]:
+    return (row for row in (_read(DecisionSummary.model_validate, row) for row in rows) if row is not None)
+
+
+def _read(read: Callable[[Row], T], row: Row) -> T | None:
+    """The row as a record; None for a damaged one, because pages have no checksums."""
+    try:
+        return read(row)
+    except (ConfigError, ValueError, KeyError, TypeError, RecursionError) as error:
+        log.warning("a stored decision is left out: it cannot be read: %s", error)
+        return None
 
 
 def _exactly(record_id: str) -> Filter | None:

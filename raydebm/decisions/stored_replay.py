@@ -5,46 +5,21 @@ Out:  one ``Replayed`` per decision, and their ``ReplayTally``; rows of a file.
 Does not know: Ray, HTTP, terminals. Calls no endpoint.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import Any, NamedTuple
 
 from raydebm.config import CostsConfig
 from raydebm.decision.policy import Policy
-from raydebm.decision.redecide import Recorded, Redecision, recorded_outcome, redecide, with_energies
-from raydebm.decisions.reader import DecisionReader, Filter
+from raydebm.decision.redecide import Recorded, Redecision, redecide, with_energies
+from raydebm.decisions.record import DecisionRecord
 from raydebm.records import Decision, Reasoning, Verdict, scored_text
 from raydebm.scorer.texts import TextScorer, TextToScore, energies_of_lists
 
-T = TypeVar("T")
-
 RESCORED_AT_ONCE = 16
 """Number of decisions whose candidates are scored in one call."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """A stored decision for a replay, with the facts for comparisons."""
-
-    recorded: Recorded
-    task: str
-    prompt: str
-    """Problem text as scored."""
-
-
-def stored_decisions(reader: DecisionReader, where: Filter | None = None) -> Iterator[Stored]:
-    """All readable decisions that pass, a few in memory at a time."""
-    for record in reader.records(where):
-        recorded = recorded_outcome(record.outcome, record_id=record.record_id, policy=record.policy)
-        prompt = record.problem.prompt if record.scored_prompt is None else record.scored_prompt
-        yield Stored(recorded=recorded, task=record.problem.task, prompt=prompt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +65,8 @@ class OtherEnsemble:
 class Replayed:
     """A replayed decision."""
 
-    stored: Stored
+    task: str
+    recorded: Recorded
     """The recorded decision, with new energies if it was rescored."""
     again: Redecision
     promised: bool
@@ -100,7 +76,7 @@ class Replayed:
     @property
     def same_answer(self) -> bool:
         """True if the selected answers are equal, accepted or not."""
-        recorded = self.stored.recorded
+        recorded = self.recorded
         if self.again.selected == recorded.selected:
             return True
         keys = {scored.candidate.candidate_id: scored.report.vote_key for scored in recorded.pool}
@@ -114,51 +90,54 @@ class Replayed:
     def changed(self) -> bool | None:
         """True if the decision or the accepted answer differs. None if that depends on candidates that are not in the
         record."""
-        before, after = self.stored.recorded.decision, self.again.decision
+        before, after = self.recorded.decision, self.again.decision
         if after is Decision.REGENERATE:
             return None
         return before is not after or (after is Decision.ACCEPT and not self.same_answer)
 
 
 def replay_stored(
-    stored: Iterable[Stored], changes: Changes, *, ensemble: OtherEnsemble | None = None
+    records: Iterable[DecisionRecord], changes: Changes, *, ensemble: OtherEnsemble | None = None
 ) -> Iterator[Replayed]:
-    """Replay decisions in order, one after the other.
+    """Replay decisions in order, a few in memory at a time.
 
     Args:
-        stored: the decisions.
+        records: the decisions.
         changes: changes to apply.
         ensemble: ensemble for rescoring. Default: recorded energies.
     """
     policies: dict[Policy, Policy] = {}
-    for decision in stored if ensemble is None else _rescored(stored, ensemble):
-        recorded = decision.recorded
+    decisions = ((record, record.recorded) for record in records)
+    for record, recorded in decisions if ensemble is None else _rescored(records, ensemble):
         if recorded.policy not in policies:
             policies[recorded.policy] = changes.policy_for(recorded.policy)
         policy = policies[recorded.policy]
         is_certified = policy.guarantee is not None and bool(policy.guarantee["certified"])
         yield Replayed(
-            stored=decision,
+            task=record.problem.task,
+            recorded=recorded,
             again=redecide(recorded, policy=policy, budget=changes.budget),
             # The guarantee was not certified with another ensemble's confidences.
             promised=is_certified and ensemble is None,
         )
 
 
-def _rescored(stored: Iterable[Stored], ensemble: OtherEnsemble) -> Iterator[Stored]:
-    for group in groups(stored, RESCORED_AT_ONCE):
-        texts = [_texts(decision, ensemble.reasoning) for decision in group]
+def _rescored(records: Iterable[DecisionRecord], ensemble: OtherEnsemble) -> Iterator[tuple[DecisionRecord, Recorded]]:
+    remaining = iter(records)
+    while group := list(islice(remaining, RESCORED_AT_ONCE)):
+        texts = [_texts(record, ensemble.reasoning) for record in group]
         energies = energies_of_lists(ensemble.scorer, texts)
-        for decision, read, scored in zip(group, texts, energies, strict=True):
+        for record, read, scored in zip(group, texts, energies, strict=True):
             by_id = {text.candidate_id: value for text, value in zip(read, scored, strict=True)}
-            yield Stored(recorded=with_energies(decision.recorded, by_id), task=decision.task, prompt=decision.prompt)
+            yield record, with_energies(record.recorded, by_id)
 
 
-def _texts(decision: Stored, reasoning: Reasoning) -> list[TextToScore]:
-    candidates = [scored.candidate for scored in decision.recorded.pool]
+def _texts(record: DecisionRecord, reasoning: Reasoning) -> list[TextToScore]:
+    prompt = record.problem.prompt if record.scored_prompt is None else record.scored_prompt
+    candidates = [scored.candidate for scored in record.outcome.pool]
     texts = [scored_text(candidate.text, candidate.reasoning, reasoning) for candidate in candidates]
     return [
-        TextToScore(candidate.candidate_id, decision.prompt, text)
+        TextToScore(candidate.candidate_id, prompt, text)
         for candidate, text in zip(candidates, texts, strict=True)
         if text is not None
     ]
@@ -218,7 +197,7 @@ class ReplayTally:
     def add(self, replayed: Replayed, labels: Mapping[str, Verdict]) -> None:
         """Count one decision; ``labels`` are verdicts by candidate id, of which unlabeled ones do not count. A verdict
         on the recorded selection also holds for another candidate with the same answer."""
-        recorded, again = replayed.stored.recorded, replayed.again
+        recorded, again = replayed.recorded, replayed.again
         before = recorded.decision is Decision.ACCEPT
         after = again.decision is Decision.ACCEPT
         self.moves[(recorded.decision, again.decision)] += 1
@@ -244,7 +223,7 @@ class ReplayTally:
             and (of_recorded in _LABELED or of_again in _LABELED)
             and again.decision is not Decision.REGENERATE
         ):
-            problem = (replayed.stored.task, recorded.problem_id)
+            problem = (replayed.task, recorded.problem_id)
             self.pairs[problem] = ReplayedPair(_worth(before, of_recorded), _worth(after, of_again))
 
 
@@ -256,12 +235,12 @@ def _worth(is_given: bool, verdict: Verdict | None) -> int:
 
 
 def replayed_row(replayed: Replayed) -> dict[str, Any]:
-    """Row of the table of ``raydebm replay --out``."""
-    recorded, again = replayed.stored.recorded, replayed.again
+    """Line of ``raydebm replay --out``."""
+    recorded, again = replayed.recorded, replayed.again
     sigma = None if again.best is None or again.best.energies is None else again.best.energies.sigma
     return {
         "record_id": recorded.record_id,
-        "task": replayed.stored.task,
+        "task": replayed.task,
         "problem_id": recorded.problem_id,
         "recorded_decision": str(recorded.decision),
         "recorded_selected": recorded.selected,
@@ -279,54 +258,3 @@ def replayed_row(replayed: Replayed) -> dict[str, Any]:
         "num_candidates": again.num_candidates,
         "exact": again.exact,
     }
-
-
-def groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of ``size`` items, the last one shorter, built lazily."""
-    iterator = iter(items)
-    while group := list(islice(iterator, size)):
-        yield group
-
-
-REPLAYED = pa.schema(
-    [
-        ("record_id", pa.string()),
-        ("task", pa.string()),
-        ("problem_id", pa.string()),
-        ("recorded_decision", pa.string()),
-        ("recorded_selected", pa.string()),
-        ("decision", pa.string()),
-        ("as_it_stands", pa.string()),
-        ("changed", pa.bool_()),
-        ("selected", pa.string()),
-        ("same_answer", pa.bool_()),
-        ("sigma", pa.float64()),
-        ("signal", pa.float64()),
-        ("penalty", pa.float64()),
-        ("confidence", pa.float64()),
-        ("promised", pa.bool_()),
-        ("num_passes", pa.int32()),
-        ("num_candidates", pa.int32()),
-        ("exact", pa.bool_()),
-    ]
-)
-
-
-def parquet_rows(decisions: Iterator[Replayed], out: Path) -> int:
-    """Write a Parquet table of schema ``REPLAYED``. Returns the number of rows."""
-    num_rows = 0
-    with pq.ParquetWriter(out, REPLAYED) as writer:
-        for group in groups(map(replayed_row, decisions), 10_000):
-            writer.write_table(pa.Table.from_pylist(group, schema=REPLAYED))
-            num_rows += len(group)
-    return num_rows
-
-
-def text_lines(decisions: Iterator[Replayed], out: Path) -> int:
-    """Write JSON lines with the same names. Returns the number of lines."""
-    num_rows = 0
-    with out.open("w", encoding="utf-8") as stream:
-        for row in map(replayed_row, decisions):
-            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
-            num_rows += 1
-    return num_rows

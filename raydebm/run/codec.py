@@ -4,6 +4,7 @@
 a field of type                          is stored as
 =======================================  ===========================================
 ``str``, ``int``, ``float``, ``bool``    a column of its name, null for None
+``datetime``                             a UTC timestamp in microseconds
 an enum of texts                         a text
 ``tuple[float, ...]``                    a list
 another dataclass                        its columns, inline
@@ -16,6 +17,7 @@ A missing column, or a null where the field does not take None, is read as the f
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from types import NoneType
@@ -28,7 +30,13 @@ from raydebm.identity import canonical_json
 Row = dict[str, Any]
 T = TypeVar("T")
 
-_PLAIN = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+_PLAIN = {
+    str: pa.string(),
+    int: pa.int64(),
+    float: pa.float64(),
+    bool: pa.bool_(),
+    datetime: pa.timestamp("us", tz="UTC"),
+}
 
 
 class Codec(Generic[T]):

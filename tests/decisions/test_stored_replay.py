@@ -5,7 +5,6 @@ import json
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-import pyarrow.parquet as pq
 import pytest
 
 from raydebm.cli import main
@@ -22,7 +21,6 @@ from raydebm.decisions.stored_replay import (
     ReplayedPair,
     ReplayTally,
     replay_stored,
-    stored_decisions,
 )
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.records import (
@@ -174,15 +172,10 @@ def test_accuracy_needs_labels_and_leaves_out_the_unlabeled(replayed, tmp_path):
     assert "accuracy of accepted answers: 50.0% (n=2) recorded, 100.0% (n=2) again" in printed
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
-def test_every_decision_can_be_written_to_a_file(replayed, tmp_path, suffix):
-    out = tmp_path / "sub" / f"again{suffix}"
+def test_every_decision_can_be_written_to_a_file(replayed, tmp_path):
+    out = tmp_path / "sub" / "again.jsonl"
     replayed("theta_abstain=0.75", "theta_sigma=0.1", "--out", out)
-    rows = (
-        pq.read_table(out).to_pylist()
-        if suffix == ".parquet"
-        else [json.loads(line) for line in out.read_text().splitlines()]
-    )
+    rows = rows_of(out)
     assert [(row["recorded_decision"], row["decision"]) for row in rows] == [
         ("accept", "accept"),
         ("accept", "abstain"),
@@ -204,7 +197,7 @@ def test_every_decision_can_be_written_to_a_file(replayed, tmp_path, suffix):
         (["--task", "other"], "no stored decision in"),
         (["--policy", "/nowhere.json"], "policy file '/nowhere.json' cannot be read"),
         (["--labels", "/nowhere.jsonl"], "does not exist"),
-        (["--out", "again.csv"], "--out must end in .parquet or .jsonl"),
+        (["--out", "again.parquet"], "--out must end in .jsonl"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
@@ -236,14 +229,14 @@ def test_another_ensemble_scores_the_stored_texts(folder, policy_file):
     """It gets the problem as the first one did, and every text once."""
     letters = Letters()
     ensemble = OtherEnsemble(scorer=letters)
-    stored = stored_decisions(DecisionReader(folder))
+    stored = DecisionReader(folder).records()
     selected = [decision.again.selected for decision in replay_stored(stored, Changes(), ensemble=ensemble)]
     assert selected == ["a", "c", "e"]
     assert letters.texts == [("6 x 7?", f"text of {name}") for name in "abcde"]
 
     # The promise was certified with the recorded energies.
     changes = Changes(policy=Policy.from_json(json.loads(policy_file.read_text())))
-    stored = stored_decisions(DecisionReader(folder))
+    stored = DecisionReader(folder).records()
     assert [decision.promised for decision in replay_stored(stored, changes, ensemble=ensemble)] == [False] * 3
 
 
@@ -263,7 +256,7 @@ def test_a_verdict_holds_for_another_candidate_with_the_same_answer(tmp_path):
     writer = DecisionWriter(str(tmp_path / "one"), RecordsArgs(max_days=None))
     writer.put(decision)
     writer.close()
-    (replayed,) = replay_stored(stored_decisions(DecisionReader(writer.root)), Changes(values={"lambda": 2.0}))
+    (replayed,) = replay_stored(DecisionReader(writer.root).records(), Changes(values={"lambda": 2.0}))
     tally = ReplayTally()
 
     tally.add(replayed, {"a": Verdict.CORRECT})
@@ -295,7 +288,7 @@ def test_what_the_service_decided_and_stored_is_decided_again_the_same(
     answer = triage_body(asyncio.run(service.triage(context)))
     writer.close()
 
-    (decision,) = replay_stored(stored_decisions(DecisionReader(writer.root)), Changes())
+    (decision,) = replay_stored(DecisionReader(writer.root).records(), Changes())
 
     assert str(decision.again.decision) == answer.decision
     assert decision.again.selected == (answer.candidate and answer.candidate.candidate_id)
@@ -315,7 +308,7 @@ def replayed_once(tmp_path, decision, **options):
     writer = DecisionWriter(str(tmp_path / "one"), RecordsArgs(max_days=None))
     writer.put(decision)
     writer.close()
-    stored = stored_decisions(DecisionReader(writer.root))
+    stored = DecisionReader(writer.root).records()
     (replayed,) = replay_stored(stored, Changes(), **options)
     return replayed.again
 
@@ -357,9 +350,9 @@ def test_rows_carry_the_confidence_and_whether_the_promise_holds(replayed, polic
 
 
 def test_a_change_that_was_not_certified_voids_the_promise(replayed, policy_file, tmp_path):
-    printed = replayed("--policy", policy_file, "profile=vote", "--out", tmp_path / "again.parquet")
+    printed = replayed("--policy", policy_file, "profile=vote", "--out", tmp_path / "again.jsonl")
 
-    assert pq.read_table(tmp_path / "again.parquet")["promised"].to_pylist() == [False] * 3
+    assert [row["promised"] for row in rows_of(tmp_path / "again.jsonl")] == [False] * 3
     assert "promise: none; what is different here was not certified" in printed
 
 
@@ -398,7 +391,7 @@ def test_thresholds_that_follow_from_costs(costs, recorded, expected):
 def test_decisions_with_labels_are_pairs_of_what_both_policies_gave_out(folder):
     """With lambda 2 the energy of d is -2, above e's -2.4: e is selected. Of the other problems nothing is known."""
     tally = ReplayTally()
-    for again in replay_stored(stored_decisions(DecisionReader(folder)), Changes(values={"lambda": 2.0})):
+    for again in replay_stored(DecisionReader(folder).records(), Changes(values={"lambda": 2.0})):
         tally.add(again, {"d": Verdict.INCORRECT, "e": Verdict.CORRECT})
     assert tally.pairs == {("t", "p2"): ReplayedPair(recorded=-1, again=1)}
 

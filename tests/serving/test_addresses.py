@@ -23,7 +23,7 @@ URL = f"http://{HOST}/latest/meta-data"
 ADDRESSES = (URL, f"s3://{HOST}/run", f"file://{FILE}", f"../../../..{FILE}")
 ROUTES = (
     "/v1/chat/completions", "/v1/triage", "/v1/score", "/v1/rerank", "/get_reward",
-    "/v1/responses", "/v1/decisions/{record_id}/replay",
+    "/v1/responses",
     "/v1/decisions/{record_id}/outcome",
 )  # fmt: skip
 """What takes a body."""

@@ -2,15 +2,14 @@
 
 ``ErrorWatch`` bets on reported outcomes against "at most a share alpha of the returned answers is wrong". The
 probability that it ever raises a false alarm is at most delta (Ville's inequality), so it can be checked after every
-request. The result depends on the order of the outcomes. State is plain JSON and can be resumed.
+request. The result depends on the order of the outcomes.
 
 Does not know: Ray, torch, files, clocks.
 """
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from raydebm.errors import ConfigError
 
@@ -93,24 +92,6 @@ class ErrorWatch:
         for each in wrong:
             watch = watch.after(each)
         return watch
-
-    def to_json(self) -> dict[str, Any]:
-        """State as JSON values, to resume after a restart."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "ErrorWatch":
-        """Inverse of ``to_json``.
-
-        Raises:
-            ConfigError: missing or unknown key, or a value that is impossible in a state.
-        """
-        wanted = {each.name for each in fields(cls)}
-        if set(value) != wanted:
-            raise ConfigError(
-                f"the state of an error watch has the keys {', '.join(sorted(wanted))}; got {', '.join(sorted(value))}"
-            )
-        return cls(**value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

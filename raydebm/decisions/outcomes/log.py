@@ -4,9 +4,10 @@ In:   reports, in batches.
 Out:  rows of ``OUTCOMES``; the current verdict by decision.
 Does not know: Ray, HTTP.
 
-Rows never change. All reports on a decision are stored, and the last to arrive counts. Arrival is ordered by
-``outcome_id``, which begins with a hybrid logical clock: microseconds since 1970, but at least one more than anything
-in the log. So a clock that is set back, or that differs between replicas, does not let an older report win.
+Rows never change and are never removed. All reports on a decision are stored, and the last to arrive counts. Arrival
+is ordered by ``outcome_id``, which begins with a hybrid logical clock: microseconds since 1970, but at least one more
+than anything in the log. So a clock that is set back, or that differs between replicas, does not let an older report
+win.
 """
 
 import time
@@ -22,36 +23,11 @@ import pyarrow.dataset as ds
 from raydebm.decisions.parquet_folder import OUTCOME_FILES, FolderReader, FolderWriter
 from raydebm.decisions.record import EPOCH, microseconds
 from raydebm.identity import content_id
+from raydebm.run.codec import Codec
 
 FOLDER = "outcomes"
 """Folder name inside the records folder."""
 RIGHT, WRONG = "right", "wrong"
-
-LINES = pa.schema(
-    [
-        ("outcome_id", pa.string()),
-        ("record_id", pa.string()),
-        ("correct", pa.bool_()),
-        ("by", pa.string()),
-        ("content", pa.string()),
-        ("task", pa.string()),
-        ("policy_id", pa.string()),
-        ("decision", pa.string()),
-        ("problem_key", pa.string()),
-    ]
-)
-"""Columns kept in memory for every outcome. ``content`` is an id of the report's content; the last four are copied from
-the decision, so that figures survive its removal."""
-OUTCOMES = pa.schema(
-    [
-        *LINES,
-        ("time", pa.timestamp("us", tz="UTC")),
-        ("answer", pa.string()),
-        ("note", pa.string()),
-        ("key", pa.string()),
-        ("selected", pa.string()),
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +44,7 @@ class ReportedOutcome:
     content: str
     task: str
     policy_id: str | None
-    """Id of the deciding policy (``record.policy_id``). None for decisions of older versions."""
+    """Id of the deciding policy (``record.policy_id``)."""
     decision: str
     """``accept`` or ``abstain``."""
     time: datetime
@@ -81,7 +57,15 @@ class ReportedOutcome:
     selected: str | None = None
     """Candidate id. None if nothing was selected."""
     problem_key: str | None = None
-    """``record.problem_key`` of the decision. None for decisions of older versions."""
+    """``record.problem_key`` of the decision."""
+
+
+_CODEC = Codec(ReportedOutcome)
+OUTCOMES = _CODEC.schema
+_OF_LINES = ("outcome_id", "record_id", "correct", "by", "content", "task", "policy_id", "decision", "problem_key")
+LINES = pa.schema([OUTCOMES.field(name) for name in _OF_LINES])
+"""Columns kept in memory for every outcome. ``content`` is an id of the report's content; the last four are copied from
+the decision, so that figures survive its removal."""
 
 
 def content_of(*, correct: bool, answer: str | None, note: str | None) -> str:
@@ -105,25 +89,16 @@ def reports_by_record(
 class OutcomeLog:
     """Outcomes of one records folder. Thread-safe, except that ``append`` needs a single caller."""
 
-    def __init__(
-        self,
-        records: str,
-        *,
-        max_mb: float = 256,
-        max_days: float | None = 365,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, records: str, *, clock: Callable[[], float] = time.time) -> None:
         """Args:
         records: folder of the decisions, a local path or a filesystem URL.
-        max_mb: total size beyond which the oldest outcomes are removed.
-        max_days: age at which outcomes are removed. None for no limit.
         clock: seconds since 1970.
         """
         self.records = records
         self.root = f"{records.rstrip('/')}/{FOLDER}"
         self._clock = clock
         self._reader = FolderReader(self.root, OUTCOMES, LINES, kind=OUTCOME_FILES)
-        self._writer = FolderWriter(self.root, kind=OUTCOME_FILES, max_mb=max_mb, max_days=max_days, clock=clock)
+        self._writer = FolderWriter(self.root, kind=OUTCOME_FILES)
         self._counted: tuple[pa.Table, pa.Table] = (LINES.empty_table(), verdicts_of(()))
 
     # ---- reading -----------------------------------------------------------------------------------------------
@@ -153,7 +128,7 @@ class OutcomeLog:
     def _reported(self, where: ds.Expression | None) -> Iterator[ReportedOutcome]:
         batches = list(self._reader.batches(where=where, batch_size=10_000))
         table = pa.Table.from_batches(batches, schema=OUTCOMES).sort_by("outcome_id")
-        return (ReportedOutcome(**row) for row in table.to_pylist())
+        return map(_CODEC.record, table.to_pylist())
 
     def snapshot(self) -> tuple[pa.Table, pa.Table]:
         """Consistent ``lines`` and ``verdicts``."""
@@ -179,14 +154,13 @@ class OutcomeLog:
         Raises:
             OSError: they could not be written; none of them is stored.
         """
-        rows = [{name: getattr(report, name) for name in OUTCOMES.names} for report in reports]
+        rows = [_CODEC.row(report) for report in reports]
         times = [microseconds(report.time) for report in reports]
         self._writer.append(pa.Table.from_pylist(rows, schema=OUTCOMES), min(times), max(times))
 
     def tidy(self) -> None:
-        """Merge small files and remove files beyond the limits."""
+        """Merge small files."""
         self._writer.merge()
-        self._writer.tidy()
 
 
 def verdicts_of(lines: pa.Table | tuple[()]) -> pa.Table:

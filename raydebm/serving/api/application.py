@@ -95,7 +95,7 @@ def _routers(service: TriageService) -> Sequence[APIRouter]:
         scoring_routes(service),
         health_route(service, writer),
         decision_routes(stored),
-        outcome_routes(desk, watched=service.bundle.watch.by or ()),
+        outcome_routes(desk, watched=service.bundle.auditors or ()),
         sample_routes(service.bundle),
         page_routes(),
     )

@@ -1,4 +1,4 @@
-"""``/v1/decisions``: list and show stored decisions, and make one again.
+"""``/v1/decisions``: list and show stored decisions.
 
 Records contain user texts, so these routes need a key with that permission if the service has keys. Reads block, so
 they run in two threads of their own, with a bounded queue.
@@ -6,7 +6,6 @@ they run in two threads of their own, with a bounded queue.
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -15,19 +14,14 @@ from typing import Annotated, Any, Literal, TypeVar
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, Field
 
-from raydebm.config import CostsConfig
 from raydebm.decision.policy import Policy, policy_id
-from raydebm.decision.redecide import recorded_outcome
 from raydebm.decision.rules import beliefs_about
 from raydebm.decisions.outcomes.claims import ClaimMonitor
 from raydebm.decisions.outcomes.log import RIGHT, WRONG, ReportedOutcome
 from raydebm.decisions.parquet_folder import UNREADABLE
 from raydebm.decisions.reader import DecisionReader, Filter, SortKey
-from raydebm.decisions.record import DecisionRecord, record_row
-from raydebm.decisions.stored_replay import Changes, Stored, replay_stored
+from raydebm.decisions.record import DecisionRecord, DecisionSummary, summary_of
 from raydebm.errors import ServiceError
-from raydebm.records import Decision
-from raydebm.run.codec import Row
 from raydebm.serving.api.answer_bodies import (
     MAX_ANSWERS,
     AnswerBody,
@@ -41,11 +35,9 @@ from raydebm.serving.api.answer_bodies import (
     pass_body,
 )
 from raydebm.serving.api.connection import while_connected
-from raydebm.serving.api.openapi import named_examples
 from raydebm.serving.api.outcome_routes import NOT_ALLOWED, ReportedAs, may_see_decisions
-from raydebm.serving.core.result import finite_or_none, stop_totals
+from raydebm.serving.core.result import stop_totals
 from raydebm.serving.failures import BUSY_RETRY_S, TooManyError
-from raydebm.serving.settings.overrides import PolicyChanges, settings_of_policy
 
 log = logging.getLogger(__name__)
 
@@ -70,50 +62,12 @@ class ListQuery(Filter):
     limit: int = Field(50, ge=1, le=MAX_LIMIT)
 
 
-class DecisionRow(BaseModel):
-    """One line of a list. Energies, penalty and generator are those of the selected candidate; null without one."""
-
-    record_id: str
-    time: datetime
-    request_id: str
-    task: str
-    problem_id: str
-    title: str
-    """The beginning of the problem."""
-    decision: Literal["accept", "abstain"]
-    reason: str
-    selected: str | None
-    generator: str | None
-    """Null also in records of versions that did not keep it."""
-    answer: str | None
-    confidence: float | None
-    """Probability that the selection is right; null without a posterior."""
-    energy: float | None
-    mu: float | None
-    sigma: float | None
-    signal: float | None
-    """What was compared with the thresholds."""
-    penalty: float | None
-    num_candidates: int
-    num_failed: int
-    num_passes: int
-    prompt_tokens: int
-    completion_tokens: int
-    cost_usd: float | None
-    """Null when no generator reports cost."""
-    latency_ms: float
-    policy_id: str | None
-    """Id of the policy that decided; null in records of versions that did not keep it."""
-    outcome: ReportedAs | None
-    """What was reported last about the selected candidate; null: nothing."""
-
-
 class DecisionList(BaseModel):
     object: Literal["list"] = "list"
     total: int
     """Decisions that pass the filter."""
     offset: int
-    data: list[DecisionRow]
+    data: list[DecisionSummary]
 
 
 class StoredProblem(BaseModel):
@@ -148,7 +102,7 @@ class OutcomeBody(BaseModel):
     """Whether it is the last one by this name."""
 
 
-class StoredDecision(DecisionRow, StopFields):
+class StoredDecision(DecisionSummary, StopFields):
     """Everything about one decision."""
 
     problem: StoredProblem
@@ -169,55 +123,7 @@ class StoredDecision(DecisionRow, StopFields):
     """Every report about it, the oldest first."""
 
 
-@settings_of_policy("budget", most={"budget": 100_000})
-class ChangesBody(PolicyChanges):
-    """What is different. Nothing given: the decision is made again as it was."""
-
-    costs: CostsConfig | None = None
-    """What a wrong answer, a refusal and a further pass cost, in units of one right answer: replaces `tau_answer` and
-    may lower `tau_accept`."""
-
-
-class Redecided(BaseModel):
-    """One stored decision, made again."""
-
-    record_id: str
-    recorded: Literal["accept", "abstain"]
-    decision: Literal["accept", "abstain", "regenerate"]
-    as_it_stands: Literal["accept", "abstain"]
-    """``decision``, or what it comes to when the missing pass cannot be drawn."""
-    changed: bool | None
-    """Whether the decision differs from the recorded one, or gives out another answer; null where ``decision`` is
-    ``regenerate``, as that depends on what the missing pass would have brought."""
-    same_answer: bool
-    exact: bool
-    reason: str
-    selected: str | None
-    generator: str | None
-    answer: str | None
-    energy: float | None
-    sigma: float | None
-    signal: float | None
-    penalty: float | None
-    confidence: float | None
-    """Probability that the selection is right; null without a posterior or a selection."""
-    guarantee: GuaranteeBody | None
-    """What the changed policy promises; `certified` is false, with the reason, where the change voids the promise."""
-    num_passes: int
-    num_candidates: int
-    policy: dict[str, Any]
-    energies: dict[str, float | None]
-    """E of every candidate under this policy, by its id."""
-
-
 # ---- from stored decisions ------------------------------------------------------------------------------------------
-
-
-def decision_row(row: Row) -> DecisionRow:
-    """Body of a row of ``reader.LISTED``."""
-    found = {name: row[name] for name in DecisionRow.model_fields}
-    infinite = {name: None for name, value in found.items() if isinstance(value, float) and not math.isfinite(value)}
-    return DecisionRow(**{**found, **infinite})
 
 
 def stored_decision(
@@ -251,9 +157,8 @@ def stored_decision(
         )
         for scored in outcome.pool
     ]
-    row = {**record_row(record), "outcome": outcomes[-1].outcome if outcomes else None}
     return StoredDecision(
-        **decision_row(row).model_dump(),
+        **summary_of(record, outcome=outcomes[-1].outcome if outcomes else None).model_dump(),
         problem=StoredProblem(
             prompt=problem.prompt,
             scored_prompt=record.scored_prompt,
@@ -274,16 +179,6 @@ def stored_decision(
         guarantee=guarantee_body(record.policy, suspended),
         outcomes=outcomes,
     )
-
-
-def changes_of(body: ChangesBody) -> Changes:
-    """Changes of a replay request."""
-    values = body.policy_changes()
-    return Changes(budget=values.pop("budget", None), values=values, costs=body.costs)
-
-
-def _final(decision: Decision) -> Literal["accept", "abstain"]:
-    return "accept" if decision is Decision.ACCEPT else "abstain"
 
 
 class DecisionArchive:
@@ -307,7 +202,7 @@ class DecisionArchive:
             page = self._reader.page(
                 query, sort=query.sort, descending=query.descending, offset=query.offset, limit=query.limit
             )
-            return DecisionList(total=page.total, offset=page.offset, data=[decision_row(row) for row in page.rows])
+            return DecisionList(total=page.total, offset=page.offset, data=page.rows)
 
         return await self._read(read)
 
@@ -320,50 +215,6 @@ class DecisionArchive:
             return stored_decision(record, history, suspended=self._suspended(record.policy))
 
         return await self._read(read)
-
-    async def redecide(self, record_id: str, changes: ChangesBody) -> Redecided:
-        """Make one decision again.
-
-        Raises:
-            ServiceError: 404 if it does not exist.
-            ConfigError: the changed values contradict the others of its policy.
-        """
-        return await self._read(lambda: self._redecided(self._record(record_id), changes_of(changes)))
-
-    def _redecided(self, record: DecisionRecord, changes: Changes) -> Redecided:
-        recorded = recorded_outcome(record.outcome, record_id=record.record_id, policy=record.policy)
-        (replayed,) = replay_stored(
-            [Stored(recorded=recorded, task=record.problem.task, prompt=record.problem.prompt)], changes
-        )
-        policy, again = changes.policy_for(record.policy), replayed.again
-        energies = {
-            scored.candidate.candidate_id: finite_or_none(scored.total_energy(policy.lambda_))
-            for scored in record.outcome.pool
-        }
-        best = again.best
-        return Redecided(
-            record_id=record.record_id,
-            recorded=_final(recorded.decision),
-            decision=again.decision.value,
-            as_it_stands=_final(again.as_it_stands),
-            changed=replayed.changed,
-            same_answer=replayed.same_answer,
-            exact=again.exact,
-            reason=again.reason,
-            selected=again.selected,
-            generator=None if best is None else best.candidate.generator,
-            answer=None if best is None else best.report.answer,
-            energy=None if best is None else energies[best.candidate.candidate_id],
-            sigma=None if best is None or best.energies is None else best.energies.sigma,
-            signal=again.signal,
-            penalty=None if again.penalty is None else finite_or_none(again.penalty),
-            confidence=again.confidence,
-            guarantee=guarantee_body(policy, self._suspended(policy)),
-            num_passes=again.num_passes,
-            num_candidates=again.num_candidates,
-            policy=policy.to_json(),
-            energies=energies,
-        )
 
     def _suspended(self, policy: Policy) -> str | None:
         """Reason why the policy's guarantee is suspended; None if it is in force or not watched."""
@@ -414,16 +265,5 @@ def decision_routes(decisions: DecisionArchive | None) -> APIRouter:
     async def one(record_id: str, request: Request) -> StoredDecision:
         """Everything about one stored decision: problem, passes with feedback, candidates, settings, versions."""
         return await while_connected(request, stored().get(record_id))
-
-    @router.post(
-        "/{record_id}/replay",
-        summary="Replay one stored decision",
-        response_model=Redecided,
-        responses=NOT_ALLOWED,
-        openapi_extra=named_examples(CHANGES_EXAMPLES),
-    )
-    async def redecide(record_id: str, body: ChangesBody, request: Request) -> Redecided:
-        """What would have been decided about one stored decision under other settings; no generator is asked."""
-        return await while_connected(request, stored().redecide(record_id, body))
 
     return router

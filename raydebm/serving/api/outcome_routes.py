@@ -21,11 +21,10 @@ from raydebm.decisions.outcomes.claims import Claim, ClaimMonitor
 from raydebm.decisions.outcomes.log import RIGHT, OutcomeLog, ReportedOutcome, content_of
 from raydebm.decisions.parquet_folder import UNREADABLE
 from raydebm.decisions.reader import DecisionReader
-from raydebm.decisions.record import time_of_id
+from raydebm.decisions.record import DecisionSummary, time_of_id
 from raydebm.decisions.writer import DecisionWriter
 from raydebm.errors import ServiceError
 from raydebm.records import Candidate
-from raydebm.run.codec import Row
 from raydebm.serving.api.answer_bodies import ErrorBody
 from raydebm.serving.api.connection import while_connected
 from raydebm.serving.api.openapi import named_examples
@@ -47,7 +46,7 @@ RECENT = timedelta(minutes=10)
 MAX_POLICIES = 50
 LEVEL = 0.95
 _LN10 = 2.302585092994046
-_OF_DECISION = ("record_id", "task", "policy_id", "decision", "selected", "problem_key")
+_OF_DECISION = {"record_id", "task", "policy_id", "decision", "selected", "problem_key"}
 """Fields that a report copies from its decision."""
 EXAMPLES = {
     "it was right": {"correct": True, "by": "billing-tests"},
@@ -134,7 +133,7 @@ class PolicyOutcomes(BaseModel):
     """Abstentions that held a right answer back."""
     refused_wrong: int
     claim: ClaimBody | None
-    """Null where nothing is promised, or ``watch.max_error`` is not set."""
+    """Null where nothing is promised."""
 
 
 class OutcomeFigures(BaseModel):
@@ -163,7 +162,7 @@ def check_reporter(request: Request, name: str, watched: Collection[str]) -> Non
     Args:
         request: the report's request.
         name: the report's ``by``.
-        watched: names whose reports are bet on (``watch.by``).
+        watched: names whose reports are bet on (``auditors``).
 
     Raises:
         ServiceError: 403, the name is watched or reserved, and the key does not list it.
@@ -181,16 +180,14 @@ def check_reporter(request: Request, name: str, watched: Collection[str]) -> Non
 
 
 def claim_monitor(bundle: Bundle, meter: Meter) -> ClaimMonitor | None:
-    """Monitor of the served policies' guarantees: the error rates in the arguments (``watch.max_error``), else those
-    that calibration certified. None if decisions, and so outcomes, are not stored."""
+    """Monitor of the served policies' certified guarantees. None if decisions, and so outcomes, are not stored."""
     if bundle.records is None or bundle.records.folder is None:
         return None
-    claims = {}
-    for name, policy in bundle.answering.items():
-        promised = policy.guarantee["max_error"] if policy.guarantee and policy.guarantee["certified"] else None
-        max_error = promised if bundle.watch.max_error is None else bundle.watch.max_error
-        if max_error is not None:
-            claims[name] = Claim(max_error=max_error, by=bundle.watch.by)
+    claims = {
+        name: Claim(max_error=policy.guarantee["max_error"], by=bundle.auditors)
+        for name, policy in bundle.answering.items()
+        if policy.guarantee and policy.guarantee["certified"]
+    }
     return ClaimMonitor(OutcomeLog(bundle.records.folder), claims, on_change=meter.watched)
 
 
@@ -224,7 +221,7 @@ class OutcomeDesk:
                 parsed; 409 after ``MAX_REPORTS`` reports; 503 if it cannot be stored now.
         """
         decision = await self._in_thread(lambda: self._decision(record_id))
-        if body.correct and decision["selected"] is None:
+        if body.correct and decision.selected is None:
             message = "nothing was selected in this decision, so that no answer can be right; report `correct: false`"
             raise ServiceError(message, 422, "no_answer", "correct")
         if body.answer is not None:
@@ -243,7 +240,7 @@ class OutcomeDesk:
 
         return await self._in_thread(read)
 
-    def _decision(self, record_id: str) -> Row:
+    def _decision(self, record_id: str) -> DecisionSummary:
         decision, made = self._reader.summary(record_id), time_of_id(record_id)
         writer = self._service.records
         is_recent = made is not None and abs(datetime.now(UTC) - made) < RECENT
@@ -277,7 +274,7 @@ class OutcomeDesk:
             message = "`answer` is the selected answer, which `correct: false` calls wrong; correct one of the two"
             raise ServiceError(message, 422, "contradiction", "answer")
 
-    async def _stored(self, decision: Row, body: OutcomeRequest, key: str | None) -> OutcomeReceipt:
+    async def _stored(self, decision: DecisionSummary, body: OutcomeRequest, key: str | None) -> OutcomeReceipt:
         self._num_waiting += 1
         try:
             async with self._storing:
@@ -285,9 +282,9 @@ class OutcomeDesk:
         finally:
             self._num_waiting -= 1
 
-    def _store(self, decision: Row, body: OutcomeRequest, key: str | None) -> OutcomeReceipt:
+    def _store(self, decision: DecisionSummary, body: OutcomeRequest, key: str | None) -> OutcomeReceipt:
         """Blocks. A report that changes nothing is not written."""
-        outcomes, record_id = self._reader.outcomes, decision["record_id"]
+        outcomes, record_id = self._reader.outcomes, decision.record_id
         content = content_of(correct=body.correct, answer=body.answer, note=body.note)
         lines = outcomes.lines()
         before = lines.filter(pc.equal(lines["record_id"], record_id)).to_pylist()
@@ -300,11 +297,11 @@ class OutcomeDesk:
             reported = ReportedOutcome(
                 outcome_id=outcome_id, content=content, time=now, key=key,
                 correct=body.correct, by=body.by, answer=body.answer, note=body.note,
-                **{name: decision[name] for name in _OF_DECISION},
+                **decision.model_dump(include=_OF_DECISION),
             )  # fmt: skip
             outcomes.append([reported])
             before.append({"by": body.by, "correct": body.correct})
-            self._service.meter.reported(task=decision["task"], decision=decision["decision"], correct=body.correct)
+            self._service.meter.reported(task=decision.task, decision=decision.decision, correct=body.correct)
             try:  # the report is stored, so an error here must not fail the request
                 outcomes.tidy()
                 self._monitor.refresh()

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.sampling.deadline import is_late
-from raydebm.decisions.record import DecisionRecord, new_record_id
-from raydebm.records import Decision, Outcome, PassStop, ScoredCandidate
+from raydebm.decisions.record import DecisionRecord, Final, final, new_record_id
+from raydebm.records import Outcome, PassStop, ScoredCandidate
 from raydebm.serving.core.activity import Activity
 from raydebm.serving.core.request import RequestContext
 from raydebm.serving.core.sampling_conditions import decided_under
@@ -111,9 +111,9 @@ class TriageResult:
         return self.record.problem.task
 
     @property
-    def decision(self) -> Literal["accept", "abstain"]:
+    def decision(self) -> Final:
         """The decision in the API's terms."""
-        return final_decision(self.outcome.decision)
+        return final(self.outcome.decision)
 
     @property
     def reason(self) -> str:
@@ -190,11 +190,6 @@ class TriageResult:
             )
             for name in dict.fromkeys([*asked, *over_budget])
         ]
-
-
-def final_decision(decision: Decision) -> Literal["accept", "abstain"]:
-    """A decision in the API's terms."""
-    return "accept" if decision is Decision.ACCEPT else "abstain"
 
 
 def finite_or_none(value: float) -> float | None:

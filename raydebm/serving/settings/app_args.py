@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from raydebm.config.section import problems_in
-from raydebm.decisions.outcomes.claims import WatchArgs
 from raydebm.decisions.writer import RecordsArgs
 from raydebm.errors import ConfigError
 from raydebm.reporter import DEADLINE_S
@@ -95,8 +94,8 @@ class AppArgs(RunArgs):
     limits: LimitArgs = Field(default_factory=LimitArgs)
     records: RecordsArgs | None = Field(default_factory=RecordsArgs)
     """How decisions are stored; None: they are not. Those of the packaged run need a ``folder``."""
-    watch: WatchArgs = Field(default_factory=WatchArgs)
-    """What outcomes that users report are held against."""
+    auditors: tuple[str, ...] | None = Field(None, min_length=1)
+    """Reporters whose outcomes are held against the promise, such as an audit of random requests; None: all."""
 
     def of_run(self, run: RunArgs) -> "AppArgs":
         """The arguments for another run alone."""

@@ -12,7 +12,6 @@ from raydebm import __version__
 from raydebm.config import GeneratorConfig, Recipe
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.policy_file import check_fits, read_policy
-from raydebm.decisions.outcomes.claims import WatchArgs
 from raydebm.decisions.writer import RecordsArgs
 from raydebm.errors import ConfigError, UnknownNameError
 from raydebm.generators.passes import PassRequests
@@ -92,8 +91,8 @@ class Bundle:
     limits: LimitArgs = field(default_factory=LimitArgs)
     records: RecordsArgs | None = None
     """Storage of decisions, with its folder. None if they are not stored."""
-    watch: WatchArgs = field(default_factory=WatchArgs)
-    """Settings for watching reported outcomes."""
+    auditors: tuple[str, ...] | None = None
+    """See ``AppArgs``."""
     run_dir: str | None = None
     """Folder of the run. None if its problems cannot be shown."""
     source: RunSource | None = None
@@ -224,7 +223,7 @@ def load_bundle(args: AppArgs) -> Bundle:
         profiles=_profiles(args, recipe, policy, generators),
         limits=args.limits,
         records=_records(run, args.records),
-        watch=args.watch,
+        auditors=args.auditors,
         run_dir=run.root,
         source=RunSource.of(run.root, recipe, generators),
         reasoning=reasoning_of(ensemble),

@@ -1,6 +1,5 @@
 """The martingales that watch a promise: by hand, and over simulated traffic."""
 
-import json
 import math
 from random import Random
 
@@ -49,13 +48,6 @@ def test_the_wealth_under_h0_does_not_grow_on_average(outcomes, alpha):
     assert expected == pytest.approx(math.exp(watch.log_wealth))
 
 
-@given(OUTCOMES, OUTCOMES)
-def test_a_state_resumes_from_json(before, after):
-    watch = ErrorWatch(alpha=0.1).after_all(before)
-    resumed = ErrorWatch.from_json(json.loads(json.dumps(watch.to_json())))
-    assert resumed.after_all(after) == ErrorWatch(alpha=0.1).after_all([*before, *after])
-
-
 def alarms(rate, *, runs, length, alpha=0.1, delta=0.1):
     """The share of simulated runs that raise an alarm, and the mean position of the first alarm."""
     positions = []
@@ -79,12 +71,6 @@ def test_false_alarms_are_as_rare_as_stated():
 def test_rates_lie_between_0_and_1(values):
     with pytest.raises(ConfigError, match="must be strictly between 0 and 1"):
         ErrorWatch(**values)
-
-
-@pytest.mark.parametrize("value", [{}, {**ErrorWatch(alpha=0.1).to_json(), "more": 1}], ids=["missing", "unknown"])
-def test_a_state_with_other_keys_is_refused(value):
-    with pytest.raises(ConfigError, match="the state of an error watch has the keys alarmed_at, alpha"):
-        ErrorWatch.from_json(value)
 
 
 # ---- the claim -----------------------------------------------------------------------------------------------------

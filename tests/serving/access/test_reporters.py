@@ -37,9 +37,7 @@ def reported(write_run, backend, client, puzzle, tmp_path):
     """Has a decision made, and a report about it sent; returns status and error code."""
 
     def report(keyring, key, by):
-        args = AppArgs(
-            run_dir=write_run(), records={"folder": str(tmp_path / "kept")}, watch={"by": ["audit", "audit-2"]}
-        )
+        args = AppArgs(run_dir=write_run(), records={"folder": str(tmp_path / "kept")}, auditors=["audit", "audit-2"])
         bundle = load_bundle(args)
         writer = DecisionWriter(bundle.records.folder, bundle.records)
         service = TriageService(bundle, backend, records=writer)

@@ -13,7 +13,7 @@ import yaml
 
 from raydebm.decision.guarantee.watch import ErrorWatch
 from raydebm.decision.policy import Policy, policy_id
-from raydebm.decisions.outcomes.claims import REFRESH_S, Claim, ClaimMonitor, WatchArgs
+from raydebm.decisions.outcomes.claims import REFRESH_S, Claim, ClaimMonitor
 from raydebm.decisions.outcomes.log import OutcomeLog, ReportedOutcome, content_of
 from raydebm.decisions.parquet_folder import OUTCOME_FILES, record_files
 from raydebm.decisions.reader import DecisionReader
@@ -307,22 +307,12 @@ def test_replicas_whose_clocks_differ_agree(tmp_path):
 
 
 def test_small_files_are_merged_and_reports_stay_whole(tmp_path):
-    log = OutcomeLog(str(tmp_path), max_days=None)
+    log = OutcomeLog(str(tmp_path))
     for index in range(20):
         reported(log, f"r{index}", index % 2 == 0)
         log.tidy()
     assert len(record_files(log.root, kind=OUTCOME_FILES)) == 6
     assert [row["outcome"] for row in log.verdicts().to_pylist()] == ["right", "wrong"] * 10
-
-
-def test_old_outcomes_go(tmp_path):
-    moment = [START.timestamp()]
-    log = OutcomeLog(str(tmp_path), max_days=2, clock=lambda: moment[0])
-    reported(log, "old", True)
-    moment[0] += 3 * 86_400
-    reported(log, "new", True)
-    log.tidy()
-    assert [outcome.record_id for outcome in log.reports()] == ["new"]
 
 
 # ---- lists ---------------------------------------------------------------------------------------------------------
@@ -426,7 +416,16 @@ def test_abstentions_and_other_reporters_are_not_bet_on(tmp_path):
     assert (watch.num, watch.num_wrong) == (1, 0)
 
 
-def test_looks_resume_and_a_correction_is_bet_on_anew(tmp_path):
+def test_a_problem_that_was_asked_again_is_bet_on_once_by_its_first_request(tmp_path):
+    log = OutcomeLog(str(tmp_path))
+    monitor = ClaimMonitor(log, {"p": CLAIM})
+    for name, correct, problem in (("a", True, "x"), ("b", False, "y"), ("c", False, "x")):
+        reported(log, name, correct, problem_key=problem)
+    monitor.refresh()
+    assert monitor.watches()["p"][1] == ErrorWatch(alpha=0.1).after_all([False, True])
+
+
+def test_a_correction_is_bet_on_anew(tmp_path):
     log = OutcomeLog(str(tmp_path))
     monitor = ClaimMonitor(log, {"p": CLAIM})
     for index in range(9):
@@ -463,8 +462,9 @@ def test_outcomes_that_cannot_be_read_leave_the_claim_as_it_was(tmp_path, caplog
 def test_the_service_watches_the_policy_that_it_serves(write_run, backend, client, puzzle, texts, script, tmp_path):
     """Answers to nine problems that users call wrong, at a promised error rate of 10 %; one problem is asked twice."""
     script(lambda request: texts["right"])
-    watch = WatchArgs(max_error=0.1)
-    bundle = load_bundle(AppArgs(run_dir=write_run(policy=Policy(max_passes=1)), watch=watch))
+    promise = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500}
+    policy = Policy(max_passes=1, guarantee=promise)
+    bundle = load_bundle(AppArgs(run_dir=write_run(policy=policy)))
     writer = DecisionWriter(bundle.records.folder, RecordsArgs(flush_s=3600))
     own = type(client)(create_app(TriageService(bundle, backend, records=writer)))
     for number in (*range(9), 0):
@@ -490,4 +490,4 @@ def test_the_arguments_of_the_page_are_accepted(repository):
     page = (repository / "docs" / "records.md").read_text(encoding="utf-8")
     blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)]
     read = [AppArgs(**{"run_dir": "r", **block["args"]}) for block in blocks]
-    assert [args.watch.max_error for args in read] == [None, 0.05]
+    assert [args.auditors for args in read] == [None, ("audit",)]

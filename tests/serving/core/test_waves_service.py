@@ -10,7 +10,7 @@ from upstream import TEXT, Upstream
 from raydebm.config import OpenAIGenerator
 from raydebm.decision.policy import Policy
 from raydebm.decisions.reader import DecisionReader
-from raydebm.decisions.stored_replay import Changes, replay_stored, stored_decisions
+from raydebm.decisions.stored_replay import Changes, replay_stored
 from raydebm.decisions.writer import DecisionWriter
 from raydebm.generators import build_generator
 from raydebm.serving.api.application import create_app
@@ -120,13 +120,13 @@ def test_a_decision_on_disk_says_it_and_decides_again(waved, tmp_path, puzzle, s
     writer.close()
 
     reader = DecisionReader(str(tmp_path / "records"))
-    [record], [stored] = list(reader.records()), list(stored_decisions(reader))
+    [record] = reader.records()
 
     stop = record.outcome.passes[0].stop
     assert (stop.reason, stop.num_planned, stop.num_samples, stop.tokens_saved) == ("accept", 16, 4, 180)
-    assert stored.recorded.stops == (stop,)
-    [same] = replay_stored([stored], Changes())
-    [strict] = replay_stored([stored], Changes(values={"waves": [8]}))
+    assert record.recorded.stops == (stop,)
+    [same] = replay_stored([record], Changes())
+    [strict] = replay_stored([record], Changes(values={"waves": [8]}))
     assert (same.changed, same.again.exact, same.again.num_candidates) == (False, True, 4)
     assert str(strict.again.decision) == "regenerate"
 

@@ -138,7 +138,8 @@ def suspended(tmp_path):
 
 def test_a_change_while_outcomes_cannot_be_read_claims_nothing_again(write_run, tmp_path):
     records = tmp_path / "kept"
-    args = AppArgs(run_dir=write_run(policy=OLD), records={"folder": str(records)}, watch={"max_error": 0.1})
+    promised = OLD.replaced(guarantee={"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 9})
+    args = AppArgs(run_dir=write_run(policy=promised), records={"folder": str(records)})
     (policy,) = load_bundle(args).answering
     log = nine_wrong(records, policy)
 
