@@ -17,10 +17,7 @@ from raydebm.config import (
     BaselineConfig,
     EormBaseline,
     JudgeBaseline,
-    ProcessRewardBaseline,
-    ReaderBaseline,
-    RewardModelBaseline,
-    ServedReaderBaseline,
+    ModelBaseline,
 )
 from raydebm.errors import ConfigError
 from raydebm.generators import Budget, Journal, Secret
@@ -50,7 +47,7 @@ def build_scorer(
     Args:
         journal: Journal of a judge's replies. Recorded replies are not requested (and paid) again.
         budget: Budget shared by all endpoints of a run.
-        key: Key of the endpoint of a judge or a served reader. Default: read from the environment.
+        key: Key of a judge's endpoint. Default: read from the environment.
         train: EORM's training pairs, all pairs of a problem (``PairsConfig(max_pairs=None)``).
         validation: Groups that choose EORM's epoch.
         folder: Folder of EORM's checkpoint, existing or new.
@@ -66,19 +63,15 @@ def build_scorer(
             from raydebm.baselines.judge import Judge
 
             return Judge(config, journal=journal, budget=budget, key=key)
-        case ServedReaderBaseline():
-            from raydebm.baselines.served_reader import ServedReader
-
-            return ServedReader(config, key=key)
-        case RewardModelBaseline():
+        case ModelBaseline(kind="reward_model"):
             from raydebm.baselines.reward_model import RewardModel
 
             return RewardModel(config)
-        case ProcessRewardBaseline():
+        case ModelBaseline(kind="process_reward"):
             from raydebm.baselines.process_reward import ProcessRewardModel
 
             return ProcessRewardModel(config)
-        case ReaderBaseline():
+        case ModelBaseline():
             from raydebm.baselines.causal_reader import Reader
 
             return Reader(config)

@@ -5,10 +5,10 @@ Out:  three signals per text over the answer's tokens: ``logprob`` (mean log-pro
       entropy of the next-token distribution) and ``worst`` (mean log-probability of the worst tenth). Higher is better.
 Does not know: labels, energies, the author of an answer.
 
-The input is the problem, a newline and the answer, or both as a conversation in the tokenizer's chat template. Long
-inputs are cut like the scorer's texts (``batching.fitted``), so one token of a cut answer follows another than in the
-original. The problem's tokens are context and are not measured. Answers to one problem share its context, which runs
-once if this saves a quarter of their tokens (``SHARED_FROM``).
+The input is the problem, a newline and the answer. Long inputs are cut like the scorer's texts (``batching.fitted``),
+so one token of a cut answer follows another than in the original. The problem's tokens are context and are not
+measured. Answers to one problem share its context, which runs once if this saves a quarter of their tokens
+(``SHARED_FROM``).
 
 Shapes: B texts of a micro-batch, A tokens of an answer, V vocabulary.
 """
@@ -25,9 +25,8 @@ from transformers import AutoModelForCausalLM, DynamicCache
 
 from raydebm.baselines.loading import LoadedModel
 from raydebm.baselines.protocol import PoolTexts, TextScore, flattened, regrouped
-from raydebm.baselines.readings import Reading
-from raydebm.config import ReaderBaseline
-from raydebm.errors import CheckpointError
+from raydebm.config import ModelBaseline
+from raydebm.generators.requests import LogProbs
 from raydebm.scorer.model.batching import (
     MicroBatch,
     fitted,
@@ -35,14 +34,53 @@ from raydebm.scorer.model.batching import (
     plan_micro_batches,
     token_ids,
     without_reference,
-    without_special_tokens,
 )
 
+BETWEEN = "\n"
+"""Text between problem and answer."""
+MICRO_BATCH_TOKENS = 2048
+"""Padded tokens of one forward pass. The logits of a large vocabulary take 0.6 MB per token."""
 TOKENS_AT_ONCE = 128
 """Number of answer tokens whose next-token distributions are in memory at once: 130 MB for a vocabulary of 256,000."""
 SHARED_FROM = 0.25
 """Minimum share of tokens, of several answers with their problem, saved by running the problem once. That run is
 separate and has one row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Signals over an answer's tokens, higher is better, or the reason for their absence."""
+
+    logprob: float | None
+    """Mean log-probability, in nats."""
+    entropy: float | None
+    """Minus the mean entropy of the next-token distribution, in nats."""
+    worst: float | None
+    """Mean log-probability of the worst tenth."""
+    num_tokens: int = 0
+    error: str | None = None
+
+    @classmethod
+    def of(cls, log_probs: Sequence[float], entropies: Sequence[float]) -> "Reading":
+        """Average the values of an answer's tokens, at least one."""
+        summary = LogProbs.of(log_probs)
+        return cls(
+            logprob=summary.mean,
+            entropy=-sum(entropies) / len(entropies),
+            worst=summary.worst,
+            num_tokens=len(log_probs),
+        )
+
+    @classmethod
+    def failed(cls, error: str) -> "Reading":
+        """Result for an answer that could not be read."""
+        return cls(None, None, None, error=error)
+
+    def score(self) -> TextScore:
+        """Entropy, with the other signals as parts."""
+        if self.entropy is None or self.logprob is None or self.worst is None:
+            return TextScore.failed(self.error or "the model gives no log-probabilities")
+        return TextScore.of(self.entropy, {"logprob": self.logprob, "worst": self.worst})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,21 +121,14 @@ class _Context:
 class Reader:
     """Reader with a local model."""
 
-    def __init__(self, config: ReaderBaseline) -> None:
+    def __init__(self, config: ModelBaseline) -> None:
         """Load the model.
 
         Raises:
-            CheckpointError: the model cannot be read, or lacks the requested chat template.
+            CheckpointError: the model cannot be read.
         """
         self.name = config.name
-        self._as_chat = config.input_format == "chat"
-        self._micro_batch_tokens = config.micro_batch_tokens
         self._loaded = LoadedModel(config, AutoModelForCausalLM)
-        if self._as_chat and self._loaded.tokenizer.chat_template is None:
-            raise CheckpointError(
-                f"baseline {config.name!r}: the tokenizer of {config.model!r} has no chat template; use input_format: "
-                "plain, or add a chat_template.jinja to the model's folder"
-            )
 
     def score(self, pools: Sequence[PoolTexts]) -> list[list[TextScore]]:
         return regrouped(pools, [reading.score() for reading in self.read(flattened(pools))])
@@ -123,7 +154,7 @@ class Reader:
     def _in_batches(self, rows: Sequence[_Input], context: _Context | None = None) -> list[Reading]:
         """Readings of inputs, or of answers after one context, in order."""
         pad_id = self._loaded.pad_id()
-        most = self._micro_batch_tokens if pad_id is not None else 1
+        most = MICRO_BATCH_TOKENS if pad_id is not None else 1
         ids = [row.ids if context is None else row.ids[row.start :] for row in rows]
         readings = dict[int, Reading]()
         for group in plan_micro_batches([len(tokens) for tokens in ids], max_tokens=most):
@@ -135,36 +166,18 @@ class Reader:
 
     def _inputs(self, texts: Sequence[tuple[str, str]]) -> list[_Input]:
         tokenizer = self._loaded.tokenizer
-        between = "" if self._as_chat else "\n"
-        problems = dict.fromkeys(problem for problem, _ in texts)
-        wholes = {problem: self._before(problem) for problem in problems}
-        requests = {problem: self._before(without_reference(problem)) for problem in problems}
-        asked = token_ids(tokenizer, (*wholes.values(), *requests.values(), between), is_templated=self._as_chat)
-        answers = token_ids(tokenizer, (answer for _, answer in texts))
+        requests = {problem: without_reference(problem) for problem, _ in texts}
+        ids = token_ids(tokenizer, (*requests, *requests.values(), BETWEEN, *(answer for _, answer in texts)))
         opening = self._opening()
         return [
-            self._input(opening, asked[wholes[problem]], asked[requests[problem]], asked[between], answers[answer])
+            self._input(opening, ids[problem], ids[requests[problem]], ids[BETWEEN], ids[answer])
             for problem, answer in texts
         ]
 
-    def _before(self, problem: str) -> str:
-        """Text before the answer, which may be cut."""
-        if not self._as_chat:
-            return problem
-        tokenizer = self._loaded.tokenizer
-        asked: str = tokenizer.apply_chat_template(
-            [{"role": "user", "content": without_special_tokens(tokenizer, problem)}],
-            tokenize=False,
-            add_generation_prompt=True,
-        )
-        return asked
-
     def _opening(self) -> list[int]:
-        """Tokens before every text, such as BOS. A chat template has its own."""
-        if self._as_chat:
-            return []
+        """Tokens before every text, such as BOS."""
         tokenizer = self._loaded.tokenizer
-        first = tokenizer("\n")["input_ids"][:1]
+        first = tokenizer(BETWEEN)["input_ids"][:1]
         return [int(first[0])] if first and first[0] == tokenizer.bos_token_id else []
 
     def _input(

@@ -36,12 +36,12 @@ from raydebm.scorer.training.schedule import learning_rate_factor
 
 RECORD_FILE = "eorm.json"
 WEIGHTS_FILE = "eorm.safetensors"
-DROPOUT, WEIGHT_DECAY, WARMUP_FRAC = 0.2, 0.01, 0.1
+NUM_LAYERS, NUM_HEADS, DROPOUT, WEIGHT_DECAY, WARMUP_FRAC = 2, 4, 0.2, 0.01, 0.1
 """Values of the authors' released code."""
+MICRO_BATCH_TOKENS = 8192
+"""Padded tokens of one forward pass."""
 NUM_SPECIAL = 2
 """[CLS] before the problem and [SEP] after it."""
-_PLACEMENT = {"name", "micro_batch_tokens"}
-"""Settings of the execution that do not affect the result."""
 
 
 class EormEpoch(Record):
@@ -77,10 +77,10 @@ class EormModel(nn.Module):
         self._scale = math.sqrt(size)
         self.embedding = nn.Embedding(vocabulary, size)
         layer = nn.TransformerEncoderLayer(
-            size, config.num_heads, dim_feedforward=4 * size, dropout=DROPOUT, activation="gelu",
+            size, NUM_HEADS, dim_feedforward=4 * size, dropout=DROPOUT, activation="gelu",
             batch_first=True, norm_first=True,
         )  # fmt: skip
-        self.encoder = nn.TransformerEncoder(layer, config.num_layers, enable_nested_tensor=False)
+        self.encoder = nn.TransformerEncoder(layer, NUM_LAYERS, enable_nested_tensor=False)
         self.head = nn.Sequential(nn.LayerNorm(size), nn.Linear(size, size), nn.GELU(), nn.Linear(size, 1))
 
     def forward(self, batch: MicroBatch) -> Tensor:
@@ -201,7 +201,7 @@ class _Training:
 
     def _energies(self, groups: Sequence[TrainingGroup]) -> Tensor:
         ids = [self._ids[group.prompt, text] for group in groups for text in group.texts]
-        batches = micro_batches(ids, max_tokens=self._config.micro_batch_tokens, pad_id=self._texts.pad)
+        batches = micro_batches(ids, max_tokens=MICRO_BATCH_TOKENS, pad_id=self._texts.pad)
         return gather([self._model(batch.to(self._device)) for batch in batches], batches)
 
     @torch.no_grad()
@@ -272,14 +272,14 @@ class Eorm:
         if not (folder / RECORD_FILE).is_file():
             return False
         record = read_record(folder / RECORD_FILE, EormRecord)
-        same = record.config.model_dump(exclude=_PLACEMENT) == config.model_dump(exclude=_PLACEMENT)
+        same = record.config.model_dump(exclude={"name"}) == config.model_dump(exclude={"name"})
         return same and (not any(parts) or record.data_fingerprint == data_fingerprint(*parts))
 
     @torch.inference_mode()
     def score(self, pools: Sequence[PoolTexts]) -> list[list[TextScore]]:
         ids = self._texts(flattened(pools))
         scores: list[TextScore] = [TextScore(None, "not reached")] * len(ids)
-        for batch in micro_batches(ids, max_tokens=self._config.micro_batch_tokens, pad_id=self._texts.pad):
+        for batch in micro_batches(ids, max_tokens=MICRO_BATCH_TOKENS, pad_id=self._texts.pad):
             energies = self._model(batch.to(self._device)).float().cpu().tolist()
             for position, energy in zip(batch.positions, energies, strict=True):
                 scores[position] = TextScore.of(-energy)

@@ -7,11 +7,13 @@ import torch
 from torch import Tensor
 
 from raydebm.baselines.protocol import TextScore
-from raydebm.config import LocalModelBaseline
+from raydebm.config import ModelBaseline
 from raydebm.pretrained import ModelSource
 from raydebm.scorer.model.backbone import resolve_backbone, resolve_device, resolve_dtype
 from raydebm.scorer.model.batching import MicroBatch, micro_batches
 
+MICRO_BATCH_TOKENS = 8192
+"""Padded tokens of one forward pass."""
 UNBOUNDED = 1_000_000
 """Limit above which a tokenizer has no limit. Such tokenizers state about 1e30."""
 
@@ -19,7 +21,7 @@ UNBOUNDED = 1_000_000
 class LoadedModel:
     """Model in eval mode with its tokenizer and maximum input."""
 
-    def __init__(self, config: LocalModelBaseline, reader: Any) -> None:
+    def __init__(self, config: ModelBaseline, reader: Any) -> None:
         """Load model and tokenizer.
 
         Args:
@@ -30,9 +32,8 @@ class LoadedModel:
                 match.
         """
         self.name = config.name
-        self.device = resolve_device(config.device)
-        dtype = resolve_dtype(config.dtype, self.device)
-        self._micro_batch_tokens = config.micro_batch_tokens
+        self.device = resolve_device("auto")
+        dtype = resolve_dtype("auto", self.device)
         source = ModelSource(
             called=f"baseline {config.name!r}: model {config.model!r}",
             place=resolve_backbone(config.model) if config.model.startswith("embedded:") else config.model,
@@ -81,7 +82,7 @@ class LoadedModel:
     def _batches(self, ids: Sequence[tuple[int, ...]]) -> list[MicroBatch]:
         pad_id = self.pad_id()
         if pad_id is not None:
-            return micro_batches(ids, max_tokens=self._micro_batch_tokens, pad_id=pad_id)
+            return micro_batches(ids, max_tokens=MICRO_BATCH_TOKENS, pad_id=pad_id)
         return [
             MicroBatch(
                 positions=(position,), ids=torch.tensor([tokens]), mask=torch.ones((1, len(tokens)), dtype=torch.long)

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from raydebm.baselines.loading import LoadedModel
 from raydebm.baselines.protocol import PoolTexts, TextScore, flattened, regrouped
-from raydebm.config import ProcessRewardBaseline
+from raydebm.config import ModelBaseline
 from raydebm.errors import CheckpointError
 from raydebm.scorer.model.batching import MicroBatch, without_special_tokens
 
@@ -36,7 +36,7 @@ def split_steps(text: str) -> list[str]:
 class ProcessRewardModel:
     """Scorer with the minimum of a solution's step probabilities, in [0, 1]."""
 
-    def __init__(self, config: ProcessRewardBaseline) -> None:
+    def __init__(self, config: ModelBaseline) -> None:
         """Load the model.
 
         Raises:

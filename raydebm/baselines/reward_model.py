@@ -10,37 +10,22 @@ from transformers import AutoModelForSequenceClassification
 
 from raydebm.baselines.loading import LoadedModel, chat_ids, values
 from raydebm.baselines.protocol import PoolTexts, TextScore, flattened, regrouped
-from raydebm.config import RewardModelBaseline
-from raydebm.errors import CheckpointError
+from raydebm.config import ModelBaseline
 from raydebm.scorer.model.batching import MicroBatch, without_special_tokens
 
 
 class RewardModel:
-    """Scorer with the chosen logit of the last token (decoders) or of the pooled first one (encoders), as defined by
+    """Scorer with the first logit of the last token (decoders) or of the pooled first one (encoders), as defined by
     the model."""
 
-    def __init__(self, config: RewardModelBaseline) -> None:
+    def __init__(self, config: ModelBaseline) -> None:
         """Load the model.
 
         Raises:
-            CheckpointError: the model cannot be read, has no such logit, or its tokenizer lacks the configured chat
-                template.
+            CheckpointError: the model cannot be read.
         """
         self.name = config.name
-        self._label = config.label
         self._loaded = LoadedModel(config, AutoModelForSequenceClassification)
-        if config.label >= self._loaded.model.config.num_labels:
-            raise CheckpointError(
-                f"baseline {config.name!r}: {config.model!r} has {self._loaded.model.config.num_labels} logits; "
-                f"label {config.label} is not among them (they count from 0)"
-            )
-        has_template = self._loaded.tokenizer.chat_template is not None
-        if config.input_format == "chat" and not has_template:
-            raise CheckpointError(
-                f"baseline {config.name!r}: the tokenizer of {config.model!r} has no chat template; use input_format: "
-                "pair, or add a chat_template.jinja to the model's folder"
-            )
-        self._as_chat = has_template if config.input_format == "auto" else config.input_format == "chat"
         # Decoders locate a row's last token by this id; without one, texts are run one at a time.
         self._loaded.model.config.pad_token_id = self._loaded.pad_id()
 
@@ -51,9 +36,9 @@ class RewardModel:
     def _ids(self, problem: str, text: str) -> tuple[int, ...]:
         tokenizer = self._loaded.tokenizer
         problem, text = (without_special_tokens(tokenizer, part) for part in (problem, text))
-        if self._as_chat:
+        if tokenizer.chat_template is not None:
             return chat_ids(tokenizer, problem, text)
         return tuple(tokenizer(problem, text, verbose=False)["input_ids"])
 
     def _read(self, output: Any, batch: MicroBatch) -> list[TextScore]:
-        return values(output.logits[:, self._label])
+        return values(output.logits[:, 0])

@@ -9,13 +9,8 @@ from raydebm.config.baselines import (
     BaselineBase,
     BaselineConfig,
     EormBaseline,
-    EvidenceBaseline,
     JudgeBaseline,
-    LocalModelBaseline,
-    ProcessRewardBaseline,
-    ReaderBaseline,
-    RewardModelBaseline,
-    ServedReaderBaseline,
+    ModelBaseline,
 )
 from raydebm.config.confounding import ConfoundingConfig
 from raydebm.config.decision import CalibrationConfig, CostsConfig, DecisionConfig, TriageConfig
@@ -37,7 +32,7 @@ from raydebm.config.reading import (
     parse_recipe,
     with_recorded_answers,
 )
-from raydebm.config.recipe import EvaluationConfig, PricesConfig, RayConfig, Recipe
+from raydebm.config.recipe import EvaluationConfig, RayConfig, Recipe
 from raydebm.config.scorer import (
     PAPER_ADAPTERS,
     REPORTING,
@@ -66,26 +61,20 @@ __all__ = [
     "DecisionConfig",
     "EormBaseline",
     "EvaluationConfig",
-    "EvidenceBaseline",
     "FoldConfig",
     "GenerationConfig",
     "GeneratorBase",
     "GeneratorConfig",
     "JudgeBaseline",
-    "LocalModelBaseline",
+    "ModelBaseline",
     "OpenAIGenerator",
     "PairsConfig",
     "Pooling",
-    "PricesConfig",
-    "ProcessRewardBaseline",
     "RayConfig",
-    "ReaderBaseline",
     "Recipe",
     "RecordedGenerator",
-    "RewardModelBaseline",
     "ScorerConfig",
     "Section",
-    "ServedReaderBaseline",
     "SplitSource",
     "TaskConfig",
     "TrackerName",

@@ -18,8 +18,6 @@ class ConfoundingConfig(Section):
     rewriter: AskedGenerator | None = None
     """Model that writes every style from three examples; None: each generator writes its own style, if it is not
     recorded. A vLLM server needs its ``url``: none is started for rewriting."""
-    max_problems: int = Field(40, ge=1)
-    """Rewritten answers per source generator; the paper uses 40."""
     max_ablation_problems: int | None = Field(100, ge=1)
     """Test problems whose candidates are scored again in every style variant, drawn by the seed; None: all."""
     max_probe_texts: int | None = Field(4000, ge=1)

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from raydebm.config.section import MOST_SAMPLES, Device, PathName, Section
+from raydebm.config.section import MOST_SAMPLES, PathName, Section
 from raydebm.errors import without_credentials
 
 OPENROUTER_URL = "https://openrouter.ai/api/v1"
@@ -82,16 +82,12 @@ class OpenAIGenerator(GeneratorBase):
 
 
 class TransformersGenerator(GeneratorBase):
-    """A causal LM in this process: a local folder, a hub name, or ``embedded:<name>``."""
+    """A causal LM in this process: on the first visible GPU in bfloat16, else on the CPU."""
 
     kind: Literal["transformers"] = "transformers"
     """A local model."""
     model: str
     """Folder, hub name, or ``embedded:<name>``."""
-    device: Device = "auto"
-    """auto: the first visible GPU, else the CPU."""
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Type of the weights; auto: bfloat16 on GPUs, float32 on CPUs."""
     batch_size: int = Field(64, ge=1)
     """Prompts generated together."""
 
@@ -100,7 +96,8 @@ class VllmGenerator(GeneratorBase):
     """A vLLM server: one that runs, or a process that is started on the machine of the command.
 
     A process uses the GPUs of that machine (``engine_kwargs: {tensor_parallel_size: 2}`` for several), and without any
-    vLLM's CPU build is needed. Processes run one after the other, after all other generators."""
+    vLLM's CPU build is needed. Processes run one after the other, after all other generators. A server gets
+    256 requests at once, and 10 minutes for each."""
 
     kind: Literal["vllm"] = "vllm"
     """A vLLM server."""
@@ -114,10 +111,6 @@ class VllmGenerator(GeneratorBase):
     """Arguments of vLLM's engine."""
     python: str | None = None
     """The Python of the environment whose vLLM is started; None: this one's."""
-    max_in_flight: int = Field(256, ge=1)
-    """Maximum number of open requests."""
-    timeout_s: float = Field(600.0, gt=0)
-    """Timeout of one attempt. An attempt that times out is retried at most once."""
 
     @model_validator(mode="after")
     def _replicas_of_a_running_server(self) -> "VllmGenerator":
@@ -155,21 +148,7 @@ def _with_server(config: GeneratorBase) -> GeneratorBase:
     return config
 
 
-def _one_server(config: OpenAIGenerator | VllmGenerator) -> OpenAIGenerator | VllmGenerator:
-    if config.replica_urls:
-        raise ValueError(f"a reader asks one server; leave the replica_urls of {config.name!r} out")
-    return config
-
-
 AskedGenerator = Annotated[
     OpenAIGenerator | TransformersGenerator | VllmGenerator, Field(discriminator="kind"), AfterValidator(_with_server)
 ]
 """A model in addition to the recipe's generators, such as a judge."""
-
-ServedGenerator = Annotated[
-    OpenAIGenerator | VllmGenerator,
-    Field(discriminator="kind"),
-    AfterValidator(_with_server),
-    AfterValidator(_one_server),
-]
-"""The same behind an endpoint."""

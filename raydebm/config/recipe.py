@@ -2,43 +2,27 @@
 
 from pydantic import Field, ValidationError, model_validator
 
-from raydebm.config.baselines import BaselineConfig, EvidenceBaseline
+from raydebm.config.baselines import BaselineConfig
 from raydebm.config.confounding import ConfoundingConfig, check_rewriters
 from raydebm.config.decision import CalibrationConfig, DecisionConfig, TriageConfig
 from raydebm.config.generation import GenerationConfig
 from raydebm.config.generators import GeneratorConfig
 from raydebm.config.pairs import PairsConfig
-from raydebm.config.policy import NonNegative
 from raydebm.config.scorer import ScorerConfig, TrainingConfig
 from raydebm.config.section import PathName, Section
 from raydebm.config.task import TaskConfig
 from raydebm.config.variants import VariantConfig
 
 
-class PricesConfig(Section):
-    """Prices in US dollars that are not in the records, for the cost of each selector."""
-
-    usd_per_candidate: dict[str, NonNegative] = Field(default_factory=dict)
-    """Per generator: price of a candidate whose cost is not recorded."""
-    usd_per_score: dict[str, NonNegative] = Field(default_factory=dict)
-    """Per baseline: price of scoring one candidate (a call of a judge or reward model; without a price, what the
-    judge's endpoint billed); ``energies``: price of scoring one candidate with the ensemble."""
-
-
 class EvaluationConfig(Section):
     num_bootstrap: int = Field(2000, ge=100, le=1_000_000)
     """Bootstrap resamples of the intervals."""
-    prices: PricesConfig = PricesConfig()
-    """Prices for the cost of every selector."""
-    two_pass: bool = True
-    """Sample later passes of the test problems, for the rows about the whole loop."""
 
 
 class RayConfig(Section):
-    """Placement on the cluster: the same code runs on 3 GPUs, on 1, and on 2 CPU cores."""
+    """Placement on the cluster that RAY_ADDRESS names, or on a local one: the same code runs on 3 GPUs, on 1, and on 2
+    CPU cores."""
 
-    address: str | None = None
-    """Address of the cluster; None: RAY_ADDRESS if set, else a local cluster is started."""
     num_cpus: int | None = Field(None, ge=4)
     """Logical CPUs of the local cluster; at least 4, because Ray Data hangs with two."""
     num_gpus: int | None = Field(None, ge=0)
@@ -154,9 +138,7 @@ class Recipe(Section):
         """The baselines whose scores are evidence of the posterior."""
         if self.triage.rule != "posterior":
             return ()
-        return tuple(
-            baseline for baseline in self.baselines if isinstance(baseline, EvidenceBaseline) and baseline.evidence
-        )
+        return tuple(baseline for baseline in self.baselines if baseline.is_evidence)
 
     @property
     def wants_out_of_bag(self) -> bool:

@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 
 from raydebm.config.section import FolderName, SampleCount, Section
 
-SECTIONS = ("pairs", "scorer", "training", "triage", "calibration", "decision", "evaluation")
-"""What a variant may set: every section of a recipe that candidates and labels do not depend on."""
+SECTIONS = ("pairs", "scorer", "training")
+"""Sections of a recipe that a variant may change: what the trained scorer depends on."""
 
 Tree = dict[str, Any]
 """A recipe, or a section of one, as YAML values."""
@@ -33,14 +33,6 @@ class VariantConfig(Section):
     """Such as another backbone, or other adapters."""
     training: dict[str, Any] = {}
     """Changes of ``training``."""
-    triage: dict[str, Any] = {}
-    """Such as another `theta_sigma`."""
-    calibration: dict[str, Any] = {}
-    """Changes of ``calibration``, the choice of thresholds on sigma."""
-    decision: dict[str, Any] = {}
-    """Changes of ``decision``."""
-    evaluation: dict[str, Any] = {}
-    """Changes of ``evaluation``."""
 
     @model_validator(mode="after")
     def _repairable(self) -> "VariantConfig":
@@ -78,7 +70,7 @@ class VariantConfig(Section):
         tree["generators"] = [self._thinned(config) for config in tree["generators"] if config["name"] in wanted]
         if self.num_samples is not None:
             tree["generation"]["num_samples"] = min(self.num_samples, tree["generation"]["num_samples"])
-        if tree["triage"]["regenerate_with"] not in wanted and "regenerate_with" not in self.triage:
+        if tree["triage"]["regenerate_with"] not in wanted:
             tree["triage"]["regenerate_with"] = None
         tree["confounding"]["swap"] = [name for name in tree["confounding"]["swap"] if name in wanted]
         return tree

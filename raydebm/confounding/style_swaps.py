@@ -83,7 +83,6 @@ async def _swaps(inputs: SwapInputs, scorer: TextScorer) -> tuple[SwapResult, ..
                     scorer=scorer,
                     check=partial(_check, task=task_of(recipe.task), golds=inputs.golds),
                     settings=SwapSettings(
-                        max_problems=settings.max_problems,
                         max_tokens=recipe.generation.max_tokens or 2048,
                         num_bootstrap=recipe.evaluation.num_bootstrap,
                         seed=recipe.seed,

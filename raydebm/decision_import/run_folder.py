@@ -169,7 +169,6 @@ def recipe_of_import(recipe: Recipe, out: str, *, name: str) -> Recipe:
         f"name={recipe.name}-{name}",
         f"run_dir={out}",
         "triage.max_passes=1",
-        "evaluation.two_pass=false",
         "generation.greedy=false",
     ]
     return parse_recipe(apply_overrides(recipe.model_dump(mode="json", by_alias=True), changes))

@@ -294,9 +294,7 @@ def _local_answers(spool: Spool, setup: Setup, generation: GenerationConfig, num
     if not spool.num_slices:
         return
     num_processes = generation.num_processes
-    wants_gpu = num_gpus > 0 and any(
-        _is_local(config) and config.device in ("auto", "cuda") for config in setup.configs
-    )
+    wants_gpu = num_gpus > 0 and any(map(_is_local, setup.configs))
     if spool.num_slices <= num_processes and not wants_gpu:
         yield from map_in_tasks(
             GenerateBlocks, {"setup": setup}, spool.tables(), num_cpus=1.0, num_at_once=num_processes

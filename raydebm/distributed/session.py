@@ -1,7 +1,7 @@
 """Ray for one run: attach to a given cluster, or start a lean one on this machine.
 
 Own cluster: at least 8 logical CPUs on any machine (two hang Ray Data), no dashboard, quiet logs; ends with the
-session. Given cluster (``ray.address`` or ``RAY_ADDRESS``, which ``ray job submit`` sets): checked first, because
+session. Given cluster (``RAY_ADDRESS``, which ``ray job submit`` sets): checked first, because
 without an answer ``ray.init`` ends the process after two minutes. If this process has already initialised Ray, it is
 used and left running.
 
@@ -76,7 +76,7 @@ def ray_session(config: RayConfig) -> Iterator[Path | None]:
     if ray.is_initialized():
         yield None
         return
-    address = config.address or os.environ.get("RAY_ADDRESS")
+    address = os.environ.get("RAY_ADDRESS")
     if address is not None and address != "local":
         with _attached(address):
             yield None
@@ -113,7 +113,7 @@ def _own_cluster(config: RayConfig) -> Iterator[Path]:
             log_to_driver=False,
             logging_level=logging.ERROR,
             remedy=f"Free memory or disk space, lower ray.object_store_mb (now {config.object_store_mb}), or set "
-            "ray.address to a running cluster",
+            "RAY_ADDRESS to a running cluster",
         )
         _own_clusters += 1
         try:
@@ -247,8 +247,8 @@ def _host_and_port(address: str) -> tuple[str, int] | None:
 
 def _unreachable(address: str, reason: str) -> ResourceError:
     return ResourceError(
-        f"no Ray cluster answers at {address!r}: {reason}. Start one (`ray start --head`), correct ray.address or "
-        "RAY_ADDRESS (unset both for a cluster of our own), and export the cluster's RAY_AUTH_MODE here"
+        f"no Ray cluster answers at {address!r}: {reason}. Start one (`ray start --head`), correct "
+        "RAY_ADDRESS (unset it for a cluster of our own), and export the cluster's RAY_AUTH_MODE here"
     )
 
 

@@ -208,26 +208,25 @@ def _render(tokenizer: Any, messages: list[dict[str, str]]) -> tuple[int, ...]:
 
 
 def _load(config: TransformersGenerator) -> tuple[Any, Any]:
-    device = config.device if config.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
-    dtype = config.dtype
-    if dtype == "auto":  # float32 on CPU: bfloat16 is no faster there and makes a row's text depend on its batch
-        dtype = "bfloat16" if device.startswith("cuda") else "float32"
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    # float32 on CPU: bfloat16 is no faster there and makes a row's text depend on its batch
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
     source = ModelSource(
         called=f"generator {config.name!r}: model {config.model!r}",
         place=embedded_path(config.model.removeprefix(PREFIX)) if config.model.startswith(PREFIX) else config.model,
     )
     try:
         tokenizer = source.tokenizer()
-        model = source.model(AutoModelForCausalLM, dtype=getattr(torch, dtype))
+        model = source.model(AutoModelForCausalLM, dtype=dtype)
         source.check_ids(tokenizer, model, pads=False)
     except CheckpointError as error:
         raise GenerationError(str(error)) from error
     try:
         model = model.to(device).eval()
-    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts that it has it
+    except RuntimeError as error:
         raise GenerationError(
-            f"{source.called} cannot be put on device {device!r}: {in_one_line(str(error))}. Set device to one that is "
-            "there and has room, such as cpu"
+            f"{source.called} cannot be put on device {device!r}: {in_one_line(str(error))}. Make room there, or hide "
+            "the GPU (CUDA_VISIBLE_DEVICES='')"
         ) from error
     if tokenizer.chat_template is None:
         raise GenerationError(

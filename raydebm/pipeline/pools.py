@@ -80,12 +80,6 @@ def calibrated_policy(context: StageContext) -> Policy:
     return Policy.from_json(context.run.needed_object("calibration", "policy.json"))
 
 
-def evaluated_policy(context: StageContext) -> Policy:
-    """The calibrated policy, limited to one pass if the evaluation must not sample more."""
-    policy = calibrated_policy(context)
-    return policy if context.recipe.evaluation.two_pass else policy.replaced(max_passes=1)
-
-
 def decision_fit(context: StageContext) -> dict[str, Any] | None:
     """How calibration fitted the posterior; None if it fitted none."""
     if not context.run.exists("calibration", "decision.json"):

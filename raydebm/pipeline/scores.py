@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from raydebm.baselines.running import NO_TEXT
-from raydebm.config import BaselineConfig, JudgeBaseline, Recipe, ServedReaderBaseline
+from raydebm.config import BaselineConfig, JudgeBaseline, Recipe
 from raydebm.errors import ScoringError
 from raydebm.evaluation.pools.pool import Scores
 from raydebm.generators import Secret, check_keys
@@ -24,8 +24,6 @@ from raydebm.run.fingerprints import baseline_state, is_unchanged
 
 Groups = Mapping[str, Sequence[TrainingGroup]]
 """Training groups of the splits ``train`` and ``validation``."""
-ASKED = (JudgeBaseline, ServedReaderBaseline)
-"""Kinds that ask an endpoint, which may be unavailable."""
 AGAIN = "again"
 """Manifest key of scores whose missing entries are to be asked for again."""
 
@@ -111,7 +109,7 @@ def _check_scores(baseline: BaselineConfig, rows: Sequence[CandidateScore], *, i
     told += f"; {count} times: {reason}"
     if is_evidence and not num_scored:
         raise ScoringError(f"{told}. The posterior needs its scores: fix the cause and repeat the command")
-    log.warning("%s%s", told, "; --retry-failed asks again" if isinstance(baseline, ASKED) else "")
+    log.warning("%s%s", told, "; --retry-failed asks again" if isinstance(baseline, JudgeBaseline) else "")
 
 
 def check_judges(recipe: Recipe, run: RunDir, *, basis: str | None) -> None:
@@ -166,7 +164,7 @@ def evidence_names(recipe: Recipe) -> frozenset[str]:
 
 def _key_of(baseline: BaselineConfig) -> Secret | None:
     """Read in the driver and passed on, because a worker may have another environment."""
-    if not isinstance(baseline, ASKED):
+    if not isinstance(baseline, JudgeBaseline):
         return None
     return check_keys([baseline.generator]).get(baseline.generator.name)
 
@@ -181,7 +179,7 @@ def ask_failed_again(recipe: Recipe, run: RunDir, folder: str = SCORES_FOLDER) -
     failed = {
         baseline.name
         for baseline in recipe.baselines
-        if isinstance(baseline, ASKED)
+        if isinstance(baseline, JudgeBaseline)
         and baseline.name in done
         and any(_has_failed(row) for row in run.scores(baseline.name, folder))
     }

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from raydebm import __version__
-from raydebm.config import REPORTING, BaselineConfig, Recipe
-from raydebm.config.baselines import LocalModelBaseline
+from raydebm.config import REPORTING, BaselineConfig, ModelBaseline, Recipe
 from raydebm.embedded import local_path
 from raydebm.extensions import extension_files
 from raydebm.identity import content_id
@@ -168,7 +167,7 @@ def _names(recipe: Recipe, sections: Iterable[str]) -> Iterator[str]:
 
 
 def _names_of_baseline(baseline: BaselineConfig) -> list[str]:
-    if isinstance(baseline, LocalModelBaseline):
+    if isinstance(baseline, ModelBaseline):
         return [baseline.model]
     return [baseline.tokenizer] if baseline.kind == "eorm" else []
 

@@ -6,16 +6,15 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from raydebm.baselines import causal_reader as causal_reader_module
-from raydebm.baselines.causal_reader import Reader, reading_of
-from raydebm.baselines.readings import Reading
-from raydebm.config import ReaderBaseline
+from raydebm.baselines.causal_reader import Reader, Reading, reading_of
+from raydebm.config import ModelBaseline
 from raydebm.errors import CheckpointError
 
 PROBLEM, ANSWER = "w1 w2 w3", "w4 w5 w6 right"
 
 
 def reader(model, **more):
-    return Reader(ReaderBaseline(name="reader", model=model, device="cpu", **more))
+    return Reader(ModelBaseline(kind="reader", name="reader", model=model, **more))
 
 
 def by_hand(folder, before, answer):
@@ -162,19 +161,6 @@ def test_reference_information_that_does_not_fit_is_not_read(causal_reader):
     assert read.logprob == pytest.approx(alone.logprob, abs=1e-5)
 
 
-def test_chat_puts_the_answer_after_the_opened_turn(causal_reader):
-    log_probs, _ = by_hand(causal_reader, f"<user> {PROBLEM} <end> <assistant>", ANSWER)
-
-    reading = reader(causal_reader, input_format="chat").read([(PROBLEM, ANSWER)])[0]
-
-    assert reading.logprob == pytest.approx(sum(log_probs) / 4, abs=1e-5)
-
-
-def test_chat_needs_a_template(reader_without_template):
-    with pytest.raises(CheckpointError, match="has no chat template; use input_format: plain"):
-        reader(reader_without_template, input_format="chat")
-
-
 def test_an_encoder_is_no_reader(encoder_reward):
     with pytest.raises(CheckpointError, match=r"baseline 'reader': model '.*encoder' is an encoder \('bert'\)"):
         reader(encoder_reward)
@@ -202,9 +188,3 @@ def test_an_answer_without_tokens_has_no_score(causal_reader, pool):
     assert empty.value is None
     assert "nothing to read" in empty.error
     assert set(written.parts) == {"logprob", "worst"}
-
-
-def test_without_entropies_the_score_is_the_log_probability():
-    score = Reading.of([-1.0, -3.0], None).score()
-
-    assert (score.value, dict(score.parts)) == (-2.0, {"worst": -3.0})

@@ -28,7 +28,7 @@ TRAIN, VALIDATION = make_groups(0, 16), make_groups(100, 6)
 @pytest.fixture
 def config(encoder_reward):
     return EormBaseline(
-        name="eorm", tokenizer=encoder_reward, hidden_size=16, num_heads=2, num_layers=1, max_length=32,
+        name="eorm", tokenizer=encoder_reward, hidden_size=16, max_length=32,
         learning_rate=5e-3, max_epochs=4,
     )  # fmt: skip
 

@@ -4,14 +4,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from raydebm.baselines import process_reward as process_reward_module
 from raydebm.baselines.process_reward import ProcessRewardModel, split_steps
-from raydebm.config import ProcessRewardBaseline
+from raydebm.config import ModelBaseline
 from raydebm.errors import CheckpointError
 
 TEXT = "w4 w5\nw6 w7 w8\n\nw9 right"
 
 
 def config(model):
-    return ProcessRewardBaseline(name="prm", model=model, device="cpu")
+    return ModelBaseline(kind="process_reward", name="prm", model=model)
 
 
 def test_steps_are_numbered_unless_they_are_already():

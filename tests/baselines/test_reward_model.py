@@ -2,18 +2,19 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from raydebm.baselines import loading
 from raydebm.baselines.reward_model import RewardModel
-from raydebm.config import RewardModelBaseline
+from raydebm.config import ModelBaseline
 from raydebm.errors import CheckpointError
 
 TEXTS = ("w4 right", "w9 w8 w7 w6 wrong", "w5")
 
 
 def config(model, **more):
-    return RewardModelBaseline(name="rm", model=model, device="cpu", **more)
+    return ModelBaseline(kind="reward_model", name="rm", model=model, **more)
 
 
-def plain_reward(folder, text, *, label=0):
+def plain_reward(folder, text):
     """One text at a time, by the code of the models' cards."""
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -25,7 +26,7 @@ def plain_reward(folder, text, *, label=0):
         encoded = tokenizer("w1 w2 w3", text, return_tensors="pt")
         inputs = {"input_ids": encoded["input_ids"]}
     with torch.no_grad():
-        return float(model(**inputs).logits[0][label])
+        return float(model(**inputs).logits[0][0])
 
 
 def test_a_decoder_with_a_chat_template_scores_as_its_model_card_does(decoder_reward, pool):
@@ -36,10 +37,10 @@ def test_a_decoder_with_a_chat_template_scores_as_its_model_card_does(decoder_re
     assert len(set(expected)) == 3
 
 
-def test_an_encoder_takes_two_segments_and_the_chosen_logit(encoder_reward, pool):
-    scores = RewardModel(config(encoder_reward, label=1)).score([pool("p", *TEXTS)])[0]
+def test_an_encoder_takes_two_segments_and_the_first_logit(encoder_reward, pool):
+    scores = RewardModel(config(encoder_reward)).score([pool("p", *TEXTS)])[0]
 
-    expected = [plain_reward(encoder_reward, text, label=1) for text in TEXTS]
+    expected = [plain_reward(encoder_reward, text) for text in TEXTS]
     assert [score.value for score in scores] == pytest.approx(expected, abs=1e-5)
 
 
@@ -59,8 +60,9 @@ def test_without_a_padding_token_texts_go_one_by_one_with_the_same_scores(decode
     assert [score.value for score in single] == pytest.approx([score.value for score in padded], abs=1e-5)
 
 
-def test_scores_do_not_depend_on_the_other_texts(decoder_reward, pool):
-    model = RewardModel(config(decoder_reward, micro_batch_tokens=24))
+def test_scores_do_not_depend_on_the_other_texts(decoder_reward, pool, monkeypatch):
+    monkeypatch.setattr(loading, "MICRO_BATCH_TOKENS", 24)
+    model = RewardModel(config(decoder_reward))
     together = model.score([pool("p", *TEXTS), pool("q", *TEXTS[::-1])])
     alone = [model.score([pool("p", text)])[0][0].value for text in TEXTS]
 
@@ -82,18 +84,9 @@ def test_the_context_of_the_model_bounds_the_length(decoder_reward, pool):
     assert "more than the 128" in scores[0].error
 
 
-@pytest.mark.parametrize(
-    ("fixture", "more", "message"),
-    [
-        ("encoder_reward", {"label": 2}, "label 2 is not among them"),
-        ("encoder_reward", {"input_format": "chat"}, "no chat template"),
-        ("process_reward", {}, "weights are missing"),
-    ],
-    ids=["no-such-logit", "no-template", "no-reward-head"],
-)
-def test_a_model_that_cannot_score_is_refused(fixture, more, message, request):
-    with pytest.raises(CheckpointError, match=message):
-        RewardModel(config(request.getfixturevalue(fixture), **more))
+def test_a_model_without_a_reward_head_is_refused(process_reward):
+    with pytest.raises(CheckpointError, match="weights are missing"):
+        RewardModel(config(process_reward))
 
 
 def test_a_missing_model_says_what_to_do(tmp_path):

@@ -103,7 +103,7 @@ def test_missing_api_key_names_generator_variable_and_way_out_before_ray_is_star
 
 
 def test_unreachable_ray_is_named_with_a_way_out(recipe):
-    done = raydebm("run", "--config", recipe(ray={"address": "127.0.0.1:9"}), OPENROUTER_API_KEY="k")
+    done = raydebm("run", "--config", recipe(), OPENROUTER_API_KEY="k", RAY_ADDRESS="127.0.0.1:9")
 
     assert_one_clear_error(done, r"127\.0\.0\.1:9")
 

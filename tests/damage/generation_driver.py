@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -33,7 +34,9 @@ def main(storm: Storm, url: str, run_dir: str, address: str | None = None) -> No
     recipe = parse_recipe(
         {"name": "storm", "task": {"name": "toy"}, "generators": [endpoint], "generation": generation}
     )
-    with ray_session(RayConfig(address=address, num_cpus=8, object_store_mb=100)):
+    if address is not None:
+        os.environ["RAY_ADDRESS"] = address
+    with ray_session(RayConfig(num_cpus=8, object_store_mb=100)):
         generate(storm.requests(), recipe=recipe, run=RunDir(run_dir))
 
 

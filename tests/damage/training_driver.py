@@ -3,6 +3,7 @@
 ``python training_driver.py BACKBONE RUN_DIR NUM_EPOCHS [ADDRESS]``; without an address on a Ray of its own.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -22,9 +23,10 @@ def main(backbone: str, run_dir: str, num_epochs: str, address: str | None = Non
     # One worker at a time on 8 CPUs: each further one would be three more processes to start, after every kill.
     options = {"num_cpus": 8, "cpus_per_adapter": 5, "max_failures": 3, "object_store_mb": 100}
     recipe = recipe_for(Path(backbone), num_adapters=3, training=training, **options)
-    ray = recipe.ray.model_copy(update={"address": address})
-    recipe = recipe.model_copy(update={"task": TaskConfig(name="gsm8k"), "ray": ray})  # any task that is built in
-    with ray_session(ray):
+    recipe = recipe.model_copy(update={"task": TaskConfig(name="gsm8k")})  # any task that is built in
+    if address is not None:
+        os.environ["RAY_ADDRESS"] = address
+    with ray_session(recipe.ray):
         train_ensemble(recipe=recipe, run=RunDir(run_dir), train=groups_of(0, 200), validation=groups_of(500, 8))
 
 

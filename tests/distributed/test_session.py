@@ -83,8 +83,9 @@ def test_a_task_without_enough_memory_is_an_error_with_a_remedy(local_ray):
 
 
 @pytest.mark.ray
-def test_ray_that_runs_already_is_used_and_left_running(local_ray):
-    with ray_session(RayConfig(address="127.0.0.1:1")):
+def test_ray_that_runs_already_is_used_and_left_running(local_ray, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    with ray_session(RayConfig()):
         assert local_ray.is_initialized()
     assert local_ray.is_initialized()
     assert not is_own_cluster()

@@ -55,7 +55,7 @@ def model_folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def local(model_folder):
-    return LocalGenerator(TransformersGenerator(name="l", model=model_folder, device="cpu", batch_size=16), threads=1)
+    return LocalGenerator(TransformersGenerator(name="l", model=model_folder, batch_size=16), threads=1)
 
 
 def ask(content="w1 w2 w3", *, seed=0, **sampling):
@@ -91,7 +91,7 @@ def test_candidate_says_what_it_took(local):
 
 
 def test_log_probabilities_are_kept_where_the_recipe_says_so(local, model_folder):
-    config = TransformersGenerator(name="l", model=model_folder, device="cpu", logprobs=True)
+    config = TransformersGenerator(name="l", model=model_folder, logprobs=True)
     (candidate,) = draw(LocalGenerator(config, threads=1), ask(seed=5))
     (without,) = draw(local, ask(seed=5))
     assert candidate.worst_logprob <= candidate.logprob < 0
@@ -157,19 +157,19 @@ def test_system_message_joins_the_user_where_the_template_has_no_system(tmp_path
             "messages": ({"role": "system", "content": "w7"}, *request.messages),
         }
     )
-    (candidate,) = draw(LocalGenerator(TransformersGenerator(name="l", model=folder, device="cpu")), with_system)
+    (candidate,) = draw(LocalGenerator(TransformersGenerator(name="l", model=folder)), with_system)
     assert candidate.prompt_tokens == 3
 
 
 def test_model_without_chat_template(tmp_path):
     folder = save_model(tmp_path, chat_template=None)
     with pytest.raises(GenerationError, match="has no chat template"):
-        LocalGenerator(TransformersGenerator(name="l", model=folder, device="cpu"))
+        LocalGenerator(TransformersGenerator(name="l", model=folder))
 
 
 def test_model_that_is_not_there(tmp_path):
     with pytest.raises(GenerationError, match=r"generator 'l': model .*nowhere.* cannot be read"):
-        LocalGenerator(TransformersGenerator(name="l", model=str(tmp_path / "nowhere"), device="cpu"))
+        LocalGenerator(TransformersGenerator(name="l", model=str(tmp_path / "nowhere")))
 
 
 def test_an_encoder_writes_nothing(tmp_path):
@@ -180,7 +180,7 @@ def test_an_encoder_writes_nothing(tmp_path):
         )
     ).save_pretrained(folder)
     with pytest.raises(GenerationError, match=r"generator 'l': model .* is an encoder \('bert'\)"):
-        LocalGenerator(TransformersGenerator(name="l", model=folder, device="cpu"))
+        LocalGenerator(TransformersGenerator(name="l", model=folder))
 
 
 def test_a_tokenizer_with_more_words_than_the_model(tmp_path):
@@ -189,7 +189,7 @@ def test_a_tokenizer_with_more_words_than_the_model(tmp_path):
     tokenizer.add_tokens(["w60"])
     tokenizer.save_pretrained(folder)
     with pytest.raises(GenerationError, match="1 ids beyond the 63 rows of its embedding, such as 63 for 'w60'"):
-        LocalGenerator(TransformersGenerator(name="l", model=folder, device="cpu"))
+        LocalGenerator(TransformersGenerator(name="l", model=folder))
 
 
 def test_embedded_model_alone_and_in_a_batch_of_16():
@@ -197,7 +197,7 @@ def test_embedded_model_alone_and_in_a_batch_of_16():
         embedded_path("kk-dee")
     except UnknownNameError:
         pytest.skip("the embedded models are not built yet")
-    generator = build_generator(TransformersGenerator(name="l", model="embedded:kk-dee", device="cpu"), threads=1)
+    generator = build_generator(TransformersGenerator(name="l", model="embedded:kk-dee"), threads=1)
     quiz = "A very special island is inhabited only by knights and knaves. You meet 2 inhabitants: Zoey, and Oliver."
     requests = [ask(quiz, seed=seed, max_tokens=24) for seed in range(16)]
     together = [candidate.text for candidate in draw(generator, *requests)]
@@ -231,7 +231,7 @@ def test_model_served_over_http_writes_what_it_writes_here(model_folder):
     requests = [ask(f"w{i} w{i + 1}", seed=i) for i in range(6)]
 
     async def both_ways():
-        local = LocalGenerator(TransformersGenerator(name="l", model=model_folder, device="cpu"), threads=1)
+        local = LocalGenerator(TransformersGenerator(name="l", model=model_folder), threads=1)
         runner = web.AppRunner(chat_app(local))
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -8,7 +8,7 @@ import pytest
 from tiny_run import recipe_of
 
 from raydebm.errors import ConfigError, MissingKeyError, PoolError, TaskDataError, UnknownNameError
-from raydebm.pipeline.pools import calibrated_policy, evaluated_policy, recorded_pools
+from raydebm.pipeline.pools import calibrated_policy, recorded_pools
 from raydebm.pipeline.runner import MAKERS, Pipeline
 from raydebm.pipeline.stages.passes import outcomes_of
 from raydebm.records import Candidate, CandidateScore, Decision
@@ -216,13 +216,6 @@ def test_ratings_that_failed_are_made_again_on_demand_and_other_scores_kept(tmp_
     assert [stage for stage in ("calibration", "evaluation") if pipeline.run.manifest(stage) is None] == ["evaluation"]
 
 
-def test_readings_that_failed_calibrate_again_for_they_are_evidence(tmp_path):
-    pipeline = rated(tmp_path, None, "the server is away", kind="served_reader")
-    pipeline.forget_failed()
-
-    assert pipeline.run.manifest("calibration") is None
-
-
 def test_an_answer_without_text_is_not_rated_again(tmp_path):
     pipeline = rated(tmp_path, None, "no text to score: the request failed")
     pipeline.forget_failed()
@@ -243,15 +236,6 @@ def test_the_calibrated_policy_names_the_scorer_that_gave_its_energies(finished)
     scorer = read_ref(finished[0].run.uri("scorer"))
 
     assert calibrated_policy(finished[0]).posterior.checkpoint == scorer.fingerprint
-
-
-def test_an_evaluation_of_one_pass_leaves_the_calibrated_policy_alone(finished, tmp_path):
-    """``evaluation.two_pass`` says what is drawn for the report, not what is calibrated and served."""
-    root = shutil.copytree(finished[0].run.root, tmp_path / "run")
-    pipeline = Pipeline(recipe=recipe_of(root, evaluation={"num_bootstrap": 100, "two_pass": False}))
-    pipeline.make("calibration")
-
-    assert (calibrated_policy(pipeline).max_passes, evaluated_policy(pipeline).max_passes) == (2, 1)
 
 
 def test_a_reader_that_is_added_calibrates_again_with_its_scores_of_every_pass(finished, tmp_path):

@@ -250,7 +250,7 @@ def cost_table(evaluation: Evaluation) -> Table:
         "Cost",
         "Per problem: requests for candidates, scores that were asked for (the ensemble's energies of a candidate "
         "count as one), and US dollars per 1,000 problems "
-        "where all prices are known (of candidates as billed, else evaluation.prices). A rule that takes one "
+        "where all prices are known (of candidates and judges as billed). A rule that takes one "
         "candidate pays for one, every other for the whole pool. On the front: no other is as cheap and as good."
         + ("" if has_prices(evaluation.costs) else " No price is known: cheap is what asks for few candidates, scores.")
         + ("" if evaluation.saved is None else f" {_saved_in_words(evaluation.saved)}"),

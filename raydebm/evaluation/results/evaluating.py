@@ -50,7 +50,7 @@ class EvaluationInputs:
     policy: Policy
     """Policy of the outcomes, with lambda of the combined energy."""
     config: EvaluationConfig
-    """Number of bootstrap resamples, tolerance, prices, and the shuffle seed."""
+    """Number of bootstrap resamples."""
     task: str
     title: str = ""
     """Name of the run. Default: the task's."""
@@ -69,6 +69,8 @@ class EvaluationInputs:
     """Outcome of the loop by problem, for the rows about later passes and abstention."""
     labels: Mapping[str, Label] = field(default_factory=dict)
     """Labels by candidate id, for candidates of later passes."""
+    judge_usd: Mapping[str, float] = field(default_factory=dict)
+    """US dollars per rated candidate by judge, as billed."""
     fit: Mapping[str, Any] | None = None
     """Fit of the policy's posterior (``calibration/decision.json``). Default: no posterior."""
     positive_frac: float = 0.25
@@ -132,7 +134,7 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
         adapters=tuple(names),
         counts=_counts(pools),
         rows=tuple(rows),
-        costs=cost_rows(selectors, rows, pools, prices=config.prices, bootstrap=bootstrap),
+        costs=cost_rows(selectors, rows, pools, judge_usd=inputs.judge_usd, bootstrap=bootstrap),
         **energy_measures(pools, trained, names, lambda_=policy.lambda_, bootstrap=bootstrap, tolerance=TOLERANCE),
         difficulties=tuple(difficulties(pools.problems, entries, bootstrap)),
         loop=loop,

@@ -1,7 +1,8 @@
 """Cost and worth of every selector: candidates, judge and reward-model calls, energies.
 
 A rule that reads one candidate pays for one. A rule that compares candidates pays for the whole pool, including failed
-requests, and for its scores. An unknown price is never treated as 0: the row has calls and no dollars.
+requests, and for its judge. Dollars are what endpoints billed: energies and local models have none. An unknown cost is
+never treated as 0: the row has calls and no dollars.
 """
 
 import math
@@ -10,15 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from raydebm.config import PricesConfig
 from raydebm.evaluation.pools.pool import Floats
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.entries import SelectorRow
 from raydebm.evaluation.selectors.selector import SINGLE_SHOT, Selector
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
 
-ENERGIES = "energies"
-"""Key of ``prices.usd_per_score`` for one candidate's energies, from all adapters together."""
 _ONE_CANDIDATE = ("random", "first", "greedy")
 
 
@@ -34,7 +32,7 @@ class CostRow:
     num_scores: float
     """Number of scores by outside scorers and the ensemble. All energies of a candidate count as one."""
     usd: Estimate
-    """US dollars. No value if a price is unknown."""
+    """US dollars that endpoints billed. No value if one is unknown."""
     is_on_front: bool
     """Whether no other selector is at least as cheap and as good, and better in one. Bounds and choices in hindsight
     are excluded. If no selector has a price, cost is the number of candidates and of scores."""
@@ -50,7 +48,7 @@ def cost_rows(
     rows: Sequence[SelectorRow],
     stack: Stack,
     *,
-    prices: PricesConfig,
+    judge_usd: Mapping[str, float],
     bootstrap: Bootstrap,
 ) -> tuple[CostRow, ...]:
     """One row per selector, in order.
@@ -59,14 +57,14 @@ def cost_rows(
         selectors: Selectors to price.
         rows: Results of the selectors, looked up by name.
         stack: Pools.
-        prices: Prices that are not recorded with the candidates.
+        judge_usd: US dollars per rated candidate by judge. Scores of local models are not billed.
     """
     worth = {row.name: row for row in rows}
     continuous = any(row.mean_violation.value is not None for row in rows)
     costs = []
     for selector in selectors:
         row = worth[selector.name]
-        num_candidates, num_scores, usd = _costs(selector, stack, prices)
+        num_candidates, num_scores, usd = _costs(selector, stack, judge_usd)
         is_unknown = (np.isnan(usd) & ~np.isnan(num_candidates)).any()
         costs.append(
             CostRow(
@@ -83,14 +81,14 @@ def cost_rows(
     return _with_front(costs, competing, lower_is_better=continuous)
 
 
-def _costs(selector: Selector, stack: Stack, prices: PricesConfig) -> tuple[Floats, Floats, Floats]:
+def _costs(selector: Selector, stack: Stack, judge_usd: Mapping[str, float]) -> tuple[Floats, Floats, Floats]:
     """Candidates and scores that a selector needs, NaN where it cannot be applied, and US dollars, NaN if unknown.
     Shape (P,) each."""
     if selector.name in _ONE_CANDIDATE or selector.name.startswith(SINGLE_SHOT) or selector.group == "generator":
         among, chance = selector.choices(stack)
         chosen = chance > 0
         asked = chosen.any(axis=1)
-        usd = np.where(chosen, chance * _usd_of(among, prices.usd_per_candidate), 0.0).sum(axis=1)
+        usd = np.where(chosen, chance * among.cost_usd, 0.0).sum(axis=1)
         return np.where(asked, 1.0, math.nan), np.where(asked, 0.0, math.nan), np.where(asked, usd, math.nan)
     sizes, failed, billed = stack.sizes.astype(np.float64), *np.zeros((2, len(stack.problems)))
     for request in stack.failed:
@@ -100,18 +98,10 @@ def _costs(selector: Selector, stack: Stack, prices: PricesConfig) -> tuple[Floa
     energies = selector.energies if stack.num_members else 0.0
     scorers = {_scorer_of(name, stack.scores) for name in selector.scores}
     num_scores = sizes * (len(scorers) + (energies > 0))
-    # US dollars for all scores of one candidate; one adapter of K costs 1 / K of the ensemble.
-    price = energies * prices.usd_per_score.get(ENERGIES, math.nan) if energies else 0.0
-    price += math.fsum(prices.usd_per_score.get(name, math.nan) for name in sorted(scorers))
+    price = math.fsum(judge_usd.get(name, 0.0) for name in sorted(scorers))
     scoring = np.multiply(sizes, price, where=num_scores > 0, out=np.zeros(len(sizes)))
-    drawn = np.where(stack.present, _usd_of(stack, prices.usd_per_candidate), 0.0).sum(axis=1)
+    drawn = np.where(stack.present, stack.cost_usd, 0.0).sum(axis=1)
     return sizes + failed, num_scores, drawn + billed + scoring
-
-
-def _usd_of(stack: Stack, prices: Mapping[str, float]) -> Floats:
-    """Cost of each candidate, or its generator's price if it is not recorded, shape (P, N). NaN if unknown."""
-    price = np.array([*(prices.get(name, math.nan) for name in stack.generators), math.nan])
-    return np.where(np.isnan(stack.cost_usd), price[stack.generator], stack.cost_usd)
 
 
 def _scorer_of(column: str, columns: Collection[str]) -> str:

@@ -26,6 +26,8 @@ from raydebm.config import GeneratorConfig, OpenAIGenerator, VllmGenerator
 from raydebm.embedded import PREFIX, embedded_path
 from raydebm.errors import ResourceError
 
+MAX_IN_FLIGHT, TIMEOUT_S = 256, 600.0
+"""Open requests of a server, and the time for each: servers queue what they cannot compute at once."""
 STARTUP_S = 900.0
 """Maximum time from the start of a server to its first answer."""
 _LOG = logging.getLogger(__name__)
@@ -61,8 +63,8 @@ def endpoint_of(config: VllmGenerator) -> OpenAIGenerator:
         base_url=_base_url(config.url),
         replica_urls=tuple(map(_base_url, config.replica_urls)),
         api_key_env=None,
-        max_in_flight=config.max_in_flight,
-        timeout_s=config.timeout_s,
+        max_in_flight=MAX_IN_FLIGHT,
+        timeout_s=TIMEOUT_S,
         usd_per_million_prompt_tokens=0.0,
         usd_per_million_completion_tokens=0.0,
     )

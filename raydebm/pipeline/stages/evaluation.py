@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.certainty.confidence import Decided
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
-from raydebm.pipeline.pools import evaluated_policy, evaluated_pools, fit_in_force, recorded_pools, texts_read_of
+from raydebm.pipeline.pools import calibrated_policy, evaluated_pools, fit_in_force, recorded_pools, texts_read_of
 from raydebm.pipeline.scores import judge_prices
 from raydebm.pipeline.stages.energies import training_curves
 from raydebm.pipeline.stages.labels import saved_samples
@@ -23,7 +22,7 @@ def make_evaluation(context: StageContext) -> Facts:
     from raydebm.evaluation.report.evaluation_report import write_report  # loads plotting, which only this stage needs
 
     recipe = context.recipe
-    policy, outcomes = evaluated_policy(context), outcomes_of(context)
+    policy, outcomes = calibrated_policy(context), outcomes_of(context)
     stack, decided = _believed(context, policy)
     validation = evaluated_pools(context, VALIDATION)
     inputs = EvaluationInputs(
@@ -36,7 +35,8 @@ def make_evaluation(context: StageContext) -> Facts:
         outcomes=outcomes,
         labels=recorded_pools(context, TEST).labels,
         fit=fit_in_force(context),
-        config=_evaluation_config(context),
+        config=recipe.evaluation,
+        judge_usd=judge_prices(recipe, context.run),
         seed=recipe.seed,
         title=recipe.name,
         task=recipe.task.name,
@@ -51,14 +51,6 @@ def _believed(context: StageContext, policy: Policy) -> tuple[Stack, Decided | N
     """The test split as columns, with the posterior's probabilities. The records are freed."""
     pools = evaluated_pools(context, TEST)
     return Stack.of(pools), Decided.of(pools, policy)
-
-
-def _evaluation_config(context: StageContext) -> EvaluationConfig:
-    """The recipe's settings, with billed judge prices where the recipe has none."""
-    config = context.recipe.evaluation
-    billed = judge_prices(context.recipe, context.run) | config.prices.usd_per_score
-    prices = config.prices.model_copy(update={"usd_per_score": billed})
-    return config.model_copy(update={"prices": prices})
 
 
 def read_evaluation(run: RunDir) -> Evaluation:

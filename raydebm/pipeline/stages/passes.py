@@ -20,7 +20,7 @@ from raydebm.evaluation.pools.pool import RecordedPools
 from raydebm.generators.account import SHARED_PASSES, JournalAccount
 from raydebm.generators.recorded import PoolGenerator
 from raydebm.pipeline.context import TEST, VALIDATION, StageContext
-from raydebm.pipeline.pools import evaluated_policy, later_pass, later_passes, recorded_pools
+from raydebm.pipeline.pools import calibrated_policy, later_pass, later_passes, recorded_pools
 from raydebm.pipeline.scores import ask_failed_again, score_later_pass
 from raydebm.pipeline.stages.energies import score_candidates
 from raydebm.pipeline.stages.labels import label_candidates
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 def outcomes_of(context: StageContext, split: str = TEST) -> list[Outcome]:
     """The loop's outcome for every problem of a split, under the evaluated policy."""
-    return complete(context, split, [evaluated_policy(context)])[0]
+    return complete(context, split, [calibrated_policy(context)])[0]
 
 
 def complete(

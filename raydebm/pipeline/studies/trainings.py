@@ -25,7 +25,7 @@ from raydebm.evaluation.trainings.training_summary import Training, TrainingFact
 from raydebm.evaluation.trainings.trainings_report import write_summary
 from raydebm.pairs import deal_folds
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION
-from raydebm.pipeline.pools import calibrated_policy, evaluated_policy, evaluated_pools, recorded_pools, texts_read_of
+from raydebm.pipeline.pools import calibrated_policy, evaluated_pools, recorded_pools, texts_read_of
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.scores import check_judges
 from raydebm.pipeline.stages.passes import outcomes_of
@@ -148,7 +148,7 @@ def _trained(pipeline: Pipeline) -> Training:
 
 def _training_of(pipeline: Pipeline, evaluation: Evaluation) -> Training:
     """Results of every selector, the loop and every signal of certainty on each test pool of a finished run."""
-    recipe, policy, splits = pipeline.recipe, evaluated_policy(pipeline), pipeline.splits()
+    recipe, policy, splits = pipeline.recipe, calibrated_policy(pipeline), pipeline.splits()
     pools: dict[str, list[EvaluatedPool]] = {split: evaluated_pools(pipeline, split) for split in (VALIDATION, TEST)}
     decided, stack, validation = Decided.of(pools[TEST], policy), Stack.of(pools[TEST]), Stack.of(pools[VALIDATION])
     selectors = selectors_of(

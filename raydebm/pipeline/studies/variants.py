@@ -19,9 +19,6 @@ from raydebm.records import Candidate
 from raydebm.run.fingerprints import FILES, build_id, current_manifest, new_manifest, stage_fingerprint
 from raydebm.run.stages import StageName
 
-_TRAINED: tuple[StageName, ...] = ("pairs", "scorer", "energies")
-"""Stages after the labels that a variant may share with the run."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Family:
@@ -70,7 +67,9 @@ def take_over(shared: Pipeline, child: Pipeline) -> None:
     if _is_made_alike("labels", shared, child):
         for stage in SHARED:
             share_stage(shared, child, stage)
-        _take_over_training(shared, child)
+        if _is_made_alike("pairs", shared, child):
+            share_stage(shared, child, "pairs")
+            share_scores(shared, child)
         return
     candidates = _candidates_of(shared, child.recipe)
     if not candidates:
@@ -97,15 +96,6 @@ def take_over(shared: Pipeline, child: Pipeline) -> None:
 
 def _is_made_alike(stage: StageName, one: Pipeline, other: Pipeline) -> bool:
     return stage_fingerprint(stage, one.recipe, one.run) == stage_fingerprint(stage, other.recipe, other.run)
-
-
-def _take_over_training(shared: Pipeline, child: Pipeline) -> None:
-    for stage in _TRAINED:
-        if not _is_made_alike(stage, shared, child):
-            return
-        share_stage(shared, child, stage)
-        if stage == "pairs":
-            share_scores(shared, child)
 
 
 def _candidates_of(shared: Pipeline, recipe: Recipe) -> list[Candidate]:

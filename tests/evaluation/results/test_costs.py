@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from raydebm.config import EvaluationConfig, PricesConfig
+from raydebm.config import EvaluationConfig
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.reference import PLAIN, Author
 from raydebm.decision.policy import Policy
@@ -17,14 +17,14 @@ from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate, se
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.generators.tally import SavedSamples
 
-ENERGIES = {"energies": 0.001}
 
-
-def costs(pools, **prices):
-    config = EvaluationConfig(num_bootstrap=100, prices=PricesConfig(**prices))
+def costs(pools, **judge_usd):
     evaluation = evaluate(
-        EvaluationInputs(pools=Stack.of(pools), policy=Policy(), config=config, task="toy", adapters=("a0", "a1"))
-    )
+        EvaluationInputs(
+            pools=Stack.of(pools), policy=Policy(), config=EvaluationConfig(num_bootstrap=100), task="toy",
+            adapters=("a0", "a1"), judge_usd=judge_usd,
+        )
+    )  # fmt: skip
     return evaluation, {row.name: row for row in evaluation.costs}
 
 
@@ -50,31 +50,32 @@ def pools(make_pool):
         ("generator h", 0.03, 1, 0),
         ("majority vote", 0.04, 2, 0),
         ("constraint only", 0.04, 2, 0),
-        ("ours", 0.042, 2, 2),
-        ("mu only", 0.042, 2, 2),
-        ("adapter a0", 0.041, 2, 2),
-        ("pessimistic verification", 0.042, 2, 2),
-        ("majority of the bests", 0.042, 2, 2),
+        ("ours", 0.04, 2, 2),
+        ("mu only", 0.04, 2, 2),
+        ("adapter a0", 0.04, 2, 2),
+        ("pessimistic verification", 0.04, 2, 2),
+        ("majority of the bests", 0.04, 2, 2),
         ("judge", 0.24, 2, 2),
         ("oracle", 0.04, 2, 0),
     ],
 )
 def test_what_a_selector_costs_per_problem(pools, name, usd, num_candidates, num_scores):
-    _, rows = costs(pools, usd_per_score={**ENERGIES, "judge": 0.1})
+    _, rows = costs(pools, judge=0.1)
 
     assert rows[name].usd.value == pytest.approx(usd)
     assert (rows[name].num_candidates, rows[name].num_scores) == (num_candidates, num_scores)
 
 
-def decided_costs(pools, profile, weights, **prices):
+def decided_costs(pools, profile, weights, **judge_usd):
     policy = Policy(rule="posterior", profile=profile, posterior=Posterior(weights=weights, context_weights={}))
     inputs = EvaluationInputs(
         pools=Stack.of(pools),
         policy=policy,
-        config=EvaluationConfig(num_bootstrap=100, prices=PricesConfig(**prices)),
+        config=EvaluationConfig(num_bootstrap=100),
         task="toy",
         adapters=("a0", "a1"),
         decided=Decided.of(pools, policy),
+        judge_usd=judge_usd,
     )
     return {row.name: row for row in evaluate(inputs).costs}
 
@@ -82,22 +83,22 @@ def decided_costs(pools, profile, weights, **prices):
 @pytest.mark.parametrize("profile", ["energy", "posterior"])
 @pytest.mark.parametrize("name", ["posterior", "chosen profile"])
 def test_what_the_posterior_decides_pays_for_energies(pools, profile, name):
-    row = decided_costs(pools, profile, {"energy": 1.0}, usd_per_score=ENERGIES)[name]
+    row = decided_costs(pools, profile, {"energy": 1.0})[name]
 
-    assert (row.usd.value, row.num_scores) == (pytest.approx(0.042), 2)
+    assert (row.usd.value, row.num_scores) == (pytest.approx(0.04), 2)
 
 
 @pytest.mark.parametrize(
     ("weights", "usd", "num_scores"),
     [
-        ({"score:judge": 1.0}, 0.242, 4),
-        ({"score:judge": 1.0, "score:own_logprob": 1.0}, 0.242, 4),
-        ({"score:judge": 0.0, "votes": 1.0}, 0.042, 2),
+        ({"score:judge": 1.0}, 0.24, 4),
+        ({"score:judge": 1.0, "score:own_logprob": 1.0}, 0.24, 4),
+        ({"score:judge": 0.0, "votes": 1.0}, 0.04, 2),
     ],
     ids=["judge", "own log-probability is free", "no weight"],
 )
 def test_the_posterior_pays_for_the_scorers_that_are_its_evidence(pools, weights, usd, num_scores):
-    row = decided_costs(pools, "posterior", weights, usd_per_score={**ENERGIES, "judge": 0.1})["posterior"]
+    row = decided_costs(pools, "posterior", weights, judge=0.1)["posterior"]
 
     assert (row.usd.value, row.num_scores) == (pytest.approx(usd), num_scores)
 
@@ -128,17 +129,10 @@ def test_signals_of_one_reading_are_paid_for_once(make_pool):
     pools = [make_pool((1, {"cost_usd": 0.0, "key": "x"}), (0, {"cost_usd": 0.0, "key": "y"}), scores=signals)]
     weights = {"score:reader": 1.0, "score:reader.worst": 1.0, "score:v1.5": 1.0}
 
-    rows = decided_costs(pools, "posterior", weights, usd_per_score={"reader": 0.25, "v1.5": 2.0})
+    rows = decided_costs(pools, "posterior", weights, **{"reader": 0.25, "v1.5": 2.0})
 
     assert (rows["posterior"].usd.value, rows["posterior"].num_scores) == (pytest.approx(4.5), 4)
     assert (rows["reader.worst"].usd.value, rows["reader.worst"].num_scores) == (pytest.approx(0.5), 2)
-
-
-def test_evidence_without_a_price_leaves_the_posterior_without_one(pools):
-    rows = decided_costs(pools, "posterior", {"score:judge": 1.0}, usd_per_score=ENERGIES)
-
-    assert rows["posterior"].usd.value is None
-    assert rows["ours"].usd.value == pytest.approx(0.042)
 
 
 def test_the_posterior_of_pools_without_energies_pays_for_none(make_pool):
@@ -193,17 +187,16 @@ def test_every_selector_says_whether_it_reads_energies_and_which_scores(make_poo
         assert read == ({"energies"} if selector.energies else set()) | set(selector.scores), selector.name
 
 
-def test_an_unknown_price_is_not_0(pools):
-    _, rows = costs(pools)
+def test_an_unknown_cost_is_not_0(unpriced):
+    _, rows = costs(unpriced)
 
-    assert {name for name, row in rows.items() if row.usd.value is None} >= {"ours", "mu only", "adapter a0", "judge"}
-    assert rows["majority vote"].usd.value == pytest.approx(0.04)
+    assert (rows["majority vote"].usd.value, rows["ours"].usd.value) == (None, None)
 
 
 def test_the_front_is_what_nobody_beats_in_both(pools):
     """g, the first of each pool: cheapest, 0 % right. h: 3 cents, 100 %; who else is always right costs more. Random
     choice is between them."""
-    _, rows = costs(pools, usd_per_score={**ENERGIES, "judge": 0.1})
+    _, rows = costs(pools, judge=0.1)
 
     assert {name for name, row in rows.items() if row.is_on_front} == {"first", "generator g", "random", "generator h"}
 
@@ -232,15 +225,6 @@ def test_without_any_price_cheap_is_what_asks_for_little(unpriced):
     assert not front & {"random", "first", "generator g", "majority vote", "constraint only", "oracle"}
 
 
-def test_candidates_without_a_recorded_cost_have_the_recipes_price(make_pool):
-    rows = ((1, {"generator": "g"}), (0, {"generator": "h", "cost_usd": 0.5}))
-    _, without = costs([make_pool(*rows)])
-    _, with_prices = costs([make_pool(*rows)], usd_per_candidate={"g": 0.1, "h": 9.0})
-
-    assert without["majority vote"].usd.value is None
-    assert with_prices["majority vote"].usd.value == pytest.approx(0.6)
-
-
 def test_one_problem_without_a_price_leaves_the_selector_without_one(make_pool):
     pools = [make_pool((1, {"cost_usd": 0.1}), problem_id="p"), make_pool((1, {}), problem_id="q")]
 
@@ -259,9 +243,9 @@ def test_a_failed_request_is_paid_for_by_those_who_asked_for_the_pool(make_pool)
     assert (rows["majority vote"].usd.value, rows["majority vote"].num_candidates) == (pytest.approx(0.3), 2)
 
 
-def test_the_table_has_the_cheapest_first_and_the_unpriced_last(pools):
-    evaluation, _ = costs(pools)
-    table = cost_table(evaluation)
+def test_the_table_has_the_cheapest_first_and_the_unknown_last(make_pool):
+    rows = ((0, {"generator": "g", "cost_usd": 0.01}), (1, {"generator": "h"}))
+    table = cost_table(costs([make_pool(*rows)])[0])
 
     assert table.rows[0][0] in ("generator g", "first")
     assert table.rows[0][4].startswith("10.00 [")

@@ -103,7 +103,6 @@ def paper(local_ray, repository, puzzles, reward_model, tmp_path_factory):
             "ray.gpus_per_adapter=0",
             "ray.cpus_per_adapter=5",
             f"baselines.0.model={reward_model}",
-            "baselines.0.input_format=pair",
         ],
     )
     tree = recipe.model_dump(mode="json", by_alias=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from chat_endpoint import chat_endpoint
 
-from raydebm.config import ConfoundingConfig, OpenAIGenerator, RewardModelBaseline
+from raydebm.config import ConfoundingConfig, ModelBaseline, OpenAIGenerator
 from raydebm.errors import ConfigError
 from raydebm.pipeline.pools import evaluated_pools
 from raydebm.pipeline.studies.confounding import confounding
@@ -26,7 +26,7 @@ def pipelines(finished, reward_model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("copied") / "run"
     shutil.copytree(original.run.root, folder)
     pipeline = replace(original, recipe=original.recipe.model_copy(update={"run_dir": str(folder)}))
-    baseline = RewardModelBaseline(name="tiny-reward-model", model=str(reward_model), input_format="pair")
+    baseline = ModelBaseline(kind="reward_model", name="tiny-reward-model", model=str(reward_model))
     first = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"baselines": (baseline,)}))
     second = replace(
         pipeline, recipe=pipeline.recipe.model_copy(update={"name": "again", "run_dir": pipeline.run.root})

@@ -20,7 +20,6 @@ pytestmark = pytest.mark.ray
 ONE_ADAPTER = [{"name": "m0", "rank": 2, "alpha": 4, "targets": ["Wqkv"]}]
 VARIANTS = (
     VariantConfig(name="single", generators=("bo",), num_samples=2, scorer={"adapters": ONE_ADAPTER}),
-    VariantConfig(name="strict", triage={"theta_sigma": 0.01}),
     VariantConfig(name="repaired", repair=True),
 )
 
@@ -53,19 +52,13 @@ def test_the_run_its_variants_and_its_repair_are_studied(report):
         "tiny (knights_knaves)",
         "tiny, repaired (knights_knaves)",
         "tiny-single (knights_knaves)",
-        "tiny-strict (knights_knaves)",
     ]
 
 
-def test_nothing_is_generated_or_labelled_again(report, run):
+def test_nothing_is_generated_or_labelled_again(report):
     _, stages, _ = report
     made = {stage.stage.rpartition(" ")[2] for stage in stages if not stage.reused}
     assert made.isdisjoint({"problems", "candidates", "labels"})
-    shared, strict = (
-        (Path(root) / "labels" / "labels.parquet").read_bytes()
-        for root in (run.run.root, run.run.uri("variant-strict"))
-    )
-    assert shared == strict
 
 
 def test_a_variant_on_one_generator_has_its_first_samples_alone(report, run):
@@ -74,13 +67,6 @@ def test_a_variant_on_one_generator_has_its_first_samples_alone(report, run):
     assert {candidate.generator for candidate in candidates} == {"bo"}
     assert {candidate.sample_index for candidate in candidates if not candidate.is_greedy} == {0, 1}
     assert sorted(row.candidate_id for row in candidates) == sorted(row.candidate_id for row in labels)
-
-
-def test_a_variant_of_the_thresholds_alone_trains_nothing(report, run):
-    _, stages, _ = report
-    made = {stage.stage for stage in stages if not stage.reused}
-    assert {"variant-strict calibration", "variant-strict evaluation", "variant-single scorer"} <= made
-    assert not {"variant-strict pairs", "variant-strict scorer", "variant-strict energies"} & made
 
 
 def test_each_scorer_is_tested_on_each_pool(report):
@@ -113,7 +99,7 @@ def test_the_difference_to_several_generators_is_paired(report):
 def test_the_variants_stand_in_one_table(report):
     reproduction, _, folder = report
     (variants,) = reproduction.variants
-    assert [row.num_adapters for row in variants.rows] == [2, 2, 1, 2]
+    assert [row.num_adapters for row in variants.rows] == [2, 2, 1]
     assert variants.rows[2].generators == ("bo",)
     assert "Variants of tiny (knights_knaves)" in (folder / "reproduction" / "report.md").read_text()
 

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from ray import serve
 
-from raydebm.config import ReaderBaseline
+from raydebm.config import ModelBaseline
 from raydebm.generators.requests import requests_for
 from raydebm.records import Sampling
 from raydebm.scorer.ensemble import EnsembleScorer
@@ -93,7 +93,7 @@ def test_status_names_what_is_loaded(live_backend):
 
 
 def test_a_reader_scores_in_its_own_deployment(live_run, tiny_models, puzzle, texts):
-    reader = ReaderBaseline(name="reader", model=str(tiny_models[1]), device="cpu")
+    reader = ModelBaseline(kind="reader", name="reader", model=str(tiny_models[1]))
     backend = HandleBackend(None, None, None, baselines=local(BaselineDeployment, (reader,), "runs/none", 1))
     asked = [TextToScore(name, puzzle, text) for name, text in texts.items()]
 
