@@ -58,7 +58,7 @@ def measured() -> dict[str, int]:
         "test lines": non_blank_lines(tracked("tests/*.py")),
         "benchmark lines": non_blank_lines(tracked("benchmarks/*.py")),
         "client lines": non_blank_lines(tracked("client/raydebm_client/*.py")),
-        "document lines outside docs/log": 5_650,
+        "document lines outside docs/log": non_blank_lines(f for f in tracked("*.md") if log not in f.parents),
         "tracked bytes": sum(file.stat().st_size for file in tracked()),
         "recipe keys": _num_keys(Recipe),
         "service arguments": _num_keys(AppArgs),
