@@ -7,9 +7,6 @@ from typing import Literal
 from raydebm.evaluation.paper.published import paper
 from raydebm.evaluation.report.table_cells import number, with_interval
 from raydebm.evaluation.results.entries import ALL_PASSES, OURS, WEIGHTED_VOTE
-from raydebm.evaluation.selectors.agreement import LEARNED, TEMPERED
-from raydebm.evaluation.selectors.learned_vote import GENERATOR_VOTE, LEARNED_VOTE
-from raydebm.evaluation.selectors.length_control import CONTROLLED
 from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.evaluation.studies.study import StudyResults
 from raydebm.evaluation.studies.transfer import Transfer
@@ -158,9 +155,7 @@ _WITHOUT = {
     "greedy": "the pool has no separate sample at temperature 0",
     ALL_PASSES: "no second pass was drawn",
     "best generator": "the pool is of one generator",
-    GENERATOR_VOTE: "needs several generators and labelled problems outside the test",
     **dict.fromkeys((OURS, "mu only", WEIGHTED_VOTE), "no candidate has energies"),
-    **dict.fromkeys((CONTROLLED, TEMPERED, LEARNED_VOTE, LEARNED), "needs energies and labelled validation problems"),
 }
 
 

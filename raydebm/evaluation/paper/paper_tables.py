@@ -180,13 +180,8 @@ OWN_ROWS = (
     "longest",
     "best generator",
     "mu only",
-    "mu without length",
     "constraint only",
     "energy-weighted vote",
-    "tempered vote",
-    "generator-weighted vote",
-    "learned vote",
-    "learned agreement",
     ALL_PASSES,
 )
 """Selectors that the paper's table does not have."""

@@ -360,3 +360,40 @@ def sum_by_answer(answer: Ints, values: Floats | Bools) -> Floats:
     sums = np.bincount(places, weights=np.asarray(values, dtype=np.float64)[has_answer], minlength=count * len(answer))
     by_answer: Floats = sums.reshape(len(answer), count).astype(np.float64)
     return by_answer
+
+
+def _ties(ordered: Floats) -> tuple[Ints, Ints]:
+    """Start and end of each run of equal values in ascending rows, shape (P, N) each."""
+    places = np.arange(ordered.shape[1])
+    changes = ordered[:, 1:] != ordered[:, :-1]
+    starts = np.zeros(ordered.shape, dtype=np.intp)
+    starts[:, 1:] = np.where(changes, places[1:], 0)
+    ends = np.full(ordered.shape, ordered.shape[1], dtype=np.intp)
+    ends[:, :-1] = np.where(changes, places[1:], ordered.shape[1])
+    return (
+        np.maximum.accumulate(starts, axis=1),
+        np.minimum.accumulate(ends[:, ::-1], axis=1)[:, ::-1],
+    )
+
+
+def pair_accuracies(energy: Floats, correct: Floats) -> Floats:
+    """Share of (correct, incorrect) pairs in which the correct one has the lower energy, shape (P,). Ties count half.
+
+    Args:
+        energy: Energies, shape (P, N). Candidates with NaN are excluded.
+        correct: 1, 0, or NaN for unlabelled, shape (P, N).
+    """
+    scored = ~np.isnan(energy)
+    filled = np.where(scored, energy, math.inf)
+    order = np.argsort(filled, axis=1)
+    starts, ends = _ties(np.take_along_axis(filled, order, axis=1))
+    good, bad = (np.take_along_axis(scored & (correct == label), order, axis=1) for label in (1, 0))
+    below = np.zeros((len(bad), bad.shape[1] + 1), dtype=np.intp)
+    np.cumsum(bad, axis=1, out=below[:, 1:])
+    num_bad = below[:, -1:]
+    lower = num_bad - np.take_along_axis(below, ends, axis=1)
+    equal = np.take_along_axis(below, ends, axis=1) - np.take_along_axis(below, starts, axis=1)
+    wins = np.where(good, lower + 0.5 * equal, 0.0).sum(axis=1)
+    pairs = good.sum(axis=1) * num_bad[:, 0]
+    share: Floats = np.divide(wins, pairs, where=pairs > 0, out=np.full(len(pairs), math.nan))
+    return share

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from raydebm.evaluation.pools.pool import Floats
-from raydebm.evaluation.pools.stack import Stack
-from raydebm.evaluation.pools.standings import pair_accuracies
+from raydebm.evaluation.pools.stack import Stack, pair_accuracies
 from raydebm.evaluation.results.selector_metrics import (
     energy_gaps,
     kendall_taus,

@@ -12,8 +12,6 @@ from raydebm.decision.policy import Policy
 from raydebm.evaluation.pools.pool import Bools, Floats
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.outcomes import OutcomeValues
-from raydebm.evaluation.selectors.agreement import LEARNED, TEMPERED
-from raydebm.evaluation.selectors.learned_vote import GENERATOR_VOTE, LEARNED_VOTE
 from raydebm.evaluation.selectors.selector import SINGLE_SHOT, Selector, values_of
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.evaluation.stats.significance import Comparison, compare, distinct
@@ -21,7 +19,6 @@ from raydebm.records import Problem
 
 OURS = "ours"
 VOTE, WEIGHTED_VOTE = "majority vote", "energy-weighted vote"
-VOTES = (WEIGHTED_VOTE, TEMPERED, GENERATOR_VOTE, LEARNED_VOTE, LEARNED)
 ALL_PASSES = "ours, all passes"
 ANSWERED = "ours, answered only"
 BY_DIFFICULTY = ("random", "greedy", "majority vote", OURS, ALL_PASSES, "oracle")
@@ -94,11 +91,11 @@ def _pairs_of(entries: Sequence[SelectorEntry]) -> list[tuple[str, str]]:
     ours = [(OURS, entry.name) for entry in entries if entry.group not in ("ours", "bound")]
     rivals = [VOTE, OURS, *(entry.name for entry in entries if entry.name.startswith("best generator"))]
     decided = [(name, rival) for name in ("chosen profile", "posterior") for rival in rivals]
-    return distinct([*ours, (ALL_PASSES, OURS), *((name, VOTE) for name in VOTES), *decided])
+    return distinct([*ours, (ALL_PASSES, OURS), (WEIGHTED_VOTE, VOTE), *decided])
 
 
 def comparisons(entries: Sequence[SelectorEntry], bootstrap: Bootstrap, seed: int) -> list[Comparison]:
-    """Comparisons in pass@1: ours against every other selector, and energy votes against the plain vote."""
+    """Comparisons in pass@1: ours against every other selector, and the energy vote against the plain vote."""
     values = {entry.name: entry.correct for entry in entries}
     return compare(values, _pairs_of(entries), bootstrap=bootstrap, seed=seed)
 

@@ -28,10 +28,6 @@ from raydebm.evaluation.results.evaluation import BY_PART, Counts, Evaluation
 from raydebm.evaluation.results.outcomes import outcome_values, summarise_loop, wave_savings
 from raydebm.evaluation.results.selector_costs import cost_rows
 from raydebm.evaluation.results.violation_parts import dimension_table
-from raydebm.evaluation.selectors.agreement import agreement_selectors
-from raydebm.evaluation.selectors.learned_vote import learned_votes
-from raydebm.evaluation.selectors.length_control import length_controlled
-from raydebm.evaluation.selectors.peers import peer_selectors
 from raydebm.evaluation.selectors.selector import BEST_GENERATOR, SINGLE_SHOT, Selector, added_selectors
 from raydebm.evaluation.selectors.standard import best_generator_of, standard_selectors
 from raydebm.evaluation.stats.intervals import Bootstrap
@@ -59,10 +55,10 @@ class EvaluationInputs:
     adapters: Sequence[str] = ()
     """Adapter names in the order of the energies."""
     validation: Stack = field(default_factory=lambda: Stack.of(()))
-    """Pools that tune selectors with energies."""
+    """Pools that fit probabilities and added selectors."""
     labelled: Stack | None = None
-    """Pools that fit "the best generator" and the generator-weighted vote: everything the posterior learns from.
-    Default: ``validation``. If it is empty, the best generator in hindsight is shown."""
+    """Pools that choose "the best generator": everything the posterior learns from. Default: ``validation``. If it is
+    empty, the best generator in hindsight is shown."""
     decided: Decided | None = None
     """Selections of the policy's posterior. Default: no posterior."""
     outcomes: Sequence[Outcome] | None = None
@@ -157,11 +153,11 @@ def selectors_of(
     labelled: Stack | None = None,
     decided: Decided | None = None,
 ) -> list[Selector]:
-    """All selectors for these pools, including those tuned on other pools; ours and the oracle last.
+    """All selectors for these pools; ours and the oracle last.
 
     Args:
-        validation: Pools that tune selectors with energies.
-        labelled: Pools that tune selectors without energies. Default: ``validation``.
+        validation: Pools that added selectors are tuned on.
+        labelled: Pools that choose the best generator. Default: ``validation``.
 
     Raises:
         ConfigError: a user module cannot be imported, or two selectors have the same name.
@@ -173,16 +169,8 @@ def selectors_of(
             pools, lambda_=lambda_, adapters=adapters, best_generator=best_generator_of(labelled)
         )
     ]
-    tuned = [
-        *length_controlled(validation),
-        *learned_votes(validation, labelled),
-        *agreement_selectors(validation, lambda_=lambda_),
-        *([] if decided is None else decided.selectors()),
-        *peer_selectors(pools, validation),
-        *added_selectors(pools, validation),
-    ]
     end = -2 if adapters else -1  # before ours and the oracle
-    selectors[end:end] = tuned
+    selectors[end:end] = [*([] if decided is None else decided.selectors()), *added_selectors(pools, validation)]
     counts = Counter(selector.name for selector in selectors)
     if repeated := [name for name, count in counts.items() if count > 1]:
         raise ConfigError(f"there is more than one selector {repeated[0]!r}; give each another name")

@@ -106,12 +106,6 @@ def expected(weights: Floats, values: Floats) -> Floats:
     return mean
 
 
-def rounded_mean(values: Floats) -> float | None:
-    """Mean of the values that are not NaN, rounded to nine digits so that equal settings tie. None without any."""
-    known = values[~np.isnan(values)]
-    return round(float(known.mean()), 9) if len(known) else None
-
-
 def uniform(mask: Bools) -> Floats:
     """Equal probability over each row's mask, shape (P, N). All zeros if it is empty."""
     count = mask.sum(axis=1, keepdims=True)

@@ -244,17 +244,13 @@ def _majority(stack: Stack) -> Floats:
 
 
 def _weighted_vote(stack: Stack, *, lambda_: float) -> Floats:
-    return tempered_vote(stack, lambda_=lambda_, temperature=1.0)
-
-
-def tempered_vote(stack: Stack, *, lambda_: float, temperature: float) -> Floats:
-    """Votes of exp(-E / T), summed by answer, shape (P, N). Unparsed and unscored candidates do not vote."""
+    """Votes of exp(-E), summed by answer. Unparsed and unscored candidates do not vote."""
     energy = total_energies(stack.mu(), stack.penalty, lambda_)
     usable = np.isfinite(energy) & stack.present
     filled = np.where(usable, energy, math.inf)
     # Relative to the lowest, so that exp cannot overflow; the ratio of votes is the same.
     above = np.subtract(filled, filled.min(axis=1, keepdims=True), where=usable, out=np.full(filled.shape, math.inf))
-    return vote(stack, np.exp(-above / temperature))
+    return vote(stack, np.exp(-above))
 
 
 def _of_generators(stack: Stack, *, names: frozenset[str]) -> Floats:

@@ -10,8 +10,7 @@ import numpy as np
 
 from raydebm.evaluation.certainty.uncertainty import NUM_RESAMPLES
 from raydebm.evaluation.pools.pool import Floats, Ints
-from raydebm.evaluation.pools.stack import Stack
-from raydebm.evaluation.pools.standings import pair_accuracies
+from raydebm.evaluation.pools.stack import Stack, pair_accuracies
 from raydebm.evaluation.results.theory import EnsembleTheory, ensemble_accuracy
 from raydebm.evaluation.stats.intervals import (
     MIN_PER_CLASS,

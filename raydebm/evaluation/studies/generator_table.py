@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from raydebm.evaluation.pools.pool import Floats, lowest_share
-from raydebm.evaluation.pools.stack import Stack
-from raydebm.evaluation.pools.standings import pair_accuracies
+from raydebm.evaluation.pools.stack import Stack, pair_accuracies
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
 from raydebm.evaluation.studies.pool_size import EnergyOrder, of_oracle, of_votes
 

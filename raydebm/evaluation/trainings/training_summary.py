@@ -28,7 +28,7 @@ from raydebm.evaluation.certainty.uncertainty import (
     risks,
     signal_rows,
 )
-from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, VOTE, VOTES, SelectorEntry
+from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, VOTE, WEIGHTED_VOTE, SelectorEntry
 from raydebm.evaluation.results.texts_read import TextsRead, joined_texts
 from raydebm.evaluation.selectors.selector import BEST_GENERATOR
 from raydebm.evaluation.stats.intervals import (
@@ -302,14 +302,14 @@ def _rows(
 
 
 def compared_pairs(groups: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Names to compare: ours with the others, energy votes with the plain vote, and each further selector of ours with
-    the vote, the best author and the paper's rule.
+    """Names to compare: ours with the others, the energy vote with the plain vote, and each further selector of ours
+    with the vote, the best author and the paper's rule.
 
     Args:
         groups: Group of each selector.
     """
     ours = [(OURS, name) for name, group in groups.items() if OURS in groups and group not in ("ours", "bound")]
-    votes = [(name, VOTE) for name in VOTES if {name, VOTE} <= {*groups}]
+    votes = [(WEIGHTED_VOTE, VOTE)] if {WEIGHTED_VOTE, VOTE} <= {*groups} else []
     further = [
         name
         for name, group in groups.items()

@@ -98,8 +98,6 @@ def test_the_one_mean_violation_of_the_papers_transfer_table_is_a_mean_violation
     [
         ("Distributional EBM (ours)", "no candidate has energies"),
         ("mu only", "no candidate has energies"),
-        ("tempered vote", "needs energies and labelled validation problems"),
-        ("generator-weighted vote", "needs several generators and labelled problems outside the test"),
         ("Greedy (T=0)", "the pool has no separate sample at temperature 0"),
     ],
 )

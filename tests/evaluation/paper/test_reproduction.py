@@ -192,7 +192,6 @@ def test_what_is_not_measured_says_why(reproduced, label, row, column, status, w
     ("label", "row", "column"),
     [
         ("tab:main_results", "LLM-as-Judge", "K&K"),
-        ("tab:main_results", "tempered vote", "K&K"),
         ("tab:full_k_sweep", "K=3, ModernBERT", "K&K"),
         ("tab:single_multi", "Single-model EBM", "K&K"),
         ("tab:energy_sep", "E(correct)", "K&K"),

@@ -53,8 +53,6 @@ def pools(make_pool):
         ("ours", 0.04, 2, 2),
         ("mu only", 0.04, 2, 2),
         ("adapter a0", 0.04, 2, 2),
-        ("pessimistic verification", 0.04, 2, 2),
-        ("majority of the bests", 0.04, 2, 2),
         ("judge", 0.24, 2, 2),
         ("oracle", 0.04, 2, 0),
     ],

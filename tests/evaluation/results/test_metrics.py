@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from raydebm.evaluation.pools.stack import Stack
-from raydebm.evaluation.pools.standings import pair_accuracies
+from raydebm.evaluation.pools.stack import Stack, pair_accuracies
 from raydebm.evaluation.results.energy_measures import energy_measures
 from raydebm.evaluation.results.selector_metrics import (
     EnergyPicks,

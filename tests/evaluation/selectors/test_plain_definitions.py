@@ -2,16 +2,14 @@
 
 import math
 from collections import Counter
-from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raydebm.evaluation.pools.stack import Stack
-from raydebm.evaluation.selectors.peers import majority_of_the_bests, pessimistic
 from raydebm.evaluation.selectors.selector import values_of
-from raydebm.evaluation.selectors.standard import standard_selectors, tempered_vote
+from raydebm.evaluation.selectors.standard import standard_selectors
 
 ENERGIES = st.sampled_from([-1.0, 0.0, 0.5, 2.0])
 ROWS = st.tuples(
@@ -76,43 +74,8 @@ def lowest_energy(pool):
     return shared(pool, [min(ranks)[2]] if ranks and min(ranks)[0] < math.inf else [])
 
 
-def weighted(pool, *, temperature=1.0):
-    return voted(pool, [math.exp(-energy_of(scored) / temperature) for scored in pool.candidates])
-
-
-def usable_rows(pool):
-    return [row for row, s in enumerate(pool.candidates) if s.report.vote_key is not None and s.energies is not None]
-
-
-def pessimist(pool, *, alpha=0.5):
-    rows = usable_rows(pool)
-    by_answer = {}
-    for row in rows:
-        by_answer.setdefault(pool.candidates[row].report.vote_key, []).append(-pool.candidates[row].energies.mu)
-    scores = {
-        key: sum(rewards) / len(rewards) - alpha * math.log(len(rows)) / (len(rewards) + 1)
-        for key, rewards in by_answer.items()
-    }
-    return voted(
-        pool,
-        [
-            math.exp(scores[scored.report.vote_key]) / len(by_answer[scored.report.vote_key]) if row in rows else 0.0
-            for row, scored in enumerate(pool.candidates)
-        ],
-    )
-
-
-def mode_of_all_draws(pool):
-    """Every sequence of sqrt(N) draws with replacement, one by one; equal bests share."""
-    rows, votes = usable_rows(pool), [0.0] * len(pool.candidates)
-    if not rows:
-        return votes
-    for drawn in product(rows, repeat=round(math.sqrt(len(rows)))):
-        least = min(pool.candidates[row].energies.mu for row in drawn)
-        equals = [row for row in rows if pool.candidates[row].energies.mu == least]
-        for row in equals:
-            votes[row] += 1 / len(equals)
-    return voted(pool, votes)
+def weighted(pool):
+    return voted(pool, [math.exp(-energy_of(scored)) for scored in pool.candidates])
 
 
 @pytest.mark.parametrize(
@@ -132,27 +95,6 @@ def test_a_standard_selector_is_its_definition(make_pool, name, rule, rows):
     if name in selectors:
         _, weights = selectors[name].choices(stack)
         assert weights.tolist() == [pytest.approx(expected) for expected in one_by_one(pools, rule)]
-
-
-@pytest.mark.parametrize(
-    ("selector", "rule"),
-    [
-        (
-            lambda stack: tempered_vote(stack, lambda_=1.0, temperature=0.5),
-            lambda pool: weighted(pool, temperature=0.5),
-        ),
-        (lambda stack: pessimistic(stack, alpha=0.5), pessimist),
-        (majority_of_the_bests, mode_of_all_draws),
-    ],
-    ids=["tempered-vote", "pessimistic", "majority-of-the-bests"],
-)
-@given(rows=POOLS)
-def test_a_vote_of_energies_is_its_definition(make_pool, selector, rule, rows):
-    pools = made(make_pool, rows)
-
-    weights = selector(Stack.of(pools))
-
-    assert weights.tolist() == [pytest.approx(expected) for expected in one_by_one(pools, rule)]
 
 
 @given(rows=POOLS)

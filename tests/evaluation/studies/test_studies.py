@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from raydebm.evaluation.pools.pool import without_energies
-from raydebm.evaluation.pools.stack import Stack
-from raydebm.evaluation.pools.standings import pair_accuracies
+from raydebm.evaluation.pools.stack import Stack, pair_accuracies
 from raydebm.evaluation.results.violation_parts import dimension_table
 from raydebm.evaluation.selectors.standard import standard_selectors
 from raydebm.evaluation.stats.intervals import Bootstrap
