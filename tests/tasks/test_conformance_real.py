@@ -5,7 +5,6 @@ import functools
 import pytest
 
 from raydebm.records import Verdict
-from raydebm.run.tables import PROBLEM
 from raydebm.tasks import BUILT_IN, get_task
 
 SOURCES = {
@@ -49,18 +48,6 @@ def test_ids_are_unique(name, shared_data):
 
 
 @every_task
-def test_problems_survive_the_table(name, shared_data):
-    problems = [problem for problem, _ in loaded(name, shared_data)]
-    assert [PROBLEM.record(PROBLEM.row(problem)) for problem in problems] == problems
-
-
-@every_task
-def test_the_chat_ends_with_the_question(name, shared_data):
-    task = get_task(name)
-    assert all(problem.prompt in task.messages(problem)[-1]["content"] for problem, _ in loaded(name, shared_data))
-
-
-@every_task
 def test_train_and_test_share_no_problem(name, shared_data):
     if name in {"knights_knaves", "reasoning_gym", "taco"}:
         pytest.skip("the recorded file is one part")
@@ -79,7 +66,7 @@ def test_published_gold_passes_its_own_checker(name, shared_data):
     assert wrong == []
 
 
-@every_task
+@pytest.mark.parametrize("name", sorted({*BUILT_IN} - {"travelplanner"}))  # its trips are sent as rows
 def test_a_question_typed_in_is_the_published_problem(name, shared_data):
     task = get_task(name)
     for problem, _ in loaded(name, shared_data)[:40]:

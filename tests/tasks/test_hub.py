@@ -85,11 +85,6 @@ def test_the_card_says_which_files_are_a_split(carded):
     assert questions("a/b", "socratic", split="train") == ["q4", "q5"]
 
 
-def test_only_the_files_of_the_split_are_downloaded(carded):
-    questions("a/b", "main", split="test")
-    assert [path.rpartition("/")[2] for path, _ in carded.downloads()] == ["README.md", "test-00000-of-00001.parquet"]
-
-
 def test_what_was_downloaded_is_there_without_a_network(carded, monkeypatch):
     questions("a/b", "main", split="test")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -142,12 +137,6 @@ def test_a_data_set_that_is_not_there_says_what_else_to_do(hub):
 def test_a_split_that_is_not_there_is_named_with_those_that_are(carded):
     with pytest.raises(TaskDataError, match="a/b main has no split 'dev' on the hub, but train, test; use a file"):
         hub_rows("a/b", "main", split="dev", otherwise="use a file")
-
-
-def test_a_repository_without_rows_is_an_error(hub):
-    hub.repositories["a/b"] = {"main": {"README.md": b"# empty"}, CONVERTED: {}}
-    with pytest.raises(TaskDataError, match=r"no split on the hub, and no file of rows \(\.parquet"):
-        hub_rows("a/b")
 
 
 def test_a_torn_parquet_file_is_a_data_error(hub):

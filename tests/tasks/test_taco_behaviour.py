@@ -67,12 +67,10 @@ def calls(*pairs, is_json=False):
     [
         (RIGHT, DOUBLE, 0.0),
         ("print(4)", DOUBLE, 0.5),
-        ("print(0)", DOUBLE, 1.0),
         ("print(", DOUBLE, 1.0),
         (RIGHT_FUNCTION, CALLS, 0.0),
         ("def f(n):\n    return 4", CALLS, 0.5),
         ("def g(n):\n    return 4", CALLS, 1.0),
-        ("import nothing_like_this", CALLS, 1.0),
         ("def f(n):\n    return 42 if n == 21 else 1 / 0", CALLS, 0.5),
     ],
 )
@@ -84,14 +82,10 @@ def test_the_penalty_is_the_share_of_failed_tests(observed, code, tests, share):
     ("returned", "expected", "share"),
     [
         ("0.1 + 0.2", "0.3", 0.0),
-        ("[3]", "[3.0000001]", 0.0),
         ("10**400", "1.5", 1.0),
         ("(1, 2)", "[1, 2]", 1.0),
         ("{'a': (1,)}", "{'a': (1,)}", 0.0),
         ("{'a': 1, 'b': 2}", "{'a': 1}", 1.0),
-        ("[[4]]", "[4]", 1.0),
-        ("True", "1", 0.0),
-        ("None", "None", 0.0),
         ("'4'", "4", 1.0),
     ],
 )
@@ -165,11 +159,9 @@ def test_messages_are_short_lines_of_printable_text(observed):
     [
         (RIGHT, "n = int(input())\nprint(n + n)", DOUBLE),
         (RIGHT, "print(2 * int(input()), '\\n\\n')", DOUBLE),
-        ("print(7)", "print(3 + 4)", DOUBLE),
         (RIGHT_FUNCTION, "f = lambda n: n + n", CALLS),
         (RIGHT_FUNCTION, "def f(n):\n    return float(2 * n)", CALLS),
         ("def f(n):\n    return {1, 2, 3}", "def f(n):\n    return {3, 2, 1}", CALLS),
-        ("def f(n):\n    return {'a': 1, 'b': 2}", "def f(n):\n    return {'b': 2, 'a': 1}", CALLS),
         ("def f(n):\n    return 0.1 + 0.2", "def f(n):\n    return 0.3", CALLS),
     ],
 )
@@ -181,12 +173,10 @@ def test_programs_that_do_the_same_share_a_key(observed, one, other, tests):
     ("one", "other", "tests"),
     [
         (RIGHT, "print(3 * int(input()))", DOUBLE),
-        (RIGHT, "print(4)", DOUBLE),
         ("print(1)\nprint(2)", "print(1, 2)", DOUBLE),
         (RIGHT, "n = int(input())\nprint(2 * n) if n < 9 else 1 / 0", DOUBLE),
         ("def f(n):\n    return [n]", "def f(n):\n    return (n,)", CALLS),
         ("def f(n):\n    return '2'", "def f(n):\n    return 2", CALLS),
-        ("def f(n):\n    return ['a,b']", "def f(n):\n    return ['a', 'b']", CALLS),
     ],
 )
 def test_programs_that_differ_on_one_input_do_not(observed, one, other, tests):
@@ -204,15 +194,12 @@ def test_values_that_came_as_json_have_no_tuples(observed):
     ("code", "tests", "limits"),
     [
         ("1 / 0", DOUBLE, PATIENT),
-        ("print(", DOUBLE, PATIENT),
         ("def solve():\n    pass", DOUBLE, PATIENT),
         ("print()", DOUBLE, PATIENT),
         ("while True: pass", DOUBLE, HASTY),
         ("while True: print(4)", DOUBLE, PATIENT),
-        ("def f(n):\n    raise ValueError(n)", CALLS, PATIENT),
         ("def f(n):\n    while True: pass", CALLS, HASTY),
         ("def f(n):\n    return (n for _ in [])", CALLS, PATIENT),
-        ("def f(n):\n    return [lambda: n]", CALLS, PATIENT),
     ],
 )
 def test_a_program_that_does_nothing_on_any_input_has_no_key(observed, code, tests, limits):

@@ -51,10 +51,8 @@ def graded():
         ("a = [0] * 10**9", Grade.MEMORY, 1),
         ("while True: print(4)", Grade.OUTPUT_LIMIT, 1),
         ("print(", Grade.SYNTAX_ERROR, 1),
-        ("print(4)\nimport sys\nsys.exit(1)", Grade.RUNTIME_ERROR, 1),
         ("import os\nos._exit(0)", Grade.WRONG_ANSWER, 1),
         ("import sys\nsys.exit(0)\n" + RIGHT, Grade.WRONG_ANSWER, 1),
-        ("", Grade.WRONG_ANSWER, 1),
     ],
 )
 def test_programs_on_stdin(graded, code, expected, failed_test):
@@ -71,12 +69,9 @@ def test_programs_on_stdin(graded, code, expected, failed_test):
         ("def double(n):\n    return (2 * n,)", Grade.PASSED),
         ("def double(n):\n    print('noise')\n    return 2 * n", Grade.PASSED),
         ("def triple(n):\n    return 3 * n", Grade.RUNTIME_ERROR),
-        ("def double(n):\n    return n.x", Grade.RUNTIME_ERROR),
         ("def double(n):\n    while True: pass", Grade.TIMEOUT),
-        ("while True: pass", Grade.TIMEOUT),
         ("def double(n):\n    return [0] * 10**9", Grade.MEMORY),
         ("def double(n):\n    return 'x' * 10**6", Grade.OUTPUT_LIMIT),
-        ("def double(n) return 2", Grade.SYNTAX_ERROR),
     ],
 )
 def test_functions(graded, code, expected):
@@ -92,7 +87,6 @@ def test_functions(graded, code, expected):
         ("def double(n):\n    return 4", Grade.WRONG_ANSWER),
         ("def double(n):\n    return n.x", Grade.RUNTIME_ERROR),
         ("def double(n):\n    while True: pass", Grade.TIMEOUT),
-        ("def double(n)", Grade.SYNTAX_ERROR),
     ],
 )
 def test_functions_under_test_code(graded, code, expected):

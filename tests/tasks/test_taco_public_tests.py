@@ -68,15 +68,11 @@ def test_every_form_of_a_given_test(problem, expected):
     ("tests", "function", "message"),
     [
         ("assert f(2) == 4", None, "public_tests must be a list of tests"),
-        ({"input": "2"}, None, "public_tests must be a list of tests"),
         (["print(2)"], "f", 'test 1 must be .* got "print'),
         ([{"input": "2", "output": 4}], None, "test 1 must be"),
-        ([{"input": 2, "output": "4"}], None, "test 1 must be"),
         ([{"input": "2", "output": "4", "weight": 2}], None, "test 1 must be"),
-        ([{"output": "4"}], None, "test 1 must be"),
         ([{"input": "2", "output": "4"}], "f", "test 1 must be"),
         ([{"input": "2", "output": "4"}, "assert f(2) == 4"], None, "test 2 must be .* all of one kind"),
-        ([[1]], None, "test 1 must be"),
     ],
 )
 def test_what_cannot_be_read_is_named(tests, function, message):
@@ -138,13 +134,6 @@ def test_of_apps_one_sample_is_public_where_the_statement_shows_none(tmp_path, q
     problem, gold = only(tmp_path, {"question": question, "sample_io": samples, "test_list": samples})
     assert [(test.given, test.expected) for test in public_tests(problem)] == expected
     assert len(gold.value["tests"]) == 2
-
-
-def test_a_row_of_taco_can_give_its_own(tmp_path):
-    content = json.dumps({"inputs": ["9"], "outputs": ["18"]})
-    tests = [{"input": "2", "output": "4"}]
-    problem, _ = only(tmp_path, {"question": "Double it.", "input_output": content, "public_tests": tests})
-    assert public_tests(problem) == (SAMPLE,)
 
 
 def test_hidden_tests_of_taco_stay_hidden(tmp_path):

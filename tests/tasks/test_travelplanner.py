@@ -13,6 +13,7 @@ from raydebm.tasks.travelplanner import TravelPlanner, dimensions_of
 from raydebm.tasks.travelplanner.dimensions import DIMENSIONS
 from raydebm.tasks.travelplanner.plans import read_plan, render_plan
 from raydebm.tasks.travelplanner.trip_reference import read_items
+from raydebm.tasks.travelplanner.wording import reference_in
 
 
 def flush_right(*lines):
@@ -121,6 +122,16 @@ def test_human_plans_have_score_zero_but_one(task, shared_data):
 # prompts and reference information
 
 
+def test_a_prompt_holds_its_reference_information(task, tmp_path):
+    [(problem, _)] = load(task, tmp_path, row())
+    assert reference_in(problem.prompt) == read_items(reference_items(), where="world")
+
+
+def test_a_line_that_cannot_be_read_is_quoted():
+    with pytest.raises(TaskDataError, match="cannot read 'Hotels everywhere'"):
+        reference_in(f"{QUERY}\n\nReference information:\nHotels everywhere")
+
+
 def test_tables_of_fixed_width_are_read_with_their_row_numbers():
     [first, second] = read_items([{"Description": "Restaurants in Rockford", "Content": TABLE}], where="x").restaurants
     assert (first.name, first.cost, first.cuisines) == ("Coco Bambu", 72.0, ("Tea", "French", "BBQ"))
@@ -135,58 +146,14 @@ def test_every_recorded_reference_reads_as_its_json_form(shared_data):
         assert read_items(data["reference_information"], where=str(where)) == read_items(items, where=str(where))
 
 
-def test_a_line_that_cannot_be_read_is_quoted(task):
-    with pytest.raises(TaskDataError, match="cannot read 'Hotels everywhere'"):
-        task.problem_from_text(f"{QUERY}\n\nReference information:\nHotels everywhere")
-
-
-# typed queries
-
-
-def test_a_typed_query_gives_the_fields_of_the_row(task):
-    data = task.problem_from_text(QUERY).data
-    known = row()
-    names = ("org", "dest", "days", "visiting_city_number", "date", "people_number", "budget", "local_constraint")
-    assert {name: data[name] for name in names} == {name: known[name] for name in names}
-
-
-def test_without_reference_information_it_says_what_is_not_checked(task):
-    [sentence] = task.problem_from_text(QUERY).data["unchecked"]
-    assert "no reference information" in sentence
-
-
-def test_with_reference_information_nothing_is_unchecked(task):
-    text = f"{QUERY}\n{reference_items()}"
-    assert task.problem_from_text(text).data["unchecked"] == []
-
-
 def test_a_row_as_json_is_a_problem(task, tmp_path):
     [(problem, _)] = load(task, tmp_path, row())
     assert task.problem_from_text(json.dumps(row())) == problem
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("Plan me something", "does not say how many days"), ("A 3-day trip please", "the 3-day trip has no destination")],
-)
-def test_a_text_that_is_no_trip_says_what_is_missing(task, text, message):
-    with pytest.raises(TaskDataError, match=message):
-        task.problem_from_text(text)
-
-
-def test_nearly_all_published_queries_read_as_their_recorded_fields(task, shared_data):
-    """At least 220 of 225; the others name two places, say dates in an unusual way, or contradict the field."""
-    same = 0
-    for split in ("train", "test"):
-        for problem, _ in task.load(split, source=str(shared_data / "travelplanner")):
-            read = task.problem_from_text(problem.data["query"]).data
-            wishes = {"local_constraint": {**read["local_constraint"]}}
-            known = {**problem.data, "local_constraint": {**problem.data["local_constraint"]}}
-            for data in (wishes, known):
-                data["local_constraint"]["cuisine"] = sorted(data["local_constraint"]["cuisine"] or [])
-            names = ("org", "dest", "days", "visiting_city_number", "date", "people_number", "budget")
-            same += all(read[n] == known[n] for n in names) and wishes["local_constraint"] == known["local_constraint"]
-    assert same >= 220
+def test_a_trip_in_plain_words_is_refused_with_what_to_send(task):
+    with pytest.raises(TaskDataError, match="send the benchmark's row as a JSON object"):
+        task.problem_from_text(QUERY)
 
 
 # plans
@@ -324,8 +291,8 @@ def test_a_candidate_is_told_every_violation_with_place_and_amount(task, tmp_pat
     assert report.penalty == pytest.approx(1.0 + 1 / 20)
 
 
-def test_without_reference_information_gaps_are_still_found(task):
-    problem = task.problem_from_text(QUERY)
+def test_without_reference_information_gaps_are_still_found(task, tmp_path):
+    [(problem, _)] = load(task, tmp_path, row(reference_information=None))
     plan = good_plan()
     del plan[1]["dinner"]
     candidate = Candidate(
@@ -340,7 +307,8 @@ def test_dimensions_of_a_completion(task, tmp_path):
     [(problem, _)] = load(task, tmp_path, row())
     assert set(dimensions_of(problem, "nothing").values()) == {1.0}
     assert set(dimensions_of(problem, render_plan(good_plan())).values()) == {0.0}
-    assert dimensions_of(task.problem_from_text(QUERY), render_plan(good_plan())) is None
+    [(bare, _)] = load(task, tmp_path, row(reference_information=None))
+    assert dimensions_of(bare, render_plan(good_plan())) is None
 
 
 def test_votes_do_not_count_blanks_and_last_semicolons(task, tmp_path):

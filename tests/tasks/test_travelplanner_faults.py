@@ -1,4 +1,4 @@
-"""Forty seeded faults, one at a time in a plan without fault: each is found by its dimension, and named."""
+"""Seeded faults, one at a time in a plan without fault: each is found by its dimension, and named."""
 
 from collections.abc import Callable
 from typing import Any
@@ -57,20 +57,12 @@ def stay(day: int, name: str) -> Fault:
 FAULTS = [
     # what costs too much
     ("expensive stay", both(stay(1, "Bree Tower, Bree"), stay(2, "Bree Tower, Bree")), "budget", "$1,600 of $1,000"),
-    ("expensive meal", put(2, "dinner", "Bree Palace, Bree"), "budget", "budget exceeded by $740 of $1,000"),
     # ways that do not exist
-    ("unknown flight", put(1, "transportation", "Flight Number: F9, from Ada to Bree"), "connectivity", "day 1"),
     (
         "invented flight number",
         put(1, "transportation", "Flight Number: F9999999, from Ada to Bree"),
         "connectivity",
         "day 1: no valid transport from Ada to Bree: there is no flight F9999999 between them",
-    ),
-    (
-        "flight of another pair of cities",
-        put(5, "transportation", "Flight Number: F1000001, from Cole to Ada"),
-        "connectivity",
-        "there is no flight F1000001 between them",
     ),
     (
         "flight of another day",
@@ -80,18 +72,11 @@ FAULTS = [
     ),
     ("flight without number", put(1, "transportation", "Flight, from Ada to Bree"), "connectivity", "no flight number"),
     (
-        "flight where there is none",
-        put(3, "transportation", "Flight Number: F1000003, from Bree to Cole"),
-        "connectivity",
-        "day 3",
-    ),
-    (
         "train",
         put(3, "transportation", "Train, from Bree to Cole"),
         "connectivity",
         "Train, from Bree to Cole is neither a flight",
     ),
-    ("wrong direction", put(3, "transportation", "Taxi, from Cole to Bree"), "connectivity", "goes from Cole to Bree"),
     (
         "no drive between them",
         both(put(3, "current_city", "from Bree to Dell"), put(3, "transportation", "Taxi, from Bree to Dell")),
@@ -110,22 +95,11 @@ FAULTS = [
         "connectivity",
         "from Bree to Cole",
     ),
-    (
-        "never goes home",
-        both(put(5, "current_city", "Cole"), put(5, "transportation", "-")),
-        "connectivity",
-        "from Cole to Ada",
-    ),
     # what is missing
-    ("no breakfast", put(2, "breakfast", "-"), "completeness", "day 2: breakfast missing"),
-    ("no lunch", put(4, "lunch", ""), "completeness", "day 4: lunch missing"),
     ("no dinner field", drop(2, "dinner"), "completeness", "day 2: dinner missing"),
-    ("no attraction", put(4, "attraction", "-"), "completeness", "day 4: attraction missing"),
-    ("no accommodation", stay(3, "-"), "completeness", "day 3: accommodation missing"),
     ("no transport field", drop(5, "transportation"), "completeness", "day 5: transportation missing"),
     ("no city", put(4, "current_city", "-"), "completeness", "day 4: current_city missing"),
     ("missing day", remove_day(4), "completeness", "day 4 is missing"),
-    ("meal as None", put(2, "lunch", "None"), "completeness", "day 2: lunch missing"),
     # wishes
     (
         "no pets allowed",
@@ -139,14 +113,7 @@ FAULTS = [
         "preferences",
         "asked for: private room",
     ),
-    (
-        "shared room",
-        both(stay(3, "Cole Dorm, Cole"), stay(4, "Cole Dorm, Cole")),
-        "preferences",
-        "Cole Dorm, Cole is of type Shared room",
-    ),
     ("no Indian meal", put(2, "lunch", "Bree Palace, Bree"), "preferences", "no meal of Indian cuisine"),
-    ("no French meal", put(3, "dinner", "-"), "preferences", "no meal of French cuisine"),
     (
         "drives",
         put(3, "transportation", "Self-driving, from Bree to Cole"),
@@ -159,18 +126,6 @@ FAULTS = [
         put(2, "dinner", "Bree Bistro, Bree"),
         "diversity",
         "day 2: dinner repeats Bree Bistro, Bree (day 1: dinner)",
-    ),
-    (
-        "attraction twice in a day",
-        put(2, "attraction", "Bree Park, Bree;Bree Park, Bree;"),
-        "diversity",
-        "day 2: attraction repeats Bree Park, Bree",
-    ),
-    (
-        "restaurant twice in other letters",
-        put(2, "breakfast", "bree BISTRO, Bree"),
-        "diversity",
-        "day 2: breakfast repeats",
     ),
     # what does not exist
     (
@@ -185,7 +140,6 @@ FAULTS = [
         "hallucination",
         "attraction Cole Zoo, Cole",
     ),
-    ("invented stay", stay(4, "Cole Ritz, Cole"), "hallucination", "accommodation Cole Ritz, Cole"),
     ("restaurant of another city", put(4, "dinner", "Bree Palace, Cole"), "hallucination", "Bree Palace, Cole"),
     ("name without a city", put(4, "dinner", "Cole Diner"), "hallucination", "dinner Cole Diner is not"),
     # an unreasonable trip
@@ -229,7 +183,6 @@ FAULTS = [
         "self-driving (day 3) and flight (day 1)",
     ),
     ("a day too many", lambda plan: plan.append({**plan[3], "day": 6}), "structure", "the plan has 6 days, the trip 5"),
-    ("leaves on arrival", both(put(4, "current_city", "from Cole to Bree")), "structure", "day 4"),
 ]
 
 

@@ -33,7 +33,7 @@ from raydebm.tasks.travelplanner.plans import read_plan, render_plan
 from raydebm.tasks.travelplanner.trip import PLAN_FIELDS, trip_of
 from raydebm.tasks.travelplanner.trips import TASK, load_problems, problem_of_text
 from raydebm.tasks.travelplanner.view import NOTHING, PlanView, view_of
-from raydebm.tasks.travelplanner.wording import split_prompt
+from raydebm.tasks.travelplanner.wording import reference_in
 
 __all__ = ["TravelPlanner", "catalogue_for", "dimensions_of"]
 
@@ -97,12 +97,10 @@ class TravelPlanner:
         return instructed(_INSTRUCTIONS, problem.prompt)
 
     def problem_from_text(self, text: str) -> Problem:
-        """Parse a typed query, with or without reference information, or the benchmark's row as a JSON object.
-
-        Checks that lack information are listed in ``data["unchecked"]``, one sentence each.
+        """The problem of the benchmark's row as a JSON object.
 
         Raises:
-            TaskDataError: the text does not say how long the trip is or where it goes.
+            TaskDataError: the text is something else, or the row lacks a field.
         """
         return problem_of_text(text)
 
@@ -179,7 +177,7 @@ def _catalogue_for(problem: Problem, database: str | None = None) -> Catalogue |
 @lru_cache(maxsize=512)
 def _reference_catalogue(prompt: str) -> Catalogue | None:
     """Cached, because many plans are checked against the same problem."""
-    reference = split_prompt(prompt)[1]
+    reference = reference_in(prompt)
     return None if reference is None else reference.catalogue()
 
 

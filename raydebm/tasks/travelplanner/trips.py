@@ -1,6 +1,6 @@
 """Problems and gold from rows of the benchmark; the paper's split of train and validation.
 
-In:   hub rows, files, folders; typed texts.
+In:   hub rows, files, folders; a row as JSON.
 Out:  (Problem, Gold), in the order of the split.
 Does not know: plans other than the annotated one, scores.
 """
@@ -17,9 +17,8 @@ from raydebm.records import Gold, Problem
 from raydebm.tasks.base import required_field
 from raydebm.tasks.sources import Located, check_split, file_rows, hub_name, hub_rows, local_file, look_for
 from raydebm.tasks.travelplanner.plans import canonical_plan
-from raydebm.tasks.travelplanner.query import MAX_DAYS, read_query
 from raydebm.tasks.travelplanner.trip_reference import TripReference, read_items
-from raydebm.tasks.travelplanner.wording import prompt_of, split_prompt
+from raydebm.tasks.travelplanner.wording import prompt_of
 
 TASK = "travelplanner"
 HUB_DATASET = "osunlp/TravelPlanner"
@@ -33,6 +32,7 @@ _FIELDS = ("org", "dest", "days", "visiting_city_number", "date", "people_number
 _WISHES = ("house rule", "cuisine", "room type", "transportation")
 _WHAT_ELSE = "a .jsonl file, a folder with problems_train and problems_validation, or hub:" + HUB_DATASET
 _DATABASE = "database"
+MAX_DAYS = 30
 
 
 def load_problems(split: str, source: str | None) -> Iterator[tuple[Problem, Gold]]:
@@ -100,36 +100,21 @@ def problem_of_row(row: Mapping[str, Any], where: str) -> Problem:
 
 
 def problem_of_text(text: str) -> Problem:
-    """Problem of a typed text: a query with or without reference information, or the benchmark's row as JSON.
-
-    Checks that lack information are listed in ``data["unchecked"]``, one sentence each.
+    """Problem of the benchmark's row as JSON.
 
     Raises:
-        TaskDataError: the text does not say how long the trip is or where it goes, or its reference information cannot
-            be parsed.
+        TaskDataError: the text is something else, or the row lacks a field.
     """
-    stripped = text.strip()
-    if stripped.startswith("{"):
-        row = _json_row(stripped)
-        if row is not None:
-            return problem_of_row(row, "the typed problem")
-    query, reference = split_prompt(stripped)
-    reading = read_query(query, reference=reference)
-    unchecked = list(reading.unread)
-    if reference is None:
-        unchecked.append(
-            "There is no reference information: whether places and transports exist, what they cost, and which "
-            "preferences they meet is not checked."
-        )
-    return _problem(query, reference, {"query": query, **reading.fields, "level": "", "unchecked": unchecked})
-
-
-def _json_row(text: str) -> Mapping[str, Any] | None:
     try:
         row = json.loads(text)
     except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) else None
+        row = None
+    if not isinstance(row, dict):
+        raise TaskDataError(
+            "a trip cannot be read from plain words; send the benchmark's row as a JSON object, or the problem with "
+            "its `data`"
+        )
+    return problem_of_row(row, "the problem")
 
 
 def _problem(query: str, reference: TripReference | None, data: Mapping[str, Any]) -> Problem:

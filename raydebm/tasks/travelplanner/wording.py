@@ -1,7 +1,7 @@
 """Prompts: the query and its reference information as readable text, and the inverse.
 
-In:   a query and a Reference, or a typed text.
-Out:  the text of a problem, or the query and the Reference in it.
+In:   a query and a Reference, or a prompt.
+Out:  the text of a problem, or the Reference in it.
 Does not know: plans, gold.
 """
 
@@ -13,13 +13,12 @@ from raydebm.errors import TaskDataError
 from raydebm.records import REFERENCE_HEADING
 from raydebm.tasks.travelplanner.catalogue import Attraction, Drive, Flight, Restaurant, Stay
 from raydebm.tasks.travelplanner.database import drive_of
-from raydebm.tasks.travelplanner.trip_reference import TripReference, read_items
+from raydebm.tasks.travelplanner.trip_reference import TripReference
 
 _RESTAURANT_COLUMNS = "name | average cost per person | cuisines"
 _STAY_COLUMNS = "name | price per night | room type | house rules | minimum nights | maximum occupancy"
 _FLIGHT_COLUMNS = "number | price per person | departure | arrival"
 
-_LISTED = re.compile(r"\[\s*\{\s*['\"]Description['\"]")
 _SECTION = re.compile(
     r"(?P<kind>Attractions|Restaurants|Accommodations) in (?P<city>.{1,80}?)(?: \([^()]*\))?:"
     r"|Flights from (?P<org>.{1,80}?) to (?P<dest>.{1,80}?)(?: on (?P<date>\d{4}-\d\d-\d\d))?(?: \([^()]*\))?:"
@@ -83,28 +82,14 @@ def _on(date: str) -> str:
     return f" on {date}" if date else ""
 
 
-def split_prompt(text: str) -> tuple[str, TripReference | None]:
-    """(query, its reference information or None) of a typed text.
-
-    The reference information follows a line ``Reference information:`` in the form of ``prompt_of``, or is anywhere in
-    the benchmark's own form, a list of {"Description", "Content"}.
+def reference_in(prompt: str) -> TripReference | None:
+    """The reference information of a prompt, the inverse of ``prompt_of``.
 
     Raises:
         TaskDataError: there is reference information, but it cannot be parsed; the message quotes the line.
     """
-    listed = _LISTED.search(text)
-    if listed:
-        start, end = listed.start(), text.rfind("]") + 1
-        query = text[:start] + text[end:]
-        return _without_heading(query), read_items(text[start:end], where="the typed text")
-    query, heading, rest = text.partition(REFERENCE_HEADING)
-    if not heading or not rest.strip():
-        return _without_heading(text), None
-    return query.strip(), _read_lines(rest.split("\n"))
-
-
-def _without_heading(text: str) -> str:
-    return text.replace(REFERENCE_HEADING, "").strip()
+    rest = prompt.partition(REFERENCE_HEADING)[2]
+    return _read_lines(rest.split("\n")) if rest.strip() else None
 
 
 def _read_lines(lines: Iterable[str]) -> TripReference:
@@ -175,7 +160,7 @@ def _read_sentence(line: str, rows: dict[str, list[Any]]) -> None:
     else:
         raise TaskDataError(
             f"reference information: cannot read {line[:120]!r}; expected sections such as 'Restaurants in Denver:' "
-            "with lines '- name | $20 | cuisines', or the benchmark's own list of Description and Content"
+            "with lines '- name | $20 | cuisines'"
         )
 
 
