@@ -21,9 +21,9 @@ from raydebm.serving.settings.app_args import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 53_200,
-    "modules": 372,
-    "test lines": 40_800,
+    "source lines": 52_950,
+    "modules": 371,
+    "test lines": 40_450,
     "benchmark lines": 2_340,
     "client lines": 550,
     "document lines outside docs/log": 5_650,
