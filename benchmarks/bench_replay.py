@@ -115,7 +115,7 @@ def _scored(
 
 def write(folder: str, arguments: argparse.Namespace) -> float:
     """Seconds of writing alone."""
-    writer = DecisionWriter(folder, RecordsArgs(flush_s=3600, max_days=None))
+    writer = DecisionWriter(folder, RecordsArgs(max_days=None), flush_s=3600)
     seconds = 0.0
     records = synthetic_records(
         arguments.records, candidates=arguments.candidates, members=arguments.members, seed=arguments.seed

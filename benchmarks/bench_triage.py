@@ -259,7 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             url = start_empty(options.delay_ms / 1000)
             _measure("empty graph", url, options)
             stop_serve()
-            url = start_local(AppArgs(run_dir=run_dir, threads=1, device="cpu"), port=free_port("127.0.0.1"))
+            url = start_local(AppArgs(run_dir=run_dir, device="cpu"), port=free_port("127.0.0.1"))
             _measure("triage", url, options)
             if options.flame is not None:
                 flame_graph(url, options.flame, num_clients=max(options.clients), seconds=options.seconds)

@@ -21,15 +21,15 @@ from raydebm.serving.settings.app_args import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 52_950,
-    "modules": 371,
-    "test lines": 40_450,
+    "source lines": 52_800,
+    "modules": 370,
+    "test lines": 40_400,
     "benchmark lines": 2_340,
     "client lines": 550,
-    "document lines outside docs/log": 5_650,
-    "tracked bytes": 16_100_000,
+    "document lines outside docs/log": 5_620,
+    "tracked bytes": 16_050_000,
     "recipe keys": 168,
-    "service arguments": 62,
+    "service arguments": 28,
     "commands": 16,
 }
 """They fall. One rises only with a line of CHANGELOG.md that names the user who needs it."""

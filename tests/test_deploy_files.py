@@ -202,7 +202,7 @@ def test_its_arguments_pass_the_applications_own_check(serve_config):
 
     limits = AppArgs.model_validate(serve_config["applications"][0]["args"]).limits
     ingress = serve_config["applications"][0]["deployments"][0]
-    assert limits.max_running + limits.max_waiting < ingress["max_ongoing_requests"]
+    assert limits.max_running * 5 // 4 < ingress["max_ongoing_requests"]
 
 
 def test_it_deploys_what_the_applications_own_configuration_deploys(serve_config, repository):

@@ -4,7 +4,7 @@
 removes files beyond the limits. It cannot fail or delay a request: if the disk is full or the folder cannot be written,
 decisions wait, and beyond the queue's bounds they are dropped, counted and logged.
 
-A crash of the process loses the decisions since the last write (``flush_s``, 5 s by default). Files are not synced, so
+A crash of the process loses the decisions since the last write (``FLUSH_S``). Files are not synced, so
 a power cut may also lose the operating system's buffers.
 """
 
@@ -25,6 +25,8 @@ from raydebm.records import well_formed
 
 log = logging.getLogger(__name__)
 
+FLUSH_S = 5.0
+"""Longest time in the queue, in seconds. A crash may lose as much."""
 MAX_WAITING = 2000
 """Limit on queued decisions; further ones are dropped."""
 MAX_WAITING_CHARS = 64_000_000
@@ -42,8 +44,6 @@ class RecordsArgs(BaseModel):
     """Total size beyond which the oldest files are removed."""
     max_days: float | None = Field(30, gt=0)
     """Age of the last decision at which a file is removed. None for no limit."""
-    flush_s: float = Field(5, gt=0)
-    """Longest time in the queue, in seconds. A crash may lose as much."""
 
 
 def writer_of(args: RecordsArgs | None) -> "DecisionWriter | None":
@@ -54,15 +54,23 @@ def writer_of(args: RecordsArgs | None) -> "DecisionWriter | None":
 class DecisionWriter:
     """Write one folder. Several writers (replicas) may share it, with distinct file names."""
 
-    def __init__(self, root: str, args: RecordsArgs | None = None, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        root: str,
+        args: RecordsArgs | None = None,
+        *,
+        flush_s: float = FLUSH_S,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         """Args:
         root: the folder, created with the first batch.
         args: limits.
+        flush_s: longest time in the queue, in seconds.
         clock: seconds since 1970, for the age limit.
         """
         self.root = root
-        self._args = args or RecordsArgs()
-        self._folder = FolderWriter(root, max_mb=self._args.max_mb, max_days=self._args.max_days, clock=clock)
+        args, self._flush_s = args or RecordsArgs(), flush_s
+        self._folder = FolderWriter(root, max_mb=args.max_mb, max_days=args.max_days, clock=clock)
         self._waiting: deque[tuple[DecisionRecord, int]] = deque()
         self._waiting_chars = 0
         self._wake = threading.Condition()
@@ -119,10 +127,10 @@ class DecisionWriter:
         while not self._closing:
             with self._wake:
                 if not self._closing:
-                    self._wake.wait(timeout=self._args.flush_s)
+                    self._wake.wait(timeout=self._flush_s)
             self.flush()
             if self.last_error is not None and not self._closing:
-                time.sleep(min(self._args.flush_s, 1.0))  # a folder that cannot be written must not cost a core
+                time.sleep(min(self._flush_s, 1.0))  # a folder that cannot be written must not cost a core
 
     def flush(self) -> bool:
         """Write the queue now. Returns False on failure, which leaves the queue as it was."""

@@ -14,10 +14,9 @@ from raydebm.errors import (
     ServiceError,
 )
 from raydebm.records import well_formed
-from raydebm.serving.failures import TooManyError
 from raydebm.serving.logs import redact
 
-RETRY_AFTER_S = 2
+RETRY_AFTER_S = 5
 
 
 def error_body(message: str, *, status: int, code: str, param: str | None = None) -> dict[str, Any]:
@@ -48,7 +47,7 @@ def error_response(error: ServiceError, *, headers: Mapping[str, str] | None = N
     if not should_retry(error):
         own = {"X-Should-Retry": "false"}
     elif error.status in (429, 503):
-        own = {"Retry-After": str(error.retry_after_s if isinstance(error, TooManyError) else RETRY_AFTER_S)}
+        own = {"Retry-After": str(RETRY_AFTER_S)}
     elif error.status == 401:
         own = {"WWW-Authenticate": "Bearer"}
     body = error_body(str(error), status=error.status, code=error.code, param=error.param)

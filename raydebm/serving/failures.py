@@ -3,8 +3,6 @@
 Client errors are 4xx, a failed part is 503. Does not know: HTTP, Ray.
 """
 
-import math
-
 from raydebm.errors import (
     CheckpointError,
     ConfigError,
@@ -19,8 +17,6 @@ from raydebm.errors import (
     UnknownNameError,
 )
 
-BUSY_RETRY_S = 1.0
-"""Retry time for a key with too many open requests; their end is unknown."""
 _STATUS: tuple[tuple[type[RaydebmError], int, str], ...] = (
     (UnknownNameError, 404, "unknown_name"),
     (MissingKeyError, 503, "missing_key"),
@@ -35,25 +31,9 @@ _STATUS: tuple[tuple[type[RaydebmError], int, str], ...] = (
 """First match wins; subclasses precede their bases."""
 
 
-class TooManyError(ServiceError):
-    """A temporary refusal.
-
-    Args:
-        message: the limit and its owner.
-        status: 429 for a key's own limits, 503 for the service's.
-        wait_s: seconds until a retry.
-    """
-
-    def __init__(self, message: str, status: int, wait_s: float) -> None:
-        code = "rate_limit_exceeded" if status == 429 else "overloaded"
-        super().__init__(message, status, code)
-        self.args = (message, status, wait_s)  # an exception that crosses processes is rebuilt from them
-        self.wait_s = wait_s
-
-    @property
-    def retry_after_s(self) -> int:
-        """Whole seconds, at least one, for the header."""
-        return max(1, math.ceil(self.wait_s))
+def overloaded(message: str) -> ServiceError:
+    """A temporary refusal: 503 with ``Retry-After``."""
+    return ServiceError(message, 503, "overloaded")
 
 
 def as_service_error(error: RaydebmError) -> ServiceError:

@@ -238,17 +238,14 @@ class Service:
             "per_day": {"usd": self.ceiling_usd},
             "ledger_file": str(self._ledger),
             "max_running": self._places // 4,
-            "max_waiting": self._places // 4,
         }
         application = tree["applications"][0]
         application["args"] |= {
             "run_dir": run_dir,
-            "threads": 1,
             "device": "cpu",
-            "dtype": "float32",
             "limits": limits,
             "policies": dict(self._policies),
-            "records": {"folder": str(self._folder / "records"), "flush_s": 0.5},
+            "records": {"folder": str(self._folder / "records")},
         }
         return tree
 

@@ -36,7 +36,6 @@ from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.overrides import Overrides
 
 START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
-SLOW = RecordsArgs(flush_s=3600)
 
 
 @pytest.fixture
@@ -90,7 +89,7 @@ def stored(folder):
     """Writes records, a flush after every ``per_file``; returns a reader."""
 
     def store(records, *, per_file=1000):
-        writer = DecisionWriter(folder, SLOW, clock=START.timestamp)
+        writer = DecisionWriter(folder, flush_s=3600, clock=START.timestamp)
         for index, record in enumerate(records, start=1):
             assert writer.put(record)
             if index % per_file == 0:
@@ -245,7 +244,7 @@ def test_a_filter_needs_a_time_zone():
 
 
 def test_a_reader_sees_what_is_written_later(make_record, folder):
-    writer, reader = DecisionWriter(folder, SLOW, clock=START.timestamp), DecisionReader(folder)
+    writer, reader = DecisionWriter(folder, flush_s=3600, clock=START.timestamp), DecisionReader(folder)
     writer.put(make_record(0))
     writer.flush()
     before = reader.count()
@@ -266,7 +265,7 @@ def test_small_files_are_merged_and_nothing_is_lost_or_doubled(make_record, stor
 
 
 def test_a_crash_between_merging_and_removing_doubles_nothing(make_record, folder, monkeypatch):
-    writer = DecisionWriter(folder, SLOW, clock=START.timestamp)
+    writer = DecisionWriter(folder, flush_s=3600, clock=START.timestamp)
     monkeypatch.setattr(writer._folder, "_remove", lambda name: None)
     for index in range(MERGE_FILES):
         writer.put(make_record(index))
@@ -278,7 +277,7 @@ def test_a_crash_between_merging_and_removing_doubles_nothing(make_record, folde
 
 def test_reading_goes_on_while_files_are_merged(make_record, folder):
     """Every list that is read while a writer merges is complete: as many decisions as were written before it."""
-    writer = DecisionWriter(folder, SLOW, clock=START.timestamp)
+    writer = DecisionWriter(folder, flush_s=3600, clock=START.timestamp)
     records = [make_record(index) for index in range(40)]
     done, counts = threading.Event(), []
 
@@ -303,7 +302,7 @@ def test_reading_goes_on_while_files_are_merged(make_record, folder):
 
 
 def test_decisions_are_written_by_themselves_after_a_while(make_record, folder):
-    writer = DecisionWriter(folder, RecordsArgs(flush_s=0.05), clock=START.timestamp)
+    writer = DecisionWriter(folder, flush_s=0.05, clock=START.timestamp)
     writer.put(make_record(0))
     deadline = time.monotonic() + 60
     while writer.num_written == 0 and time.monotonic() < deadline:
@@ -315,7 +314,7 @@ def test_decisions_are_written_by_themselves_after_a_while(make_record, folder):
 def test_a_full_disk_fails_no_request_and_the_decisions_are_written_when_there_is_room(
     make_record, folder, monkeypatch
 ):
-    writer = DecisionWriter(folder, SLOW, clock=START.timestamp)
+    writer = DecisionWriter(folder, flush_s=3600, clock=START.timestamp)
     room = Folder.write_bytes
 
     def full(self, content, *parts):
@@ -334,7 +333,7 @@ def test_a_full_disk_fails_no_request_and_the_decisions_are_written_when_there_i
 
 def test_a_folder_that_cannot_be_made_fails_no_request(make_record, tmp_path):
     (tmp_path / "file").write_text("not a folder")
-    writer = DecisionWriter(str(tmp_path / "file" / "records"), SLOW)
+    writer = DecisionWriter(str(tmp_path / "file" / "records"), flush_s=3600)
     assert writer.put(make_record(0))
     assert not writer.flush()
 
@@ -346,7 +345,7 @@ def test_a_killed_process_loses_only_what_waited(make_record, folder, tmp_path):
         "import os, pickle, signal, sys\n"
         "from raydebm.decisions.writer import DecisionWriter, RecordsArgs\n"
         "record = pickle.load(open(sys.argv[1], 'rb'))\n"
-        "writer = DecisionWriter(sys.argv[2], RecordsArgs(flush_s=3600, max_days=None))\n"
+        "writer = DecisionWriter(sys.argv[2], RecordsArgs(max_days=None), flush_s=3600)\n"
         "writer.put(record); writer.flush(); writer.put(record)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -357,7 +356,7 @@ def test_a_killed_process_loses_only_what_waited(make_record, folder, tmp_path):
 
 def test_memory_is_bounded_while_nothing_can_be_written(make_record, folder, monkeypatch):
     monkeypatch.setattr("raydebm.decisions.writer.MAX_WAITING", 3)
-    writer = DecisionWriter(folder, RecordsArgs(flush_s=3600))
+    writer = DecisionWriter(folder, flush_s=3600)
     assert [writer.put(make_record(index)) for index in range(5)] == [True, True, True, False, False]
     assert (writer.num_waiting, writer.num_dropped) == (3, 2)
 
@@ -368,13 +367,13 @@ def test_memory_is_bounded_while_nothing_can_be_written(make_record, folder, mon
 def test_the_size_of_what_waits_is_bounded(make_record, folder, template, where, monkeypatch):
     monkeypatch.setattr("raydebm.decisions.writer.MAX_WAITING_CHARS", 1_000_000)
     long = replace(template.outcome, problem=replace(template.outcome.problem, **where))
-    writer = DecisionWriter(folder, RecordsArgs(flush_s=3600))
+    writer = DecisionWriter(folder, flush_s=3600)
     assert [writer.put(make_record(index, outcome=long)) for index in range(2)] == [True, False]
 
 
 def test_a_decision_that_cannot_be_stored_sinks_no_other(make_record, folder, template):
     bad = replace(template.outcome, problem=replace(template.outcome.problem, data={"nan": float("nan")}))
-    writer = DecisionWriter(folder, SLOW, clock=START.timestamp)
+    writer = DecisionWriter(folder, flush_s=3600, clock=START.timestamp)
     for record in (make_record(0), make_record(1, outcome=bad), make_record(2)):
         writer.put(record)
     assert writer.flush()
@@ -386,7 +385,7 @@ def test_lone_surrogates_of_a_model_become_replacement_characters(make_record, f
     first, *others = template.outcome.pool
     odd = replace(first, candidate=replace(first.candidate, text="a\ud800b"))
     record = make_record(outcome=replace(template.outcome, pool=(odd, *others)))
-    writer = DecisionWriter(folder, SLOW, clock=START.timestamp)
+    writer = DecisionWriter(folder, flush_s=3600, clock=START.timestamp)
     writer.put(record)
     assert writer.flush()
     assert DecisionReader(folder).get(record.record_id).outcome.pool[0].candidate.text == "a\ufffdb"
@@ -394,7 +393,7 @@ def test_lone_surrogates_of_a_model_become_replacement_characters(make_record, f
 
 def test_old_files_go(make_record, folder):
     later = (START + timedelta(days=3)).timestamp()
-    for clock, args, index in ((START.timestamp(), SLOW, 0), (later, RecordsArgs(max_days=2), 3 * 86_400)):
+    for clock, args, index in ((START.timestamp(), RecordsArgs(), 0), (later, RecordsArgs(max_days=2), 3 * 86_400)):
         writer = DecisionWriter(folder, args, clock=lambda moment=clock: moment)
         writer.put(make_record(index))
         writer.close()
@@ -403,7 +402,7 @@ def test_old_files_go(make_record, folder):
 
 def test_the_oldest_files_go_when_all_are_too_large(make_record, folder):
     for index in range(3):
-        writer = DecisionWriter(folder, SLOW, clock=START.timestamp)
+        writer = DecisionWriter(folder, flush_s=3600, clock=START.timestamp)
         writer.put(make_record(index))
         writer.close()
     sizes = [file.size for file in record_files(folder)]

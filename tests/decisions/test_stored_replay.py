@@ -93,7 +93,7 @@ def folder(tmp_path):
         record(1, scored("b", -2.0, 1.0), scored("c", -1.0, 0.0, key="43")),
         record(2, scored("d", -3.0, 0.5, penalty=0.5), scored("e", -2.4, 0.5, key="7")),
     ]
-    writer = DecisionWriter(str(tmp_path / "records"), RecordsArgs(flush_s=3600), clock=START.timestamp)
+    writer = DecisionWriter(str(tmp_path / "records"), flush_s=3600, clock=START.timestamp)
     for decision in records:
         writer.put(decision)
     writer.close()
@@ -282,7 +282,7 @@ def test_what_the_service_decided_and_stored_is_decided_again_the_same(
         lambda asked: None if asked.sample_index == 1 else by_pass.get(asked.pass_index, texts["right"]),
         lambda text: members,
     )
-    writer = DecisionWriter(str(tmp_path / "service"), RecordsArgs(flush_s=3600))
+    writer = DecisionWriter(str(tmp_path / "service"), flush_s=3600)
     service = TriageService(bundle, backend, records=writer)
     context = request_context(bundle, Overrides(**policy), request_id="abc", task_name=None, problem=puzzle)
     answer = triage_body(asyncio.run(service.triage(context)))

@@ -53,7 +53,7 @@ def test_decisions_about_it_are_stored_in_a_folder_that_is_named(tmp_path):
 
 
 def test_a_ceiling_of_a_day_needs_a_file_elsewhere(tmp_path):
-    limits = {"per_day": {"tokens": 10}}
+    limits = {"per_day": {"candidates": 10}}
 
     with pytest.raises(ConfigError, match=r"set limits\.ledger_file"):
         load_bundle(AppArgs.model_validate({"run_dir": "demo", "limits": limits}))

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -21,7 +22,7 @@ from hand_written_run import PUZZLE, RECIPE, RIGHT, SURE, UNREADABLE, UNSURE, WR
 from raydebm.config import parse_recipe
 from raydebm.decision.evidence.posterior import special_case
 from raydebm.decision.policy import Policy
-from raydebm.decisions.writer import DecisionWriter, RecordsArgs
+from raydebm.decisions.writer import DecisionWriter
 from raydebm.errors import ResourceError
 from raydebm.run.directory import RunDir
 from raydebm.serving.access.keys import load_keyring
@@ -31,7 +32,7 @@ from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import load_bundle
 
 FOLDER = Path(__file__).parent / "golden"
-LIMITS = {"max_problem_chars": 2000, "max_candidate_chars": 2000, "max_body_bytes": 20_000}
+LIMITS = {"max_problem_chars": 2000, "max_candidate_chars": 2000}
 KEYS = {"reader": {"decisions": False}, "auditor": {"decisions": True}, "busy": {"per_day": {"candidates": 2}}}
 POLICIES = {
     "paper": Policy(num_regenerate=2),
@@ -66,8 +67,9 @@ class Scene:
         run.write_json(POLICIES[policy].to_json(), "calibration", "policy.json")
         run.write_json({"backbone": "embedded:encoder-mini", "adapters": ["a0", "a1"]}, "scorer", "ensemble.json")
         self.folder, self.backend, self.record = str(folder), HandWritten(), "none"
-        bundle = load_bundle(AppArgs(run_dir=run.root, **{**LIMITS, **(args or {})}))
-        self.writer = DecisionWriter(bundle.records.folder, RecordsArgs(flush_s=3600)) if stored else None
+        bundle = load_bundle(AppArgs(run_dir=run.root, **{"max_body_bytes": 20_000, **(args or {})}))
+        bundle = replace(bundle, **LIMITS)
+        self.writer = DecisionWriter(bundle.records.folder, flush_s=3600) if stored else None
         keyring = load_keyring(_keys_file(folder)) if keyed else None
         self.client = Client(create_app(TriageService(bundle, self.backend, records=self.writer), keyring=keyring))
 

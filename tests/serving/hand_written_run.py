@@ -4,7 +4,7 @@ Fixtures for ``conftest`` modules, which take them by ``from hand_written_run im
 """
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import httpx
 import pytest
@@ -164,9 +164,8 @@ def write_run(tmp_path):
 
 @pytest.fixture
 def bundle(write_run):
-    return load_bundle(
-        AppArgs(run_dir=write_run(), max_problem_chars=2000, max_candidate_chars=2000, max_body_bytes=20_000)
-    )
+    served = load_bundle(AppArgs(run_dir=write_run(), max_body_bytes=20_000))
+    return replace(served, max_problem_chars=2000, max_candidate_chars=2000)
 
 
 @pytest.fixture

@@ -98,12 +98,10 @@ def running(folder, *, live_run, config, problem, port):
         args = {
             "run_dir": run.root,
             "generators": ["recorded", *MODELS],
-            "threads": 1,
             "device": "cpu",
-            "dtype": "float32",
             "policies": POLICIES,
             "limits": {"keys_file": str(folder / "keys.yaml")},
-            "records": {"folder": str(folder / "kept"), "flush_s": 0.2},
+            "records": {"folder": str(folder / "kept")},
         }
         tree = _tree(config, args, port=port, collector=collector)
         path = folder / "serve_config.yaml"

@@ -70,7 +70,7 @@ def complete(run, recipe, *, live_run, babbler):
 
 def asked(run_dir, *, port, records):
     """Starts the service, asks it and ends it."""
-    args = AppArgs(run_dir=run_dir, threads=1, device="cpu", records={"folder": str(records), "flush_s": 3600})
+    args = AppArgs(run_dir=run_dir, device="cpu", records={"folder": str(records)})
     url = start_local(args, port=port)
     try:
         problem = {"prompt": "Message: The zip broke.\nPaid: 20", "data": TYPED}

@@ -39,9 +39,9 @@ def application_of(run_dir, name, records=None):
         return serve.run(bound, name=f"{name}-{kind.__name__}", _local_testing_mode=True)
 
     backend = HandleBackend(
-        local(GeneratorDeployment, bundle.generator_configs(), run_dir, 1),
+        local(GeneratorDeployment, bundle.generator_configs(), run_dir),
         # Serve's batching needs a replica; the batched work itself does not.
-        local(ScorerDeployment, bundle.checkpoint, "cpu", "float32", 1),
+        local(ScorerDeployment, bundle.checkpoint, "cpu", "float32"),
         local(ConstraintDeployment),
     )
     return create_app(TriageService(bundle, backend.serving(bundle), records=records))

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from raydebm.serving.access.keys import load_keyring
-from raydebm.serving.api.request_bodies import ChatOverrides
 from raydebm.serving.ray import prometheus
 from raydebm.serving.settings.app_args import AppArgs
+from raydebm.serving.settings.overrides import ChatOverrides
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from raydebm.decisions.writer import RecordsArgs, writer_of
+from raydebm.decisions.writer import DecisionWriter
 from raydebm.errors import ResourceError
 from raydebm.run.ensemble_file import CheckpointRef
 from raydebm.serving.access.keys import ENVIRONMENT
@@ -46,7 +46,7 @@ def test_an_abstention_says_that_every_text_was_cut(client, script, puzzle, text
 
 def test_health_warns_when_decisions_cannot_be_written(bundle, backend, client, puzzle, tmp_path, eventually):
     (tmp_path / "file").write_text("in the way")
-    writer = writer_of(RecordsArgs(folder=str(tmp_path / "file" / "records"), flush_s=0.01))
+    writer = DecisionWriter(str(tmp_path / "file" / "records"), flush_s=0.01)
     guarded = type(client)(create_app(TriageService(bundle, backend, records=writer)))
     assert guarded.get("/health").json()["warnings"] == []
     guarded.post("/v1/triage", {"problem": puzzle})

@@ -25,8 +25,8 @@ from raydebm.serving.error_form import error_response
 from raydebm.serving.failures import as_service_error
 from raydebm.serving.logs import REQUEST_ID
 from raydebm.serving.settings.app_args import LimitArgs
-from raydebm.serving.spending.ceilings import account_of
 from raydebm.serving.spending.ledger import Ledger
+from raydebm.serving.spending.limits import account_of
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,9 @@ class Guard:
 
     def __init__(self, app: ASGIApp, *, settings: GuardSettings, routes: Sequence[BaseRoute] = ()) -> None:
         self._app, self._settings, self._routes = app, settings, routes
-        self._admission = Admission(settings.limits, on_change=self._tell_load)
+        self._admission = Admission(
+            settings.limits.max_running, settings.limits.max_running // 4, on_change=self._tell_load
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -7,7 +7,7 @@ A keys file (YAML or JSON) looks like this; ``printf %s "$KEY" | sha256sum`` giv
       - {name: team-a, sha256: 9f86d0..., per_day: {usd: 5.0}, reports_as: [audit]}
 
 Without a file, RAYDEBM_API_KEYS holds the keys themselves: ``team-a=KEY1,team-b=KEY2``. The file is read again when it
-changes (``WatchedKeyring``). Messages of this module never contain a key or a hash.
+changes. Messages of this module never contain a key or a hash.
 """
 
 import hashlib
@@ -16,15 +16,14 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from raydebm.errors import ConfigError
-from raydebm.serving.spending.ledger import DayCeilings
+from raydebm.serving.spending.ledger import Ceilings
 from raydebm.user_files import RepeatedKeyError, parsed_yaml
 
 log = logging.getLogger(__name__)
@@ -35,25 +34,47 @@ LOOK_EVERY_S = 5.0
 """Interval of looking at the file, in seconds. A removed key stops working within it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiKey:
+class ApiKey(BaseModel):
     """One client. The name appears in logs and metrics."""
 
-    name: str
-    sha256: str = field(repr=False)
-    per_day: DayCeilings | None = None
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")
+    sha256: Annotated[str, AfterValidator(str.lower)] = Field(pattern=r"^[0-9a-fA-F]{64}$", repr=False)
+    per_day: Ceilings | None = None
     """Spending per UTC day. Default: the service's ``key_per_day``."""
     decisions: bool = True
     """Permission to read stored decisions, that is, everybody's problems and answers."""
-    reports_as: tuple[str, ...] | None = ()
-    """Reporter names reserved for this key and others that list them. Default: any name that is not reserved."""
+    reports_as: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] | None = ()
+    """Reporter names reserved for this key and others that list them. None: any name that is not reserved."""
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    keys: list[ApiKey] = Field(min_length=1)
 
 
 class Keyring:
-    """The clients' keys."""
+    """The clients' keys. Those of a file are read again when it changes; an unreadable or missing file leaves the last
+    good keys in force."""
 
-    def __init__(self, keys: Sequence[ApiKey]) -> None:
-        self._keys = tuple(keys)
+    def __init__(
+        self, keys: Sequence[ApiKey] = (), *, path: str | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Args:
+            keys: the keys, without a file.
+            path: the keys file.
+            clock: time in seconds, for ``LOOK_EVERY_S``. The file is looked at only when a key is checked.
+
+        Raises:
+            ConfigError: the file cannot be used, or two keys have the same name or the same hash.
+        """
+        self._path, self._clock = path, clock
+        self._stamp, self._looked_at = None if path is None else _stamp(path), clock()
+        self._keys = _different(keys if path is None else _from_file(path))
+        self.refusal: str | None = None
+        """Error of the current file if it is not in use, else None."""
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -66,8 +87,11 @@ class Keyring:
     def owner(self, authorization: str | None) -> ApiKey | None:
         """Owner of the key in an ``Authorization: Bearer ...`` header, or None.
 
-        Takes constant time over keys and over near misses.
+        Takes constant time over keys and over near misses. Reads a changed file first.
         """
+        if self._path is not None and self._clock() - self._looked_at >= LOOK_EVERY_S:
+            self._looked_at = self._clock()
+            self._read_again(self._path)
         scheme, _, key = (authorization or "").partition(" ")
         given = hashlib.sha256(key.strip().encode("utf-8", "replace")).hexdigest()
         owner = None
@@ -76,40 +100,13 @@ class Keyring:
                 owner = known
         return owner if scheme.lower() == "bearer" else None
 
-
-class WatchedKeyring(Keyring):
-    """Keys of a file, reloaded when it changes. An unreadable or missing file leaves the last good keys in force."""
-
-    def __init__(self, path: str, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Args:
-            path: the keys file.
-            clock: time in seconds, for ``LOOK_EVERY_S``. The file is looked at only when a key is checked.
-
-        Raises:
-            ConfigError: as ``load_keyring``.
-        """
-        self._path, self._clock = path, clock
-        self._stamp, self._looked_at = _stamp(path), clock()
-        super().__init__(_different(_from_file(path)))
-        self.refusal: str | None = None
-        """Error of the current file if it is not in use, else None."""
-
-    def owner(self, authorization: str | None) -> ApiKey | None:
-        """See ``Keyring.owner``. Reloads a changed file first."""
-        self._look()
-        return super().owner(authorization)
-
-    def _look(self) -> None:
-        now = self._clock()
-        if now - self._looked_at < LOOK_EVERY_S:
-            return
-        self._looked_at = now
-        stamp = _stamp(self._path)
+    def _read_again(self, path: str) -> None:
+        stamp = _stamp(path)
         if stamp == self._stamp:
             return
         self._stamp = stamp
         try:
-            self._keys = tuple(_different(_from_file(self._path)))
+            self._keys = _different(_from_file(path))
         except ConfigError as error:
             self.refusal = f"the last good API keys stay in force: {error}"
             log.error("keys refused", extra={"facts": {"reason": str(error)}})
@@ -127,44 +124,23 @@ def _stamp(path: str) -> tuple[int, ...]:
     return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
-    name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")
-    sha256: str = Field(pattern=r"^[0-9a-fA-F]{64}$")
-    per_day: DayCeilings | None = None
-    decisions: bool = True
-    reports_as: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] = ()
-
-
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
-    keys: list[_Entry] = Field(min_length=1)
-
-
 def load_keyring(path: str | None, environ: Mapping[str, str] = os.environ) -> Keyring | None:
-    """Load the keys from a file (watched), else from the environment. Returns None if neither has any: no key is
-    needed.
+    """Load the keys from a file, else from the environment. Returns None if neither has any: no key is needed.
 
     Raises:
         ConfigError: the file or the variable is malformed, or two keys have the same name or the same hash.
     """
     if path is not None:
-        return WatchedKeyring(path)
-    if environ.get(ENVIRONMENT):
-        return Keyring(_different(_from_environment(environ[ENVIRONMENT])))
-    return None
+        return Keyring(path=path)
+    return Keyring(_from_environment(environ[ENVIRONMENT])) if environ.get(ENVIRONMENT) else None
 
 
 def _different(keys: Sequence[ApiKey]) -> Sequence[ApiKey]:
     """Check that names and hashes are unique. Raises ConfigError."""
-    names: set[str] = set()
     owners: dict[str, str] = {}
     for key in keys:
-        if key.name in names:
+        if key.name in owners.values():
             raise ConfigError(f"two API keys have the name {key.name!r}; give each its own")
-        names.add(key.name)
         other = owners.setdefault(key.sha256, key.name)
         if other != key.name:
             raise ConfigError(f"{other!r} and {key.name!r} have the same API key; give each its own, or remove one")
@@ -173,7 +149,7 @@ def _different(keys: Sequence[ApiKey]) -> Sequence[ApiKey]:
 
 def _from_file(path: str) -> list[ApiKey]:
     try:
-        read = _File.model_validate(parsed_yaml(Path(path).read_text(encoding="utf-8")))
+        return _File.model_validate(parsed_yaml(Path(path).read_text(encoding="utf-8"))).keys
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"keys file {path!r} cannot be read: {type(error).__name__}") from error
     except RepeatedKeyError as error:
@@ -184,7 +160,6 @@ def _from_file(path: str) -> list[ApiKey]:
         first = error.errors(include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise ConfigError(f"keys file {path!r}: {where}: {first['msg']}") from None
-    return [ApiKey(**dict(entry) | {"sha256": entry.sha256.lower()}) for entry in read.keys]
 
 
 def _from_environment(text: str) -> list[ApiKey]:
@@ -198,6 +173,6 @@ def _from_environment(text: str) -> list[ApiKey]:
                 f"{ENVIRONMENT}: key number {index + 1} is shorter than {MIN_KEY_CHARS} characters; "
                 "make one with `openssl rand -hex 32`"
             )
-        # Environment keys cannot reserve names, so a watch by name would have no reporter.
+        # Environment keys cannot reserve names, so auditors would have no reporter.
         keys.append(ApiKey(name=name, sha256=hashlib.sha256(key.encode()).hexdigest(), reports_as=None))
     return keys

@@ -7,23 +7,18 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.policy import Policy
-from raydebm.records import Candidate, PassRecord, ScoredCandidate
+from raydebm.records import Candidate, PassRecord, ScoredCandidate, Violation
 from raydebm.serving.core.evaluators import NO_ANSWER, NO_ENERGY
-from raydebm.serving.core.result import TriageResult, finite_or_none, stop_totals
+from raydebm.serving.core.result import GeneratorUse, TriageResult, finite_or_none, stop_totals
 from raydebm.serving.logs import redact
+from raydebm.serving.spending.limits import CeilingStatus
 
 MAX_ANSWERS = 16
 """Maximum number of distinct answers with evidence in a response."""
-
-
-class View(BaseModel):
-    """Base of bodies that take their fields from a record's."""
-
-    model_config = ConfigDict(from_attributes=True)
 
 
 class ErrorDetail(BaseModel):
@@ -49,14 +44,6 @@ class Usage(BaseModel):
     total_tokens: int = 0
 
 
-class ViolationBody(View):
-    constraint: str
-    penalty: float
-    """C_j > 0, before the weight."""
-    weight: float
-    message: str
-
-
 class CandidateBody(BaseModel):
     """One candidate as it stood when the decision was made."""
 
@@ -78,7 +65,7 @@ class CandidateBody(BaseModel):
     """One energy per adapter."""
     penalty: float | None
     """E_constraint; null when it did not parse."""
-    violations: list[ViolationBody]
+    violations: list[Violation]
     num_tokens: int | None
     num_truncated: int | None
     """Problem tokens that did not fit the scorer's context."""
@@ -121,35 +108,6 @@ class PassBody(StopFields):
     """Probability that the selection is right."""
     feedback: str | None
     """What the next pass was told."""
-
-
-class GeneratorBody(View):
-    name: str
-    asked: int
-    failed: int
-    """Asked, and without a text that could be used; the late ones included."""
-    late: int = 0
-    """Failed because not there, or not checked and scored, within ``deadline_ms``."""
-    over_budget: int = 0
-    """Not asked, because each might have cost more than what was left of ``max_usd``."""
-    cancelled: int = 0
-    """Asked, and cancelled in flight, because the others settled the pass."""
-    error: str | None
-    """The first error, when some failed."""
-
-
-class CeilingBody(View):
-    """One ceiling of one day, and what is left of it."""
-
-    account: str
-    """``service``: everybody together; ``key``: the key that asks."""
-    kind: str
-    """``usd``, ``candidates`` or ``tokens``."""
-    limit: float
-    left: float
-    """What running requests may still cost is taken out already."""
-    resets_at: str
-    """ISO time, UTC."""
 
 
 class AnswerBody(BaseModel):
@@ -248,20 +206,20 @@ class DecisionBody(StopFields):
     """E_constraint of the selected candidate."""
     constraints: dict[str, float]
     """Weighted penalty of each violated constraint; a constraint that holds is absent (0)."""
-    violations: list[ViolationBody]
+    violations: list[Violation]
     checks: list[str] = Field(default_factory=list)
     """Constraints that the selected answer was checked by, whether or not they hold."""
     num_passes: int
     passes: list[PassBody]
     feedback: list[str]
-    generators: list[GeneratorBody]
+    generators: list[GeneratorUse]
     usage: Usage
     cost_usd: float | None
     """Null when no generator reports cost."""
     cancelled_usd: float | None = None
     """What cancelled requests may have cost at most, beyond ``cost_usd``, at the recipe's prices; null where none was
     cancelled or a price is unknown."""
-    ceilings: list[CeilingBody] = Field(default_factory=list)
+    ceilings: list[CeilingStatus] = Field(default_factory=list)
     """What is left of the day's ceilings, where the operator set any."""
     latency_ms: float
     stages_ms: dict[str, float]
@@ -325,14 +283,14 @@ def triage_body(result: TriageResult, choices: list[ChoiceBody] | None = None) -
         num_passes=len(outcome.passes),
         passes=[pass_body(record) for record in outcome.passes],
         feedback=[record.feedback for record in outcome.passes if record.feedback is not None],
-        generators=[GeneratorBody.model_validate(use) for use in result.generators],
+        generators=result.generators,
         usage=_usage(activity.drawn),
         cost_usd=result.cost_usd,
         cancelled_usd=result.cancelled_usd,
         **stop_totals([record.stop for record in outcome.passes]),
         latency_ms=result.latency_ms,
         stages_ms=dict(activity.stages_ms),
-        ceilings=[CeilingBody.model_validate(ceiling) for ceiling in activity.ceilings],
+        ceilings=activity.ceilings,
         policy=context.policy.settings(),
         seed=context.seed,
         versions=dict(result.record.versions),
@@ -386,7 +344,7 @@ def candidate_body(scored: ScoredCandidate, lambda_: float) -> CandidateBody:
         energy=finite_or_none(scored.total_energy(lambda_)),
         **energy_fields(scored),
         penalty=finite_or_none(report.penalty),
-        violations=[ViolationBody.model_validate(violation) for violation in report.violations],
+        violations=list(report.violations),
         completion_tokens=candidate.completion_tokens,
         finish_reason=candidate.finish_reason,
         cost_usd=candidate.cost_usd,

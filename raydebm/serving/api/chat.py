@@ -22,7 +22,6 @@ from raydebm.serving.api.event_stream import ended_by_done, event_text, progress
 from raydebm.serving.api.json_form import JsonForm, format_for_endpoints, read_form, written_in
 from raydebm.serving.api.openapi import examples_of
 from raydebm.serving.api.request_bodies import (
-    ChatOverrides,
     ChatRequest,
     merged_overrides,
     model_body,
@@ -33,6 +32,7 @@ from raydebm.serving.api.request_bodies import (
 from raydebm.serving.core.request import RequestContext, charged_to, request_context
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.bundle import Bundle
+from raydebm.serving.settings.overrides import ChatOverrides
 
 CHUNK_CHARS = 80
 FREE_TOOL_CHOICES = ("auto", "none")

@@ -37,7 +37,7 @@ from raydebm.serving.api.answer_bodies import (
 from raydebm.serving.api.connection import while_connected
 from raydebm.serving.api.outcome_routes import NOT_ALLOWED, ReportedAs, may_see_decisions
 from raydebm.serving.core.result import stop_totals
-from raydebm.serving.failures import BUSY_RETRY_S, TooManyError
+from raydebm.serving.failures import overloaded
 
 log = logging.getLogger(__name__)
 
@@ -230,7 +230,7 @@ class DecisionArchive:
 
     async def _read(self, work: Callable[[], T]) -> T:
         if self._num_reads >= MAX_READS:
-            raise TooManyError(f"{MAX_READS} reads of stored decisions wait here; try again", 503, BUSY_RETRY_S)
+            raise overloaded(f"{MAX_READS} reads of stored decisions wait here; try again")
         self._num_reads += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)

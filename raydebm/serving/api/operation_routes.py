@@ -135,7 +135,7 @@ def policies_of(bundle: Bundle) -> dict[str, dict[str, Any]]:
 
 def options_body(bundle: Bundle, *, num_problems: int) -> OptionsBody:
     """Body of ``/v1/options``; ``num_problems`` is the number of sample problems."""
-    most, policy = bundle.limits.request, bundle.policies[bundle.tasks[0]]
+    policy = bundle.policies[bundle.tasks[0]]
     return OptionsBody(
         tasks=list(bundle.tasks),
         policies=policies_of(bundle),
@@ -145,9 +145,9 @@ def options_body(bundle: Bundle, *, num_problems: int) -> OptionsBody:
         num_samples=_num_samples(bundle),
         seed=bundle.recipe.seed,
         limits=RequestLimits(
-            max_passes=min(MAX_PASSES, most.max_passes or policy.max_passes),
-            max_samples=min(MAX_SAMPLES, most.num_samples or bundle.max_samples),
-            max_regenerate=min(MAX_SAMPLES, most.num_regenerate or policy.num_regenerate),
+            max_passes=min(MAX_PASSES, policy.max_passes),
+            max_samples=min(MAX_SAMPLES, bundle.max_samples),
+            max_regenerate=min(MAX_SAMPLES, policy.num_regenerate),
             max_problem_chars=bundle.max_problem_chars,
         ),
         num_problems=num_problems,
@@ -157,17 +157,15 @@ def options_body(bundle: Bundle, *, num_problems: int) -> OptionsBody:
 
 
 def _changes(bundle: Bundle, name: str) -> dict[str, Any]:
-    return bundle.profiles[name].model_dump(by_alias=True, exclude_defaults=True, exclude={"return_candidates"})
+    return bundle.profiles[name].model_dump(by_alias=True, exclude_unset=True)
 
 
 def _num_samples(bundle: Bundle) -> Mapping[str, int]:
-    most = bundle.limits.request.num_samples
-    counts = {
+    return {
         config.name: run.recipe.generation.num_samples if config.num_samples is None else config.num_samples
         for run in reversed(bundle.runs)
         for config in run.generator_configs()
     }
-    return counts if most is None else {name: min(count, most) for name, count in counts.items()}
 
 
 def sample_routes(bundle: Bundle) -> APIRouter:

@@ -15,7 +15,7 @@ from raydebm.serving.api.answer_bodies import MAX_ANSWERS
 from raydebm.serving.core.request import ROLES, Conversation, GivenProblem
 from raydebm.serving.settings.bundle import Bundle
 from raydebm.serving.settings.fields import Body, Data, Text, writable
-from raydebm.serving.settings.overrides import SEED_LIMIT, OnAbstain, Overrides, SamplingOverrides
+from raydebm.serving.settings.overrides import SEED_LIMIT, ChatOverrides, Overrides, SamplingOverrides
 
 MAX_STOPS = 16
 StopText = Annotated[Text, Field(min_length=1)]
@@ -88,16 +88,6 @@ class TriageRequest(Overrides):
         if (self.problem is None) == (self.messages is None):
             raise ValueError("give exactly one of 'problem' and 'messages'")
         return self
-
-
-class ChatOverrides(Overrides):
-    """The ``raydebm`` object of a chat request."""
-
-    on_abstain: OnAbstain = "refuse"
-    """refuse: a refusal in OpenAI's shape; text: its words as content, for clients that show no refusals; best: the
-    selected text all the same; error: HTTP 422."""
-    progress: Literal["comments", "events", "none"] = "comments"
-    """How a stream reports progress: SSE comments (every client skips them), named events for browsers, or not."""
 
 
 class StreamOptions(BaseModel):

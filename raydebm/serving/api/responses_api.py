@@ -26,10 +26,11 @@ from raydebm.serving.api.connection import EventStream, while_connected
 from raydebm.serving.api.event_stream import event_text, request_events
 from raydebm.serving.api.json_form import JsonForm, written_in
 from raydebm.serving.api.openapi import examples_of
-from raydebm.serving.api.request_bodies import ChatMessage, ChatOverrides, ChatRequest, ContentPart, ResponseFormat
+from raydebm.serving.api.request_bodies import ChatMessage, ChatRequest, ContentPart, ResponseFormat
 from raydebm.serving.core.request import RequestContext
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.fields import Data, Text
+from raydebm.serving.settings.overrides import ChatOverrides
 
 TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
 """Kinds of text parts, in a user's turns and in the model's earlier ones."""

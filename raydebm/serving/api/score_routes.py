@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from raydebm.decision.evidence.posterior import confidences
 from raydebm.decision.policy import Policy
 from raydebm.errors import ServiceError
-from raydebm.serving.api.answer_bodies import Usage, ViolationBody, candidate_body, energy_fields
+from raydebm.records import Violation
+from raydebm.serving.api.answer_bodies import Usage, candidate_body, energy_fields
 from raydebm.serving.api.connection import while_connected
 from raydebm.serving.api.openapi import examples_of
 from raydebm.serving.api.request_bodies import ProblemBody, given_problem, merged_overrides, model_ids, parse_model
@@ -96,7 +97,7 @@ class ScoreItem(BaseModel):
     num_truncated: int | None
     answer: str | None = None
     penalty: float | None = None
-    violations: list[ViolationBody] | None = None
+    violations: list[Violation] | None = None
     """Null in vLLM's shape, where no task is known and nothing is checked."""
     error: str | None = None
 
@@ -243,7 +244,7 @@ class RerankResult(BaseModel):
     members: list[float] | None
     answer: str | None
     penalty: float | None
-    violations: list[ViolationBody] | None
+    violations: list[Violation] | None
     """Null where no task could read the query, so that nothing was checked."""
     error: str | None
 

@@ -10,8 +10,7 @@ from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.sampling.waves import Wave
 from raydebm.records import Candidate, GenerationRequest, PassRecord, ScoredCandidate
 from raydebm.serving.core.request import RequestContext
-from raydebm.serving.spending.affordability import Affordable
-from raydebm.serving.spending.ceilings import CeilingStatus
+from raydebm.serving.spending.limits import Affordable, CeilingStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,7 @@ from raydebm.identity import content_id
 from raydebm.records import GenerationRequest, Message, Problem
 from raydebm.serving.settings.bundle import Bundle
 from raydebm.serving.settings.overrides import Overrides, SamplingOverrides
-from raydebm.serving.spending.affordability import no_prices, unpriced
-from raydebm.serving.spending.ceilings import Account, check_count
+from raydebm.serving.spending.limits import Account, check_count, no_prices, unpriced
 from raydebm.tasks.base import Task
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
@@ -123,21 +122,13 @@ class RequestContext:
             seed=self.seed,
             sampling_changes=self.sampling.model_dump(exclude_none=True),
         )
-        made = self._made(passes, pass_index, messages)
+        made = passes.first(self.problem) if messages is None else passes.later(self.problem, pass_index, messages)
         if not self.earlier_turns and self.response_format is None:
             return made
         return [
             replace(request, messages=weave(request.messages, self.earlier_turns), response_format=self.response_format)
             for request in made
         ]
-
-    def _made(
-        self, passes: PassRequests, pass_index: int, messages: tuple[Message, ...] | None
-    ) -> list[GenerationRequest]:
-        if messages is not None:
-            return passes.later(self.problem, pass_index, messages)
-        most = self.bundle.limits.request.num_samples
-        return [request for request in passes.first(self.problem) if most is None or request.sample_index < most]
 
 
 def request_context(
@@ -277,8 +268,7 @@ def policy_for(bundle: Bundle, task_name: str, overrides: Overrides) -> Policy:
     except ConfigError as error:
         raise ServiceError(f"overrides: {error}", 400, "bad_override") from error
     if overrides.num_samples != profile.num_samples:  # the operator's own count is lowered without an error
-        most_samples = bundle.limits.request.num_samples or profile.num_samples or bundle.max_samples
-        check_count("num_samples", overrides.num_samples, most_samples)
+        check_count("num_samples", overrides.num_samples, profile.num_samples or bundle.max_samples)
     return bundle.served(policy, operators=operators)
 
 

@@ -18,7 +18,7 @@ from raydebm.serving.core.activity import Activity
 from raydebm.serving.core.request import RequestContext
 from raydebm.serving.core.sampling_conditions import decided_under
 from raydebm.serving.logs import redact
-from raydebm.serving.spending.affordability import worst_of
+from raydebm.serving.spending.limits import worst_of
 
 
 def decision_record(

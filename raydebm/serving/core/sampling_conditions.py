@@ -65,10 +65,7 @@ def ceiling_on_candidates(context: RequestContext, *, calibrated: Policy) -> str
         context: the request.
         calibrated: the calibrated policy, with its budget.
     """
-    bundle, policy = context.bundle, context.policy
-    most_samples = bundle.limits.request.num_samples
-    if most_samples is not None and most_samples < bundle.max_samples:
-        return f"a ceiling of the service allows {most_samples} samples of a generator, not {bundle.max_samples}"
+    policy = context.policy
     if policy.budget is None or policy.budget == calibrated.budget:
         return None
     most = len(context.requests(1, None)) + (policy.max_passes - 1) * policy.num_regenerate

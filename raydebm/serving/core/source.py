@@ -18,8 +18,8 @@ from raydebm.serving.core.activity import Activity, CandidateArrived, PassPlanne
 from raydebm.serving.core.backend import Backend
 from raydebm.serving.core.evaluators import fault_of
 from raydebm.serving.core.request import RequestContext
-from raydebm.serving.spending.affordability import Affordable, affordable, reserved, spent_amount, spent_usd, worst_of
 from raydebm.serving.spending.ledger import Hold
+from raydebm.serving.spending.limits import Affordable, affordable, spent, spent_usd, worst_of
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class Source:
         account = self.context.account
         if account is None or not plan.asked:
             return plan, None
-        return await reserved(plan, account, worst_of(self.context.bundle.generator_configs()))
+        return await account.reserved(plan, worst_of(self.context.bundle.generator_configs()))
 
     async def _settled(self, hold: Hold | None, asked: Sequence[GenerationRequest]) -> None:
         account = self.context.account
@@ -92,7 +92,7 @@ class Source:
         worst = worst_of(self.context.bundle.generator_configs())
         try:
             if hold is not None:
-                await account.settle(hold, spent_amount(asked, self.activity.drawn, account, worst))
+                await account.settle(hold, spent(asked, self.activity.drawn, account.known(worst)))
             self.activity.ceilings = await account.status()
         except ResourceError as error:  # the candidates were paid for; the hold still counts as spent
             log.error("spending was not settled", extra={"facts": {"reason": str(error)}})
@@ -134,12 +134,7 @@ class Source:
             return affordable(requests, most=most)
         worst = worst_of(self.context.bundle.generator_configs())
         left_usd = max(0.0, policy.max_usd - spent_usd(activity.asked, activity.drawn, worst))
-        plan = affordable(
-            requests,
-            most=most,
-            left_usd=left_usd,
-            worst=worst,
-        )
+        plan = affordable(requests, most=most, left_usd=left_usd, worst=worst)
         if not plan.asked:
             activity.over_budget.extend(plan.over_budget)
             raise LimitReachedError(

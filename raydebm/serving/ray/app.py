@@ -83,12 +83,12 @@ def application_of(args: AppArgs) -> serve.Application:
         bundle,
         # The ingress mostly waits, and its health checks queue behind its work.
         _deployment(GeneratorDeployment, max_ongoing_requests=256).bind(
-            bundle.generator_configs(), args.run_dir, args.threads, bundle.source
+            bundle.generator_configs(), args.run_dir, bundle.source
         ),
         _deployment(ScorerDeployment, max_ongoing_requests=256).bind(
-            bundle.checkpoint, args.device, _scoring_type(args), args.threads
+            bundle.checkpoint, args.device, _scoring_type(args)
         ),
-        _deployment(ConstraintDeployment).bind(args.max_check_s),
+        _deployment(ConstraintDeployment).bind(),
         args,
         _baselines(bundle.recipe.evidence, args),
     )
@@ -104,12 +104,13 @@ def _check_adapters(checkpoint: str) -> None:
 
 
 def _scoring_type(args: AppArgs) -> str:
-    return args.dtype if args.checkpoint is not None else RunDir(args.run_dir).scoring_type(args.dtype)
+    """Type of the run's energies, on which its policy was fitted; with another checkpoint, what the device prefers."""
+    return "auto" if args.checkpoint is not None else RunDir(args.run_dir).scoring_type("auto")
 
 
 def _baselines(configs: Sequence[BaselineConfig], args: AppArgs) -> Any:
     """Deployment of the baselines that are evidence, or None."""
-    return _deployment(BaselineDeployment).bind(configs, args.run_dir, args.threads) if configs else None
+    return _deployment(BaselineDeployment).bind(configs, args.run_dir) if configs else None
 
 
 def _deployment(kind: type, *, max_ongoing_requests: int = 64) -> Any:

@@ -50,24 +50,21 @@ class GeneratorDeployment:
         self,
         configs: Sequence[GeneratorConfig],
         run_dir: str,
-        threads: int | None = None,
         source: RunSource | None = None,
     ) -> None:
         """Args:
         configs: generators to load.
         run_dir: run directory. Its problems resolve the ids of recorded pools.
-        threads: torch threads of local models.
         source: name of this run in calls. Default: unknown, for calls that name no run.
         """
         forget_client_keys()
         configure_logs(request_id_of_serve)
         tracing.start_tracing("generator")
-        self._threads = threads
         self._loaded = LoadedGenerators(self._build(configs, run_dir), self._build_run, source=source)
 
     def _build(self, configs: Sequence[GeneratorConfig], run_dir: str) -> dict[str, Generator]:
         problems = _problems(run_dir) if any(config.kind == "recorded" for config in configs) else ()
-        return {config.name: build_generator(config, threads=self._threads, problems=problems) for config in configs}
+        return {config.name: build_generator(config, problems=problems) for config in configs}
 
     def _build_run(self, source: RunSource) -> dict[str, Generator]:
         return self._build(source.configs(), source.run_dir)
@@ -146,14 +143,13 @@ class ScorerDeployment:
         checkpoint: str,
         device: str = "auto",
         dtype: str = "auto",
-        threads: int | None = None,
     ) -> None:
         """Args:
         checkpoint: first ensemble to load.
-        device: as in ``EnsembleScorer.load``, like dtype and threads.
+        device: as in ``EnsembleScorer.load``, like dtype.
         """
         forget_client_keys()
-        self._ensembles = Ensembles(device=device, dtype=dtype, threads=threads)
+        self._ensembles = Ensembles(device=device, dtype=dtype)
         self._first = read_ref(checkpoint)
         self._ensembles.load_now(self._first)
         configure_logs(request_id_of_serve)
@@ -241,21 +237,16 @@ class ScorerDeployment:
 class BaselineDeployment:
     """The baselines whose scores are evidence. Calls run one at a time, because each fills the device."""
 
-    def __init__(self, configs: Sequence[BaselineConfig], run_dir: str, threads: int | None = None) -> None:
+    def __init__(self, configs: Sequence[BaselineConfig], run_dir: str) -> None:
         """Args:
         configs: baselines to load.
         run_dir: run directory with the checkpoints of baselines trained on its pairs.
-        threads: torch threads. Default: torch's own.
         """
-        import torch
-
         from raydebm.baselines.evidence import EvidenceScorers
 
         forget_client_keys()
         configure_logs(request_id_of_serve)
         tracing.start_tracing("baselines")
-        if threads is not None:
-            torch.set_num_threads(threads)
         self._scorers = EvidenceScorers.load(configs, RunDir(run_dir))
         self._turn = asyncio.Lock()
 
@@ -269,14 +260,11 @@ class BaselineDeployment:
 class ConstraintDeployment:
     """The tasks' gold-free checks, in child processes, because a check may hang."""
 
-    def __init__(self, deadline_s: float = DEADLINE_S) -> None:
-        """Args:
-        deadline_s: time limit per candidate; one that exceeds it fails alone.
-        """
+    def __init__(self) -> None:
         forget_client_keys()
         configure_logs(request_id_of_serve)
         tracing.start_tracing("constraints")
-        self._reporter = Reporter(deadline_s=deadline_s)
+        self._reporter = Reporter(deadline_s=DEADLINE_S)
         self._reporter.start()
 
     async def check(

@@ -174,14 +174,13 @@ class Ensembles:
         *,
         device: str = "auto",
         dtype: str = "auto",
-        threads: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
-        device: as in ``EnsembleScorer.load``, like dtype and threads.
+        device: as in ``EnsembleScorer.load``, like dtype.
         clock: time in seconds, for idle ensembles.
         """
-        self._device, self._dtype, self._threads = device, dtype, threads
+        self._device, self._dtype = device, dtype
         self._loaded: OnDemand[CheckpointRef, LoadedEnsemble] = OnDemand(self._load, idle_s=IDLE_S, clock=clock)
 
     @property
@@ -212,13 +211,9 @@ class Ensembles:
         self._loaded.put(ref, self._load(ref))
 
     def _load(self, ref: CheckpointRef) -> LoadedEnsemble:
-        import torch
-
         from raydebm.scorer.checkpoint import read_ensemble
         from raydebm.scorer.ensemble import EnsembleScorer, backbone_for
 
-        if self._threads is not None:
-            torch.set_num_threads(self._threads)
         stored = read_ref(ref.folder)
         if stored != ref:
             raise CheckpointError(

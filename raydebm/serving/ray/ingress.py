@@ -16,7 +16,7 @@ from raydebm.errors import RaydebmError
 from raydebm.records import GC_THRESHOLD
 from raydebm.serving.access.admission import Intake
 from raydebm.serving.access.guard import PUBLIC_PATHS
-from raydebm.serving.access.keys import WatchedKeyring, load_keyring
+from raydebm.serving.access.keys import load_keyring
 from raydebm.serving.access.request_spans import Traced
 from raydebm.serving.api.application import create_app
 from raydebm.serving.api.outcome_routes import claim_monitor
@@ -158,7 +158,7 @@ class TriageIngress:
         return self._intake.num_open
 
     def _notices(self) -> list[str]:
-        of_keys = self._keyring.refusal if isinstance(self._keyring, WatchedKeyring) else None
+        of_keys = None if self._keyring is None else self._keyring.refusal
         # ``/health`` needs no key, and storage errors may contain credentials in an address.
         of_claims = [] if self._service.claims is None else self._service.claims.reasons()
         return [redact(reason) for reason in (self._refusal, of_keys, *of_claims) if reason is not None]

@@ -26,8 +26,6 @@ CHANGEABLE = (
     "limits",
     "allowed_hosts",
     "max_deadline_s",
-    "max_problem_chars",
-    "max_candidate_chars",
     "max_body_bytes",
 )
 """Application arguments that the ingress deployment's ``user_config`` may replace, each as a whole."""

@@ -1,18 +1,15 @@
 """Arguments of the application in ``serve_config.yaml``. Unknown keys are refused."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from raydebm.config.section import problems_in
 from raydebm.decisions.writer import RecordsArgs
 from raydebm.errors import ConfigError
-from raydebm.reporter import DEADLINE_S
 from raydebm.run.addresses import run_address
-from raydebm.serving.settings.overrides import Profile
-from raydebm.serving.spending.ceilings import RequestCeilings
-from raydebm.serving.spending.ledger import DayCeilings
+from raydebm.serving.spending.ledger import Ceilings
 
 REQUEST_TIMEOUT_S = 300.0
 ANSWER_S = 60.0
@@ -33,15 +30,13 @@ class LimitArgs(BaseModel):
     """API keys as hashes (see ``access.keys``), a file that every ingress replica can read; None: RAYDEBM_API_KEYS,
     else no keys are asked for."""
     max_running: int = Field(96, ge=1)
-    """Requests that are worked on at once. With ``max_waiting``, less than the ingress deployment's
-    ``max_ongoing_requests``, so that health checks get through."""
-    max_waiting: int = Field(24, ge=0)
-    """Requests that wait for their turn; the next one is answered 503."""
-    request: RequestCeilings = Field(default_factory=RequestCeilings)
-    """What one request may ask for at most."""
-    per_day: DayCeilings = Field(default_factory=DayCeilings)
+    """Requests that are worked on at once. A quarter as many wait, and the next one is answered 503. Both together stay
+    below the ingress deployment's ``max_ongoing_requests``, so that health checks get through."""
+    request: Ceilings = Field(default_factory=Ceilings)
+    """What one request may spend at most, in place of the policy's ``max_usd`` and ``budget``."""
+    per_day: Ceilings = Field(default_factory=Ceilings)
     """What everybody together may spend on one UTC day."""
-    key_per_day: DayCeilings = Field(default_factory=DayCeilings)
+    key_per_day: Ceilings = Field(default_factory=Ceilings)
     """What each key may spend on one UTC day; a key's own ``per_day`` in the file goes before it."""
     ledger_file: str | None = None
     """SQLite file in which the days' spending is counted, on a disk of the ingress replicas' node. Default:
@@ -71,26 +66,16 @@ class AppArgs(RunArgs):
     """Runs of other tasks behind the same address: ``raydebm/<task>`` each."""
     device: str = "auto"
     """Device of the scorer: ``auto``, ``cpu``, ``cuda``."""
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Type of the scorer's encoder; ``auto``: that of the run's energies, on which its policy was fitted; with another
-    ``checkpoint``, what the device prefers."""
-    threads: int | None = Field(None, ge=1)
-    """CPU threads of one scorer replica and of local generators; None: torch's default."""
     max_deadline_s: float | None = Field(240.0, ge=1, allow_inf_nan=False)
     """Seconds from its arrival within which every request is decided: the deadline of one that gives none, and the
     longest that one may give. It stays below Serve's ``request_timeout_s``, which cuts a request off without an answer.
     None: no request has a deadline but its own."""
-    max_check_s: float = Field(DEADLINE_S, gt=0, allow_inf_nan=False)
-    """Seconds for the checks of one candidate, public tests included; one that takes longer fails, and no other."""
-    max_problem_chars: int = Field(32_000, ge=1)
-    max_candidate_chars: int = Field(64_000, ge=1)
-    """Longer texts to score are refused; a generator's longer candidate counts as failed."""
     max_body_bytes: int = Field(1_000_000, ge=1_000)
     allowed_hosts: tuple[str, ...] = ()
     """Names under which a service without keys answers, next to localhost and addresses (see ``access.hosts``)."""
-    policies: dict[str, Profile] = Field(default_factory=dict)
-    """Named changes to the served policies: ``strict: {theta_sigma: 0.3}`` gives the models ``raydebm/<task>@strict``,
-    of every task."""
+    policies: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Named policies: settings of a request by name. ``strict: {theta_sigma: 0.3}`` gives the models
+    ``raydebm/<task>@strict``, of every task."""
     limits: LimitArgs = Field(default_factory=LimitArgs)
     records: RecordsArgs | None = Field(default_factory=RecordsArgs)
     """How decisions are stored; None: they are not. Those of the packaged run need a ``folder``."""

@@ -8,8 +8,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from pydantic import ValidationError
+
 from raydebm import __version__
 from raydebm.config import GeneratorConfig, Recipe
+from raydebm.config.section import problems_in
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.policy_file import check_fits, read_policy
 from raydebm.decisions.writer import RecordsArgs
@@ -21,9 +24,8 @@ from raydebm.run.addresses import is_packaged, is_url
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import CheckpointRef, fingerprint_of, read_ensemble_file, reasoning_of
 from raydebm.serving.settings.app_args import AppArgs, LimitArgs
-from raydebm.serving.settings.overrides import Profile
-from raydebm.serving.spending.affordability import no_prices, unpriced
-from raydebm.serving.spending.ceilings import within_ceilings
+from raydebm.serving.settings.overrides import ChatOverrides
+from raydebm.serving.spending.limits import no_prices, unpriced, within_ceilings
 from raydebm.tasks import task_of
 from raydebm.tasks.base import Task
 
@@ -76,9 +78,10 @@ class Bundle:
     """Names of the served generators, in the recipe's order."""
     checkpoint: str
     versions: Mapping[str, str]
-    max_problem_chars: int
     max_body_bytes: int
+    max_problem_chars: int = 32_000
     max_candidate_chars: int = 64_000
+    """Longer texts to score are refused; a generator's longer candidate counts as failed."""
     max_score_tokens: int = 1_000_000
     """Maximum number of tokens in the texts of one scoring request, each with its problem, at four characters per
     token."""
@@ -86,7 +89,7 @@ class Bundle:
     """See ``AppArgs``."""
     allowed_hosts: tuple[str, ...] = ()
     """See ``AppArgs``."""
-    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    profiles: Mapping[str, ChatOverrides] = field(default_factory=dict)
     """The named policies, as changes to the served one."""
     limits: LimitArgs = field(default_factory=LimitArgs)
     records: RecordsArgs | None = None
@@ -215,9 +218,7 @@ def load_bundle(args: AppArgs) -> Bundle:
             "checkpoint": fingerprint_of(ensemble),
             "policy": policy_id(policy),
         },
-        max_problem_chars=args.max_problem_chars,
         max_body_bytes=args.max_body_bytes,
-        max_candidate_chars=args.max_candidate_chars,
         max_deadline_s=args.max_deadline_s,
         allowed_hosts=args.allowed_hosts,
         profiles=_profiles(args, recipe, policy, generators),
@@ -285,7 +286,7 @@ def _check_prices(recipe: Recipe, generators: Sequence[str], max_usd: float | No
 def _check_ceilings(limits: LimitArgs, recipe: Recipe, generators: Sequence[str], run: RunDir) -> None:
     """Raise ConfigError for ceilings that cannot be kept."""
     for where, max_usd in (
-        ("limits.request", limits.request.max_usd),
+        ("limits.request", limits.request.usd),
         ("limits.per_day", limits.per_day.usd),
         ("limits.key_per_day", limits.key_per_day.usd),
     ):
@@ -298,22 +299,27 @@ def _check_ceilings(limits: LimitArgs, recipe: Recipe, generators: Sequence[str]
         )
 
 
-def _profiles(args: AppArgs, recipe: Recipe, policy: Policy, generators: tuple[str, ...]) -> dict[str, Profile]:
+def _profiles(args: AppArgs, recipe: Recipe, policy: Policy, generators: tuple[str, ...]) -> dict[str, ChatOverrides]:
     """The named policies, checked against the served one, so that an invalid one fails at the start and not in a
     request."""
     _check_prices(recipe, generators, policy.max_usd, where="the served policy")
-    for name, changes in args.policies.items():
+    profiles = {}
+    for name, given in args.policies.items():
+        where = f"policy {name!r}"
         if not _PROFILE_NAME.fullmatch(name):
             raise ConfigError(f"policy name {name!r} must be letters, digits, '.', '_' and '-'; rename it")
+        try:
+            profiles[name] = changes = ChatOverrides.model_validate(given)
+            changed = changes.policy_changes()
+            policy.changed(changed)
+        except ValidationError as error:
+            raise ConfigError("; ".join(problems_in(error, root=where))) from error
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from error
         if changes.policy is not None:
-            raise ConfigError(f"policy {name!r} names another policy {changes.policy!r}; write its values instead")
+            raise ConfigError(f"{where} names another policy {changes.policy!r}; write its values instead")
         for wanted in changes.generators or ():
             if wanted not in generators:
                 raise UnknownNameError("generator", wanted, generators)
-        changed = changes.policy_changes()
-        try:
-            policy.changed(changed)
-        except ConfigError as error:
-            raise ConfigError(f"policy {name!r}: {error}") from error
-        _check_prices(recipe, changes.generators or generators, changed.get("max_usd"), where=f"policy {name!r}")
-    return dict(args.policies)
+        _check_prices(recipe, changes.generators or generators, changed.get("max_usd"), where=where)
+    return profiles

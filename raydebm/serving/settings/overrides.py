@@ -89,8 +89,11 @@ class SamplingOverrides(BaseModel):
 OnAbstain = Literal["refuse", "text", "best", "error"]
 
 
-class Profile(Overrides):
-    """A named policy of the service."""
+class ChatOverrides(Overrides):
+    """The ``raydebm`` object of a chat request, and a named policy of the service."""
 
-    on_abstain: OnAbstain | None = None
-    """See ``ChatOverrides``."""
+    on_abstain: OnAbstain = "refuse"
+    """refuse: a refusal in OpenAI's shape; text: its words as content, for clients that show no refusals; best: the
+    selected text all the same; error: HTTP 422."""
+    progress: Literal["comments", "events", "none"] = "comments"
+    """How a stream reports progress: SSE comments (every client skips them), named events for browsers, or not."""

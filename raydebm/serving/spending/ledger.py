@@ -26,49 +26,46 @@ BUSY_S = 30.0
 """Longest wait for another process's transaction, which takes milliseconds."""
 _TABLES = """
 CREATE TABLE IF NOT EXISTS spent (
-  day TEXT, account TEXT, nano_usd INTEGER, candidates INTEGER, tokens INTEGER, PRIMARY KEY (day, account));
+  day TEXT, account TEXT, nano_usd INTEGER, candidates INTEGER, PRIMARY KEY (day, account));
 CREATE TABLE IF NOT EXISTS held (
-  id TEXT, account TEXT, day TEXT, nano_usd INTEGER, candidates INTEGER, tokens INTEGER, PRIMARY KEY (id, account));
+  id TEXT, account TEXT, day TEXT, nano_usd INTEGER, candidates INTEGER, PRIMARY KEY (id, account));
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Money, candidates and tokens. Money is counted in whole billionths, so that sums are exact."""
+    """Money and candidates. Money is counted in whole billionths, so that sums are exact."""
 
     nano_usd: int = 0
     candidates: int = 0
-    tokens: int = 0
 
     @classmethod
-    def of(cls, usd: float, candidates: int, tokens: int) -> "Amount":
+    def of(cls, usd: float, candidates: int = 1) -> "Amount":
         """An amount, rounded up; more than ``MAX_USD`` counts as infinite."""
-        return cls(math.ceil(min(usd, MAX_USD) * NANO), candidates, tokens)
+        return cls(math.ceil(min(usd, MAX_USD) * NANO), candidates)
 
     def __add__(self, other: "Amount") -> "Amount":
-        return Amount(self.nano_usd + other.nano_usd, self.candidates + other.candidates, self.tokens + other.tokens)
+        return Amount(self.nano_usd + other.nano_usd, self.candidates + other.candidates)
 
 
-class DayCeilings(BaseModel):
-    """Limits on the spending of one UTC day. Default: no limit."""
+class Ceilings(BaseModel):
+    """Limits on the spending of one request or of one UTC day. Default: no limit."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     usd: float | None = Field(None, ge=0, allow_inf_nan=False)
     candidates: int | None = Field(None, ge=0)
-    tokens: int | None = Field(None, ge=0)
-    """Prompt and completion tokens of all candidates."""
 
     @property
     def is_limit(self) -> bool:
         """True if anything is limited."""
-        return (self.usd, self.candidates, self.tokens) != (None, None, None)
+        return self != Ceilings()
 
     def covers(self, amount: Amount) -> bool:
         """True if the amount is within the ceilings."""
-        nano_usd = None if self.usd is None else round(self.usd * NANO)
-        pairs = ((amount.nano_usd, nano_usd), (amount.candidates, self.candidates), (amount.tokens, self.tokens))
-        return all(most is None or value <= most for value, most in pairs)
+        return (self.usd is None or amount.nano_usd <= round(self.usd * NANO)) and (
+            self.candidates is None or amount.candidates <= self.candidates
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +89,7 @@ class Ledger:
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
 
-    def reserve(self, accounts: Mapping[str, DayCeilings], wanted: Sequence[Amount]) -> Hold:
+    def reserve(self, accounts: Mapping[str, Ceilings], wanted: Sequence[Amount]) -> Hold:
         """Reserve as many of the wanted amounts as fit below every ceiling, in order.
 
         One that does not fit is skipped; a later, smaller one may still fit.
@@ -112,8 +109,8 @@ class Ledger:
             if granted:
                 for account in accounts:
                     _add(db, day, account, held)
-                    row = (hold_id, account, day, held.nano_usd, held.candidates, held.tokens)
-                    db.execute("INSERT INTO held VALUES (?, ?, ?, ?, ?, ?)", row)
+                    row = (hold_id, account, day, held.nano_usd, held.candidates)
+                    db.execute("INSERT INTO held (id, account, day, nano_usd, candidates) VALUES (?, ?, ?, ?, ?)", row)
         return Hold(hold_id, tuple(granted))
 
     def settle(self, hold: Hold, actual: Amount) -> None:
@@ -124,11 +121,10 @@ class Ledger:
         """
         with self._transaction() as db:
             rows = db.execute(
-                "DELETE FROM held WHERE id = ? RETURNING account, day, nano_usd, candidates, tokens", (hold.hold_id,)
+                "DELETE FROM held WHERE id = ? RETURNING account, day, nano_usd, candidates", (hold.hold_id,)
             ).fetchall()
-            for account, day, nano_usd, candidates, tokens in rows:
-                back = Amount(actual.nano_usd - nano_usd, actual.candidates - candidates, actual.tokens - tokens)
-                _add(db, day, account, back)
+            for account, day, nano_usd, candidates in rows:
+                _add(db, day, account, Amount(actual.nano_usd - nano_usd, actual.candidates - candidates))
 
     def spent(self, account: str) -> Amount:
         """Today's spending including holds. Raises ResourceError."""
@@ -177,15 +173,14 @@ class Ledger:
 
 
 def _total(db: sqlite3.Connection, day: str, account: str) -> Amount:
-    query = "SELECT nano_usd, candidates, tokens FROM spent WHERE day = ? AND account = ?"
+    query = "SELECT nano_usd, candidates FROM spent WHERE day = ? AND account = ?"
     row = db.execute(query, (day, account)).fetchone()
     return Amount() if row is None else Amount(*row)
 
 
 def _add(db: sqlite3.Connection, day: str, account: str, amount: Amount) -> None:
     db.execute(
-        "INSERT INTO spent VALUES (?, ?, ?, ?, ?) ON CONFLICT (day, account) DO UPDATE SET "
-        "nano_usd = nano_usd + excluded.nano_usd, candidates = candidates + excluded.candidates, "
-        "tokens = tokens + excluded.tokens",
-        (day, account, amount.nano_usd, amount.candidates, amount.tokens),
+        "INSERT INTO spent (day, account, nano_usd, candidates) VALUES (?, ?, ?, ?) ON CONFLICT (day, account) "
+        "DO UPDATE SET nano_usd = nano_usd + excluded.nano_usd, candidates = candidates + excluded.candidates",
+        (day, account, amount.nano_usd, amount.candidates),
     )

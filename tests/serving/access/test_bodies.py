@@ -68,9 +68,7 @@ def test_a_client_that_goes_away_while_it_sends_is_no_error_of_the_service(run_v
 
 
 def test_slow_uploads_take_no_places(write_run, backend, free_port, puzzle, listening):
-    app = create_app(
-        TriageService(load_bundle(AppArgs(run_dir=write_run(), limits={"max_running": 1, "max_waiting": 0})), backend)
-    )
+    app = create_app(TriageService(load_bundle(AppArgs(run_dir=write_run(), limits={"max_running": 1})), backend))
     head = b"POST /v1/triage HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\n{"
     with listening(app, free_port), contextlib.ExitStack() as stack:
         for _ in range(100):

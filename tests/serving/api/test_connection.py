@@ -69,7 +69,7 @@ def test_comments_keep_a_silent_connection_open(app, backend, free_port, puzzle,
 
 
 def test_the_place_of_a_gone_client_is_free_again(write_run, backend, free_port, puzzle, listening, eventually):
-    limits = {"max_running": 1, "max_waiting": 0}
+    limits = {"max_running": 1}
     app = create_app(TriageService(load_bundle(AppArgs(run_dir=write_run(), limits=limits)), backend))
     backend.pause_s = 60.0
     with listening(app, free_port):

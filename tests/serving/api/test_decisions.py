@@ -15,7 +15,7 @@ from raydebm.decision.policy import Policy, policy_id
 from raydebm.decisions.outcomes.claims import ClaimMonitor
 from raydebm.decisions.outcomes.log import OutcomeLog
 from raydebm.decisions.record import DecisionRecord, new_record_id
-from raydebm.decisions.writer import DecisionWriter, RecordsArgs
+from raydebm.decisions.writer import DecisionWriter
 from raydebm.records import (
     Candidate,
     ConstraintReport,
@@ -94,7 +94,7 @@ RECORDS = (
 @pytest.fixture
 def run_dir(write_run):
     folder = write_run()
-    writer = DecisionWriter(f"{folder}/records", RecordsArgs(flush_s=3600), clock=START.timestamp)
+    writer = DecisionWriter(f"{folder}/records", flush_s=3600, clock=START.timestamp)
     for stored in RECORDS:
         assert writer.put(stored)
     writer.close()
@@ -271,7 +271,7 @@ def test_without_a_posterior_there_are_no_answers_and_no_promise(client):
 
 def test_a_promise_that_is_suspended_now_says_so(write_run, backend, client):
     folder, stored = write_run(policy=BY_VOTES), voted()
-    writer = DecisionWriter(f"{folder}/records", RecordsArgs(flush_s=3600), clock=START.timestamp)
+    writer = DecisionWriter(f"{folder}/records", flush_s=3600, clock=START.timestamp)
     assert writer.put(stored)
     writer.close()
     log = OutcomeLog(f"{folder}/records")

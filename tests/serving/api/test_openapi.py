@@ -37,7 +37,7 @@ def address(write_run, recipe, backend, free_port, listening):
     """A task that reads any text as a problem, policies and limits; generators and energies are written by hand."""
     backend.write = lambda request: f"It is #### {request.seed % 3}"
     run_dir = write_run({**recipe, "task": {"name": "gsm8k"}})
-    args = AppArgs(run_dir=run_dir, policies={"strict": {"theta_sigma": 0.1}}, max_problem_chars=2000)
+    args = AppArgs(run_dir=run_dir, policies={"strict": {"theta_sigma": 0.1}})
     with listening(create_app(TriageService(load_bundle(args), backend)), free_port) as url:
         yield url
 

@@ -144,7 +144,7 @@ def test_an_unknown_decision_is_404_with_what_to_do(client, folder):
 
 def test_a_decision_that_still_waits_to_be_written_can_be_reported(bundle, backend, client, puzzle, script, texts):
     script(lambda request: texts["right"])
-    writer = DecisionWriter(bundle.records.folder, RecordsArgs(flush_s=3600))
+    writer = DecisionWriter(bundle.records.folder, flush_s=3600)
     own = type(client)(create_app(TriageService(bundle, backend, records=writer)))
     answer = own.post("/v1/triage", {"problem": puzzle}).json()
     assert told(own.post(f"/v1/decisions/{answer['record_id']}/outcome", {"correct": True, "by": "ada"}))[0] == 200
@@ -465,7 +465,7 @@ def test_the_service_watches_the_policy_that_it_serves(write_run, backend, clien
     promise = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500}
     policy = Policy(max_passes=1, guarantee=promise)
     bundle = load_bundle(AppArgs(run_dir=write_run(policy=policy)))
-    writer = DecisionWriter(bundle.records.folder, RecordsArgs(flush_s=3600))
+    writer = DecisionWriter(bundle.records.folder, flush_s=3600)
     own = type(client)(create_app(TriageService(bundle, backend, records=writer)))
     for number in (*range(9), 0):
         answer = own.post("/v1/triage", {"problem": f"{puzzle} ({number})"}).json()

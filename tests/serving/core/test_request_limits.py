@@ -75,7 +75,7 @@ def priced(write_run, recipe):
     half = {**PRICES, "usd_per_million_completion_tokens": PRICES["usd_per_million_completion_tokens"] / 2}
     ada, bo = recipe["generators"]
     run_dir = write_run({**recipe, "generators": [{**ada, **half}, {**bo, **PRICES}]})
-    return load_bundle(AppArgs(run_dir=run_dir, limits={"request": {"num_regenerate": 8}}))
+    return load_bundle(AppArgs(run_dir=run_dir, policies={"wide": {"num_regenerate": 8}}))
 
 
 @pytest.fixture
@@ -259,7 +259,7 @@ def test_a_later_pass_spends_what_the_first_left(triage, priced, slow, texts):
     slow.inner.write = lambda request: texts["wrong"]
 
     # Pass 1 may cost 3 and costs 4 x 0.25, so 2.2 - 1 = 1.2 are left: two of ada's at 0.5.
-    answer, _ = triage(priced, max_usd=3.2, num_regenerate=8)
+    answer, _ = triage(priced, max_usd=3.2, policy="wide")
 
     assert [request.pass_index for request in slow.asked] == [1] * 4 + [2] * 4
     assert named(answer)["ada"].over_budget == 4
@@ -270,7 +270,7 @@ def test_a_candidate_without_a_stated_cost_counts_its_worst(triage, priced, slow
     slow.cost_usd = lambda request: 0.0
 
     # Both of bo's failed, and may have been billed 1 each: of 3 dollars 1 is left.
-    triage(priced, max_usd=3.0, num_regenerate=8)
+    triage(priced, max_usd=3.0, policy="wide")
 
     assert [request.pass_index for request in slow.asked] == [1] * 4 + [2] * 2
 

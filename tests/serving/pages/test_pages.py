@@ -15,7 +15,7 @@ from starlette.routing import Mount
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
 from raydebm.decisions.outcomes.log import OutcomeLog
-from raydebm.decisions.writer import DecisionWriter, RecordsArgs
+from raydebm.decisions.writer import DecisionWriter
 from raydebm.records import Problem
 from raydebm.run.directory import RunDir
 from raydebm.run.tables import SplitProblem
@@ -58,7 +58,7 @@ def start(listening, new_port):
 
     def start_(backend, run_dir, *, keyring=None, prefix="", **args):
         bundle = load_bundle(AppArgs(run_dir=run_dir, **args))
-        writers.append(DecisionWriter(bundle.records.folder, RecordsArgs(flush_s=3600)))
+        writers.append(DecisionWriter(bundle.records.folder, flush_s=3600))
         app = create_app(TriageService(bundle, backend, records=writers[-1]), keyring=keyring)
         servers.append(listening(Starlette(routes=[Mount(prefix, app)]) if prefix else app, new_port()))
         return servers[-1].__enter__()

@@ -34,9 +34,9 @@ def local(kind, *args):
 def live_backend(live_run):
     bundle = load_bundle(AppArgs(run_dir=live_run))
     return HandleBackend(
-        local(GeneratorDeployment, bundle.generator_configs(), live_run, 1),
+        local(GeneratorDeployment, bundle.generator_configs(), live_run),
         # Serve's batching needs a replica; the batched work itself does not.
-        local(ScorerDeployment, bundle.checkpoint, "cpu", "float32", 1),
+        local(ScorerDeployment, bundle.checkpoint, "cpu", "float32"),
         local(ConstraintDeployment),
     )
 
@@ -56,7 +56,7 @@ def live_client(live_run, live_backend):
 
 
 def test_the_whole_application_builds(live_run):
-    serve.run(application_of(AppArgs(run_dir=live_run, threads=1)), name="whole", _local_testing_mode=True)
+    serve.run(application_of(AppArgs(run_dir=live_run)), name="whole", _local_testing_mode=True)
 
 
 def test_a_random_model_is_asked_and_its_babble_does_not_parse(live_client, puzzle):
@@ -94,7 +94,7 @@ def test_status_names_what_is_loaded(live_backend):
 
 def test_a_reader_scores_in_its_own_deployment(live_run, tiny_models, puzzle, texts):
     reader = ModelBaseline(kind="reader", name="reader", model=str(tiny_models[1]))
-    backend = HandleBackend(None, None, None, baselines=local(BaselineDeployment, (reader,), "runs/none", 1))
+    backend = HandleBackend(None, None, None, baselines=local(BaselineDeployment, (reader,), "runs/none"))
     asked = [TextToScore(name, puzzle, text) for name, text in texts.items()]
 
     all_scores = asyncio.run(backend.baseline_scores(asked))

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from raydebm.errors import CheckpointError, ConfigError
 from raydebm.run.ensemble_file import CheckpointRef, read_ref
-from raydebm.serving.access.keys import LOOK_EVERY_S, WatchedKeyring
+from raydebm.serving.access.keys import LOOK_EVERY_S, Keyring
 from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.ray.ensembles import IDLE_S, Ensembles
@@ -36,11 +36,11 @@ class Clock:
 
 
 def test_a_key_of_user_config_takes_the_place_of_the_argument():
-    args = AppArgs(run_dir="run", max_problem_chars=10, policies={"one": {"lambda": 2.0}}, limits={"max_running": 5})
-    changed = changed_args(args, {"policy": "recipe", "limits": {"max_waiting": 3}})
-    assert (changed.policy, changed.max_problem_chars) == ("recipe", 10)
-    assert changed.limits == LimitArgs(max_waiting=3)  # as a whole: max_running is the default again
-    assert changed.policies["one"].lambda_ == 2.0
+    args = AppArgs(run_dir="run", max_body_bytes=1001, policies={"one": {"lambda": 2.0}}, limits={"max_running": 5})
+    changed = changed_args(args, {"policy": "recipe", "limits": {"keys_file": "k"}})
+    assert (changed.policy, changed.max_body_bytes) == ("recipe", 1001)
+    assert changed.limits == LimitArgs(keys_file="k")  # as a whole: max_running is the default again
+    assert changed.policies["one"] == {"lambda": 2.0}
 
 
 @pytest.mark.parametrize("key", ["run_dir", "device", "generators", "records", "polcy"])
@@ -209,7 +209,7 @@ def watched(tmp_path):
     """The keyring of a file with the first key, the file, and the clock that the keyring looks at."""
     path, clock = tmp_path / "keys.yaml", Clock()
     write_keys(path, KEYS[0])
-    return WatchedKeyring(str(path), clock=clock), path, clock
+    return Keyring(path=str(path), clock=clock), path, clock
 
 
 def known(keyring):

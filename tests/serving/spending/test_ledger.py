@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydebm.errors import ResourceError
-from raydebm.serving.spending.ledger import NANO, Amount, DayCeilings, Ledger
+from raydebm.serving.spending.ledger import NANO, Amount, Ceilings, Ledger
 
-CEILING = {"service": DayCeilings(usd=100 / NANO)}
+CEILING = {"service": Ceilings(usd=100 / NANO)}
 
 
 class Clock:
@@ -43,9 +43,9 @@ def usd(*values):
 
 
 def test_money_is_rounded_up():
-    assert Amount.of(1.1e-9, 1, 2) == Amount(2, 1, 2)
-    assert Amount.of(float("inf"), 0, 0).nano_usd == 10**17
-    assert Amount.of(0.5, 0, 0).nano_usd == NANO // 2
+    assert Amount.of(1.1e-9) == Amount(2, 1)
+    assert Amount.of(float("inf")).nano_usd == 10**17
+    assert Amount.of(0.5).nano_usd == NANO // 2
 
 
 def test_what_does_not_fit_is_passed_over_and_what_is_smaller_is_not(ledger):
@@ -53,13 +53,12 @@ def test_what_does_not_fit_is_passed_over_and_what_is_smaller_is_not(ledger):
     assert ledger.spent("service") == Amount(nano_usd=100)
 
 
-@pytest.mark.parametrize("kind", ["candidates", "tokens"])
-def test_every_kind_has_its_ceiling(ledger, kind):
-    assert ledger.reserve({"service": DayCeilings(**{kind: 5})}, [Amount(**{kind: 3})] * 2).granted == (0,)
+def test_candidates_have_a_ceiling_too(ledger):
+    assert ledger.reserve({"service": Ceilings(candidates=5)}, [Amount(candidates=3)] * 2).granted == (0,)
 
 
 def test_the_lowest_of_several_ceilings_counts(ledger):
-    both = {**CEILING, "key:a": DayCeilings(usd=10 / NANO)}
+    both = {**CEILING, "key:a": Ceilings(usd=10 / NANO)}
     assert ledger.reserve(both, usd(8, 8)).granted == (0,)
     assert ledger.reserve(CEILING, usd(92)).granted == (0,)
     assert ledger.reserve(both, usd(1)).granted == ()
@@ -98,7 +97,7 @@ def test_a_ledger_that_cannot_be_used_grants_nothing(tmp_path, content):
 
 def test_a_failed_transaction_leaves_the_ledger_usable(ledger):
     with pytest.raises(OverflowError):
-        ledger.reserve({"service": DayCeilings(tokens=9)}, [Amount(nano_usd=2**70)])
+        ledger.reserve({"service": Ceilings(candidates=9)}, [Amount(nano_usd=2**70)])
     assert ledger.reserve(CEILING, usd(100)).granted == (0,)
 
 
@@ -108,7 +107,7 @@ def test_a_failed_transaction_leaves_the_ledger_usable(ledger):
 )
 def test_spending_never_exceeds_the_ceiling_and_sums_are_exact(tmp_path_factory, amounts, ceiling):
     ledger = Ledger(str(tmp_path_factory.mktemp("ledger") / "ledger.sqlite"))
-    limits, total = {"service": DayCeilings(usd=ceiling / NANO)}, 0
+    limits, total = {"service": Ceilings(usd=ceiling / NANO)}, 0
     for worst, actual in amounts:
         hold = ledger.reserve(limits, usd(worst))
         assert bool(hold.granted) == (total + worst <= ceiling)
@@ -126,7 +125,7 @@ def spend(path, ceiling, seed, spending):
     def work(chance):
         while True:
             worst = chance.randrange(1, 50)
-            hold = ledger.reserve({"service": DayCeilings(usd=ceiling / NANO)}, usd(worst))
+            hold = ledger.reserve({"service": Ceilings(usd=ceiling / NANO)}, usd(worst))
             if not hold.granted:
                 if worst == 1:
                     return
