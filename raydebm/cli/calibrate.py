@@ -34,9 +34,7 @@ class ReportedOutcomes:
 
     records: str
     """Folder of stored decisions."""
-    refit: bool
     by: tuple[str, ...] | None
-    audited: float | None
     where: "Filter"
 
 
@@ -78,11 +76,7 @@ def reported_outcomes(
         str | None,
         typer.Option(help="Folder of stored decisions: choose thresholds and certify on what users reported."),
     ] = None,
-    refit: Annotated[bool, typer.Option("--refit", help="Fit the posterior on the reported decisions, too.")] = False,
     by: ReporterOption = None,
-    audited: Annotated[
-        float | None, typer.Option(help="Share of all decisions that these reporters judged at random.")
-    ] = None,
     since: SinceOption = None,
     until: UntilOption = None,
 ) -> ReportedOutcomes | None:
@@ -94,10 +88,9 @@ def reported_outcomes(
     if from_decisions is not None:
         where = decision_filter(since=since, until=until)
         reporters = tuple(by) if by else None
-        return ReportedOutcomes(records=from_decisions, refit=refit, by=reporters, audited=audited, where=where)
-    given = {"--refit": refit, "--by": by, "--audited": audited, "--since": since, "--until": until}
-    for name, value in given.items():
-        if value is not None and value is not False:  # a share of 0 is given, too
+        return ReportedOutcomes(records=from_decisions, by=reporters, where=where)
+    for name, value in {"--by": by, "--since": since, "--until": until}.items():
+        if value is not None:
             raise ConfigError(f"{name} is about reported outcomes; give --from-decisions with it")
     return None
 
@@ -193,7 +186,6 @@ def _origin(recipe: "Recipe", reported: ReportedOutcomes) -> "Origin":
         checkpoint=read_ref(run.uri("scorer")).fingerprint,
         where=reported.where,
         by=reported.by,
-        audited=reported.audited,
     )
 
 
@@ -215,8 +207,8 @@ def _calibrate_from_decisions(asked: Asked, reported: ReportedOutcomes, *, force
             "again by `raydebm run` with this one"
         )
     sample = outcome_sample(DecisionReader(reported.records), origin)
-    fit = recertified(sample, policy, recipe.decision, refit=reported.refit)
-    value = {**fit.decision_file(), "outcomes": {**source_of(sample), "refit": reported.refit}}
+    fit = recertified(sample, policy, recipe.decision)
+    value = {**fit.decision_file(), "outcomes": source_of(sample)}
     is_kept = fit.guarantee is not None and not fit.guarantee.certified and not force
     if not is_kept:
         _write(asked.recipe, run, fit, value)
@@ -260,18 +252,16 @@ def _sample_lines(sample: "OutcomeSample", fit: "PolicyFit") -> list[str]:
         "contradict themselves": sample.contradictory,
         "were scored by another ensemble": sample.other_ensemble,
         "are about a problem that was asked again later": sample.repeated,
-        "are abstentions, which count only with --audited": sample.reviewed,
+        "are abstentions, which do not count": sample.reviewed,
     }
     if any(left_out.values()):
         lines.append("left out: " + "; ".join(f"{count:,} {what}" for what, count in left_out.items() if count))
     if len(set((fit.worth > 0.5).tolist())) == 1:
         lines.append("every counted answer has the same outcome, so that these say nothing about where the errors are")
-    if sample.origin.audited is None:
-        lines.append(
-            "This holds for decisions like those that somebody reported on, and whoever reports decides which these "
-            "are. To speak about all decisions, have a random share of them judged, abstentions included, and give it "
-            "as --by and --audited."
-        )
+    lines.append(
+        "This holds for decisions like those that somebody reported on, and whoever reports decides which these are. "
+        "To speak about all answers, have a random share of them judged under one name, and give it as --by."
+    )
     return lines
 
 

@@ -33,7 +33,6 @@ def serve(
         os.environ.setdefault(name, value)  # before the import of Ray, which reads them
 
     from raydebm.run.addresses import resolved, run_address
-    from raydebm.serving.logs import whole_lines_on_stderr
     from raydebm.serving.ray.app import serve_until_interrupted
     from raydebm.serving.settings.app_args import parse_args
 
@@ -44,5 +43,4 @@ def serve(
         "policies": {"text": {"on_abstain": "text"}},
     }
     args = parse_args(given, where="the options")
-    with whole_lines_on_stderr():
-        serve_until_interrupted(args, host=host, port=port)
+    serve_until_interrupted(args, host=host, port=port)

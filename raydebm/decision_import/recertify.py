@@ -9,53 +9,45 @@ Every decision is made again under the policy, from its stored candidates. Repor
 - A verdict labels the selected answer, and a correct answer labels all of them. An answer that the policy would accept
   without a label counts as wrong, and so does one from a pass that was not sampled: the guarantee then holds whatever
   their labels are.
-- An abstention without an outcome has no label. Unless a random share of all decisions was judged, reports on
-  abstentions
-  are rarer or more frequent than reports on answers. So they do not count, and no threshold is tested that would answer
-  one of the stored abstentions after any of its passes (``Walk.floor``). It depends on confidences alone, so the test
-  is
-  valid.
+- Reports on abstentions are rarer or more frequent than reports on answers. So they do not count, and no threshold is
+  tested that would answer one of the stored abstentions after any of its passes (``Walk.floor``). It depends on
+  confidences alone, so the test is valid.
 - Several decisions on one problem are not independent, so only the newest counts.
 
-The guarantee holds for decisions like the reported ones. The reports cannot show whether these represent all decisions;
-a random audit ensures it.
+The guarantee holds for decisions like the reported ones. The reports cannot show whether these represent all answers;
+reports on a random share ensure it.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from raydebm.config import DecisionConfig
-from raydebm.decision.calibration.policy_fit import LabelledProblems, PolicyFit, fit_policy, fit_thresholds
+from raydebm.decision.calibration.policy_fit import PolicyFit, fit_thresholds
 from raydebm.decision.calibration.walks import Walk
-from raydebm.decision.evidence.fitting import LabelledPool
-from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import Recorded, redecide
 from raydebm.decision_import.labelled import LabelledDecision
 from raydebm.decision_import.sample import OutcomeSample
 from raydebm.errors import ConfigError
-from raydebm.pairs import text_key
 from raydebm.records import Decision, Label, ScoredCandidate, Verdict
 
 
-def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig, *, refit: bool = False) -> PolicyFit:
+def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig) -> PolicyFit:
     """Choose thresholds and certify the guarantee on reported outcomes.
+
+    The posterior is kept: it is independent of these decisions, so the guarantee is exact.
 
     Args:
         sample: labelled decisions.
         policy: the run's policy; its profile is kept.
         config: costs, and the guarantee.
-        refit: fit the posterior on these decisions. Otherwise it is kept, and its guarantee is exact because it is
-            independent of these decisions.
 
     Raises:
-        ConfigError: the policy has thresholds on sigma, or its posterior is kept and was fitted on some of these
-            decisions.
+        ConfigError: the policy has thresholds on sigma.
         PoolError: there are too few decisions.
     """
     if policy.rule != "posterior" or policy.posterior is None:
@@ -68,61 +60,21 @@ def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig, *
             f"the policy was fitted for task {policy.posterior.task!r}, and these decisions are of task "
             f"{sample.origin.task.name!r}"
         )
-    if refit:
-        fit = _refitted(sample, policy, config)
-    else:
-        _check_unseen(sample, policy.posterior)
-        fit = fit_thresholds(policy, lambda current: _walked(sample, current), config=config)
+    fit = fit_thresholds(policy, lambda current: _walked(sample, current), config=config)
     if fit.policy.guarantee is None:
         return fit
     promised = {**fit.policy.guarantee, "outcomes": source_of(sample)}
     return replace(fit, policy=fit.policy.replaced(guarantee=promised))
 
 
-def _check_unseen(sample: OutcomeSample, posterior: Posterior) -> None:
-    if not posterior.reported_until:
-        return
-    until = datetime.fromisoformat(posterior.reported_until)
-    seen = sum(decision.record.time <= until for decision in sample.decisions)
-    if seen:
-        raise ConfigError(
-            f"{seen} of {len(sample.decisions)} decisions were made up to {posterior.reported_until}, and the "
-            "posterior was fitted on reports about decisions up to then, so that nothing about them can be promised; "
-            "give a later time as --since, or fit the posterior again with --refit"
-        )
-
-
 def _walked(sample: OutcomeSample, policy: Policy) -> Walk:
     """Replay every decision through the passes of one policy."""
-    policies = [policy] * len(sample.decisions)
-    return _walk(sample.decisions, policies, floor=_floor(sample.abstained, [policy]))
-
-
-def _refitted(sample: OutcomeSample, policy: Policy, config: DecisionConfig) -> PolicyFit:
-    """The policy with a posterior fitted on these decisions, certified on all of them.
-
-    A decision without a label in its first pass is not used for fitting. It counts for the guarantee, because wrong
-    answers lack such a label more often than right ones, and the models that replay it were fitted without it.
-    """
-    assert policy.posterior is not None
-    pools = [_pool_of(each) for each in sample.decisions]
-    pairs = list(zip(sample.decisions, pools, strict=True))
-    learned = [each for each, pool in pairs if pool.is_labelled]
-    others = [each for each, pool in pairs if not pool.is_labelled]
-    return fit_policy(
-        LabelledProblems(
-            pools=pools,
-            task=policy.posterior.task,
-            outcome=policy.posterior.outcome,
-            competition=policy.posterior.competition,
-            checkpoint=sample.origin.checkpoint or "",
-            reported_until=sample.times[1].isoformat(),
-        ),
-        base=policy,
-        config=config,
-        profile=policy.profile,
-        walk=lambda policies: _walk(learned, policies, floor=_floor(sample.abstained, policies)),
-        unlearned=lambda served: _walk(others, [served] * len(others), floor=_floor(sample.abstained, [served])),
+    steps = [_steps(each, policy) for each in sample.decisions]
+    return Walk(
+        confidence=np.array([[step.confidence for step in row] for row in steps]),
+        worth=np.array([[step.worth for step in row] for row in steps]),
+        floor=_floor(sample.abstained, policy),
+        is_unknown=np.array([[step.is_unknown for step in row] for row in steps], dtype=bool),
     )
 
 
@@ -134,16 +86,7 @@ def source_of(sample: OutcomeSample) -> dict[str, Any]:
         "since": first.isoformat(),
         "until": last.isoformat(),
         "by": None if sample.origin.by is None else list(sample.origin.by),
-        "audited": sample.origin.audited,
     }
-
-
-def _pool_of(decision: LabelledDecision) -> LabelledPool:
-    """The first pass, with the labels that follow from the report."""
-    first = [scored for scored in decision.pool if scored.candidate.pass_index == 1]
-    worth = np.array([_worth(decision.labels, scored) for scored in first], dtype=np.float64)
-    problem = decision.problem
-    return LabelledPool(problem_id=problem.problem_id, candidates=first, worth=worth, text_key=text_key(problem.prompt))
 
 
 def _worth(labels: Mapping[str, Label], scored: ScoredCandidate) -> float:
@@ -152,17 +95,6 @@ def _worth(labels: Mapping[str, Label], scored: ScoredCandidate) -> float:
     if label.violation_score is not None:
         return 1 - label.violation_score
     return {Verdict.CORRECT: 1.0, Verdict.INCORRECT: 0.0}.get(label.verdict, math.nan)
-
-
-def _walk(decisions: Sequence[LabelledDecision], policies: Sequence[Policy], *, floor: float) -> Walk:
-    """Replay every decision through the passes of its own policy; one policy per decision, in order."""
-    steps = [_steps(each, policy) for each, policy in zip(decisions, policies, strict=True)]
-    return Walk(
-        confidence=np.array([[step.confidence for step in row] for row in steps]),
-        worth=np.array([[step.worth for step in row] for row in steps]),
-        floor=floor,
-        is_unknown=np.array([[step.is_unknown for step in row] for row in steps], dtype=bool),
-    )
 
 
 class _Step(NamedTuple):
@@ -190,16 +122,11 @@ def _steps(decision: LabelledDecision, policy: Policy) -> list[_Step]:
     return steps
 
 
-def _floor(abstained: Sequence[Recorded], policies: Sequence[Policy]) -> float:
-    """Lowest confidence above those of all abstentions after each pass, because any may be answered from, and under
-    every policy. Proven answers need no outcome, so abstentions that withheld one do not count."""
-    different: list[Policy] = []
-    for policy in policies:
-        if policy not in different:
-            different.append(policy)
+def _floor(abstained: Sequence[Recorded], policy: Policy) -> float:
+    """Lowest confidence above those of all abstentions after each pass, because any may be answered from. Proven
+    answers need no outcome, so abstentions that withheld one do not count."""
     confidences = [
         redecide(recorded, policy=policy.without_accepting().replaced(max_passes=num_passes)).confidence
-        for policy in different
         for num_passes in range(1, policy.max_passes + 1)
         for recorded in abstained
     ]

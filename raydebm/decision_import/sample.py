@@ -1,28 +1,20 @@
 """Stored decisions with outcomes, as problems for certifying a guarantee.
 
 In:   the records folder of a service; the run's task and ensemble.
-Out:  one labelled decision per problem, and the limits on their use: unjudged abstentions, and numbers of decisions
-left
-      out.
+Out:  one labelled decision per problem, the abstentions, and numbers of decisions left out.
 Does not know: policies, Ray, HTTP.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-
-from scipy.stats import binomtest
 
 from raydebm.decision.redecide import Recorded
 from raydebm.decision_import.labelled import LabelledDecision, labelled_decisions
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import DecisionRecord
-from raydebm.errors import ConfigError, PoolError
+from raydebm.errors import PoolError
 from raydebm.records import Decision
 from raydebm.tasks.base import Task
-
-AUDIT_LEVEL = 0.001
-"""Smallest p-value of the stated audit share, given the reported share; below it the audit is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +27,6 @@ class Origin:
     where: Filter
     by: tuple[str, ...] | None = None
     """Reporters that count. Default: all."""
-    audited: float | None = None
-    """Share of all decisions that these reporters judged at random, including abstentions. Default: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +35,9 @@ class OutcomeSample:
 
     origin: Origin
     decisions: tuple[LabelledDecision, ...]
-    """Newest decision of each problem; accepted ones alone unless the sample is audited."""
+    """Newest accepted decision of each problem."""
     abstained: tuple[Recorded, ...]
-    """Abstentions that a guarantee must not answer, with or without an outcome; none if the sample is audited."""
+    """Abstentions that a guarantee must not answer, with or without an outcome."""
     reported: int
     """Number of decisions with an outcome."""
     contradictory: int
@@ -57,7 +47,7 @@ class OutcomeSample:
     repeated: int
     """Decisions left out because a newer one is about the same problem."""
     reviewed: int
-    """Abstentions with an outcome, left out unless the sample is audited."""
+    """Abstentions with an outcome, left out because they are reported more or less often than answers."""
 
     @property
     def times(self) -> tuple[datetime, datetime]:
@@ -70,26 +60,22 @@ def outcome_sample(reader: DecisionReader, origin: Origin) -> OutcomeSample:
     """Read the decisions.
 
     Raises:
-        ConfigError: the stated share of audited decisions is not in (0, 1], or contradicts the reports.
         PoolError: no decision can be used; the message has the reason.
     """
     where = origin.where.model_copy(update={"task": origin.task.name})
     labelled = list(labelled_decisions(reader, lambda _: origin.task, where=where, by=origin.by))
     if not labelled:
         raise PoolError(_nothing_reported(reader, origin))
-    if origin.audited is not None:
-        _check_audit(reader, replace(origin, where=where), labelled, origin.audited)
     usable = [decision for decision in labelled if decision.fault is None]
     own = [decision for decision in usable if _is_own(decision.record, origin)]
-    accepted = [decision for decision in own if decision.record.outcome.decision is Decision.ACCEPT]
-    counted = own if origin.audited is not None else accepted
+    counted = [decision for decision in own if decision.record.outcome.decision is Decision.ACCEPT]
     newest = {
         (decision.problem.problem_id, decision.problem.prompt): decision for decision in sorted(counted, key=_time)
     }
     sample = OutcomeSample(
         origin=origin,
         decisions=tuple(newest.values()),
-        abstained=() if origin.audited is not None else _abstained(reader, replace(origin, where=where)),
+        abstained=_abstained(reader, replace(origin, where=where)),
         reported=len(labelled),
         contradictory=len(labelled) - len(usable),
         other_ensemble=len(usable) - len(own),
@@ -114,20 +100,6 @@ def _abstained(reader: DecisionReader, origin: Origin) -> tuple[Recorded, ...]:
     return tuple(record.recorded for record in reader.records(where) if _is_own(record, origin))
 
 
-def _check_audit(reader: DecisionReader, origin: Origin, labelled: Sequence[LabelledDecision], share: float) -> None:
-    """Refuse a share that the reports contradict, among answers or among abstentions."""
-    if not 0 < share <= 1:
-        raise ConfigError(f"the share of audited decisions must be above 0 and at most 1, got {share}")
-    for decision, word in ((Decision.ACCEPT, "answered"), (Decision.ABSTAIN, "refused")):
-        total = reader.count(origin.where.model_copy(update={"decision": str(decision)}))
-        judged = sum(labelled_decision.record.outcome.decision is decision for labelled_decision in labelled)
-        if total and binomtest(judged, total, share).pvalue < AUDIT_LEVEL:
-            raise ConfigError(
-                f"{judged} of {total} {word} requests have an outcome, which is no random share of {share:g}; name the "
-                "auditors alone (--by), choose a time in which they judged (--since, --until), or leave --audited out"
-            )
-
-
 def _nothing_reported(reader: DecisionReader, origin: Origin) -> str:
     stored = reader.table(["task"], origin.where.model_copy(update={"task": None}))["task"].to_pylist()
     if not stored:
@@ -148,9 +120,7 @@ def _nothing_usable(sample: OutcomeSample) -> str:
         "were scored by another ensemble than the run's (`raydebm replay --checkpoint` scores texts again)": (
             sample.other_ensemble
         ),
-        "are about abstentions, which count only where a random share of all decisions was judged (--audited)": (
-            sample.reviewed
-        ),
+        "are about abstentions, which do not count": sample.reviewed,
     }
     why = "; ".join(f"{count} {what}" for what, count in counts.items() if count)
     return f"of {sample.reported} decisions with an outcome none can be used: {why}"

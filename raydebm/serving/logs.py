@@ -9,12 +9,10 @@ import logging
 import os
 import re
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from typing import Any, TextIO, cast
+from typing import Any
 
 from raydebm import tracing
 from raydebm.errors import ConfigError, without_credentials
@@ -110,42 +108,3 @@ def configure_logs(request_id: Callable[[], str] = REQUEST_ID.get, environ: Mapp
     handler.setFormatter(JsonLines(request_id) if form == "json" else TextLines(request_id))
     logger.addHandler(handler)
     logger.setLevel(level)
-
-
-class WholeLines:
-    """A text stream that writes each thread's text in whole lines.
-
-    Ray prints the lines of workers from its own thread with ``print``, which writes a line and its end separately.
-    Another thread's text in between would share the line, and a JSON line would no longer parse.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._begun = threading.local()
-
-    def write(self, text: str) -> int:
-        """Write complete lines and buffer the rest. Returns the number of characters taken."""
-        whole, end, rest = (getattr(self._begun, "text", "") + text).rpartition("\n")
-        self._begun.text = rest
-        if end:
-            self._stream.write(whole + end)
-        return len(text)
-
-    def end(self) -> None:
-        """Write the rest of this thread's text."""
-        self._stream.write(getattr(self._begun, "text", ""))
-        self._begun.text = ""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-@contextmanager
-def whole_lines_on_stderr() -> Iterator[None]:
-    """Let threads share standard error line by line."""
-    stream = WholeLines(sys.stderr)
-    with redirect_stderr(cast(TextIO, stream)):
-        try:
-            yield
-        finally:
-            stream.end()

@@ -35,19 +35,6 @@ def record(index, share=10, *, policy=POLICY, problem=None, checkpoint="own", se
     return _stored(index, outcome, policy, checkpoint)
 
 
-def two_passes(index, first, second, *, policy, selected, accepted=True):
-    """The answers of both passes, None where a text has none; the answer given out is ``selected``."""
-    problem = Problem(task="gsm8k", problem_id=f"p{index}", prompt=f"What is {index}?")
-    pool = (*_candidates(index, problem, 1, first), *_candidates(index, problem, 2, second))
-    keys = [scored.report.vote_key for scored in pool[: len(first)] if scored.report.vote_key]
-    most = _first_with(pool, max(keys, key=keys.count)) if keys else None
-    best = _first_with(pool, selected)
-    decision = Decision.ACCEPT if accepted else Decision.ABSTAIN
-    passes = (_pass(1, most, Decision.REGENERATE), _pass(2, best, decision))
-    outcome = Outcome(problem=problem, decision=decision, best=best, passes=passes, pool=pool, reason=".")
-    return _stored(index, outcome, policy, "own")
-
-
 def _candidates(index, problem, pass_index, answers):
     for place, answer in enumerate(answers):
         candidate = Candidate(

@@ -7,12 +7,11 @@ import json
 from dataclasses import replace
 
 import pytest
-from reported_decisions import BY_SHARE, POLICY, RIGHT, WRONG, record, two_passes
+from reported_decisions import BY_SHARE, POLICY, RIGHT, WRONG, record
 
 from raydebm.cli import main
 from raydebm.config import DecisionConfig, parse_recipe
 from raydebm.decision.policy import Policy, policy_id
-from raydebm.decision.redecide import recorded_outcome, redecide
 from raydebm.decision_import.recertify import recertified
 from raydebm.decision_import.sample import Origin, outcome_sample
 from raydebm.decisions.reader import Filter
@@ -24,22 +23,15 @@ from raydebm.run.fingerprints import current_manifest, new_manifest
 from raydebm.serving.api.answer_bodies import guarantee_body
 from raydebm.tasks import get_task
 
-TWICE = POLICY.replaced(max_passes=2, tau_accept=0.95)
-
 
 def origin(**options):
     return Origin(**{"task": get_task("gsm8k"), "checkpoint": "own", "where": Filter(), **options})
 
 
-def fit(reader, *, policy=POLICY, refit=False, audited=None, by=None, **decision):
-    sample = outcome_sample(reader, origin(audited=audited, by=by))
+def fit(reader, *, policy=POLICY, **decision):
+    sample = outcome_sample(reader, origin())
     config = DecisionConfig.model_validate({"max_error": 0.1, **decision})
-    return recertified(sample, policy, config, refit=refit)
-
-
-def redecided(decision, policy):
-    recorded = recorded_outcome(decision.outcome, record_id=decision.record_id, policy=decision.policy)
-    return redecide(recorded, policy=policy)
+    return recertified(sample, policy, config)
 
 
 def unanimous(count, *, wrong=(), start=0):
@@ -66,7 +58,6 @@ def test_the_promise_says_where_its_problems_come_from(reader):
         "since": "2026-05-01T12:00:00+00:00",
         "until": "2026-05-03T23:00:00+00:00",
         "by": None,
-        "audited": None,
     }
     body = guarantee_body(fitted.policy, None)
     assert (body.problems, body.outcomes.decisions, body.outcomes.until.day) == (60, 60, 3)
@@ -108,25 +99,6 @@ def test_thresholds_rise_where_errors_are(reader):
 
     assert fitted.policy.tau_answer > 0.9
     assert fitted.guarantee.answered == 80
-
-
-def test_what_a_posterior_was_fitted_on_by_reports_cannot_certify_it_again(reader):
-    """The newest of 60 decisions, one per hour from noon on May 1, is of 23:00 on May 3."""
-    decisions = reader(unanimous(60))
-    refitted = fit(decisions, refit=True).policy
-
-    assert refitted.posterior.reported_until == "2026-05-03T23:00:00+00:00"
-    with pytest.raises(
-        ConfigError, match=r"^60 of 60 decisions were made up to 2026-05-03T23:00.*--since, or .*--refit$"
-    ):
-        fit(decisions, policy=refitted)
-
-
-def test_what_a_posterior_was_fitted_on_by_reports_may_fit_another_one(reader):
-    decisions = reader(unanimous(60))
-    refitted = fit(decisions, refit=True).policy
-
-    assert fit(decisions, policy=refitted, refit=True).guarantee.certified
 
 
 # ---- what a report says --------------------------------------------------------------------------------------------
@@ -196,36 +168,6 @@ def test_the_calibration_keeps_the_confidence_below_which_nothing_is_promised(re
     assert fit(reader([(refused, None)])).to_json()["floor"] == pytest.approx(0.8, abs=1e-5)
 
 
-def test_a_refit_promises_nothing_that_the_served_posterior_gives_what_was_refused(reader):
-    """Each fold learns from nine tenths of these right answers, so that all of them together are more confident. The
-    refused one has the same votes as the rest."""
-    refused = record(500, accepted=False)
-
-    fitted = fit(reader([*unanimous(60), (refused, None)]), refit=True)
-
-    served = redecided(refused, fitted.policy).confidence
-    assert fitted.confidence.max() < served < fitted.floor
-    assert not fitted.guarantee.certified
-
-
-def test_reviewed_abstentions_count_in_a_random_audit_alone(reader):
-    pairs = [*unanimous(60), *((record(index, 5), RIGHT) for index in range(100, 160))]
-    stored = reader(pairs)
-
-    assert outcome_sample(stored, origin()).reviewed == 60
-    assert fit(stored).policy.tau_answer > 0.5
-    audited = fit(stored, audited=1.0)
-    assert audited.policy.tau_answer == pytest.approx(0.5, abs=1e-5)
-    assert audited.policy.guarantee["outcomes"]["audited"] == 1.0
-
-
-def test_an_audit_that_judged_no_abstention_is_refused(reader):
-    refused = [(record(index, 5), None) for index in range(100, 140)]
-
-    with pytest.raises(ConfigError, match="0 of 40 refused requests have an outcome"):
-        outcome_sample(reader(unanimous(40) + refused), origin(audited=1.0))
-
-
 # ---- what is left out ----------------------------------------------------------------------------------------------
 
 
@@ -278,35 +220,6 @@ def test_nothing_to_learn_from_is_an_error_that_says_why(reader, pairs, options,
 def test_a_policy_without_a_confidence_for_this_task_is_refused(reader, policy, message):
     with pytest.raises(ConfigError, match=message):
         fit(reader(unanimous(5)), policy=policy)
-
-
-# ---- fitting anew --------------------------------------------------------------------------------------------------
-
-
-def test_refit_learns_the_posterior_from_the_decisions(reader):
-    pairs = [*unanimous(60), *((record(index, 6), WRONG if index % 2 else RIGHT) for index in range(100, 160))]
-
-    fitted = fit(reader(pairs), refit=True, max_error=None)
-
-    assert (fitted.policy.posterior.num_problems, fitted.policy.profile) == (120, POLICY.profile)
-    assert fitted.policy.posterior != BY_SHARE
-    assert fitted.confidence[:60].mean() > fitted.confidence[60:].mean()
-
-
-def test_refit_counts_wrong_answers_that_only_a_later_pass_gave(reader):
-    """The first pass of 16 decisions had no answer. 4, which the second gave, was right 4 times, which labels the first
-    pass too, and wrong 12 times, which does not: nothing is learned from these, and they count as 12 of 56 wrong."""
-    drawn = [(two_passes(index, [2] * 10, [2] * 10, policy=TWICE, selected=2), RIGHT) for index in range(40)]
-    late = [
-        (two_passes(index, [None] * 10, [4] * 10, policy=TWICE, selected=4), RIGHT if index < 104 else WRONG)
-        for index in range(100, 116)
-    ]
-
-    fitted = fit(reader(drawn + late), policy=TWICE, refit=True)
-
-    assert fitted.policy.posterior.num_problems == 44
-    assert (fitted.guarantee.problems, fitted.guarantee.base_error) == (56, 12 / 56)
-    assert (len(fitted.worth), fitted.worth.sum()) == (56, 44)
 
 
 # ---- the command ---------------------------------------------------------------------------------------------------
@@ -375,21 +288,6 @@ def test_the_command_writes_the_policy_to_the_run(calibrate, run, tmp_path):
     assert printed.endswith(sentence)
 
 
-def test_a_policy_without_a_promise_leaves_in_the_run_what_it_was_fitted_on(calibrate, run):
-    code, printed = calibrate(own_records(60), "--refit")
-
-    assert code == 0, printed
-    assert Policy.from_json(run.read_json("calibration", "policy.json")).guarantee is None
-    assert run.read_json("calibration", "decision.json")["outcomes"] == {
-        "decisions": 60,
-        "since": "2026-05-01T12:00:00+00:00",
-        "until": "2026-05-03T23:00:00+00:00",
-        "by": None,
-        "audited": None,
-        "refit": True,
-    }
-
-
 def test_what_is_not_certified_leaves_the_policy_as_it_is(calibrate, run):
     before = run.manifest("calibration"), run.read_json("calibration", "policy.json")
 
@@ -423,9 +321,7 @@ def test_the_command_refuses_a_recipe_that_did_not_make_the_run(calibrate):
     assert (code, "made with other settings" in printed) == (2, True)
 
 
-@pytest.mark.parametrize(
-    "options", [["--refit"], ["--by", "ada"], ["--audited", "0"], ["--since", "2026-01-01T00:00Z"]]
-)
+@pytest.mark.parametrize("options", [["--by", "ada"], ["--since", "2026-01-01T00:00Z"]])
 def test_options_about_outcomes_need_the_decisions(tmp_path, run, capsys, options):
     with pytest.raises(SystemExit) as caught:
         main(["calibrate", "--config", str(tmp_path / "recipe.json"), *options])

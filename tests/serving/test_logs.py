@@ -4,7 +4,6 @@ import io
 import json
 import logging
 import sys
-import threading
 
 import pytest
 
@@ -16,7 +15,6 @@ from raydebm.serving.logs import (
     TextLines,
     configure_logs,
     redact,
-    whole_lines_on_stderr,
 )
 
 SECRET = "sk-or-v1-0123456789abcdef0123456789abcdef"
@@ -130,19 +128,3 @@ def test_logs_go_to_standard_error_once(monkeypatch):
     configure_logs(environ={})
     assert [handler.stream for handler in logger.handlers] == [sys.stderr]
     assert logger.level == logging.WARNING
-
-
-def in_a_thread(work):
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-
-
-def test_a_line_of_another_thread_does_not_end_up_within_one_that_is_being_printed(capsys):
-    """As where Ray prints the line of a replica, and its end, while the command logs."""
-    with whole_lines_on_stderr():
-        sys.stderr.write('{"message": "request"}')
-        in_a_thread(lambda: sys.stderr.write("stopping\n"))
-        sys.stderr.write("\n")
-
-    assert capsys.readouterr().err == 'stopping\n{"message": "request"}\n'

@@ -21,7 +21,7 @@ import numpy as np
 from raydebm.config import CostsConfig, DecisionConfig
 from raydebm.config.policy import Profile
 from raydebm.decision.calibration.profile_choice import ProfileChoice, choose_profile
-from raydebm.decision.calibration.walks import PromiseTest, Walk, WalkOf, final_step, joined, stops
+from raydebm.decision.calibration.walks import PromiseTest, Walk, WalkOf, final_step, stops
 from raydebm.decision.evidence.fitting import CrossFit, LabelledPool, LabelledTable, cross_fit, fit_posterior
 from raydebm.decision.evidence.groups import Floats, Ints
 from raydebm.decision.evidence.pool_sizes import PoolParts
@@ -105,8 +105,6 @@ class LabelledProblems:
     """Whether different answers of one problem exclude each other. Defined by the task."""
     checkpoint: str = ""
     """Fingerprint of the ensemble that computed the energies. Empty if unknown."""
-    reported_until: str = ""
-    """Time of the newest decision with a user report (``Posterior.reported_until``)."""
 
 
 def fit_policy(
@@ -116,7 +114,6 @@ def fit_policy(
     config: DecisionConfig,
     profile: Profile | None = None,
     walk: WalkOf | None = None,
-    unlearned: Callable[[Policy], Walk] | None = None,
     promises: Sequence[float] = PROMISES,
 ) -> PolicyFit:
     """Fit posterior, profile and thresholds.
@@ -126,8 +123,6 @@ def fit_policy(
         config: Costs and the requested guarantee.
         profile: Profile to use. Default: chosen by tests.
         walk: Walks for policies with several passes. Default: one pass.
-        unlearned: Walks of problems that count for thresholds and guarantee but not for the posterior, under the policy
-            with the posterior of all pools. Default: no such problems.
         promises: Error rates of the table of possible guarantees.
 
     Raises:
@@ -149,7 +144,7 @@ def fit_policy(
             competition=problems.competition,
             used=used,
         )
-        return replace(posterior, checkpoint=problems.checkpoint, reported_until=problems.reported_until)
+        return replace(posterior, checkpoint=problems.checkpoint)
 
     crossed = cross_fit(table, fit)
     given = _given_worth(table, crossed)
@@ -164,8 +159,7 @@ def fit_policy(
     own = [predictions.calibrated(other, fold) for fold, other in enumerate(crossed.posteriors)]
 
     def walked(current: Policy) -> Walk:
-        steps = predictions.walked(own, policy=current, walk=walk)
-        return steps if unlearned is None else joined(steps, unlearned(current.without_accepting()))
+        return predictions.walked(own, policy=current, walk=walk)
 
     fitted = _fitted(_tested(policy, walked, config), choice, config=config, promises=promises)
     return replace(fitted, num_problems=len(known))

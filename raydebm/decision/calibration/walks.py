@@ -45,21 +45,6 @@ WalkOf = Callable[[Sequence[Policy]], Walk]
 """Function that walks the pools' problems through all passes, each under its own policy."""
 
 
-def joined(first: Walk, second: Walk) -> Walk:
-    """Problems of both walks, with the higher floor. The second walk may be empty."""
-    shape = (len(second.worth), first.worth.shape[1])
-    return Walk(
-        confidence=np.concatenate([first.confidence, second.confidence.reshape(shape)]),
-        worth=np.concatenate([first.worth, second.worth.reshape(shape)]),
-        floor=max(first.floor, second.floor),
-        is_unknown=np.concatenate([_unknown(first), _unknown(second).reshape(shape)]),
-    )
-
-
-def _unknown(walk: Walk) -> Bools:
-    return np.zeros(walk.worth.shape, dtype=bool) if walk.is_unknown is None else walk.is_unknown
-
-
 def final_step(steps: Walk, tau_accept: float) -> tuple[Floats, Floats]:
     """(confidence, worth) of each problem at its last pass: the first that reaches ``tau_accept``, else the last."""
     last = stops(steps, tau_accept)

@@ -127,8 +127,7 @@ class Posterior:
     checkpoint: str = ""
     """Fingerprint of the ensemble whose energies it was fitted on. Empty if unknown."""
     reported_until: str = ""
-    """Time of the newest decision in the fit that is labelled by a user report, in ISO 8601. Empty without such
-    reports."""
+    """Kept in policy files; always empty."""
 
     def __post_init__(self) -> None:
         answers, none = ([term.name for term in terms_about(about)] for about in ("answer", "none"))

@@ -155,9 +155,6 @@ class OutcomesBody(BaseModel):
     """When the newest was made."""
     by: list[str] | None
     """Whose reports counted; null: everybody's."""
-    audited: float | None
-    """Share of all decisions that they judged at random; null: it is not known who reported and why, so the promise is
-    about decisions like those alone."""
 
 
 class GuaranteeBody(BaseModel):

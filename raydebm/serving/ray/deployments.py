@@ -24,15 +24,13 @@ from raydebm.run.ensemble_file import CheckpointRef, read_ref
 from raydebm.scorer.texts import TextScorer, TextToScore, energies_of_lists
 from raydebm.serving.access.keys import ENVIRONMENT as CLIENT_KEYS
 from raydebm.serving.logs import configure_logs
-from raydebm.serving.ray.ensembles import EnergyCache, Ensembles
+from raydebm.serving.ray.ensembles import Ensembles
 from raydebm.serving.ray.loaded_generators import Draws, LoadedGenerators, Trace
 from raydebm.serving.ray.slices import MAX_TEXTS, SLICE_S, SliceQueue
 from raydebm.serving.settings.bundle import RunSource
 
 log = logging.getLogger(__name__)
 
-CACHE_TEXTS = 100_000
-"""Number of texts whose energies a scorer replica caches, about 40 MB."""
 LINGER_S = 0.003
 """Seconds to collect candidates into one message. A message between two actors costs milliseconds of CPU time, and each
 leads to one to the checks and one to the scorer."""
@@ -126,8 +124,6 @@ class _Text:
 
     ensemble: TextScorer
     text: TextToScore
-    checkpoint: str
-    """Fingerprint of the ensemble."""
 
     @property
     def size(self) -> int:
@@ -154,7 +150,6 @@ class ScorerDeployment:
         self._ensembles.load_now(self._first)
         configure_logs(request_id_of_serve)
         tracing.start_tracing("scorer")
-        self._cache = EnergyCache(CACHE_TEXTS)
         self._queue: SliceQueue[_Text, Energies | None] = SliceQueue(self.score_parts, size=lambda text: text.size)
         self._num_calls = self._num_batches = 0
 
@@ -192,15 +187,7 @@ class ScorerDeployment:
         facts: tracing.Attributes = {"raydebm.checkpoint": wanted.fingerprint, "raydebm.num_candidates": len(texts)}
         with tracing.span("ensemble", facts, parent=trace):
             ensemble = await self._ensembles.get(wanted)
-            self._cache.evict_all_but(self._ensembles.fingerprints)
-            known = [self._cache.find(wanted.fingerprint, text) for text in texts]
-            work = [
-                _Text(ensemble, text, wanted.fingerprint)
-                for text, energies in zip(texts, known, strict=True)
-                if energies is None
-            ]
-            scored = iter(await self._queue.submit(work))
-            return [next(scored) if energies is None else energies for energies in known]
+            return await self._queue.submit([_Text(ensemble, text) for text in texts])
 
     def score_parts(self, parts: Sequence[Sequence[_Text]]) -> list[list[Energies | None]]:
         """Score one batch of parts of several calls: one pass per ensemble. There are two only during an exchange of
@@ -211,26 +198,15 @@ class ScorerDeployment:
             places = [place for place, part in enumerate(parts) if part[0].ensemble is ensemble]
             energies = energies_of_lists(ensemble, [[work.text for work in parts[place]] for place in places])
             by_place.update(zip(places, energies, strict=True))
-        for place, part in enumerate(parts):
-            self._keep(part, by_place[place])
         return [by_place[place] for place in range(len(parts))]
 
-    def _keep(self, part: Sequence[_Text], part_energies: Sequence[Energies | None]) -> None:
-        """Cache finite energies; others are retried the next time."""
-        for work, energies in zip(part, part_energies, strict=True):
-            if energies is not None:
-                self._cache.keep(work.checkpoint, work.text, energies)
-
     def info(self) -> dict[str, Any]:
-        """Loaded adapters, batching (``calls`` requests in ``batches`` passes), and hits of the energy cache."""
+        """Loaded adapters, and batching: ``calls`` requests in ``batches`` passes."""
         return {
             "adapters": list(self._ensembles.latest.adapters),
             "checkpoints": self._ensembles.fingerprints,
             "calls": self._num_calls,
             "batches": self._num_batches,
-            "cached_texts": len(self._cache),
-            "cache_hits": self._cache.counts.hits,
-            "cache_misses": self._cache.counts.misses,
         }
 
 

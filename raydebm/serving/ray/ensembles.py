@@ -5,19 +5,14 @@ reloads. Torch is imported on the first load.
 """
 
 import asyncio
-import hashlib
-import threading
 import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from raydebm.errors import CheckpointError
-from raydebm.records import Energies
 from raydebm.run.addresses import local_copy
 from raydebm.run.ensemble_file import CheckpointRef, read_ref
-from raydebm.scorer.texts import TextToScore
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -77,74 +72,6 @@ class OnDemand(Generic[Key, Value]):
         for loaded in [self._loaded.pop(key) for key in idle]:
             if self._close is not None:
                 await self._close(loaded.value)
-
-
-@dataclass(frozen=True, slots=True)
-class CacheCounts:
-    """Cache hits and misses since the replica started."""
-
-    hits: int
-    misses: int
-
-
-class EnergyCache:
-    """Cache of energies by checkpoint, problem and candidate, with least-recently-used eviction. Thread-safe."""
-
-    def __init__(self, max_texts: int) -> None:
-        """Args:
-        max_texts: maximum number of entries; 0 for no cache.
-        """
-        self._max_texts = max_texts
-        self._entries: OrderedDict[tuple[str, bytes], Energies] = OrderedDict()
-        self._held: frozenset[str] | None = None
-        """Checkpoints of the loaded ensembles. None until they are first known."""
-        self._lock = threading.Lock()
-        self._hits = self._misses = 0
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    @property
-    def counts(self) -> CacheCounts:
-        """Numbers of hits and misses."""
-        return CacheCounts(self._hits, self._misses)
-
-    def find(self, checkpoint: str, text: TextToScore) -> Energies | None:
-        """Cached energies of the text, under its own candidate's id, or None."""
-        key = (checkpoint, _digest(text))
-        with self._lock:
-            energies = self._entries.get(key)
-            if energies is None:
-                self._misses += 1
-                return None
-            self._hits += 1
-            self._entries.move_to_end(key)
-        return replace(energies, candidate_id=text.candidate_id)
-
-    def keep(self, checkpoint: str, text: TextToScore, energies: Energies) -> None:
-        """Cache the energies of a text, and evict the oldest entries beyond the limit. Ignores energies of a checkpoint
-        that has been unloaded meanwhile."""
-        with self._lock:
-            if self._max_texts and (self._held is None or checkpoint in self._held):
-                self._entries[checkpoint, _digest(text)] = energies
-            while len(self._entries) > self._max_texts:
-                self._entries.popitem(last=False)
-
-    def evict_all_but(self, checkpoints: Collection[str]) -> None:
-        """Drop entries of ensembles that are no longer loaded. Free while the set is the same."""
-        held = frozenset(checkpoints)
-        with self._lock:
-            if held == self._held:
-                return
-            self._held = held
-            for key in [key for key in self._entries if key[0] not in checkpoints]:
-                del self._entries[key]
-
-
-def _digest(text: TextToScore) -> bytes:
-    """Digest of problem and candidate; the length keeps ("ab", "c") apart from ("a", "bc")."""
-    prompt, candidate = (part.encode("utf-8", "surrogatepass") for part in (text.prompt, text.text))
-    return hashlib.blake2b(len(prompt).to_bytes(8, "big") + prompt + candidate, digest_size=16).digest()
 
 
 if TYPE_CHECKING:
