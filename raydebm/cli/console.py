@@ -10,6 +10,7 @@ from rich.text import Text
 from raydebm.errors import RaydebmError
 
 if TYPE_CHECKING:
+    from raydebm.evaluation.report.table_cells import Table as ReportTable
     from raydebm.evaluation.results.evaluation import Evaluation
 
 
@@ -82,13 +83,17 @@ def show_evaluation(result: "Evaluation", report: str) -> None:
     from raydebm.evaluation.report.evaluation_tables import main_table
     from raydebm.evaluation.report.headline import sentences
 
-    rows = main_table(result)
+    show_table(main_table(result))
+    for sentence in sentences(result):
+        console.print(sentence)
+    say(f"report: {report}")
+
+
+def show_table(rows: "ReportTable") -> None:
+    """Print a report's table."""
     table = Table(title=rows.title, title_justify="left", caption=rows.caption, caption_justify="left")
     for index, header in enumerate(rows.headers):
         table.add_column(header, justify="left" if index == 0 else "right", no_wrap=True)
     for number, row in enumerate(rows.rows):
         table.add_row(*row, style="bold" if number in rows.emphasised else None)
     console.print(table)
-    for sentence in sentences(result):
-        console.print(sentence)
-    say(f"report: {report}")

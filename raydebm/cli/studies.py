@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raydebm.cli.console import console, say
+from raydebm.cli.console import console, say, show_table
 from raydebm.cli.parameters import (
     OverridesArgument,
     RecordedOption,
@@ -91,11 +91,12 @@ def seeds(
     """
     chosen = _chosen_seeds(recipe, num_seeds, seed_list, default=5 if folds is None else 1)
     with pipeline_for(recipe, own_candidates=False) as pipeline:  # each training has its own run directory
-        from raydebm.evaluation.trainings.trainings_report import in_words
+        from raydebm.evaluation.trainings.trainings_report import in_words, selector_table
         from raydebm.pipeline.studies.trainings import train_several
 
         summary, address = train_several(pipeline, seeds=chosen, folds=folds, retry_failed=retry_failed)
         console.print(in_words(summary))
+        show_table(selector_table(summary))
         say(f"report: {address}")
 
 

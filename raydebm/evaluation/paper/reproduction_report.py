@@ -4,16 +4,16 @@ In:   a ``Reproduction``.
 Out:  report.html (self-contained), report.md with its figures in a folder, results.json with the same numbers.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from raydebm.evaluation.paper.paper_cells import Cell, Context, ReproducedTable
 from raydebm.evaluation.paper.paper_figures import figure_table
 from raydebm.evaluation.paper.published import paper
 from raydebm.evaluation.paper.reproduction import CellCounts, Picks, Reproduction
 from raydebm.evaluation.report.document import Chapter, Plate, ReportDocument, plate_of
-from raydebm.evaluation.report.evaluation_report import Curves, plates, provenance, summary
+from raydebm.evaluation.report.evaluation_report import plates, pool_summary, provenance
 from raydebm.evaluation.report.evaluation_tables import tables
-from raydebm.evaluation.report.headline import unread_problems
+from raydebm.evaluation.report.headline import sentences, unread_problems
 from raydebm.evaluation.report.study_figures import pick_figure, study_plates, transfer_figure
 from raydebm.evaluation.report.study_tables import study_tables, transfer_tables, variant_tables
 from raydebm.evaluation.report.table_cells import Cell as TableCell
@@ -23,26 +23,15 @@ from raydebm.evaluation.studies.study import StudyResults
 from raydebm.evaluation.studies.transfer import Transfer
 from raydebm.run.directory import RunDir
 
-Training = Mapping[str, Curves]
-"""Training curves by name of the study."""
 
-
-def write_reproduction(
-    reproduction: Reproduction, run: RunDir, stage: str = "reproduction", *, training: Training | None = None
-) -> str:
-    """Write results.json, report.md, report.html and figures/*.svg below ``<run>/<stage>/``.
-
-    Args:
-        training: Training curves by study.
-
-    Returns:
-        The page's address.
-    """
+def write_reproduction(reproduction: Reproduction, run: RunDir, stage: str = "reproduction") -> str:
+    """Write results.json, report.md, report.html and figures/*.svg below ``<run>/<stage>/``. Returns the page's
+    address."""
     run.write_json(reproduction.to_json(), stage, "results.json")
-    return document(reproduction, training).write(run, stage)
+    return document(reproduction).write(run, stage)
 
 
-def document(reproduction: Reproduction, training: Training | None = None) -> ReportDocument:
+def document(reproduction: Reproduction) -> ReportDocument:
     """Report: the paper's tables and figures, comparisons across pools, variants, one chapter per pool, further
     sections."""
     parts = list[Chapter]()
@@ -58,7 +47,7 @@ def document(reproduction: Reproduction, training: Training | None = None) -> Re
     for index, variants in enumerate(reproduction.variants, start=1):
         parts.append(Chapter(title=variants.title, anchor=f"variants-{index}", tables=variant_tables(variants)))
     for index, study in enumerate(reproduction.studies, start=1):
-        parts.append(_pool_chapter(study, f"pool-{index}", (training or {}).get(study.name)))
+        parts.append(_pool_chapter(study, f"pool-{index}"))
     for index, section in enumerate(reproduction.sections, start=1):
         parts.append(
             Chapter(
@@ -171,13 +160,13 @@ def paper_table(table: ReproducedTable) -> Table:
     )
 
 
-def _pool_chapter(study: StudyResults, anchor: str, training: Curves | None) -> Chapter:
+def _pool_chapter(study: StudyResults, anchor: str) -> Chapter:
     return Chapter(
         title=study.name,
         anchor=anchor,
-        paragraphs=(*study.notes, summary(study.evaluation)),
+        paragraphs=(*study.notes, *sentences(study.evaluation), pool_summary(study.evaluation)),
         tables=[*tables(study.evaluation), *study_tables(study)],
-        plates=[*plates(study.evaluation, training=training), *study_plates(study)],
+        plates=[*plates(study.evaluation), *study_plates(study)],
         details=[
             *((row.name, row.description) for row in study.evaluation.rows),
             *provenance(study.evaluation).items(),

@@ -5,8 +5,7 @@ too. Every function needs at least one row.
 """
 
 import io
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -162,40 +161,6 @@ def triage_figure(picks: Sequence[PickPoint], *, theta_sigma: float, theta_absta
     axes.set_ylim(0, ceiling)
     axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
     return figure
-
-
-def training_figure(training: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Loss and validation accuracy per epoch of every adapter, from the contents of training.json."""
-    figure = Figure(figsize=(9.0, 3.6), layout="constrained")
-    losses, accuracies = figure.subplots(1, 2)
-    for index, (name, record) in enumerate(training.items()):
-        colour, mark, _ = LINES[index % len(LINES)]
-        epochs = record["epochs"]
-        _curve(losses, epochs, "validation_loss", label=name, color=colour, marker=mark, linestyle="-")
-        _curve(losses, epochs, "train_loss", color=colour, linestyle=":")
-        _curve(accuracies, epochs, "validation_accuracy", scale=100, color=colour, marker=mark, linestyle="-")
-    longest = max(len(record["epochs"]) for record in training.values())
-    if all(record.get("settings", {}).get("loss", "bradley_terry") == "bradley_terry" for record in training.values()):
-        losses.axhline(math.log(2), color=GREY, linewidth=0.9, linestyle="--", label="chance, ln 2")
-    losses.plot([], [], color=INK, linestyle="-", label="validation")
-    losses.plot([], [], color=INK, linestyle=":", label="training")
-    losses.set_ylabel("loss, nats")
-    accuracies.set_ylabel("validation pairs ranked right, %")
-    for axes in (losses, accuracies):
-        tidy(axes)
-        axes.set_xlabel("epoch")
-        axes.set_xlim(0.8, longest + 0.2)
-        axes.set_xticks(range(1, longest + 1, max(1, longest // 10)))
-    figure.legend(
-        *losses.get_legend_handles_labels(), loc="outside lower center", ncols=min(8, len(training) + 3), frameon=False
-    )
-    return figure
-
-
-def _curve(axes: Axes, epochs: Sequence[Mapping[str, Any]], field: str, *, scale: float = 1, **style: Any) -> None:
-    points = [(epoch["epoch"], scale * epoch[field]) for epoch in epochs if epoch.get(field) is not None]
-    if points:
-        axes.plot([x for x, _ in points], [y for _, y in points], markersize=4, linewidth=1.2, **style)
 
 
 def axes_of(xlabel: str, ylabel: str, *, width: float = 6.4) -> tuple[Figure, Axes]:

@@ -43,7 +43,6 @@ class LoopSummary:
     continues."""
     regenerated: Estimate
     """Share of problems with a later pass."""
-    num_abstained: int
     num_failed_passes: int
     """Problems whose last pass has no candidates, so the decision is based on earlier ones."""
     num_adopted: int
@@ -119,7 +118,6 @@ def summarise_loop(results: OutcomeValues, bootstrap: Bootstrap) -> LoopSummary:
         answered=bootstrap.proportion(np.where(accepted, final, math.nan)),
         first=bootstrap.proportion(first),
         regenerated=bootstrap.proportion(results.regenerated.astype(float)),
-        num_abstained=int((~accepted).sum()),
         num_failed_passes=int(results.pass_failed.sum()),
         num_adopted=int(results.adopted.sum()),
         num_fixed=int(((first == 0) & (final == 1)).sum()),

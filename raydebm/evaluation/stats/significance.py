@@ -8,7 +8,6 @@ scores are compared by a sign-flip permutation test of the mean difference. Both
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -114,21 +113,6 @@ def mcnemar_p_value(difference: Floats) -> float | None:
         return None
     wins, losses = int((difference == 1).sum()), int((difference == -1).sum())
     return 1.0 if wins + losses == 0 else float(binomtest(wins, wins + losses, 0.5).pvalue)
-
-
-def mcnemar_sample_size(discordant: float, difference: float, *, alpha: float = 0.05, power: float = 0.8) -> int:
-    """Number of pairs that McNemar's test needs to detect a difference (Connor 1987, Biometrics 43, 207-211).
-
-    Args:
-        discordant: Share of the pairs in which exactly one of the two is right, in (0, 1]; at least ``difference``.
-        difference: Difference to detect, in (0, 1).
-        alpha: Level of the two-sided test.
-        power: Probability of detecting it.
-    """
-    share, normal = max(discordant, difference), NormalDist()
-    at_null = normal.inv_cdf(1 - alpha / 2) * math.sqrt(share)
-    at_difference = normal.inv_cdf(power) * math.sqrt(max(share - difference**2, 0.0))
-    return math.ceil(((at_null + at_difference) / difference) ** 2)
 
 
 def sign_flip_p_values(differences: Sequence[Floats], *, seed: int, num: int = NUM_PERMUTATIONS) -> list[float | None]:

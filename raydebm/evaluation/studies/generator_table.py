@@ -37,8 +37,6 @@ class GeneratorRow:
     violation scores. The paper's positives in pairs (``pairs.positive_frac`` 0.25)."""
     characters: float | None
     """Mean length of the text."""
-    characters_correct: float | None
-    characters_incorrect: float | None
     completion_tokens: float | None
     """Mean count by the endpoint. None if it reports none."""
     cost_usd: float | None
@@ -116,8 +114,6 @@ def generator_rows(
                 mean_violation=bootstrap.mean(stack.violation_by_chance(within)),
                 best_quarter=bootstrap.proportion(stack.mean_of(best, within)),
                 characters=_known_mean(stack.length[within]),
-                characters_correct=_known_mean(stack.length[within & (stack.correct == 1)]),
-                characters_incorrect=_known_mean(stack.length[within & (stack.correct == 0)]),
                 completion_tokens=_known_mean(stack.tokens[within]),
                 cost_usd=_known_sum([*stack.cost_usd[within].tolist(), *failed]),
                 share_of_correct=bootstrap.mean(share).value,

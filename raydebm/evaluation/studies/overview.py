@@ -33,7 +33,6 @@ class PoolOverview:
     num_failed: int
     """Number of requests without a candidate."""
     num_unparsed: int
-    num_unscored: int
     num_unlabeled: int
     prompt_characters: float
     text_characters: float | None
@@ -59,7 +58,6 @@ def overview(stack: Stack, bootstrap: Bootstrap) -> PoolOverview:
         solvable=bootstrap.proportion(best),
         num_failed=len(stack.failed),
         num_unparsed=int((stack.present & ~stack.parsed).sum()),
-        num_unscored=int((stack.present & np.isnan(stack.mu())).sum()),
         num_unlabeled=int(np.isnan(stack.correct[stack.present]).sum()),
         prompt_characters=float(np.mean([len(problem.prompt) for problem in stack.problems])),
         text_characters=float(lengths.mean()) if len(lengths) else None,

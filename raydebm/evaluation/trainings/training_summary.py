@@ -117,10 +117,6 @@ class TrainingSignal:
     """Mean over seeds of the mean of "right" among the 80 % most certain."""
     gain_at_80: Estimate
     """``right_at_80`` minus the mean of all. If the interval is above 0, abstaining by this signal helps."""
-    by_seed: tuple[float | None, ...]
-    """gain_at_80 of each seed."""
-    auroc_by_fold: tuple[float | None, ...]
-    """AUROC within each fold, mean over seeds. None if a fold's selections are all correct or all incorrect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,7 +366,7 @@ def _by_posterior(training: Training) -> Certainty | None:
 def _signals(layout: _Layout, bootstrap: Bootstrap, *, continuous: bool) -> list[TrainingSignal]:
     """One row for each signal that every seed has and that varies in one. Empty if a seed has no energies."""
     correct, violation = _outcomes(layout, _by_energy)
-    members, rows = layout.members(), []
+    rows = []
     for name in layout.of_every_seed(_names(_by_energy)):
         values = _signal_table(layout, _by_energy, name)
         if not any(map(varies, values)):
@@ -390,17 +386,9 @@ def _signals(layout: _Layout, bootstrap: Bootstrap, *, continuous: bool) -> list
                 ),
                 right_at_80=of_right(float(at_80[0]), at_80[1:], num_answered(LEFT_OUT, n)),
                 gain_at_80=bootstrap.interval(float(gain[0]), gain[1:], n),
-                by_seed=tuple(mean_or_none(each.gain[:1]) for each in seeds),
-                auroc_by_fold=tuple(_auroc_within(values[:, member], correct[:, member]) for member in members),
             )
         )
     return rows
-
-
-def _auroc_within(values: Floats, correct: Floats) -> float | None:
-    """Mean over the seeds, values of shape (S, p)."""
-    rows = zip(values, correct, strict=True)
-    return mean_or_none(np.array([weighted_auroc(*row, np.ones((1, len(row[0]))))[0] for row in rows]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

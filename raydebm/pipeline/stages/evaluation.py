@@ -10,7 +10,6 @@ from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
 from raydebm.pipeline.pools import calibrated_policy, evaluated_pools, fit_in_force, recorded_pools, texts_read_of
 from raydebm.pipeline.scores import judge_prices
-from raydebm.pipeline.stages.energies import training_curves
 from raydebm.pipeline.stages.labels import saved_samples
 from raydebm.pipeline.stages.passes import outcomes_of
 from raydebm.pipeline.stages.posterior import labelled_stack
@@ -43,7 +42,7 @@ def make_evaluation(context: StageContext) -> Facts:
         command=context.command,
     )
     result = replace(evaluate(inputs), saved=saved_samples(context), texts_read=texts_read_of(context))
-    write_report(result, context.run, "evaluation", training=training_curves(context))
+    write_report(result, context.run)
     return result.facts()
 
 

@@ -91,8 +91,7 @@ def reproduce(
         _variant_study(family, group) for family, group in zip(families, members, strict=True) if len(group) > 1
     ]
     report = reproduction(studies, transfers=transfers, variants=variants, sections=sections, command=command_line())
-    training = {pipeline.name: training_curves(pipeline) for pipeline in everyone}
-    return report, write_reproduction(report, run, training=training)
+    return report, write_reproduction(report, run)
 
 
 def _variant_study(family: Family, members: Sequence[Pipeline]) -> VariantStudy:

@@ -92,7 +92,7 @@ def train_several(
         num_bootstrap=recipe.evaluation.num_bootstrap,
         seed=recipe.seed,
     )
-    return summary, write_summary(summary, trainings, shared.run, command=command_line())
+    return summary, write_summary(summary, shared.run, command=command_line())
 
 
 def _pipeline(shared: Pipeline, fold: FoldConfig | None, seed: int) -> Pipeline:

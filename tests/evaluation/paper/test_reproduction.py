@@ -130,7 +130,6 @@ def reproduced(puzzles, plans, matrix):
 @pytest.fixture(scope="module")
 def report(reproduced, tmp_path_factory):
     """(run directory, address, document) of the written report. Its figures are drawn once: that takes the time."""
-    curve = {"epochs": [{"epoch": 1, "train_loss": 0.6, "validation_loss": 0.65, "validation_accuracy": 0.6}]}
     run, drawn = RunDir(str(tmp_path_factory.mktemp("report"))), []
 
     def draw(*arguments):
@@ -139,7 +138,7 @@ def report(reproduced, tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reproduction_report, "document", draw)
-        address = write_reproduction(reproduced, run, training={"puzzles": {"a0": curve}})
+        address = write_reproduction(reproduced, run)
     return run, address, drawn[0]
 
 
@@ -442,12 +441,6 @@ def test_markdown_and_page_hold_the_same_tables(report, reproduced, parts):
             assert all(len(line) == len(table.headers) for line in table.rows)
     for table in reproduced.tables:
         assert f"({table.label})" in text
-
-
-def test_training_curves_are_drawn_where_they_are_given(parts):
-    with_training = [part.title for part in parts if any(plate.title == "Training" for plate in part.plates)]
-
-    assert with_training == ["puzzles"]
 
 
 def test_files_are_written_and_markdown_points_to_its_figures(report):

@@ -17,10 +17,9 @@ from raydebm.evaluation.report.drawing import (
     pass_at_n_figure,
     selector_figure,
     svg_of,
-    training_figure,
     triage_figure,
 )
-from raydebm.evaluation.report.evaluation_report import document, plates, summary, write_report
+from raydebm.evaluation.report.evaluation_report import document, plates, write_report
 from raydebm.evaluation.report.evaluation_tables import selector_table
 from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
 from raydebm.evaluation.results.evaluation import Evaluation
@@ -28,15 +27,6 @@ from raydebm.records import Decision, Label, Outcome, PassRecord, Verdict
 from raydebm.run.directory import RunDir
 
 CONFIG = EvaluationConfig(num_bootstrap=100)
-TRAINING = {
-    "a0": {
-        "epochs": [
-            {"epoch": 1, "train_loss": 0.69, "validation_loss": 0.68, "validation_accuracy": 0.55},
-            {"epoch": 2, "train_loss": 0.60, "validation_loss": 0.65, "validation_accuracy": 0.61},
-        ]
-    },
-    "a1": {"epochs": [{"epoch": 1, "train_loss": 0.7, "validation_loss": None, "validation_accuracy": None}]},
-}
 
 
 def some_pools(make_pool, num_problems=20, num_candidates=8, *, greedy=True):
@@ -79,7 +69,7 @@ def evaluation(pools):
 
 @pytest.fixture(scope="module")
 def page(evaluation):
-    return document(evaluation, training=TRAINING).html()
+    return document(evaluation).html()
 
 
 def outcome_of(pool, best, *, decision=Decision.ACCEPT, first=None, num_passes=1):
@@ -215,7 +205,7 @@ def test_violation_scores_are_averaged_where_the_task_has_them(make_pool):
     assert evaluation.facts()["mean_violation"]["ours"] == 0.1
 
 
-def test_mean_violation_leads_the_table_and_the_summary_where_the_task_has_it(make_pool):
+def test_mean_violation_leads_the_table_where_the_task_has_it(make_pool):
     pool = make_pool((0, {"members": (0.0,)}), (0, {"members": (1.0,)}), violations=[0.1, 0.5])
 
     evaluation = evaluated([pool])
@@ -223,9 +213,6 @@ def test_mean_violation_leads_the_table_and_the_summary_where_the_task_has_it(ma
     table = selector_table(evaluation)
     assert table.headers[1] == "mean violation"
     assert next(row[1] for row in table.rows if row[0] == "ours") == "0.100 [0.100, 0.100]"
-    assert "Mean violation of the choice by energy is 0.100 [0.100, 0.100], of random choice 0.300" in summary(
-        evaluation
-    )
 
 
 def test_evaluation_survives_json(evaluation):
@@ -267,7 +254,7 @@ def test_the_page_stands_alone_and_escapes_what_it_is_given(page):
 
     assert reader.found == []
     assert "A &lt;run&gt; &amp; more" in page
-    assert page.count("<svg") == 6
+    assert page.count("<svg") == 4
     assert len(page) < 2_000_000
 
 
@@ -303,9 +290,8 @@ def test_files_are_written_where_asked(tmp_path, evaluation):
         lambda evaluation: selector_figure(evaluation.rows),
         lambda evaluation: pass_at_n_figure(evaluation.pass_at_n),
         lambda evaluation: triage_figure(evaluation.picks, theta_sigma=0.1, theta_abstain=9.0),
-        lambda evaluation: training_figure(TRAINING),
     ],
-    ids=["selectors", "pass-at-n", "triage", "training"],
+    ids=["selectors", "pass-at-n", "triage"],
 )
 def test_figures_are_well_formed_and_no_text_leaves_the_page(evaluation, draw):
     figure = draw(evaluation)

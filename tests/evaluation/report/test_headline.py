@@ -13,7 +13,6 @@ from raydebm.evaluation.report.evaluation_report import document
 from raydebm.evaluation.report.evaluation_tables import loop_table, main_table
 from raydebm.evaluation.report.headline import main_rows, sentences
 from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
-from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.results.outcomes import LoopSummary, wave_savings
 from raydebm.evaluation.results.texts_read import TextsRead
 from raydebm.evaluation.stats.intervals import Estimate
@@ -74,12 +73,6 @@ def test_the_best_third_party_baseline_stands_before_the_oracle(evaluation):
     assert not any(name.startswith("weak judge") for name in names)
 
 
-def test_a_single_shot_model_is_no_third_party_scorer(evaluation):
-    model = replace(evaluation.row("oracle"), name="single-shot gpt-9", group="external")
-
-    assert "gpt-9" not in str([row.name for row in main_rows(replace(evaluation, rows=(model, *evaluation.rows)))])
-
-
 def test_the_table_of_the_terminal_has_at_most_twelve_rows_and_a_hundred_columns(evaluation):
     everything = [
         replace(evaluation.row("ours"), name=name, group="ours")
@@ -125,13 +118,6 @@ def test_there_is_no_warning_where_a_tenth_lacks_its_problem_or_nothing_is_known
     assert len(sentences(replace(evaluation, texts_read=read))) == 3
 
 
-def test_an_evaluation_of_an_earlier_version_says_that_it_is_not_recorded(evaluation):
-    written = {name: value for name, value in evaluation.to_json().items() if name != "texts_read"}
-    page = document(Evaluation.from_json(written)).markdown()
-
-    assert "| all | - | not recorded | not recorded | not recorded |" in page.splitlines()
-
-
 def test_the_report_opens_with_a_figure_and_the_sentences_and_folds_its_tables(evaluation):
     page = document(evaluation).html()
     top, rest = page.split("</header>")
@@ -142,15 +128,6 @@ def test_the_report_opens_with_a_figure_and_the_sentences_and_folds_its_tables(e
     assert "<table" not in top
     assert rest.count("<table") == sum("<table" in part for part in rest.split("<details>")[1:])
     assert "<details open" not in page
-
-
-def test_markdown_opens_the_same_way_and_has_a_section_per_table(evaluation):
-    lines = document(evaluation).markdown().splitlines()
-
-    assert lines[0] == "# toy"
-    assert lines[2] == "![main_selectors.svg](main_selectors.svg)"
-    assert lines[4].startswith("The paper's rule decides")
-    assert "### Selectors" in lines
 
 
 def stop(reason, planned, samples, tokens_saved):
@@ -200,17 +177,6 @@ def test_savings_of_waves_are_shares_of_what_was_planned(outcome):
 
 def test_passes_without_waves_have_no_savings(outcome):
     assert wave_savings([outcome("a", tokens=10)]) is None
-
-
-def test_the_table_of_the_loop_has_the_loops_own_first_selection(evaluation):
-    """Not that of lowest energy, which is right on half of the problems."""
-    counts = {name: 0 for name in LoopSummary.__dataclass_fields__ if name.startswith("num_")}
-    own, others = evaluation.row("oracle").pass_at_1, evaluation.row("ours").pass_at_1
-    loop = LoopSummary(coverage=others, answered=others, first=own, regenerated=others, **counts)
-
-    rows = {row[0]: row[1] for row in loop_table(replace(evaluation, loop=loop)).rows}
-
-    assert rows["correct after the first pass, no abstention, %"] == "100.0 [15.8, 100.0]"
 
 
 def test_the_table_of_the_loop_has_the_savings(evaluation, outcome):

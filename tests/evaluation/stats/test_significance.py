@@ -10,7 +10,6 @@ from raydebm.evaluation.stats.significance import (
     distinct,
     holm_adjusted,
     mcnemar_p_value,
-    mcnemar_sample_size,
     p_text,
     sign_flip_p_values,
 )
@@ -124,14 +123,3 @@ def test_trainings_that_do_not_agree_are_no_wins_and_losses():
     (comparison,) = compare(values, [("a", "b")], bootstrap=Bootstrap.of(2, num_bootstrap=100, seed=0), seed=0)
 
     assert (comparison.test, comparison.difference.value) == ("sign-flip permutation", 0.75)
-
-
-@pytest.mark.parametrize(
-    ("discordant", "difference", "expected"),
-    [
-        (0.1, 0.05, 312),  # (1.95996 sqrt(0.1) + 0.84162 sqrt(0.1 - 0.0025))^2 / 0.0025 = 311.6
-        (0.02, 0.05, 155),  # a difference of 0.05 needs discordant pairs: 0.05 of them, (0.43826 + 0.18343)^2 / 0.0025
-    ],
-)
-def test_the_pairs_that_mcnemars_test_needs_by_hand(discordant, difference, expected):
-    assert mcnemar_sample_size(discordant, difference) == expected

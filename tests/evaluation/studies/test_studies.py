@@ -323,7 +323,7 @@ def test_overview_counts(make_pool):
     facts = overview(Stack.of(pools), bootstrap(pools))
 
     assert (facts.num_problems, facts.num_candidates, facts.fewest, facts.most) == (2, 4, 2, 2)
-    assert (facts.num_failed, facts.num_unparsed, facts.num_unlabeled, facts.num_unscored) == (1, 1, 0, 3)
+    assert (facts.num_failed, facts.num_unparsed, facts.num_unlabeled) == (1, 1, 0)
     assert (facts.accuracy.value, facts.mixed.value, facts.solvable.value) == (0.25, 0.5, 0.5)
     assert facts.constraints == {"budget": 1}
 

@@ -4,7 +4,6 @@ import json
 import math
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from raydebm.errors import PoolError
@@ -13,7 +12,7 @@ from raydebm.evaluation.certainty.trust import Certainty
 from raydebm.evaluation.results.entries import SelectorEntry
 from raydebm.evaluation.trainings.training_summary import Training, TrainingFacts, compared_pairs
 from raydebm.evaluation.trainings.training_summary import summarise as summarised
-from raydebm.evaluation.trainings.trainings_report import in_words, training_tables, write_summary
+from raydebm.evaluation.trainings.trainings_report import training_tables, write_summary
 from raydebm.run.directory import RunDir
 
 
@@ -162,7 +161,6 @@ def test_where_there_is_a_violation_score_it_decides():
     assert row.by_seed == (pytest.approx(0.2), pytest.approx(0.1))
     assert row.gap_closed.value == pytest.approx(0.35 / 0.4)
     assert summary.row("random").ours_minus.value == pytest.approx(0.35)
-    assert "Mean violation (lower is better): mu + lambda E 0.150" in in_words(summary)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +200,6 @@ def test_abstention_gains_what_the_least_certain_fifth_costs_averaged_over_seeds
         training("pqrst", [0] * 5, seed=1, about=certainty(FIVE, sigma=[1, 2, 3, 4, 5])),
     ).signals
 
-    assert row.by_seed == (pytest.approx(0.15), pytest.approx(-0.1))
     assert row.right_at_80.value == pytest.approx(0.625)
     assert (row.gain_at_80.value, row.gain_at_80.n) == (pytest.approx(0.025), 5)
 
@@ -216,7 +213,6 @@ def test_a_signal_is_ranked_over_all_problems_as_it_is():
 
     # Right: 2 and 20; wrong: 1 and 10. Of four pairs only (2, 10) is in the wrong order.
     assert (row.auroc.value, row.auroc.low) == (pytest.approx(3 / 4), None)
-    assert row.auroc_by_fold == (1.0, 1.0)
 
 
 def test_signals_that_some_training_lacks_or_that_never_vary():
@@ -303,9 +299,7 @@ def test_every_row_of_every_table_is_as_long_as_its_headers(with_confidence, see
 
 
 def test_the_documents_hold_the_same_numbers(with_confidence, tmp_path):
-    address = write_summary(
-        summarise(*with_confidence), with_confidence, RunDir(str(tmp_path)), command="raydebm seeds --folds 2"
-    )
+    address = write_summary(summarise(*with_confidence), RunDir(str(tmp_path)), command="raydebm seeds --folds 2")
     folder = tmp_path / "folds"
 
     assert address == str(folder / "report.html")
@@ -317,51 +311,7 @@ def test_the_documents_hold_the_same_numbers(with_confidence, tmp_path):
 
 
 def test_without_folds_the_documents_are_of_the_seeds(seeds, tmp_path):
-    address = write_summary(seeds, [], RunDir(str(tmp_path)), command="raydebm seeds")
+    address = write_summary(seeds, RunDir(str(tmp_path)), command="raydebm seeds")
 
     assert address == str(tmp_path / "seeds" / "report.html")
     assert json.loads((tmp_path / "seeds" / "seeds.json").read_text())["seeds"] == [0, 1]
-
-
-def test_the_summary_says_what_abstaining_by_confidence_brings_and_how_far_it_is_off(with_confidence):
-    text = in_words(summarise(*with_confidence))
-
-    # The least certain of five is wrong, two of five are right: 2/4 - 2/5.
-    assert "accuracy changes by confidence +10.0" in text
-    assert "hindsight" not in text
-    # Bins of one: 0.9, 0.8 (right), 0.5, 0.3, 0.1 (wrong). A perfect one is off by 2 p (1 - p) on average,
-    # 0.18, 0.32, 0.5, 0.42 and 0.18: 0.32.
-    assert "ECE of confidence: 0.240 (a perfectly calibrated one: 0.3" in text
-
-
-def of_many(num_won):
-    """Random is wrong on the first ``num_won`` of 30 problems, which ours gets right, and right on the others."""
-    ids = [f"p{index}" for index in range(30)]
-    random = [0] * num_won + [1] * (30 - num_won)
-    entries = [entry("random", random), entry("ours", [1] * 30, group="ours"), entry("oracle", [1] * 30, group="bound")]
-    return summarise(*(training(ids, [1] * 30, seed=seed, entries=entries) for seed in range(2)))
-
-
-def test_the_summary_claims_what_the_paired_tests_show_and_not_what_only_an_interval_shows():
-    """Six of six problems on which they differ: p = 2 / 2**6. Five of five: the interval is above 0, p = 2 / 2**5."""
-    shown, not_shown = of_many(6), of_many(5)
-
-    assert "2 trainings on 30 test problems of task gsm8k" in in_words(shown)
-    assert "mu + lambda E 100.0 [88.4, 100.0]" in in_words(shown)
-    assert "Better than (p < 0.05 after Holm's correction): random." in in_words(shown)
-    assert not_shown.row("random").ours_minus.low > 0
-    assert "Better than" not in in_words(not_shown)
-
-
-def test_the_tables_by_problem_have_each_problem_once_per_selector(with_confidence, tmp_path):
-    write_summary(summarise(*with_confidence), with_confidence, RunDir(str(tmp_path)), command="c")
-
-    rows = pq.read_table(tmp_path / "folds" / "selectors.parquet").to_pylist()
-    ours = {row["problem_id"]: (row["fold"], row["correct"]) for row in rows if row["selector"] == "ours"}
-    assert ours == {"p": (0, 1.0), "q": (0, 1.0), "r": (0, 0.0), "s": (1, 0.0), "t": (1, 0.0)}
-    assert len(rows) == 4 * 5
-
-    signals = pq.read_table(tmp_path / "folds" / "signals.parquet").to_pylist()
-    assert [(row["problem_id"], row["value"]) for row in signals] == list(
-        zip("pqrst", [0.9, 0.8, 0.3, 0.5, 0.1], strict=True)
-    )
