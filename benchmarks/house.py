@@ -21,9 +21,9 @@ from raydebm.serving.settings.app_args import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 52_500,
+    "source lines": 52_250,
     "modules": 370,
-    "test lines": 40_200,
+    "test lines": 40_050,
     "benchmark lines": 2_340,
     "client lines": 550,
     "document lines outside docs/log": 5_620,
