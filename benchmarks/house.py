@@ -21,11 +21,11 @@ from raydebm.serving.settings.app_args import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 52_250,
+    "source lines": 52_200,
     "modules": 370,
     "test lines": 40_050,
     "benchmark lines": 2_340,
-    "client lines": 550,
+    "client lines": 460,
     "document lines outside docs/log": 5_620,
     "tracked bytes": 16_000_000,
     "recipe keys": 168,

@@ -10,19 +10,8 @@ dependency is httpx.
 """
 
 from raydebm_client.client import AsyncRaydebm, Raydebm
-from raydebm_client.results import (
-    OutcomeResult,
-    Progress,
-    RerankResult,
-    Result,
-    ScoreResult,
-    ServiceError,
-    TriageResult,
-)
+from raydebm_client.results import Progress, Result, ServiceError, TriageResult
 
 __version__ = "0.2.0"
 
-__all__ = [
-    "AsyncRaydebm", "OutcomeResult", "Progress", "Raydebm", "RerankResult", "Result", "ScoreResult", "ServiceError",
-    "TriageResult",
-]  # fmt: skip
+__all__ = ["AsyncRaydebm", "Progress", "Raydebm", "Result", "ServiceError", "TriageResult"]

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import httpx
 
-from raydebm_client.results import OutcomeResult, Progress, RerankResult, ScoreResult, ServiceError, TriageResult
+from raydebm_client.results import Progress, Result, ServiceError, TriageResult
 
 T = TypeVar("T")
 Problem = str | Mapping[str, Any]
@@ -188,10 +188,11 @@ class AsyncRaydebm:
 
     async def score(
         self, problem: Problem, candidates: Sequence[str], *, task: str | None = None, lambda_: float | None = None
-    ) -> ScoreResult:
-        """Energies and violations of your own candidates, in order."""
+    ) -> Result:
+        """Energies and violations of your own candidates: ``data`` in order; ``score`` is -energy, None without an
+        answer."""
         body = _given(problem=problem, candidates=list(candidates), task=task, lambda_=lambda_)
-        return await self._do("/v1/score", ScoreResult, body)
+        return await self._do("/v1/score", Result, body)
 
     async def rerank(
         self,
@@ -201,11 +202,12 @@ class AsyncRaydebm:
         top_n: int | None = None,
         return_documents: bool = False,
         task: str | None = None,
-    ) -> RerankResult:
-        """Documents by relevance to the query, best first."""
+    ) -> Result:
+        """Documents by relevance to the query: ``results``, best first, each with its ``index`` in the request and
+        ``relevance_score``, which is -energy."""
         own = None if task is None else {"task": task}
         body = _given(query=query, documents=documents, top_n=top_n, return_documents=return_documents, raydebm=own)
-        return await self._do("/v1/rerank", RerankResult, body)
+        return await self._do("/v1/rerank", Result, body)
 
     async def rewards(self, prompts: Sequence[str], responses: Sequence[str], **settings: Any) -> list[float]:
         """A reward for each response to the prompt at its index: value - sigma_weight * sigma, at least floor.
@@ -229,8 +231,9 @@ class AsyncRaydebm:
 
     async def report_outcome(
         self, record_id: str, *, correct: bool, by: str, answer: str | None = None, note: str | None = None
-    ) -> OutcomeResult:
-        """Report that the selected candidate of a decision was right or wrong. It is stored when this returns.
+    ) -> Result:
+        """Report that the selected candidate of a decision was right or wrong. It is stored when this returns, with its
+        ``status`` and the ``outcome`` that counts.
 
         Args:
             record_id: id from a result (``TriageResult.record_id``) or from the list of decisions.
@@ -240,7 +243,7 @@ class AsyncRaydebm:
             note: note for readers of the history.
         """
         body = _given(correct=correct, by=by, answer=answer, note=note)
-        return await self._do(f"/v1/decisions/{quote(record_id, safe='')}/outcome", OutcomeResult, body)
+        return await self._do(f"/v1/decisions/{quote(record_id, safe='')}/outcome", Result, body)
 
     async def models(self) -> list[str]:
         """Model ids for chat requests."""

@@ -93,31 +93,6 @@ class TriageResult(Result):
         return self.decision == "accept"
 
 
-class ScoreResult(Result):
-    """``data`` in the order of the texts in the request; ``score`` is -energy, None without an answer."""
-
-    data: list[Result]
-    _required = ("data",)
-
-
-class RerankResult(Result):
-    """``results`` best first, each with its ``index`` in the request and ``relevance_score``, -energy."""
-
-    results: list[Result]
-    task: str | None
-    """Task of the constraints. None if nothing was checked."""
-    _required = ("results",)
-
-
-class OutcomeResult(Result):
-    """Stored outcome of a decision after a report."""
-
-    status: Literal["created", "replaced", "unchanged"]
-    outcome: Literal["right", "wrong"]
-    """Verdict of the latest report."""
-    _required = ("status", "outcome")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """A progress event of a request."""

@@ -8,14 +8,13 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel
 
 from raydebm.errors import ServiceError
-from raydebm.serving.api.answer_bodies import CandidateBody, ChoiceBody, DecisionBody, TriageResponse, Usage
+from raydebm.serving.api.answer_bodies import CandidateBody, ChoiceBody, DecisionBody, TriageResponse
 from raydebm.serving.api.choices import triage_answer
 from raydebm.serving.api.connection import EventStream, while_connected
 from raydebm.serving.api.event_stream import ended_by_done, event_text, progress_event, request_events
@@ -54,81 +53,6 @@ candidates do not call them, as any model may choose unless it is forced to."""
 
 _OURS = frozenset(field.alias or name for name, field in ChatOverrides.model_fields.items())
 """Fields of the ``raydebm`` object. At the top level they would be ignored silently."""
-
-
-# ---- bodies, for the OpenAPI document --------------------------------------------------------------------------------
-
-
-class AssistantMessage(BaseModel):
-    """Exactly one of content and refusal is a text."""
-
-    role: Literal["assistant"]
-    content: str | None
-    refusal: str | None
-    """Why no answer is given, after an abstention."""
-
-
-class ChoiceFacts(BaseModel):
-    """What is known of one of several choices; see ``ChoiceBody``."""
-
-    answer: str | None
-    confidence: float | None
-    proof: bool | None
-    num_candidates: int
-    candidate_id: str
-
-
-class Choice(BaseModel):
-    index: int
-    message: AssistantMessage
-    logprobs: None
-    finish_reason: Literal["stop", "length"]
-    """length: the text that is returned was cut at ``max_tokens``."""
-    raydebm: ChoiceFacts | None = None
-    """Only where ``n`` is given and an answer is given out."""
-
-
-class ChoiceCount(BaseModel):
-    """How many of the choices that were asked for there are."""
-
-    asked: int
-    given: int
-    reason: str | None
-    """Why there are fewer; null where there are not."""
-
-
-class ChatDecision(DecisionBody):
-    """The decision with its reasons."""
-
-    answer: str | None
-    """The accepted answer in the task's canonical text."""
-    choices: ChoiceCount | None = None
-    """Null unless ``n`` is given."""
-
-
-class ChatCompletion(BaseModel):
-    id: str
-    object: Literal["chat.completion"]
-    created: int
-    model: str
-    system_fingerprint: str
-    choices: list[Choice]
-    usage: Usage
-    raydebm: ChatDecision
-
-
-class ModelBody(BaseModel):
-    id: str
-    object: Literal["model"]
-    created: int
-    owned_by: str
-    raydebm: dict[str, Any]
-    """Which tasks it tries, under which named policy, and the versions that answer."""
-
-
-class ModelsBody(BaseModel):
-    object: Literal["list"]
-    data: list[ModelBody]
 
 
 # ---- requests and answers --------------------------------------------------------------------------------------------
@@ -199,8 +123,8 @@ class Reply:
     refusal: str | None = None
     is_cut: bool = False
     """The text was cut at ``max_tokens``."""
-    facts: ChoiceFacts | None = None
-    """Facts of one of several choices."""
+    facts: dict[str, Any] | None = None
+    """Facts of one of several choices: its ``ChoiceBody`` without the text."""
 
     @property
     def finish_reason(self) -> str:
@@ -227,7 +151,7 @@ def replies_of(answer: TriageResponse, on_abstain: str, form: JsonForm | None = 
     first = Reply(
         content=given.text if form is None else form.content(given.answer or ""),
         is_cut=given.finish_reason == "length",
-        facts=ChoiceFacts.model_validate(choices[0], from_attributes=True) if choices else None,
+        facts=_facts(choices[0]) if choices else None,
     )
     return [first, *(reply for choice in choices[1:] if (reply := _further(choice, form)) is not None)]
 
@@ -238,8 +162,11 @@ def _further(choice: ChoiceBody, form: JsonForm | None) -> Reply | None:
         content = choice.text if form is None else form.content(choice.answer or "")
     except ServiceError:
         return None
-    facts = ChoiceFacts.model_validate(choice, from_attributes=True)
-    return Reply(content=content, is_cut=choice.finish_reason == "length", facts=facts)
+    return Reply(content=content, is_cut=choice.finish_reason == "length", facts=_facts(choice))
+
+
+def _facts(choice: ChoiceBody) -> dict[str, Any]:
+    return choice.model_dump(exclude={"text", "finish_reason"})
 
 
 def _refused(answer: TriageResponse, on_abstain: str) -> Reply:
@@ -270,7 +197,7 @@ def completion_body(
 def _choice(index: int, reply: Reply) -> dict[str, Any]:
     message = {"role": "assistant", "content": reply.content, "refusal": reply.refusal}
     choice = {"index": index, "message": message, "logprobs": None, "finish_reason": reply.finish_reason}
-    return choice if reply.facts is None else {**choice, "raydebm": reply.facts.model_dump()}
+    return choice if reply.facts is None else {**choice, "raydebm": reply.facts}
 
 
 def completion_chunks(
@@ -306,7 +233,7 @@ def _deltas(index: int, reply: Reply) -> Iterator[dict[str, Any]]:
     for piece in pieces_of(text or ""):
         yield _delta(index, {field: piece})
     end = _delta(index, {}, finish_reason=reply.finish_reason)
-    yield end if reply.facts is None else {**end, "raydebm": reply.facts.model_dump()}
+    yield end if reply.facts is None else {**end, "raydebm": reply.facts}
 
 
 def pieces_of(text: str) -> Sequence[str]:
@@ -314,20 +241,20 @@ def pieces_of(text: str) -> Sequence[str]:
     return [text[start : start + CHUNK_CHARS] for start in range(0, len(text), CHUNK_CHARS)]
 
 
-def decision_object(answer: TriageResponse, *, choices: ChoiceCount | None = None) -> dict[str, Any]:
+def decision_object(answer: TriageResponse, *, choices: dict[str, Any] | None = None) -> dict[str, Any]:
     """The ``raydebm`` object: the decision without the texts, which are in the choices."""
     body = answer.model_dump(include=set(DecisionBody.model_fields))
     if answer.candidates is None:
         del body["candidates"]
-    counted = {} if choices is None else {"choices": choices.model_dump()}
-    return {**body, **counted, "answer": answer.answer}
+    return {**body, **({} if choices is None else {"choices": choices}), "answer": answer.answer}
 
 
-def _count(answer: TriageResponse, replies: Sequence[Reply], n: int | None) -> ChoiceCount | None:
+def _count(answer: TriageResponse, replies: Sequence[Reply], n: int | None) -> dict[str, Any] | None:
+    """How many of the choices that were asked for there are, and why there are fewer."""
     if n is None:
         return None
     num_given = sum(reply.facts is not None for reply in replies)
-    return ChoiceCount(asked=n, given=num_given, reason=None if num_given == n else _why_fewer(answer, num_given))
+    return {"asked": n, "given": num_given, "reason": None if num_given == n else _why_fewer(answer, num_given)}
 
 
 def _why_fewer(answer: TriageResponse, num_given: int) -> str:
@@ -359,12 +286,12 @@ def chat_routes(service: TriageService) -> APIRouter:
     """Models and chat completions."""
     router = APIRouter(tags=["chat"])
 
-    @router.get("/v1/models", response_model=ModelsBody, summary="List models")
+    @router.get("/v1/models", summary="List models")
     async def models() -> dict[str, Any]:
         """One model per task and named policy."""
         return models_body(service.bundle)
 
-    @router.get("/v1/models/{model_id:path}", response_model=ModelBody, summary="Show a model")
+    @router.get("/v1/models/{model_id:path}", summary="Show a model")
     async def model(model_id: str) -> dict[str, Any]:
         """One of them."""
         return model_body(service.bundle, model_id)
@@ -373,7 +300,7 @@ def chat_routes(service: TriageService) -> APIRouter:
         "/v1/chat/completions",
         summary="Complete a chat",
         response_model=None,
-        responses={200: {"model": ChatCompletion, "content": {"text/event-stream": {}}}},
+        responses={200: {"content": {"application/json": {}, "text/event-stream": {}}}},
         openapi_extra=examples_of("chat", service.bundle),
     )
     async def chat(body: ChatRequest, request: Request) -> Response:

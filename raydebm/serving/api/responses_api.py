@@ -49,12 +49,10 @@ class InputMessage(BaseModel):
 class TextFormat(BaseModel):
     """As ``response_format`` of a chat, where the schema is one level higher."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="allow")
 
     type: Literal["text", "json_object", "json_schema"] = "text"
-    name: Text | None = None
     json_schema: Data | None = Field(None, alias="schema")
-    strict: bool | None = None
 
 
 class TextSettings(BaseModel):
@@ -143,10 +141,7 @@ def _format(wanted: TextFormat) -> ResponseFormat:
     if wanted.json_schema is None:
         message = "text.format of type 'json_schema' needs the field 'schema', a JSON Schema"
         raise ServiceError(message, 400, "unsupported_response_format", "text")
-    named = {"name": wanted.name or "answer", "schema": wanted.json_schema, "strict": wanted.strict}
-    return ResponseFormat(
-        type="json_schema", json_schema={name: value for name, value in named.items() if value is not None}
-    )
+    return ResponseFormat(type="json_schema", json_schema={"name": "answer", "schema": wanted.json_schema})
 
 
 def begun(request: ResponseRequest, request_id: str) -> dict[str, Any]:
@@ -218,14 +213,6 @@ def answer_events(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"type": f"response.{body['status']}", "response": body}
 
 
-def failure_event(request: ResponseRequest, request_id: str, failure: dict[str, Any]) -> dict[str, Any]:
-    """Final event of a failed stream, from the body of an error (see ``event_stream.stream_error``)."""
-    facts = {"code": failure["error"]["code"], "message": failure["error"]["message"]}
-    body = {**begun(request, request_id), "status": "failed", "error": facts}
-    told = {name: failure[name] for name in ("status", "should_retry")}
-    return {"type": "response.failed", "response": body, **told}
-
-
 def response_routes(service: TriageService) -> APIRouter:
     """The Responses API."""
     router = APIRouter(tags=["chat"])
@@ -273,8 +260,11 @@ async def _response_events(
     async def answered(answer: TriageResponse) -> list[str]:
         return numbered(answer_events(await written_in(form, lambda: written(answer))))
 
-    def failed(body: dict[str, Any]) -> str:
-        return "".join(numbered([failure_event(request, context.request_id, body)]))
+    def failed(failure: dict[str, Any]) -> str:
+        facts = {name: failure["error"][name] for name in ("code", "message")}
+        body = {**begun(request, context.request_id), "status": "failed", "error": facts}
+        told = {name: failure[name] for name in ("status", "should_retry")}
+        return "".join(numbered([{"type": "response.failed", "response": body, **told}]))
 
     opening = begun(request, context.request_id)
     for text in numbered({"type": f"response.{kind}", "response": opening} for kind in ("created", "in_progress")):

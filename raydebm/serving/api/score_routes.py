@@ -81,25 +81,31 @@ class ScoreRequest(Body):
         return list(zip(first, second, strict=True))
 
 
-class ScoreItem(BaseModel):
-    """``score`` is -energy: higher is better, as rerankers have it. Null where there is no finite energy."""
+class ScoredText(BaseModel):
+    """A text of the request with its energies, and with the checks of its task where one is known."""
 
     index: int
+    """Place in the request."""
     confidence: float | None = None
-    """Probability that its answer is right, among the candidates of the request; null without a task or a posterior."""
-    object: Literal["score"] = "score"
-    score: float | None
+    """Probability that its answer is right, among the texts of the request; null without a task or a posterior."""
     energy: float | None
     mu: float | None
     sigma: float | None
     members: list[float] | None
-    num_tokens: int | None
-    num_truncated: int | None
     answer: str | None = None
     penalty: float | None = None
     violations: list[Violation] | None = None
-    """Null in vLLM's shape, where no task is known and nothing is checked."""
+    """Null where no task is known, so that nothing was checked."""
     error: str | None = None
+
+
+class ScoreItem(ScoredText):
+    """``score`` is -energy: higher is better, as rerankers have it. Null where there is no finite energy."""
+
+    object: Literal["score"] = "score"
+    score: float | None
+    num_tokens: int | None
+    num_truncated: int | None
 
 
 class ScoreResponse(BaseModel):
@@ -230,23 +236,10 @@ class RerankRequest(BaseModel):
     raydebm: RerankOverrides | None = None
 
 
-class RerankResult(BaseModel):
-    index: int
-    """Place of the document in the request."""
+class RerankResult(ScoredText):
     relevance_score: float
     document: dict[str, Any] | None = None
     """Only when ``return_documents`` is set."""
-    confidence: float | None
-    """Probability that its answer is right, among the documents of the request; null without a task or a posterior."""
-    energy: float | None
-    mu: float | None
-    sigma: float | None
-    members: list[float] | None
-    answer: str | None
-    penalty: float | None
-    violations: list[Violation] | None
-    """Null where no task could read the query, so that nothing was checked."""
-    error: str | None
 
 
 class RerankResponse(BaseModel):
@@ -280,12 +273,9 @@ async def rerank(
         shown = {"text": document} if isinstance(document, str) else document.model_dump()
         results.append(
             RerankResult(
-                index=item.index,
+                **item.model_dump(include=set(ScoredText.model_fields)),
                 relevance_score=NO_ANSWER_SCORE if item.score is None else item.score,
                 document=shown if request.return_documents else None,
-                **item.model_dump(include={"confidence", "energy", "mu", "sigma", "members"}),
-                **item.model_dump(include={"answer", "penalty", "error"}),
-                violations=item.violations,
             )
         )
     return RerankResponse(

@@ -17,7 +17,7 @@ from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import load_bundle
 from raydebm.tasks import get_task
 from raydebm_client import Raydebm
-from raydebm_client.rewards import compute_score, grpo_reward
+from raydebm_client.rewards import grpo_reward
 
 
 @pytest.fixture
@@ -243,14 +243,3 @@ def test_a_grpo_reward_asks_the_service_for_a_whole_group(url):
     reward = grpo_reward(Raydebm(url), task="gsm8k", reward="log_odds")
     group_rewards = reward(prompts=["What is 2 + 2?"] * 3, completions=["#### 4", "#### 5", "#### 4"], answer=["4"] * 3)
     assert group_rewards == pytest.approx([-math.log(2), -math.log(5), -math.log(2)])
-
-
-def test_verls_function_for_one_response(url):
-    score = compute_score("d", "#### 4", "4", {"q": "What is 2 + 2?"}, base_url=url, question_key="q", sigma_weight=1.0)
-    assert score == 2.0  # mu -2, sigma 0
-
-
-@pytest.mark.parametrize("extra_info", [None, {}, {"question": 7}])
-def test_verls_function_needs_the_problem(extra_info):
-    with pytest.raises(ValueError, match=r"extra_info has no text 'question'.*question_key"):
-        compute_score("d", "#### 4", "4", extra_info, base_url="http://127.0.0.1:9")
