@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 Kind = Literal["accept", "regenerate", "abstain"]
 TITLES: dict[Kind, str] = {
-    "accept": "POST /v1/chat/completions with the official openai client",
-    "regenerate": "POST /v1/triage over plain HTTP",
-    "abstain": "the same openai client, with the answer refused",
+    "accept": "POST /v1/chat/completions, as OpenAI's clients ask",
+    "regenerate": "POST /v1/triage",
+    "abstain": "POST /v1/chat/completions, with the answer refused",
 }
 
 
@@ -150,10 +150,11 @@ def _ask_all(url: str, task: str, examples: Mapping[Kind, Example]) -> Iterator[
         console.print(Text.assemble((f"{numbers[kind]}. {kind}", "bold"), f": {TITLES[kind]}"))
         question = example.outcome.problem.prompt
         if kind == "regenerate":
-            details = _ask_over_http(url, task, question)
+            details = _post(f"{url}/v1/triage", {"task": task, "problem": question})
             _show_triage(details)
         else:
-            reply = _ask_with_openai(url, task, question)
+            chat = {"model": f"raydebm/{task}", "messages": [{"role": "user", "content": question}]}
+            reply = _post(f"{url}/v1/chat/completions", chat)
             details = reply["raydebm"]
             _show_chat(reply, question)
         yield kind, facts_of(example, details)
@@ -177,19 +178,9 @@ def facts_of(example: Example, details: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _ask_with_openai(url: str, task: str, question: str) -> dict[str, Any]:
-    from openai import OpenAI
-
-    client = OpenAI(base_url=f"{url}/v1", api_key="not-needed")
-    reply = client.chat.completions.create(model=f"raydebm/{task}", messages=[{"role": "user", "content": question}])
-    return dict(reply.model_dump())
-
-
-def _ask_over_http(url: str, task: str, question: str) -> dict[str, Any]:
+def _post(address: str, body: Mapping[str, Any]) -> dict[str, Any]:
     request = urllib.request.Request(
-        f"{url}/v1/triage",
-        data=json.dumps({"task": task, "problem": question}).encode(),
-        headers={"Content-Type": "application/json"},
+        address, data=json.dumps(body).encode(), headers={"Content-Type": "application/json"}
     )
     with urllib.request.urlopen(request, timeout=120) as reply:
         return dict(json.load(reply))

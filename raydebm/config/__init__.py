@@ -14,9 +14,9 @@ from raydebm.config.baselines import (
 )
 from raydebm.config.confounding import ConfoundingConfig
 from raydebm.config.decision import CalibrationConfig, CostsConfig, DecisionConfig, TriageConfig
-from raydebm.config.generation import GenerationConfig
 from raydebm.config.generators import (
     OPENROUTER_URL,
+    GenerationConfig,
     GeneratorBase,
     GeneratorConfig,
     OpenAIGenerator,

@@ -5,8 +5,7 @@ from pydantic import Field, ValidationError, model_validator
 from raydebm.config.baselines import BaselineConfig
 from raydebm.config.confounding import ConfoundingConfig, check_rewriters
 from raydebm.config.decision import CalibrationConfig, DecisionConfig, TriageConfig
-from raydebm.config.generation import GenerationConfig
-from raydebm.config.generators import GeneratorConfig
+from raydebm.config.generators import GenerationConfig, GeneratorConfig
 from raydebm.config.pairs import PairsConfig
 from raydebm.config.scorer import ScorerConfig, TrainingConfig
 from raydebm.config.section import PathName, Section

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydebm.errors import PoolError
+from raydebm.evaluation.stats.effects import standardized_logistic
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, Floats
-from raydebm.evaluation.stats.logistic import standardized_logistic
 from raydebm.identity import seed_for
 
 FOLDS = 5

@@ -15,7 +15,7 @@ from importlib import resources
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Problem
 from raydebm.tasks.base import Task
-from raydebm.tasks.taco.paper import paper_problems as taco_problems
+from raydebm.tasks.taco.sources import paper_problems as taco_problems
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from raydebm.evaluation.provenance import command_line, versions
+from raydebm.evaluation.stats.json_results import command_line, versions
 
 
 @pytest.mark.parametrize("program", ["/somewhere/bin/raydebm", "/code/raydebm/__main__.py"])

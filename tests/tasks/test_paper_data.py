@@ -12,7 +12,7 @@ from raydebm.records import Gold, Problem
 from raydebm.tasks import get_task
 from raydebm.tasks.knights_knaves.puzzles import make_puzzle
 from raydebm.tasks.paper_data import PAPER, load_paper_problems, shipped_ids
-from raydebm.tasks.taco.paper import NUM_PROBLEMS, NUM_TEST, is_clean, paper_problems
+from raydebm.tasks.taco.sources import NUM_PROBLEMS, NUM_TEST, is_clean, paper_problems
 
 
 @pytest.mark.parametrize(

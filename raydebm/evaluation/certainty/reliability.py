@@ -23,8 +23,8 @@ from raydebm.errors import PoolError
 from raydebm.evaluation.certainty.signals import CORRECT, Signal
 from raydebm.evaluation.pools.pool import Bools, Floats, Ints
 from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.stats.effects import standardized_logistic
 from raydebm.evaluation.stats.intervals import MIN_PER_CLASS, Bootstrap, Estimate, fewest_of_a_class, weighted_sums
-from raydebm.evaluation.stats.logistic import standardized_logistic
 from raydebm.identity import seed_for
 
 NUM_BINS = 10

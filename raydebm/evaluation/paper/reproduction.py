@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 from raydebm.errors import PoolError
 from raydebm.evaluation.paper.paper_cells import MIN_PROBLEMS, Cell, ReproducedTable
 from raydebm.evaluation.paper.paper_tables import reproduced_tables
-from raydebm.evaluation.provenance import command_line, versions
 from raydebm.evaluation.report.table_cells import Table
-from raydebm.evaluation.stats.json_results import JsonResults
+from raydebm.evaluation.stats.json_results import JsonResults, command_line, versions
 from raydebm.evaluation.studies.study import StudyResults
 from raydebm.evaluation.studies.transfer import Transfer
 from raydebm.evaluation.studies.variants import VariantStudy

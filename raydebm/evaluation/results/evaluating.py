@@ -14,7 +14,6 @@ from raydebm.evaluation.certainty.confidence import Decided, decision_study
 from raydebm.evaluation.certainty.trust import trust
 from raydebm.evaluation.pools.pool import SHUFFLE_SEED
 from raydebm.evaluation.pools.stack import Stack
-from raydebm.evaluation.provenance import command_line, versions
 from raydebm.evaluation.results.energy_measures import energy_measures
 from raydebm.evaluation.results.entries import (
     comparisons,
@@ -31,6 +30,7 @@ from raydebm.evaluation.results.violation_parts import dimension_table
 from raydebm.evaluation.selectors.selector import BEST_GENERATOR, SINGLE_SHOT, Selector, added_selectors
 from raydebm.evaluation.selectors.standard import best_generator_of, standard_selectors
 from raydebm.evaluation.stats.intervals import Bootstrap
+from raydebm.evaluation.stats.json_results import command_line, versions
 from raydebm.records import Label, Outcome
 
 TOLERANCE = 0.15

@@ -3,13 +3,18 @@
 Values are modelled as an effect of the problem plus an effect of the generator, fitted by least squares. If every
 generator answered every problem equally often, the differences between effects equal those between plain means. If half
 of a recorded pool's problems are from some generators and half from others, plain means would compare the difficulty of
-the halves.
+the halves. And the logistic regression that signals and probes fit.
 """
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raydebm.evaluation.stats.intervals import Floats
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
 
 
 def comparable(problem: NDArray[np.int64], generator: NDArray[np.int64], *, num_generators: int) -> NDArray[np.bool_]:
@@ -59,3 +64,17 @@ def generator_effects(
     system = np.diag(counts.sum(axis=0)) - shares.T @ counts
     effects: Floats = np.linalg.lstsq(system, sums.sum(axis=0) - shares.T @ sums.sum(axis=1), rcond=1e-10)[0]
     return np.where(counts.sum(axis=0) > 0, effects, np.nan)
+
+
+def standardized_logistic(*, inverse_penalty: float = 1.0, max_iter: int = 100) -> "Pipeline":
+    """An unfitted logistic regression on standardised features.
+
+    Args:
+        inverse_penalty: scikit-learn's C. Smaller values have a stronger L2 penalty.
+    """
+    # Imported here because the import takes seconds and many commands do not need it.
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(StandardScaler(), LogisticRegression(C=inverse_penalty, max_iter=max_iter))

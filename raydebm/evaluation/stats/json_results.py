@@ -1,6 +1,11 @@
-"""Results that are stored as JSON and read again."""
+"""Results that are stored as JSON and read again, with the command and versions that gave them."""
 
+import platform
+import shlex
+import sys
 from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pydantic import TypeAdapter
@@ -44,3 +49,23 @@ def _adapter(kind: type) -> TypeAdapter[Any]:
     if kind not in _ADAPTERS:
         _ADAPTERS[kind] = TypeAdapter(kind)
     return _ADAPTERS[kind]
+
+
+def command_line() -> str:
+    """This process's command line, as typed by a user."""
+    program, *arguments = sys.argv
+    path = Path(program)
+    if path.name == "raydebm" or path.parts[-2:] == ("raydebm", "__main__.py"):
+        program = "raydebm"
+    return shlex.join([program, *arguments])
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of the dependencies, read without importing them."""
+    by_name = {"python": platform.python_version()}
+    for name in ("raydebm", "torch", "transformers", "peft", "ray", "numpy", "scipy"):
+        try:
+            by_name[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return by_name

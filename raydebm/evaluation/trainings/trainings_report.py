@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from raydebm.evaluation.provenance import versions
 from raydebm.evaluation.report.document import Chapter, Plate, ReportDocument, plate_of
 from raydebm.evaluation.report.evaluation_tables import comparison_table, reliability_table, texts_table
 from raydebm.evaluation.report.headline import unread_problems
@@ -16,6 +15,7 @@ from raydebm.evaluation.report.table_cells import (
     table_of,
 )
 from raydebm.evaluation.results.entries import OURS
+from raydebm.evaluation.stats.json_results import versions
 from raydebm.evaluation.trainings.training_summary import (
     TrainingRow,
     TrainingSummary,

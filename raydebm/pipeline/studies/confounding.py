@@ -10,7 +10,7 @@ from raydebm.confounding.repair_report import RepairReport
 from raydebm.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
 from raydebm.confounding.style_swaps import SwapInputs, swap_keys
 from raydebm.evaluation.pools.pool import EvaluatedPool, with_trained_labels
-from raydebm.evaluation.provenance import command_line, versions
+from raydebm.evaluation.stats.json_results import command_line, versions
 from raydebm.generators import Secret
 from raydebm.pipeline.context import TEST, VALIDATION, StageContext
 from raydebm.pipeline.pools import calibrated_policy, evaluated_pools

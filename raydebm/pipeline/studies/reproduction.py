@@ -18,9 +18,9 @@ from raydebm.evaluation.paper.reproduction import Picks, Reproduction, Reproduct
 from raydebm.evaluation.paper.reproduction_report import write_reproduction
 from raydebm.evaluation.pools.pool import EvaluatedPool, without_energies
 from raydebm.evaluation.pools.stack import Stack
-from raydebm.evaluation.provenance import command_line
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
+from raydebm.evaluation.stats.json_results import command_line
 from raydebm.evaluation.studies.overview import example_of
 from raydebm.evaluation.studies.study import Fit, StudyResults, Subject, study
 from raydebm.evaluation.studies.variants import ScoredVariant, VariantStudy, variant_study

@@ -15,12 +15,12 @@ from raydebm.evaluation.certainty.confidence import Decided
 from raydebm.evaluation.certainty.trust import certainty
 from raydebm.evaluation.pools.pool import EvaluatedPool
 from raydebm.evaluation.pools.stack import Stack
-from raydebm.evaluation.provenance import command_line
 from raydebm.evaluation.results.entries import entry_of, loop_entries
 from raydebm.evaluation.results.evaluating import selectors_of
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.results.outcomes import outcome_values
 from raydebm.evaluation.stats.intervals import Bootstrap
+from raydebm.evaluation.stats.json_results import command_line
 from raydebm.evaluation.trainings.training_summary import Training, TrainingFacts, TrainingSummary, summarise
 from raydebm.evaluation.trainings.trainings_report import write_summary
 from raydebm.pairs import deal_folds
