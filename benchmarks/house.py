@@ -21,8 +21,8 @@ from raydebm.serving.settings.app_args import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 52_200,
-    "modules": 370,
+    "source lines": 52_150,
+    "modules": 366,
     "test lines": 40_050,
     "benchmark lines": 2_340,
     "client lines": 460,
