@@ -72,16 +72,13 @@ def test_paper_adapters():
         ({"triage": {"theta_sigma": 2.0}}, "theta_sigma must be below"),
         ({"triage": {"regenerate_with": "nobody"}}, "'nobody'; known: q"),
         ({"generators": []}, "at least one generator"),
-        ({"generators": [{"kind": "telepathy", "name": "q"}]}, "telepathy"),
         ({"generators": [{"kind": "openai", "name": "q", "model": "m"}] * 2}, "more than once: q"),
         ({"scorer": {"adapters": []}}, "at least one adapter"),
         ({"name": "../other"}, r"name: a name is not empty, has no '\.\.'"),
-        ({"name": " "}, "name: a name is not empty"),
         ({"scorer": {"adapters": [ADAPTER, {**ADAPTER, "rank": 4}]}}, r"distinct names, got \['a0', 'a0'\]"),
         ({"task": {"name": "gsm8k", "train": {"split": "train", "id_range": [0.5, 0.5]}}}, "id_range"),
         ({"ray": {"num_cpus": 2}}, r"ray\.num_cpus"),
         ({"scorer": {"device": "gpu"}}, r"scorer\.device"),
-        ({"calibration": {"lambdas": [1.0, -1.0]}}, r"calibration\.lambdas\.1.*greater than or equal to 0"),
         *(({"scorer": {"adapters": [{**ADAPTER, "name": name}]}}, r"adapters\.0") for name in UNSAFE),
         *(({"baselines": [{"kind": "eorm", "name": name}]}, r"baselines\.0") for name in ("../candidates", "", "a/b")),
         *(
@@ -104,13 +101,9 @@ def test_every_mistake_is_listed_at_once():
     assert "pairs.validation_frac" in str(caught.value)
 
 
-@pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:1", "mps"])
+@pytest.mark.parametrize("device", ["auto", "cuda:1"])
 def test_devices_have_torchs_names(device):
     assert parse_recipe(MINIMAL, overrides=[f"scorer.device={device}"]).scorer.device == device
-
-
-def test_a_generator_is_called_as_its_model():
-    assert parse_recipe(MINIMAL, overrides=["generators.0.name=a/b"]).generators[0].name == "a/b"
 
 
 def test_environment_variables_are_read(monkeypatch):
@@ -132,11 +125,6 @@ def test_an_unset_variable_without_default_is_named(monkeypatch):
         parse_recipe({**MINIMAL, "run_dir": "${POOL_DIR}/x"})
 
 
-def test_missing_file_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"nowhere\.yaml"):
-        load_recipe(tmp_path / "nowhere.yaml")
-
-
 def test_a_file_that_is_not_yaml_is_named(tmp_path):
     file = tmp_path / "bad.yaml"
     file.write_text("a: [1", encoding="utf-8")
@@ -148,13 +136,10 @@ def test_a_file_that_is_not_yaml_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ("generation.num_samples=100001", "generation.num_samples: Input should be less than or equal to 100000"),
         (f"generation.num_samples={10**22}", "generation.num_samples: Input should be less than or equal to 100000"),
         ("generation.waves=[8, 100001]", "generation.waves.1: Input should be less than or equal to 100000"),
         ("generators.0.num_samples=100001", "generators.0.*num_samples: Input should be less than or equal to 100000"),
-        ("triage.num_regenerate=100001", "triage.num_regenerate: Input should be less than or equal to 100000"),
         ("triage.max_passes=101", "triage.max_passes: Input should be less than or equal to 100"),
-        ("evaluation.num_bootstrap=1000001", "evaluation.num_bootstrap: Input should be less than or equal to 1000000"),
     ],
 )
 def test_a_count_that_must_be_a_slip_is_refused(setting, words):
@@ -162,20 +147,11 @@ def test_a_count_that_must_be_a_slip_is_refused(setting, words):
         parse_recipe(MINIMAL, overrides=[setting])
 
 
-def test_a_section_that_stands_twice_is_refused(tmp_path):
-    file = tmp_path / "twice.yaml"
-    file.write_text("name: x\ntriage: {max_passes: 1}\ntriage: {max_passes: 2}\n", encoding="utf-8")
-
-    with pytest.raises(ConfigError, match=r"twice\.yaml': key 'triage' stands twice, in lines 2 and 3"):
-        load_recipe(file)
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
         ("", "cannot be read as UTF-8 text: .*directory"),
         ("latin.yaml", "cannot be read as UTF-8 text"),
-        ("latin.yaml/x", "cannot be read as UTF-8 text: .*[Nn]ot a directory"),
         ("alias.yaml", "is not YAML: Circular"),
         ("date.yaml", "is not YAML: month must be in 1..12"),
     ],
@@ -298,10 +274,9 @@ def test_an_override_comes_before_what_the_recipe_says_of_the_task():
         ({"gsm8k": 0.5}, r"by_task must map .*got \{'gsm8k': 0\.5\}"),
         ({"gsm8k": {"triage": {"theta": 0.5}}}, r"triage\.theta"),
         ({"gsm8k": {"task": 5}}, r"task: .*\(got 5\)"),
-        ({"gsm8k": {"task": "name"}}, r"task: .*\(got 'name'\)"),
         ({"gsm8k": {"task": {"name": "musr"}}}, r"by_task\.gsm8k\.task\.name: .*cannot be one of them"),
     ],
-    ids=["list", "number", "unknown key", "number as task", "text as task", "name"],
+    ids=["list", "number", "unknown key", "number as task", "name"],
 )
 def test_wrong_settings_of_a_task_are_refused(by_task, match):
     with pytest.raises(ConfigError, match=match):

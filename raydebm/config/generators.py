@@ -106,18 +106,10 @@ class VllmGenerator(GeneratorBase):
     """Hub name or folder."""
     url: str | None = None
     """URL of a running vLLM server; None: start one."""
-    replica_urls: ServerUrls = ()
-    """With ``url``: further servers of the same model, as for ``openai``."""
     engine_kwargs: dict[str, Any] = {}
     """Arguments of vLLM's engine."""
     python: str | None = None
     """The Python of the environment whose vLLM is started; None: this one's."""
-
-    @model_validator(mode="after")
-    def _replicas_of_a_running_server(self) -> "VllmGenerator":
-        if self.replica_urls and self.url is None:
-            raise ValueError("replica_urls are further servers beside `url`; give that too")
-        return self
 
 
 class RecordedGenerator(GeneratorBase):

@@ -83,15 +83,6 @@ def test_fewer_problems_at_a_time_are_scored_where_memory_is_too_small(candidate
     )
 
 
-def test_another_failure_of_a_scorer_is_raised(candidate):
-    class Broken(Lengths):
-        def score(self, pools):
-            raise RuntimeError("device lost")
-
-    with pytest.raises(RuntimeError, match="device lost"):
-        score_candidates(Broken(), problems("p"), [candidate("a")])
-
-
 def test_a_candidate_of_an_unknown_problem_is_refused(candidate):
     with pytest.raises(PoolError, match="not among the problems"):
         score_candidates(Lengths(), problems("q"), [candidate("a")])
@@ -106,13 +97,6 @@ def test_a_scorer_that_loses_a_text_is_refused(candidate):
 
     with pytest.raises(ScoringError, match="'forgetful' gave"):
         score_candidates(Forgetful(), problems("p"), [candidate("a")])
-
-
-def test_a_score_is_a_number_or_has_a_reason():
-    with pytest.raises(ScoringError, match="which is no score"):
-        CandidateScore(candidate_id="a", name="x", score=float("nan"))
-    with pytest.raises(ScoringError, match="or the reason why not"):
-        CandidateScore(candidate_id="a", name="x", score=None)
 
 
 def test_not_a_number_from_a_model_is_a_failed_score():

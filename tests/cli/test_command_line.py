@@ -73,24 +73,6 @@ def test_unknown_task_is_named_with_the_nearest(command, recipe):
     assert_one_clear_error(done, "'gms8k'.*did you mean 'gsm8k'")
 
 
-def test_unknown_recipe_key_is_named_with_its_path(command, recipe):
-    done = command("validate", "--config", recipe(), "generation.num_sample=3")
-
-    assert_one_clear_error(done, r"generation\.num_sample: Extra inputs")
-
-
-def test_unknown_generator_kind_is_named(command, recipe):
-    done = command("validate", "--config", recipe(generators=[{"kind": "oracle", "name": "x", "model": "m"}]))
-
-    assert_one_clear_error(done, "'oracle'.*openai.*transformers.*vllm.*recorded")
-
-
-def test_unknown_generator_name_for_later_passes_is_named(command, recipe):
-    done = command("validate", "--config", recipe(triage={"regenerate_with": "nobody"}))
-
-    assert_one_clear_error(done, "'nobody'; known: priced, unpriced")
-
-
 def test_missing_recipe_is_named(command):
     assert_one_clear_error(command("run", "--config", "nowhere.yaml"), "nowhere.yaml.*does not exist")
 
@@ -173,13 +155,10 @@ def test_a_stage_that_there_is_not_is_refused_with_the_known_ones(command, recip
             ("run", "--config", "{recipe}", "--dry-run", "seed=[1"),
             "override 'seed=.1': the value is not YAML; put it in",
         ),
-        (("validate", "--config", "{folder}"), "recipe '.*' cannot be read as UTF-8 text"),
         (("run", "--config", "{recipe}", "--dry-run", "--run-dir", "nope://x"), "'nope://x' is no address"),
         (("export", "--out", "{folder}/out", "--run-dir", "{recipe}"), "recipe.yaml/.* cannot be read: a file stands"),
-        (("export", "--out", "{folder}/out", "--run-dir", "nope://x"), "'nope://x' is no address"),
         (("replay", "{recipe}"), "recipe.yaml is a file; give the folder"),
         (("replay", "nope://x"), "'nope://x' is no address"),
-        (("replay", "s3://"), "'s3://' is no address: it names no bucket"),
         (
             ("import-decisions", "{recipe}", "--config", "{recipe}", "--out", "{folder}/out"),
             "is a file; give the folder",
@@ -195,14 +174,7 @@ def test_a_path_of_the_wrong_kind_is_one_clear_error(command, recipe, tmp_path, 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["recipe.yaml"]
 
 
-@pytest.mark.parametrize("level", ["foo", "5"])
-def test_a_level_of_logs_that_is_none_is_refused_with_the_known_ones(command, monkeypatch, level):
-    monkeypatch.setenv("RAYDEBM_LOG_LEVEL", level)
+def test_a_level_of_logs_that_is_none_is_refused_with_the_known_ones(command, monkeypatch):
+    monkeypatch.setenv("RAYDEBM_LOG_LEVEL", "foo")
 
-    assert_one_clear_error(command("--help"), f"RAYDEBM_LOG_LEVEL '{level}' is not a level; use DEBUG, INFO")
-
-
-def test_a_level_of_logs_that_is_empty_is_the_default(command, monkeypatch):
-    monkeypatch.setenv("RAYDEBM_LOG_LEVEL", "")
-
-    assert command("--help").returncode == 0
+    assert_one_clear_error(command("--help"), "RAYDEBM_LOG_LEVEL 'foo' is not a level; use DEBUG, INFO")

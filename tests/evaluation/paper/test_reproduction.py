@@ -171,10 +171,8 @@ def test_the_main_metric_of_a_continuous_task_is_its_violation(reproduced, plans
     [
         ("tab:main_results", "Random", "MuSR", "not measurable", "no scored pool of MuSR"),
         ("tab:main_results", "Claude Opus 4.6", "K&K", "needs a key or GPU", "API key"),
-        ("tab:main_results", "Skywork-Reward (8B)", "K&K", "needs a key or GPU", "GPU"),
         ("tab:main_results", "EORM (55M)", "K&K", "not applicable", "EORM"),
         ("tab:full_k_sweep", "K=5, ModernBERT", "K&K", "not measurable", "3 adapters"),
-        ("tab:full_pool", "N=32", "GSM8K EBM", "not measurable", "no scored pool of GSM8K"),
         ("tab:twopass", "K&K, multi", "Two-pass", "not measurable", "no second pass|no answers to feedback"),
         ("tab:full_transfer", "GSM8K (DB)", "MuSR", "needs a key or GPU", "DeBERTa"),
         ("tab:permodel", "Gemma-4-26B-IT", "K&K", "not measurable", "not in the pool"),
@@ -193,17 +191,13 @@ def test_what_is_not_measured_says_why(reproduced, label, row, column, status, w
         ("tab:main_results", "LLM-as-Judge", "K&K"),
         ("tab:full_k_sweep", "K=3, ModernBERT", "K&K"),
         ("tab:single_multi", "Single-model EBM", "K&K"),
-        ("tab:energy_sep", "E(correct)", "K&K"),
         ("tab:energy_sep", "ECE", "K&K"),
         ("tab:kk_difficulty", "2 people", "EBM"),
         ("tab:selective", "40%", "K&K"),
         ("tab:tp_perdim", "Budget", "EBM+E_constraint"),
         ("tab:full_transfer", "K&K (MB)", "GSM8K"),
-        ("tab:full_transfer", "Random", "K&K"),
-        ("tab:full_transfer", "TP (MB)", "TP"),
         ("tab:full_transfer", "Self-consistency", "TP"),
         ("tab:confounding_screen", "K&K", "Energy spread"),
-        ("tab:confounding_screen", "K&K", "LLaMA-3.1-8B"),
         ("tab:dataset_overview", "K&K", "Train"),
         ("tab:permodel", "Qwen-2.5-7B", "K&K"),
         ("tab:examples", "K&K", "Candidate"),
@@ -358,7 +352,7 @@ def test_a_single_shot_model_fills_the_papers_row_of_it(make_pool):
     assert (opus.estimate.value, opus.reason) == (1.0, "here: claude-opus-4.6; one answer at temperature 0")
 
 
-@pytest.mark.parametrize("other", ["claude-3-opus-20240229", "claude-3.5-sonnet", "llama-72b", "qwen2.5-7b"])
+@pytest.mark.parametrize("other", ["claude-3-opus-20240229", "qwen2.5-7b"])
 def test_another_model_of_a_family_does_not_fill_the_papers_row(make_pool, other):
     pools = [
         make_pool(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from raydebm.evaluation.pools.pool import without_energies
-from raydebm.evaluation.pools.stack import Stack, pair_accuracies
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.violation_parts import dimension_table
 from raydebm.evaluation.selectors.standard import standard_selectors
 from raydebm.evaluation.stats.intervals import Bootstrap
@@ -69,13 +69,6 @@ def test_many_adapters_are_sampled_without_repetition():
 
     assert len(set(sample)) == 40
     assert subsets(5, 3, seed=0) == list(combinations(range(5), 3))
-
-
-def test_tied_pairs_count_half(make_pool):
-    pool = make_pool((1, {"members": (1.0,)}), (0, {"members": (1.0,)}), (0, {"members": (2.0,)}))
-    stack = Stack.of([pool])
-
-    assert pair_accuracies(stack.mu(), stack.correct).tolist() == [0.75]
 
 
 # ---- pool size -------------------------------------------------------------------------------------------------------

@@ -66,23 +66,6 @@ def test_server_is_an_endpoint_without_key_or_price(url):
     assert (endpoint.api_key_env, endpoint.usd_per_million_completion_tokens) == (None, 0.0)
 
 
-def test_further_servers_are_asked_like_the_first():
-    config = VllmGenerator(name="v", model="m", url="http://one:8000", replica_urls=("http://two:8000/",))
-    assert endpoint_of(config).replica_urls == ("http://two:8000/v1",)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"replica_urls": ("http://two",)}, "replica_urls are"),
-        ({"url": "http://one", "replica_urls": ("http://two", "http://two")}, "'http://two' stands twice"),
-    ],
-)
-def test_replicas_that_contradict_each_other_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        VllmGenerator(name="v", model="m", **settings)
-
-
 def test_servers_to_be_started_come_last_one_by_one():
     started, other = (VllmGenerator(name=name, model="m") for name in "ab")
     endpoint, up = OpenAIGenerator(name="o", model="m"), VllmGenerator(name="u", model="m", url="http://host:8000")
