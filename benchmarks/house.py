@@ -23,11 +23,11 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 BUDGETS: Mapping[str, int] = {
     "source lines": 52_150,
     "modules": 366,
-    "test lines": 39_950,
+    "test lines": 39_300,
     "benchmark lines": 2_340,
     "client lines": 460,
     "document lines outside docs/log": 5_620,
-    "tracked bytes": 16_000_000,
+    "tracked bytes": 15_950_000,
     "recipe keys": 167,
     "service arguments": 28,
     "commands": 16,

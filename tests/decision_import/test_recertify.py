@@ -11,7 +11,7 @@ from reported_decisions import BY_SHARE, POLICY, RIGHT, WRONG, record
 
 from raydebm.cli import main
 from raydebm.config import DecisionConfig, parse_recipe
-from raydebm.decision.policy import Policy, policy_id
+from raydebm.decision.policy import Policy
 from raydebm.decision_import.recertify import recertified
 from raydebm.decision_import.sample import Origin, outcome_sample
 from raydebm.decisions.reader import Filter
@@ -79,16 +79,6 @@ def test_wrong_answers_alone_certify_nothing(reader):
         1.0,
         None,
     )
-
-
-def test_a_new_certificate_begins_without_the_past_of_a_suspended_one(reader):
-    """Suspension is by policy id, which the old and the new promise do not share."""
-    old = POLICY.replaced(guarantee={"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 80})
-
-    fitted = fit(reader(unanimous(60)), policy=old)
-
-    assert policy_id(fitted.policy) != policy_id(old)
-    assert fitted.policy.guarantee["certified"]
 
 
 def test_thresholds_rise_where_errors_are(reader):
@@ -304,15 +294,6 @@ def test_what_is_not_certified_is_written_by_force(calibrate, run):
 
     assert code == 0, printed
     assert not Policy.from_json(run.read_json("calibration", "policy.json")).guarantee["certified"]
-
-
-def test_the_command_leaves_the_run_alone_when_nothing_can_be_learned(calibrate, run):
-    before = (run.manifest("calibration"), run.read_json("calibration", "policy.json"))
-
-    code, printed = calibrate([], "--max-error", "0.1")
-
-    assert (code, run.manifest("calibration"), run.read_json("calibration", "policy.json")) == (2, *before)
-    assert "no stored decision" in printed
 
 
 def test_the_command_refuses_a_recipe_that_did_not_make_the_run(calibrate):

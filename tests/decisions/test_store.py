@@ -21,8 +21,6 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
-from raydebm.decision.policy import Policy
-from raydebm.decision.redecide import recorded_outcome, redecide
 from raydebm.decisions.parquet_folder import MERGE_FILES, FolderReader, file_name, record_files
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import DECISIONS, new_record_id, problem_key, record_of, record_row, time_of_id
@@ -103,18 +101,6 @@ def stored(folder):
 # ---- one record --------------------------------------------------------------------------------------------------
 
 
-def test_a_record_holds_inputs_candidates_energies_violations_versions_and_seeds(template, bundle):
-    outcome = template.outcome
-    assert template.request_id == "abc"
-    assert template.versions == bundle.versions
-    assert template.request["num_samples"] == 2
-    assert (template.seed, template.policy.num_regenerate) == (7, 2)
-    assert [scored.candidate.pass_index for scored in outcome.pool] == [1, 1, 1, 1, 2, 2]
-    assert len({scored.candidate.seed for scored in outcome.pool}) == 6
-    assert outcome.pool[0].report.violations
-    assert all(scored.energies.members == (-2.0, -2.0) for scored in outcome.pool)
-
-
 @pytest.mark.parametrize(
     ("scored_prompt", "changes", "is_same"),
     [
@@ -188,54 +174,6 @@ def test_ids_sort_by_time_and_tell_it():
 
 
 # ---- reading -----------------------------------------------------------------------------------------------------
-
-
-def test_the_newest_come_first_and_pages_do_not_overlap(make_record, stored):
-    records = [make_record(index) for index in range(7)]
-    reader = stored(records, per_file=3)
-
-    pages = [reader.page(offset=offset, limit=3) for offset in (0, 3, 6, 9)]
-
-    assert [page.total for page in pages] == [7] * 4
-    assert [[row.request_id for row in page.rows] for page in pages] == [
-        ["r6", "r5", "r4"],
-        ["r3", "r2", "r1"],
-        ["r0"],
-        [],
-    ]
-
-
-@pytest.mark.parametrize(
-    ("where", "expected"),
-    [
-        (Filter(), ["r0", "r1", "r2", "r3"]),
-        (Filter(decision="abstain"), ["r3"]),
-        (Filter(task="other"), ["r2", "r3"]),
-        (Filter(task="other", decision="accept"), ["r2"]),
-        (Filter(min_sigma=1.0), ["r1", "r2"]),
-        (Filter(min_sigma=0.9, max_sigma=1.1), ["r1"]),
-        (Filter(since=START + timedelta(seconds=1), until=START + timedelta(seconds=3)), ["r1", "r2"]),
-        (Filter(request_id="r2"), ["r2"]),
-        (Filter(problem_id="none"), []),
-        (Filter(until=START - timedelta(days=1)), []),
-    ],
-    ids=str,
-)
-def test_filters(make_record, stored, where, expected):
-    records = [
-        make_record(0, sigma=0.0),
-        make_record(1, sigma=1.0),
-        make_record(2, sigma=2.0, task="other"),
-        make_record(3, sigma=0.5, task="other", decision=Decision.ABSTAIN),
-    ]
-    reader = stored(records, per_file=2)
-    assert reader.count() == 4
-
-    page = reader.page(where, descending=False)
-
-    assert [row.request_id for row in page.rows] == expected
-    assert page.total == reader.count(where) == len(expected)
-    assert sorted(record.request_id for record in reader.records(where)) == expected
 
 
 def test_a_filter_needs_a_time_zone():
@@ -329,13 +267,6 @@ def test_a_full_disk_fails_no_request_and_the_decisions_are_written_when_there_i
     assert writer.flush()
     assert writer.last_error is None
     assert DecisionReader(folder).count() == 2
-
-
-def test_a_folder_that_cannot_be_made_fails_no_request(make_record, tmp_path):
-    (tmp_path / "file").write_text("not a folder")
-    writer = DecisionWriter(str(tmp_path / "file" / "records"), flush_s=3600)
-    assert writer.put(make_record(0))
-    assert not writer.flush()
 
 
 def test_a_killed_process_loses_only_what_waited(make_record, folder, tmp_path):
@@ -443,14 +374,6 @@ def test_the_service_stores_in_its_run_directory(bundle):
     assert bundle.records.folder.endswith("/run/records")
     assert writer_of(bundle.records).root == bundle.records.folder
     assert writer_of(None) is None
-
-
-def test_a_stored_decision_is_decided_again_as_it_was(template, stored):
-    (decision,) = stored([template]).records()
-    again = redecide(decision.recorded)
-    assert again.decision is template.outcome.decision
-    assert again.selected == template.outcome.best.candidate.candidate_id
-    assert decision.recorded.selections == recorded_outcome(template.outcome, record_id="x", policy=Policy()).selections
 
 
 @pytest.mark.parametrize("level", [0, 1])

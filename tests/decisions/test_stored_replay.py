@@ -152,12 +152,6 @@ def test_whether_a_decision_changes_is_null_where_a_pass_is_missing(replayed, tm
     ]
 
 
-def test_a_policy_file_replaces_the_recorded_policy(replayed, tmp_path):
-    file = tmp_path / "policy.json"
-    file.write_text(json.dumps(Policy(max_passes=1, theta_sigma=0.1, theta_abstain=0.3).to_json()))
-    assert "changed: 2 of 3" in replayed("--policy", file)
-
-
 def test_a_budget_keeps_the_first_candidates(replayed):
     printed = replayed("budget=1")
     assert "candidates per decision: 1.67 recorded, 1.00 again" in printed
@@ -263,11 +257,6 @@ def test_a_verdict_holds_for_another_candidate_with_the_same_answer(tmp_path):
 
     assert replayed.again.selected == "b"
     assert (tally.correct_before, tally.labeled_before, tally.correct_after, tally.labeled_after) == (1, 1, 1, 1)
-
-
-def test_the_tally_bounds_coverage():
-    tally = ReplayTally()
-    assert (tally.num_decisions, tally.num_changed, tally.num_accepted_at_most) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("policy", [{}, {"max_passes": 1}, {"max_passes": 4, "theta_sigma": 0.0}], ids=str)

@@ -74,11 +74,6 @@ def test_problems_and_answers_are_not_logged(client, puzzle, texts, lines):
     assert "Zoey" not in text
 
 
-def test_unknown_paths_are_logged_under_one_name(client, lines):
-    client.get(f"/v1/{SECRET}")
-    assert lines()[-1].items() >= {"route": "other", "status": 404}.items()
-
-
 def test_a_key_that_an_endpoint_quotes_does_not_reach_the_client(client, backend, puzzle):
     async def generate(requests, on_candidate, *, may_repeat):
         return [unanswered(request, f"HTTP 401: Incorrect API key provided: {SECRET}") for request in requests]

@@ -1,8 +1,6 @@
 """Requests that were misunderstood, and failures that were not told."""
 
-import json
 import os
-import shlex
 import time
 
 import pytest
@@ -16,7 +14,6 @@ from raydebm.serving.core.service import TriageService
 from raydebm.serving.ray import app as app_module
 from raydebm.serving.ray import deployments
 from raydebm.serving.ray.ensembles import Ensembles
-from raydebm.tasks import get_task
 from raydebm.tasks.answers import find_number
 
 
@@ -28,12 +25,6 @@ def chat(puzzle, **changes):
 def test_an_empty_stop_is_the_clients_mistake(client, backend, puzzle, stop):
     reply = client.post("/v1/chat/completions", chat(puzzle, stop=stop))
     assert (reply.status_code, reply.json()["error"]["param"][:4], backend.requests) == (400, "stop", [])
-
-
-def test_top_logprobs_are_refused_like_logprobs(client, puzzle):
-    reply = client.post("/v1/chat/completions", chat(puzzle, top_logprobs=3))
-    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "unsupported_parameter")
-    assert client.post("/v1/chat/completions", chat(puzzle, top_logprobs=0)).status_code == 200
 
 
 @pytest.mark.parametrize(("finish_reason", "is_said"), [("length", True), ("stop", False)])
@@ -94,12 +85,3 @@ def test_many_answer_phrases_are_read_in_linear_time():
     assert find_number("answer: " * 8000, fallback=True) is None
     assert time.process_time() - began < 1.0
     assert find_number("answer: 7\n" * 3 + "answer: x\n" * 19) == 7
-
-
-def test_the_readmes_question_is_a_problem(repository):
-    """The body of the README's curl line, as a shell hands it over."""
-    text = (repository / "README.md").read_text(encoding="utf-8")
-    line = next(line for line in text.splitlines() if line.startswith("curl ") and "/v1/triage" in line)
-    arguments = shlex.split(line)
-    body = json.loads(arguments[arguments.index("-d") + 1])
-    assert get_task("knights_knaves").problem_from_text(body["problem"]).data

@@ -18,28 +18,6 @@ def ask(client, puzzle):
     return send
 
 
-def test_the_official_client_reads_the_answer(app, puzzle, texts):
-    async def call():
-        http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app))
-        client = openai.AsyncOpenAI(base_url="http://localhost/v1", api_key="x", http_client=http)
-        return await client.chat.completions.create(
-            model=MODEL, messages=[{"role": "user", "content": puzzle}], extra_body={"raydebm": {"max_passes": 1}}
-        )
-
-    reply = asyncio.run(call())
-    assert reply.choices[0].message.content == texts["right"]
-    assert (reply.choices[0].finish_reason, reply.usage.total_tokens) == ("stop", 60)
-    assert reply.model_extra["raydebm"]["decision"] == "accept"
-    assert reply.model_extra["raydebm"]["policy"]["max_passes"] == 1
-
-
-def test_on_abstain_best_refuses_when_there_is_no_best(ask, texts, script):
-    script(lambda request: texts["unreadable"])
-    message = ask(raydebm={"on_abstain": "best"}).json()["choices"][0]["message"]
-    assert message["content"] is None
-    assert "did not parse" in message["refusal"]
-
-
 def test_a_text_that_was_cut_says_so(ask, backend, chunks_of):
     backend.finish_reason = "length"
     assert ask().json()["choices"][0]["finish_reason"] == "length"
@@ -51,12 +29,6 @@ def test_a_refusal_is_whole_also_where_the_candidate_was_cut(ask, backend, energ
     backend.finish_reason = "length"
     assert ask().json()["choices"][0]["finish_reason"] == "stop"
     assert ask(raydebm={"on_abstain": "best"}).json()["choices"][0]["finish_reason"] == "length"
-
-
-def test_list_content_is_read(ask, puzzle):
-    half = len(puzzle) // 2
-    parts = [{"type": "text", "text": puzzle[:half]}, {"type": "text", "text": puzzle[half:]}]
-    assert ask(messages=[{"role": "user", "content": parts}]).json()["raydebm"]["decision"] == "accept"
 
 
 def test_sampling_fields_reach_the_generators(ask, backend):
@@ -83,31 +55,21 @@ def test_the_raydebm_seed_goes_before_the_top_level_one(ask):
 @pytest.mark.parametrize(
     ("changes", "status", "code", "param"),
     [
-        ({"model": "gpt-4o"}, 404, "model_not_found", "model"),
         ({"model": "raydebm/gms8k"}, 404, "model_not_found", "model"),
         ({"raydebm": {"task": "gsm8k"}}, 400, "invalid_request", "raydebm.task"),
-        ({"n": 17}, 400, "invalid_request", "n"),
         ({"num_samples": 4}, 400, "misplaced_parameter", "num_samples"),
-        ({"lambda": 0.0}, 400, "misplaced_parameter", "lambda"),
         ({"tool_choice": "required"}, 400, "unsupported_parameter", "tool_choice"),
         ({"function_call": {"name": "f"}}, 400, "unsupported_parameter", "function_call"),
         ({"response_format": {"type": "xml"}}, 400, "invalid_request", "response_format.type"),
         ({"response_format": {"type": "json_schema"}}, 400, "invalid_request", "response_format"),
-        ({"messages": []}, 400, "invalid_request", "messages"),
-        ({"messages": [{"role": "assistant", "content": "hi"}]}, 400, "missing_text", "messages"),
         ({"raydebm": {"lamda": 1}}, 400, "invalid_request", "raydebm.lamda"),
         ({"raydebm": {"theta_abstain": 0.1}}, 400, "bad_override", None),
-        ({"temperature": 3}, 400, "invalid_request", "temperature"),
     ],
 )
 def test_bad_requests_come_back_in_openais_error_form(ask, changes, status, code, param):
     reply = ask(**changes)
     error = reply.json()["error"]
     assert (reply.status_code, error["code"], error["param"]) == (status, code, param)
-
-
-def test_harmless_fields_of_other_clients_are_tolerated(ask):
-    assert ask(n=1, user="u", metadata={"a": "b"}, tools=[], response_format={"type": "text"}).status_code == 200
 
 
 @pytest.mark.parametrize("choice", [{}, {"tool_choice": "auto"}, {"tool_choice": "none"}])

@@ -1,17 +1,10 @@
 """Chats of several turns: what generators, checks and the ensemble see of them."""
 
-import asyncio
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydebm.config import OpenAIGenerator
 from raydebm.errors import ServiceError
-from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
-from raydebm.generators.endpoint.transports import HttpReply
-from raydebm.records import GenerationRequest, Sampling
 from raydebm.serving.api.request_bodies import ChatMessage, read_conversation
 from raydebm.serving.core.request import transcript, weave
 
@@ -41,10 +34,6 @@ def test_the_last_user_message_is_the_problem_and_the_turns_before_it_are_contex
 def test_what_follows_the_last_user_message_is_ignored_and_counted():
     conversation = read_conversation([said("user", "one"), said("assistant", "The answer is")])
     assert (conversation.problem, conversation.context, conversation.num_ignored) == ("one", (), 1)
-
-
-def test_turns_without_text_are_left_out():
-    assert read_conversation([said("assistant", None), said("user", "one")]).context == ()
 
 
 @pytest.mark.parametrize(
@@ -123,23 +112,11 @@ def test_the_ensemble_scores_the_problem_with_its_context(follow_up, backend, pu
     assert {text.prompt for text in backend.scored} == {f"user: hello\n\nassistant: good day\n\nuser: {puzzle}"}
 
 
-def test_a_client_system_message_alone_changes_nothing_for_the_ensemble(client, backend, puzzle):
-    messages = [{"role": "system", "content": "Answer in French."}, {"role": "user", "content": puzzle}]
-    client.post("/v1/chat/completions", {"model": "raydebm/knights_knaves", "messages": messages})
-    assert {text.prompt for text in backend.scored} == {puzzle}
-
-
 def test_other_context_means_other_candidates(follow_up, client, puzzle):
     alone = client.post("/v1/triage", {"problem": puzzle, "return_candidates": True}).json()
     within = follow_up(raydebm={"return_candidates": True}).json()["raydebm"]
     ids = [{candidate["candidate_id"] for candidate in answer["candidates"]} for answer in (alone, within)]
     assert ids[0].isdisjoint(ids[1])
-
-
-def test_a_context_that_is_too_long_is_refused(client, puzzle):
-    messages = [{"role": "user", "content": "x" * 2001}, {"role": "user", "content": puzzle}]
-    reply = client.post("/v1/chat/completions", {"model": "raydebm/knights_knaves", "messages": messages})
-    assert (reply.status_code, reply.json()["error"]["code"]) == (413, "context_too_long")
 
 
 def test_the_response_format_reaches_the_generators_and_makes_other_candidates(client, backend, puzzle):
@@ -149,37 +126,3 @@ def test_the_response_format_reaches_the_generators_and_makes_other_candidates(c
     plain, formatted = backend.requests[0], backend.requests[-4]
     assert (plain.response_format, formatted.response_format) == (None, '{"type": "json_object"}')
     assert plain.candidate_id != formatted.candidate_id
-
-
-def test_endpoints_are_asked_in_the_response_format():
-    sent = []
-
-    class Recorder:
-        async def post(self, body):
-            sent.append(body)
-            content = json.dumps({"choices": [{"message": {"role": "assistant", "content": "{}"}}]}).encode()
-            return HttpReply(status=200, headers={}, content=content)
-
-    config = OpenAIGenerator(kind="openai", name="ada", model="m", base_url="http://x/v1", api_key_env=None)
-    messages = ({"role": "user", "content": "q"},)
-    asked = [
-        GenerationRequest(
-            task="t",
-            problem_id="p",
-            generator="ada",
-            messages=messages,
-            sampling=Sampling(),
-            seed=1,
-            response_format=form,
-        )
-        for form in (None, '{"type": "json_object"}')
-    ]
-
-    async def draw():
-        generator = OpenAIApiGenerator(config, transport=lambda config, key: Recorder())
-        for request in asked:
-            assert [candidate.text async for candidate in generator.stream([request])] == ["{}"]
-
-    asyncio.run(draw())
-    assert "response_format" not in sent[0]
-    assert sent[1]["response_format"] == {"type": "json_object"}

@@ -163,11 +163,6 @@ def test_a_wrong_query_names_its_field(client, query, field):
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, f"query.{field}")
 
 
-def test_an_empty_folder_is_an_empty_list(write_run, tmp_path, client_of):
-    client = client_of(load_bundle(AppArgs(run_dir=write_run(), records={"folder": str(tmp_path / "none")})))
-    assert client.get("/v1/decisions").json()["total"] == 0
-
-
 @pytest.fixture
 def client_of(backend, client):
     """A client of an application over another bundle."""
@@ -257,16 +252,6 @@ def test_a_stored_decision_has_its_answers_with_their_evidence():
     half = math.log(2) / 2
     assert first.evidence == pytest.approx({"votes": half, "base": -math.log(2) - half})
     assert second.evidence == pytest.approx({"votes": -half, "base": -math.log(5) + half})
-
-
-def test_what_was_promised_stands_beside_it():
-    guarantee = stored_decision(voted()).guarantee
-    assert (guarantee.certified, guarantee.suspended, guarantee.reason) == (True, False, None)
-
-
-def test_without_a_posterior_there_are_no_answers_and_no_promise(client):
-    decision = client.get(f"/v1/decisions/{RECORDS[2].record_id}").json()
-    assert (decision["answers"], decision["guarantee"], decision["confidence"]) == ([], None, None)
 
 
 def test_a_promise_that_is_suspended_now_says_so(write_run, backend, client):

@@ -23,10 +23,6 @@ def policy_of(client, puzzle, *, model="raydebm/knights_knaves", **body):
     return reply.json()["raydebm"]["policy"]
 
 
-def test_the_default_is_the_calibrated_policy(client, puzzle):
-    assert policy_of(client, puzzle)["theta_sigma"] == 0.8
-
-
 def test_the_model_id_names_a_policy(client, puzzle):
     policy = policy_of(client, puzzle, model="raydebm/knights_knaves@strict")
     assert (policy["theta_sigma"], policy["lambda"], policy["max_passes"]) == (0.25, 3.0, 2)
@@ -62,11 +58,6 @@ def test_a_policy_says_more_than_thresholds(client, puzzle, backend):
 def test_a_bad_named_policy_ends_the_start(write_run, policies, error, words):
     with pytest.raises(error, match=words):
         load_bundle(AppArgs(run_dir=write_run(), policies=policies))
-
-
-def test_an_unknown_policy_is_named(client, puzzle):
-    reply = client.post("/v1/triage", {"problem": puzzle, "policy": "lax"})
-    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "unknown_policy")
 
 
 def test_values_that_contradict_a_named_policy_are_refused(client, puzzle):

@@ -3,11 +3,8 @@
 import asyncio
 import time
 
-import httpx
 import pytest
 
-from raydebm.decision.evidence.posterior import Posterior
-from raydebm.decision.policy import Policy
 from raydebm.serving.access import guard
 from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
@@ -51,21 +48,6 @@ def test_constraints_count_when_a_task_reads_the_query(client, puzzle, texts):
     assert reply["results"][2]["energy"] is None
 
 
-def test_confidence_is_that_of_the_answer_among_the_documents(write_run, recipe, backend, client_of):
-    posterior = Posterior(weights={"votes": 1.0}, context_weights={})  # p = share / (1 + 1)
-    run_dir = write_run({**recipe, "task": {"name": "gsm8k"}}, Policy(posterior=posterior))
-    client = client_of(create_app(TriageService(load_bundle(AppArgs(run_dir=run_dir)), backend)))
-    reply = client.post(
-        "/v1/rerank", {"query": "What is 2 + 2?", "documents": ["#### 4", "#### 5", "#### 4", "?"]}
-    ).json()
-    by_index = {result["index"]: result["confidence"] for result in reply["results"]}
-    assert by_index == {0: pytest.approx(1 / 3), 1: pytest.approx(1 / 6), 2: pytest.approx(1 / 3), 3: None}
-
-
-def test_without_a_task_or_a_posterior_there_is_no_confidence(rerank):
-    assert {entry["confidence"] for entry in rerank().json()["results"]} == {None}
-
-
 def test_a_document_is_scored_without_its_thinking_and_comes_back_with_it(rerank):
     body = rerank(documents=["fair", "<think>bad</think>good"], return_documents=True).json()
     assert [entry["document"]["text"] for entry in body["results"]] == ["<think>bad</think>good", "fair"]
@@ -100,19 +82,6 @@ def test_the_request_that_coheres_client_sends(client, puzzle):
     reply = client.post("/v2/rerank", body, headers=headers).json()
     assert reply["id"].startswith("rerank-")
     assert reply["meta"]["api_version"]["version"] == "2"
-
-
-def test_coheres_own_client(app, puzzle, texts):
-    cohere = pytest.importorskip("cohere")
-
-    async def call():
-        http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app))
-        client = cohere.AsyncClientV2(api_key="x", base_url="http://localhost", httpx_client=http)
-        documents = [texts["wrong"], texts["right"]]
-        return await client.rerank(model="raydebm/knights_knaves", query=puzzle, documents=documents, top_n=1)
-
-    reply = asyncio.run(call())
-    assert (reply.results[0].index, reply.results[0].relevance_score) == (1, 2.0)
 
 
 @pytest.mark.parametrize(

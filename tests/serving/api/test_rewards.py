@@ -32,11 +32,6 @@ def test_a_response_that_never_stops_thinking_is_worth_the_floor(rewards):
     assert rewards(["p<think>never closed", "p5"], ["p", "p"]).json()["rewards"] == [-10.0, 2.0]
 
 
-def test_prompts_may_differ_and_come_in_any_order(rewards, script):
-    script(energies=lambda text: (float(len(text)),) * 2)
-    assert rewards(["pa", "qbb", "pccc"], ["p", "q", "p"]).json()["rewards"] == [-1.0, -2.0, -3.0]
-
-
 @pytest.mark.parametrize(
     ("url", "query", "prompts", "status"),
     [
@@ -180,22 +175,10 @@ def rewards_by_votes(gsm8k_app, client_of):
     return ask
 
 
-def test_responses_to_other_prompts_are_no_evidence(rewards_by_votes):
-    body = rewards_by_votes(["#### 4", "#### 5"], ["What is 2 + 2?", "What is 2 + 3?"])
-    assert body["rewards"] == pytest.approx([0.0, 0.0])  # p = 1 / (1 + 1) each
-
-
 def test_disagreement_of_the_ensemble_costs_log_odds_too(rewards_by_votes, script):
     script(energies=lambda text: (-3.0, -1.0))  # sigma 1
     url = "/get_reward?reward=log_odds&sigma_weight=0.5"
     assert rewards_by_votes(["#### 4"], ["What is 2 + 2?"], url)["rewards"] == pytest.approx([-0.5])
-
-
-def test_a_text_without_an_answer_has_the_floor_for_log_odds(rewards_by_votes):
-    url = "/get_reward?reward=log_odds&floor=-3"
-    assert rewards_by_votes(["I do not know.", "#### 4"], ["What is 2 + 2?"] * 2, url)["rewards"] == pytest.approx(
-        [-3.0, 0.0]
-    )
 
 
 def test_proven_and_refuted_answers_have_bounded_log_odds(write_run, backend, client_of, puzzle, texts):
@@ -217,11 +200,6 @@ def test_log_odds_of_a_task_without_a_posterior_are_refused(rewards, puzzle):
     reply = rewards(["a"], [puzzle], "/get_reward?reward=log_odds")
     assert (reply.status_code, reply.json()["error"]["code"]) == (400, "no_posterior")
     assert "raydebm calibrate" in reply.json()["error"]["message"]
-
-
-def test_log_odds_of_a_text_that_is_no_problem_are_refused(rewards):
-    reply = rewards(["a"], ["What is 2 + 2?"], "/get_reward?reward=log_odds")
-    assert (reply.status_code, reply.json()["error"]["code"]) == (422, "not_a_problem")
 
 
 @pytest.mark.parametrize(("tau_accept", "expected"), [(0.5, 1.0), (0.6, 0.0)])

@@ -19,7 +19,6 @@ from raydebm.errors import (
 )
 from raydebm.serving.api.application import create_app
 from raydebm.serving.api.event_stream import triage_events
-from raydebm.serving.api.request_bodies import TriageRequest
 from raydebm.serving.api.score_routes import ScoreRequest, get_scores
 from raydebm.serving.core.given import within_deadline
 from raydebm.serving.core.service import TriageService
@@ -33,11 +32,6 @@ def test_the_answer_is_scored_apart_from_its_thinking(client, puzzle, texts, bac
     assert [text.text for text in backend.scored] == [texts["right"]]
 
 
-def test_endless_thinking_has_no_answer(client, puzzle, texts):
-    body = {"problem": puzzle, "candidates": [f"<think>{texts['right']}"]}
-    assert "no answer" in client.post("/v1/score", body).json()["data"][0]["error"]
-
-
 def test_vllms_shape_scores_answers_apart_from_their_thinking(client, backend):
     client.post("/v1/score", {"text_1": "q", "text_2": ["<think>a</think>b", "c"]})
     assert [text.text for text in backend.scored] == ["b", "c"]
@@ -49,60 +43,20 @@ def test_endless_thinking_in_vllms_shape_has_no_energy(client, script):
     assert [(entry["index"], entry["score"]) for entry in data] == [(0, None), (1, -1.0)]
 
 
-def test_vllms_shape_pairs_lists_one_to_one(client, backend):
-    client.post("/v1/score", {"text_1": ["p", "q"], "text_2": ["a", "b"]})
-    assert [(text.prompt, text.text) for text in backend.scored] == [("p", "a"), ("q", "b")]
-
-
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        ({"text_1": ["p", "q"], "text_2": ["a"]}, 400, "they must match"),
         ({"text_1": "p"}, 400, "give either"),
         ({"problem": "p", "candidates": ["a"], "text_1": "p", "text_2": "a"}, 400, "give either"),
         ({"text_1": "p", "text_2": "a", "lambda": 1}, 400, "belong to 'problem'"),
         ({"problem": "What is 2 + 2?", "candidates": ["4"]}, 422, "not a problem"),
         ({"problem": "p", "candidates": []}, 400, "candidates"),
-        ({"text_1": "p", "text_2": "a" * 2001}, 413, "2001 characters"),
     ],
 )
 def test_bad_score_requests(client, body, status, words):
     reply = client.post("/v1/score", body)
     assert reply.status_code == status
     assert words in reply.json()["error"]["message"]
-
-
-def test_a_body_above_the_limit_is_refused_while_it_streams_in(client):
-    async def endless():
-        for _ in range(40):
-            yield b"x" * 1000
-
-    reply = client.request("POST", "/v1/triage", content=endless())
-    assert (reply.status_code, reply.json()["error"]["code"]) == (413, "body_too_large")
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "content", "status", "code"),
-    [
-        ("GET", "/v1/nothing", None, 404, "unknown_path"),
-        ("GET", "/v1/triage", None, 405, "wrong_method"),
-        ("POST", "/v1/triage", b"{not json", 400, "invalid_json"),
-        ("POST", "/v1/triage", b"[]", 400, "invalid_request"),
-        ("POST", "/v1/triage", b'{"problem": "p", "lambda": NaN}', 400, "invalid_request"),
-    ],
-)
-def test_what_is_no_request_of_ours_gets_the_same_error_form(client, method, path, content, status, code):
-    reply = client.request(method, path, content=content, headers={"Content-Type": "application/json"})
-    assert (reply.status_code, reply.json()["error"]["code"]) == (status, code)
-
-
-def test_an_unforeseen_failure_is_a_500_without_a_traceback(client, puzzle, script, caplog):
-    script(lambda request: ZeroDivisionError("secret detail"))
-    reply = client.post("/v1/triage", {"problem": puzzle}, headers={"X-Request-ID": "r1"})
-    assert reply.status_code == 500
-    assert "secret" not in reply.text
-    assert "r1" in reply.json()["error"]["message"]
-    assert "ZeroDivisionError" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -146,10 +100,6 @@ def test_when_the_client_goes_away_the_work_upstream_is_cancelled(bundle, backen
                 await asyncio.sleep(0)
 
     asyncio.run(leave_early())
-
-
-def test_overrides_name_only_what_was_given():
-    assert TriageRequest.model_validate({"problem": "p", "lambda": 0.0, "seed": 3}).policy_changes() == {"lambda": 0.0}
 
 
 def test_concurrent_requests_keep_their_own_settings(app, puzzle):

@@ -66,13 +66,6 @@ def test_an_answer_of_another_shape_is_refused(answer):
 TEXT = {"type": "string"}
 
 
-@pytest.mark.parametrize("schema", [{"type": "object", "properties": {"colour": TEXT}, "required": ["colour"]}, TEXT])
-def test_an_answer_that_is_an_object_is_no_text(schema):
-    with pytest.raises(ServiceError, match="cannot be given in this response_format") as caught:
-        JsonForm(schema).content(json.dumps(ANSWER))
-    assert (caught.value.status, caught.value.code) == (400, "unsupported_response_format")
-
-
 @pytest.mark.parametrize(
     "wanted",
     [
@@ -137,18 +130,6 @@ def test_a_schema_is_read_and_checked_off_the_event_loop(client, puzzle, monkeyp
     assert not any(threads)
 
 
-@pytest.mark.parametrize("form", [{"type": "json_object"}, schema_format(ROLES)])
-def test_the_content_of_a_chat_is_the_parsed_answer(client, puzzle, form):
-    message = client.post("/v1/chat/completions", chat(puzzle, response_format=form)).json()["choices"][0]["message"]
-    assert (json.loads(message["content"]), message["refusal"]) == (ANSWER, None)
-
-
-def test_plain_text_stays_the_candidates_own(client, puzzle, texts):
-    for form in (None, {"type": "text"}):
-        reply = client.post("/v1/chat/completions", chat(puzzle, response_format=form)).json()
-        assert reply["choices"][0]["message"]["content"] == texts["right"]
-
-
 def test_an_answer_that_breaks_the_schema_is_an_error_in_both_ways(client, puzzle, read_events):
     body = chat(puzzle, response_format=schema_format(NUMBER))
     reply = client.post("/v1/chat/completions", body)
@@ -194,25 +175,10 @@ def abstaining(script, energies):
     return script(energies=lambda text: energies["unsure"])
 
 
-def test_a_refusal_can_be_content(client, abstaining, puzzle):
-    reply = client.post("/v1/chat/completions", chat(puzzle, raydebm={"on_abstain": "text"})).json()
-    (choice,) = reply["choices"]
-    assert choice["message"]["content"].startswith("No answer can be trusted: ")
-    assert (choice["message"]["refusal"], choice["finish_reason"]) == (None, "stop")
-    assert (reply["raydebm"]["decision"], reply["raydebm"]["answer"]) == ("abstain", None)
-
-
 def test_a_refusal_as_content_is_whole_though_the_candidate_was_cut(client, abstaining, puzzle):
     abstaining.finish_reason = "length"
     reply = client.post("/v1/chat/completions", chat(puzzle, raydebm={"on_abstain": "text"})).json()
     assert reply["choices"][0]["finish_reason"] == "stop"
-
-
-def test_a_stream_shows_the_refusal_as_content(client, abstaining, puzzle, chunks_of):
-    body = chat(puzzle, stream=True, raydebm={"on_abstain": "text"})
-    deltas = [chunk["choices"][0]["delta"] for chunk in chunks_of(client.post("/v1/chat/completions", body).text)]
-    assert "".join(delta.get("content") or "" for delta in deltas).startswith("No answer can be trusted: ")
-    assert not any("refusal" in delta for delta in deltas)
 
 
 def test_a_model_id_can_ask_for_it(write_run, abstaining, client, puzzle):

@@ -6,28 +6,10 @@ from raydebm.identity import seed_for
 from raydebm.serving.api.request_bodies import ProblemBody, TriageRequest
 from raydebm.tasks import get_task
 
-VIOLATION = 'Zoey said "Ava is a knave". With your answer that is true, but your answer makes Zoey a knave.'
-
-
-def test_usage_and_cost_are_summed_over_all_candidates(client, puzzle):
-    answer = client.post("/v1/triage", {"problem": puzzle}).json()
-    assert answer["usage"] == {"prompt_tokens": 40, "completion_tokens": 20, "total_tokens": 60}
-    assert answer["cost_usd"] == 2.0
-    assert [(generator["name"], generator["asked"], generator["failed"]) for generator in answer["generators"]] == [
-        ("ada", 2, 0),
-        ("bo", 2, 0),
-    ]
-
 
 def test_an_answer_that_cannot_be_read_was_not_checked(client, puzzle, texts, script):
     script(lambda request: texts["unreadable"])
     assert client.post("/v1/triage", {"problem": puzzle}).json()["checks"] == []
-
-
-def test_a_second_pass_asks_the_regenerating_generator_alone(client, puzzle, texts, script):
-    backend = script(lambda request: texts["wrong"])
-    client.post("/v1/triage", {"problem": puzzle})
-    assert [request.generator for request in backend.requests if request.pass_index == 2] == ["ada", "ada"]
 
 
 def test_the_same_seeds_as_evaluation(client, puzzle, backend):
@@ -36,20 +18,6 @@ def test_the_same_seeds_as_evaluation(client, puzzle, backend):
     assert [request.seed for request in backend.requests] == [
         seed_for(7, problem_id, name, 1, index) for name in ("ada", "bo") for index in range(2)
     ]
-
-
-def test_another_seed_draws_other_candidates(client, puzzle, backend):
-    client.post("/v1/triage", {"problem": puzzle})
-    client.post("/v1/triage", {"problem": puzzle, "seed": 8})
-    ids = [request.candidate_id for request in backend.requests]
-    assert len(set(ids)) == 8
-
-
-def test_a_failing_generator_is_named_and_not_fatal(client, puzzle, texts, script):
-    script(lambda request: None if request.generator == "ada" else texts["right"])
-    answer = client.post("/v1/triage", {"problem": puzzle}).json()
-    assert answer["decision"] == "accept"
-    assert answer["generators"][0].items() >= {"name": "ada", "asked": 2, "failed": 2, "error": "HTTP 500"}.items()
 
 
 @pytest.mark.parametrize("too_long", [True, False])
@@ -134,29 +102,14 @@ def problem_of(**changes):
 @pytest.mark.parametrize(
     ("body", "status", "code", "words"),
     [
-        ({"problem": "PUZZLE", "task": "gms8k"}, 404, "unknown_task", "served: knights_knaves"),
-        ({"problem": "What is 2 + 2?"}, 422, "not_a_problem", "knights_knaves"),
         ({"problem": "  "}, 400, "missing_text", "empty"),
         ({"problem": "x" * 2001}, 413, "problem_too_long", "2001 characters; at most 2000"),
         ({"problem": problem_of()}, 422, "not_a_problem", "data is not what the task needs"),
         ({"problem": problem_of(data={"names": 3, "roles": [], "statements": 1})}, 422, "not_a_problem", "data"),
         ({}, 400, "invalid_request", "exactly one of 'problem' and 'messages'"),
-        ({"problem": "p", "messages": []}, 400, "invalid_request", "exactly one"),
-        ({"messages": []}, 400, "missing_text", "role 'user'"),
-        ({"messages": [{"role": "user", "content": ""}]}, 400, "missing_text", "empty"),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
-            400,
-            "unsupported_content",
-            "image_url",
-        ),
-        ({"problem": "PUZZLE", "lamda": 1}, 400, "invalid_request", "lamda"),
-        ({"problem": "PUZZLE", "lambda": -1}, 400, "invalid_request", "lambda"),
         ({"problem": "PUZZLE", "signal": "mean"}, 400, "invalid_request", "signal"),
         ({"problem": "PUZZLE", "theta_sigma": 5}, 400, "bad_override", "theta_sigma must be below theta_abstain"),
-        ({"problem": "PUZZLE", "generators": ["eve"]}, 400, "unknown_generator", "served: ada, bo"),
         ({"problem": "PUZZLE", "generators": []}, 400, "invalid_request", "generators"),
-        ({"problem": "PUZZLE", "num_samples": 1000}, 400, "invalid_request", "num_samples"),
         ({"problem": 3}, 400, "invalid_request", "problem"),
     ],
 )
@@ -174,8 +127,3 @@ def test_the_fields_of_a_problem_may_come_as_an_object():
     given = TriageRequest.model_validate({"problem": {"message": "Größe?", "paid": 3}})
     assert given.problem == '{"message": "Größe?", "paid": 3}'
     assert TriageRequest.model_validate({"problem": {"prompt": "6 x 7?"}}).problem == ProblemBody(prompt="6 x 7?")
-
-
-def test_fields_that_are_no_problem_of_the_task_are_named(client):
-    reply = client.post("/v1/triage", {"problem": {"colour": "red"}})
-    assert (reply.status_code, reply.json()["error"]["code"]) == (422, "not_a_problem")

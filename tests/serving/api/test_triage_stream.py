@@ -3,11 +3,9 @@
 import asyncio
 import json
 
-import httpx
 import pytest
 
 from raydebm.serving.api.connection import EventStream
-from raydebm_client import AsyncRaydebm
 
 
 @pytest.fixture
@@ -58,25 +56,6 @@ def test_chats_tell_the_same(client, puzzle, read_events):
 
 LINE_ENDS = "a\u2028b\u2029c\x85d"
 """Text in which many readers see the ends of lines."""
-
-
-def test_texts_end_no_line_of_an_event(events, client, puzzle, texts, script):
-    script(lambda request: f"{LINE_ENDS} {texts['right']}")
-    body = {"problem": puzzle, "stream": True, "return_candidates": True}
-    lines = client.post("/v1/triage", body).text.splitlines()
-    assert {line.partition(":")[0] for line in lines} == {"", "event", "data"}
-    (name, result), _ = events()[-2:]
-    assert (name, result["text"]) == ("raydebm.result", f"{LINE_ENDS} {texts['right']}")
-
-
-def test_our_own_client_reads_such_texts(app, puzzle, texts, script):
-    script(lambda request: f"{LINE_ENDS} {texts['right']}")
-
-    async def last():
-        async with AsyncRaydebm("http://localhost", transport=httpx.ASGITransport(app=app)) as asked:
-            return [event async for event in asked.stream(puzzle, return_candidates=True)][-1]
-
-    assert asyncio.run(last()).text == f"{LINE_ENDS} {texts['right']}"
 
 
 def test_whatever_is_streamed_ends_no_line(run_virtually):

@@ -128,19 +128,6 @@ def test_a_request_without_a_deadline_has_the_services(triage, slow, served_with
     assert (named(answer)["bo"].late, answer.policy["deadline_ms"]) == (2, 2000)
 
 
-@pytest.mark.parametrize(("asked", "deadline_ms"), [(500, 500), (2000, 2000), (60_000, 2000)])
-def test_a_requests_own_deadline_counts_up_to_the_services(triage, served_within, asked, deadline_ms):
-    answer, _ = triage(served_within(2), deadline_ms=asked)
-    assert answer.policy["deadline_ms"] == deadline_ms
-
-
-def test_nothing_within_the_services_deadline_is_a_504(triage, slow, served_within):
-    slow.seconds = lambda request: 1e6
-    with pytest.raises(ServiceError, match="no candidate was ready within the deadline") as caught:
-        triage(served_within(2))
-    assert (caught.value.status, caught.value.code) == (504, "deadline_exceeded")
-
-
 def test_requests_of_late_candidates_are_cancelled(triage, slow):
     slow.seconds = lambda request: 60.0 if request.generator == "bo" else 0.1
 
@@ -179,16 +166,6 @@ def test_an_abstention_for_want_of_candidates_is_a_504_and_not_stored(slow, bund
         run_virtually(service.triage(context))
 
     assert (caught.value.status, caught.value.code, stored) == (504, "deadline_exceeded", [])
-
-
-def test_an_abstention_names_the_few_candidates_that_came_too_late(triage, slow, texts):
-    slow.inner.write = lambda request: texts["unreadable"]
-    slow.seconds = lambda request: 60.0 if (request.generator, request.sample_index) == ("bo", 1) else 0.1
-
-    answer, _ = triage(deadline_ms=2000)
-
-    assert answer.decision == "abstain"
-    assert answer.reason.endswith("; 1 of 4 candidates came too late")
 
 
 def test_time_in_the_queue_counts(triage, slow):
@@ -284,13 +261,6 @@ def test_a_second_pass_without_money_is_not_begun(triage, priced, slow, texts):
     assert answer.passes[1].num_requested == 0
 
 
-def test_requests_with_limited_money_are_not_sent_twice(triage, priced, slow):
-    triage(priced, max_usd=5.0)
-    assert slow.may_repeat is False
-    triage(priced)
-    assert slow.may_repeat is True
-
-
 def test_the_worst_cost_counts_every_byte_of_the_chat(priced, puzzle):
     context = request_context(priced, Overrides(), request_id="r", task_name=None, problem=puzzle)
     request = next(request for request in context.requests(1, None) if request.generator == "bo")
@@ -307,16 +277,6 @@ def test_a_budget_takes_every_generators_first_sample_first(triage, slow):
     triage(budget=3)
 
     assert [(request.generator, request.sample_index) for request in slow.asked] == [("ada", 0), ("ada", 1), ("bo", 0)]
-
-
-def test_a_later_pass_gets_what_is_left_of_the_budget(triage, slow, texts):
-    slow.inner.write = lambda request: texts["wrong"]
-
-    answer, _ = triage(budget=5, max_passes=4)
-
-    assert [request.pass_index for request in slow.asked] == [1, 1, 1, 1, 2]
-    assert answer.num_passes == 2
-    assert answer.policy["budget"] == 5
 
 
 # ---- what fails ------------------------------------------------------------------------------------------------------

@@ -48,36 +48,12 @@ def test_a_page_allows_nothing_from_elsewhere_and_nothing_inline(client):
     assert "unsafe" not in policy
 
 
-@pytest.mark.parametrize(
-    ("path", "media_type"),
-    [
-        ("/", "text/html; charset=utf-8"),
-        ("/static/base.css", "text/css; charset=utf-8"),
-        ("/static/base.js", "text/javascript; charset=utf-8"),
-        ("/static/icon.svg", "image/svg+xml"),
-    ],
-)
-def test_media_types_are_said_and_not_guessed(client, path, media_type):
-    headers = client.get(path).headers
-    assert (headers["content-type"], headers["x-content-type-options"]) == (media_type, "nosniff")
-
-
 def test_what_the_browser_has_already_is_not_sent_again(client):
     first = client.get("/static/base.js")
     again = client.get("/static/base.js", headers={"If-None-Match": f'"x", W/{first.headers["etag"]}'})
     assert (again.status_code, again.content) == (304, b"")
     assert client.get("/static/base.js", headers={"If-None-Match": '"x"'}).content == first.content
     assert first.headers["cache-control"] == "no-cache"
-
-
-def test_head_is_answered(client):
-    reply = client.request("HEAD", "/")
-    assert (reply.status_code, reply.content) == (200, b"")
-
-
-def test_pages_are_not_in_the_openapi_document(client):
-    paths = client.get("/openapi.json").json()["paths"]
-    assert not [path for path in paths if path in PAGES or path.startswith("/static")]
 
 
 def test_every_address_of_a_page_is_relative_so_that_it_works_below_a_prefix(page):
@@ -117,35 +93,4 @@ def test_styles_load_nothing(name):
     assert "url(" not in text
 
 
-def test_etags_differ_where_the_content_does():
-    tags = [file.etag for file in static_files().values()]
-    assert len(set(tags)) == len({file.content for file in static_files().values()})
-
-
 # ---- colours --------------------------------------------------------------------------------------------------------
-
-
-def luminance(colour):
-    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    red, green, blue = (value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(one, other):
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize(
-    ("begin", "end"), [(":root", "@media"), ("scheme: dark", "@media print"), ("@media print", "/* ---- ground")]
-)
-def test_texts_can_be_read_on_every_ground_and_on_their_own_tint(begin, end):
-    """At least 4.5, and 3 for the edges of controls."""
-    css = static_files()["base.css"].content.decode()
-    start = css.index(begin)
-    colours = dict(re.findall(r"--([a-z-]+):\s*(#[0-9a-f]{6})\b", css[start : css.index(end, start)]))
-    tinted = ["accent", "accept", "abstain", "regenerate", "violation"]
-    pairs = [(text, ground) for text in ["text", "muted", *tinted] for ground in ("background", "surface", "sunken")]
-    pairs += [(text, f"{name}-soft") for name in tinted for text in (name, "text")] + [("on-accent", "accent")]
-    assert [pair for pair in pairs if contrast(*(colours[name] for name in pair)) < 4.5] == []
-    assert contrast(colours["control-line"], colours["background"]) >= 3

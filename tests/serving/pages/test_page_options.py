@@ -57,23 +57,6 @@ def test_a_problem_of_the_test_split_by_its_number(client_of, with_problems, puz
     assert body["problem"] == {"prompt": f"{puzzle} (2)", "data": {"n": 2}, "problem_id": "p2", "difficulty": ""}
 
 
-def test_the_run_of_one_fold_shows_the_problems_of_its_fold(client_of, with_problems):
-    tree = with_problems.read_json("recipe.json")
-    shown = []
-    for index in range(3):
-        fold = {"count": 3, "index": index}
-        with_problems.write_json({**tree, "pairs": {**tree.get("pairs", {}), "fold": fold}}, "recipe.json")
-        body = client_of(with_problems).get("/v1/problems?index=0").json()
-        assert body["total"] == 1
-        shown.append(body["problem"]["problem_id"])
-    assert sorted(shown) == ["p0", "p1", "p2"]
-
-
-def test_without_a_number_it_is_any_of_them(client_of, with_problems):
-    client = client_of(with_problems)
-    assert {client.get("/v1/problems").json()["index"] for _ in range(40)} == {0, 1}
-
-
 def test_gold_is_never_sent(client_of, with_problems):
     client = client_of(with_problems)
     assert "SESAME" not in client.get("/v1/problems?index=0").text

@@ -210,13 +210,6 @@ def test_a_key_is_asked_for_and_kept_and_the_page_works_below_a_prefix(start, ru
     assert page.evaluate("location.pathname") == "/tools/chooser/decisions"
 
 
-def test_a_failure_of_the_service_is_shown_in_its_words(start, run_dir, backend, open_page):
-    backend.write = lambda request: None
-    page = open_page(start(backend, run_dir))
-    ask(page)
-    page.locator("[role=alert]", has_text="no generator").wait_for()
-
-
 # ---- answers and outcomes -------------------------------------------------------------------------------------------
 
 
@@ -360,13 +353,6 @@ def test_an_abstention_is_opened_by_keyboard_and_judged(stored, open_page):
     assert (report.correct, report.by, report.decision) == (True, "ada", "abstain")
     page.get_by_role("link", name="Back to the list").click()
     wait_for_count(page, "1 to 1 of 1")
-
-
-def test_where_nothing_was_selected_nothing_can_be_right(stored, open_page):
-    page = open_page(f"{stored[0]}?id={stored[2]}")
-    page.get_by_text("nothing could be selected").first.wait_for()
-    assert page.get_by_role("button", name="Right", exact=True).count() == 0
-    assert page.get_by_role("button", name="None was right").count() == 1
 
 
 @pytest.mark.parametrize("width", [360, 1440])

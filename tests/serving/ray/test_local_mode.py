@@ -13,7 +13,6 @@ from raydebm.scorer.ensemble import EnsembleScorer
 from raydebm.scorer.texts import TextToScore
 from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
-from raydebm.serving.ray.app import application_of
 from raydebm.serving.ray.deployments import (
     BaselineDeployment,
     ConstraintDeployment,
@@ -53,10 +52,6 @@ def live_client(live_run, live_backend):
         return asyncio.run(send())
 
     return post
-
-
-def test_the_whole_application_builds(live_run):
-    serve.run(application_of(AppArgs(run_dir=live_run)), name="whole", _local_testing_mode=True)
 
 
 def test_a_random_model_is_asked_and_its_babble_does_not_parse(live_client, puzzle):
@@ -101,9 +96,3 @@ def test_a_reader_scores_in_its_own_deployment(live_run, tiny_models, puzzle, te
 
     assert [set(scores) for scores in all_scores] == [{"reader", "reader.logprob", "reader.worst"}] * len(texts)
     assert len({scores["reader"] for scores in all_scores}) > 1
-
-
-def test_energies_come_back_in_the_order_of_the_texts(live_backend, puzzle, texts):
-    asked = [TextToScore(name, puzzle, text) for name, text in texts.items()]
-    scored_texts = asyncio.run(live_backend.score(asked))
-    assert [energies.candidate_id for energies in scored_texts] == list(texts)

@@ -149,15 +149,6 @@ def test_a_part_that_gives_neither_results_nor_an_answer_is_not_healthy(busy_sco
         states(busy_scorer, before=stuck)
 
 
-def test_a_part_that_is_gone_is_not_healthy_though_it_worked_lately(busy_scorer, quick):
-    async def gone(backend):
-        await backend.score([])
-        busy_scorer.is_gone = True
-
-    with pytest.raises(ServiceError, match="the scorer is not available"):
-        states(busy_scorer, before=gone)
-
-
 def test_an_error_of_ours_comes_back_without_the_remote_traceback():
     remote = RayTaskError("check", "Traceback: secret", ScoringError("bad weights")).as_instanceof_cause()
     with pytest.raises(ScoringError) as caught:
@@ -251,12 +242,6 @@ def test_a_serve_that_does_not_start_is_one_line(start_with):
         start_with(parts)
     assert "\n" not in str(caught.value)
     assert parts.ended
-
-
-def test_a_proxy_that_never_listens_ends_the_start(start_with, monkeypatch):
-    monkeypatch.setattr(app, "PROXY_TIMEOUT_S", 0.0)
-    with pytest.raises(ResourceError, match="HTTP proxy is not ready after 0 s"):
-        start_with(Serve(num_polls=1000))
 
 
 def test_a_host_that_is_not_ours_is_refused():

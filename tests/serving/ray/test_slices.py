@@ -76,12 +76,6 @@ def test_calls_share_alike_however_large_they_are():
     assert sorted(text[:3] for text in recorder.order[1:11]) == ["big"] * 5 + ["one"] * 5
 
 
-def test_texts_of_waiting_calls_share_a_slice():
-    recorder = Recorder()
-    asyncio.run(submitted_while_busy(recorder, queue_of(recorder), ["a"], ["b"]))
-    assert recorder.slices == [[["first"]], [["a"], ["b"]]]
-
-
 @pytest.mark.parametrize(("seconds_per_item", "most"), [(0.005, 10), (0.1, 1)])
 def test_slices_shrink_until_they_take_their_time(seconds_per_item, most):
     recorder = Recorder(seconds_per_item=seconds_per_item)
@@ -89,14 +83,6 @@ def test_slices_shrink_until_they_take_their_time(seconds_per_item, most):
     sizes = [len(parts[0]) for parts in recorder.slices]
     assert sizes[0] == 256
     assert max(sizes[-3:-1]) <= most
-
-
-def test_slices_grow_on_a_fast_scorer():
-    recorder = Recorder(seconds_per_item=0.0001)
-    asyncio.run(queue_of(recorder, size=FIRST_CHARS).submit(named("a", 600)))
-    sizes = [len(parts[0]) for parts in recorder.slices]
-    assert sizes[:4] == [1, 2, 4, 8]
-    assert max(sizes) >= 200
 
 
 def test_single_slow_texts_do_not_make_slices_small_for_good():

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from raydebm.decision.policy import Policy
 from raydebm.errors import CheckpointError, ConfigError, UnknownNameError
@@ -43,11 +42,6 @@ def test_candidates_are_read_as_the_ensemble_was_trained(write_run, noted, expec
     assert load_bundle(AppArgs(run_dir=root)).reasoning == expected
 
 
-def test_the_recipes_own_thresholds_can_be_served(write_run):
-    args = AppArgs(run_dir=write_run(policy=Policy(theta_sigma=0.1)), policy="recipe")
-    assert load_bundle(args).policies["knights_knaves"].theta_sigma == 0.8
-
-
 def test_another_policy_file_can_be_served(write_run, tmp_path):
     file = tmp_path / "mine.json"
     file.write_text(json.dumps(Policy(lambda_=3.0).to_json()))
@@ -83,15 +77,3 @@ def test_a_broken_recipe_is_named(write_run):
         file.write('{"name": "x"}')
     with pytest.raises(ConfigError, match=r"recipe\.json is not a valid recipe"):
         load_bundle(AppArgs(run_dir=root))
-
-
-def test_another_ensemble_or_policy_is_another_version(write_run):
-    first = load_bundle(AppArgs(run_dir=write_run())).versions
-    second = load_bundle(AppArgs(run_dir=write_run(policy=Policy(lambda_=9.0)))).versions
-    assert first["checkpoint"] == second["checkpoint"]
-    assert first["policy"] != second["policy"]
-
-
-def test_unknown_arguments_are_refused():
-    with pytest.raises(ValidationError, match="run_dri"):
-        AppArgs(run_dri="x")

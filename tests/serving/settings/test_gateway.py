@@ -23,12 +23,6 @@ def test_all_runs_store_their_decisions_in_the_first_runs_folder(two_runs):
     assert gateway.of("gsm8k").records == gateway.records
 
 
-def test_one_run_is_served_as_without_a_gateway(write_run):
-    gateway = load_gateway(AppArgs(run_dir=write_run()))
-
-    assert (gateway.tasks, gateway.alone) == (("knights_knaves",), gateway)
-
-
 def test_a_task_has_one_run(write_run, recipe, tmp_path):
     other = write_second_run(tmp_path / "other", recipe, "knights_knaves", texts=())
     with pytest.raises(ConfigError, match=r"task 'knights_knaves' is served from .*run and from .*other"):

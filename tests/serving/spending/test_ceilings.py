@@ -21,9 +21,8 @@ from raydebm.generators.requests import (
     worst_cost,
 )
 from raydebm.records import FailureKind, Sampling
-from raydebm.serving.access.keys import ApiKey, Keyring, load_keyring
+from raydebm.serving.access.keys import ApiKey, Keyring
 from raydebm.serving.api.application import create_app
-from raydebm.serving.core.meter import Meter
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import load_bundle
@@ -80,16 +79,6 @@ def post(app, *bodies, key="a", path="/v1/triage"):
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
             return await asyncio.gather(*(client.post(path, json=body) for body in bodies))
-
-    return asyncio.run(send())
-
-
-def get(app, path, key="a"):
-    async def send():
-        headers = {"Authorization": f"Bearer {KEYS[key]}"}
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
-            return await client.get(path)
 
     return asyncio.run(send())
 
@@ -162,13 +151,6 @@ def test_the_answer_says_what_is_left_of_the_day(priced_app, puzzle):
         ("service", "candidates"): (100, 96),
         ("key", "usd"): (5, 3),
     }
-
-
-def test_where_nothing_is_limited_nothing_is_counted(priced_app, puzzle, tmp_path):
-    app = priced_app()
-    (reply,) = post(app, {"problem": puzzle})
-    assert reply.json()["ceilings"] == []
-    assert not (tmp_path / "ledger.sqlite").exists()
 
 
 def test_candidates_that_do_not_fit_are_not_asked(priced_app, backend, puzzle):
@@ -274,16 +256,6 @@ class SlowLedger(Ledger):
         return hold
 
 
-class Answers(Meter):
-    """Statuses of the answered requests."""
-
-    def __init__(self):
-        self.statuses = []
-
-    def answered(self, *, route, status, seconds):
-        self.statuses.append(status)
-
-
 def test_what_is_held_for_a_cancelled_request_is_put_back(tmp_path):
     ledger = SlowLedger(str(tmp_path / "ledger.sqlite"))
     account = Account(ledger, {"service": Ceilings(candidates=4)})
@@ -323,12 +295,6 @@ def test_a_ledger_that_cannot_be_used_spends_nothing(priced_app, backend, puzzle
 def test_ceilings_of_money_need_prices(write_run, limits):
     with pytest.raises(ConfigError, match="has none for ada, bo"):
         load_bundle(AppArgs(run_dir=write_run(), limits=limits))
-
-
-def test_the_keys_file_has_ceilings(tmp_path):
-    path = tmp_path / "keys.yaml"
-    path.write_text(f"keys: [{{name: a, sha256: {'ab' * 32}, per_day: {{usd: 2.5}}}}]")
-    assert load_keyring(str(path))._keys[0].per_day == Ceilings(usd=2.5)
 
 
 class Expensive:
