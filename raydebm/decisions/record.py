@@ -11,9 +11,9 @@ import json
 import math
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 from pydantic import BaseModel, TypeAdapter
@@ -124,14 +124,6 @@ class DecisionRecord:
         return recorded_outcome(self.outcome, record_id=self.record_id, policy=self.policy)
 
 
-class RecordSink(Protocol):
-    """Destination of the service's decisions; ``writer.DecisionWriter``."""
-
-    def put(self, record: DecisionRecord) -> bool:
-        """Store a decision. Never raises and never waits for a disk. Returns False if it was dropped."""
-        ...
-
-
 def new_record_id(time: datetime) -> str:
     """16 hexadecimal digits of microseconds since 1970, then 8 random ones."""
     return f"{microseconds(time):016x}{uuid.uuid4().hex[:8]}"
@@ -198,7 +190,7 @@ def record_row(record: DecisionRecord) -> Row:
     summary = summary_of(record).model_dump(exclude={"outcome"})
     whole = {each.name: getattr(record, each.name) for each in fields(record) if each.name != "lost"}
     whole["time"], whole["policy"] = record.time.isoformat(), record.policy.to_json()
-    whole["outcome"] = asdict(replace(record.outcome, best=None))
+    whole["outcome"] = _OUTCOME.dump_python(replace(record.outcome, best=None))
     whole["selected"] = summary["selected"]
     return {**summary, "record_json": json.dumps(whole, ensure_ascii=False, separators=(",", ":"))}
 
@@ -218,4 +210,4 @@ def final(decision: Decision) -> Final:
     return "accept" if decision is Decision.ACCEPT else "abstain"
 
 
-_RECORD = TypeAdapter(DecisionRecord)
+_RECORD, _OUTCOME = TypeAdapter(DecisionRecord), TypeAdapter(Outcome)

@@ -136,56 +136,32 @@ MODEL = "raydebm/<task>"
 
 EXAMPLES: dict[str, dict[str, Any]] = {
     "chat": {
-        "plain": {"model": MODEL, "messages": [{"role": "user", "content": PUZZLE}]},
-        "with settings": {
-            "model": MODEL,
-            "messages": [
-                {"role": "system", "content": "Explain your answer in one sentence."},
-                {"role": "user", "content": [{"type": "text", "text": PUZZLE}]},
-            ],
-            "max_completion_tokens": 512,
-            "seed": 3,
-            "n": 2,
-            "raydebm": {"num_samples": 2, "on_abstain": "best", "return_candidates": True},
-        },
-        "stream": {
-            "model": MODEL,
-            "messages": [{"role": "user", "content": PUZZLE}],
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        },
+        "model": MODEL,
+        "messages": [
+            {"role": "system", "content": "Explain your answer in one sentence."},
+            {"role": "user", "content": [{"type": "text", "text": PUZZLE}]},
+        ],
+        "n": 2,
+        "raydebm": {"num_samples": 2, "on_abstain": "best", "return_candidates": True},
     },
-    "responses": {
-        "text": {"model": MODEL, "input": PUZZLE},
-        "conversation": {
-            "model": MODEL,
-            "instructions": "Explain your answer in one sentence.",
-            "input": [{"role": "user", "content": [{"type": "input_text", "text": PUZZLE}]}],
-            "max_output_tokens": 512,
-        },
-    },
+    "responses": {"model": MODEL, "input": PUZZLE, "max_output_tokens": 512},
     "triage": {
-        "text": {"problem": PUZZLE},
-        "with settings": {"problem": PUZZLE, "theta_sigma": 0.4, "max_passes": 1, "return_candidates": True},
-        "with limits": {"problem": PUZZLE, "deadline_ms": 60_000, "budget": 8},
-        "as events": {"problem": PUZZLE, "stream": True, "return_candidates": True},
+        "problem": PUZZLE,
+        "theta_sigma": 0.4,
+        "max_passes": 1,
+        "deadline_ms": 60_000,
+        "return_candidates": True,
     },
-    "score": {
-        "candidates of a problem": {"problem": PUZZLE, "candidates": [RIGHT, WRONG]},
-        "vLLM's shape": {"text_1": PUZZLE, "text_2": [RIGHT, WRONG]},
-    },
-    "rerank": {
-        "texts": {"model": MODEL, "query": PUZZLE, "documents": [WRONG, RIGHT], "top_n": 1},
-        "objects": {"query": PUZZLE, "documents": [{"text": WRONG}, {"text": RIGHT}], "return_documents": True},
-    },
-    "rewards": {"two responses": {"query": [PUZZLE + RIGHT, PUZZLE + WRONG], "prompts": [PUZZLE, PUZZLE]}},
+    "score": {"problem": PUZZLE, "candidates": [RIGHT, WRONG]},
+    "rerank": {"model": MODEL, "query": PUZZLE, "documents": [{"text": WRONG}, {"text": RIGHT}], "top_n": 1},
+    "rewards": {"query": [PUZZLE + RIGHT, PUZZLE + WRONG], "prompts": [PUZZLE, PUZZLE]},
 }
 
 
 def examples_of(route: str, bundle: Bundle) -> dict[str, Any]:
-    """Examples of a route's body, for its ``openapi_extra``."""
-    model = {"model": model_ids(bundle)[0]}
-    return named_examples({name: body | model if "model" in body else body for name, body in EXAMPLES[route].items()})
+    """Example of a route's body, for its ``openapi_extra``."""
+    body = EXAMPLES[route]
+    return named_examples({route: body | {"model": model_ids(bundle)[0]} if "model" in body else body})
 
 
 def named_examples(named: dict[str, Any]) -> dict[str, Any]:

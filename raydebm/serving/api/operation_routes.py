@@ -248,7 +248,7 @@ def health_route(service: TriageService, writer: DecisionWriter | None) -> APIRo
             "tasks": list(bundle.tasks),
             "versions": dict(bundle.versions),
             "runs": {name: dict(bundle.of(name).versions) for name in bundle.tasks},
-            "warnings": [*service.warnings(), *_unwritten(writer)],
+            "warnings": [*service.notices(), *_unwritten(writer)],
             **parts,
         }
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import pyarrow.compute as pc
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field, StrictBool
-from scipy.special import betaincinv
+from scipy.stats import binomtest
 
 from raydebm.decision.guarantee.watch import ErrorWatch, suspension_of
 from raydebm.decisions.outcomes.claims import Claim, ClaimMonitor
@@ -376,10 +376,8 @@ def exact_interval(successes: int, trials: int) -> tuple[float | None, float | N
     """The exact 95 % interval of a proportion (Clopper and Pearson 1934); (None, None) without trials."""
     if trials == 0:
         return None, None
-    tail, failures = (1 - LEVEL) / 2, trials - successes
-    low = 0.0 if successes == 0 else float(betaincinv(successes, failures + 1, tail))
-    high = 1.0 if failures == 0 else float(betaincinv(successes + 1, failures, 1 - tail))
-    return low, high
+    interval = binomtest(successes, trials).proportion_ci(LEVEL, "exact")
+    return float(interval.low), float(interval.high)
 
 
 def claim_body(claim: Claim, watch: ErrorWatch) -> ClaimBody:

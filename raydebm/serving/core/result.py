@@ -12,7 +12,7 @@ from typing import Any
 
 from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.sampling.deadline import is_late
-from raydebm.decisions.record import DecisionRecord, Final, final, new_record_id
+from raydebm.decisions.record import DecisionRecord, DecisionSummary, Final, final, new_record_id
 from raydebm.records import Outcome, PassStop, ScoredCandidate
 from raydebm.serving.core.activity import Activity
 from raydebm.serving.core.request import RequestContext
@@ -43,7 +43,7 @@ def decision_record(
         scored_prompt=None if context.scored_prompt == context.problem.prompt else context.scored_prompt,
         request=_request(context),
         versions=context.versions,
-        latency_ms=elapsed_ms,
+        latency_ms=round(elapsed_ms, 3),
         stages_ms=dict(activity.stages_ms),
         lost=tuple(candidate for candidate in activity.drawn if candidate.candidate_id not in in_pool),
     )
@@ -80,10 +80,11 @@ class GeneratorUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriageResult:
-    """One decided request. Energies and penalties are None if they are infinite or nothing was selected."""
+    """One decided request."""
 
     context: RequestContext
     record: DecisionRecord
+    summary: DecisionSummary
     activity: Activity
     is_stored: bool = False
     """True if the record goes to the store."""
@@ -106,11 +107,6 @@ class TriageResult:
         return self.outcome.best
 
     @property
-    def task(self) -> str:
-        """Name of the task."""
-        return self.record.problem.task
-
-    @property
     def decision(self) -> Final:
         """The decision in the API's terms."""
         return final(self.outcome.decision)
@@ -129,32 +125,6 @@ class TriageResult:
         """The accepted answer in the task's canonical text; None after an abstention."""
         best = self.best
         return None if best is None or self.decision != "accept" else best.report.answer
-
-    @property
-    def energy(self) -> float | None:
-        """E of the selected candidate."""
-        return None if self.best is None else finite_or_none(self.best.total_energy(self.context.policy.lambda_))
-
-    @property
-    def sigma(self) -> float | None:
-        """Ensemble spread of the selected candidate."""
-        return None if self.best is None or self.best.energies is None else self.best.energies.sigma
-
-    @property
-    def penalty(self) -> float | None:
-        """E_constraint of the selected candidate."""
-        return None if self.best is None else finite_or_none(self.best.report.penalty)
-
-    @property
-    def latency_ms(self) -> float:
-        """Processing time in milliseconds."""
-        return round(self.record.latency_ms, 3)
-
-    @property
-    def cost_usd(self) -> float | None:
-        """Cost of the candidates; None if no generator reports cost."""
-        costs = [candidate.cost_usd for candidate in self.activity.drawn if candidate.cost_usd is not None]
-        return math.fsum(costs) if costs else None  # independent of the order of arrival
 
     @property
     def cancelled_usd(self) -> float | None:
@@ -219,17 +189,9 @@ def decision_facts(result: TriageResult) -> dict[str, Any]:
     """Log facts of a decision: numbers and names, without the problem or the answer."""
     stops = stop_totals([each.stop for each in result.outcome.passes])
     uses = result.generators
+    numbers = {"num_passes", "energy", "sigma", "penalty", "cost_usd", "latency_ms", "confidence"}
     return {
-        "task": result.task,
-        "problem_id": result.record.problem.problem_id,
-        "decision": result.decision,
-        "num_passes": len(result.outcome.passes),
-        "energy": result.energy,
-        "sigma": result.sigma,
-        "penalty": result.penalty,
-        "cost_usd": result.cost_usd,
-        "latency_ms": result.latency_ms,
-        "confidence": result.outcome.confidence,
+        **result.summary.model_dump(include={"task", "problem_id", "decision", *numbers}),
         **{name: stops.get(name) for name in ("stop_reason", "num_cancelled", "tokens_saved")},
         "stages_ms": result.activity.stages_ms,
         "candidates": sum(use.asked for use in uses),
@@ -243,15 +205,10 @@ def decision_facts(result: TriageResult) -> dict[str, Any]:
 def decision_attributes(result: TriageResult) -> dict[str, Any]:
     """Attributes of the span ``triage``, without the problem or the answer."""
     facts = decision_facts(result)
+    names = ("decision", "num_passes", "energy", "sigma", "penalty", "cost_usd", "policy")
     return {
-        "raydebm.decision": facts["decision"],
-        "raydebm.num_passes": facts["num_passes"],
-        "raydebm.energy": facts["energy"],
-        "raydebm.sigma": facts["sigma"],
-        "raydebm.penalty": facts["penalty"],
+        **{f"raydebm.{name}": facts[name] for name in names},
         "raydebm.num_candidates": facts["candidates"],
         "raydebm.num_failed": facts["failed"],
-        "raydebm.cost_usd": facts["cost_usd"],
-        "raydebm.policy": facts["policy"],
         "raydebm.checkpoint": result.record.versions.get("checkpoint"),
     }

@@ -16,7 +16,8 @@ from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.sampling.deadline import Deadline, is_late
 from raydebm.decision.sampling.one_pass import Parts
 from raydebm.decisions.outcomes.claims import ClaimMonitor
-from raydebm.decisions.record import RecordSink
+from raydebm.decisions.record import summary_of
+from raydebm.decisions.writer import DecisionWriter
 from raydebm.errors import CeilingReachedError, LimitReachedError, RaydebmError, ServiceError
 from raydebm.records import Decision, Outcome
 from raydebm.serving.core.activity import Activity, Progress, ProgressObserver
@@ -40,16 +41,12 @@ class TriageService:
     """All served runs, the first one's fields at the top."""
     backend: Backend
     meter: Meter = field(default_factory=Meter)
-    records: RecordSink | None = None
+    records: DecisionWriter | None = None
     """Store of decisions. Default: none."""
     claims: ClaimMonitor | None = None
     """Suspension of guarantees by outcomes. Default: outcomes are not watched."""
     notices: Callable[[], list[str]] = list
     """Notices of the replica to the operator, such as a refused change."""
-
-    def warnings(self) -> list[str]:
-        """Warnings in ``/health`` of a service that works."""
-        return self.notices()
 
     async def triage(self, context: RequestContext, on_progress: Progress | None = None) -> TriageResult:
         """Run the loop for one request.
@@ -104,6 +101,7 @@ class TriageService:
         result = TriageResult(
             context=context,
             record=record,
+            summary=summary_of(record),
             activity=activity,
             is_stored=self.records is not None and self.records.put(record),
             suspended=self._suspension(record.policy),

@@ -48,11 +48,10 @@ class RayMeter(Meter):
         self._waiting.set(num_waiting)
 
     def decided(self, result: TriageResult) -> None:
-        best = result.outcome.best
-        generator = "" if best is None else best.candidate.generator
-        self._decisions.inc(1, {"task": result.task, "decision": result.decision, "generator": generator})
-        if result.sigma is not None:
-            self._sigma.observe(result.sigma, {"task": result.task})
+        made = result.summary
+        self._decisions.inc(1, {"task": made.task, "decision": made.decision, "generator": made.generator or ""})
+        if made.sigma is not None:
+            self._sigma.observe(made.sigma, {"task": made.task})
 
     def drawn(self, candidates: Sequence[Candidate]) -> None:
         for candidate in candidates:
