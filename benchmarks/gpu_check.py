@@ -9,7 +9,8 @@ nothing is downloaded, and neither Ray nor a run directory. Five parts, each pri
 - ``equality``: energies on the GPU against the CPU's in float32.
 - ``scoring``: K=5 adapters, N=32 candidates of 1,000 tokens, next to a PEFT ``set_adapter`` loop on the same weights.
   vLLM's pooling runner is measured too where vLLM is installed (one model without adapters, times K).
-- ``training``: optimiser steps of one, two and five adapters at once, each in a process of its own on the device.
+- ``training``: optimiser steps of one, two and five adapters at once, in processes and in threads, with a copy of the
+  frozen weights each or one copy for all.
 
 The floor of operations counts two per weight of the encoder's layers and token, without attention.
 ``--device cpu --small`` runs all of it at small sizes, as the tests do.
@@ -20,6 +21,7 @@ import contextlib
 import json
 import platform
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -42,6 +44,7 @@ from raydebm.scorer.model.backbone import Backbone, converted, make_backbone
 
 Ids = list[tuple[int, ...]]
 
+PARTS = ("peak", "equality", "scoring", "training")
 VLLM_MEMORY = 0.4
 """Share of the device's memory that vLLM takes beside the scorers that are still there."""
 
@@ -228,37 +231,67 @@ def _any_tokenizer(sizes: Sizes) -> PreTrainedTokenizerFast:
 
 
 def training(place: Place, sizes: Sizes) -> list[dict[str, Any]]:
-    """Steps per second of all adapters together, each in a process of its own on the same device."""
-    rows = []
-    for together in sizes.together:
-        context = multiprocessing.get_context("spawn")
-        ready, rates = context.Barrier(together), context.Queue()
-        workers = [
-            context.Process(target=_train, args=(index, place, sizes, ready, rates), daemon=True)
-            for index in range(together)
-        ]
-        for worker in workers:
-            worker.start()
-        results = [rates.get(timeout=240) for _ in workers]
-        for worker in workers:
-            worker.join()
-        rows.append(
-            {
-                "adapters": together,
-                "steps_per_s": sum(rate for rate, _ in results),
-                "memory_gib_each": max((memory for _, memory in results if memory is not None), default=None),
-            }
-        )
-    return rows
+    """Steps per second of all adapters together, and the memory in use on the device: each adapter in a process with a
+    copy of the frozen weights; in a process that maps one copy of them (CUDA IPC); in a thread of one process, with a
+    stream of its own."""
+    rows = [_in_processes(place, sizes, together, is_shared=False) for together in sizes.together]
+    most = max(sizes.together)
+    return [*rows, _in_processes(place, sizes, most, is_shared=True), _in_threads(place, sizes, most)]
 
 
-def _train(index: int, place: Place, sizes: Sizes, ready: Any, rates: Any) -> None:
+def _in_processes(place: Place, sizes: Sizes, together: int, *, is_shared: bool) -> dict[str, Any]:
+    context = multiprocessing.get_context("spawn")
+    ready, rates = context.Barrier(together), context.Queue()
+    float32 = Place(device=place.device, dtype=torch.float32)  # the frozen weights; products are cast to bf16
+    weights = on(encoder_of(sizes), float32).encoder.state_dict() if is_shared else None
+    workers = [
+        context.Process(target=_train, args=(index, place, sizes, ready, rates, weights), daemon=True)
+        for index in range(together)
+    ]
+    for worker in workers:
+        worker.start()
+    results = [rates.get(timeout=240) for _ in workers]
+    for worker in workers:
+        worker.join()
+    how = "processes, one copy of the weights" if is_shared else "processes, a copy each"
+    return {"adapters": together, "how": how, **_summed(results)}
+
+
+def _in_threads(place: Place, sizes: Sizes, together: int) -> dict[str, Any]:
+    ready, results = threading.Barrier(together), list[Any]()
+    backbone = on(encoder_of(sizes), Place(device=place.device, dtype=torch.float32))
+    weights = backbone.encoder.state_dict()
+
+    def work(index: int) -> None:
+        stream = torch.cuda.Stream() if place.device.type == "cuda" else None
+        with torch.cuda.stream(stream):
+            _train(index, place, sizes, ready, results, weights)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(together)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return {"adapters": together, "how": "threads, one copy of the weights", **_summed(results)}
+
+
+def _summed(results: Sequence[tuple[float, float | None]]) -> dict[str, Any]:
+    most = max((memory for _, memory in results if memory is not None), default=None)
+    return {"steps_per_s": sum(rate for rate, _ in results), "device_memory_gib": most}
+
+
+def _train(index: int, place: Place, sizes: Sizes, ready: Any, results: Any, weights: Any) -> None:
     torch.set_num_threads(1)
     half = sizes.training_texts // 2
     pairs = [(right, half + right) for right in range(half)]
-    float32 = Place(device=place.device, dtype=torch.float32)  # the frozen weights; products are cast to bf16
+    backbone = encoder_of(sizes)
+    if weights is None:
+        backbone = on(backbone, Place(device=place.device, dtype=torch.float32))
+    else:
+        backbone.encoder.load_state_dict(weights, assign=True)
+        backbone.encoder.to(place.device)  # buffers; the weights are there
     step = ours(
-        on(encoder_of(sizes), float32),
+        make_backbone(backbone.encoder, backbone.tokenizer, name=backbone.name, fingerprint=backbone.fingerprint),
         PAPER_ADAPTERS[index],
         texts_of(sizes, count=sizes.training_texts, seed=index),
         pairs,
@@ -267,7 +300,13 @@ def _train(index: int, place: Place, sizes: Sizes, ready: Any, rates: Any) -> No
     )
     step()
     ready.wait()
-    rates.put((1 / place.seconds_of(step, at_least=sizes.seconds), place.peak_gib()))
+    rate = 1 / place.seconds_of(step, at_least=sizes.seconds)
+    memory = None
+    if place.device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(place.device)
+        memory = round((total - free) / 2**30, 2)
+    (results.append if isinstance(results, list) else results.put)((rate, memory))
+    ready.wait()  # what each holds is measured while all hold it
 
 
 # ---- report ----------------------------------------------------------------------------------------------------------
@@ -289,18 +328,23 @@ def machine(device: torch.device) -> dict[str, Any]:
     }
 
 
-def parts(place: Place, sizes: Sizes) -> Iterator[tuple[str, Any]]:
+def parts(place: Place, sizes: Sizes, only: Sequence[str]) -> Iterator[tuple[str, Any]]:
     yield "machine", machine(place.device)
-    measured = peak(place, sizes)
-    yield "peak", measured
-    yield "equality", equality(place, sizes)
-    yield "scoring", scoring(place, sizes, peak_tflops=measured["tflops"])
-    yield "training", training(place, sizes)
+    if "peak" in only or "scoring" in only:
+        measured = peak(place, sizes)
+        yield "peak", measured
+    if "equality" in only:
+        yield "equality", equality(place, sizes)
+    if "scoring" in only:
+        yield "scoring", scoring(place, sizes, peak_tflops=measured["tflops"])
+    if "training" in only:
+        yield "training", training(place, sizes)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--only", nargs="+", default=PARTS, choices=PARTS, help="parts to measure; default: all")
     parser.add_argument("--small", action="store_true", help="small sizes, for a machine without a GPU")
     parser.add_argument("--out", type=Path, help="JSON file, written after every part")
     given = parser.parse_args(arguments)
@@ -308,7 +352,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if device.type == "cuda" and not torch.cuda.is_available():
         parser.error("torch sees no GPU here; --device cpu --small tries the command without one")
     report = {}
-    for name, value in parts(Place(device=device, dtype=torch.bfloat16), SMALL if given.small else BASE):
+    for name, value in parts(Place(device=device, dtype=torch.bfloat16), SMALL if given.small else BASE, given.only):
         report[name] = value
         print(f"{name}: {json.dumps(value)}", flush=True)
         if given.out is not None:

@@ -42,7 +42,13 @@ def test_both_ways_to_score_have_a_rate(report):
 
 
 def test_adapters_train_together(report):
-    assert [row["adapters"] for row in report["training"]] == [1, 2]
+    ways = [(row["adapters"], row["how"]) for row in report["training"]]
+    assert ways == [
+        (1, "processes, a copy each"),
+        (2, "processes, a copy each"),
+        (2, "processes, one copy of the weights"),
+        (2, "threads, one copy of the weights"),
+    ]
     assert all(row["steps_per_s"] > 0 for row in report["training"])
 
 

@@ -21,8 +21,8 @@ from raydebm.records import REFERENCE_HEADING
 
 MIN_FILL = 0.85
 """A micro-batch ends at a text shorter than this fraction of its longest one,"""
-MIN_TOKENS = 1024
-"""but not below this size: small matrix products cost more than the padding they avoid."""
+MIN_TOKENS = {"cpu": 1024, "cuda": 16384}
+"""but not below this size, by type of device: small matrix products cost more than the padding they avoid."""
 CHUNK = 1000
 """Texts per tokenizer call: a tokenizer's data on a token take 20 times the memory of its id."""
 
@@ -196,18 +196,22 @@ def cut_middle(ids: Sequence[int], length: int) -> list[int]:
     return [*ids[:first], *ids[len(ids) - (length - first) :]]
 
 
-def plan_micro_batches(lengths: Sequence[int], *, max_tokens: int) -> list[list[int]]:
+def plan_micro_batches(lengths: Sequence[int], *, max_tokens: int, device: str = "cpu") -> list[list[int]]:
     """Positions grouped by similar length, longest first, at most ``max_tokens`` padded tokens per group.
 
     A text longer than ``max_tokens`` has its own group.
+
+    Args:
+        device: Type of the device that reads the texts, which sets the smallest group (``MIN_TOKENS``).
     """
+    min_tokens = MIN_TOKENS.get(device, MIN_TOKENS["cuda"])
     order = sorted(range(len(lengths)), key=lambda position: (-lengths[position], position))
     groups: list[list[int]] = []
     longest = 0
     for position in order:
         size = longest * len(groups[-1]) if groups else 0
         is_full = size + longest > max_tokens
-        is_shorter = size >= MIN_TOKENS and lengths[position] < MIN_FILL * longest
+        is_shorter = size >= min_tokens and lengths[position] < MIN_FILL * longest
         if not groups or is_full or is_shorter:
             groups.append([])
             longest = lengths[position]
@@ -227,7 +231,13 @@ def pad(ids: Sequence[Sequence[int]], *, positions: Sequence[int], pad_id: int) 
     return MicroBatch(positions=tuple(positions), ids=ids_BT, mask=mask_BT)
 
 
-def micro_batches(ids: Sequence[Sequence[int]], *, max_tokens: int, pad_id: int) -> list[MicroBatch]:
-    """Cut a list of texts into padded micro-batches, which contain every position once."""
-    plan = plan_micro_batches([len(tokens) for tokens in ids], max_tokens=max_tokens)
+def micro_batches(
+    ids: Sequence[Sequence[int]], *, max_tokens: int, pad_id: int, device: str = "cpu"
+) -> list[MicroBatch]:
+    """Cut a list of texts into padded micro-batches on the CPU, which contain every position once.
+
+    Args:
+        device: Type of the device that will read them.
+    """
+    plan = plan_micro_batches([len(tokens) for tokens in ids], max_tokens=max_tokens, device=device)
     return [pad(ids, positions=positions, pad_id=pad_id) for positions in plan]

@@ -263,7 +263,10 @@ class _AdapterRun:
     def _batches(self, step: Step) -> list[MicroBatch]:
         ids = [self._ids[group.prompt, text] for group in step.groups for text in group.texts]
         return micro_batches(
-            ids, max_tokens=self._settings.micro_batch_tokens, pad_id=int(self._backbone.tokenizer.pad_token_id)
+            ids,
+            max_tokens=self._settings.micro_batch_tokens,
+            pad_id=int(self._backbone.tokenizer.pad_token_id),
+            device=self._backbone.device.type,
         )
 
     @torch.no_grad()

@@ -1,6 +1,8 @@
 """Two folds on the candidates of one run, on a real Ray."""
 
 import json
+import runpy
+from pathlib import Path
 from unittest import mock
 
 import pyarrow.parquet as pq
@@ -57,6 +59,25 @@ def test_every_problem_of_both_sources_is_tested_once(trained, finished):
     assert sorted(tested) == sorted(finished[0].problems())
     assert (summary.num_problems, summary.folds) == (22, (0, 1))
     assert [facts.num_test for facts in summary.trainings] == [11, 11]
+
+
+def test_folds_can_be_trained_and_scored_elsewhere(trained, finished, tmp_path):
+    bench = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks" / "folds_on_gpu.py"))
+    recipe = small(finished[0].recipe, tmp_path / "run")
+    for stage in SHARED:
+        finished[0].run.copy_stage(stage, RunDir(recipe.run_dir))
+    bench["pack"](recipe, tmp_path / "packed", num_folds=2)
+    bench["train"](bench["arguments"](["train", f"{tmp_path}/packed", f"{tmp_path}/out", "--device", "cpu"]))
+    summary, _ = bench["finish"](Pipeline(recipe=recipe), tmp_path / "out", num_folds=2)
+
+    assert [facts.num_test for facts in summary.trainings] == [11, 11]
+    for index in (0, 1):
+        here, elsewhere = fold_run(trained[1], index), fold_run(tmp_path / "run", index)
+        assert energies_of(elsewhere) == pytest.approx(energies_of(here), abs=1e-4)
+
+
+def energies_of(pipeline):
+    return {row.candidate_id: row.members[0] for row in pipeline.run.energies() if row.members is not None}
 
 
 def test_no_fold_trains_or_chooses_on_what_it_tests(trained):

@@ -142,6 +142,10 @@ def test_texts_of_unlike_length_go_to_different_micro_batches():
     assert plan_micro_batches([100] * 4 + [400] * 4, max_tokens=10_000) == [[4, 5, 6, 7], [0, 1, 2, 3]]
 
 
+def test_on_a_gpu_texts_of_unlike_length_share_a_micro_batch_that_is_small():
+    assert plan_micro_batches([100] * 4 + [400] * 4, max_tokens=20_000, device="cuda") == [[4, 5, 6, 7, 0, 1, 2, 3]]
+
+
 def test_a_special_token_that_is_spelled_out_is_its_letters():
     tokenizer = load_backbone("embedded:encoder-mini", device="cpu").tokenizer
     ids = token_ids(tokenizer, ["4 [SEP]"])["4 [SEP]"]
