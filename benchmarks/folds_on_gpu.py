@@ -223,7 +223,7 @@ def _scored(
 def finish(shared: "Pipeline", made: Path, *, num_folds: int) -> tuple["TrainingSummary", str]:
     """Write the folds' runs from their energies, evaluate each, and write the summary of all; its report's address."""
     from raydebm.distributed.score import ScoringInput, score
-    from raydebm.evaluation.provenance import command_line
+    from raydebm.evaluation.stats.json_results import command_line
     from raydebm.evaluation.trainings.training_summary import summarise
     from raydebm.evaluation.trainings.trainings_report import write_summary
     from raydebm.pipeline.stages.energies import adapters_out_of_bag, pool_candidates
@@ -271,7 +271,7 @@ def finish(shared: "Pipeline", made: Path, *, num_folds: int) -> tuple["Training
         trainings, title=recipe.name, task=recipe.task.name, num_bootstrap=recipe.evaluation.num_bootstrap,
         seed=recipe.seed,
     )  # fmt: skip
-    return summary, write_summary(summary, trainings, shared.run, command=command_line())
+    return summary, write_summary(summary, shared.run, command=command_line())
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:

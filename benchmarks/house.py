@@ -24,7 +24,7 @@ BUDGETS: Mapping[str, int] = {
     "source lines": 52_100,
     "modules": 366,
     "test lines": 39_300,
-    "benchmark lines": 2_340,
+    "benchmark lines": 2_400,
     "client lines": 460,
     "document lines outside docs/log": 5_620,
     "tracked bytes": 15_950_000,

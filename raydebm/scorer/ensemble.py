@@ -111,9 +111,7 @@ class MergedEngine:
     ) -> Iterator[tuple[list[int], list[Tensor]]]:
         """Per micro-batch: the indices of its texts, and the input of each adapter's head, shape (B, D), on the
         device."""
-        batches = micro_batches(
-            ids, max_tokens=self._micro_batch_tokens, pad_id=self._pad_id, device=self._device.type
-        )
+        batches = micro_batches(ids, max_tokens=self._micro_batch_tokens, pad_id=self._pad_id, device=self._device.type)
         for batch in batches:
             yield list(batch.positions), self._read(batch.to(self._device), members)
 
