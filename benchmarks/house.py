@@ -22,11 +22,11 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
     "source lines": 52_100,
-    "modules": 366,
+    "modules": 365,
     "test lines": 39_300,
     "benchmark lines": 2_400,
     "client lines": 460,
-    "document lines outside docs/log": 5_620,
+    "document lines outside docs/log": 5_600,
     "tracked bytes": 15_950_000,
     "recipe keys": 167,
     "service arguments": 28,

@@ -53,17 +53,6 @@ class ImportedTables:
     decisions: int = 0
     contradictory: int = 0
 
-    @classmethod
-    def of_run(cls, run: RunDir) -> "ImportedTables":
-        """Tables of a run's first pass, for adding decisions. Raises PoolError if one is missing."""
-        return cls(
-            problems={row.problem.problem_id: row.problem for row in run.problems()},
-            golds={gold.problem_id: gold for gold in run.golds()},
-            candidates={candidate.candidate_id: candidate for candidate in run.candidates()},
-            reports={report.candidate_id: report for report in run.reports()},
-            labels={label.candidate_id: label for label in run.labels()},
-        )
-
     def add(self, decision: LabelledDecision) -> None:
         """Add one decision's problem, candidates, checks and labels."""
         self.decisions += 1
@@ -139,7 +128,7 @@ def write_run(
     train, test = split_problems(prompts, validation_frac=test_frac, seed=seed)
     with write_lock(run, option="--out"), writing(out):
         _check_holds_no_run(run)  # another process may have made one meanwhile
-        write_tables(tables, run, recipe_of_import(recipe, out, name="decisions"), test=frozenset(test))
+        write_tables(tables, run, _recipe_of_import(recipe, out), test=frozenset(test))
     verdicts = Counter(str(label.verdict) for label in tables.labels.values())
     return ImportSummary(
         decisions=tables.decisions,
@@ -157,16 +146,10 @@ def _check_holds_no_run(run: RunDir) -> None:
         raise ConfigError(f"{run.root} holds a run already; give another folder")
 
 
-def recipe_of_import(recipe: Recipe, out: str, *, name: str) -> Recipe:
-    """The recipe with its own run directory and a single pass, because no generator is available for users' problems.
-
-    Args:
-        recipe: training settings.
-        out: the run directory.
-        name: suffix of the recipe's name.
-    """
+def _recipe_of_import(recipe: Recipe, out: str) -> Recipe:
+    """The recipe with its own run directory and a single pass, because no generator knows users' problems."""
     changes = [
-        f"name={recipe.name}-{name}",
+        f"name={recipe.name}-decisions",
         f"run_dir={out}",
         "triage.max_passes=1",
         "generation.greedy=false",

@@ -20,7 +20,7 @@ from raydebm.errors import RaydebmError, ServiceError
 from raydebm.serving.access.admission import Admission, Intake
 from raydebm.serving.access.hosts import check_host
 from raydebm.serving.access.keys import ApiKey, Keyring
-from raydebm.serving.core.meter import Meter
+from raydebm.serving.core.result import Meter
 from raydebm.serving.error_form import error_response
 from raydebm.serving.failures import as_service_error
 from raydebm.serving.logs import REQUEST_ID

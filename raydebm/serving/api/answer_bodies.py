@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.policy import Policy
-from raydebm.records import Candidate, PassRecord, ScoredCandidate, Violation
+from raydebm.records import Candidate, Energies, PassRecord, ScoredCandidate, Violation
 from raydebm.serving.core.evaluators import NO_ANSWER, NO_ENERGY
 from raydebm.serving.core.result import GeneratorUse, TriageResult, finite_or_none, stop_totals
 from raydebm.serving.logs import redact
@@ -339,7 +339,7 @@ def candidate_body(scored: ScoredCandidate, lambda_: float) -> CandidateBody:
         error=_why(scored),
         answer=report.answer,
         energy=finite_or_none(scored.total_energy(lambda_)),
-        **energy_fields(scored),
+        **energy_fields(scored.energies),
         penalty=finite_or_none(report.penalty),
         violations=list(report.violations),
         completion_tokens=candidate.completion_tokens,
@@ -348,9 +348,8 @@ def candidate_body(scored: ScoredCandidate, lambda_: float) -> CandidateBody:
     )
 
 
-def energy_fields(scored: Any) -> dict[str, Any]:
-    """Fields of a body from ``scored.energies``; None without energies."""
-    energies = scored.energies
+def energy_fields(energies: Energies | None) -> dict[str, Any]:
+    """Fields of a body from energies; None without any."""
     if energies is None:
         return dict.fromkeys(("mu", "sigma", "members", "num_tokens", "num_truncated"))
     return {

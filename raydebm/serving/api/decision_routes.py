@@ -46,7 +46,6 @@ NUM_THREADS = 2
 MAX_READS = 32
 """Limit on running and queued reads; further ones are refused."""
 MAX_LIMIT = 200
-CHANGES_EXAMPLES = {"heavier constraints": {"lambda": 2.0}, "one pass": {"max_passes": 1}}
 
 
 # ---- bodies ---------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from raydebm.records import Candidate
 from raydebm.serving.api.answer_bodies import ErrorBody
 from raydebm.serving.api.connection import while_connected
 from raydebm.serving.api.openapi import named_examples
-from raydebm.serving.core.meter import Meter
+from raydebm.serving.core.result import Meter
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.failures import overloaded
 from raydebm.serving.settings.bundle import Bundle

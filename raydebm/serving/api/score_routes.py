@@ -164,10 +164,10 @@ async def _score_pairs(service: TriageService, request: ScoreRequest) -> Scored:
     check_lengths([second for _, second in pairs], "text_2", bundle.max_candidate_chars)
     check_tokens(sum(len(first) + len(second) for first, second in pairs), bundle.max_score_tokens)
     items = []
-    for index, pair in enumerate(await scored_pairs(bundle, service.backend.serving(bundle), pairs)):
-        mu = None if pair.energies is None else pair.energies.mu
+    for index, (energies, error) in enumerate(await scored_pairs(bundle, service.backend.serving(bundle), pairs)):
+        mu = None if energies is None else energies.mu
         score = None if mu is None else -mu
-        items.append(ScoreItem(index=index, score=score, energy=mu, **energy_fields(pair), error=pair.error))
+        items.append(ScoreItem(index=index, score=score, energy=mu, **energy_fields(energies), error=error))
     return bundle, items
 
 

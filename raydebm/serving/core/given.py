@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from raydebm.errors import ServiceError
@@ -67,16 +66,10 @@ async def judged(
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredPair:
-    """Score of one text without a task. One of the fields is None and the other is not."""
-
-    energies: Energies | None
-    error: str | None = None
-
-
-async def scored_pairs(bundle: Bundle, backend: Backend, pairs: Sequence[tuple[str, str]]) -> list[ScoredPair]:
-    """Energies of (problem, candidate) texts, in order, without checks.
+async def scored_pairs(
+    bundle: Bundle, backend: Backend, pairs: Sequence[tuple[str, str]]
+) -> list[tuple[Energies | None, str | None]]:
+    """Energies of (problem, candidate) texts, in order, without checks; with an error where there are none.
 
     A text without an answer after its thinking gets no energy.
     """
@@ -88,14 +81,9 @@ async def scored_pairs(bundle: Bundle, backend: Backend, pairs: Sequence[tuple[s
     ]
     energies = await backend.score(texts) if texts else []
     by_id = {text.candidate_id: each for text, each in zip(texts, energies, strict=True)}
-    return [_scored_pair(by_id, str(index)) for index in range(len(pairs))]
-
-
-def _scored_pair(energies: Mapping[str, Energies | None], name: str) -> ScoredPair:
-    if name not in energies:
-        return ScoredPair(None, NO_ANSWER)
-    own = energies[name]
-    return ScoredPair(own, NO_ENERGY if own is None else None)
+    found = [by_id.get(str(index)) for index in range(len(pairs))]
+    errors = [NO_ENERGY if str(index) in by_id else NO_ANSWER for index in range(len(pairs))]
+    return [(own, None if own else error) for own, error in zip(found, errors, strict=True)]
 
 
 async def within_deadline(work: Awaitable[T], most_s: float | None, *, received: float | None) -> T:

@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from raydebm.decision.evidence.posterior import Belief
+from raydebm.decision.guarantee.watch import ErrorWatch
 from raydebm.decision.sampling.deadline import is_late
 from raydebm.decisions.record import DecisionRecord, DecisionSummary, Final, final, new_record_id
-from raydebm.records import Outcome, PassStop, ScoredCandidate
+from raydebm.records import Candidate, Outcome, PassStop, ScoredCandidate
 from raydebm.serving.core.activity import Activity
 from raydebm.serving.core.request import RequestContext
 from raydebm.serving.core.sampling_conditions import decided_under
@@ -212,3 +213,28 @@ def decision_attributes(result: TriageResult) -> dict[str, Any]:
         "raydebm.num_failed": facts["failed"],
         "raydebm.checkpoint": result.record.versions.get("checkpoint"),
     }
+
+
+class Meter:
+    """Base class that counts nothing."""
+
+    def answered(self, *, route: str, status: int, seconds: float) -> None:
+        """One HTTP request ended. ``route`` is the path's template, to bound the number of labels."""
+
+    def failed(self, *, task: str, status: int, code: str) -> None:
+        """One triage failed. The HTTP status of a batch item or stream may still be 200."""
+
+    def load(self, *, num_waiting: int) -> None:
+        """Number of requests waiting in this process."""
+
+    def decided(self, result: TriageResult) -> None:
+        """One decision was made."""
+
+    def drawn(self, candidates: Sequence[Candidate]) -> None:
+        """Candidates of one request over all its passes, with or without a decision."""
+
+    def reported(self, *, task: str, decision: str, correct: bool) -> None:
+        """A client reported an outcome for the first time, or changed it."""
+
+    def watched(self, policy: str, watch: ErrorWatch) -> None:
+        """A policy's guarantee was compared with the outcomes."""

@@ -23,9 +23,8 @@ from raydebm.records import Decision, Outcome
 from raydebm.serving.core.activity import Activity, Progress, ProgressObserver
 from raydebm.serving.core.backend import Backend
 from raydebm.serving.core.evaluators import BackendChecker, Baselines, Scorer, fault_of
-from raydebm.serving.core.meter import Meter
 from raydebm.serving.core.request import RequestContext
-from raydebm.serving.core.result import TriageResult, decision_attributes, decision_facts, decision_record
+from raydebm.serving.core.result import Meter, TriageResult, decision_attributes, decision_facts, decision_record
 from raydebm.serving.core.source import Source
 from raydebm.serving.failures import as_service_error
 from raydebm.serving.settings.bundle import Bundle

@@ -11,8 +11,7 @@ from ray.util.metrics import Counter, Gauge, Histogram
 
 from raydebm.decision.guarantee.watch import ErrorWatch
 from raydebm.records import Candidate
-from raydebm.serving.core.meter import Meter
-from raydebm.serving.core.result import TriageResult
+from raydebm.serving.core.result import Meter, TriageResult
 
 SECONDS: list[float] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300]
 SIGMAS: list[float] = [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2, 3, 5]

@@ -17,7 +17,6 @@ from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.policy_file import check_fits, read_policy
 from raydebm.decisions.writer import RecordsArgs
 from raydebm.errors import ConfigError, UnknownNameError
-from raydebm.generators.passes import PassRequests
 from raydebm.identity import content_id
 from raydebm.records import Reasoning
 from raydebm.run.addresses import is_packaged, is_url
@@ -180,12 +179,6 @@ class Bundle:
     def generator_configs(self) -> tuple[GeneratorConfig, ...]:
         """The recipe's sections of the served generators."""
         return tuple(config for config in self.recipe.generators if config.name in self.generators)
-
-    @property
-    def regenerator(self) -> str:
-        """Generator of later passes: the recipe's, or the first one if the recipe's is not served."""
-        task = self.task(self.tasks[0])
-        return PassRequests(recipe=self.recipe, task=task, generators=self.generators).regenerator.name
 
 
 def load_bundle(args: AppArgs) -> Bundle:
