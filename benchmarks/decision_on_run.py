@@ -21,7 +21,7 @@ from raydebm.decision.evidence.groups import Floats
 from raydebm.decision.evidence.posterior import Outcome
 from raydebm.decision.evidence.profiles import PROFILES, winners
 from raydebm.decision.guarantee.guarantee import certify_smallest
-from raydebm.evaluation.certainty.reliability import confidence_calibration
+from raydebm.evaluation.certainty.reliability import reliability
 from raydebm.evaluation.certainty.signals import Signal
 from raydebm.evaluation.certainty.trust import LEARNED, trust
 from raydebm.evaluation.certainty.uncertainty import signal_rows
@@ -150,7 +150,7 @@ def _promises(fitted: PolicyFit, confidence: Floats, worth: Floats, bootstrap: B
 def _row(profile: Profile, confidence: Floats, worth: Mapping[Profile, Floats], bootstrap: Bootstrap) -> str:
     own = worth[profile]
     (signal,) = signal_rows([Signal("confidence", "", confidence)], own, bootstrap)
-    calibration = confidence_calibration("confidence", "the selection is right", confidence, own, bootstrap)
+    calibration = reliability("confidence", "the selection is right", confidence, own, bootstrap)
     rivals: tuple[Profile, ...] = ("vote", "best_author", "energy")
     differences = [points(bootstrap.mean(own - worth[rival])) if rival != profile else "" for rival in rivals]
     cells = (

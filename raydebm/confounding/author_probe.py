@@ -60,7 +60,7 @@ class ProbeData:
             raise PoolError(f"a probe needs one value of each kind per candidate, got {sorted(sizes)} of them")
 
 
-def probes(data: ProbeData, *, num_bootstrap: int = 2000, seed: int = 0, folds: int = FOLDS) -> tuple[ProbeRow, ...]:
+def probes(data: ProbeData, *, num_bootstrap: int = 2000, seed: int = 0) -> tuple[ProbeRow, ...]:
     """Probes for the generator, the generator among correct candidates, a length above the problem's median, and
     correctness.
 
@@ -80,7 +80,7 @@ def probes(data: ProbeData, *, num_bootstrap: int = 2000, seed: int = 0, folds: 
     probed = [
         _probe(
             _Target(name, data.features[rows], labels[rows], ids[rows], guess),
-            num_bootstrap=num_bootstrap, seed=seed, folds=folds,
+            num_bootstrap=num_bootstrap, seed=seed,
         )
         for name, labels, rows, guess in targets
     ]  # fmt: skip
@@ -124,7 +124,7 @@ class _Target:
     """Function from labels and problem ids to guesses without the features."""
 
 
-def _probe(target: _Target, *, num_bootstrap: int, seed: int, folds: int) -> ProbeRow | None:
+def _probe(target: _Target, *, num_bootstrap: int, seed: int) -> ProbeRow | None:
     """Run a probe. None with only one class, or fewer problems than folds."""
     # Imported here because the import takes seconds and many commands do not need it.
     from sklearn.model_selection import GroupKFold
@@ -132,10 +132,10 @@ def _probe(target: _Target, *, num_bootstrap: int, seed: int, folds: int) -> Pro
     features, labels = target.features, target.labels
     problems, of_row = np.unique(target.problem_ids, return_inverse=True)
     classes = np.unique(labels)
-    if len(classes) < 2 or len(problems) < folds:
+    if len(classes) < 2 or len(problems) < FOLDS:
         return None
     hit = np.zeros(len(labels))
-    splits = GroupKFold(n_splits=folds, shuffle=True, random_state=seed_for(seed, "probe", target.name))
+    splits = GroupKFold(n_splits=FOLDS, shuffle=True, random_state=seed_for(seed, "probe", target.name))
     for train, test in splits.split(features, labels, groups=of_row):
         if len(np.unique(labels[train])) < 2:
             hit[test] = labels[test] == labels[train][0]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from raydebm.config.pairs import POSITIVE_FRAC
 from raydebm.confounding.ablation import rescored
 from raydebm.confounding.report import (
     ConfoundingReport,
@@ -95,18 +96,16 @@ def repair_texts(
     labels: Mapping[str, Label],
     *,
     reasoning: Reasoning = "answer",
-    positive_frac: float = 0.25,
 ) -> list["RepairText"]:
     """Labelled candidates of some problems, in the form that the repair needs. Greedy and unlabelled ones are excluded.
 
-    If labels have violation scores, the lowest ``positive_frac`` of a problem's candidates are the correct ones, as in
+    If labels have violation scores, the lowest ``POSITIVE_FRAC`` of a problem's candidates are the correct ones, as in
     training; scores equal to the limit are included.
 
     Args:
         problems: Problems by id. Candidates of other problems are excluded.
         labels: Labels by candidate id.
         reasoning: Part of a candidate that the scorer reads (``scorer.reasoning``).
-        positive_frac: Share that training prefers (``pairs.positive_frac``).
     """
     from raydebm.confounding.refit import RepairText
 
@@ -116,7 +115,7 @@ def repair_texts(
         if candidate.problem_id in problems and candidate.text is not None and not candidate.is_greedy
         if (label := labels.get(candidate.candidate_id)) is not None
     ]
-    limits = _limits([label for _, label in labelled], positive_frac)
+    limits = _limits([label for _, label in labelled])
     texts = []
     for candidate, label in labelled:
         if label.verdict is Verdict.UNLABELED:
@@ -136,13 +135,13 @@ def repair_texts(
     return texts
 
 
-def _limits(labels: Iterable[Label], positive_frac: float) -> dict[str, float]:
+def _limits(labels: Iterable[Label]) -> dict[str, float]:
     """Highest violation score within the best share of candidates, by problem."""
     scores: dict[str, list[float]] = {}
     for label in labels:
         if label.violation_score is not None:
             scores.setdefault(label.problem_id, []).append(label.violation_score)
-    return {name: sorted(own)[max(round(positive_frac * len(own)), 1) - 1] for name, own in scores.items()}
+    return {name: sorted(own)[max(round(POSITIVE_FRAC * len(own)), 1) - 1] for name, own in scores.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,13 +145,7 @@ async def style_swap(
     return _result(source, texts, settings)
 
 
-def rescored_swap(
-    result: SwapResult,
-    pools: Sequence[EvaluatedPool],
-    scorer: TextScorer,
-    *,
-    settings: SwapSettings = SwapSettings(),
-) -> SwapResult:
+def rescored_swap(result: SwapResult, pools: Sequence[EvaluatedPool], scorer: TextScorer) -> SwapResult:
     """The same rewritings under another scorer, without new requests.
 
     Args:
@@ -174,7 +168,7 @@ def rescored_swap(
         replace(swapped, before=old, after=None if swapped.text is None else new)
         for swapped, old, new in zip(result.texts, before, after, strict=True)
     ]
-    return _result(result.source, texts, settings)
+    return _result(result.source, texts, SwapSettings())
 
 
 def _correct_answers(

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from raydebm.errors import PoolError
 from raydebm.evaluation.certainty.signals import CORRECT, Signal
 from raydebm.evaluation.pools.pool import Bools, Floats, Ints
 from raydebm.evaluation.pools.stack import Stack
@@ -109,20 +108,6 @@ def reliability(name: str, event: str, predicted: Floats, happened: Floats, boot
     )
 
 
-def confidence_calibration(
-    name: str, event: str, confidence: Floats, happened: Floats, bootstrap: Bootstrap
-) -> Reliability:
-    """``reliability`` of a confidence, which must be a probability.
-
-    Raises:
-        PoolError: a confidence is outside [0, 1].
-    """
-    outside = confidence[~np.isnan(happened) & ((confidence < 0) | (confidence > 1))]
-    if len(outside):
-        raise PoolError(f"{name} is no probability: it is {outside[0]:g} for a problem, and must be in [0, 1]")
-    return reliability(name, event, confidence, happened, bootstrap)
-
-
 def sigma_bins(sigma: Floats, worth: Floats, bootstrap: Bootstrap) -> tuple[SigmaBin, ...]:
     """Mean worth in bins of equal size, from the lowest sigma to the highest (paper, calibration figure)."""
     known = np.flatnonzero(~(np.isnan(sigma) | np.isnan(worth)))
@@ -168,16 +153,13 @@ def equal_mass_bins(values: Floats, weights: Floats | None = None) -> NDArray[np
     return bins[group]
 
 
-def calibration_error(
-    predicted: Floats, happened: Floats, place: NDArray[np.intp], *, seed: int = 0
-) -> CalibrationError:
+def calibration_error(predicted: Floats, happened: Floats, place: NDArray[np.intp]) -> CalibrationError:
     """Calibration error of n probabilities and, for outcomes of 1 and 0, its value for perfect calibration.
 
     Args:
         predicted: Probabilities, shape (n,).
         happened: Outcomes, shape (n,).
         place: Bin of each prediction.
-        seed: Seed of the simulated outcomes.
     """
     n = len(predicted)
     if n == 0:
@@ -192,7 +174,7 @@ def calibration_error(
     value = float(errors((predicted - happened)[None])[0])
     if not np.isin(happened, (0.0, 1.0)).all():
         return CalibrationError(value=value, n=n)
-    generator = np.random.default_rng(seed_for(seed, "perfectly calibrated", n))
+    generator = np.random.default_rng(seed_for(0, "perfectly calibrated", n))
     simulated = [
         errors(predicted - (generator.random((SIMULATIONS_AT_ONCE, n)) < predicted))
         for _ in range(NUM_SIMULATIONS // SIMULATIONS_AT_ONCE)

@@ -108,7 +108,6 @@ def reproduction(
     transfers: Sequence[Transfer] = (),
     variants: Sequence[VariantStudy] = (),
     sections: Sequence[ReproductionSection] = (),
-    title: str = "Distributional energy-based models: reproduction",
     command: str | None = None,
 ) -> Reproduction:
     """Fill the paper's tables from the studies.
@@ -119,7 +118,6 @@ def reproduction(
             columns.
         variants: Scorers that differ in one setting, named as the studies are.
         sections: Further findings, such as confounding reports with the picks before and after a repair.
-        title: Title of the report.
         command: Command that reproduces the report. Default: this process's command line.
 
     Raises:
@@ -131,7 +129,7 @@ def reproduction(
     if twice:
         raise PoolError(f"two studies are named {twice[0]!r}; give every pool a name of its own")
     return Reproduction(
-        title=title,
+        title="Distributional energy-based models: reproduction",
         tables=tuple(reproduced_tables(studies, transfers, variants)),
         studies=tuple(studies),
         transfers=tuple(transfers),

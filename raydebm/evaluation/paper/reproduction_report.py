@@ -24,11 +24,11 @@ from raydebm.evaluation.studies.transfer import Transfer
 from raydebm.run.directory import RunDir
 
 
-def write_reproduction(reproduction: Reproduction, run: RunDir, stage: str = "reproduction") -> str:
-    """Write results.json, report.md, report.html and figures/*.svg below ``<run>/<stage>/``. Returns the page's
+def write_reproduction(reproduction: Reproduction, run: RunDir) -> str:
+    """Write results.json, report.md, report.html and figures/*.svg below ``<run>/reproduction/``. Returns the page's
     address."""
-    run.write_json(reproduction.to_json(), stage, "results.json")
-    return document(reproduction).write(run, stage)
+    run.write_json(reproduction.to_json(), "reproduction", "results.json")
+    return document(reproduction).write(run, "reproduction")
 
 
 def document(reproduction: Reproduction) -> ReportDocument:

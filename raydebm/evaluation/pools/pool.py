@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from raydebm.config.pairs import POSITIVE_FRAC
 from raydebm.decision.sampling.checks import unchecked
 from raydebm.errors import PoolError
 from raydebm.identity import seed_for
@@ -149,19 +150,17 @@ def without_energies(pool: EvaluatedPool) -> EvaluatedPool:
     return replace(pool, members=np.empty((len(pool.members), 0)))
 
 
-def with_trained_labels(pools: Iterable[EvaluatedPool], positive_frac: float = 0.25) -> list[EvaluatedPool]:
+def with_trained_labels(pools: Iterable[EvaluatedPool]) -> list[EvaluatedPool]:
     """Pools with the labels used in training (``pairs.build_pairs``).
 
-    If the task has violation scores, a candidate is correct if its score is in the lowest ``positive_frac`` of its
+    If the task has violation scores, a candidate is correct if its score is in the lowest ``POSITIVE_FRAC`` of its
     pool; scores equal to the limit are included. The scorer was trained to separate these classes, so its energies are
     judged by them: candidates without any violation may be too rare. Other pools are unchanged.
     """
     return [
         replace(
             pool,
-            correct=trained_labels(
-                pool.violation[None, :], pool.correct[None, :], positive_frac, among=pool.in_pool[None, :]
-            )[0],
+            correct=trained_labels(pool.violation[None, :], pool.correct[None, :], among=pool.in_pool[None, :])[0],
         )
         for pool in pools
     ]
@@ -181,10 +180,10 @@ def lowest_share(violation: Floats, share: float, *, among: Bools | None = None)
     return np.asarray(np.isfinite(limit)[:, None] & (violation <= limit[:, None]))
 
 
-def trained_labels(violation: Floats, correct: Floats, positive_frac: float, *, among: Bools | None = None) -> Floats:
+def trained_labels(violation: Floats, correct: Floats, *, among: Bools | None = None) -> Floats:
     """Labels used in training for pools with violation scores; ``correct`` for the others. Shape (P, N)."""
     known = ~np.isnan(violation)
-    best = np.where(known, lowest_share(violation, positive_frac, among=among).astype(np.float64), math.nan)
+    best = np.where(known, lowest_share(violation, POSITIVE_FRAC, among=among).astype(np.float64), math.nan)
     return np.where((known if among is None else known & among).any(axis=1, keepdims=True), best, correct)
 
 

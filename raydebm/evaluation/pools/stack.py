@@ -193,11 +193,9 @@ class Stack:
         mean: Floats = np.divide(total, count, where=count > 0, out=np.full(len(count), math.nan))
         return mean
 
-    def oracle(self, within: Bools | None = None) -> Floats:
+    def oracle(self) -> Floats:
         """1 if some labelled candidate is correct, shape (P,). NaN without labels."""
         known = self.present & ~np.isnan(self.correct)
-        if within is not None:
-            known &= within
         best = np.where(known, self.correct, -math.inf).max(axis=1)
         return np.where(known.any(axis=1), best, math.nan)
 
@@ -219,9 +217,9 @@ class Stack:
         known = ~np.isnan(self.violation)
         return replace(self, correct=np.where(known, (self.violation <= tolerance).astype(np.float64), math.nan))
 
-    def with_trained_labels(self, positive_frac: float = 0.25) -> "Stack":
+    def with_trained_labels(self) -> "Stack":
         """The same pools with the labels of ``pool.with_trained_labels``."""
-        return replace(self, correct=trained_labels(self.violation, self.correct, positive_frac))
+        return replace(self, correct=trained_labels(self.violation, self.correct))
 
     def only(self, pools: Sequence[int] | Ints) -> "Stack":
         """Pools at these indices, in order, without failed requests and greedy samples."""

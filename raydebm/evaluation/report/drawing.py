@@ -163,9 +163,9 @@ def triage_figure(picks: Sequence[PickPoint], *, theta_sigma: float, theta_absta
     return figure
 
 
-def axes_of(xlabel: str, ylabel: str, *, width: float = 6.4) -> tuple[Figure, Axes]:
+def axes_of(xlabel: str, ylabel: str) -> tuple[Figure, Axes]:
     """Empty figure in the report's style."""
-    figure = Figure(figsize=(width, 4.0), layout="constrained")
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.subplots()
     tidy(axes)
     axes.set_xlabel(xlabel)

@@ -112,8 +112,8 @@ def document(evaluation: Evaluation) -> ReportDocument:
     )
 
 
-def write_report(evaluation: Evaluation, run: RunDir, stage: str = "evaluation") -> str:
-    """Write metrics.json, report.md with its figure, and report.html below ``<run>/<stage>/``. Returns the page's
+def write_report(evaluation: Evaluation, run: RunDir) -> str:
+    """Write metrics.json, report.md with its figure, and report.html below ``<run>/evaluation/``. Returns the page's
     address."""
-    run.write_json(evaluation.to_json(), stage, "metrics.json")
-    return document(evaluation).write(run, stage)
+    run.write_json(evaluation.to_json(), "evaluation", "metrics.json")
+    return document(evaluation).write(run, "evaluation")

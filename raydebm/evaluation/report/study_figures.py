@@ -208,10 +208,10 @@ def _sigma_panel(axes: Axes, bins: Sequence[SigmaBin]) -> None:
     axes.set_title("accuracy by sigma\n(flat: sigma does not tell)", fontsize=8)
 
 
-def _wrapped(text: str, width: int = 34) -> str:
+def _wrapped(text: str) -> str:
     words, lines = text.split(" "), [""]
     for word in words:
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > 34:
             lines.append(word)
         else:
             lines[-1] = f"{lines[-1]} {word}".strip()

@@ -51,11 +51,9 @@ def table_of(
     )
 
 
-def facts_table(
-    title: str, caption: str, facts: Iterable[tuple[str, Cell]], *, headers: tuple[str, str] = ("what", "value")
-) -> Table:
+def facts_table(title: str, caption: str, facts: Iterable[tuple[str, Cell]]) -> Table:
     """Table of names and values."""
-    return table_of(title, caption, facts, {headers[0]: lambda fact: fact[0], headers[1]: lambda fact: fact[1]})
+    return table_of(title, caption, facts, {"what": lambda fact: fact[0], "value": lambda fact: fact[1]})
 
 
 def text_of(cell: Cell) -> str:
@@ -65,14 +63,14 @@ def text_of(cell: Cell) -> str:
     return "-" if cell is None else cell if isinstance(cell, str) else f"{cell:,}"
 
 
-def decimal(value: float | None, digits: int = 3, *, scale: float = 1.0, signed: bool = False) -> str:
+def decimal(value: float | None, digits: int = 3, *, scale: float = 1.0) -> str:
     """Number without an interval, or ``-``."""
-    return "-" if value is None else f"{scale * value:{'+' if signed else ''},.{digits}f}"
+    return "-" if value is None else f"{scale * value:,.{digits}f}"
 
 
-def percent(estimate: Estimate, *, digits: int = 1) -> str:
+def percent(estimate: Estimate) -> str:
     """Share in per cent, or ``-``."""
-    return decimal(estimate.value, digits, scale=100)
+    return decimal(estimate.value, 1, scale=100)
 
 
 def interval(estimate: Estimate, *, scale: float = 100, digits: int = 1) -> str:

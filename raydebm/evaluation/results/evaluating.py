@@ -69,9 +69,6 @@ class EvaluationInputs:
     """US dollars per rated candidate by judge, as billed."""
     fit: Mapping[str, Any] | None = None
     """Fit of the policy's posterior (``calibration/decision.json``). Default: no posterior."""
-    positive_frac: float = 0.25
-    """Share of a pool that the scorer was trained to prefer, for tasks with violation scores. These candidates count as
-    correct in measures of the energies (gaps, pairs, theory)."""
     command: str | None = None
     """Command that reproduces the evaluation. Default: this process's command line."""
 
@@ -118,7 +115,7 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
     decision = None
     if inputs.decided is not None and inputs.fit is not None:
         decision = decision_study(inputs.decided, pools, fit=inputs.fit, bootstrap=bootstrap)
-    trained = pools.with_trained_labels(inputs.positive_frac)
+    trained = pools.with_trained_labels()
     return Evaluation(
         title=inputs.title or inputs.task,
         task=inputs.task,

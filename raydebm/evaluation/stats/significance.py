@@ -115,22 +115,24 @@ def mcnemar_p_value(difference: Floats) -> float | None:
     return 1.0 if wins + losses == 0 else float(binomtest(wins, wins + losses, 0.5).pvalue)
 
 
-def sign_flip_p_values(differences: Sequence[Floats], *, seed: int, num: int = NUM_PERMUTATIONS) -> list[float | None]:
-    """Two-sided p-value of each mean difference under random signs, shared by all: (1 + hits) / (1 + num)."""
+def sign_flip_p_values(differences: Sequence[Floats], *, seed: int) -> list[float | None]:
+    """Two-sided p-value of each mean difference under random signs, shared by all: (1 + hits) / (1 + permutations)."""
     if not differences:
         return []
     table = np.nan_to_num(np.stack(differences, axis=1))
     observed = np.abs(table.sum(axis=0))
     generator = np.random.default_rng(seed_for(seed, "sign flips", len(table)))
     hits = np.zeros(len(differences))
-    for start in range(0, num, CHUNK):
-        heads = generator.integers(0, 2, size=(min(CHUNK, num - start), len(table)), dtype=np.int8)
+    for start in range(0, NUM_PERMUTATIONS, CHUNK):
+        heads = generator.integers(0, 2, size=(min(CHUNK, NUM_PERMUTATIONS - start), len(table)), dtype=np.int8)
         # With signs +1 and -1, the sum is twice the sum of the +1 differences minus the sum of all.
         sums = 2 * weighted_sums(heads, table) - table.sum(axis=0)
         # Sums in another order differ in the last digits; an equal statistic must count as equal.
         hits += (np.abs(sums) >= observed - 1e-9).sum(axis=0)
     absent: Bools = np.stack([np.isnan(difference).all() for difference in differences])
-    return [None if none else float((1 + count) / (1 + num)) for count, none in zip(hits, absent, strict=True)]
+    return [
+        None if none else float((1 + count) / (1 + NUM_PERMUTATIONS)) for count, none in zip(hits, absent, strict=True)
+    ]
 
 
 def holm_adjusted(p_values: Sequence[float | None]) -> list[float | None]:

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from raydebm.config.pairs import POSITIVE_FRAC
 from raydebm.evaluation.pools.pool import Floats, lowest_share
 from raydebm.evaluation.pools.stack import Stack, pair_accuracies
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
 from raydebm.evaluation.studies.pool_size import EnergyOrder, of_oracle, of_votes
 
-BEST_SHARE = 0.25
+BEST_SHARE = POSITIVE_FRAC
 """Share of a pool that the paper uses for positive pairs."""
 MIXED = "all generators"
 
@@ -34,7 +35,7 @@ class GeneratorRow:
     mean_violation: Estimate
     best_quarter: Estimate
     """Share among the best quarter of the pool by violation score, mean over problems. No value if the task has no
-    violation scores. The paper's positives in pairs (``pairs.positive_frac`` 0.25)."""
+    violation scores. The paper's positives in pairs (``POSITIVE_FRAC``)."""
     characters: float | None
     """Mean length of the text."""
     completion_tokens: float | None

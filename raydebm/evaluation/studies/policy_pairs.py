@@ -12,24 +12,23 @@ from raydebm.evaluation.stats.significance import Comparison, compare, holm_adju
 NUM_BOOTSTRAP = 1000
 
 
-def compare_policies(pairs: Sequence[ReplayedPair], *, seed: int = 0) -> tuple[Comparison, Comparison]:
+def compare_policies(pairs: Sequence[ReplayedPair]) -> tuple[Comparison, Comparison]:
     """Test the differences in right and in wrong returned answers, replayed minus recorded.
 
     Args:
         pairs: One pair per problem, because decisions about one problem are not independent.
-        seed: Seed of the bootstrap.
 
     Returns:
         Right answers and wrong answers, each by the exact McNemar test, with p corrected for both by Holm.
     """
-    bootstrap = Bootstrap.of(len(pairs), num_bootstrap=NUM_BOOTSTRAP, seed=seed)
+    bootstrap = Bootstrap.of(len(pairs), num_bootstrap=NUM_BOOTSTRAP, seed=0)
     tests = []
     for worth in (1, -1):
         values = {
             name: np.array([getattr(pair, name) == worth for pair in pairs], dtype=np.float64)
             for name in ReplayedPair._fields
         }
-        tests += compare(values, [("again", "recorded")], bootstrap=bootstrap, seed=seed)
+        tests += compare(values, [("again", "recorded")], bootstrap=bootstrap, seed=0)
     right, wrong = (
         replace(test, p_holm=p) for test, p in zip(tests, holm_adjusted([t.p_value for t in tests]), strict=True)
     )

@@ -22,6 +22,7 @@ from raydebm.evaluation.studies.pool_size import PoolSize, pool_sizes
 from raydebm.evaluation.studies.variance import VariancePartition, variance_partition
 
 NUM_BINS = 32
+MAX_RIDGES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +130,6 @@ def study(
     subject: Subject = Subject(),
     train: Stack | None = None,
     example: PoolExample | None = None,
-    positive_frac: float = 0.25,
 ) -> StudyResults:
     """Study an evaluated pool: data, generators, ensemble, the two terms, and thresholds.
 
@@ -139,10 +139,9 @@ def study(
         subject: Description of the pool and the scorer.
         train: Labelled pools of the training problems, for the data tables. Energies are not used.
         example: Example from these pools, because a stack has no texts.
-        positive_frac: See ``EvaluationInputs``.
     """
     lambda_, seed, num_bootstrap = evaluation.policy["lambda"], evaluation.seed, evaluation.num_bootstrap
-    trained = stack.with_trained_labels(positive_frac)
+    trained = stack.with_trained_labels()
     bootstrap = Bootstrap.of(len(stack.problems), num_bootstrap=num_bootstrap, seed=seed)
     return StudyResults(
         name=subject.name or evaluation.title,
@@ -174,7 +173,7 @@ def study(
     )
 
 
-def ridges(stack: Stack, *, max_generators: int = 8) -> tuple[Ridge, ...]:
+def ridges(stack: Stack) -> tuple[Ridge, ...]:
     """Ridges of all candidates, then of each generator (those with the most candidates). Empty without energies."""
     if stack.num_members == 0:
         return ()
@@ -186,7 +185,7 @@ def ridges(stack: Stack, *, max_generators: int = 8) -> tuple[Ridge, ...]:
     low, high = np.quantile(known, [0.002, 0.998])
     edges = np.linspace(low, high if high > low else low + 1.0, NUM_BINS + 1)
     counts = [int((stack.generator == index).sum()) for index in range(len(stack.generators))]
-    largest = sorted(sorted(range(len(counts)), key=lambda index: -counts[index])[:max_generators])
+    largest = sorted(sorted(range(len(counts)), key=lambda index: -counts[index])[:MAX_RIDGES])
     parts = [("all", stack.present)]
     if len(stack.generators) > 1:
         parts += [(stack.generators[index], stack.generator == index) for index in largest]

@@ -97,7 +97,6 @@ def transfer(
     title: str,
     refused: Sequence[RefusedCell] = (),
     num_bootstrap: int = 2000,
-    seed: int = 0,
 ) -> Transfer:
     """Build the matrix of the runs. A pair without a run has no cell.
 
@@ -106,7 +105,6 @@ def transfer(
         title: Title of the matrix.
         refused: Pairs without a run because the comparison would not be fair.
         num_bootstrap: Number of resamples.
-        seed: Seed of the resamples.
 
     Raises:
         ValueError: two runs have the same source and target.
@@ -120,7 +118,7 @@ def transfer(
     for target in dict.fromkeys(run.target for run in runs):
         group = [run for run in runs if run.target == target]
         shared = common_problems([run.pools for run in group])
-        bootstrap = Bootstrap.of(len(shared), num_bootstrap=num_bootstrap, seed=seed)
+        bootstrap = Bootstrap.of(len(shared), num_bootstrap=num_bootstrap, seed=0)
         correct: dict[str, Floats] = {}
         for run in group:
             stack = Stack.of(of_problems(run.pools, shared)) if shared else None
@@ -132,7 +130,7 @@ def transfer(
                 chance[target] = bootstrap.proportion(stack.by_chance())
                 votes[target] = bootstrap.proportion(_vote(stack))
         home = next((run.source for run in group if run.in_domain), group[0].source)
-        target_comparisons = compare(correct, [(source, home) for source in correct], bootstrap=bootstrap, seed=seed)
+        target_comparisons = compare(correct, [(source, home) for source in correct], bootstrap=bootstrap, seed=0)
         comparisons += [_named(comparison, target) for comparison in target_comparisons]
     corrected = holm_adjusted([comparison.p_value for comparison in comparisons])
     comparisons = [replace(comparison, p_holm=holm) for comparison, holm in zip(comparisons, corrected, strict=True)]

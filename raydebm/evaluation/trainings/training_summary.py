@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from raydebm.errors import PoolError
-from raydebm.evaluation.certainty.reliability import Reliability, confidence_calibration
+from raydebm.evaluation.certainty.reliability import Reliability, reliability
 from raydebm.evaluation.certainty.signals import CORRECT, Signal, event_of, is_graded, varies, worth_of
 from raydebm.evaluation.certainty.trust import CONFIDENCE, LEARNED, Certainty
 from raydebm.evaluation.certainty.uncertainty import (
@@ -437,7 +437,7 @@ def _confidences(layout: _Layout, bootstrap: Bootstrap) -> list[Reliability]:
                 is_about_right = name == LEARNED or not is_graded(lost)
                 event, outcome = (CORRECT, right) if is_about_right else (event_of(lost), worth_of(right, lost))
                 called = name if len(layout.seeds) == 1 else f"{name}, seed {seed}"
-                reliabilities.append(confidence_calibration(called, event, values, outcome, bootstrap))
+                reliabilities.append(reliability(called, event, values, outcome, bootstrap))
     return reliabilities
 
 

@@ -147,12 +147,10 @@ def fitted(
     return problem, cut_middle(answer, room - len(problem))
 
 
-def token_ids(tokenizer: Any, texts: Iterable[str], *, is_templated: bool = False) -> dict[str, Sequence[int]]:
+def token_ids(tokenizer: Any, texts: Iterable[str]) -> dict[str, Sequence[int]]:
     """Ids without special tokens by text, as arrays. Repeated texts, such as a pool's problem, are tokenized once.
 
-    Args:
-        is_templated: whether special tokens in the text are from a chat template. Otherwise they are an author's:
-            "[SEP]" in an answer is the letters, and ends nothing.
+    Special tokens in a text are its author's: "[SEP]" in an answer is the letters, and ends nothing.
     """
     distinct = list(dict.fromkeys(texts))
     ids: dict[str, Sequence[int]] = {}
@@ -160,10 +158,10 @@ def token_ids(tokenizer: Any, texts: Iterable[str], *, is_templated: bool = Fals
         chunk = distinct[start : start + CHUNK]
         encoded = tokenizer(
             chunk, add_special_tokens=False, truncation=False, padding=False, return_attention_mask=False,
-            return_token_type_ids=False, verbose=False, split_special_tokens=not is_templated,
+            return_token_type_ids=False, verbose=False, split_special_tokens=True,
         )  # fmt: skip
         ids |= {text: array("i", text_ids) for text, text_ids in zip(chunk, encoded["input_ids"], strict=True)}
-    return ids if is_templated else ids | _spelled(tokenizer, ids)
+    return ids | _spelled(tokenizer, ids)
 
 
 def _spelled(tokenizer: Any, ids: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:

@@ -6,7 +6,7 @@ itself is checked, and there is no label.
 
 A label is the violation score: the mean of eight dimensions in [0, 1] (``dimensions``), 0 being best. Its verdict is
 ``correct`` exactly when the score is 0 (the paper's pass@1 at threshold 0). Pairs are made from the scores: the best
-quarter of a problem's candidates against the rest (``pairs.positive_frac``), regardless of their verdicts.
+quarter of a problem's candidates against the rest (``POSITIVE_FRAC``), regardless of their verdicts.
 """
 
 import json
@@ -140,18 +140,12 @@ class TravelPlanner:
         )
 
 
-def dimensions_of(problem: Problem, text: str, *, catalogue: Catalogue | None = None) -> dict[str, float] | None:
-    """The eight dimensions of a completion, each in [0, 1], lower is better; None without a catalogue.
-
-    Args:
-        problem: problem, with its reference information if it has any.
-        text: the completion.
-        catalogue: catalogue for a problem without reference information. Default: the one named by the environment.
-    """
+def dimensions_of(problem: Problem, text: str) -> dict[str, float] | None:
+    """The eight dimensions of a completion, each in [0, 1], lower is better; None without a catalogue."""
     reading = read_plan(text)
     if reading.plan is None:
         return dict(UNPARSED)
-    catalogue = _catalogue_for(problem) or catalogue
+    catalogue = _catalogue_for(problem)
     if catalogue is None:
         return None
     return dimension_values(dimension_findings(view_of(trip_of(problem.data), reading.plan, catalogue)))

@@ -5,15 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from raydebm.errors import PoolError
-from raydebm.evaluation.certainty.reliability import calibration_error, confidence_calibration, equal_mass_bins
+from raydebm.evaluation.certainty.reliability import calibration_error, equal_mass_bins, reliability
 from raydebm.evaluation.stats.intervals import Bootstrap
 
 
 def calibration(confidence, happened):
     values = np.array(confidence, dtype=float)
     bootstrap = Bootstrap.of(len(values), num_bootstrap=200, seed=0)
-    return confidence_calibration("p", "it is so", values, np.array(happened, dtype=float), bootstrap)
+    return reliability("p", "it is so", values, np.array(happened, dtype=float), bootstrap)
 
 
 def test_twenty_values_make_ten_bins_of_two():
@@ -89,12 +88,6 @@ def test_without_any_problem_there_is_no_number():
     row = calibration([math.nan], [1])
 
     assert (row.ece.value, row.brier.value, row.base_brier, row.bins) == (None, None, None, ())
-
-
-@pytest.mark.parametrize("wrong", [-0.01, 1.5])
-def test_what_is_no_probability_is_refused(wrong):
-    with pytest.raises(PoolError, match=rf"p is no probability: it is {wrong}"):
-        calibration([0.5, wrong], [1, 0])
 
 
 def of_coins(n):

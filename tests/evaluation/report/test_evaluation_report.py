@@ -339,7 +339,6 @@ def test_energies_of_a_violation_task_are_judged_by_what_was_trained(make_pool):
     [mu] = [row for row in evaluation.energies if row.name == "mu"]
     assert (mu.pair_accuracy.value, mu.energy_gap.value) == (1.0, pytest.approx(2.0))
     assert evaluation.theory.num_pairs == 6
-    assert evaluated(pools, positive_frac=0.5).energies[-2].pair_accuracy.value == 0.5
     assert evaluation.row("ours").pass_at_1.value == 0.0
 
 

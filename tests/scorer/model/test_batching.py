@@ -152,7 +152,3 @@ def test_a_special_token_that_is_spelled_out_is_its_letters():
 
     assert tokenizer.sep_token_id not in ids
     assert tokenizer.decode(ids) == "4 [SEP]"
-
-
-def test_special_tokens_of_a_template_stay(tokenizer):
-    assert list(token_ids(tokenizer, ["w1 [SEP]"], is_templated=True)["w1 [SEP]"])[-1] == SEP
