@@ -21,7 +21,7 @@ from raydebm.serving.settings.app_args import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 52_100,
+    "source lines": 52_000,
     "modules": 365,
     "test lines": 39_300,
     "benchmark lines": 2_400,
