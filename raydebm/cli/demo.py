@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 Kind = Literal["accept", "regenerate", "abstain"]
 TITLES: dict[Kind, str] = {
-    "accept": "POST /v1/chat/completions, as OpenAI's clients ask",
-    "regenerate": "POST /v1/triage",
-    "abstain": "POST /v1/chat/completions, with the answer refused",
+    "accept": "POST /v1/chat/completions with the official openai client",
+    "regenerate": "POST /v1/triage over plain HTTP",
+    "abstain": "the same openai client, with the answer refused",
 }
 
 
@@ -153,8 +153,7 @@ def _ask_all(url: str, task: str, examples: Mapping[Kind, Example]) -> Iterator[
             details = _post(f"{url}/v1/triage", {"task": task, "problem": question})
             _show_triage(details)
         else:
-            chat = {"model": f"raydebm/{task}", "messages": [{"role": "user", "content": question}]}
-            reply = _post(f"{url}/v1/chat/completions", chat)
+            reply = _ask_with_openai(url, task, question)
             details = reply["raydebm"]
             _show_chat(reply, question)
         yield kind, facts_of(example, details)
@@ -176,6 +175,14 @@ def facts_of(example: Example, details: Mapping[str, Any]) -> dict[str, Any]:
         "first_selection_correct": example.first_correct,
         "last_selection_correct": example.correct,
     }
+
+
+def _ask_with_openai(url: str, task: str, question: str) -> dict[str, Any]:
+    from openai import OpenAI
+
+    client = OpenAI(base_url=f"{url}/v1", api_key="not-needed")
+    reply = client.chat.completions.create(model=f"raydebm/{task}", messages=[{"role": "user", "content": question}])
+    return dict(reply.model_dump())
 
 
 def _post(address: str, body: Mapping[str, Any]) -> dict[str, Any]:
