@@ -75,7 +75,7 @@ def export_scorer(run_dir: str, out: Path, *, license: str | None = None) -> lis
     run = RunDir(run_dir).absolute()
     recipe = run.recipe()
     if not holds_ensemble(run.uri("scorer")):
-        raise CheckpointError(f"{run.uri('scorer')} holds no complete scorer; `raydebm run` makes it")
+        raise CheckpointError(f"{run.uri('scorer')} contains no complete scorer; run `raydebm run`")
     made = _Made(
         recipe=recipe,
         pairs=run.facts("pairs"),

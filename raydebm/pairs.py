@@ -132,7 +132,7 @@ def bag(prompts: Mapping[str, str], *, bag_frac: float, seed: int, adapter: str)
 def out_of_bag(
     prompts: Mapping[str, str], trained: Iterable[str], *, bag_frac: float, seed: int, adapters: Sequence[str]
 ) -> dict[str, tuple[bool, ...]]:
-    """Which adapters did not train on each problem, in the adapters' order. Problems in every bag are omitted.
+    """Adapters that did not train on each problem, in the adapters' order. Problems in every bag are omitted.
 
     Problems without pairs were in no bag. They get bags by the same rule, so that the out-of-bag problems are
     distributed like unseen ones: neither easier nor harder. A problem with the text of a paired problem shares that
@@ -269,8 +269,8 @@ def _compared(pool: Sequence[Candidate], config: PairsConfig) -> dict[tuple[str,
 
 def _remedy(config: PairsConfig) -> str:
     if config.within_author:
-        return "draw several samples of each generator, or leave out pairs.within_author"
-    return "draw more samples or use generators of different strength"
+        return "sample each generator several times, or leave out pairs.within_author"
+    return "take more samples, or use generators of different strength"
 
 
 def _labelled_texts(pool: Sequence[Candidate], label_of: Mapping[str, Label]) -> list[Label]:

@@ -192,7 +192,7 @@ class Label:
     severity: int | None = None
     """Distance of an incorrect candidate from a correct one, if the task grades failures; lower is nearer."""
     reason: str = ""
-    """Why there is no label, or what is wrong."""
+    """Reason for a missing label, or the fault of the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,11 +228,11 @@ class ConstraintReport:
     """E_constraint = sum_j w_j C_j >= 0; +inf if the candidate does not parse."""
     violations: tuple[Violation, ...] = ()
     error: str | None = None
-    """Why the check failed (no text, or a crash). None if it ran, even if the candidate did not parse."""
+    """Reason for a failed check (no text, or a crash). None if it ran, even if the candidate did not parse."""
     proof: bool | None = None
     """Whether an exact constraint proves the answer right or wrong; None if no exact constraint applies."""
     note: str = ""
-    """Why a usually exact constraint proves nothing for this problem; empty otherwise."""
+    """Reason why a usually exact constraint proves nothing for this problem; empty otherwise."""
 
     @property
     def parsed(self) -> bool:
@@ -285,7 +285,7 @@ class CandidateScore:
     def __post_init__(self) -> None:
         if self.score is not None and not math.isfinite(self.score):
             raise ScoringError(
-                f"candidate {self.candidate_id!r}: baseline {self.name!r} gave {self.score}, which is no score; "
+                f"candidate {self.candidate_id!r}: baseline {self.name!r} gave {self.score}, which is not a score; "
                 "load its model with dtype float32"
             )
         if (self.score is None) == (self.error is None):
@@ -325,7 +325,7 @@ class ScoredCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassStop:
-    """Why a pass sampled in waves ended, and the savings."""
+    """End of a pass sampled in waves, with its savings."""
 
     reason: str
     """``accept``, ``abstain`` or ``cost``: the rest of the pass was skipped, because the answer is settled, is unlikely
@@ -371,7 +371,7 @@ class PassRecord:
     confidence: float | None = None
     """Probability that the selected answer is right; None without a posterior."""
     stop: PassStop | None = None
-    """Why the pass ended; None unless it was sampled in waves."""
+    """End of the pass; None unless it was sampled in waves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

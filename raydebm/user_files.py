@@ -27,7 +27,7 @@ class RepeatedKeyError(yaml.YAMLError):
         self.place = f"in line {first}" if first == second else f"in lines {first} and {second}"
 
     def __str__(self) -> str:
-        return f"key {self.key!r} stands twice, {self.place}; remove one of them"
+        return f"key {self.key!r} is given twice, {self.place}; remove one of them"
 
 
 class _Loader(yaml.SafeLoader):

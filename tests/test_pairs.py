@@ -66,7 +66,7 @@ def test_when_nothing_can_be_paired_the_error_counts_why():
     with pytest.raises(
         PoolError,
         match=r"nothing to pair in 6 problems: all candidates correct in 3, all incorrect in 2, none labeled in 1, "
-        r"equal in 0; draw more samples",
+        r"equal in 0; take more samples",
     ):
         build_pairs(*made({"p": "CC", "q": "C", "r": "C-", "s": "II", "t": "I", "u": "--"}), config=ALL, seed=0)
 
@@ -173,7 +173,7 @@ def test_within_author_counts_equal_texts_of_two_authors_for_each():
 def test_within_author_without_a_pair_says_what_to_do():
     candidates, labels = made({"p": "CI", "q": "CC"})
     with pytest.raises(
-        PoolError, match=r"both verdicts but never by one author in 1; draw several samples of each generator"
+        PoolError, match=r"both verdicts but never by one author in 1; sample each generator several times"
     ):
         build_pairs(by_authors(candidates, "abab"), labels, config=PairsConfig(within_author=True), seed=0)
 

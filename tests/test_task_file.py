@@ -75,7 +75,7 @@ def test_data_lies_beside_the_task_file_wherever_that_is(folder):
     [
         (None, "task file 'reply.yaml' does not exist .*raydebm task new"),
         ("a: [", "is not YAML"),
-        ("name: reply\nname: b", "task file 'reply.yaml': key 'name' stands twice, in lines 1 and 2"),
+        ("name: reply\nname: b", "task file 'reply.yaml': key 'name' is given twice, in lines 1 and 2"),
         ("- a", "must be a mapping with a name"),
         ("description: x", "must be a mapping with a name"),
         ("name: reply\nday: 2026-01-01", "put dates and the like in quotes"),

@@ -54,12 +54,10 @@ class Asked:
 @recipe_command
 def asked_of(
     recipe: "Recipe",
-    max_error: Annotated[
-        str | None, typer.Option(help="Promise: largest share of wrong answers given out, or auto.")
-    ] = None,
+    max_error: Annotated[str | None, typer.Option(help="Largest share of wrong answers to promise, or auto.")] = None,
     confidence: Annotated[float | None, typer.Option(help="Probability with which the promise holds.")] = None,
     min_coverage: Annotated[
-        float | None, typer.Option(help="Share of problems to answer, of --max-error auto.")
+        float | None, typer.Option(help="Share of problems to answer, for --max-error auto.")
     ] = None,
 ) -> Asked:
     """Recipe of a command line, with the guarantee of its options."""
@@ -91,13 +89,11 @@ def reported_outcomes(
         return ReportedOutcomes(records=from_decisions, by=reporters, where=where)
     for name, value in {"--by": by, "--since": since, "--until": until}.items():
         if value is not None:
-            raise ConfigError(f"{name} is about reported outcomes; give --from-decisions with it")
+            raise ConfigError(f"{name} selects reported outcomes; give --from-decisions too")
     return None
 
 
-ForceOption = Annotated[
-    bool, typer.Option("--force", help="Write the policy also where its guarantee was not certified.")
-]
+ForceOption = Annotated[bool, typer.Option("--force", help="Write the policy even if its guarantee was not certified.")]
 
 
 @options_from(asked_of, "asked")
@@ -180,7 +176,7 @@ def _origin(recipe: "Recipe", reported: ReportedOutcomes) -> "Origin":
 
     run = _run_of(recipe)
     if not holds_ensemble(run.uri("scorer")):
-        raise ConfigError(f"{run.uri('scorer')} holds no ensemble, so nothing can say which decisions it scored")
+        raise ConfigError(f"{run.uri('scorer')} contains no ensemble, so its decisions cannot be found")
     return Origin(
         task=task_of(recipe.task),
         checkpoint=read_ref(run.uri("scorer")).fingerprint,
@@ -203,8 +199,8 @@ def _calibrate_from_decisions(asked: Asked, reported: ReportedOutcomes, *, force
     reason = why_not_current("energies", recipe, run)
     if reason is not None:
         raise ConfigError(
-            f"{run.root}: the energies are not those of this recipe: {reason}. Give the run's own recipe, or make them "
-            "again by `raydebm run` with this one"
+            f"{run.root}: the energies do not belong to this recipe: {reason}. Use the run's own recipe, or score "
+            "again: run `raydebm run` with this one"
         )
     sample = outcome_sample(DecisionReader(reported.records), origin)
     fit = recertified(sample, policy, recipe.decision)
@@ -244,9 +240,9 @@ def _sample_lines(sample: "OutcomeSample", fit: "PolicyFit") -> list[str]:
     """Data behind the thresholds, and its limits."""
     first, last = sample.times
     lines = [
-        f"{sample.reported:,} decisions with an outcome, {len(sample.decisions):,} counted, made from {first:%Y-%m-%d} "
-        f"to {last:%Y-%m-%d}; {fit.worth.mean():.1%} of their answers are right, at a mean confidence of "
-        f"{_mean_confidence(fit):.1%}"
+        f"{sample.reported:,} decisions with an outcome, of which {len(sample.decisions):,} count, made from "
+        f"{first:%Y-%m-%d} to {last:%Y-%m-%d}; {fit.worth.mean():.1%} of their answers are right, at a mean "
+        f"confidence of {_mean_confidence(fit):.1%}"
     ]
     left_out = {
         "contradict themselves": sample.contradictory,
@@ -257,10 +253,10 @@ def _sample_lines(sample: "OutcomeSample", fit: "PolicyFit") -> list[str]:
     if any(left_out.values()):
         lines.append("left out: " + "; ".join(f"{count:,} {what}" for what, count in left_out.items() if count))
     if len(set((fit.worth > 0.5).tolist())) == 1:
-        lines.append("every counted answer has the same outcome, so that these say nothing about where the errors are")
+        lines.append("every counted answer has the same outcome, so they say nothing about where the errors are")
     lines.append(
-        "This holds for decisions like those that somebody reported on, and whoever reports decides which these are. "
-        "To speak about all answers, have a random share of them judged under one name, and give it as --by."
+        "This holds for decisions like the reported ones, and users choose which ones they report. For a statement "
+        "about all answers, have a random share of them judged under one name, and give that name as --by."
     )
     return lines
 

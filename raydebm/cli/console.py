@@ -12,6 +12,7 @@ from raydebm.errors import RaydebmError
 if TYPE_CHECKING:
     from raydebm.evaluation.report.table_cells import Table as ReportTable
     from raydebm.evaluation.results.evaluation import Evaluation
+    from raydebm.pipeline.runner import Pipeline
 
 
 def _console(*, stderr: bool = False, width: int | None = None) -> Console:
@@ -78,22 +79,40 @@ def _guarantee_sentence(row: Mapping[str, Any]) -> str:
     )
 
 
-def show_evaluation(result: "Evaluation", report: str) -> None:
-    """Print the main selectors and the report's first sentences."""
+def show_evaluation(pipeline: "Pipeline") -> None:
+    """Evaluate a run; print the main selectors, the report's first sentences and its address."""
     from raydebm.evaluation.report.evaluation_tables import main_table
     from raydebm.evaluation.report.headline import sentences
 
+    result = pipeline.evaluate()
     show_table(main_table(result))
-    for sentence in sentences(result):
+    has_exact = any(constraint.exactness is not None for constraint in pipeline.task.constraints)
+    for sentence in (*sentences(result), *(_why_proofs_help(result) if has_exact else ())):
         console.print(sentence)
-    say(f"report: {report}")
+    say(f"Report: {pipeline.run.uri('evaluation', 'report.html')}")
+
+
+def _why_proofs_help(result: "Evaluation") -> tuple[str, ...]:
+    """At most one sentence: why a profile is right more often than the vote of the same candidates."""
+    from raydebm.evaluation.certainty.confidence import CHOSEN
+    from raydebm.evaluation.results.entries import VOTE
+
+    chosen, vote = (None if (row := result.row(name)) is None else row.pass_at_1.value for name in (CHOSEN, VOTE))
+    if result.decision is None or chosen is None or vote is None or chosen <= vote:
+        return ()
+    return (
+        f"Why more than {VOTE!r}: this task has an exact constraint, which proves answers right or wrong. It decides "
+        f"first, and the profile ({result.decision.profile}) chooses among the answers that are left; {VOTE!r} counts "
+        "all of them.",
+    )
 
 
 def show_table(rows: "ReportTable") -> None:
     """Print a report's table."""
-    table = Table(title=rows.title, title_justify="left", caption=rows.caption, caption_justify="left")
+    table = Table(title=rows.title, title_justify="left")
     for index, header in enumerate(rows.headers):
         table.add_column(header, justify="left" if index == 0 else "right", no_wrap=True)
     for number, row in enumerate(rows.rows):
         table.add_row(*row, style="bold" if number in rows.emphasised else None)
     console.print(table)
+    console.print(rows.caption)

@@ -74,7 +74,7 @@ def demo(
     with pipeline_for(recipe) as pipeline:
         from raydebm.pipeline.stages.passes import outcomes_of
 
-        show_evaluation(pipeline.evaluate(), pipeline.run.uri("evaluation", "report.html"))
+        show_evaluation(pipeline)
         examples = choose_examples(outcomes_of(pipeline), _right_candidates(pipeline))
         decisions = _ask_service(run_dir, port, recipe.task.name, examples)
     if json_file is not None:
@@ -140,7 +140,7 @@ def _ask_service(run_dir: str, port: int, task: str, examples: Mapping[Kind, Exa
         decisions = dict(_ask_all(url, task, examples))
     for kind in TITLES:
         if kind not in examples:
-            console.print(f"no test problem of this run ended in: {kind}", style="yellow")
+            console.print(f"No test problem of this run is a good example of: {kind}", style="yellow")
     return decisions
 
 
@@ -205,20 +205,30 @@ def _show_chat(reply: Mapping[str, Any], question: str) -> None:
 
 def _show_triage(reply: Mapping[str, Any]) -> None:
     for done in reply["passes"]:
-        signal = "none" if done["signal"] is None else f"{done['signal']:.3f}"
-        penalty = "none" if done["penalty"] is None else f"{done['penalty']:.3f}"
-        console.print(f"   pass {done['pass_index']}    {done['decision']}: E_constraint {penalty}, sigma {signal}")
+        known = {name: "none" if done[name] is None else f"{done[name]:.3f}" for name in ("penalty", "signal")}
+        console.print(
+            f"   pass {done['pass_index']}    {done['decision']}: penalty of broken constraints {known['penalty']}, "
+            f"spread of the adapters {known['signal']}"
+        )
         if done["feedback"]:
             console.print(f"   feedback  {_clip(done['feedback'], width=300)}")
     console.print(f"   answer    {reply['answer']}")
     _show_numbers(reply)
 
 
+_NUMBERS = {
+    "energy": "energy",
+    "mu": "mean of the adapters",
+    "sigma": "spread of the adapters",
+    "penalty": "penalty of broken constraints",
+}
+
+
 def _show_numbers(details: Mapping[str, Any]) -> None:
-    known = [name for name in ("energy", "mu", "sigma", "penalty") if details[name] is not None]
+    passes = details["num_passes"]
     facts = [
-        *(f"{name} {details[name]:.3f}" for name in known),
-        f"{details['num_passes']} pass(es)",
+        *(f"{words} {details[name]:.3f}" for name, words in _NUMBERS.items() if details[name] is not None),
+        f"{passes} pass{'' if passes == 1 else 'es'}",
         f"{details['usage']['completion_tokens']} tokens written",
         f"{details['latency_ms'] / 1000:.1f} s",
     ]
@@ -235,9 +245,8 @@ def _clip(text: str, *, width: int = 150, from_end: bool = False) -> str:
 
 def _next_steps(run_dir: str) -> str:
     return (
-        "What to do next:\n"
-        f"  open {run_dir}/evaluation/report.html\n"
-        f"  raydebm serve --run-dir {run_dir}     the service again, until Ctrl-C\n"
-        "  raydebm init                          this recipe, to start from\n"
-        "  raydebm task new my_task              a task of your own"
+        "Three things to do next:\n"
+        f"  1. Read the report, with every number and figure:     open {run_dir}/evaluation/report.html\n"
+        f"  2. Ask the service yourself, until Ctrl-C:            raydebm serve --run-dir {run_dir}\n"
+        "  3. Write a task of your own, with a recipe to run it: raydebm task new my_task"
     )

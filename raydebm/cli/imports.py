@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @options_from(decision_period, "where")
 def import_decisions(
     records: Annotated[str, typer.Argument(help="Folder of stored decisions, such as runs/demo/records; or a URL.")],
-    out: Annotated[str, typer.Option("--out", help="Run directory to write; must hold no run.")],
+    out: Annotated[str, typer.Option("--out", help="Run directory to write; must not contain a run.")],
     config: Annotated[
         Path | None,
         typer.Option("--config", "-c", help="Recipe for the training; default: recipe.json next to the records."),
@@ -24,7 +24,7 @@ def import_decisions(
     *,
     where: "Filter",
     by: ReporterOption = None,
-    test_frac: Annotated[float, typer.Option(help="Share of the problems that are for testing.")] = 0.2,
+    test_frac: Annotated[float, typer.Option(help="Share of the problems used for testing.")] = 0.2,
     seed: Annotated[int, typer.Option(help="Seed of the split into training and testing.")] = 0,
 ) -> None:
     """Turn decisions with outcomes into a run for training.

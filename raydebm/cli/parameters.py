@@ -55,11 +55,11 @@ OverridesArgument = Annotated[
 RecordedOption = Annotated[
     str | None,
     typer.Option(
-        "--recorded", metavar="POOL", help="Ask no model; take the answers of the generators' names from this pool."
+        "--recorded", metavar="POOL", help="Read the generators' answers from this pool instead of asking models."
     ),
 ]
 RetryOption = Annotated[
-    bool, typer.Option("--retry-failed", help="Send requests again that failed in an earlier run of these settings.")
+    bool, typer.Option("--retry-failed", help="Repeat requests that failed in an earlier run with these settings.")
 ]
 
 
@@ -96,7 +96,9 @@ def decision_filter(
     task: Annotated[str | None, typer.Option(help="Only decisions of this task.")] = None,
     since: SinceOption = None,
     until: UntilOption = None,
-    outcome: Annotated[str | None, typer.Option(help="Only decisions reported as right, as wrong, or none.")] = None,
+    outcome: Annotated[
+        str | None, typer.Option(help="Only decisions reported as right or wrong, or not reported (none).")
+    ] = None,
 ) -> "Filter":
     """Filter of stored decisions from a command's options.
 

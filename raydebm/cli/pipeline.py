@@ -1,8 +1,8 @@
 """A pipeline for the command line: in a Ray session, with progress bars and one line per stage."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -10,6 +10,7 @@ from raydebm.cli.console import console
 
 if TYPE_CHECKING:
     from raydebm.config import Recipe
+    from raydebm.pipeline.context import Facts
     from raydebm.pipeline.runner import Pipeline, StageReport
 
 
@@ -50,13 +51,14 @@ class ProgressBars:
     """Progress bars on a terminal; occasional lines if the output is a file."""
 
     def __init__(self) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._bars = Progress(
             TextColumn("{task.description:<22}"),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
-            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("left"),
             console=console,
             transient=True,
             disable=not console.is_terminal,
@@ -87,47 +89,71 @@ class ProgressBars:
         return update
 
 
-_QUIET = {
-    "seconds",
-    "num_unpriced",
-    "startup_seconds",
-    "backbone_mib",
-    "num_incomplete",
-    "within_limit",
-    "num_texts",
-    "files",
-}
-"""Facts left to the manifest to keep the line short."""
 _MAX_TEXT = 80
+"""Characters of an error or a reason; the manifest and the rows have all of it."""
+_SELECTORS = ("random", "majority vote", "ours", "chosen profile", "oracle")
 
 
 def _describe(report: "StageReport") -> Text:
     """One line about a finished stage."""
-    facts = ", ".join(
-        f"{name} {_short(value)}"
-        for name, value in report.facts.items()
-        if name not in _QUIET and _says_something(value)
-    )
     how = "reused" if report.reused else f"{report.seconds:.1f} s"
-    return Text.assemble((f"{report.stage:<12}", "bold"), f" {how:>8}  {facts}")
+    parts = ", ".join(part for part in _in_words(report.stage.split()[-1], report.facts) if part)
+    return Text.assemble((f"{report.stage:<12}", "bold"), f" {how:>8}  {parts}")
 
 
-def _says_something(value: Any) -> bool:
-    return value is not None and value != 0 and value not in ([], {}, (), "")
+def _in_words(stage: str, facts: "Facts") -> Iterator[str]:
+    """Parts of a stage's line from the facts of its manifest, some of them empty."""
+    match stage:
+        case "problems":
+            yield _counted(facts.get("train"), "for training")
+            yield _counted(facts.get("test"), "for the test")
+            yield _counted(facts.get("not_recorded"), "left out, because no recorded pool answers them")
+        case "candidates":
+            yield _counted(facts.get("num_ok"), "answers")
+            yield _counted(facts.get("num_reused"), "of them from earlier runs")
+            errors = (error for error, _ in facts.get("errors", ()))
+            yield _counted(facts.get("num_failed"), "requests failed", "most often", errors)
+            yield _counted(facts.get("completion_tokens"), "tokens written")
+            yield f"${facts['usd']:.2f}" if facts.get("usd") else ""
+            yield _counted((facts.get("saved") or {}).get("num_samples"), "samples saved by waves")
+        case "labels":
+            yield _counted(facts.get("correct"), "correct")
+            yield _counted(facts.get("incorrect"), "incorrect")
+            yield _counted(facts.get("unlabeled"), "without a label", "most often", facts.get("reasons", ()))
+        case "pairs":
+            for split in ("train", "validation"):
+                if made := facts.get(split):
+                    yield f"{made['pairs']:,} for {split}, from {made['problems']} of {made['of']} problems"
+        case "scorer":
+            adapters = facts.get("adapters", ())
+            yield _counted(len(adapters), f"adapters trained: {', '.join(adapters)}")
+        case "energies":
+            yield _counted(facts.get("candidates"), f"candidates scored in {facts.get('dtype', 'auto')}")
+            yield _counted(facts.get("truncated"), "cut to the context")
+            yield _counted(facts.get("failed"), "without an energy", "the first", facts.get("errors", ()))
+        case "calibration":
+            yield from _calibration_in_words(facts)
+        case "evaluation":
+            shares = {name: share for name, share in facts.get("pass_at_1", {}).items() if share is not None}
+            shown = [f"{name} {100 * shares[name]:.1f} %" for name in _SELECTORS if name in shares]
+            yield _counted(facts.get("num_problems"), f"test problems; right: {', '.join(shown)}")
 
 
-def _short(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.3g}"
-    if isinstance(value, dict):
-        if all(isinstance(part, dict) for part in value.values()) and len(value) > 2:
-            return ", ".join(value)
-        return "(" + ", ".join(f"{_clipped(name)} {_short(part)}" for name, part in value.items()) + ")"
-    if isinstance(value, list):
-        return ", ".join(_short(part) for part in value)
-    return _clipped(str(value))
+def _calibration_in_words(facts: "Facts") -> Iterator[str]:
+    fit = facts.get("decision", {})
+    if "profile" in fit:
+        certified = {None: "no promise", True: "promise certified", False: "promise not certified"}
+        yield f"profile {fit['profile']}"
+        yield f"accept from probability {fit['tau_accept']:.3g}, refuse below {fit['tau_answer']:.3g}"
+        yield certified[fit["certified"]]
+    else:
+        yield f"no posterior: {fit['reason']}" if "reason" in fit else ""
+    if "theta_sigma" in facts:
+        yield f"paper's rule: sigma up to {facts['theta_sigma']:.3g}"
 
 
-def _clipped(text: str) -> str:
-    """Short form of a text; the manifest and the rows have all of it."""
-    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
+def _counted(count: int | None, what: str, which: str = "", texts: Iterable[str] = ()) -> str:
+    """A count with its noun and the first of some texts. Empty for a count of 0."""
+    text = next(iter(texts), "")
+    example = f" ({which}: {text if len(text) <= _MAX_TEXT else f'{text[: _MAX_TEXT - 1]}…'})" if text else ""
+    return f"{count:,} {what}{example}" if count else ""

@@ -27,7 +27,7 @@ def stored_changes(
         list[str] | None,
         typer.Argument(
             metavar="[KEY=VALUE]...",
-            help="Settings of the policy, such as lambda=2; costs.wrong=3 and the like; budget=8: most candidates.",
+            help="Changed settings, such as lambda=2, costs.wrong=3, or budget=8 for at most 8 candidates.",
         ),
     ] = None,
     policy: Annotated[Path | None, typer.Option(help="Policy file that replaces the recorded policies.")] = None,
@@ -109,7 +109,7 @@ def replay(
     else:
         _write_replayed(counted(), out)
     if tally.num_decisions == 0:
-        raise PoolError(f"no stored decision in {records!r} passes; check the folder and the filters")
+        raise PoolError(f"no stored decision in {records!r} matches; check the folder and the filters")
     _show_tally(tally, changes, with_labels=bool(verdicts))
 
 
@@ -175,7 +175,7 @@ def _show_tally(tally: "ReplayTally", changes: "Changes", *, with_labels: bool) 
     for (old, new), count in sorted(tally.moves.items(), key=lambda move: (-move[1], move[0])):
         rows = {str(new): count}
         if new is Decision.REGENERATE:
-            rows = {"would draw a pass or wave that is not recorded": count}
+            rows = {"would sample a pass or wave that is not recorded": count}
         elif old is new is Decision.ACCEPT and tally.num_other_answer:
             other = tally.num_other_answer
             rows = {"accept, the same answer": count - other, "accept, another answer": other}
@@ -189,7 +189,7 @@ def _show_tally(tally: "ReplayTally", changes: "Changes", *, with_labels: bool) 
 def _tally_lines(tally: "ReplayTally", changes: "Changes", *, with_labels: bool) -> Iterator[str]:
     """Changes, coverage, candidates, accuracy, and their reliability, in words."""
     total = tally.num_decisions
-    unknown = f"; {tally.num_pass_missing:,} cannot be known" if tally.num_pass_missing else ""
+    unknown = f"; {tally.num_pass_missing:,} are unknown" if tally.num_pass_missing else ""
     yield f"changed: {tally.num_changed:,} of {total:,} ({tally.num_changed / total:.1%}){unknown}"
     low, high = tally.num_accepted_at_least / total, tally.num_accepted_at_most / total
     after = f"{low:.1%}" if low == high else f"between {low:.1%} and {high:.1%}"

@@ -18,8 +18,8 @@ PACKAGED_RUN, OWN_RUN = b"      run_dir: demo ", b"      run_dir: runs/demo "
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(help="Where to write; created where it is missing.")] = Path(),
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
+    folder: Annotated[Path, typer.Argument(help="Folder to write to; created if missing.")] = Path(),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Write a recipe, serve_config.yaml and cluster.yaml.
 
@@ -63,7 +63,7 @@ def run(
         str | None,
         typer.Option("--until", metavar="STAGE", help="Last stage to run, such as labels, scorer, energies."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and cost; do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and its cost without running it.")] = False,
     retry_failed: RetryOption = False,
 ) -> None:
     """Run all stages of a recipe, from problems to the report.
@@ -83,7 +83,7 @@ def run(
     is_evaluated = stage == STAGES[-1].name
     with pipeline_for(recipe, judges=is_evaluated, retry_failed=retry_failed) as pipeline:
         if is_evaluated:
-            show_evaluation(pipeline.evaluate(), pipeline.run.uri("evaluation", "report.html"))
+            show_evaluation(pipeline)
         else:
             pipeline.make(stage)
 

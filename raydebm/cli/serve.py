@@ -19,10 +19,10 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=MAX_PORT, help="Port to listen on.")] = 8000,
     allowed_host: Annotated[
-        list[str] | None, typer.Option(help="A name under which a service without keys answers; repeatable.")
+        list[str] | None, typer.Option(help="Host name that a service without API keys accepts; repeatable.")
     ] = None,
     further_run: Annotated[
-        list[str] | None, typer.Option(help="A finished run of another task, behind the same address; repeatable.")
+        list[str] | None, typer.Option(help="Finished run of another task to serve at the same address; repeatable.")
     ] = None,
 ) -> None:
     """Serve finished runs until Ctrl-C or SIGTERM.

@@ -37,13 +37,15 @@ def _recipes_from(
 def reproduce(
     recipes: "list[Recipe]",
     out: Annotated[str, typer.Option("--out", help="Folder of the report.")] = "runs/reproduction",
-    transfer: Annotated[bool, typer.Option("--transfer", help="Score every run with every other's adapters.")] = False,
+    transfer: Annotated[
+        bool, typer.Option("--transfer", help="Score each run's candidates with the other runs' adapters.")
+    ] = False,
     transfer_problems: Annotated[
         int | None,
         typer.Option("--transfer-problems", min=1, help="Test problems of each run for --transfer; default: all."),
     ] = None,
     confounding: Annotated[
-        bool, typer.Option("--confounding", help="Probes, style ablation and style swap of every scorer.")
+        bool, typer.Option("--confounding", help="Also run probes, style ablation and style swap on every scorer.")
     ] = False,
     retry_failed: RetryOption = False,
 ) -> None:

@@ -43,9 +43,9 @@ def list_tasks() -> None:
 
 @app.command()
 def new(
-    name: Annotated[str, typer.Argument(help="Small letters, digits and _, such as support_reply.")],
+    name: Annotated[str, typer.Argument(help="Lowercase letters, digits and _, such as support_reply.")],
     data: Annotated[
-        Path | None, typer.Option("--data", help="A data file of your own: write a task file for its columns alone.")
+        Path | None, typer.Option("--data", help="Your data file; only a task file for its columns is written.")
     ] = None,
     folder: Annotated[Path | None, typer.Option("--folder", help="Where to write; default: ./NAME.")] = None,
 ) -> None:
@@ -54,7 +54,7 @@ def new(
     from raydebm.tasks.declared.starter import starter_files, task_file_for
 
     if name in task_table():
-        raise ConfigError(f"there is a task {name!r} already (`raydebm task list`); choose another name")
+        raise ConfigError(f"task {name!r} exists already (`raydebm task list`); choose another name")
     target = Path(name) if folder is None else folder
     where = target.as_posix()
     files = starter_files(name, where) if data is None else {"task.yaml": task_file_for(name, where, data)}
@@ -93,7 +93,7 @@ def validate(
             console.print(line, soft_wrap=True)
         if answers is not None and not rows and not faults:
             raise ConfigError(
-                f"--answers needs problems, and task {task.name!r} brings none; give their file by --data"
+                f"--answers needs problems, and task {task.name!r} has none; give a file of problems with --data"
             )
         if answers is not None and rows:
             _show_answers(task, _config_of(file), rows, answers)
@@ -150,7 +150,7 @@ def _describe_rows(task: "Task", rows: Sequence[tuple["Problem", "Gold"]]) -> It
         yield f"warning: {without} of {len(rows)} rows have no reference answer; their candidates stay unlabeled"
     shown = sum(task.shows_gold(problem, gold) for problem, gold in rows)
     if shown:
-        yield f"warning: in {shown} of {len(rows)} rows the reference answer stands in another column that is shown"
+        yield f"warning: in {shown} of {len(rows)} rows another column in the prompt contains the reference answer"
     for rule, expression, count in task.empty_operands([problem for problem, _ in rows]):
         yield f"warning: constraint {rule!r} reads {expression}, which {count} of {len(rows)} rows do not have"
 

@@ -33,11 +33,11 @@ class ModelBaseline(BaselineBase):
     model: str
     """Hub name, local folder or ``embedded:<name>``."""
     max_length: int | None = Field(None, ge=16)
-    """Tokens; None: the model's context. A longer text is cut for a reader, and else not scored, because half a text
-    has no meaningful score."""
+    """Maximum tokens of a text. Default: the model's context. A reader reads a longer text up to there; other models do
+    not score it, because half a text has no meaningful score."""
     evidence: bool | None = None
-    """Whether its scores are evidence of the posterior, and not only a selector of reports; None: for a reader.
-    Training candidates are then scored too, and the service loads the model."""
+    """Use its scores as evidence of the posterior, not only as a selector in reports. Training candidates are then
+    scored too, and the service loads the model. Default: true for a reader only."""
 
     @property
     def is_evidence(self) -> bool:
@@ -50,9 +50,9 @@ class JudgeBaseline(BaselineBase):
     kind: Literal["judge"] = "judge"
     """An LLM as judge."""
     generator: AskedGenerator
-    """The model that judges. A vLLM server needs its ``url``: none is started for a judge."""
+    """The model that judges. A vLLM server needs its ``url``, because none is started for a judge."""
     criteria: str = "Is the final answer right, and is every step that leads to it sound?"
-    """What the judge is asked to rate."""
+    """Criteria of the rating, as a question to the judge."""
     highest: int = Field(10, ge=2, le=100)
     """Ratings are from 1 to this number; the paper rates plans from 1 to 5."""
 

@@ -13,15 +13,16 @@ class ConfoundingConfig(Section):
     their energies, and the amount of text that is scored again."""
 
     swap: tuple[str, ...] = ()
-    """Generators whose correct answers are rewritten in the style of every generator, such as one that is picked too
-    often. Costs one request per answer and style; empty: no swap."""
+    """Generators whose correct answers are rewritten in the style of every generator, such as one that is selected too
+    often. Costs one request per answer and style. Default: no swap."""
     rewriter: AskedGenerator | None = None
-    """Model that writes every style from three examples; None: each generator writes its own style, if it is not
-    recorded. A vLLM server needs its ``url``: none is started for rewriting."""
+    """Model that writes every style from three examples. Default: each generator that is not recorded writes its own
+    style. A vLLM server needs its ``url``, because none is started for rewriting."""
     max_ablation_problems: int | None = Field(100, ge=1)
-    """Test problems whose candidates are scored again in every style variant, drawn by the seed; None: all."""
+    """Number of test problems whose candidates are scored again in every style variant, chosen by the seed; null:
+    all."""
     max_probe_texts: int | None = Field(4000, ge=1)
-    """Maximum number of candidates for the linear probes, from whole test problems; None: all."""
+    """Maximum number of candidates for the linear probes, from whole test problems; null: all."""
     repair_cap: int = Field(396, ge=1)
     """Maximum number of answers per generator and label for the repair (the paper's value)."""
     repair_min_cell: int = Field(8, ge=1)

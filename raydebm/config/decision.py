@@ -12,12 +12,12 @@ class TriageConfig(PolicySettings):
     """Accept, regenerate or abstain: by the posterior over answers, or by the paper's Eq. 3 and Algorithm 1."""
 
     profile: Profile | Literal["auto"] = "auto"
-    """How the posterior's rule selects; ``auto``: a richer profile replaces a simpler one where a paired test on
-    held-out problems is significant."""
+    """Profile by which the posterior's rule selects; ``auto``: a richer profile replaces a simpler one if a paired test
+    on held-out problems is significant."""
     lambda_: NonNegative | None = Field(None, alias="lambda")
-    """Weight of E_constraint; None: the calibrated value, else the task's default."""
+    """Weight of E_constraint. Default: the calibrated value, else the task's default."""
     regenerate_with: str | None = None
-    """Generator of later passes; None: the first one (Qwen-2.5-7B in the paper)."""
+    """Generator of later passes. Default: the first one (Qwen-2.5-7B in the paper)."""
 
 
 class CalibrationConfig(Section):
@@ -56,7 +56,7 @@ class DecisionConfig(Section):
     """Without ``max_error``, thresholds maximise right answers minus these costs."""
     max_error: float | Literal["auto"] | None = None
     """Promise: the largest share of wrong answers among those returned (mean violation where labels are violation
-    scores). ``auto``: the smallest share that can be promised at ``min_coverage``. None: no promise."""
+    scores). ``auto``: the smallest share that can be promised at ``min_coverage``. Default: no promise."""
     confidence: float = Field(0.9, gt=0, lt=1)
     """Probability, over calibration problems, with which the promise holds."""
     min_coverage: float = Field(0.5, gt=0, le=1)

@@ -30,8 +30,8 @@ class GeneratorBase(Section):
     max_tokens: int | None = Field(None, ge=1)
     """Overrides generation.max_tokens for this generator."""
     logprobs: bool = False
-    """Keep how likely the generator held each answer: the mean log-probability of its tokens, and that of their least
-    likely tenth. Both are evidence (docs/decision.md). An endpoint that refuses them is asked without."""
+    """Store the mean log-probability of each answer's tokens, and that of the least likely tenth of them. Both are
+    evidence (docs/decision.md). If an endpoint refuses the request for them, it is repeated without."""
 
 
 class OpenAIGenerator(GeneratorBase):
@@ -44,10 +44,10 @@ class OpenAIGenerator(GeneratorBase):
     base_url: str = OPENROUTER_URL
     """Base URL, including ``/v1``."""
     replica_urls: ServerUrls = ()
-    """Base URLs of further servers of the same model, with the same key. The least busy server is asked, and another at
-    once where one cannot be reached or answers 502 or 503."""
+    """Base URLs of further servers of the same model, with the same key. The least busy server gets the request; if it
+    cannot be reached or answers 502 or 503, another one gets it at once."""
     api_key_env: str | None = "OPENROUTER_API_KEY"
-    """The environment variable that holds the key; None for endpoints without one."""
+    """Environment variable that contains the key; null for endpoints without a key."""
     usd_per_million_prompt_tokens: float | None = Field(None, ge=0)
     """Price of prompt tokens, for estimates and budgets where the endpoint reports no cost."""
     usd_per_million_completion_tokens: float | None = Field(None, ge=0)
@@ -59,13 +59,13 @@ class OpenAIGenerator(GeneratorBase):
     max_in_flight: int = Field(64, ge=1)
     """Maximum number of open requests."""
     requests_per_minute: float | None = Field(None, gt=0)
-    """Spread evenly over the minute; None: no limit."""
+    """Maximum number of requests per minute, spread evenly. Default: no limit."""
     timeout_s: float = Field(120.0, gt=0)
     """Timeout of one attempt. An attempt that times out may be billed anyway, so it is retried at most once, and not at
     all under a limit in US dollars."""
     max_retries: int = Field(6, ge=0)
-    """Retries after the first attempt, with growing pauses; permanent errors are not retried. Nor is, under a limit in
-    US dollars, a reply that may be billed and did not come through: one that broke off, is no JSON, is 502 or 504."""
+    """Retries after the first attempt, with growing pauses; permanent errors are not retried. Under a limit in US
+    dollars, replies that may be billed are not retried either: broken off, not JSON, or HTTP 502 or 504."""
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -94,10 +94,10 @@ class TransformersGenerator(GeneratorBase):
 
 
 class VllmGenerator(GeneratorBase):
-    """A vLLM server: one that runs, or a process that is started on the machine of the command.
+    """A running vLLM server, or one that is started on the machine of the command.
 
-    A process uses the GPUs of that machine (``engine_kwargs: {tensor_parallel_size: 2}`` for several), and without any
-    vLLM's CPU build is needed. Processes run one after the other, after all other generators. A server gets
+    A started server uses the GPUs of that machine (``engine_kwargs: {tensor_parallel_size: 2}`` for several); without a
+    GPU, it needs vLLM's CPU build. Started servers run one after the other, after all other generators. A server gets
     256 requests at once, and 10 minutes for each."""
 
     kind: Literal["vllm"] = "vllm"
@@ -105,11 +105,11 @@ class VllmGenerator(GeneratorBase):
     model: str
     """Hub name or folder."""
     url: str | None = None
-    """URL of a running vLLM server; None: start one."""
+    """URL of a running vLLM server. Default: one is started."""
     engine_kwargs: dict[str, Any] = {}
     """Arguments of vLLM's engine."""
     python: str | None = None
-    """The Python of the environment whose vLLM is started; None: this one's."""
+    """Python of the environment whose vLLM is started. Default: this environment."""
 
 
 class RecordedGenerator(GeneratorBase):
@@ -157,12 +157,12 @@ class GenerationConfig(Section):
     top_p: float = Field(0.95, gt=0, le=1)
     """Probability mass of nucleus sampling."""
     max_tokens: int | None = Field(None, ge=1)
-    """Most tokens of a candidate; None: the task's default."""
+    """Maximum tokens per candidate. Default: the task's."""
     greedy: bool = True
     """Add one sample at temperature 0 per generator, the greedy baseline."""
     max_usd: float | None = Field(None, gt=0)
-    """Stop sending requests when the run has cost this much: candidates, later passes, judges and rewriting together.
-    A failed request counts what it was billed, one that timed out what it may have cost at most."""
+    """Stop sending requests when the run has cost this much: candidates, later passes, judges and rewriting together. A
+    failed request counts with its billed cost, one that timed out with its maximum cost."""
     num_in_flight: int = Field(256, ge=1)
     """Open requests over all endpoints of one process."""
     num_processes: int = Field(1, ge=1)
@@ -170,8 +170,8 @@ class GenerationConfig(Section):
     max_failed_frac: float = Field(0.5, gt=0, le=1)
     """Stop the run when a larger share of its requests failed; completed requests are kept."""
     waves: tuple[SampleCount, ...] | None = Field(None, min_length=1)
-    """Sample each problem in waves of these sizes, over all generators, the last one repeating, and end it when the
-    rest of its candidates could hardly change the vote (docs/decision.md); None: all candidates at once."""
+    """Sizes of the waves in which each problem is sampled, over all generators; the last size repeats. Sampling ends
+    when the remaining candidates could hardly change the vote (docs/decision.md). Default: all candidates at once."""
 
     def sampling(self, *, max_tokens: int, greedy: bool = False) -> Sampling:
         """Settings of one request; a greedy one has temperature 0."""

@@ -30,9 +30,9 @@ class PairsConfig(Section):
     max_pairs: int | None = Field(16, ge=1)
     """Pairs per problem; null: all pairs."""
     max_correct: int | None = Field(None, ge=1)
-    """Correct candidates per problem; None: the task's default (all, or the paper's limit for the task)."""
+    """Correct candidates per problem. Default: the task's (all, or the paper's limit for the task)."""
     max_incorrect: int | None = Field(None, ge=1)
-    """Incorrect candidates per problem, the least severe failures first; None: the task's default."""
+    """Incorrect candidates per problem, the least severe failures first. Default: the task's."""
     within_author: bool = False
     """Pair only texts of the same generator, so that adapters cannot learn who wrote a text instead of whether it is
     right. Needs several samples per generator and problem; ``max_correct`` and ``max_incorrect`` then apply per
@@ -40,8 +40,8 @@ class PairsConfig(Section):
     validation_frac: float = Field(0.2, gt=0, lt=1)
     """Share of the training problems reserved for early stopping and calibration."""
     seed: int | None = None
-    """Seed of the split into training and validation, the pairs, the bags and the adapters; None: the run's seed.
+    """Seed of the split into training and validation, the pairs, the bags and the adapters. Default: the run's seed.
     Another seed trains again on the same candidates (`raydebm seeds`)."""
     fold: FoldConfig | None = None
-    """Test one fold of all problems and train on the others (`raydebm seeds --folds`); None: the problems of
+    """Test one fold of all problems and train on the others (`raydebm seeds --folds`). Default: the problems of
     ``task.test`` are tested."""

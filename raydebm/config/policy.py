@@ -44,8 +44,8 @@ class PolicySettings(Section):
     """Share of a later pass's candidates that answer the first prompt again and see no feedback (0 in the paper). Weak
     models repeat what they are shown: half of each is the safer choice for them (docs/log/second_pass.md)."""
     waves: Annotated[tuple[SampleCount, ...], Field(min_length=1)] | None = None
-    """Sample each pass in waves of these sizes, the last one repeating, and end it when the rest of it could hardly
-    change the answer or make it certain (docs/decision.md); None: the whole pass at once."""
+    """Sizes of the waves in which each pass is sampled; the last size repeats. A pass ends when the rest of it could
+    hardly change the answer or make it certain (docs/decision.md). Default: the whole pass at once."""
 
     @model_validator(mode="after")
     def _ordered(self) -> "PolicySettings":

@@ -81,7 +81,7 @@ def _default_below(default: Any, key: str) -> Any:
     """The default of a key: a section, its class where it has none, a list, a plain value, or None.
 
     Args:
-        default: of the section or list that the key stands in.
+        default: default of the section or list that contains the key.
     """
     if isinstance(default, tuple):
         return default[int(key)] if key.isdecimal() and int(key) < len(default) else None
@@ -99,7 +99,7 @@ def _default_below(default: Any, key: str) -> Any:
 
 
 def _filled(default: Any) -> Any:
-    """What stands for a section or list that is left out: as much of its default as its class does not say itself."""
+    """Default for an omitted section or list: only the values that differ from the class defaults."""
     if isinstance(default, BaseModel):
         return default.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     if isinstance(default, tuple):
@@ -125,10 +125,10 @@ def _index(node: list[Any], key: str, override: str) -> int:
 
 
 def _settled(tree: Mapping[str, Any], overrides: Sequence[str], known: KnownTasks | None) -> dict[str, Any]:
-    """The tree with what its ``by_task`` says for its task, then with the overrides; ``by_task`` itself is gone.
+    """Apply ``by_task`` for the tree's task, then the overrides, and remove ``by_task``.
 
     Raises:
-        ConfigError: a wrong override; ``by_task`` is no mapping of tasks to sections, names an unknown task, or changes
+        ConfigError: a wrong override; ``by_task`` does not map tasks to sections, names an unknown task, or changes
             the task's name.
     """
     overridden = apply_overrides(dict(tree), overrides)
@@ -173,13 +173,13 @@ def parse_recipe(
 ) -> Recipe:
     """Check a recipe given as a tree of YAML values.
 
-    What ``by_task`` says for the recipe's task takes the place of what its sections say, and overrides of both.
+    ``by_task`` overrides the sections for the recipe's task, and ``overrides`` override both.
 
     Args:
         tree: the values.
         overrides: see ``apply_overrides``.
-        where: what messages call the recipe.
-        known_tasks: to check the names in ``by_task``; None: they are believed.
+        where: name of the recipe in messages.
+        known_tasks: check of the names in ``by_task``. Default: no check.
 
     Raises:
         ConfigError: unknown key, wrong type or value; every problem is listed with its path.
@@ -225,7 +225,7 @@ def changed_recipe(recipe: Recipe, sections: Mapping[str, Any], *, where: str = 
     """A recipe with whole sections replaced, checked again.
 
     Raises:
-        ConfigError: it is no valid recipe; every problem is listed with its path.
+        ConfigError: the recipe is not valid; every problem is listed with its path.
     """
     try:
         return Recipe.model_validate(recipe.model_dump(mode="json", by_alias=True) | dict(sections))

@@ -25,15 +25,15 @@ class RayConfig(Section):
     num_cpus: int | None = Field(None, ge=4)
     """Logical CPUs of the local cluster; at least 4, because Ray Data hangs with two."""
     num_gpus: int | None = Field(None, ge=0)
-    """GPUs of the local cluster; None: those that torch sees."""
+    """GPUs of the local cluster. Default: those that torch sees."""
     gpus_per_adapter: float | None = Field(None, ge=0, le=1)
-    """GPU share per adapter; None: 0.5 if the cluster has GPUs, else 0. With 0.5, five adapters are placed 2+2+1 on
+    """GPU share per adapter. Default: 0.5 if the cluster has GPUs, else 0. With 0.5, five adapters are placed 2+2+1 on
     three GPUs. ``scorer.device: cpu`` reserves no GPU."""
     cpus_per_adapter: float = Field(1.0, gt=0)
     """Logical CPUs per training or scoring worker."""
     max_workers: int | None = Field(None, ge=1)
-    """Tasks of labels, and of scoring on CPUs, that are submitted at once to a given cluster; for those that its nodes
-    cannot hold an autoscaler starts more. None: as many as the nodes hold now."""
+    """Maximum number of labelling tasks, or of scoring tasks on CPUs, submitted at once to an existing cluster; its
+    autoscaler may add nodes for them. Default: as many as the nodes can run now."""
     threads_per_worker: int = Field(1, ge=1)
     """Torch threads per CPU worker; on a machine of your own, usable CPUs / threads workers train or score at once."""
     max_failures: int = Field(2, ge=0)

@@ -13,14 +13,14 @@ Pooling = Literal["cls", "mean", "last"]
 
 
 _TAKEN = frozenset({"progress", "ensemble.json", "manifest.json", "spool"})
-"""What lies next to the adapters' folders."""
+"""Names in the checkpoint folder that adapters cannot have."""
 
 
 class AdapterConfig(Section):
     """One LoRA set. ``targets`` are the paper's roles, or names of the backbone's modules (see scorer.targets)."""
 
     name: FolderName
-    """Name of its folder in the checkpoint; not ``progress``, which trainings have for themselves."""
+    """Name of its folder in the checkpoint; ``progress`` is reserved."""
     rank: int = Field(ge=1)
     """Rank of the low-rank matrices."""
     alpha: int = Field(ge=1)
@@ -63,7 +63,7 @@ class ScorerConfig(Section):
     backbone: str = "answerdotai/ModernBERT-base"
     """An encoder or a decoder: hub name, local folder, ``embedded:encoder-mini`` or ``package:minilm``."""
     max_length: int | None = Field(None, ge=16)
-    """Maximum input tokens; None: the task's default, clipped to the backbone's context."""
+    """Maximum input tokens. Default: the task's, clipped to the backbone's context."""
     adapters: tuple[AdapterConfig, ...] = PAPER_ADAPTERS
     """The ensemble's members; the default is the paper's five."""
     pooling: Pooling = "cls"
@@ -94,11 +94,11 @@ TrackerName = Literal["tensorboard", "wandb"]
 
 class TrainingConfig(Section):
     learning_rate: float | None = Field(None, gt=0)
-    """AdamW learning rate; None: the task's default (5e-5; K&K 2e-5)."""
+    """AdamW learning rate. Default: the task's (5e-5; K&K 2e-5)."""
     batch_size: int | None = Field(None, ge=1)
-    """Pairs per optimiser step (``docs/training.md``); None: the task's default."""
+    """Pairs per optimiser step (docs/training.md). Default: the task's."""
     patience: int | None = Field(None, ge=1)
-    """Epochs without a lower validation loss before training ends; None: the task's default."""
+    """Epochs without a lower validation loss before training ends. Default: the task's."""
     max_epochs: int = Field(10, ge=1)
     """Maximum number of epochs."""
     report_to: Annotated[

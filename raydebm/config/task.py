@@ -13,10 +13,10 @@ class SplitSource(Section):
     split: Literal["train", "test"]
     """Part of the source, by the task's own name."""
     source: str | None = None
-    """None: the task's default (a hub data set, or its own puzzle generator); otherwise a file, a folder, or what the
-    task documents."""
+    """A file, a folder, or a form that the task documents. Default: the task's (a hub data set, or its own puzzle
+    generator)."""
     limit: int | None = Field(None, ge=1)
-    """Maximum number of problems, after ``id_range``; None: all."""
+    """Maximum number of problems, after ``id_range``. Default: all."""
     id_range: tuple[float, float] = (0.0, 1.0)
     """Keep problems whose id hashes into [low, high): splits data that has only one part, independently of its
     order."""
@@ -35,11 +35,11 @@ class TaskConfig(Section):
     definition: dict[str, Any] | None = None
     """Contents of a task file, embedded in the recipe so that every process on every node has it."""
     data: Literal["paper"] | None = None
-    """``paper``: exactly the paper's problems of the task (docs/paper.md); the sources of ``train`` and ``test`` are
-    then whole copies of the published data, and None the hub's. None: whatever the sources hold."""
+    """``paper``: exactly the paper's problems of the task (docs/paper.md); the sources of ``train`` and ``test`` must
+    then be whole copies of the published data, by default the hub's. Default: all problems of the sources."""
     constraints: Literal["none"] | None = None
-    """``none``: no E_constraint, as in the paper for programs; nothing then regenerates because of a broken constraint.
-    Refused for a task whose labels are its constraints. None: the task's own."""
+    """``none``: no E_constraint, as in the paper for programs; broken constraints then cause no regeneration. Refused
+    for a task whose labels are its constraints. Default: the task's own."""
     train: SplitSource = SplitSource(split="train")
     """Problems for training and validation."""
     test: SplitSource = SplitSource(split="test")

@@ -3,7 +3,7 @@
 In:   a recipe's tree whose ``task.name`` is a path such as ``support_reply/task.yaml``.
 Out:  the tree with the file's content as ``task.definition``, so that it reaches every process that the recipe reaches:
       workers on other nodes, checker processes, the service's replicas, submitted jobs.
-Does not know: what may stand in a task (``raydebm.tasks.declared`` does).
+Does not know: the keys of a task (``raydebm.tasks.declared`` does).
 """
 
 from pathlib import Path

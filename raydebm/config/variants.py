@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from raydebm.config.section import FolderName, SampleCount, Section
 
 SECTIONS = ("pairs", "scorer", "training")
-"""Sections of a recipe that a variant may change: what the trained scorer depends on."""
+"""Sections of a recipe that a variant may change: the values on which the trained scorer depends."""
 
 Tree = dict[str, Any]
 """A recipe, or a section of one, as YAML values."""
@@ -22,15 +22,15 @@ class VariantConfig(Section):
     name: FolderName
     """Its run directory is `variant-<name>` below the recipe's, and it is called `<recipe>-<name>` in reports."""
     generators: tuple[str, ...] | None = Field(None, min_length=1)
-    """It is trained on, and selects among, the candidates of these generators alone; None: all."""
+    """Generators whose candidates it is trained on and selects from. Default: all."""
     num_samples: SampleCount | None = None
-    """Only the first so many samples of each generator; None: all."""
+    """Number of samples of each generator to use, the first ones. Default: all."""
     repair: bool = False
-    """Also refit its heads as `raydebm confounding --repair` does; before and after stand side by side."""
+    """Also refit its heads as `raydebm confounding --repair` does; the report compares before and after."""
     pairs: dict[str, Any] = {}
     """Settings of `pairs` that differ from the recipe's; the other sections likewise."""
     scorer: dict[str, Any] = {}
-    """Such as another backbone, or other adapters."""
+    """Changes of ``scorer``, such as another backbone or other adapters."""
     training: dict[str, Any] = {}
     """Changes of ``training``."""
 
@@ -57,7 +57,7 @@ class VariantConfig(Section):
             recipe: the whole recipe, as ``Recipe.model_dump(mode="json", by_alias=True)`` gives it.
 
         Raises:
-            ValueError: a generator is none of the recipe's.
+            ValueError: a generator is not in the recipe.
         """
         tree = {**deepcopy(recipe), "name": f"{recipe['name']}-{self.name}", "variants": []}
         for name in SECTIONS:
@@ -83,7 +83,7 @@ class VariantConfig(Section):
 
 
 def merged(section: Tree, changes: Mapping[str, Any]) -> Tree:
-    """The section with changes; what is a mapping on both sides is merged, anything else replaced."""
+    """The section with changes; mappings on both sides are merged, other values replaced."""
     return section | {
         key: merged(section[key], value)
         if isinstance(value, Mapping) and isinstance(section.get(key), Mapping)

@@ -102,7 +102,7 @@ def _violation(constraint: Constraint, finding: Finding) -> Violation:
         message = template.format_map(finding.values)
     except (KeyError, IndexError, ValueError, AttributeError) as error:
         raise ConstraintError(
-            f"constraint {constraint.name!r}: the message {template!r} does not go with the values "
+            f"constraint {constraint.name!r}: the message {template!r} does not fit the values "
             f"{', '.join(sorted(finding.values)) or '(none)'}: {error!r}"
         ) from error
     return Violation(constraint=constraint.name, penalty=finding.penalty, weight=constraint.weight, message=message)

@@ -235,7 +235,7 @@ def _check_roots(text: str, tree: Mapping[str, Any]) -> None:
     if unknown:
         raise ConstraintError(
             f"expression {text!r} starts at {unknown[0]!r}; expressions start at {' or '.join(ROOTS)}, and a text "
-            f"stands in single quotes: {chr(34)}'{unknown[0]}'{chr(34)}"
+            f"is written in single quotes: {chr(34)}'{unknown[0]}'{chr(34)}"
         )
 
 

@@ -62,13 +62,13 @@ class Strict(BaseModel):
 
 
 class Penalty(Strict):
-    """How much a violation costs before the weight."""
+    """Cost of a violation before the weight."""
 
     kind: Literal["graded", "fixed"] = "graded"
     cap: float = Field(1.0, gt=0, le=1e6)
-    """The most that C_j can be; with ``fixed``, what one violation costs."""
+    """Maximum of C_j; with ``fixed``, the cost of one violation."""
     scale: float | None = Field(None, gt=0, allow_inf_nan=False)
-    """Bounds only: the excess that costs 1. None: the limit itself (1 where that is 0)."""
+    """Bounds only: the excess that costs 1. Default: the limit itself, or 1 if the limit is 0."""
 
     def of(self, severity: float) -> float:
         """Penalty in (0, cap] for any severity."""
@@ -88,7 +88,7 @@ class Fault:
 
 
 class Rule(Strict):
-    """What all rules have."""
+    """Fields of all rules."""
 
     PLACES: ClassVar[frozenset[str]] = frozenset({"path", "value"})
     """Names that a message may use."""
@@ -96,10 +96,10 @@ class Rule(Strict):
 
     name: str = Field(pattern=r"^[A-Za-z][\w -]{0,60}$")
     weight: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """w_j."""
+    """Weight w_j."""
     penalty: Annotated[Penalty, BeforeValidator(_plain_penalty)] = Penalty()
     message: str | None = Field(None, min_length=1, max_length=500)
-    """A sentence that a model can act on; None: the rule's own."""
+    """A sentence that a model can act on. Default: the rule's own."""
 
     @model_validator(mode="after")
     def _places_exist(self) -> "Rule":
@@ -149,7 +149,7 @@ class ValuesRule(Rule):
     each: Expression | None = None
     value: str
     if_missing: Literal["violation", "pass"] = "violation"
-    """What a value that is not there means."""
+    """Meaning of a missing value."""
 
     @model_validator(mode="after")
     def _value_is_readable(self) -> "ValuesRule":

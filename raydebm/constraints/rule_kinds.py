@@ -63,7 +63,7 @@ class Bounds(Strict):
     equal: Operand | None = None
     not_equal: Operand | None = None
     tolerance: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """How far ``equal`` may be missed, and how close ``not_equal`` may come."""
+    """Largest difference that counts as equal, for ``equal`` and ``not_equal``."""
 
     @model_validator(mode="after")
     def _some_limit(self) -> "Bounds":
@@ -131,7 +131,7 @@ def _equality_fault(name: str, value: Any, limit: Any, tolerance: float, scale: 
 
 
 class Compare(ValuesRule, Bounds):
-    """Every value keeps its limits."""
+    """Every value is within its limits."""
 
     PLACES: ClassVar[frozenset[str]] = ValuesRule.PLACES | _BOUND_PLACES
     MESSAGE: ClassVar[str] = "{path} is {value}; it must be {bound} {limit}"
@@ -146,7 +146,7 @@ class Compare(ValuesRule, Bounds):
 
 
 class Sum(Compare):
-    """The sum of all values keeps its limits. A value that is missing, or no number, is a violation."""
+    """The sum of all values is within its limits. A value that is missing or not a number is a violation."""
 
     PLACES: ClassVar[frozenset[str]] = Compare.PLACES - {"index"}
     MESSAGE: ClassVar[str] = "the sum of {path} is {value}; it must be {bound} {limit}"
@@ -168,7 +168,7 @@ class Sum(Compare):
 
 
 class Count(Rule, Bounds):
-    """How many items a list (fields an object) has; nothing has 0."""
+    """Number of items of a list, or of fields of an object, within limits; a missing value has 0."""
 
     PLACES: ClassVar[frozenset[str]] = frozenset({"path", "value"}) | _BOUND_PLACES
     MESSAGE: ClassVar[str] = "{path} has {value} item(s); it must have {bound} {limit}"
@@ -188,7 +188,7 @@ class Count(Rule, Bounds):
 
 
 class Unique(ValuesRule):
-    """No value comes twice. Severity: share of the values that repeat an earlier one."""
+    """No value occurs twice. Severity: share of the values that repeat an earlier one."""
 
     PLACES: ClassVar[frozenset[str]] = frozenset({"path", "value", "times", "count"})
     MESSAGE: ClassVar[str] = "{path} has {value} {times} times; each may come once"
@@ -210,7 +210,7 @@ class Unique(ValuesRule):
 
 
 class Member(ValuesRule):
-    """Every value stands in a table. Severity: share of the values that do not."""
+    """Every value is in a table. Severity: share of the values that do not."""
 
     PLACES: ClassVar[frozenset[str]] = ValuesRule.PLACES | {"allowed"}
     MESSAGE: ClassVar[str] = "{path} is {value}, which is not one of {allowed}"
@@ -219,7 +219,7 @@ class Member(ValuesRule):
     """A list, or an expression such as ``problem.catalog[].id``."""
     ignore_case: bool = False
     negate: bool = False
-    """No value stands in the table."""
+    """No value is in the table."""
 
     def expressions(self) -> Iterator[str]:
         yield from super().expressions()
@@ -267,7 +267,7 @@ class Matches(ValuesRule):
 
 
 class Required(Rule):
-    """Fields that must be there and not be empty. Severity: share of the missing ones."""
+    """Fields that must be present and not empty. Severity: share of the missing ones."""
 
     PLACES: ClassVar[frozenset[str]] = frozenset({"path", "field", "index"})
     MESSAGE: ClassVar[str] = "{path} is missing or empty"
@@ -276,7 +276,7 @@ class Required(Rule):
     """An object, or a list of objects of which each needs the fields."""
     fields: list[ItemExpression] = Field(min_length=1)
     allow_empty: bool = False
-    """Empty texts, lists and objects will do; null will not."""
+    """Accept empty texts, lists and objects, but not null."""
 
     def expressions(self) -> Iterator[str]:
         yield self.of
@@ -317,7 +317,7 @@ class SchemaRule(Rule):
 
 
 class Holds(Rule):
-    """An expression is true, for what no other rule says. Severity: 1."""
+    """An expression is true, for conditions that no other rule covers. Severity: 1."""
 
     PLACES: ClassVar[frozenset[str]] = frozenset({"path"})
     MESSAGE: ClassVar[str] = "{path} does not hold"

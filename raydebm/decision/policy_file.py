@@ -89,9 +89,7 @@ def _policy(value: Any, where: str) -> Policy:
     try:
         return Policy.from_json(value)
     except (ConfigError, TypeError) as error:
-        raise ConfigError(
-            f"{where} is not a policy: {error}. Where another version wrote it, calibrate again"
-        ) from error
+        raise ConfigError(f"{where} is not a policy: {error}. If another version wrote it, calibrate again") from error
 
 
 def _calibrated(run: RunDir) -> Any:

@@ -105,7 +105,7 @@ def _gold(
         return None, None
     if given is not None:
         gold = maker.gold_from_answer(problem, given)
-        return gold, None if gold is not None else f"task {task.name!r} finds no answer in the reported one"
+        return gold, None if gold is not None else f"task {task.name!r} finds no answer in the reported text"
     if correct and best is not None and best.candidate.text is not None:
         return maker.gold_from_answer(problem, best.candidate.text), None
     return None, None
@@ -137,7 +137,7 @@ def _contradiction(label: Label, *, correct: bool) -> str | None:
     if label.verdict in (wanted, Verdict.UNLABELED):
         return None
     said = "right" if correct else "wrong"
-    return f"the selected answer was reported as {said}, and is {label.verdict} by the given one"
+    return f"the selected answer was reported as {said}, but the reported answer makes it {label.verdict}"
 
 
 def _unlabelled(label: Label, reason: str) -> Label:

@@ -143,7 +143,7 @@ def write_run(
 
 def _check_holds_no_run(run: RunDir) -> None:
     if run.exists(RECIPE) or run.exists("problems"):
-        raise ConfigError(f"{run.root} holds a run already; give another folder")
+        raise ConfigError(f"{run.root} contains a run already; give another folder")
 
 
 def _recipe_of_import(recipe: Recipe, out: str) -> Recipe:

@@ -103,7 +103,7 @@ def _abstained(reader: DecisionReader, origin: Origin) -> tuple[Recorded, ...]:
 def _nothing_reported(reader: DecisionReader, origin: Origin) -> str:
     stored = reader.table(["task"], origin.where.model_copy(update={"task": None}))["task"].to_pylist()
     if not stored:
-        return f"no stored decision in {reader.root!r} passes; check the folder and the filters"
+        return f"no stored decision in {reader.root!r} matches; check the folder and the filters"
     others = sorted(set(stored) - {origin.task.name})
     if origin.task.name not in stored:
         return f"{reader.root!r} holds decisions of {', '.join(others)} and none of the run's task {origin.task.name!r}"

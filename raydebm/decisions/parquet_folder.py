@@ -273,7 +273,7 @@ class FolderReader:
             self._check_readable(path)  # Arrow raises the same types for a damaged file and for a disk that fails
             self._left_out.add((file.name, file.size))
             reason = str(error).strip().partition("\n")[0]
-            log.warning("%s/%s is left out: it is no readable Parquet file: %s", self.root, file.name, reason)
+            log.warning("%s/%s is skipped, because it is not a readable Parquet file: %s", self.root, file.name, reason)
 
     def _check_readable(self, path: str) -> None:
         """Raise OSError if not all bytes of a file can be read."""

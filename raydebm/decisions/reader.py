@@ -60,16 +60,16 @@ _Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Filter(BaseModel):
-    """Which decisions. What is left out lets everything pass."""
+    """Filter of decisions. Default: no condition."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     decision: Literal["accept", "abstain"] | None = None
     task: _Name | None = None
     generator: _Name | None = None
-    """Who wrote the selected candidate."""
+    """Generator of the selected candidate."""
     text: _Name | None = None
-    """Stands in the first 120 characters of the problem; upper and lower case are the same."""
+    """Text that occurs in the first 120 characters of the problem, compared without case."""
     since: _Time | None = None
     """At or after; with a time zone, such as 2026-01-31T12:00Z."""
     until: _Time | None = None
@@ -83,7 +83,7 @@ class Filter(BaseModel):
     problem_id: _Name | None = None
     request_id: _Name | None = None
     outcome: Literal["right", "wrong", "none"] | None = None
-    """What was reported about it; `none`: nothing yet."""
+    """Reported outcome; `none`: no report yet."""
     policy_id: _Name | None = None
     """Id of the policy that decided."""
 

@@ -106,7 +106,7 @@ class ScoringInput:
     candidates: Many[Candidate]
     """Candidates grouped by problem; equal texts of a problem outside its group may be scored twice."""
     members: Mapping[str, Sequence[bool]] = field(default_factory=dict)
-    """Which adapters score the candidates of a problem, by problem id; the other energies are null. Default: all."""
+    """Adapters that score the candidates of a problem, by problem id; the other energies are null. Default: all."""
     known: KnownEnergies | None = None
     """Energies of candidates that need no scoring."""
 

@@ -248,7 +248,7 @@ def _host_and_port(address: str) -> tuple[str, int] | None:
 def _unreachable(address: str, reason: str) -> ResourceError:
     return ResourceError(
         f"no Ray cluster answers at {address!r}: {reason}. Start one (`ray start --head`), correct "
-        "RAY_ADDRESS (unset it for a cluster of our own), and export the cluster's RAY_AUTH_MODE here"
+        "RAY_ADDRESS (unset it to start a local cluster), and export the cluster's RAY_AUTH_MODE here"
     )
 
 

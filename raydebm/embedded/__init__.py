@@ -1,4 +1,4 @@
-"""What ships with the package, so that everything runs without a network, a key or a GPU.
+"""Models and answers that ship with the package, so that everything runs without a network, a key or a GPU.
 
 One encoder for the scorer and four causal models that write Knights & Knaves solutions, each with its own style and
 strength. ``MODEL_CARD.md`` says how they were made and how good they are; ``tools/embedded`` makes them again. And 200
@@ -25,10 +25,10 @@ DEMO_RUN_FOLDER = _FOLDER / "demo_run"
 
 
 def local_path(name: str) -> Path:
-    """The path that a recipe names: what stands behind ``embedded:`` comes with this package.
+    """Path that a recipe names; a name after ``embedded:`` is a folder or file of this package.
 
     Raises:
-        UnknownNameError: the package has nothing of this name.
+        UnknownNameError: the package has no file of this name.
         CheckpointError: the installation lacks the model's files.
     """
     if not name.startswith(PREFIX):

@@ -57,7 +57,7 @@ class Journal:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            message = f"journal folder {str(folder)!r} cannot be made: {error}; choose another run_dir"
+            message = f"journal folder {str(folder)!r} cannot be created: {error}; choose another run_dir"
             raise ConfigError(message) from error
         self.catch_up()
 

@@ -66,7 +66,7 @@ def import_pool(
         example = entries[0][0]
         raise PoolError(
             f"recorded pool {str(path)!r} has no answer for any of the {len(position)} problems; its problem ids look "
-            f"like {example!r}, and must be ours or the source_id of a problem"
+            f"like {example!r}, and must be raydebm's own or the source_id of a problem"
         )
     renamed, ids = names or {}, tuple(position)
     found: list[Candidate] = []

@@ -252,7 +252,7 @@ def _redirect_error(reply: HttpReply) -> ReplyError:
     target = reply.headers.get("location", "nowhere")[:_EXCERPT_CHARS]
     message = (
         f"HTTP {reply.status}: the endpoint redirects to {target}, which is not followed; "
-        "where that is right, make it the generator's base_url"
+        "if that address is right, set it as the generator's base_url"
     )
     return ReplyError(message, status=reply.status)
 

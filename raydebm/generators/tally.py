@@ -145,12 +145,12 @@ def check_enough(summary: GenerationSummary, *, max_failed_frac: float, journal:
         PoolError: more than ``max_failed_frac`` of the requests failed, or there were none.
     """
     if summary.num_requests == 0:
-        raise PoolError("no request to generate: the problems or the generators' num_samples are empty")
+        raise PoolError("nothing to generate: there are no problems, or every generator has num_samples 0")
     if summary.num_failed <= max_failed_frac * summary.num_requests:
         return
     reasons = "; ".join(f"{count} x {text}" for text, count in summary.errors)
     raise PoolError(
         f"{summary.num_failed} of {summary.num_requests} requests failed, more than generation.max_failed_frac = "
         f"{max_failed_frac:g} allows. Commonest errors: {reasons}. The {summary.num_ok} answers are kept in {journal}; "
-        "mend the cause and run the same command again, which repeats the failed requests only"
+        "fix the cause and run the same command again, which repeats only the failed requests"
     )

@@ -107,7 +107,7 @@ def _dropped(count: int) -> Iterator[str]:
 
 
 def _recorded(recipe: Recipe, pools: Sequence[PoolGenerator], requests: Many[GenerationRequest]) -> Iterator[str]:
-    """How many requests the recorded pools can answer; the others count as failed."""
+    """Number of requests that the recorded pools can answer; the others count as failed."""
     names = {generator.name: generator for generator in pools}
     if not names:
         return
@@ -145,7 +145,7 @@ def _baselines(recipe: Recipe) -> Iterator[str]:
     if recipe.baselines:
         names = ", ".join(f"{baseline.name} ({baseline.kind})" for baseline in recipe.baselines)
         judges = any(baseline.kind == "judge" for baseline in recipe.baselines)
-        asks = "; a judge asks once for every distinct one, which is not in the estimate" if judges else ""
+        asks = "; a judge gets one request for each distinct one, which the estimate leaves out" if judges else ""
         yield f"baselines score the validation and test candidates: {names}{asks}"
 
 

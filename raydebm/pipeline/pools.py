@@ -81,7 +81,7 @@ def calibrated_policy(context: StageContext) -> Policy:
 
 
 def decision_fit(context: StageContext) -> dict[str, Any] | None:
-    """How calibration fitted the posterior; None if it fitted none."""
+    """The calibration's fit of the posterior; None without one."""
     if not context.run.exists("calibration", "decision.json"):
         return None
     return context.run.needed_object("calibration", "decision.json")

@@ -105,11 +105,11 @@ def _check_scores(baseline: BaselineConfig, rows: Sequence[CandidateScore], *, i
         return
     num_scored = sum(row.score is not None for row in rows)
     ((reason, count),) = Counter(failed).most_common(1)
-    told = f"baseline {baseline.name!r} gave {len(failed)} of {len(failed) + num_scored} answers no score"
-    told += f"; {count} times: {reason}"
+    message = f"baseline {baseline.name!r} did not score {len(failed)} of {len(failed) + num_scored} answers"
+    message += f"; {count} times: {reason}"
     if is_evidence and not num_scored:
-        raise ScoringError(f"{told}. The posterior needs its scores: fix the cause and repeat the command")
-    log.warning("%s%s", told, "; --retry-failed asks again" if isinstance(baseline, JudgeBaseline) else "")
+        raise ScoringError(f"{message}. The posterior needs its scores: fix the cause and repeat the command")
+    log.warning("%s%s", message, "; --retry-failed asks again" if isinstance(baseline, JudgeBaseline) else "")
 
 
 def check_judges(recipe: Recipe, run: RunDir, *, basis: str | None) -> None:

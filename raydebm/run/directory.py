@@ -154,7 +154,7 @@ class RunDir(Folder):
             return parse_recipe(tree, where=where)
         except ConfigError as error:
             raise ConfigError(
-                f"{error}. Where another version made the run, run its recipe again with this one"
+                f"{error}. If another version made the run, run its recipe again with this one"
             ) from error
 
     def learns_out_of_bag(self, recipe: Recipe) -> bool:

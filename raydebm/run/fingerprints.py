@@ -124,7 +124,7 @@ NOT_COMPLETE = "not complete"
 
 
 def why_not_current(stage: StageName, recipe: Recipe, run: RunDir) -> str | None:
-    """Why a stage is not current for this recipe, in a few words; None if it is current."""
+    """Reason why a stage is not current for this recipe, in a few words; None if it is current."""
     manifest = run.manifest(stage)
     if manifest is None:
         return NOT_COMPLETE

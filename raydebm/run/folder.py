@@ -165,9 +165,7 @@ class Folder:
         except FileNotFoundError:
             return None
         except NotADirectoryError as error:
-            raise ConfigError(
-                f"{where} cannot be read: a file stands where its folder should; give a folder"
-            ) from error
+            raise ConfigError(f"{where} cannot be read: it leads through a file; give a folder") from error
         except OSError as error:
             if not self._is_folder(*parts):
                 raise
@@ -301,14 +299,14 @@ class Folder:
         missing = [name for name in codec.required if name in names and name not in known]
         if missing:
             raise PoolError(
-                f"{self.uri(*parts)} lacks column(s) {', '.join(missing)}; it has {', '.join(known)}. It is another "
-                f"version's, or no table of this kind: {self._remedy(*parts)}"
+                f"{self.uri(*parts)} lacks column(s) {', '.join(missing)}; it has {', '.join(known)}. Another "
+                f"version wrote it, or it is not a table of this kind: {self._remedy(*parts)}"
             )
         return [name for name in names if name in known]
 
     def _remedy(self, *parts: str) -> str:
         """The remedy for an unusable file."""
-        return "give one that this version has written"
+        return "give one that this version wrote"
 
     def _is_folder(self, *parts: str) -> bool:
         filesystem, path = self._at(*parts)

@@ -210,7 +210,7 @@ class Session:
             self._write(frame(header, body), deadline)
             head, tail = LENGTHS.unpack(self._read(LENGTHS.size, deadline))
             if head > 1 << 20 or tail > self._limits.output_bytes + (1 << 20):
-                raise _LostError(f"{_LOST}: it sent something that is no reply")
+                raise _LostError(f"{_LOST}: it sent something other than a reply")
             return json.loads(self._read(head, deadline)), self._read(tail, deadline)
         except (OSError, ValueError) as error:
             raise _LostError(f"{_LOST}: {error}") from error
@@ -321,7 +321,7 @@ def _call_result(reply: Frame, message: dict[str, Any] | None) -> CallResult:
     try:
         return CallResult(status=Status.OK, value=decode(message.get("value")))
     except (ValueError, TypeError, LookupError, RecursionError, AttributeError) as error:
-        return CallResult(status=Status.RUNTIME_ERROR, detail=f"the answer is no value: {error!r}"[:500])
+        return CallResult(status=Status.RUNTIME_ERROR, detail=f"the answer is not a plain value: {error!r}"[:500])
 
 
 def _run_result(reply: Mapping[str, Any], stdout: bytes, limits: Limits) -> RunResult:

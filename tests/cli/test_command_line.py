@@ -155,10 +155,13 @@ def test_a_stage_that_there_is_not_is_refused_with_the_known_ones(command, recip
             ("run", "--config", "{recipe}", "--dry-run", "seed=[1"),
             "override 'seed=.1': the value is not YAML; put it in",
         ),
-        (("run", "--config", "{recipe}", "--dry-run", "--run-dir", "nope://x"), "'nope://x' is no address"),
-        (("export", "--out", "{folder}/out", "--run-dir", "{recipe}"), "recipe.yaml/.* cannot be read: a file stands"),
+        (("run", "--config", "{recipe}", "--dry-run", "--run-dir", "nope://x"), "'nope://x' is not an address"),
+        (
+            ("export", "--out", "{folder}/out", "--run-dir", "{recipe}"),
+            "recipe.yaml/.* cannot be read: it leads through a file",
+        ),
         (("replay", "{recipe}"), "recipe.yaml is a file; give the folder"),
-        (("replay", "nope://x"), "'nope://x' is no address"),
+        (("replay", "nope://x"), "'nope://x' is not an address"),
         (
             ("import-decisions", "{recipe}", "--config", "{recipe}", "--out", "{folder}/out"),
             "is a file; give the folder",

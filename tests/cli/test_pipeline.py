@@ -20,5 +20,15 @@ def test_a_reason_with_brackets_is_printed_as_it_is(capsys):
     ProgressBars().print(_describe(StageReport(stage="labels", reused=True, seconds=0.0, facts=facts)))
 
     assert capsys.readouterr().out == (
-        "labels         reused  unlabeled 2, reasons (no completion: bad token [/INST] :x: [red] 2)\n"
+        "labels         reused  2 without a label (most often: no completion: bad token [/INST] :x: [red])\n"
+    )
+
+
+def test_a_calibration_names_its_thresholds_in_words():
+    fit = {"profile": "vote", "tau_accept": 0.9, "tau_answer": 0.5, "certified": None}
+    facts = {"lambda": 16.0, "theta_sigma": 0.5478, "theta_abstain": 0.5647, "decision": fit}
+
+    assert str(_describe(StageReport(stage="calibration", reused=False, seconds=3.0, facts=facts))) == (
+        "calibration     3.0 s  profile vote, accept from probability 0.9, refuse below 0.5, no promise, "
+        "paper's rule: sigma up to 0.548"
     )

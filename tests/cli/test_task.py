@@ -70,7 +70,7 @@ def test_the_name_of_a_known_task_is_refused(raydebm, tmp_path):
     done = raydebm("task", "new", "gsm8k", cwd=tmp_path)
 
     assert done.returncode == 2
-    assert "there is a task 'gsm8k' already" in done.stderr
+    assert "task 'gsm8k' exists already" in done.stderr
 
 
 def test_bad_rows_are_all_listed(raydebm, starter, tmp_path):
@@ -100,7 +100,7 @@ def test_rows_without_what_a_rule_reads_or_without_gold_are_warned_about(raydebm
 
 
 def test_a_copy_of_the_reference_answer_is_warned_about(raydebm, tmp_path):
-    """The gold column is taken out; nobody can know that another column holds the same."""
+    """The gold column is removed, but another column may contain the same value."""
     task = {"name": "leaky", "instructions": "Answer.", "prompt": "{question}"}
     tree = {**task, "gold": {"field": "gold"}, "data": {"train": "rows.jsonl", "fields": ["notes"]}}
     (tmp_path / "leaky.yaml").write_text(json.dumps(tree))
@@ -109,7 +109,7 @@ def test_a_copy_of_the_reference_answer_is_warned_about(raydebm, tmp_path):
 
     done = raydebm("task", "validate", "leaky.yaml", cwd=tmp_path)
 
-    assert "warning: in 1 of 1 rows the reference answer stands in another column" in done.stdout
+    assert "warning: in 1 of 1 rows another column in the prompt contains the reference answer" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_copy_of_the_reference_answer_is_warned_about(raydebm, tmp_path):
         (["nowhere.yaml"], "task file 'nowhere.yaml' does not exist"),
         (["reply/task.yaml", "--answers", "nowhere.jsonl"], "'nowhere.jsonl' does not exist"),
         (["reply/task.yaml", "--answers", "reply/train.jsonl"], "no usable line"),
-        (["gsm8k", "--answers", "reply/answers.jsonl"], "task 'gsm8k' brings none; give their file by --data"),
+        (["gsm8k", "--answers", "reply/answers.jsonl"], "task 'gsm8k' has none; give a file of problems with --data"),
     ],
 )
 def test_what_is_missing_is_named(raydebm, starter, arguments, words):

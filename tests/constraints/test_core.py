@@ -50,5 +50,5 @@ def test_a_penalty_that_is_none_is_refused(penalty):
 
 
 def test_a_message_without_its_value_is_refused():
-    with pytest.raises(ConstraintError, match=r"'at \{day\}' does not go with the values \(none\)"):
+    with pytest.raises(ConstraintError, match=r"'at \{day\}' does not fit the values \(none\)"):
         violations_of([constraint(Finding(penalty=1.0), message="at {day}")], PROBLEM, None)

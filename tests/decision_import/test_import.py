@@ -163,9 +163,9 @@ def test_a_task_file_that_does_not_label_by_gold_labels_the_selected_answer_alon
 @pytest.mark.parametrize(
     ("report", "reason"),
     [
-        ((True, "ada", "3"), "the selected answer was reported as right, and is incorrect by the given one"),
-        ((False, "ada", "2"), "the selected answer was reported as wrong, and is correct by the given one"),
-        ((False, "ada", "no idea"), "task 'gsm8k' finds no answer in the reported one"),
+        ((True, "ada", "3"), "the selected answer was reported as right, but the reported answer makes it incorrect"),
+        ((False, "ada", "2"), "the selected answer was reported as wrong, but the reported answer makes it correct"),
+        ((False, "ada", "no idea"), "task 'gsm8k' finds no answer in the reported text"),
     ],
     ids=["right", "wrong", "unreadable"],
 )
@@ -283,7 +283,7 @@ def test_bad_options(imported, options, error, reason):
 
 def test_a_folder_with_a_run_is_not_overwritten(imported):
     imported()
-    with pytest.raises(ConfigError, match="holds a run already"):
+    with pytest.raises(ConfigError, match="contains a run already"):
         imported()
 
 

@@ -182,7 +182,7 @@ def test_decisions_of_another_ensemble_are_left_out(reader):
 @pytest.mark.parametrize(
     ("pairs", "options", "message"),
     [
-        ([], {}, "no stored decision in .* passes"),
+        ([], {}, "no stored decision in .* matches"),
         ([(0, {}, None)], {}, "none of 1 stored decisions of 'gsm8k' has an outcome; report some"),
         ([(0, {}, RIGHT)], {"by": ("audit",)}, "has an outcome by audit"),
         ([(0, {"task": "math500"}, RIGHT)], {}, "holds decisions of math500 and none of the run's task 'gsm8k'"),
@@ -268,9 +268,9 @@ def test_the_command_writes_the_policy_to_the_run(calibrate, run, tmp_path):
     assert run.manifest("calibration")["making"] != before
     recipe = parse_recipe({**RECIPE, "run_dir": str(tmp_path / "run")})  # whose next run keeps the policy
     assert current_manifest("calibration", recipe, run)["facts"]["outcomes"]["decisions"] == 60
-    assert "60 decisions with an outcome, 60 counted, made from 2026-05-01 to 2026-05-03" in printed
+    assert "60 decisions with an outcome, of which 60 count, made from 2026-05-01 to 2026-05-03" in printed
     assert "every counted answer has the same outcome" in printed
-    assert "This holds for decisions like those that somebody reported on" in printed
+    assert "This holds for decisions like the reported ones" in printed
     sentence = (
         "With confidence 0.9, the error (share of wrong answers, or mean violation) of the answers given out is at "
         "most 10.0%, at 100% of the problems answered; a service takes this policy when it starts again."
@@ -308,4 +308,4 @@ def test_options_about_outcomes_need_the_decisions(tmp_path, run, capsys, option
         main(["calibrate", "--config", str(tmp_path / "recipe.json"), *options])
 
     assert caught.value.code == 2
-    assert f"{options[0]} is about reported outcomes; give --from-decisions" in capsys.readouterr().err
+    assert f"{options[0]} selects reported outcomes; give --from-decisions" in capsys.readouterr().err

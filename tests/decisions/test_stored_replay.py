@@ -137,9 +137,9 @@ def test_another_lambda_gives_another_answer(replayed):
 def test_more_passes_than_were_drawn_give_an_interval(replayed):
     """The second (sigma 1) and the third (violated) would be drawn again; only the first is certain."""
     printed = replayed("max_passes=2")
-    assert "would draw a pass or wave that is not recorded" in printed
+    assert "would sample a pass or wave that is not recorded" in printed
     assert "between 33.3% and 100.0% again" in printed
-    assert "changed: 0 of 3 (0.0%); 2 cannot be known" in printed
+    assert "changed: 0 of 3 (0.0%); 2 are unknown" in printed
 
 
 def test_whether_a_decision_changes_is_null_where_a_pass_is_missing(replayed, tmp_path):

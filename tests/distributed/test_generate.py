@@ -175,7 +175,7 @@ def test_nothing_to_ask(local_ray, server, run):
 
 def test_a_server_that_cannot_have_its_turn_stops_before_anything_is_sent(local_ray, server, run):
     recipe = recipe_of(http(server.url), {"kind": "vllm", "name": "v", "model": "m", "python": "no-such-python"})
-    with pytest.raises(ResourceError, match="'no-such-python' is no program"):
+    with pytest.raises(ResourceError, match="'no-such-python' is not a program"):
         generate([ask("a: ok", generator=name) for name in "gv"], recipe=recipe, run=run)
     assert server.num_requests == 0
 

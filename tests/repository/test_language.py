@@ -35,8 +35,16 @@ HABITS = {
 }
 """Advice: pattern. Applied to prose outside of code, whatever the case."""
 
+SOURCE_HABITS = {
+    "say `is`, `has` or `gets`": r"\b(?:stands|lies|goes before|(?:is|are) told)\b",
+    "negate the verb": r"\b(?<!there )(?:is|are) no (?!longer|more|such)",
+    "state a default as `Default: ...`": r"\b(?-i:None): ",
+}
+"""The same for docstrings and for the messages of errors."""
+
 IDENTIFIERS = re.compile(r"(?:^|_)(?:ruling|teller|asker|making)s?(?:_|$)", re.IGNORECASE)
 
+MESSAGES_TO_DO = {"config", "evaluation", "tasks"}
 PACKAGES_TO_DO: set[str] = set()
 PAGES_TO_DO: set[str] = set()
 
@@ -45,12 +53,12 @@ def without_code(text):
     return re.sub(r"`[^`\n]*`", "", re.sub(r"^(```|~~~).*?^\1", "", text, flags=re.MULTILINE | re.DOTALL))
 
 
-def faults_in(text):
+def faults_in(text, habits=HABITS):
     """Advice for each habit that the prose has, with the words that show it."""
     prose = " ".join(without_code(text).split())
     return [
         f"{match.group(0)!r}: {advice}"
-        for advice, pattern in HABITS.items()
+        for advice, pattern in habits.items()
         for match in re.finditer(pattern, prose, flags=re.IGNORECASE)
     ]
 
@@ -64,13 +72,20 @@ def docstrings_of(tree):
     ]
 
 
-def faults_of_source(source):
+def messages_of(tree):
+    """Constant parts of the texts of errors."""
+    raised = [node for raising in ast.walk(tree) if isinstance(raising, ast.Raise) for node in ast.walk(raising)]
+    return [node.value for node in raised if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
+def faults_of_source(source, *, messages=True):
     tree = ast.parse(source)
-    faults = []
+    raised = messages_of(tree) if messages else []
+    faults = [fault for text in raised for fault in faults_in(text, SOURCE_HABITS)]
     for text in docstrings_of(tree):
-        if re.match(r"\s*Of\s", text):
+        if re.match(r"\s*(?:Of|What|How|Which|Who|Why)\s", text):
             faults.append(f"{text.strip().splitlines()[0]!r}: begin with a noun or a verb")
-        faults += faults_in(text)
+        faults += faults_in(text, HABITS | SOURCE_HABITS)
     defined = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     for node in ast.walk(tree):
         if isinstance(node, defined) and IDENTIFIERS.search(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", node.name)):
@@ -85,7 +100,7 @@ def faults_of_package(name):
     return [
         f"{file.relative_to(REPOSITORY)}: {fault}"
         for file in files
-        for fault in faults_of_source(file.read_text(encoding="utf-8"))
+        for fault in faults_of_source(file.read_text(encoding="utf-8"), messages=name not in MESSAGES_TO_DO)
     ]
 
 
@@ -145,7 +160,7 @@ def test_plain_text_and_code_pass(text):
     assert faults_in(text) == []
 
 
-def test_a_docstring_that_begins_with_of_and_a_private_name_are_found():
-    source = 'class Ruling:\n    rate: float = 0.1\n    """Of AdamW."""\n\n\ndef build_id() -> str:\n    """Hash."""\n'
+def test_a_docstring_that_begins_with_of_a_private_name_and_a_bad_message_are_found():
+    source = 'class Ruling:\n    rate: float = 0.1\n    """Of AdamW."""\n\n\nraise ValueError(f"{x!r} is no number")\n'
 
-    assert [fault.split(":")[0] for fault in faults_of_source(source)] == ["'Of AdamW.'", "Ruling"]
+    assert [fault.split(":")[0] for fault in faults_of_source(source)] == ["'is no '", "'Of AdamW.'", "Ruling"]

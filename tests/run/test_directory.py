@@ -77,7 +77,7 @@ def test_a_table_of_no_run_without_a_column_is_not_to_be_removed(tmp_path):
     folder = Folder(str(tmp_path))
     folder.write_records(Codec(OnlyId), [OnlyId("p")], "train.parquet")
 
-    with pytest.raises(PoolError, match="no table of this kind: give one that this version has written"):
+    with pytest.raises(PoolError, match="not a table of this kind: give one that this version wrote"):
         folder.read_records(PAIRS, "train.parquet")
 
 
@@ -199,7 +199,7 @@ def test_a_file_in_place_of_the_run_is_named(tmp_path):
     (tmp_path / "good.yaml").write_text("name: r")
     run = RunDir(str(tmp_path / "good.yaml"))
     for read in (run.recipe, lambda: run.manifest("labels"), lambda: policy_in_force(run)):
-        with pytest.raises(ConfigError, match=r"good\.yaml/.*: a file stands where its folder should"):
+        with pytest.raises(ConfigError, match=r"good\.yaml/.*: it leads through a file"):
             read()
     with pytest.raises(PoolError, match=r"good\.yaml is a file; give the folder"):
         run.names()
@@ -230,7 +230,7 @@ def test_a_file_that_cannot_take_its_place_leaves_nothing_behind(run, tmp_path):
     [("nope://x", "Unrecognized filesystem"), ("s3://", "it names no bucket"), ("file://x", "relative")],
 )
 def test_an_address_that_is_none_is_refused_with_the_known_schemes(address, reason):
-    with pytest.raises(ConfigError, match=f"'{address}' is no address: .*{reason}.*s3://, gs://"):
+    with pytest.raises(ConfigError, match=f"'{address}' is not an address: .*{reason}.*s3://, gs://"):
         filesystem_of(address)
 
 

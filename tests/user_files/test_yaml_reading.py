@@ -13,11 +13,11 @@ def value(text):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("seed: 1\nname: x\nseed: 2", "key 'seed' stands twice, in lines 1 and 3; remove one of them"),
-        ("a:\n  b: 1\n  'b': 2", "key 'b' stands twice, in lines 2 and 3"),
-        ("- {a: 1, a: 1}", "key 'a' stands twice, in line 1;"),
-        ("1: a\n0x1: b", "key 1 stands twice, in lines 1 and 2"),
-        ('{"a": 1,\n"\\u0061": 2}', "key 'a' stands twice, in lines 1 and 2"),
+        ("seed: 1\nname: x\nseed: 2", "key 'seed' is given twice, in lines 1 and 3; remove one of them"),
+        ("a:\n  b: 1\n  'b': 2", "key 'b' is given twice, in lines 2 and 3"),
+        ("- {a: 1, a: 1}", "key 'a' is given twice, in line 1;"),
+        ("1: a\n0x1: b", "key 1 is given twice, in lines 1 and 2"),
+        ('{"a": 1,\n"\\u0061": 2}', "key 'a' is given twice, in lines 1 and 2"),
     ],
 )
 def test_a_key_that_stands_twice_is_named_with_its_lines(text, words):

@@ -330,7 +330,7 @@ class CutPass:
     candidates: tuple[ScoredCandidate, ...]
     """Candidates in the order of the record."""
     decision: Stop
-    """Decision after the last wave. ``reason`` None: a further wave would be sampled that is not in the record."""
+    """Decision after the last wave. Its ``reason`` is None if the next wave is not in the record."""
 
 
 def cut_pass(

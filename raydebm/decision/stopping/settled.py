@@ -47,7 +47,7 @@ class Stop:
     """Decision whether sampling ends."""
 
     reason: StopReason | None
-    """Reason for the end. None: continue."""
+    """Reason for the end; None while sampling continues."""
     words: str
     """Explanation in one sentence."""
     leader: str | None = None

@@ -126,7 +126,7 @@ class ClaimMonitor:
         try:
             self.refresh()
         except UNREADABLE as error:
-            log.warning("outcomes cannot be read, so that claims stay as they were: %s", error)
+            log.warning("outcomes cannot be read, so claims stay unchanged: %s", error)
 
 
 def errors_of(lines: pa.Table, policy: str, *, by: tuple[str, ...] | None = None) -> list[bool]:

@@ -12,7 +12,7 @@ from raydebm.run.directory import RunDir
 
 
 def pool_summary(evaluation: Evaluation) -> str:
-    """What the candidates are."""
+    """Description of the candidates."""
     counts = evaluation.counts
     return (
         f"{counts.problems} problems of task {evaluation.task}, {counts.candidates} candidates by "

@@ -54,7 +54,7 @@ def document(summary: TrainingSummary, *, command: str) -> ReportDocument:
 
 
 def in_words(summary: TrainingSummary) -> str:
-    """What was trained and tested, and a warning where the scorers read too little."""
+    """Summary of trainings and tests, with a warning if the scorers read too little."""
     count = len(summary.seeds)
     trainings = "one training" if count == 1 else f"{count} trainings"
     opening = (

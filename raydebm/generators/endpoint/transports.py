@@ -96,7 +96,7 @@ class AiohttpTransport:
             ) as response:
                 content = await read_whole(response.content.iter_any())
         except aiohttp.ConnectionTimeoutError as error:
-            raise CarrierError(f"connection failed: none within {self._timeout.connect:g} s") from error
+            raise CarrierError(f"connection failed: no connection within {self._timeout.connect:g} s") from error
         except TimeoutError as error:
             raise LateReplyError(f"no reply within {self._timeout.total:g} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: a malformed address

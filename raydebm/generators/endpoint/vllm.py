@@ -144,8 +144,8 @@ def _python(config: VllmGenerator) -> str:
         if (path := shutil.which(config.python)) is not None:
             return path
         raise ResourceError(
-            f"generator {config.name!r}: {config.python!r} is no program; set `python` to the Python of an environment "
-            "that has vLLM, or `url` to a server that already runs"
+            f"generator {config.name!r}: {config.python!r} is not a program; set `python` to a Python with "
+            "vLLM, or `url` to a server that already runs"
         )
     if importlib.util.find_spec("vllm") is not None:
         return sys.executable

@@ -25,7 +25,7 @@ def make_energies(context: StageContext, known: KnownEnergies | None = None) -> 
 
 
 def adapters_out_of_bag(context: StageContext) -> dict[str, tuple[bool, ...]]:
-    """Which adapters did not train on each training problem; empty if the posterior does not learn from these."""
+    """Adapters that did not train on each training problem; empty if the posterior does not learn from these."""
     recipe = context.recipe
     if not context.run.learns_out_of_bag(recipe):
         return {}

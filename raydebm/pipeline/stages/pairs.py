@@ -80,8 +80,8 @@ def pools_as_complete(labelled: Iterable[tuple[Candidate, Label]], counts: Count
     for candidate, label in labelled:
         if candidate.candidate_id != label.candidate_id:
             raise PoolError(
-                f"the label of candidate {label.candidate_id!r} stands where that of {candidate.candidate_id!r} "
-                "should; labels must be in the order of the candidates: label them again"
+                f"labels are not in the order of the candidates: found {label.candidate_id!r}, expected "
+                f"{candidate.candidate_id!r}; label them again"
             )
         problem_id = candidate.problem_id
         _, candidates, labels = begun.setdefault(problem_id, (problem_id, [], []))

@@ -94,8 +94,8 @@ def answerable(
     if not answered:
         raise PoolError(
             f"the recorded pools of {', '.join(dict.fromkeys(pool.path for pool in pools))} answer none of the "
-            f"{len(loaded)} problems of task {recipe.task.name!r}: their problem ids must be ours or the "
-            f"source_id of a problem (ours look like {loaded[0][1].problem_id!r}), and text_fields must name the "
+            f"{len(loaded)} problems of task {recipe.task.name!r}: their problem ids must be raydebm's own or the "
+            f"source_id of a problem (its own look like {loaded[0][1].problem_id!r}), and text_fields must name the "
             "field that holds the answer"
         )
     return answered

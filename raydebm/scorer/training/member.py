@@ -111,11 +111,11 @@ class EnsembleMember(nn.Module):
             outcome: Any = set_peft_model_state_dict(self.encoder, part(state, LORA))
             self.head.load_state_dict(part(state, HEAD))
         except (RuntimeError, KeyError) as error:
-            raise CheckpointError(f"the saved weights are not of this adapter: {error}") from error
+            raise CheckpointError(f"the saved weights do not belong to this adapter: {error}") from error
         missing = [key for key in outcome.missing_keys if "lora_" in key]
         if missing or outcome.unexpected_keys:
             raise CheckpointError(
-                f"the saved weights are not of this adapter: missing {missing[:1]}, "
+                f"the saved weights do not belong to this adapter: missing {missing[:1]}, "
                 f"unexpected {outcome.unexpected_keys[:1]}"
             )
 

@@ -44,9 +44,9 @@ class ApiKey(BaseModel):
     per_day: Ceilings | None = None
     """Spending per UTC day. Default: the service's ``key_per_day``."""
     decisions: bool = True
-    """Permission to read stored decisions, that is, everybody's problems and answers."""
+    """Permission to read stored decisions, that is, the problems and answers of all clients."""
     reports_as: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] | None = ()
-    """Reporter names reserved for this key and others that list them. None: any name that is not reserved."""
+    """Reporter names reserved for this key and others that list them; null allows every name that is not reserved."""
 
 
 class _File(BaseModel):
@@ -153,7 +153,7 @@ def _from_file(path: str) -> list[ApiKey]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"keys file {path!r} cannot be read: {type(error).__name__}") from error
     except RepeatedKeyError as error:
-        raise ConfigError(f"keys file {path!r}: a field stands twice, {error.place}; remove one of them") from None
+        raise ConfigError(f"keys file {path!r}: a field is given twice, {error.place}; remove one of them") from None
     except yaml.YAMLError:
         raise ConfigError(f"keys file {path!r} is not YAML") from None  # YAML's message quotes the line
     except ValidationError as error:

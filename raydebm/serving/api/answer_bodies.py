@@ -25,19 +25,19 @@ class ErrorDetail(BaseModel):
     message: str
     type: Literal["invalid_request_error", "rate_limit_error", "server_error"]
     code: str
-    """Short and stable: switch on this one."""
+    """Short, stable code for programs to test."""
     param: str | None
-    """The field or header at fault."""
+    """Name of the wrong field or header."""
 
 
 class ErrorBody(BaseModel):
-    """OpenAI's form."""
+    """Error in OpenAI's format."""
 
     error: ErrorDetail
 
 
 class Usage(BaseModel):
-    """Summed over every candidate of every pass. Generators that report no usage count 0."""
+    """Token counts, summed over all candidates of all passes. Generators that report no usage count as 0."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -45,7 +45,7 @@ class Usage(BaseModel):
 
 
 class CandidateBody(BaseModel):
-    """One candidate as it stood when the decision was made."""
+    """One candidate at the time of the decision."""
 
     candidate_id: str
     generator: str
@@ -53,7 +53,7 @@ class CandidateBody(BaseModel):
     sample_index: int
     text: str | None
     error: str | None
-    """Why there is no text, no answer or no energy."""
+    """Reason for a missing text, answer or energy."""
     answer: str | None
     """The parsed answer in canonical text."""
     energy: float | None
@@ -71,28 +71,28 @@ class CandidateBody(BaseModel):
     """Problem tokens that did not fit the scorer's context."""
     completion_tokens: int | None
     finish_reason: str | None
-    """Why the generator stopped, where it says so; ``length``: the text was cut at ``max_tokens``."""
+    """Reason why the generator stopped, if it reports one; ``length``: the text was cut at ``max_tokens``."""
     cost_usd: float | None
 
 
 class StopFields(BaseModel):
-    """Why sampling in waves ended, and what that saved; all null where a pass is sampled at once."""
+    """End of sampling in waves, with its savings; all null if a pass is sampled at once."""
 
     stop_reason: Literal["accept", "abstain", "budget"] | None = None
-    """accept: the answer is settled; abstain: no answer will be certain enough; cost: more samples are not worth
-    theirs; budget: everything was sampled that the pass, the deadline and the generators allowed."""
+    """accept: the answer is settled; abstain: no answer will become certain enough; cost: further samples are not worth
+    their cost; budget: the pass, the deadline and the generators allowed no more samples."""
     stop_words: str | None = None
-    """The same as a sentence, with the numbers."""
+    """The reason as a sentence with numbers."""
     num_planned: int | None = None
-    """Samples of the whole pass."""
+    """Number of samples planned for the pass."""
     num_samples: int | None = None
-    """Samples that were drawn, failed ones included."""
+    """Number of samples taken, including failed ones."""
     num_cancelled: int | None = None
-    """Requests that were cancelled in flight. They may have cost something, and do not count as saved."""
+    """Number of requests cancelled in flight. They may have a cost, and do not count as saved."""
     tokens_saved: int | None = None
-    """Samples that were never asked for times the mean tokens of those that were drawn; null: none reports tokens."""
+    """Number of samples never requested, times the mean tokens of those taken; null if no generator reports tokens."""
     saved_frac: float | None = None
-    """Share of the planned samples that were never asked for."""
+    """Share of the planned samples that were never requested."""
 
 
 class PassBody(StopFields):
@@ -101,30 +101,30 @@ class PassBody(StopFields):
     num_failed: int
     selected: str | None
     signal: float | None
-    """What was compared with the thresholds."""
+    """Value that was compared with the thresholds."""
     penalty: float | None
     decision: str
     confidence: float | None = None
     """Probability that the selection is right."""
     feedback: str | None
-    """What the next pass was told."""
+    """Feedback that the next pass received."""
 
 
 class AnswerBody(BaseModel):
     """One distinct answer of the pool, with the evidence for it."""
 
     answer: str | None
-    """In canonical text."""
+    """Answer in canonical text."""
     probability: float
-    """That it is right; where labels are violation scores, 1 minus the expected violation."""
+    """Probability that it is right; 1 minus the expected violation if labels are violation scores."""
     evidence: dict[str, float]
-    """What each term adds to the log-odds, relative to the average answer of the pool; ``base`` is the rest. Empty for
-    an answer that an exact constraint proves or refutes."""
+    """Contribution of each term to the log-odds, relative to the average answer of the pool; ``base`` is the rest.
+    Empty for an answer that an exact constraint proves or refutes."""
     proof: bool | None
-    """True or False: an exact constraint proves it right or wrong."""
+    """True or false if an exact constraint proves it right or wrong, else null."""
     num_candidates: int
     authors: list[str]
-    """Generators that gave it."""
+    """Generators that gave this answer."""
     candidate_ids: list[str]
 
 
@@ -132,58 +132,58 @@ class ChoiceBody(BaseModel):
     """One of several distinct answers that a request asked for."""
 
     answer: str | None
-    """In canonical text; null where nothing was parsed, in ordinary chat."""
+    """Answer in canonical text; null if nothing was parsed, as in ordinary chat."""
     text: str
     confidence: float | None
     """Probability that this answer is right; null without a fitted posterior."""
     proof: bool | None
-    """True: an exact constraint proves it right. What one refutes is not among the choices."""
+    """True if an exact constraint proves it right. Refuted answers are not among the choices."""
     num_candidates: int
-    """Candidates that give it."""
+    """Number of candidates with this answer."""
     candidate_id: str
     finish_reason: str | None
 
 
 class OutcomesBody(BaseModel):
-    """Reported outcomes that a promise was certified on."""
+    """Reported outcomes on which a promise was certified."""
 
     decisions: int
-    """With an outcome, one per problem."""
+    """Number of decisions with an outcome, one per problem."""
     since: datetime
-    """When the oldest of them was made."""
+    """Time of the oldest decision."""
     until: datetime
-    """When the newest was made."""
+    """Time of the newest decision."""
     by: list[str] | None
-    """Whose reports counted; null: everybody's."""
+    """Reporters whose outcomes counted; null: all."""
 
 
 class GuaranteeBody(BaseModel):
-    """What is promised about the answers that are given out."""
+    """Promise about the returned answers."""
 
     max_error: float
-    """Largest share of wrong answers (mean violation where labels are violation scores)."""
+    """Largest share of wrong answers, or largest mean violation if labels are violation scores."""
     confidence: float
-    """Probability, over calibration problems, with which that holds."""
+    """Probability, over calibration problems, with which the promise holds."""
     certified: bool
-    """False: nothing could be promised, or this decision was not made as the promise was certified (``reason``)."""
+    """False if nothing could be promised, or if this decision was made under other conditions than certified
+    (``reason``)."""
     problems: int
-    """Labelled problems that it rests on."""
+    """Number of labelled problems behind the promise."""
     suspended: bool = False
-    """Reported outcomes speak against it, so it is not claimed at present (``reason``)."""
+    """True while reported outcomes contradict the promise, so that it does not apply (``reason``)."""
     reason: str | None = None
     outcomes: OutcomesBody | None = None
-    """Where the labelled problems are decisions that users reported on; null: problems of the run."""
+    """Reported decisions behind the promise; null if it was certified on problems of the run."""
 
 
 class DecisionBody(StopFields):
     """The decision with its reasons; the ``raydebm`` object of chat answers.
 
-    What it says of sampling in waves adds up its passes; reason and words are those of the last one.
-    """
+    Numbers about waves are summed over the passes; their reasons are those of the last pass."""
 
     request_id: str
     record_id: str | None = None
-    """Id of the stored decision, to look at it and to report its outcome; null where it is not stored."""
+    """Id of the stored decision, for reading it and for reporting its outcome; null if it is not stored."""
     task: str
     problem_id: str
     decision: Literal["accept", "abstain"]
@@ -194,7 +194,7 @@ class DecisionBody(StopFields):
     """Distinct answers, the selected one first and the runner-up second, at most ``MAX_ANSWERS``; empty without a
     posterior."""
     guarantee: GuaranteeBody | None = None
-    """Null where nothing was promised."""
+    """Null if nothing was promised."""
     energy: float | None
     mu: float | None
     sigma: float | None
@@ -205,7 +205,7 @@ class DecisionBody(StopFields):
     """Weighted penalty of each violated constraint; a constraint that holds is absent (0)."""
     violations: list[Violation]
     checks: list[str] = Field(default_factory=list)
-    """Constraints that the selected answer was checked by, whether or not they hold."""
+    """Constraints by which the selected answer was checked, satisfied or not."""
     num_passes: int
     passes: list[PassBody]
     feedback: list[str]
@@ -214,18 +214,19 @@ class DecisionBody(StopFields):
     cost_usd: float | None
     """Null when no generator reports cost."""
     cancelled_usd: float | None = None
-    """What cancelled requests may have cost at most, beyond ``cost_usd``, at the recipe's prices; null where none was
+    """Maximum cost of cancelled requests in addition to ``cost_usd``, at the recipe's prices; null if none was
     cancelled or a price is unknown."""
     ceilings: list[CeilingStatus] = Field(default_factory=list)
-    """What is left of the day's ceilings, where the operator set any."""
+    """Remaining amounts of the day's ceilings, if the operator set any."""
     latency_ms: float
     stages_ms: dict[str, float]
-    """Time in each kind of call, summed over passes; candidates are checked and scored while others are written."""
+    """Time per kind of call, summed over passes. Kinds overlap, because candidates are checked and scored while others
+    are generated."""
     policy: dict[str, Any]
     seed: int
     versions: dict[str, str]
     ignored_messages: int
-    """Messages after the last user message; those before it are context."""
+    """Number of messages after the last user message, which are ignored. Earlier messages are context."""
     candidates: list[CandidateBody] | None = None
 
 
@@ -235,9 +236,9 @@ class TriageResponse(DecisionBody):
     answer: str | None
     """The accepted answer in the task's canonical text; null after an abstention."""
     text: str | None
-    """The text that is given out; null after an abstention."""
+    """The returned text; null after an abstention."""
     candidate: CandidateBody | None
-    """The selected one, also after an abstention; null when nothing could be selected."""
+    """The selected candidate, also after an abstention; null if none could be selected."""
     choices: list[ChoiceBody] | None = None
     """The best distinct answers, the selected one first, also after an abstention; null unless ``n`` is given."""
 

@@ -95,7 +95,7 @@ def chat_context(
 def _check_supported(request: ChatRequest) -> None:
     for name, value in (request.model_extra or {}).items():
         if name in _OURS:
-            message = f"{name!r} belongs into the body's raydebm object: extra_body={{'raydebm': {{{name!r}: ...}}}}"
+            message = f"{name!r} belongs in the body's raydebm object: extra_body={{'raydebm': {{{name!r}: ...}}}}"
             raise ServiceError(message, 400, "misplaced_parameter", name)
         require_neutral(name, value, _NEUTRAL)
 
@@ -250,7 +250,7 @@ def decision_object(answer: TriageResponse, *, choices: dict[str, Any] | None = 
 
 
 def _count(answer: TriageResponse, replies: Sequence[Reply], n: int | None) -> dict[str, Any] | None:
-    """How many of the choices that were asked for there are, and why there are fewer."""
+    """Number of the requested choices that are given, with the reason if there are fewer."""
     if n is None:
         return None
     num_given = sum(reply.facts is not None for reply in replies)
@@ -304,7 +304,7 @@ def chat_routes(service: TriageService) -> APIRouter:
         openapi_extra=examples_of("chat", service.bundle),
     )
     async def chat(body: ChatRequest, request: Request) -> Response:
-        """OpenAI's chat completions. The last user message is the problem, what stands before it is context.
+        """OpenAI's chat completions. The last user message is the problem; earlier messages are context.
 
         An abstention is a refusal: status 200, `content` null, `refusal` set. The top-level `raydebm` object says why.
         With `stream` come progress, then the answer's chunks, then `[DONE]`."""

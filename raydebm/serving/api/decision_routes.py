@@ -64,7 +64,7 @@ class ListQuery(Filter):
 class DecisionList(BaseModel):
     object: Literal["list"] = "list"
     total: int
-    """Decisions that pass the filter."""
+    """Number of decisions that match the filter."""
     offset: int
     data: list[DecisionSummary]
 
@@ -72,7 +72,7 @@ class DecisionList(BaseModel):
 class StoredProblem(BaseModel):
     prompt: str
     scored_prompt: str | None
-    """What the ensemble read as the problem, where that was not the prompt (earlier turns of a chat)."""
+    """Text that the ensemble read as the problem, if it differs from the prompt (earlier turns of a chat)."""
     data: dict[str, Any]
     difficulty: str
 
@@ -81,7 +81,7 @@ class StoredCandidate(CandidateBody):
     """A candidate as it was stored."""
 
     reasoning: str | None
-    """Thinking that came apart from the answer; never scored or parsed."""
+    """Thinking that the generator returned separately; never scored or parsed."""
     prompt_tokens: int | None
     latency_s: float | None
 
@@ -90,7 +90,7 @@ class OutcomeBody(BaseModel):
     """One report about a decision."""
 
     time: datetime
-    """When it was received, by the clock of the replica that received it."""
+    """Time of receipt by the receiving replica's clock."""
     outcome: ReportedAs
     by: str
     answer: str | None
@@ -98,7 +98,7 @@ class OutcomeBody(BaseModel):
     key: str | None
     """Name of the API key that sent it."""
     current: bool
-    """Whether it is the last one by this name."""
+    """True for the last report by this name."""
 
 
 class StoredDecision(DecisionSummary, StopFields):
@@ -106,7 +106,7 @@ class StoredDecision(DecisionSummary, StopFields):
 
     problem: StoredProblem
     request: dict[str, Any]
-    """What the request asked for beyond the problem and the policy."""
+    """Other fields of the request, in addition to problem and policy."""
     policy: dict[str, Any]
     seed: int
     versions: dict[str, str]
@@ -117,9 +117,9 @@ class StoredDecision(DecisionSummary, StopFields):
     """Distinct answers with the evidence of the policy's posterior, the selected one first, at most 16; empty without a
     posterior or a selection."""
     guarantee: GuaranteeBody | None
-    """What the policy promised; whether that is suspended is as of now. Null where nothing was promised."""
+    """Promise of the policy, with its present state of suspension. Null if nothing was promised."""
     outcomes: list[OutcomeBody]
-    """Every report about it, the oldest first."""
+    """All reports about it, oldest first."""
 
 
 # ---- from stored decisions ------------------------------------------------------------------------------------------

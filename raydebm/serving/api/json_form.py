@@ -1,7 +1,7 @@
 """Answers as JSON, for clients that send ``response_format``: the task's parsed, canonical answer in their shape.
 
-If the client needs an object and the answer is none, it is wrapped in one: under the schema's only property, else under
-``answer``.
+If the client needs an object and the answer is something else, it is wrapped in one: under the schema's only
+property, else under ``answer``.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class JsonForm:
     def _fault(self, value: Any) -> str | None:
         """Error of the value under the client's schema, or None."""
         if self.schema is None:
-            return None if isinstance(value, dict) else "it is no object"
+            return None if isinstance(value, dict) else "it is not an object"
         try:
             faults = faults_of(self.validator, value, self.steps)
         except EvaluationError as error:

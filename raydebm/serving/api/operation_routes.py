@@ -26,7 +26,7 @@ MAX_INDEX = 2**31 - 1
 
 
 class RequestLimits(BaseModel):
-    """The most that one request may ask."""
+    """Limits of one request."""
 
     max_passes: int
     max_samples: int
@@ -37,25 +37,25 @@ class RequestLimits(BaseModel):
 
 
 class OptionsBody(BaseModel):
-    """What requests can choose among, and what holds where they leave it open."""
+    """Values that requests can choose from, with their defaults."""
 
     tasks: list[str]
     policies: dict[str, dict[str, Any]]
     """The served policy of each task."""
     named_policies: dict[str, dict[str, Any]]
-    """What each named policy changes of it."""
+    """Settings that each named policy changes."""
     generators: list[str]
     """Names over all tasks."""
     generators_of: dict[str, list[str]]
     """Names by task."""
     num_samples: dict[str, int]
-    """Candidates of each generator in pass 1; of equal names, the first run's."""
+    """Candidates of each generator in pass 1. If several runs use a name, the first run's."""
     seed: int
     limits: RequestLimits
     num_problems: int
-    """Problems of the run's test split that ``/v1/problems`` can show; 0 where the run has none."""
+    """Number of problems of the run's test split that ``/v1/problems`` can show; 0 if there are none."""
     stores_decisions: bool
-    """Whether ``/v1/decisions`` has what is decided here, a moment later."""
+    """True if decisions are stored and appear in ``/v1/decisions`` after a moment."""
     versions: dict[str, str]
 
 
@@ -194,20 +194,20 @@ def sample_routes(bundle: Bundle) -> APIRouter:
 
 
 class HealthBody(BaseModel):
-    """Without an API key, where the service has any: ``status`` and ``version`` alone."""
+    """Health of the service. Without an API key, if the service has any: only ``status`` and ``version``."""
 
     status: Literal["ok"]
     version: str
     """Version of raydebm."""
     tasks: list[str] | None = None
     versions: dict[str, str] | None = None
-    """What answers for the first run, by part."""
+    """Versions of the first run's parts."""
     runs: dict[str, dict[str, str]] | None = None
     """Versions of each task's run."""
     generators: list[str] | None = None
     scorer: dict[str, Any] | None = None
     warnings: list[str] | None = None
-    """What an operator should know though the service works, such as a refused change."""
+    """Warnings for the operator while the service works, such as a refused change."""
 
 
 def _unwritten(writer: DecisionWriter | None) -> list[str]:
@@ -227,11 +227,11 @@ def health_route(service: TriageService, writer: DecisionWriter | None) -> APIRo
     """
     router = APIRouter(tags=["operations"])
 
-    @router.get("/health", response_model=HealthBody, response_model_exclude_none=True, summary="Tell readiness")
+    @router.get("/health", response_model=HealthBody, response_model_exclude_none=True, summary="Check readiness")
     async def health(request: Request) -> dict[str, Any]:
         """200 when scorer and generators are loaded; 503 otherwise.
 
-        Where the service has API keys, a request without one is told `status` and `version` alone."""
+        If the service has API keys, a request without one gets only `status` and `version`."""
         ready = {"status": "ok", "version": __version__}
         try:
             parts = await service.backend.status()

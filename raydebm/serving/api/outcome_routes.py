@@ -67,41 +67,41 @@ ReportedAs = Literal["right", "wrong"]
 
 
 class OutcomeRequest(Body):
-    """What became of a decision."""
+    """Outcome of a decision."""
 
     correct: StrictBool
-    """Whether the selected candidate was right: the answer given out, or the one that an abstention held back."""
+    """True if the selected candidate was right: the returned answer, or the one withheld by an abstention."""
     by: Annotated[Text, Field(min_length=1, max_length=100)]
-    """Who says so. A later report of the same name takes the place of the earlier one, which is kept as history."""
+    """Name of the reporter. A later report by the same name replaces the earlier one, which is kept as history."""
     answer: Annotated[Text, Field(min_length=1, max_length=64_000)] | None = None
     """The correct answer, written as the task reads answers."""
     note: Annotated[Text, Field(max_length=2_000)] | None = None
 
 
 class OutcomeReceipt(BaseModel):
-    """What is stored now."""
+    """Stored state after the report."""
 
     record_id: str
     status: Literal["created", "replaced", "unchanged"]
-    """unchanged: this very report was stored before. replaced: another one by the same name was."""
+    """unchanged: the same report was stored already. replaced: the report replaces another one by the same name."""
     outcome: ReportedAs
-    """What counts for the decision: the report that arrived last."""
+    """Outcome that counts for the decision: the last report."""
     disputed: bool
-    """Whether the current reports of several people differ."""
+    """True if the current reports of several reporters differ."""
     reports: int
-    """Reports about the decision, replaced ones included."""
+    """Number of reports about the decision, including replaced ones."""
 
 
 class ClaimBody(BaseModel):
-    """A promised error rate, and the bet against it."""
+    """A promised error rate, and the betting test against it."""
 
     max_error: float
     delta: float
     """Probability of a false alarm, ever."""
     by: list[str] | None
-    """Whose reports are counted; null: everybody's."""
+    """Reporters whose outcomes count; null: all."""
     outcomes: int
-    """Answered requests with an outcome that were bet on."""
+    """Number of answered requests with an outcome in the test."""
     wrong: int
     log10_wealth: float
     """Logarithm of the betting martingale M: evidence against the promise."""
@@ -115,25 +115,25 @@ class PolicyOutcomes(BaseModel):
     """Coverage and live accuracy of one policy."""
 
     policy_id: str | None
-    """Its id, as in the list of decisions; null for decisions of versions that did not keep it."""
+    """Id of the policy, as in the list of decisions; null for decisions of versions that did not store it."""
     served: bool
-    """Whether it is the policy that a task is served with now."""
+    """True if the service uses this policy for a task now."""
     decisions: int
     accepted: int
     coverage: float | None
     """Share of decisions that were answered."""
     right: int
-    """Answered requests whose outcome is right."""
+    """Number of answered requests with a right outcome."""
     wrong: int
     accuracy: float | None
     accuracy_low: float | None
     """Bounds of the exact 95 % interval (Clopper and Pearson)."""
     accuracy_high: float | None
     refused_right: int
-    """Abstentions that held a right answer back."""
+    """Number of abstentions that withheld a right answer."""
     refused_wrong: int
     claim: ClaimBody | None
-    """Null where nothing is promised."""
+    """Null if nothing is promised."""
 
 
 class OutcomeFigures(BaseModel):
@@ -141,7 +141,7 @@ class OutcomeFigures(BaseModel):
 
     decisions: int
     with_outcome: int
-    """Decisions with an outcome, also those that are no longer stored themselves."""
+    """Number of decisions with an outcome, including deleted ones."""
     disputed: int
     policies: list[PolicyOutcomes]
     """At most 50."""
@@ -170,8 +170,8 @@ def check_reporter(request: Request, name: str, watched: Collection[str]) -> Non
     own: Collection[str] | None = getattr(request.state, "reports_as", None)
     if own is not None and name not in own and (name in watched or name in request.state.reserved_names):
         message = (
-            f"outcomes are reported by {name!r} under keys only that list this name in `reports_as` of the keys file; "
-            "use such a key, or another name"
+            f"only API keys with {name!r} under `reports_as` in the keys file may report outcomes by this name; use "
+            "such a key, or another name"
         )
         raise ServiceError(message, 403, "not_allowed", "by")
 
@@ -222,7 +222,7 @@ class OutcomeDesk:
         """
         decision = await self._in_thread(lambda: self._decision(record_id))
         if body.correct and decision.selected is None:
-            message = "nothing was selected in this decision, so that no answer can be right; report `correct: false`"
+            message = "nothing was selected in this decision, so no answer can be right; report `correct: false`"
             raise ServiceError(message, 422, "no_answer", "correct")
         if body.answer is not None:
             await self._check_answer(record_id, body, body.answer)
@@ -250,7 +250,7 @@ class OutcomeDesk:
         if decision is None:
             message = (
                 f"there is no stored decision {record_id!r}; give the `record_id` of an answer or of GET "
-                "/v1/decisions. One that another replica made seconds ago is there soon; old ones are not kept"
+                "/v1/decisions. One that another replica just made appears within seconds; old ones are deleted"
             )
             raise ServiceError(message, 404, "unknown_record", "record_id")
         return decision
@@ -291,7 +291,7 @@ class OutcomeDesk:
         last = next((row["content"] for row in reversed(before) if row["by"] == body.by), None)
         if last != content:
             if len(before) >= MAX_REPORTS:
-                message = f"{MAX_REPORTS} outcomes of this decision were reported; no more are stored"
+                message = f"{MAX_REPORTS} outcomes of this decision are stored already; no more are accepted"
                 raise ServiceError(message, 409, "too_many_outcomes", "record_id", retry=False)
             (outcome_id,), now = outcomes.new_ids(1)
             reported = ReportedOutcome(

@@ -26,7 +26,7 @@ class ProblemBody(Body):
 
     prompt: Text = Field(min_length=1)
     data: Data | None = None
-    """The task's own fields, as in ``problems.parquet``. None: the task reads them from the prompt."""
+    """The task's own fields, as in ``problems.parquet``. Default: the task reads them from the prompt."""
     problem_id: Text | None = Field(None, min_length=1, max_length=200)
     difficulty: Text = ""
 
@@ -75,13 +75,13 @@ class TriageRequest(Overrides):
     task: Text | None = None
     """Default: the only served task."""
     problem: Annotated[Text | ProblemBody | None, GivenFields] = None
-    """A text, the fields of a problem of a declared task as an object, or an object with ``prompt``."""
+    """A text, an object with the fields of a declared task's problem, or an object with ``prompt``."""
     messages: list[ChatMessage] | None = None
-    """The last user message is the problem; what stands before it is context."""
+    """The last user message is the problem; earlier messages are context."""
     stream: bool = False
     """Server-sent events: progress while candidates arrive, then the full record."""
     n: int | None = Field(None, ge=1, le=MAX_ANSWERS)
-    """Distinct answers to show in ``choices``, at most; no more candidates are sampled for them."""
+    """Maximum number of distinct answers in ``choices``; no additional candidates are sampled for them."""
 
     @model_validator(mode="after")
     def _one_problem(self) -> "TriageRequest":
@@ -97,7 +97,7 @@ class StreamOptions(BaseModel):
 
 
 class ResponseFormat(BaseModel):
-    """The content is then the task's answer in this form (see ``structured``)."""
+    """Format of the content: the task's answer in this form."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
 
@@ -113,14 +113,15 @@ class ResponseFormat(BaseModel):
 
 
 class ChatRequest(BaseModel):
-    """OpenAI's body. Fields that would change the answer and that the service cannot honour are refused in ``chat``."""
+    """OpenAI's body. Unsupported fields that would change the answer are refused in ``chat``."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
 
     model: Text
     messages: list[ChatMessage] = Field(min_length=1)
     n: int | None = Field(None, ge=1, le=MAX_ANSWERS)
-    """Choices at most: the best distinct answers, each once. No more candidates are sampled for them."""
+    """Maximum number of choices: the best distinct answers, each once. No additional candidates are sampled for
+    them."""
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)

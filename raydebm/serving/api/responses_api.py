@@ -47,7 +47,7 @@ class InputMessage(BaseModel):
 
 
 class TextFormat(BaseModel):
-    """As ``response_format`` of a chat, where the schema is one level higher."""
+    """Output format, as ``response_format`` of a chat, but with the schema one level higher."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -62,22 +62,22 @@ class TextSettings(BaseModel):
 
 
 class ResponseRequest(BaseModel):
-    """OpenAI's body. Fields that would change the answer and that the service cannot honour are refused."""
+    """OpenAI's body. Unsupported fields that would change the answer are refused."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
 
     model: Text
     input: Text | list[InputMessage] = Field(min_length=1)
-    """A text, or the whole conversation: nothing of it is kept here (``store`` is false)."""
+    """A text, or the whole conversation, because the service stores no conversations (``store`` is false)."""
     instructions: Text | None = None
-    """A system message in front of the conversation."""
+    """System message before the conversation."""
     stream: bool | None = None
     temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
     top_p: float | None = Field(None, gt=0, le=1, allow_inf_nan=False)
     max_output_tokens: int | None = Field(None, ge=1)
     text: TextSettings | None = None
     metadata: Data | None = None
-    """Given back as it came."""
+    """Returned unchanged."""
     raydebm: ChatOverrides | None = None
 
 
@@ -225,11 +225,11 @@ def response_routes(service: TriageService) -> APIRouter:
         openapi_extra=examples_of("responses", service.bundle),
     )
     async def response(body: ResponseRequest, request: Request) -> Response:
-        """OpenAI's Responses API for text: the same chat in another shape. Nothing is kept between requests, so `input`
-        holds the whole conversation.
+        """OpenAI's Responses API for text: the same chat in another shape. Nothing is stored between requests, so
+        `input` must contain the whole conversation.
 
-        An abstention is a message with a `refusal`. With `stream` come OpenAI's events, the last one with the whole
-        response."""
+        An abstention is a message with a `refusal`. With `stream`, the response is OpenAI's events, of which the last
+        one has the whole response."""
         context, overrides, form = await asked(service, chat_of(body), request)
 
         def written(answer: TriageResponse) -> dict[str, Any]:

@@ -48,12 +48,12 @@ class ScoreRequest(Body):
     candidates: list[Text] | None = Field(None, min_length=1, max_length=MAX_CANDIDATES_TO_SCORE)
     lambda_: NotNegative | None = Field(None, alias="lambda")
     deadline_ms: int | None = Field(None, ge=1, le=MAX_DEADLINE_MS)
-    """Milliseconds from the request's arrival; what is not scored by then is not scored at all."""
+    """Milliseconds from the request's arrival; texts that are not scored by then have no score."""
     text_1: Text | list[Text] | None = None
     """Problem text: one, or one for each ``text_2``."""
     text_2: Text | list[Text] | None = None
     model: str | None = None
-    """With ``text_1`` and ``text_2``: the id of a served task, whose ensemble scores; else the first one's."""
+    """With ``text_1`` and ``text_2``: id of the served task whose ensemble scores. Default: the first one."""
 
     @model_validator(mode="after")
     def _one_shape(self) -> "ScoreRequest":
@@ -85,7 +85,7 @@ class ScoredText(BaseModel):
     """A text of the request with its energies, and with the checks of its task where one is known."""
 
     index: int
-    """Place in the request."""
+    """Position in the request."""
     confidence: float | None = None
     """Probability that its answer is right, among the texts of the request; null without a task or a posterior."""
     energy: float | None
@@ -95,12 +95,12 @@ class ScoredText(BaseModel):
     answer: str | None = None
     penalty: float | None = None
     violations: list[Violation] | None = None
-    """Null where no task is known, so that nothing was checked."""
+    """Null if no task is known, so that nothing was checked."""
     error: str | None = None
 
 
 class ScoreItem(ScoredText):
-    """``score`` is -energy: higher is better, as rerankers have it. Null where there is no finite energy."""
+    """``score`` is -energy: higher is better, as for rerankers. Null if there is no finite energy."""
 
     object: Literal["score"] = "score"
     score: float | None
@@ -119,7 +119,7 @@ class ScoreResponse(BaseModel):
 
 
 Scored = tuple[Bundle, list[ScoreItem]]
-"""The run that scored, and its scores."""
+"""Scores, and the run that computed them."""
 
 
 async def get_scores(
@@ -202,7 +202,7 @@ def _task_of(bundle: Bundle, request: ScoreRequest) -> str:
 
 
 class Document(BaseModel):
-    """Cohere's and Jina's object; fields in addition to the text come back when documents are wanted."""
+    """Document as an object of Cohere's and Jina's API. Its other fields are returned with ``return_documents``."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
 
@@ -222,13 +222,13 @@ class RerankOverrides(Body):
 
 
 class RerankRequest(BaseModel):
-    """Unknown fields are tolerated: the three dialects have many that change nothing here."""
+    """Unknown fields are accepted, because the three APIs have many that have no effect here."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, extra="ignore")
 
     model: Text | None = None
-    """``raydebm/<task>``: the query must be a problem of that task, and constraints count. Absent: they count where
-    the only served task can read the query."""
+    """``raydebm/<task>``: the query must be a problem of that task, and constraints count. Default: they count if the
+    only served task can read the query."""
     query: Text = Field(min_length=1)
     documents: list[Text | Document] = Field(min_length=1, max_length=MAX_CANDIDATES_TO_SCORE)
     top_n: Annotated[int, Field(ge=1)] | None = None
@@ -239,19 +239,19 @@ class RerankRequest(BaseModel):
 class RerankResult(ScoredText):
     relevance_score: float
     document: dict[str, Any] | None = None
-    """Only when ``return_documents`` is set."""
+    """Present only with ``return_documents``."""
 
 
 class RerankResponse(BaseModel):
     id: str
     model: str
     task: str | None
-    """Whose constraints were checked; null: none."""
+    """Task whose constraints were checked; null: none."""
     results: list[RerankResult]
     """Best first."""
     usage: Usage
     meta: dict[str, Any]
-    """What Cohere's clients read."""
+    """Metadata for Cohere's clients."""
     versions: dict[str, str]
 
 
@@ -318,24 +318,24 @@ class RewardSettings(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid", populate_by_name=True)
 
     task: Text | None = None
-    """Default: the only served task; no constraints where it cannot read the prompt."""
+    """Task whose constraints count. Default: the only served task, or none if it cannot read the prompt."""
     reward: Literal["energy", "log_odds"] = "energy"
     """energy: -(mu + lambda * E_constraint). log_odds: log(p / (1 - p)) within [-10, 10], where p is the probability
     that the answer is right, by the task's posterior over the request's responses to the same prompt."""
     lambda_: NotNegative | None = Field(None, alias="lambda")
     sigma_weight: NotNegative = 0.0
     floor: Finite = -10.0
-    """Also the reward of a text without an answer: a trainer cannot use minus infinity."""
+    """Lowest reward, also that of a text without an answer, because trainers cannot use minus infinity."""
 
 
 class RewardRequest(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True, extra="ignore")
 
     query: list[Text] = Field(min_length=1, max_length=MAX_CANDIDATES_TO_SCORE)
-    """Prompt and response in one text each; the response alone is taken too."""
+    """Texts of prompt and response together, or of the response alone."""
     prompts: list[Text]
     labels: list[Any] | None = None
-    """Accepted and never looked at: this reward needs no reference answer."""
+    """Accepted and ignored, because this reward needs no reference answer."""
 
     @model_validator(mode="after")
     def _same_length(self) -> "RewardRequest":
@@ -347,7 +347,7 @@ class RewardRequest(BaseModel):
 class RewardResponse(BaseModel):
     rewards: list[float]
     scores: list[Annotated[float, Field(ge=0, le=1)]]
-    """1.0 where triage would accept the response at once, else 0.0; trainers filter by it."""
+    """1.0 if triage would accept the response at once, else 0.0, for filtering by trainers."""
     extra_logs: dict[str, list[float]]
 
 
@@ -476,7 +476,7 @@ def scoring_routes(service: TriageService) -> APIRouter:
 
     @router.post(
         "/get_reward",
-        summary="Give rewards",
+        summary="Compute rewards",
         response_model=RewardResponse,
         openapi_extra=examples_of("rewards", service.bundle),
     )

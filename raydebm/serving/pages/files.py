@@ -1,7 +1,7 @@
 """The pages and their static files, with security and cache headers.
 
-They need no key, are the same for everybody and reveal nothing about an installation; their data routes ask for a key
-if the service does.
+They need no key, are the same for every client and reveal nothing about an installation; their data routes ask for a
+key if the service does.
 """
 
 import hashlib

@@ -241,7 +241,7 @@ def _finish(stop: KeyboardInterrupt, args: AppArgs, name: str) -> None:
     try:
         if not _has_ingress(name):
             return
-        log.warning("%s: new requests are refused, running ones finish; once more ends the service at once", stop)
+        log.warning("%s: new requests are refused, running ones finish; a second signal ends the service at once", stop)
         if num_open := drain(close_application(name, INGRESS), limit_s=request_timeout_s(args.max_deadline_s)):
             log.warning("%d requests are cut off", num_open)
     finally:

@@ -43,7 +43,7 @@ def changed_args(args: AppArgs, user_config: Mapping[str, Any]) -> AppArgs:
         if key not in (*CHANGEABLE, REVISION):
             raise ConfigError(
                 f"user_config key {key!r} cannot be changed while the service runs; it can take "
-                f"{', '.join((*CHANGEABLE, REVISION))}. Everything else belongs into `args`, which starts new replicas"
+                f"{', '.join((*CHANGEABLE, REVISION))}. Everything else belongs in `args`, which starts new replicas"
             )
     changes = {key: value for key, value in user_config.items() if key != REVISION}
     try:

@@ -114,7 +114,7 @@ def close_application(name: str, ingress: str) -> Callable[[], int]:
             if not handle.running_replicas_populated() and time.monotonic() < known_by:
                 return 1
             # A replica that is gone has no open requests; one that is too busy to answer has some.
-            log.warning("an ingress replica does not tell what it works on: %s", error)
+            log.warning("an ingress replica did not report its open requests: %s", error)
             return 1 if isinstance(error, TimeoutError) else 0
 
     return count_open

@@ -22,65 +22,66 @@ def request_timeout_s(max_deadline_s: float | None) -> float:
 
 
 class LimitArgs(BaseModel):
-    """How much one ingress replica takes on. With several replicas each has these limits for itself."""
+    """Limits of one ingress replica. With several replicas, each has these limits for itself."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     keys_file: str | None = None
-    """API keys as hashes (see ``access.keys``), a file that every ingress replica can read; None: RAYDEBM_API_KEYS,
-    else no keys are asked for."""
+    """File with hashes of API keys (see ``access.keys``) that every ingress replica can read. Default: the keys in
+    RAYDEBM_API_KEYS, else none are required."""
     max_running: int = Field(96, ge=1)
-    """Requests that are worked on at once. A quarter as many wait, and the next one is answered 503. Both together stay
-    below the ingress deployment's ``max_ongoing_requests``, so that health checks get through."""
+    """Maximum number of requests processed at once. A quarter as many can wait; further ones are answered with 503.
+    Both together stay below the ingress deployment's ``max_ongoing_requests``, so that health checks get through."""
     request: Ceilings = Field(default_factory=Ceilings)
-    """What one request may spend at most, in place of the policy's ``max_usd`` and ``budget``."""
+    """Maximum spending of one request, in place of the policy's ``max_usd`` and ``budget``."""
     per_day: Ceilings = Field(default_factory=Ceilings)
-    """What everybody together may spend on one UTC day."""
+    """Maximum spending of all clients together per UTC day."""
     key_per_day: Ceilings = Field(default_factory=Ceilings)
-    """What each key may spend on one UTC day; a key's own ``per_day`` in the file goes before it."""
+    """Maximum spending of each key per UTC day. Overridden by a key's own ``per_day`` in the keys file."""
     ledger_file: str | None = None
-    """SQLite file in which the days' spending is counted, on a disk of the ingress replicas' node. Default:
-    ledger.sqlite of the run directory."""
+    """SQLite file with the spending of each day, on a disk that all ingress replicas share. Default: ledger.sqlite of
+    the run directory."""
 
 
 class RunArgs(BaseModel):
-    """One run that the service answers from."""
+    """Run that the service uses."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     run_dir: Annotated[str, AfterValidator(run_address)]
-    """Holds recipe.json, scorer/ and calibration/policy.json: a local path that every replica's node can read, or a
-    filesystem URL. ``demo``: the finished run in this package."""
+    """Run directory with recipe.json, scorer/ and calibration/policy.json: a local path that every replica's node can
+    read, or a filesystem URL. ``demo``: the finished run in this package."""
     generators: tuple[str, ...] | None = Field(None, min_length=1)
-    """A subset of the recipe's generators; None: all of them."""
+    """Names of the generators to serve. Default: all of the recipe."""
     policy: str | None = None
-    """None: calibration/policy.json of the run; ``"recipe"``: the recipe's own thresholds; else a policy file."""
+    """Policy file, or ``"recipe"`` for the recipe's own thresholds. Default: calibration/policy.json of the run."""
     checkpoint: str | None = None
-    """None: scorer/ of the run; else another ensemble's folder or filesystem URL."""
+    """Folder or filesystem URL of another ensemble. Default: scorer/ of the run."""
 
 
 class AppArgs(RunArgs):
     """The ``args`` of the application in ``serve_config.yaml``. Unknown keys are refused."""
 
     further_runs: tuple[RunArgs, ...] = ()
-    """Runs of other tasks behind the same address: ``raydebm/<task>`` each."""
+    """Runs of other tasks to serve at the same address, each as the model ``raydebm/<task>``."""
     device: str = "auto"
     """Device of the scorer: ``auto``, ``cpu``, ``cuda``."""
     max_deadline_s: float | None = Field(240.0, ge=1, allow_inf_nan=False)
-    """Seconds from its arrival within which every request is decided: the deadline of one that gives none, and the
-    longest that one may give. It stays below Serve's ``request_timeout_s``, which cuts a request off without an answer.
-    None: no request has a deadline but its own."""
+    """Longest deadline in seconds from a request's arrival, and the deadline of requests without their own. It must be
+    below Serve's ``request_timeout_s``, which ends a request without an answer. Default: only a request's own deadline
+    applies."""
     max_body_bytes: int = Field(1_000_000, ge=1_000)
     allowed_hosts: tuple[str, ...] = ()
-    """Names under which a service without keys answers, next to localhost and addresses (see ``access.hosts``)."""
+    """Host names that a service without keys accepts, in addition to localhost and IP addresses (see
+    ``access.hosts``)."""
     policies: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Named policies: settings of a request by name. ``strict: {theta_sigma: 0.3}`` gives the models
     ``raydebm/<task>@strict``, of every task."""
     limits: LimitArgs = Field(default_factory=LimitArgs)
     records: RecordsArgs | None = Field(default_factory=RecordsArgs)
-    """How decisions are stored; None: they are not. Those of the packaged run need a ``folder``."""
+    """Storage of decisions. Default: they are not stored. With the packaged run, ``folder`` is required."""
     auditors: tuple[str, ...] | None = Field(None, min_length=1)
-    """Reporters whose outcomes are held against the promise, such as an audit of random requests; None: all."""
+    """Reporters whose outcomes test the promise, such as an audit of random requests. Default: all."""
 
     def of_run(self, run: RunArgs) -> "AppArgs":
         """The arguments for another run alone."""
@@ -94,4 +95,4 @@ def parse_args(given: Mapping[str, Any], *, where: str = "the application's args
         return AppArgs.model_validate(given)
     except ValidationError as error:
         problems = "; ".join(problems_in(error, root=where))
-        raise ConfigError(f"{where} make no service: {problems}") from error
+        raise ConfigError(f"{where} do not define a service: {problems}") from error

@@ -242,14 +242,14 @@ def load_gateway(args: AppArgs) -> Bundle:
             if name in places:
                 raise ConfigError(
                     f"further_runs: task {name!r} is served from {places[name]} and from {bundle.run_dir}; a task has "
-                    "one run, so take one of them out, or serve it by an application of its own"
+                    "one run, so remove one of them, or serve it as a separate application"
                 )
             places[name] = bundle.run_dir
             others[name] = bundle
         if bundle.recipe.evidence:
             raise ConfigError(
                 f"further_runs: {bundle.run_dir} counts baselines as evidence ({bundle.recipe.evidence[0].name}), which"
-                " only the first run can; make it the first one (`run_dir`), or serve it by an application of its own"
+                " only the first run can; make it the first one (`run_dir`), or serve it as a separate application"
             )
     return replace(first, others=others)
 

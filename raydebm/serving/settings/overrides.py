@@ -41,19 +41,21 @@ def _with_policy_settings(body: "type[Overrides]") -> "type[Overrides]":
 
 @_with_policy_settings
 class Overrides(Body):
-    """What one request may change; everything left out comes from the calibrated policy and the recipe."""
+    """Settings that a request may change. Default: those of the calibrated policy and the recipe."""
 
     waves: list[Annotated[int, Field(ge=1, le=MAX_SAMPLES)]] | None = Field(None, max_length=MAX_SAMPLES)
-    """Sizes of the waves in which a pass is sampled, the last one repeating; an empty list: the whole pass at once."""
+    """Sizes of the waves in which a pass is sampled; the last size repeats. An empty list samples the whole pass at
+    once."""
     num_samples: int | None = Field(None, ge=1, le=MAX_SAMPLES)
     """Candidates of each generator in pass 1."""
     generators: list[Text] | None = Field(None, min_length=1)
     """A subset of the service's generators."""
     seed: int | None = Field(None, ge=-SEED_LIMIT, lt=SEED_LIMIT)
-    """Same seed, same candidates; None: the recipe's seed, so that the run's own problems give the run's candidates."""
+    """Seed of the candidates. Default: the recipe's seed, so that the run's own problems give the run's candidates."""
     return_candidates: bool = False
     policy: Text | None = None
-    """A named policy, as in the model id ``raydebm/<task>@<policy>``; the other fields change it."""
+    """Named policy, as in the model id ``raydebm/<task>@<policy>``. Other fields of the request override its
+    settings."""
 
     def policy_changes(self) -> dict[str, Any]:
         """The given settings and limits, by the policy's own names."""
@@ -61,7 +63,7 @@ class Overrides(Body):
 
 
 class SamplingOverrides(BaseModel):
-    """How candidates are drawn, where a request differs from the recipe."""
+    """Sampling settings of a request. Default: the recipe's."""
 
     temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
     top_p: float | None = Field(None, gt=0, le=1, allow_inf_nan=False)
@@ -76,7 +78,7 @@ class ChatOverrides(Overrides):
     """The ``raydebm`` object of a chat request, and a named policy of the service."""
 
     on_abstain: OnAbstain = "refuse"
-    """refuse: a refusal in OpenAI's shape; text: its words as content, for clients that show no refusals; best: the
-    selected text all the same; error: HTTP 422."""
+    """Response to an abstention. refuse: a refusal in OpenAI's format; text: its words as content, for clients that do
+    not show refusals; best: the selected text anyway; error: HTTP 422."""
     progress: Literal["comments", "events", "none"] = "comments"
-    """How a stream reports progress: SSE comments (every client skips them), named events for browsers, or not."""
+    """Progress in a stream: SSE comments, which every client skips, named events for browsers, or none."""

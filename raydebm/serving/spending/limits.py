@@ -1,4 +1,4 @@
-"""What a request may spend: its own budget and money, the operator's ceilings, and the rest of the day's.
+"""Limits on the spending of a request: its own budget and money, the operator's ceilings, and the rest of the day's.
 
 A request may lower the operator's limits and never raise them. The operator sets them in the policy file, the recipe,
 the named policies and ``limits``. Does not know: endpoints, Ray, HTTP.
@@ -166,7 +166,7 @@ class CeilingStatus:
     """One ceiling of one day, and its remainder."""
 
     account: str
-    """``service``: everybody together; ``key``: the caller's key."""
+    """``service``: all clients together; ``key``: the caller's key."""
     kind: str
     """``usd`` or ``candidates``."""
     limit: float

@@ -32,21 +32,22 @@ def _prompt(template: str) -> str:
 
 
 class Output(Strict):
-    """How an answer is written in a completion, and so how it is found."""
+    """Format of the answer in a completion."""
 
     format: Literal["json", "number", "choice", "text"] = "text"
     """json: the last JSON object (array, if the schema says so); number: after ``####``, in ``\\boxed{}`` or last;
     choice: one of ``choices`` after ``####``, as JSON field ``answer``, in ``\\boxed{}``, after "the answer is", or
     alone on the last line; text: the whole completion."""
     json_schema: Schema | None = Field(None, alias="schema")
-    """For json. An answer that breaks it is still an answer: the faults are violations of the constraint ``schema``."""
+    """For json: a JSON Schema. An answer that does not match it still counts as an answer, and each fault violates the
+    constraint ``schema``."""
     schema_weight: float = Field(1.0, ge=0, allow_inf_nan=False)
     """Weight of the constraint ``schema``."""
     choices: list[str] = Field(default_factory=list)
-    """For choice: the answers there are, each a line; upper and lower case are the same. Where they are letters or
-    numbers, what they stand for may follow: ``B) Paris``."""
+    """For choice: the possible answers, each a single line, compared without case. A letter or number may be followed
+    by its meaning: ``B) Paris``."""
     max_chars: int = Field(100_000, ge=1, le=1_000_000)
-    """A longer completion has no answer."""
+    """Maximum length of a completion; a longer one has no answer."""
 
     @model_validator(mode="after")
     def _fits_the_format(self) -> Self:
@@ -61,19 +62,19 @@ class Output(Strict):
 
 
 class GoldRule(Strict):
-    """Which column is the reference answer, and when an answer matches it."""
+    """Column of the reference answer, and the comparison of answers with it."""
 
     field: str
-    """A column of the data. It is taken out of the row before anything else is made of it."""
+    """Column of the data. It is removed from the row before anything else is read."""
     value: Expression = "answer"
-    """What is compared; an expression on the answer."""
+    """Expression on the answer whose value is compared."""
     match: Literal["exact", "number", "set", "json"] = "exact"
     """exact: the same text or number, or the same answer of format number or choice; number: as numbers ("$1,080" is
     1080); set: the same items in any order; json: the same JSON value."""
     ignore_case: bool = False
-    """Upper and lower case are the same."""
+    """Compare without case."""
     tolerance: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """For number: how far an answer may be off."""
+    """For number: allowed difference."""
 
     @model_validator(mode="after")
     def _reads_the_answer_only(self) -> Self:
@@ -83,25 +84,26 @@ class GoldRule(Strict):
 
 
 class Data(Strict):
-    """Where problems come from."""
+    """Files and columns of the problems."""
 
     train: str | None = None
-    """A file: .jsonl, .json, .csv or .parquet, also with .gz. A recipe's ``source`` comes before it."""
+    """File of the split ``train``: .jsonl, .json, .csv or .parquet, also with .gz. A recipe's ``source`` overrides
+    it."""
     test: str | None = None
-    """The same for the split ``test``."""
+    """File of the split ``test``, likewise."""
     id: str | None = None
-    """A column with the source's own name of a row; recorded pools are joined by it."""
+    """Column with the source's own id of a row, by which recorded pools are joined."""
     fields: list[str] = Field(default_factory=list)
     """Columns that constraints read as ``problem.<field>``, in addition to those that the prompt names."""
     difficulty: str | None = None
-    """A column by which reports break results down."""
+    """Column by which reports group their results."""
 
 
 class Defaults(Strict):
     """Settings of training and generation; a recipe may override each."""
 
     max_length: int = Field(2048, ge=16)
-    """Tokens that the scorer reads of a problem and its answer."""
+    """Maximum tokens of a problem with its answer for the scorer."""
     batch_size: int = Field(16, ge=1)
     """Pairs of one training step."""
     patience: int = Field(2, ge=1)
@@ -111,7 +113,7 @@ class Defaults(Strict):
     lambda_: float = Field(1.0, ge=0, alias="lambda")
     """Weight of E_constraint."""
     max_tokens: int = Field(1024, ge=1)
-    """Tokens of a candidate."""
+    """Maximum tokens of a candidate."""
 
     def as_record(self) -> TaskDefaults:
         """The settings as tasks give them."""
@@ -122,7 +124,7 @@ class TaskDefinition(Strict):
     """A whole task. Constraints see ``problem.<field>`` of the declared fields and the answer, never gold."""
 
     name: str
-    """Small letters, digits and _."""
+    """Lowercase letters, digits and _."""
     description: str = ""
     """One line, for ``raydebm task list``."""
     instructions: str = Field(min_length=1)
@@ -130,25 +132,25 @@ class TaskDefinition(Strict):
     prompt: Annotated[str, AfterValidator(_prompt)]
     """The question, with ``{field}`` where a column's value goes; every other brace is text."""
     output: Output = Output()
-    """How the answer is found in what a model writes."""
+    """Format of the answer in a completion."""
     constraints: list[AnyRule] = Field(default_factory=list)
     """Checks without gold: one rule each (docs/constraints.md)."""
     feedback: str = FEEDBACK
-    """What the next pass is told about an answer that violates constraints; ``{rules}`` stands for the messages of the
-    constraints, one a line. It should say what to reply with."""
+    """Feedback for the next pass about an answer that violates constraints; ``{rules}`` is replaced by the messages of
+    the constraints, one per line. It should say what to reply with."""
     vote: Expression = "answer"
-    """Answers with the same value here give the same answer."""
+    """Expression on the answer; answers with the same value count as the same answer."""
     gold: GoldRule | None = None
-    """Which answers are right; without it nothing says so."""
+    """Reference answers. Default: none, so answers have no verdict from gold."""
     labels: Literal["gold", "constraints"] | None = None
-    """What labels candidates for training. None: gold where it is declared, else nothing. ``constraints``: correct is
-    what breaks none, and the violation score is the weighted penalty's share of its maximum."""
+    """Source of the candidates' labels. ``constraints``: an answer that violates none is correct, and its violation
+    score is the weighted penalty's share of the maximum. Default: ``gold`` if it is declared, else no labels."""
     data: Data = Data()
-    """Its files and columns."""
+    """Files and columns of the problems."""
     defaults: Defaults = Defaults()
-    """What a recipe that says nothing else does."""
+    """Settings for recipes that do not set their own."""
     folder: str = "."
-    """Where relative data files are looked up. A task file's own folder; a task written in Python says it."""
+    """Folder of relative data files. Default: the folder of the task file; a task written in Python must set it."""
 
     @property
     def fields(self) -> tuple[str, ...]:

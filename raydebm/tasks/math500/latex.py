@@ -190,8 +190,8 @@ def normal_form(answer: str) -> str:
 
 
 def exact_number(text: str) -> Fraction | None:
-    """The number that is the whole text, else None: 1,080 or -2.5 or 3/4 or a LaTeX fraction of integers, also after a
-    whole number, or a decimal with a repeating part under a line."""
+    """Number that is the whole text, or None without one, such as 1,080 or -2.5 or 3/4 or a LaTeX fraction of integers,
+    also after a whole number, or a decimal with a repeating part under a line."""
     text = text.strip()
     if len(text) > _MAX_DIGITS:
         return None

@@ -140,7 +140,10 @@ def test_without_vllm_the_error_says_how_to_get_it():
 
 
 def test_a_python_that_is_missing_is_named():
-    with pytest.raises(ResourceError, match="'no-such-python' is no program; set `python`"), server("no-such-python"):
+    with (
+        pytest.raises(ResourceError, match="'no-such-python' is not a program; set `python`"),
+        server("no-such-python"),
+    ):
         pass
 
 

@@ -48,7 +48,7 @@ def test_a_problem_is_given_out_before_the_next_one_is_read():
 
 
 def test_a_label_in_the_wrong_place_is_named():
-    with pytest.raises(PoolError, match="label of candidate 'c1' stands where that of 'c0' should"):
+    with pytest.raises(PoolError, match="found 'c1', expected 'c0'; label them again"):
         list(pools_as_complete(labelled("pp", labels_of=["c1", "c0"]), Counter("pp")))
 
 

@@ -117,7 +117,7 @@ def test_a_bad_keys_file_is_refused_without_a_word_of_its_secrets(keys_file, ent
 def test_a_keys_file_with_a_field_that_stands_twice_is_refused_without_quoting_it(tmp_path):
     path = tmp_path / "keys.yaml"
     path.write_text(f"keys:\n- name: a\n  sha256: {HASH}\n  decisions: false\n  decisions: true\n")
-    with pytest.raises(ConfigError, match=r"keys\.yaml': a field stands twice, in lines 4 and 5; remove one of them"):
+    with pytest.raises(ConfigError, match=r"keys\.yaml': a field is given twice, in lines 4 and 5; remove one of them"):
         load_keyring(str(path))
 
 

@@ -16,7 +16,7 @@ def no_recipe(run):
 def unknown_key(run):
     file = run / "recipe.json"
     file.write_text(file.read_text().replace('"seed"', '"sead"', 1))
-    return r"recipe\.json .*sead.*\. Where another version made the run, run its recipe again"
+    return r"recipe\.json .*sead.*\. If another version made the run, run its recipe again"
 
 
 def torn_policy(run):
@@ -26,7 +26,7 @@ def torn_policy(run):
 
 def policy_of_another_version(run):
     (run / "calibration" / "policy.json").write_text('{"tau_sure": 0.9}')
-    return r"policy\.json is not a policy: .*unknown key\(s\) tau_sure; .*\. Where another version wrote it, calibrate"
+    return r"policy\.json is not a policy: .*unknown key\(s\) tau_sure; .*\. If another version wrote it, calibrate"
 
 
 def unreadable_ensemble(run):
@@ -48,5 +48,5 @@ def test_a_broken_run_is_one_line(write_run, break_it):
 
 
 def test_a_misspelt_argument_is_one_line():
-    with pytest.raises(RayServeException, match="the application's args make no service: run_dri"):
+    with pytest.raises(RayServeException, match="the application's args do not define a service: run_dri"):
         build({"run_dir": "demo", "run_dri": "demo"})

@@ -101,7 +101,7 @@ def test_every_queue_has_a_limit_and_every_replica_a_health_check(config):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("applications: []\napplications: [{}]", "key 'applications' stands twice, in lines 1 and 2"),
+        ("applications: []\napplications: [{}]", "key 'applications' is given twice, in lines 1 and 2"),
         ("applications: [", "is not YAML"),
         ("applications: []", "has no applications"),
     ],
