@@ -103,8 +103,8 @@ def calibrate(
 ) -> None:
     """Choose profile and thresholds, and certify a promise.
 
-    Fits the posterior first. All of it on labelled problems, or with --from-decisions on outcomes that users reported.
-    A promise that cannot be certified leaves the run's policy as it is, and the exit code is 1.
+    Fits the posterior first, on labelled problems, or with --from-decisions on outcomes that users
+    reported. If the promise cannot be certified, the run's policy stays unchanged and the exit code is 1.
     """
     if reported is not None:
         _calibrate_from_decisions(asked, reported, force=force)

@@ -205,11 +205,8 @@ def _show_chat(reply: Mapping[str, Any], question: str) -> None:
 
 def _show_triage(reply: Mapping[str, Any]) -> None:
     for done in reply["passes"]:
-        known = {name: "none" if done[name] is None else f"{done[name]:.3f}" for name in ("penalty", "signal")}
-        console.print(
-            f"   pass {done['pass_index']}    {done['decision']}: penalty of broken constraints {known['penalty']}, "
-            f"spread of the adapters {known['signal']}"
-        )
+        facts = _numbers({"penalty": done["penalty"], "sigma": done["signal"]}) or ["no answer was selected"]
+        console.print(f"   pass {done['pass_index']}    {done['decision']}: {', '.join(facts)}")
         if done["feedback"]:
             console.print(f"   feedback  {_clip(done['feedback'], width=300)}")
     console.print(f"   answer    {reply['answer']}")
@@ -224,10 +221,15 @@ _NUMBERS = {
 }
 
 
+def _numbers(values: Mapping[str, float | None]) -> list[str]:
+    known = {name: value for name, value in values.items() if value is not None}
+    return [f"{words} {known[name]:.3f}" for name, words in _NUMBERS.items() if name in known]
+
+
 def _show_numbers(details: Mapping[str, Any]) -> None:
     passes = details["num_passes"]
     facts = [
-        *(f"{words} {details[name]:.3f}" for name, words in _NUMBERS.items() if details[name] is not None),
+        *_numbers({name: details[name] for name in _NUMBERS}),
         f"{passes} pass{'' if passes == 1 else 'es'}",
         f"{details['usage']['completion_tokens']} tokens written",
         f"{details['latency_ms'] / 1000:.1f} s",

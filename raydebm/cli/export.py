@@ -9,9 +9,9 @@ from raydebm.cli.console import say
 
 
 def export(
-    out: Annotated[Path, typer.Option("--out", help="Folder to write; must not exist or be empty.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder to write; must be missing or empty.")],
     run_dir: Annotated[str, typer.Option("--run-dir", help="A finished run: a folder or a URL.")] = "runs/demo",
-    license: Annotated[str | None, typer.Option(help="The hub's name of your licence, such as apache-2.0.")] = None,
+    license: Annotated[str | None, typer.Option(help="Your licence, by the hub's name, such as apache-2.0.")] = None,
 ) -> None:
     """Write a scorer and its model card for the Hugging Face hub.
 

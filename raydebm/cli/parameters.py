@@ -87,9 +87,11 @@ recipe_command = options_from(read_recipe, "recipe")
 """Decorator that replaces the parameter ``recipe`` by --config, --task, --run-dir and dotted overrides."""
 
 
-ReporterOption = Annotated[list[str] | None, typer.Option("--by", help="Only reports by this name; repeatable.")]
-SinceOption = Annotated[str | None, typer.Option(help="Only decisions at or after, such as 2026-01-31T00:00Z.")]
-UntilOption = Annotated[str | None, typer.Option(help="Only decisions before.")]
+ReporterOption = Annotated[list[str] | None, typer.Option("--by", help="Only reports by this reporter; repeatable.")]
+SinceOption = Annotated[
+    str | None, typer.Option(help="Only decisions at or after this time, such as 2026-01-31T00:00Z.")
+]
+UntilOption = Annotated[str | None, typer.Option(help="Only decisions before this time.")]
 
 
 def decision_filter(

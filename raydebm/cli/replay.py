@@ -83,8 +83,8 @@ def replay(
 ) -> None:
     """Decide stored traffic again under another policy.
 
-    Or under another budget or ensemble. No generator is asked. Without changes the recorded decisions come out again.
-    With outcomes or labels a paired test says which of the two policies is better.
+    Budget and ensemble can change too. No generator is asked. With outcomes or labels, a paired test compares the
+    two policies.
     """
     from raydebm.decisions.reader import DecisionReader
     from raydebm.decisions.stored_replay import OtherEnsemble, ReplayTally, replay_stored

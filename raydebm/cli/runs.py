@@ -68,7 +68,7 @@ def run(
 ) -> None:
     """Run all stages of a recipe, from problems to the report.
 
-    What is complete is reused: an interrupted run resumes, pays for no completion twice and trains no adapter twice.
+    Complete stages are reused. An interrupted run resumes, and pays for no completion and trains no adapter twice.
     """
     from raydebm.cli.console import show_evaluation
     from raydebm.cli.pipeline import pipeline_for
@@ -112,7 +112,7 @@ def _show_plan(recipe: "Recipe") -> None:
 def validate(recipe: "Recipe") -> None:
     """Check a recipe and print it with its defaults.
 
-    null is the task's default, or what docs/recipe.md says.
+    null means the task's default, or the default in docs/recipe.md.
     """
     from raydebm.cli.console import console
     from raydebm.tasks import task_of
@@ -126,7 +126,7 @@ def reference(
 ) -> None:
     """Print every key of a recipe, with its meaning.
 
-    With its type and default, as Markdown: docs/recipe.md.
+    Markdown with types and defaults, the page docs/recipe.md.
     """
     from raydebm.config.recipe_reference import render as recipe_page
     from raydebm.tasks.declared.definition import reference_page as task_page

@@ -27,7 +27,7 @@ def serve(
 ) -> None:
     """Serve finished runs until Ctrl-C or SIGTERM.
 
-    Without options: the run that ships with the package. In production: `serve run serve_config.yaml`.
+    Default: the run that ships with the package. In production, use `serve run serve_config.yaml`.
     """
     for name, value in LINES_AS_THEY_ARE.items():
         os.environ.setdefault(name, value)  # before the import of Ray, which reads them

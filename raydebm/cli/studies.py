@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def _recipes_from(
     config: Annotated[list[Path], typer.Option("--config", "-c", help="Recipe file; repeatable, one run per recipe.")],
-    task: Annotated[list[str] | None, typer.Option("--task", help="Each recipe for this task; repeatable.")] = None,
+    task: Annotated[list[str] | None, typer.Option("--task", help="Run each recipe for this task; repeatable.")] = None,
     overrides: OverridesArgument = None,
     recorded: RecordedOption = None,
 ) -> "list[Recipe]":
@@ -51,7 +51,7 @@ def reproduce(
 ) -> None:
     """Write every table and figure of the paper.
 
-    One report for all given recipes, their runs and variants; makes what is missing first.
+    One report for all recipes, their runs and variants. Missing stages are run first.
     """
     with ExitStack() as stack:
         pipelines = [
@@ -78,18 +78,21 @@ def seeds(
         typer.Option(
             "--num-seeds",
             min=1,
-            help="Number of trainings, from the recipe's seed on; default: 5, with --folds 1.",
+            help="Number of trainings, counting up from the recipe's seed; default: 5, or 1 with --folds.",
         ),
     ] = None,
     seed_list: Annotated[str | None, typer.Option("--seeds", help="Seeds of the trainings, such as 0,1,2.")] = None,
     folds: Annotated[
-        int | None, typer.Option("--folds", min=2, help="Test every problem once, by training on the other folds.")
+        int | None,
+        typer.Option(
+            "--folds", min=2, help="Number of folds; each problem is tested once, by a training on the others."
+        ),
     ] = None,
     retry_failed: RetryOption = False,
 ) -> None:
     """Train with several seeds, or on all folds but one.
 
-    All on the same candidates; reports intervals over problems and the spread over trainings.
+    All trainings use the same candidates. The report has intervals over problems and the spread over trainings.
     """
     chosen = _chosen_seeds(recipe, num_seeds, seed_list, default=5 if folds is None else 1)
     with pipeline_for(recipe, own_candidates=False) as pipeline:  # each training has its own run directory
@@ -122,7 +125,7 @@ def _chosen_seeds(recipe: "Recipe", num_seeds: int | None, seed_list: str | None
 def confounding(
     recipe: "Recipe",
     repair: Annotated[
-        bool, typer.Option("--repair", help="Refit the energy heads on balanced data; measure before and after.")
+        bool, typer.Option("--repair", help="Refit the energy heads on balanced data, and measure before and after.")
     ] = False,
 ) -> None:
     """Test whether the scorer recognises who wrote an answer.

@@ -82,7 +82,8 @@ def validate(
         Path | None, typer.Option("--answers", help="Answers to try: JSON lines with problem_id, model, text.")
     ] = None,
 ) -> None:
-    """Check a task, every row of its data, and show what it finds in sample answers. Exit code 1 when it is wrong."""
+    """Check a task and its data, and show the answers that it finds in samples. The exit code is 1 if there is a
+    fault."""
     from raydebm.tasks import find_task
 
     try:

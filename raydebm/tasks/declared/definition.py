@@ -132,7 +132,7 @@ class TaskDefinition(Strict):
     prompt: Annotated[str, AfterValidator(_prompt)]
     """The question, with ``{field}`` where a column's value goes; every other brace is text."""
     output: Output = Output()
-    """Format of the answer in a completion."""
+    """Format of the answer."""
     constraints: list[AnyRule] = Field(default_factory=list)
     """Checks without gold: one rule each (docs/constraints.md)."""
     feedback: str = FEEDBACK
@@ -146,7 +146,7 @@ class TaskDefinition(Strict):
     """Source of the candidates' labels. ``constraints``: an answer that violates none is correct, and its violation
     score is the weighted penalty's share of the maximum. Default: ``gold`` if it is declared, else no labels."""
     data: Data = Data()
-    """Files and columns of the problems."""
+    """Data files and their columns."""
     defaults: Defaults = Defaults()
     """Settings for recipes that do not set their own."""
     folder: str = "."
