@@ -1,46 +1,32 @@
 """The verbs of ``raydebm`` and their functions. Help lists them without importing any."""
 
 import importlib
-from dataclasses import dataclass
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-
-@dataclass(frozen=True, slots=True)
-class Verb:
-    """A command or group of commands, imported on use."""
-
-    target: str
-    """Module of this package and name in it: a function, or a ``typer.Typer`` for a group."""
-    help: str
-    """One line of ``raydebm --help``: the first line of the function's docstring."""
-
-    def load(self) -> Any:
-        """Import ``target``."""
-        module, name = self.target.split(":")
-        return getattr(importlib.import_module(f"raydebm.cli.{module}"), name)
-
-
 VERBS = {
-    "init": Verb("runs:init", "Write a recipe, serve_config.yaml and cluster.yaml."),
-    "demo": Verb("demo:demo", "Train, evaluate, serve and ask, offline on small models."),
-    "run": Verb("runs:run", "Run all stages of a recipe, from problems to the report."),
-    "calibrate": Verb("calibrate:calibrate", "Choose profile and thresholds, and certify a promise."),
-    "seeds": Verb("studies:seeds", "Train with several seeds, or on all folds but one."),
-    "reproduce": Verb("studies:reproduce", "Write every table and figure of the paper."),
-    "confounding": Verb("studies:confounding", "Test whether the scorer recognises who wrote an answer."),
-    "serve": Verb("serve:serve", "Serve finished runs until Ctrl-C or SIGTERM."),
-    "replay": Verb("replay:replay", "Decide stored traffic again under another policy."),
-    "import-decisions": Verb("imports:import_decisions", "Turn decisions with outcomes into a run for training."),
-    "export": Verb("export:export", "Write a scorer and its model card for the Hugging Face hub."),
-    "task": Verb("task:app", "Write and check tasks of your own."),
-    "validate": Verb("runs:validate", "Check a recipe and print it with its defaults."),
-    "reference": Verb("runs:reference", "Print every key of a recipe, with its meaning."),
+    "init": ("runs:init", "Write a recipe, serve_config.yaml and cluster.yaml."),
+    "demo": ("demo:demo", "Train, evaluate, serve and ask, offline on small models."),
+    "run": ("runs:run", "Run all stages of a recipe, from problems to the report."),
+    "calibrate": ("calibrate:calibrate", "Choose profile and thresholds, and certify a promise."),
+    "seeds": ("studies:seeds", "Train with several seeds, or on all folds but one."),
+    "reproduce": ("studies:reproduce", "Write every table and figure of the paper."),
+    "confounding": ("studies:confounding", "Test whether the scorer recognises who wrote an answer."),
+    "serve": ("serve:serve", "Serve finished runs until Ctrl-C or SIGTERM."),
+    "replay": ("replay:replay", "Decide stored traffic again under another policy."),
+    "import-decisions": ("imports:import_decisions", "Turn decisions with outcomes into a run for training."),
+    "export": ("export:export", "Write a scorer and its model card for the Hugging Face hub."),
+    "task": ("task:app", "Write and check tasks of your own."),
+    "validate": ("runs:validate", "Check a recipe and print it with its defaults."),
+    "reference": ("runs:reference", "Print every key of a recipe, with its meaning."),
 }
-"""Verbs in the order of a user's work."""
+"""Verbs in the order of a user's work.
+
+Each with its target, a module of this package and a name in it (a function, or a ``typer.Typer`` for a group), and its
+line of ``raydebm --help``, the first line of the function's docstring."""
 
 
 class VerbGroup(TyperGroup):
@@ -57,12 +43,13 @@ class VerbGroup(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write one line per verb."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, verb.help) for name, verb in VERBS.items()])
+            formatter.write_dl([(name, words) for name, (_, words) in VERBS.items()])
 
 
 def command_of(name: str) -> Any:
-    """Parser of a verb."""
-    target = VERBS[name].load()
+    """Parser of a verb, whose module is imported."""
+    module, function = VERBS[name][0].split(":")
+    target = getattr(importlib.import_module(f"raydebm.cli.{module}"), function)
     if isinstance(target, typer.Typer):
         return get_command(target)
     alone = _typer()

@@ -88,9 +88,7 @@ recipe_command = options_from(read_recipe, "recipe")
 
 
 ReporterOption = Annotated[list[str] | None, typer.Option("--by", help="Only reports by this reporter; repeatable.")]
-SinceOption = Annotated[
-    str | None, typer.Option(help="Only decisions at or after this time, such as 2026-01-31T00:00Z.")
-]
+SinceOption = Annotated[str | None, typer.Option(help="Only decisions from this time on, such as 2026-01-31T00:00Z.")]
 UntilOption = Annotated[str | None, typer.Option(help="Only decisions before this time.")]
 
 
@@ -98,9 +96,7 @@ def decision_filter(
     task: Annotated[str | None, typer.Option(help="Only decisions of this task.")] = None,
     since: SinceOption = None,
     until: UntilOption = None,
-    outcome: Annotated[
-        str | None, typer.Option(help="Only decisions reported as right or wrong, or not reported (none).")
-    ] = None,
+    outcome: Annotated[str | None, typer.Option(help="Only decisions reported as right or wrong, or none.")] = None,
 ) -> "Filter":
     """Filter of stored decisions from a command's options.
 

@@ -1,6 +1,6 @@
 """A pipeline for the command line: in a Ray session, with progress bars and one line per stage."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -91,69 +91,59 @@ class ProgressBars:
 
 _MAX_TEXT = 80
 """Characters of an error or a reason; the manifest and the rows have all of it."""
-_SELECTORS = ("random", "majority vote", "ours", "chosen profile", "oracle")
+_COUNTS = {
+    "problems": {
+        "train": "for training",
+        "test": "for the test",
+        "not_recorded": "left out, because no recorded pool answers them",
+    },
+    "candidates": {
+        "num_ok": "answers",
+        "num_reused": "of them from earlier runs",
+        "num_failed": "requests failed",
+        "completion_tokens": "tokens written",
+    },
+    "labels": {"correct": "correct", "incorrect": "incorrect", "unlabeled": "without a label"},
+    "energies": {"candidates": "candidates scored", "truncated": "cut to the context", "failed": "without an energy"},
+    "evaluation": {"num_problems": "test problems"},
+}
+"""Numbers in the line of a stage, with their nouns; a number of 0 is left out."""
 
 
 def _describe(report: "StageReport") -> Text:
     """One line about a finished stage."""
     how = "reused" if report.reused else f"{report.seconds:.1f} s"
-    parts = ", ".join(part for part in _in_words(report.stage.split()[-1], report.facts) if part)
+    parts = ", ".join(_in_words(report.stage.split()[-1], report.facts))
     return Text.assemble((f"{report.stage:<12}", "bold"), f" {how:>8}  {parts}")
 
 
 def _in_words(stage: str, facts: "Facts") -> Iterator[str]:
-    """Parts of a stage's line from the facts of its manifest, some of them empty."""
-    match stage:
-        case "problems":
-            yield _counted(facts.get("train"), "for training")
-            yield _counted(facts.get("test"), "for the test")
-            yield _counted(facts.get("not_recorded"), "left out, because no recorded pool answers them")
-        case "candidates":
-            yield _counted(facts.get("num_ok"), "answers")
-            yield _counted(facts.get("num_reused"), "of them from earlier runs")
-            errors = (error for error, _ in facts.get("errors", ()))
-            yield _counted(facts.get("num_failed"), "requests failed", "most often", errors)
-            yield _counted(facts.get("completion_tokens"), "tokens written")
-            yield f"${facts['usd']:.2f}" if facts.get("usd") else ""
-            yield _counted((facts.get("saved") or {}).get("num_samples"), "samples saved by waves")
-        case "labels":
-            yield _counted(facts.get("correct"), "correct")
-            yield _counted(facts.get("incorrect"), "incorrect")
-            yield _counted(facts.get("unlabeled"), "without a label", "most often", facts.get("reasons", ()))
-        case "pairs":
-            for split in ("train", "validation"):
-                if made := facts.get(split):
-                    yield f"{made['pairs']:,} for {split}, from {made['problems']} of {made['of']} problems"
-        case "scorer":
-            adapters = facts.get("adapters", ())
-            yield _counted(len(adapters), f"adapters trained: {', '.join(adapters)}")
-        case "energies":
-            yield _counted(facts.get("candidates"), f"candidates scored in {facts.get('dtype', 'auto')}")
-            yield _counted(facts.get("truncated"), "cut to the context")
-            yield _counted(facts.get("failed"), "without an energy", "the first", facts.get("errors", ()))
-        case "calibration":
-            yield from _calibration_in_words(facts)
-        case "evaluation":
-            shares = {name: share for name, share in facts.get("pass_at_1", {}).items() if share is not None}
-            shown = [f"{name} {100 * shares[name]:.1f} %" for name in _SELECTORS if name in shares]
-            yield _counted(facts.get("num_problems"), f"test problems; right: {', '.join(shown)}")
+    """Parts of a stage's line from the facts of its manifest."""
+    for name, noun in _COUNTS.get(stage, {}).items():
+        if facts.get(name):
+            yield f"{facts[name]:,} {noun}"
+    for reason in list(facts.get("reasons") or facts.get("errors") or ())[:1]:
+        text = reason if isinstance(reason, str) else reason[0]
+        yield f"most often: {text if len(text) <= _MAX_TEXT else f'{text[: _MAX_TEXT - 1]}…'}"
+    if facts.get("usd"):
+        yield f"${facts['usd']:.2f}"
+    if stage == "pairs":
+        for split in ("train", "validation"):
+            if made := facts.get(split):
+                yield f"{made['pairs']:,} for {split}, from {made['problems']} of {made['of']} problems"
+    if stage == "scorer" and (adapters := facts.get("adapters")):
+        yield f"{len(adapters)} adapters trained: {', '.join(adapters)}"
+    if stage == "calibration":
+        yield from _calibration_in_words(facts.get("decision", {}))
+        if "theta_sigma" in facts:
+            yield f"paper's rule: sigma up to {facts['theta_sigma']:.3g}"
 
 
-def _calibration_in_words(facts: "Facts") -> Iterator[str]:
-    fit = facts.get("decision", {})
+def _calibration_in_words(fit: "Facts") -> Iterator[str]:
     if "profile" in fit:
         certified = {None: "no promise", True: "promise certified", False: "promise not certified"}
         yield f"profile {fit['profile']}"
         yield f"accept from probability {fit['tau_accept']:.3g}, refuse below {fit['tau_answer']:.3g}"
         yield certified[fit["certified"]]
-    else:
-        yield f"no posterior: {fit['reason']}" if "reason" in fit else ""
-    if "theta_sigma" in facts:
-        yield f"paper's rule: sigma up to {facts['theta_sigma']:.3g}"
-
-
-def _counted(count: int | None, what: str, which: str = "", texts: Iterable[str] = ()) -> str:
-    """A count with its noun and the first of some texts. Empty for a count of 0."""
-    text = next(iter(texts), "")
-    example = f" ({which}: {text if len(text) <= _MAX_TEXT else f'{text[: _MAX_TEXT - 1]}…'})" if text else ""
-    return f"{count:,} {what}{example}" if count else ""
+    elif "reason" in fit:
+        yield f"no posterior: {fit['reason']}"

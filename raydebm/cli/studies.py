@@ -37,9 +37,7 @@ def _recipes_from(
 def reproduce(
     recipes: "list[Recipe]",
     out: Annotated[str, typer.Option("--out", help="Folder of the report.")] = "runs/reproduction",
-    transfer: Annotated[
-        bool, typer.Option("--transfer", help="Score each run's candidates with the other runs' adapters.")
-    ] = False,
+    transfer: Annotated[bool, typer.Option("--transfer", help="Score each run with the other runs' adapters.")] = False,
     transfer_problems: Annotated[
         int | None,
         typer.Option("--transfer-problems", min=1, help="Test problems of each run for --transfer; default: all."),
@@ -84,9 +82,7 @@ def seeds(
     seed_list: Annotated[str | None, typer.Option("--seeds", help="Seeds of the trainings, such as 0,1,2.")] = None,
     folds: Annotated[
         int | None,
-        typer.Option(
-            "--folds", min=2, help="Number of folds; each problem is tested once, by a training on the others."
-        ),
+        typer.Option("--folds", min=2, help="Number of folds, each tested once by a training on the others."),
     ] = None,
     retry_failed: RetryOption = False,
 ) -> None:

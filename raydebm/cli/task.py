@@ -82,8 +82,7 @@ def validate(
         Path | None, typer.Option("--answers", help="Answers to try: JSON lines with problem_id, model, text.")
     ] = None,
 ) -> None:
-    """Check a task and its data, and show the answers that it finds in samples. The exit code is 1 if there is a
-    fault."""
+    """Check a task and its data, and show the answers that it finds in samples. Exit code 1 means a fault."""
     from raydebm.tasks import find_task
 
     try:

@@ -20,7 +20,7 @@ def test_a_reason_with_brackets_is_printed_as_it_is(capsys):
     ProgressBars().print(_describe(StageReport(stage="labels", reused=True, seconds=0.0, facts=facts)))
 
     assert capsys.readouterr().out == (
-        "labels         reused  2 without a label (most often: no completion: bad token [/INST] :x: [red])\n"
+        "labels         reused  2 without a label, most often: no completion: bad token [/INST] :x: [red]\n"
     )
 
 

@@ -50,7 +50,7 @@ def test_a_dry_run_imports_neither_ray_nor_what_trains_and_fits(tmp_path):
 
 @pytest.mark.parametrize("name", VERBS)
 def test_help_lists_a_verb_with_the_first_line_of_its_own_help(name):
-    assert command_of(name).help.splitlines()[0] == VERBS[name].help
+    assert command_of(name).help.splitlines()[0] == VERBS[name][1]
 
 
 @pytest.mark.parametrize("name", ["run", "calibrate", "seeds"])

@@ -44,8 +44,7 @@ class Overrides(Body):
     """Settings that a request may change. Default: those of the calibrated policy and the recipe."""
 
     waves: list[Annotated[int, Field(ge=1, le=MAX_SAMPLES)]] | None = Field(None, max_length=MAX_SAMPLES)
-    """Sizes of the waves in which a pass is sampled; the last size repeats. An empty list samples the whole pass at
-    once."""
+    """Sizes of the waves in which a pass is sampled; the last size repeats. An empty list: one wave for all."""
     num_samples: int | None = Field(None, ge=1, le=MAX_SAMPLES)
     """Candidates of each generator in pass 1."""
     generators: list[Text] | None = Field(None, min_length=1)
@@ -54,8 +53,7 @@ class Overrides(Body):
     """Seed of the candidates. Default: the recipe's seed, so that the run's own problems give the run's candidates."""
     return_candidates: bool = False
     policy: Text | None = None
-    """Named policy, as in the model id ``raydebm/<task>@<policy>``. Other fields of the request override its
-    settings."""
+    """Named policy, as in the model id ``raydebm/<task>@<policy>``. Other fields override its settings."""
 
     def policy_changes(self) -> dict[str, Any]:
         """The given settings and limits, by the policy's own names."""
