@@ -281,7 +281,7 @@ class AsyncRaydebm:
             except httpx.DecodingError as error:
                 raise _unexpected(self._shown_url, error) from error
             except httpx.ReadTimeout as error:  # the work takes too long, and a retry would restart it
-                message = f"{self._shown_url} said nothing for {self._timeout_s:g} s; raise timeout_s"
+                message = f"{self._shown_url} sent nothing for {self._timeout_s:g} s; raise timeout_s"
                 raise ServiceError(message, 504, "timeout") from error
             except httpx.TransportError as error:
                 message = f"{self._shown_url} cannot be reached: {error!r}; is the service running (`raydebm serve`)?"
@@ -395,5 +395,5 @@ def _error_of(response: httpx.Response) -> ServiceError:
 
 
 def _unexpected(what: str, error: Exception) -> ServiceError:
-    message = f"{what} answered something else than expected ({error!r}); check base_url"
+    message = f"{what} returned an unexpected answer ({error!r}); check base_url"
     return ServiceError(message, 502, "unexpected_answer")

@@ -101,9 +101,9 @@ def _why_proofs_help(result: "Evaluation") -> tuple[str, ...]:
     if result.decision is None or chosen is None or vote is None or chosen <= vote:
         return ()
     return (
-        f"Why more than {VOTE!r}: this task has an exact constraint, which proves answers right or wrong. It decides "
-        f"first, and the profile ({result.decision.profile}) chooses among the answers that are left; {VOTE!r} counts "
-        "all of them.",
+        f"The profile ({result.decision.profile}) is right on {chosen:.0%} and {VOTE!r} on {vote:.0%}, because this "
+        "task has an exact constraint that proves answers right or wrong: it decides first, and the profile chooses "
+        "among the answers that are left.",
     )
 
 

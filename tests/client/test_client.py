@@ -196,7 +196,7 @@ def test_a_service_that_is_not_there_is_named(connect):
 
 def test_work_that_takes_too_long_is_not_started_again(connect):
     service = Service(httpx.ReadTimeout("slow"))
-    with pytest.raises(ServiceError, match="said nothing for 300 s") as caught:
+    with pytest.raises(ServiceError, match="sent nothing for 300 s") as caught:
         connect(service)("triage", "?")
     assert (caught.value.status, len(service.requests)) == (504, 1)
 
@@ -206,7 +206,7 @@ def test_work_that_takes_too_long_is_not_started_again(connect):
 )
 def test_an_answer_of_something_else_is_an_error_not_a_crash(connect, body):
     service = Service(httpx.Response(200, content=body))
-    with pytest.raises(ServiceError, match="something else than expected") as caught:
+    with pytest.raises(ServiceError, match="returned an unexpected answer") as caught:
         connect(service)("triage", "?")
     assert caught.value.code == "unexpected_answer"
 
@@ -269,7 +269,7 @@ def test_each_response_needs_its_prompt(connect):
 
 
 def test_a_service_that_gives_too_few_rewards_is_refused(connect):
-    with pytest.raises(ServiceError, match="answered something else than expected"):
+    with pytest.raises(ServiceError, match="returned an unexpected answer"):
         connect(Service(ok({"rewards": [1.0]})))("rewards", ["p", "p"], ["a", "b"])
 
 
@@ -321,7 +321,7 @@ def test_a_stream_that_breaks_off_is_no_result(connect):
 
 @pytest.mark.parametrize("line", ["<html>", '{"error": "busy"}'])
 def test_a_stream_of_something_else_is_an_error_not_a_crash(connect, line):
-    with pytest.raises(ServiceError, match="answered something else than expected") as raised:
+    with pytest.raises(ServiceError, match="returned an unexpected answer") as raised:
         connect(Service(stream_of(PROGRESS, f"data: {line}")))("stream", "6 x 7?")
     assert (raised.value.status, raised.value.code) == (502, "unexpected_answer")
 
@@ -329,7 +329,7 @@ def test_a_stream_of_something_else_is_an_error_not_a_crash(connect, line):
 @pytest.mark.parametrize("name", ["triage", "stream"])
 def test_an_answer_that_cannot_be_unpacked_is_an_error_and_is_not_asked_for_again(connect, name):
     service = Service(httpx.Response(200, headers={"content-encoding": "gzip"}, stream=httpx.ByteStream(b"no gzip")))
-    with pytest.raises(ServiceError, match="answered something else than expected"):
+    with pytest.raises(ServiceError, match="returned an unexpected answer"):
         connect(service)(name, "6 x 7?")
     assert len(service.requests) == 1
 

@@ -293,7 +293,7 @@ def chat_routes(service: TriageService) -> APIRouter:
 
     @router.get("/v1/models/{model_id:path}", summary="Show a model")
     async def model(model_id: str) -> dict[str, Any]:
-        """One of them."""
+        """One model by its id."""
         return model_body(service.bundle, model_id)
 
     @router.post(
@@ -307,7 +307,7 @@ def chat_routes(service: TriageService) -> APIRouter:
         """OpenAI's chat completions. The last user message is the problem; earlier messages are context.
 
         An abstention is a refusal: status 200, `content` null, `refusal` set. The top-level `raydebm` object says why.
-        With `stream` come progress, then the answer's chunks, then `[DONE]`."""
+        With `stream`, the response is progress, then the answer's chunks, then `[DONE]`."""
         context, overrides, form = await asked(service, body, request)
 
         def completion(answer: TriageResponse) -> dict[str, Any]:

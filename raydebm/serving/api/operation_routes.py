@@ -184,7 +184,7 @@ def sample_routes(bundle: Bundle) -> APIRouter:
 
     @router.get("/v1/problems", summary="Show a sample problem", response_model=SampleProblem)
     async def problems(index: Annotated[int | None, Query(ge=0, le=MAX_INDEX)] = None) -> SampleProblem:
-        """One problem of the run's test split, without its gold: the one at `index`, else any."""
+        """One problem of the run's test split, without its gold: the one at `index`, or a random one."""
         return await samples.sample(index)
 
     return router

@@ -419,18 +419,18 @@ def outcome_routes(desk: OutcomeDesk | None, *, watched: Collection[str] = ()) -
         openapi_extra=named_examples(EXAMPLES),
     )
     async def report(record_id: str, body: OutcomeRequest, request: Request) -> OutcomeReceipt:
-        """Report that the selected candidate of a stored decision was right or wrong. It is stored when this answers.
+        """Report whether the selected candidate of a stored decision was right. It is stored before the response.
 
-        The same report again changes nothing. Another one by the same name takes its place, and both are kept as
-        history. Of several names the report that arrived last counts. A name that a key reserves, or that the promise
-        is watched by, needs a key that lists it (403)."""
+        Repeating a report changes nothing. Another report by the same name replaces it, and both are kept as history.
+        If several names report, the last report counts. A name that a key reserves, or whose reports test the promise,
+        needs a key that lists it (403)."""
         check_reporter(request, body.by, watched)
         key = getattr(request.state, "key", None)
         return await while_connected(request, open_desk().report(record_id, body, key=key))
 
     @router.get("/v1/outcomes", summary="Show live accuracy", response_model=OutcomeFigures, responses=NOT_ALLOWED)
     async def figures(request: Request) -> OutcomeFigures:
-        """Coverage, live accuracy and the bet against the promised error rate, by policy."""
+        """Coverage, live accuracy and the test of the promised error rate, by policy."""
         return await while_connected(request, open_desk().figures())
 
     return router

@@ -469,7 +469,7 @@ def scoring_routes(service: TriageService) -> APIRouter:
     )
     @router.post("/v2/rerank", response_model=RerankResponse, include_in_schema=False)  # Cohere's client
     async def rerank_route(body: RerankRequest, request: Request) -> RerankResponse:
-        """Documents in the order of their `relevance_score`, which is -energy: higher is better, and no probability."""
+        """Documents in the order of their `relevance_score`, which is -energy: higher is better; not a probability."""
         state = request.state
         work = rerank(service, body, request_id=state.request_id, received=state.received)
         return await while_connected(request, work)

@@ -28,9 +28,9 @@ def triage_routes(service: TriageService) -> APIRouter:
         openapi_extra=examples_of("triage", service.bundle),
     )
     async def triage(body: TriageRequest, request: Request) -> TriageResponse | Response:
-        """Sample candidates, check and score them, and accept, try again or abstain. The full record of one decision.
+        """Sample candidates, check and score them, and accept, try again or abstain; returns the full record.
 
-        With `stream` come events: `raydebm.progress` while it works, `raydebm.result` with the record (or
+        With `stream`, the response is events: `raydebm.progress` during the work, `raydebm.result` with the record (or
         `raydebm.error`), then `[DONE]`."""
         state = request.state
         overrides = merged_overrides(service.bundle, body)
