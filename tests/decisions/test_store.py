@@ -384,7 +384,7 @@ def test_a_file_that_is_no_table_hides_no_others(make_record, stored, folder, le
     (Path(folder) / file_name(late, late, writer="abc", sequence=0, level=level)).write_bytes(b"")
 
     assert (reader.count(), reader.page().total, len(list(reader.records()))) == (1, 1, 1)
-    assert sum("is left out" in record.message for record in caplog.records) == 1
+    assert sum("is skipped" in record.message for record in caplog.records) == 1
 
 
 def test_a_damaged_file_is_read_as_far_as_it_can_be_and_never_raises(make_record, stored, folder):

@@ -103,7 +103,7 @@ def test_a_run_without_a_scorer_says_what_makes_it(run_folder, tmp_path):
     folder.mkdir()
     shutil.copy(run_folder / "recipe.json", folder)
 
-    with pytest.raises(CheckpointError, match="`raydebm run` makes it"):
+    with pytest.raises(CheckpointError, match="no complete scorer; run `raydebm run`"):
         export_scorer(str(folder), tmp_path / "out")
 
 
