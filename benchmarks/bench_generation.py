@@ -1,4 +1,4 @@
-"""How fast candidates can be asked for: our generator against raw asyncio, both transports, and Ray Data on top.
+"""How fast candidates can be asked for: our generator against raw asyncio, and Ray Data on top.
 
 A mock endpoint in a process of its own answers after a fixed latency; at 0.5 s and 256 in flight no client can pass
 512 requests per second. Rates are taken between the 256th and the last answer, so start-up does not count. Small calls

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
+from raydebm.decisions import parquet_folder
 from raydebm.decisions.parquet_folder import MERGE_FILES, FolderReader, file_name, record_files
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import DECISIONS, new_record_id, problem_key, record_of, record_row, time_of_id
@@ -237,6 +238,21 @@ def test_reading_goes_on_while_files_are_merged(make_record, folder):
     assert counts[-1] == (40, 40, 40)
     assert all(least <= count and least <= rows for least, count, rows in counts)
     assert DecisionReader(folder).count() == 40
+
+
+def test_a_file_that_is_missing_in_one_listing_is_found_in_the_next(make_record, folder, monkeypatch):
+    """As where a merge removes it between the listing of names and that of sizes."""
+    writer = DecisionWriter(folder, flush_s=3600, clock=START.timestamp)
+    writer.put(make_record(0))
+    assert writer.flush()
+    first, listed = [[]], parquet_folder.record_files
+
+    def listing(root, *, kind):
+        return first.pop() if first else listed(root, kind=kind)
+
+    monkeypatch.setattr(parquet_folder, "record_files", listing)
+
+    assert DecisionReader(folder).count() == 1
 
 
 def test_decisions_are_written_by_themselves_after_a_while(make_record, folder):

@@ -148,7 +148,9 @@ def fit_policy(
 
     crossed = cross_fit(table, fit)
     given = _given_worth(table, crossed)
-    by_profile = {name: _at(given, _selected(name, table, crossed)) for name in PROFILES}
+    # Without energies these profiles select what the posterior selects, and would be tested once more.
+    idle = () if np.isfinite(table.table.mu).any() else ("energy", "energy_vote")
+    by_profile = {name: _at(given, _selected(name, table, crossed)) for name in PROFILES if name not in idle}
     choice = choose_profile(by_profile, delta=DELTA)
     if profile is not None:
         choice = replace(choice, profile=profile, tests=())

@@ -11,8 +11,6 @@ through ``authors`` and ``skill``:
                  takes the part of log 1/c, c the probability that wrong answers coincide, this is the one-coin
                  naive Bayes vote; without it, it fails for q_g < 1/2
 ``energy``       mean of z over the pool minus the lowest z in a
-``mean_energy``  mean of z over the pool minus the mean of z in a
-``members``      share of adapters with their lowest energy in a
 ``penalty``      minus the lowest E_constraint in a, at most ``MAX_PENALTY``
 ``length``       mean over the pool minus the mean over a of the log number of characters, standardised within authors
                  like the energy: high for an answer with short texts
@@ -22,10 +20,8 @@ Terms for "none of them":
 
 ==============  ======================================================================================
 ``none``        1
-``pool_energy`` mean of z over the pool: high if all answers look wrong
 ``pool_length`` mean over the pool of the standardised log number of characters: high if all texts are longer than usual
 ``unparsed``    share of written candidates without an answer
-``disagreement`` log of the number of clusters
 ==============  ======================================================================================
 
 Sources: optimal aggregation of answers and verifier scores, arXiv 2510.13918; one coin per author, Dawid and Skene
@@ -87,12 +83,6 @@ def _energy(inputs: TermInputs) -> Floats:
     return inputs.level[table.pool_of_cluster] - own
 
 
-def _mean_energy(inputs: TermInputs) -> Floats:
-    table = inputs.table
-    own = mean(inputs.z, table.cluster_of_row[inputs.scored], table.num_clusters)
-    return inputs.level[table.pool_of_cluster] - own
-
-
 def _penalty(inputs: TermInputs) -> Floats:
     table = inputs.table
     return -np.minimum(lowest(table.penalty, table.cluster_of_row, table.num_clusters), MAX_PENALTY)
@@ -104,44 +94,16 @@ def _length(inputs: TermInputs) -> Floats:
     return inputs.pool_length[table.pool_of_cluster] - own
 
 
-def _disagreement(inputs: TermInputs) -> Floats:
-    sizes = np.bincount(inputs.table.pool_of_cluster, minlength=inputs.table.num_pools)
-    return np.log(np.maximum(sizes, 1))
-
-
-def _members(inputs: TermInputs) -> Floats:
-    """Share of adapters with their lowest energy in the cluster; ties are split. NaN where nothing was scored."""
-    table = inputs.table
-    owner = table.pool_of_cluster
-    best = np.full((table.num_clusters, table.members.shape[1]), math.inf)
-    np.minimum.at(best, table.cluster_of_row, np.where(np.isnan(table.members), math.inf, table.members))
-    of_pool = np.full((table.num_pools, table.members.shape[1]), math.inf)
-    np.minimum.at(of_pool, owner, best)
-    is_member = np.isfinite(of_pool)
-    is_lowest = (best == of_pool[owner]) & is_member[owner]
-    ties = np.zeros_like(of_pool)
-    np.add.at(ties, owner, is_lowest)
-    voting = is_member.sum(axis=1)[owner]
-    won = np.divide(is_lowest, ties[owner], out=np.zeros_like(best), where=ties[owner] > 0).sum(axis=1)
-    is_scored = (voting > 0) & np.isfinite(best).any(axis=1)
-    share: Floats = np.divide(won, voting, out=np.full(table.num_clusters, math.nan), where=is_scored)
-    return share
-
-
 BUILT_IN = (
     Term(name="votes", words="share of candidates", measure=lambda inputs: log_votes(inputs.table)),
     Term(name="authors", words="number of authors", measure=_authors),
     Term(name="skill", words="skill of its authors", measure=_skill),
     Term(name="energy", words="its lowest energy", measure=_energy),
-    Term(name="mean_energy", words="its mean energy", measure=_mean_energy),
-    Term(name="members", words="agreement of the adapters", measure=_members),
     Term(name="penalty", words="constraints", measure=_penalty),
     Term(name="length", words="brevity of its texts", measure=_length),
     Term(name="none", words="none of them", about="none", measure=lambda inputs: np.ones(inputs.table.num_pools)),
-    Term(name="pool_energy", words="mean energy of the pool", about="none", measure=lambda inputs: inputs.level),
     Term(name="pool_length", words="mean length", about="none", measure=lambda inputs: inputs.pool_length),
     Term(name="unparsed", words="no answer", about="none", measure=lambda inputs: inputs.table.unparsed),
-    Term(name="disagreement", words="number of answers", about="none", measure=_disagreement),
 )
 """In the order of their columns."""
 TERMS = tuple(term.name for term in BUILT_IN if term.about == "answer")

@@ -126,8 +126,6 @@ class Posterior:
     """Task that it was fitted for. Empty for a special case."""
     checkpoint: str = ""
     """Fingerprint of the ensemble whose energies it was fitted on. Empty if unknown."""
-    reported_until: str = ""
-    """Kept in policy files; always empty."""
 
     def __post_init__(self) -> None:
         answers, none = ([term.name for term in terms_about(about)] for about in ("answer", "none"))

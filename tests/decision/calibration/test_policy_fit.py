@@ -61,6 +61,12 @@ def test_a_profile_is_worth_what_the_most_skilled_author_wrote():
     assert fit(pools).choice.worth == dict.fromkeys(PROFILES, 1.0)
 
 
+def test_profiles_that_read_energies_are_not_tried_without_any():
+    pool = [scored("a", "A", author="good"), scored("b", "B", author="bad")]
+    pools = [labelled(f"q{index}", pool, worth=[1.0, 0.0]) for index in range(12)]
+    assert set(fit(pools).choice.worth) == {"vote", "best_author", "posterior"}
+
+
 def test_the_policy_decides_by_the_fitted_posterior(fitted):
     policy = fitted.policy
 

@@ -19,7 +19,7 @@ from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.selectors.standard import standard_selectors
 from raydebm.records import Problem
 
-ENERGY = {"energy", "mean_energy", "members", "pool_energy"}
+ENERGY = {"energy"}
 """Terms that need a scorer."""
 FULL = Posterior(
     weights={name: 0.3 + 0.1 * place for place, name in enumerate(TERMS)},

@@ -18,7 +18,7 @@ SKILLED = Reference(
     default=Author(skill=0.0, center=0.0, scale=1.0),
     lambda_=1.0,
 )
-POSTERIOR = Posterior(weights={"mean_energy": 1.0}, context_weights={}, reference=SKILLED)
+POSTERIOR = Posterior(weights={"authors": 1.0, "skill": -0.1}, context_weights={}, reference=SKILLED)
 POOL = [
     scored("a1", "A", (3.0,), author="g2"),
     scored("a2", "A", (3.0,), author="g2"),
@@ -32,7 +32,8 @@ POOL = [
     scored("e", "E", (0.05,), author="g3"),
 ]
 """Every profile has its own favourite: A has the votes, C the best author, B the lowest energy, D the largest sum of
-exp(-E) (1.81 against 1.02), E the lowest mean energy."""
+exp(-E) (1.81 against 1.02), E an author of its own, who is less skilled
+than C's."""
 FAVOURITES = {"vote": "A", "best_author": "C", "energy": "B", "energy_vote": "D", "posterior": "E"}
 
 

@@ -16,7 +16,6 @@ from raydebm.decision.evidence.reference import PLAIN, Author, Reference
 from raydebm.decision.evidence.terms import PoolTable, representatives
 from raydebm.decision.evidence.terms import clusters_of as grouped
 
-ENERGY_TERMS = {"energy", "mean_energy", "members"}
 REFERENCE = Reference(
     authors={"g1": Author(skill=1.0, center=1.0, scale=2.0), "g2": Author(skill=-2.0, center=3.0, scale=1.0)},
     default=Author(skill=0.0, center=0.0, scale=1.0),
@@ -43,8 +42,6 @@ def measured(pool, reference=PLAIN):
         ("authors", [1.5, 0.5]),  # half of g1 and all of g2; the other half of g1
         ("skill", [0.5 * 1 - 2, 0.5 * 1]),
         ("energy", [0.25 - 0, 0.25 - 0.75]),
-        ("mean_energy", [0.25, -0.5]),
-        ("members", [0.5, 0.5]),  # member 0 prefers A (0 < 4), member 1 prefers B (1 < 2)
         ("penalty", [0.0, -1.0]),
     ],
 )
@@ -56,9 +53,7 @@ def test_term_of_each_cluster(term, expected):
     ("term", "expected"),
     [
         ("none", 1.0),
-        ("pool_energy", 0.25),
         ("unparsed", 0.25),
-        ("disagreement", math.log(2)),
     ],
 )
 def test_term_of_none(term, expected):
@@ -97,12 +92,6 @@ def test_skills_by_row_replace_the_references():
     assert evidence.terms[:, TERMS.index("skill")] == pytest.approx([0.5 * 3 + 5, 0.5 * 7])
 
 
-def test_members_share_a_tie():
-    pool = [scored("a", "A", (1.0,)), scored("b", "B", (1.0,)), scored("c", "C", (2.0,))]
-
-    assert measured(pool)[0]["members"] == pytest.approx([0.5, 0.5, 0.0])
-
-
 def test_outlying_energies_are_cut():
     pool = [scored("a", "A", (-1e9,)), scored("b", "B", (1e9,))]
 
@@ -113,11 +102,8 @@ def test_a_large_penalty_is_cut():
     assert measured([scored("a", "A", penalty=1e12)])[0]["penalty"] == [-10.0]
 
 
-@pytest.mark.parametrize("term", sorted(ENERGY_TERMS))
-def test_a_pool_without_energies_has_no_energy_term(term):
-    terms, context = measured([scored("a", "A"), scored("b", "B")])
-
-    assert np.isnan(terms.get(term, context.get(term))).all()
+def test_a_pool_without_energies_has_no_energy_term():
+    assert np.isnan(measured([scored("a", "A"), scored("b", "B")])[0]["energy"]).all()
 
 
 def test_candidates_without_text_answer_or_check_are_in_no_cluster():
@@ -254,7 +240,7 @@ def test_a_duplicate_adds_at_most_its_vote(pool, data):
 
         assert gained("votes") == pytest.approx(math.log((size + 1) / size))
         assert gained("authors") <= 1 + 1e-9
-        for term in ("energy", "members", "penalty"):
+        for term in ("energy", "penalty"):
             assert math.isnan(gained(term)) or gained(term) == pytest.approx(0, abs=1e-9)
     assert 0 < after["authors"][place] <= len({candidate.candidate.generator for candidate in candidates}) + 1e-9
 
