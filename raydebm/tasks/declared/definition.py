@@ -249,7 +249,7 @@ _PAGE_HEAD = """# Task files
 
 A task file is a YAML file that says what is asked, how an answer looks, which rules it must keep and which answers are
 right. [A tutorial](tutorials/a_task.md) builds one by hand, [constraints.md](constraints.md) has the rules. Unknown
-keys are refused, and no value is converted: `"1"` is no number.
+keys are refused, and no value is converted: `"1"` is not a number.
 
 This page is the output of `raydebm reference --task-file`.
 """
