@@ -1,9 +1,8 @@
 """What the triage service adds to its parts, and how it behaves from one client to many.
 
-The parts are scripted: an endpoint that answers each request after a fixed delay, with one of two texts whose energies
-the scorer keeps from the first request on. Needs a finished Knights and Knaves run, such as the demo's. Beside it
-stands an empty graph: as many deployments of Ray Serve with the same calls between them, which do nothing and wait as
-long.
+The endpoint is scripted: it answers each request after a fixed delay, with one of two texts. Needs a finished Knights
+and Knaves run, such as the demo's. Compared with an empty graph: as many deployments of Ray Serve with the same calls
+between them, which do nothing and wait as long as the endpoint and the scorer take.
 
 python benchmarks/bench_triage.py --run runs/demo --clients 1 2 4 8 16 --seconds 15
 python benchmarks/bench_triage.py --run runs/demo --clients 8 --flame docs/images/triage.svg   # needs py-spy
@@ -36,6 +35,7 @@ from ray.util.state import list_actors
 
 from raydebm.generators.endpoint.vllm import free_port
 from raydebm.run.directory import RunDir
+from raydebm.scorer.ensemble import EnsembleScorer
 from raydebm.serving.ray.app import start_local
 from raydebm.serving.ray.shutdown import stop_serve
 from raydebm.serving.settings.app_args import AppArgs
@@ -147,8 +147,23 @@ class EmptyGenerator:
 
 
 class EmptyPart:
+    def __init__(self, wait_s: float) -> None:
+        self._wait_s = wait_s
+
     async def work(self, texts: list[str]) -> list[str]:
+        await asyncio.sleep(self._wait_s)
         return texts
+
+
+def scoring_seconds(run: str) -> float:
+    """Median time in which the run's scorer reads the two texts, in this process and alone."""
+    scorer = EnsembleScorer.load(Path(run) / "scorer")
+    times = []
+    for _ in range(20):
+        started = time.perf_counter()
+        scorer.score([(PROBLEM, text) for text in TEXTS])
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)
 
 
 empty_api = FastAPI()
@@ -174,12 +189,16 @@ def _bound(kind: type, name: str, *arguments: Any) -> Any:
     return serve.deployment(name=name, max_ongoing_requests=256)(kind).bind(*arguments)
 
 
-def start_empty(delay_s: float) -> str:
+def start_empty(delay_s: float, scoring_s: float) -> str:
     """Start the empty graph; returns its base URL."""
     port = free_port("127.0.0.1")
     quiet = LoggingConfig(enable_access_log=False)
     serve.start(http_options=HTTPOptions(host="127.0.0.1", port=port), logging_config=quiet)
-    parts = _bound(EmptyGenerator, "generator"), _bound(EmptyPart, "checker"), _bound(EmptyPart, "scorer")
+    parts = (
+        _bound(EmptyGenerator, "generator"),
+        _bound(EmptyPart, "checker", 0.0),
+        _bound(EmptyPart, "scorer", scoring_s),
+    )
     graph = _bound(serve.ingress(empty_api)(EmptyIngress), "ingress", *parts, delay_s)
     serve.run(graph, name="empty", route_prefix="/", logging_config=quiet)
     return f"http://127.0.0.1:{port}"
@@ -256,7 +275,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ray.init(address="local", num_cpus=8, include_dashboard=options.flame is not None, log_to_driver=False)
         try:
             print(_environment(options.delay_ms))
-            url = start_empty(options.delay_ms / 1000)
+            scoring_s = scoring_seconds(run_dir)
+            print(f"scoring alone: {1000 * scoring_s:.1f} ms")
+            url = start_empty(options.delay_ms / 1000, scoring_s)
             _measure("empty graph", url, options)
             stop_serve()
             url = start_local(AppArgs(run_dir=run_dir, device="cpu"), port=free_port("127.0.0.1"))

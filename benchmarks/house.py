@@ -24,7 +24,7 @@ BUDGETS: Mapping[str, int] = {
     "source lines": 52_000,
     "modules": 365,
     "test lines": 39_300,
-    "benchmark lines": 2_400,
+    "benchmark lines": 2_420,
     "client lines": 460,
     "document lines outside docs/log": 5_600,
     "tracked bytes": 15_950_000,

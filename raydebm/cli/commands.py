@@ -1,11 +1,13 @@
 """The verbs of ``raydebm`` and their functions. Help lists them without importing any."""
 
 import importlib
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
+
+from raydebm import __version__
 
 VERBS = {
     "init": ("runs:init", "Write a recipe, serve_config.yaml and cluster.yaml."),
@@ -61,6 +63,12 @@ def _typer(**settings: Any) -> typer.Typer:
     return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, **settings)
 
 
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"raydebm {__version__}")
+        raise typer.Exit
+
+
 app = _typer(
     cls=VerbGroup,
     name="raydebm",
@@ -70,5 +78,9 @@ app = _typer(
 
 
 @app.callback()
-def root() -> None:
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
     """Make ``app`` a group although none of its commands is registered with it."""

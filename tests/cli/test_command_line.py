@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from raydebm import __version__
 from raydebm.cli import main
 
 RECIPE = {
@@ -65,6 +66,12 @@ def assert_one_clear_error(done, pattern):
     assert done.returncode == 2, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     assert re.search(pattern, done.stderr, flags=re.DOTALL), done.stderr
+
+
+def test_the_version_is_shown(command):
+    done = command("--version")
+
+    assert (done.returncode, done.stdout) == (0, f"raydebm {__version__}\n")
 
 
 def test_unknown_task_is_named_with_the_nearest(command, recipe):
