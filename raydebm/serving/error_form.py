@@ -14,6 +14,7 @@ from raydebm.errors import (
     ServiceError,
 )
 from raydebm.records import well_formed
+from raydebm.serving.failures import OverloadedError
 from raydebm.serving.logs import redact
 
 RETRY_AFTER_S = 5
@@ -47,7 +48,7 @@ def error_response(error: ServiceError, *, headers: Mapping[str, str] | None = N
     if not should_retry(error):
         own = {"X-Should-Retry": "false"}
     elif error.status in (429, 503):
-        own = {"Retry-After": str(RETRY_AFTER_S)}
+        own = {"Retry-After": str(error.retry_after_s if isinstance(error, OverloadedError) else RETRY_AFTER_S)}
     elif error.status == 401:
         own = {"WWW-Authenticate": "Bearer"}
     body = error_body(str(error), status=error.status, code=error.code, param=error.param)

@@ -31,9 +31,18 @@ _STATUS: tuple[tuple[type[RaydebmError], int, str], ...] = (
 """First match wins; subclasses precede their bases."""
 
 
-def overloaded(message: str) -> ServiceError:
-    """A temporary refusal: 503 with ``Retry-After``."""
-    return ServiceError(message, 503, "overloaded")
+class OverloadedError(ServiceError):
+    """A temporary refusal: 503 with ``Retry-After``.
+
+    Args:
+        message: the limit that is reached.
+        retry_after_s: whole seconds until a retry may succeed.
+    """
+
+    def __init__(self, message: str, retry_after_s: int = 1) -> None:
+        super().__init__(f"{message}; try again in {retry_after_s} s", 503, "overloaded")
+        self.args = (message, retry_after_s)  # an exception that crosses processes is rebuilt from them
+        self.retry_after_s = retry_after_s
 
 
 def as_service_error(error: RaydebmError) -> ServiceError:

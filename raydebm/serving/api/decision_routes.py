@@ -37,7 +37,7 @@ from raydebm.serving.api.answer_bodies import (
 from raydebm.serving.api.connection import while_connected
 from raydebm.serving.api.outcome_routes import NOT_ALLOWED, ReportedAs, may_see_decisions
 from raydebm.serving.core.result import stop_totals
-from raydebm.serving.failures import overloaded
+from raydebm.serving.failures import OverloadedError
 
 log = logging.getLogger(__name__)
 
@@ -229,7 +229,7 @@ class DecisionArchive:
 
     async def _read(self, work: Callable[[], T]) -> T:
         if self._num_reads >= MAX_READS:
-            raise overloaded(f"{MAX_READS} reads of stored decisions wait here; try again")
+            raise OverloadedError(f"{MAX_READS} reads of stored decisions wait here")
         self._num_reads += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)

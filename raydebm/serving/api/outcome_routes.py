@@ -30,7 +30,7 @@ from raydebm.serving.api.connection import while_connected
 from raydebm.serving.api.openapi import named_examples
 from raydebm.serving.core.result import Meter
 from raydebm.serving.core.service import TriageService
-from raydebm.serving.failures import overloaded
+from raydebm.serving.failures import OverloadedError
 from raydebm.serving.settings.bundle import Bundle
 from raydebm.serving.settings.fields import Body, Text
 
@@ -227,7 +227,7 @@ class OutcomeDesk:
         if body.answer is not None:
             await self._check_answer(record_id, body, body.answer)
         if self._num_waiting >= MAX_WAITING:
-            raise overloaded(f"{MAX_WAITING} reports wait to be stored; try again")
+            raise OverloadedError(f"{MAX_WAITING} reports wait to be stored")
         # A client that disconnects does not undo the write.
         return await asyncio.shield(self._stored(decision, body, key))
 

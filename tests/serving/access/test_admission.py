@@ -11,6 +11,7 @@ from raydebm.serving.access.admission import Admission
 from raydebm.serving.access.keys import ApiKey, Keyring
 from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
+from raydebm.serving.failures import OverloadedError
 from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import load_bundle
 
@@ -89,7 +90,44 @@ def test_beyond_the_queue_requests_are_refused_at_once(limited_app, backend, puz
     refused, others = held_back(backend, limited_app(max_running=4), posts, 3)
     assert [reply.status_code for reply in refused] == [503] * 3
     assert others == [200] * 5
-    assert (refused[0].json()["error"]["code"], refused[0].headers["retry-after"]) == ("overloaded", "5")
+    assert (refused[0].json()["error"]["code"], refused[0].headers["retry-after"]) == ("overloaded", "1")
+
+
+@pytest.mark.parametrize(
+    ("num_waiting", "retry_after_s"),
+    [(0, 15), (3, 60)],  # two places that are held for 30 s: one becomes free every 15 s
+)
+def test_refused_requests_come_back_at_the_pace_of_the_queue(run_virtually, monkeypatch, num_waiting, retry_after_s):
+    monkeypatch.setattr(admission, "MAX_WAIT_S", 100)
+
+    async def work():
+        places = Admission(2, num_waiting)
+
+        async def request():
+            async with places.place():
+                await asyncio.sleep(30)
+
+        await asyncio.gather(request(), request())  # the pace is known from these
+        busy = [asyncio.create_task(request()) for _ in range(2 + num_waiting)]
+        await asyncio.sleep(0)
+        with pytest.raises(OverloadedError) as caught:
+            places.check()
+        await asyncio.gather(*busy)
+        return caught.value.retry_after_s
+
+    assert run_virtually(work()) == retry_after_s
+
+
+def test_the_pace_of_a_full_service_that_answered_nothing_yet_is_how_long_it_has_worked(run_virtually):
+    async def work():
+        places = Admission(1, 0)
+        async with places.place():
+            await asyncio.sleep(20)
+            with pytest.raises(OverloadedError, match="try again in 20 s") as caught:
+                places.check()
+        return caught.value.retry_after_s
+
+    assert run_virtually(work()) == 20
 
 
 def test_who_waits_too_long_is_refused(limited_app, backend, puzzle, monkeypatch):
