@@ -67,7 +67,7 @@ def _guarantee_sentence(row: Mapping[str, Any]) -> str:
     error = "error (share of wrong answers, or mean violation)"
     if row["certified"]:
         return (
-            f"With confidence {row['confidence']:g}, the {error} of the answers given out is at most "
+            f"With confidence {row['confidence']:g}, the {error} of the returned answers is at most "
             f"{row['max_error']:.1%}, at {row['coverage']:.0%} of the problems answered; a service takes this policy "
             "when it starts again."
         )

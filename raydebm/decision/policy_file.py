@@ -67,7 +67,7 @@ def check_fits(policy: Policy, recipe: Recipe, task: Task, *, what: str) -> None
     missing = sorted(name for name in _scores(policy.posterior) if not _is_measured(name, at_hand))
     if missing:
         raise ConfigError(
-            f"{what} rests on evidence that nothing measures here: {', '.join(missing)}; at hand: "
+            f"{what} needs evidence that is not measured here: {', '.join(missing)}; available: "
             f"{', '.join(sorted(at_hand)) or 'none'}. Calibrate a policy without it, or add the baseline or `logprobs` "
             "to the recipe"
         )

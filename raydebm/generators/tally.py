@@ -151,6 +151,6 @@ def check_enough(summary: GenerationSummary, *, max_failed_frac: float, journal:
     reasons = "; ".join(f"{count} x {text}" for text, count in summary.errors)
     raise PoolError(
         f"{summary.num_failed} of {summary.num_requests} requests failed, more than generation.max_failed_frac = "
-        f"{max_failed_frac:g} allows. Commonest errors: {reasons}. The {summary.num_ok} answers are kept in {journal}; "
+        f"{max_failed_frac:g} allows. Most common errors: {reasons}. {summary.num_ok} answers are kept in {journal}; "
         "fix the cause and run the same command again, which repeats only the failed requests"
     )

@@ -169,9 +169,9 @@ class Folder:
         except OSError as error:
             if not self._is_folder(*parts):
                 raise
-            raise ConfigError(f"{where} is a folder, and must be a file; {remedy}") from error
+            raise ConfigError(f"{where} is a folder, but must be a file; {remedy}") from error
         except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{where} is not JSON, so it is torn: {error}; {remedy}") from error
+            raise ConfigError(f"{where} is not JSON: {error}; {remedy}") from error
         if not isinstance(value, dict):
             raise ConfigError(f"{where} must hold an object, got {type(value).__name__}; {remedy}")
         return value

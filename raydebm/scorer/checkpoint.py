@@ -167,7 +167,7 @@ def checkpoint_folder(name: str | Path) -> Path:
     except (HfHubHTTPError, OSError, ValueError) as error:
         raise CheckpointError(
             f"{str(name)!r} is not a folder here, and the hub gave no repository of that name: "
-            f"{in_one_line(str(error))}; correct the path, or log in where the repository is private"
+            f"{in_one_line(str(error))}; correct the path, or log in if the repository is private"
         ) from error
     return Path(local_copy)
 

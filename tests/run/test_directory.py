@@ -191,7 +191,7 @@ def test_a_recipe_that_cannot_be_read_is_named(run, content, match):
 
 def test_a_folder_in_place_of_the_recipe_is_named(run, tmp_path):
     (tmp_path / "run" / "recipe.json").mkdir(parents=True)
-    with pytest.raises(ConfigError, match=r"recipe\.json is a folder, and must be a file"):
+    with pytest.raises(ConfigError, match=r"recipe\.json is a folder, but must be a file"):
         run.recipe()
 
 

@@ -64,7 +64,7 @@ class Deadline:
     def not_drawn(self) -> str:
         """Error of a candidate that its generator did not write in time."""
         until_ms = (1 - JUDGING_SHARE) * self.total_ms
-        return f"it was not there after {until_ms:g} ms of the deadline of {self.total_ms:g} ms"
+        return f"it had not arrived after {until_ms:g} ms of the deadline of {self.total_ms:g} ms"
 
     def unjudged(self, candidate: Candidate) -> ScoredCandidate:
         """Mark a candidate that was written but not checked and scored in time as failed."""

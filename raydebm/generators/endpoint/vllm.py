@@ -52,7 +52,7 @@ def endpoint_of(config: VllmGenerator) -> OpenAIGenerator:
     if config.url is None:
         raise ResourceError(
             f"generator {config.name!r}: no vLLM server is running for {config.model!r}; set the generator's `url`, "
-            "or sample by `raydebm run`, which starts one where vLLM is installed"
+            "or sample with `raydebm run`, which starts one if vLLM is installed"
         )
     return OpenAIGenerator(
         name=config.name,
@@ -150,8 +150,8 @@ def _python(config: VllmGenerator) -> str:
     if importlib.util.find_spec("vllm") is not None:
         return sys.executable
     raise ResourceError(
-        f"generator {config.name!r}: vLLM is not installed here; install the extra raydebm[vllm], or vLLM in an "
-        "environment of its own and name its `python`, or set the generator's `url` to a server that already runs"
+        f"generator {config.name!r}: vLLM is not installed here; install the extra raydebm[vllm], or vLLM in a "
+        "separate environment and set `python` to its Python, or set the generator's `url` to a running server"
     )
 
 

@@ -104,7 +104,7 @@ def low_rank_updates(state: Mapping[str, Tensor], peft_config: Mapping[str, Any]
             continue
         up = state.get(f"{module}.lora_B.weight")
         if up is None:
-            raise CheckpointError(f"{where}: {module}.lora_B.weight is missing; the file is torn, train it again")
+            raise CheckpointError(f"{where}: {module}.lora_B.weight is missing; the file is incomplete; train again")
         updates[module.removeprefix(PEFT_PREFIX)] = LowRank(down=down.float(), up=up.float(), scale=scale)
     if not updates:
         raise CheckpointError(f"{where}: no LoRA weights found")

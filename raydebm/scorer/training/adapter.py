@@ -327,7 +327,7 @@ class _AdapterRun:
         if state.run_fingerprint != self._run_fingerprint():
             raise CheckpointError(
                 f"{folder} was made with other data, settings, adapter or backbone than this training of adapter "
-                f"{self._adapter.name!r}; remove it to train afresh"
+                f"{self._adapter.name!r}; remove it to train again"
             )
         self._member.load_trainable_state(load_tensors(folder / MEMBER_FILE))
         self._best = load_tensors(folder / BEST_FILE)

@@ -159,7 +159,7 @@ def start_local(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000, nam
         serve.run(application, name=name, route_prefix="/", logging_config=plain)
         _wait_for_proxies()
     except (RuntimeError, RayActorError, TimeoutError) as error:
-        reason = _why(name) or f"{last_line(str(error))}; where this machine is busy, try again"
+        reason = _why(name) or f"{last_line(str(error))}; if this machine is busy, try again"
         stop_serve()  # or the port would stay taken by a service without an application
         raise ResourceError(f"the service could not start: {reason}") from error
     except KeyboardInterrupt as stop:

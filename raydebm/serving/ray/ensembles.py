@@ -144,8 +144,8 @@ class Ensembles:
         stored = read_ref(ref.folder)
         if stored != ref:
             raise CheckpointError(
-                f"{ref.folder} holds checkpoint {stored.fingerprint} by now, but {ref.fingerprint} is served; give new "
-                "adapters a folder of their own and name it in the ingress deployment's user_config"
+                f"{ref.folder} now contains checkpoint {stored.fingerprint}, but {ref.fingerprint} is served; put "
+                "new adapters into a separate folder and name it in the ingress deployment's user_config"
             )
         with local_copy(ref.folder) as folder:
             record, adapters = read_ensemble(folder)

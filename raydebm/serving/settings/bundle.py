@@ -53,8 +53,8 @@ class RunSource:
         recipe = RunDir(self.run_dir).recipe()
         if (fingerprint := _fingerprint(recipe)) != self.recipe:
             raise ConfigError(
-                f"recipe.json of {self.run_dir} is version {fingerprint} by now, but version {self.recipe} is served; "
-                "a new `revision` in the ingress deployment's user_config takes the new one"
+                f"recipe.json of {self.run_dir} is now version {fingerprint}, but version {self.recipe} is served; "
+                "set a new `revision` in the ingress deployment's user_config to load it"
             )
         return tuple(config for config in recipe.generators if config.name in self.generators)
 

@@ -96,7 +96,7 @@ def test_a_late_candidate_is_left_out_and_the_others_decide(decide):
     assert (outcome.decision, outcome.answer) == (Decision.ACCEPT, "42")
     assert ended_s == 0.9  # nine tenths of the time are for drawing
     assert [is_late(scored.candidate) for scored in outcome.pool] == [False, True]
-    assert outcome.pool[1].candidate.error == "it was not there after 900 ms of the deadline of 1000 ms"
+    assert outcome.pool[1].candidate.error == "it had not arrived after 900 ms of the deadline of 1000 ms"
     assert (outcome.passes[0].num_requested, outcome.passes[0].num_failed) == (2, 1)
 
 

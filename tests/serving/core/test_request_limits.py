@@ -110,7 +110,7 @@ def test_a_late_generator_is_left_out_and_named(triage, slow):
     assert (answer.decision, answer.candidate.generator, ended_s) == ("accept", "ada", 1.8)
     assert (named(answer)["ada"].late, named(answer)["ada"].failed) == (0, 0)
     assert (named(answer)["bo"].asked, named(answer)["bo"].failed, named(answer)["bo"].late) == (2, 2, 2)
-    assert named(answer)["bo"].error == "it was not there after 1800 ms of the deadline of 2000 ms"
+    assert named(answer)["bo"].error == "it had not arrived after 1800 ms of the deadline of 2000 ms"
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def test_a_rewritten_recipe_is_another_source_of_generators(write_run, recipe):
     wanted = load_bundle(AppArgs(run_dir=write_run({**recipe, "seed": 8})))
     check_same_evidence(running, wanted)
     assert running.source != wanted.source
-    with pytest.raises(ConfigError, match=f"is version {wanted.source.recipe} by now"):
+    with pytest.raises(ConfigError, match=f"is now version {wanted.source.recipe}"):
         running.source.configs()
 
 
@@ -188,7 +188,7 @@ def test_adapters_that_were_overwritten_are_not_taken_for_the_old_ones(checkpoin
     first, second = checkpoints
     held = Ensembles(device="cpu", dtype="float32")
     wrong = CheckpointRef(second.folder, first.fingerprint)
-    with pytest.raises(CheckpointError, match=f"holds checkpoint {second.fingerprint} by now"):
+    with pytest.raises(CheckpointError, match=f"now contains checkpoint {second.fingerprint}"):
         asyncio.run(held.get(wrong))
     assert held.fingerprints == []
 
