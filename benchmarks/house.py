@@ -21,9 +21,9 @@ from raydebm.serving.settings.app_args import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 52_020,
+    "source lines": 52_060,
     "modules": 365,
-    "test lines": 39_320,
+    "test lines": 39_360,
     "benchmark lines": 2_420,
     "client lines": 460,
     "document lines outside docs/log": 5_600,

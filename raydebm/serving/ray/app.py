@@ -33,7 +33,7 @@ from raydebm.serving.ray.deployments import (
 )
 from raydebm.serving.ray.ingress import TriageIngress
 from raydebm.serving.ray.proxy import PROXY_MIDDLEWARES, PROXY_SETTING
-from raydebm.serving.ray.shutdown import close_application, drain, interrupted_by_signals, stop_serve
+from raydebm.serving.ray.shutdown import close_application, drain, end_serve_run, interrupted_by_signals, stop_serve
 from raydebm.serving.settings.app_args import AppArgs, parse_args, request_timeout_s
 from raydebm.serving.settings.bundle import load_gateway
 
@@ -55,13 +55,17 @@ T = TypeVar("T")
 def build(args: dict[str, Any]) -> serve.Application:
     """Build the application for Serve, which calls this in a task of its controller.
 
+    For any other exception Serve prints the traceback three times, and ``serve run FILE`` hangs.
+
     Raises:
-        RayServeException: the arguments or a run directory are wrong.
+        RayServeException: the arguments or a run directory are wrong. ``serve run`` of the file has been ended.
     """
     try:
         return application_of(parse_args(args))
     except RaydebmError as error:
-        raise RayServeException(in_one_line(str(error), limit=2000)) from None
+        message = in_one_line(str(error), limit=2000)
+        end_serve_run(args, message, import_path=f"{__name__}:{build.__name__}")
+        raise RayServeException(message) from None
 
 
 def application_of(args: AppArgs) -> serve.Application:

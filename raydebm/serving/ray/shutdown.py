@@ -1,15 +1,18 @@
 """Shutdown of a service started by this process: stop admitting, finish open requests, then end Serve."""
 
 import logging
+import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import ray
+import yaml
 from ray import serve
 from ray.exceptions import RayActorError, RayError
 from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
@@ -27,6 +30,7 @@ QUIET_POLLS = 3
 
 
 STOP_TIMEOUT_S = 60.0
+STOP_PAUSE_S = 1.0
 
 
 def stop_serve(*, limit_s: float = STOP_TIMEOUT_S) -> None:
@@ -118,3 +122,47 @@ def close_application(name: str, ingress: str) -> Callable[[], int]:
             return 1 if isinstance(error, TimeoutError) else 0
 
     return count_open
+
+
+def end_serve_run(args: Mapping[str, Any], message: str, *, import_path: str) -> None:
+    """End the ``serve run FILE`` commands of this node that wait for an application which cannot be built.
+
+    Serve leaves such a command asleep until Ctrl-C. Each one gets the message on its stderr and SIGHUP, which ends it
+    at once: on SIGTERM Ray dumps a stack, and on SIGINT it ends all of Serve with exit code 0. A command that ignores
+    SIGHUP (``nohup``) is killed.
+
+    Args:
+        args: the application's arguments; commands with others go on.
+        message: the reason.
+        import_path: import path of the application's builder.
+    """
+    if not ray.is_initialized():
+        return  # no task of Serve's controller
+    untyped: Any = ray
+    here = untyped.util.get_node_ip_address()
+    for job in untyped._private.state.jobs():
+        process = Path("/proc") / str(job["DriverPid"])
+        if job["IsDead"] or job["DriverIPAddress"] != here:
+            continue
+        with suppress(OSError, ValueError, yaml.YAMLError):  # it has ended, is another user's, or runs no such file
+            if not _waits_for(process, import_path, args):
+                continue
+            with suppress(OSError), (process / "fd" / "2").open("a") as stderr:
+                stderr.write(f"raydebm: error: {message}\n")
+            for number in (signal.SIGHUP, signal.SIGKILL):
+                os.kill(int(process.name), number)
+                time.sleep(STOP_PAUSE_S)
+
+
+def _waits_for(process: Path, import_path: str, args: Mapping[str, Any]) -> bool:
+    words = (process / "cmdline").read_text().split("\0")
+    if "run" not in words or not any(Path(word).name == "serve" for word in words[: words.index("run")]):
+        return False
+    folder = (process / "cwd").readlink()
+    files = [folder / word for word in words[words.index("run") + 1 :] if word.endswith((".yaml", ".yml", ".json"))]
+    trees = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
+    return any(
+        application.get("import_path") == import_path and application.get("args", {}) == args
+        for tree in trees
+        for application in tree.get("applications", ())
+    )
