@@ -274,9 +274,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # Without the address Ray would look for the cluster that a killed process has left the address of.
         ray.init(address="local", num_cpus=8, include_dashboard=options.flame is not None, log_to_driver=False)
         try:
-            print(_environment(options.delay_ms))
             scoring_s = scoring_seconds(run_dir)
             print(f"scoring alone: {1000 * scoring_s:.1f} ms")
+            print(_environment(options.delay_ms))
             url = start_empty(options.delay_ms / 1000, scoring_s)
             _measure("empty graph", url, options)
             stop_serve()
