@@ -87,6 +87,7 @@ def test_difficulty_is_the_length_of_the_question(num_words, expected):
         ("#### 18", Verdict.CORRECT, ""),
         ("#### $18.00", Verdict.CORRECT, ""),
         ("#### 17", Verdict.INCORRECT, "answered 17, not 18"),
+        ("#### 18.4", Verdict.INCORRECT, "answered 18.4, not 18"),
         ("I cannot say.", Verdict.INCORRECT, "no number in the text"),
     ],
 )
