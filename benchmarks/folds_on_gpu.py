@@ -99,16 +99,16 @@ def folds_of(recipe: Any, num_folds: int, rates: Mapping[int, float] | None = No
     """The run of each fold, with problems, candidates and labels of the recipe's own run, which must be there."""
     from raydebm.config import FoldConfig
     from raydebm.pipeline.runner import Pipeline
-    from raydebm.pipeline.studies.children import child_run, share_stages
+    from raydebm.pipeline.studies.children import share_stages
+    from raydebm.pipeline.studies.trainings import _pipeline
 
     for index in range(num_folds) if rates is None else rates:
         changed = recipe
         if rates is not None:
             training = recipe.training.model_copy(update={"learning_rate": rates[index]})
             changed = recipe.model_copy(update={"training": training})
-        pairs = recipe.pairs.model_copy(update={"fold": FoldConfig(count=num_folds, index=index)})
         shared = Pipeline(recipe=changed)
-        pipeline = child_run(shared, f"fold-{index}", changed.model_copy(update={"pairs": pairs}))
+        pipeline = _pipeline(shared, FoldConfig(count=num_folds, index=index), recipe.training_seed)
         share_stages(shared, pipeline)
         yield pipeline
 
