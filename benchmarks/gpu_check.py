@@ -263,7 +263,7 @@ def _in_threads(place: Place, sizes: Sizes, together: int) -> dict[str, Any]:
     weights = backbone.encoder.state_dict()
 
     def work(index: int) -> None:
-        stream = torch.cuda.Stream() if place.device.type == "cuda" else None
+        stream = torch.cuda.Stream() if place.device.type == "cuda" else None  # type: ignore[no-untyped-call]
         with torch.cuda.stream(stream):
             _train(index, place, sizes, ready, results, weights)
 
@@ -289,7 +289,7 @@ def _train(index: int, place: Place, sizes: Sizes, ready: Any, results: Any, wei
         backbone = on(backbone, Place(device=place.device, dtype=torch.float32))
     else:
         backbone.encoder.load_state_dict(weights, assign=True)
-        backbone.encoder.to(place.device)  # buffers; the weights are there
+        torch.nn.Module.to(backbone.encoder, place.device)  # buffers; the weights are there
     step = ours(
         make_backbone(backbone.encoder, backbone.tokenizer, name=backbone.name, fingerprint=backbone.fingerprint),
         PAPER_ADAPTERS[index],
