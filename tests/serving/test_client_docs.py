@@ -122,12 +122,8 @@ def test_a_stream_ends_with_the_result_that_triage_gives(connected, puzzle):
     plain = connected.triage(puzzle, return_candidates=True)
     assert all(isinstance(event, Progress) for event in progress)
     assert sum(event.event == "candidate" for event in progress) == 5
-    assert (last.decision, last.answer, last.text, last.sigma) == (
-        plain.decision,
-        plain.answer,
-        plain.text,
-        plain.sigma,
-    )
+    assert (last.decision, last.answer, last.text) == (plain.decision, plain.answer, plain.text)
+    assert last.sigma == pytest.approx(plain.sigma)  # texts are scored in the batches that requests happen to share
     assert last.candidate == plain.candidate
 
 

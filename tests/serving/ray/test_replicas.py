@@ -238,7 +238,7 @@ def test_a_proxy_that_is_replaced_on_a_busy_machine_is_waited_for(start_with, er
 
 def test_a_serve_that_does_not_start_is_one_line(start_with):
     parts = Serve(ActorDiedError(), GetTimeoutError("Traceback ...\nGet timed out."))
-    with pytest.raises(ResourceError, match=r"could not start: Get timed out\.; where this machine is busy") as caught:
+    with pytest.raises(ResourceError, match=r"could not start: Get timed out\.; if this machine is busy") as caught:
         start_with(parts)
     assert "\n" not in str(caught.value)
     assert parts.ended
