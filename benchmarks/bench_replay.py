@@ -18,10 +18,6 @@ from raydebm.decision.evidence.built_in_terms import CONTEXT, TERMS
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import decide_pool
-from raydebm.decisions.reader import DecisionReader, Filter
-from raydebm.decisions.record import DecisionRecord, new_record_id
-from raydebm.decisions.stored_replay import Changes, ReplayTally, replay_stored
-from raydebm.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.records import (
     GC_THRESHOLD,
     Candidate,
@@ -33,6 +29,10 @@ from raydebm.records import (
     ScoredCandidate,
     Violation,
 )
+from raydebm.service.store.reader import DecisionReader, Filter
+from raydebm.service.store.record import DecisionRecord, new_record_id
+from raydebm.service.store.stored_replay import Changes, ReplayTally, replay_stored
+from raydebm.service.store.writer import DecisionWriter, RecordsArgs
 
 POLICY = Policy()
 POSTERIOR = Posterior(weights=dict.fromkeys(TERMS, 0.3), context_weights=dict.fromkeys(CONTEXT, 0.1), num_problems=100)

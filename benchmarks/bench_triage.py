@@ -36,9 +36,9 @@ from ray.util.state import list_actors
 from raydebm.generators.endpoint.vllm import free_port
 from raydebm.run.directory import RunDir
 from raydebm.scorer.ensemble import EnsembleScorer
-from raydebm.serving.ray.app import start_local
-from raydebm.serving.ray.shutdown import stop_serve
-from raydebm.serving.settings.app_args import AppArgs
+from raydebm.service.ray.app import start_local
+from raydebm.service.ray.shutdown import stop_serve
+from raydebm.service.settings.app_args import AppArgs
 
 Handle: TypeAlias = "DeploymentHandle[Any]"
 TEXTS = ('Ava contradicts herself. {"Ava": "knave", "Zoey": "knight"}', '{"Ava": "knight", "Zoey": "knight"}')

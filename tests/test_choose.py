@@ -20,11 +20,11 @@ from raydebm.errors import CheckpointError, ConfigError, ScoringError, TaskDataE
 from raydebm.generators.requests import answered
 from raydebm.records import Candidate, Decision, Energies
 from raydebm.run.directory import RunDir
-from raydebm.serving.core.request import request_context
-from raydebm.serving.core.service import TriageService
-from raydebm.serving.settings.app_args import AppArgs
-from raydebm.serving.settings.bundle import load_bundle
-from raydebm.serving.settings.overrides import Overrides
+from raydebm.service.core.request import request_context
+from raydebm.service.core.service import TriageService
+from raydebm.service.settings.app_args import AppArgs
+from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.settings.overrides import Overrides
 
 POSTERIOR = Posterior(
     weights={"votes": 1.0, "skill": 0.5, "authors": 0.5, "energy": 0.5},

@@ -21,7 +21,7 @@ def deploy(repository):
 @pytest.fixture(scope="module")
 def own_metrics(repository):
     """Name -> kind, of every metric that the service makes."""
-    source = (repository / "raydebm" / "serving" / "ray" / "prometheus.py").read_text(encoding="utf-8")
+    source = (repository / "raydebm" / "service" / "ray" / "prometheus.py").read_text(encoding="utf-8")
     return {
         call.args[0].value: call.func.id
         for call in ast.walk(ast.parse(source))
@@ -198,7 +198,7 @@ def test_serves_configuration_passes_rays_own_check(serve_config):
 
 
 def test_its_arguments_pass_the_applications_own_check(serve_config):
-    from raydebm.serving.settings.app_args import AppArgs
+    from raydebm.service.settings.app_args import AppArgs
 
     limits = AppArgs.model_validate(serve_config["applications"][0]["args"]).limits
     ingress = serve_config["applications"][0]["deployments"][0]

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from raydebm.config import Recipe
     from raydebm.decision.calibration.policy_fit import PolicyFit
     from raydebm.decision.policy import Policy
-    from raydebm.decision_import.sample import Origin, OutcomeSample
-    from raydebm.decisions.reader import Filter
     from raydebm.run.directory import RunDir
+    from raydebm.service.feedback.sample import Origin, OutcomeSample
+    from raydebm.service.store.reader import Filter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,8 +170,8 @@ def _run_of(recipe: "Recipe") -> "RunDir":
 
 
 def _origin(recipe: "Recipe", reported: ReportedOutcomes) -> "Origin":
-    from raydebm.decision_import.sample import Origin
     from raydebm.run.ensemble_file import holds_ensemble, read_ref
+    from raydebm.service.feedback.sample import Origin
     from raydebm.tasks import task_of
 
     run = _run_of(recipe)
@@ -188,10 +188,10 @@ def _origin(recipe: "Recipe", reported: ReportedOutcomes) -> "Origin":
 def _calibrate_from_decisions(asked: Asked, reported: ReportedOutcomes, *, force: bool) -> None:
     """Certify the run's policy on stored outcomes, write it to the run, and describe the data."""
     from raydebm.decision.policy_file import read_policy
-    from raydebm.decision_import.recertify import recertified, source_of
-    from raydebm.decision_import.sample import outcome_sample
-    from raydebm.decisions.reader import DecisionReader
     from raydebm.run.fingerprints import why_not_current
+    from raydebm.service.feedback.recertify import recertified, source_of
+    from raydebm.service.feedback.sample import outcome_sample
+    from raydebm.service.store.reader import DecisionReader
 
     recipe = asked.with_guarantee
     run, origin = _run_of(recipe), _origin(recipe, reported)

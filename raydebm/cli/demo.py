@@ -57,7 +57,7 @@ def demo(
     """
     from raydebm.config import load_recipe
     from raydebm.generators.endpoint.vllm import free_port
-    from raydebm.serving.ray.app import check_port
+    from raydebm.service.ray.app import check_port
 
     if json_file is not None and (json_file.is_dir() or not json_file.absolute().parent.is_dir()):
         what = "is a folder; give a file in it" if json_file.is_dir() else "the folder does not exist; create it first"
@@ -131,7 +131,7 @@ def _right_candidates(pipeline: "Pipeline") -> frozenset[str]:
 
 def _ask_service(run_dir: str, port: int, task: str, examples: Mapping[Kind, Example]) -> dict[str, Any]:
     """Deploy ``serve_config.yaml`` over the run, ask the examples, and return the decisions by kind."""
-    from raydebm.serving.ray.launch import deployed
+    from raydebm.service.ray.launch import deployed
 
     console.rule("the service")
     console.print("starting serve_config.yaml …")

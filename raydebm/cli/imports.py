@@ -10,7 +10,7 @@ from raydebm.cli.parameters import ReporterOption, decision_period, options_from
 from raydebm.errors import ConfigError
 
 if TYPE_CHECKING:
-    from raydebm.decisions.reader import Filter
+    from raydebm.service.store.reader import Filter
 
 
 @options_from(decision_period, "where")
@@ -32,10 +32,10 @@ def import_decisions(
     Writes a run directory with problems, candidates and labels.
     """
     from raydebm.config import load_recipe
-    from raydebm.decision_import import labelled_decisions
-    from raydebm.decision_import.run_folder import write_run
-    from raydebm.decisions.reader import DecisionReader
     from raydebm.run.addresses import resolved
+    from raydebm.service.feedback import labelled_decisions
+    from raydebm.service.feedback.run_folder import write_run
+    from raydebm.service.store.reader import DecisionReader
     from raydebm.tasks import task_of
 
     recipe = load_recipe(_recipe_next_to(records) if config is None else config)

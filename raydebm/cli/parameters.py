@@ -14,7 +14,7 @@ from raydebm.errors import ConfigError
 
 if TYPE_CHECKING:
     from raydebm.config import Recipe
-    from raydebm.decisions.reader import Filter
+    from raydebm.service.store.reader import Filter
 
 Command = Callable[..., Any]
 MAX_PORT = 65_535
@@ -103,8 +103,8 @@ def decision_filter(
     Raises:
         ConfigError: a malformed time, a time without a zone, or an unknown kind of outcome.
     """
-    from raydebm.decisions.outcomes.log import RIGHT, WRONG
-    from raydebm.decisions.reader import NO_OUTCOME, Filter
+    from raydebm.service.store.outcome_log import RIGHT, WRONG
+    from raydebm.service.store.reader import NO_OUTCOME, Filter
 
     if outcome not in (None, RIGHT, WRONG, NO_OUTCOME):
         raise ConfigError(f"--outcome must be right, wrong or none, got {outcome!r}")

@@ -17,9 +17,9 @@ from raydebm.errors import ConfigError, PoolError, UnknownNameError
 from raydebm.user_files import writing
 
 if TYPE_CHECKING:
-    from raydebm.decisions.reader import DecisionReader, Filter
-    from raydebm.decisions.stored_replay import Changes, Replayed, ReplayTally
     from raydebm.records import Verdict
+    from raydebm.service.store.reader import DecisionReader, Filter
+    from raydebm.service.store.stored_replay import Changes, Replayed, ReplayTally
 
 
 def stored_changes(
@@ -39,7 +39,7 @@ def stored_changes(
     """
     from raydebm.config import apply_overrides
     from raydebm.decision.policy import Policy
-    from raydebm.decisions.stored_replay import Changes
+    from raydebm.service.store.stored_replay import Changes
 
     tree = apply_overrides({}, settings or ())
     costs, budget = tree.pop("costs", None), tree.pop("budget", None)
@@ -86,8 +86,8 @@ def replay(
     Budget and ensemble can change too. No generator is asked. With outcomes or labels, a paired test compares the
     two policies.
     """
-    from raydebm.decisions.reader import DecisionReader
-    from raydebm.decisions.stored_replay import OtherEnsemble, ReplayTally, replay_stored
+    from raydebm.service.store.reader import DecisionReader
+    from raydebm.service.store.stored_replay import OtherEnsemble, ReplayTally, replay_stored
 
     ensemble = None
     if checkpoint is not None:
@@ -116,10 +116,10 @@ def replay(
 def _reported_verdicts(reader: "DecisionReader", records: str) -> dict[str, "Verdict"]:
     """Verdicts by candidate id from outcome reports: on the selected candidate, and on the others if all right answers
     of the task are equal."""
-    from raydebm.decision_import import labelled_decisions
-    from raydebm.decisions.reader import Filter
     from raydebm.records import Verdict
     from raydebm.run.directory import RunDir
+    from raydebm.service.feedback import labelled_decisions
+    from raydebm.service.store.reader import Filter
     from raydebm.tasks import get_task, task_of
 
     run = RunDir(records.rstrip("/").rpartition("/")[0] or ".")
@@ -155,7 +155,7 @@ def _verdicts(path: Path) -> dict[str, "Verdict"]:
 
 def _write_replayed(decisions: Iterator["Replayed"], out: Path) -> None:
     """Write one line per decision as they arrive. Raises ConfigError: the file is not .jsonl, or cannot be written."""
-    from raydebm.decisions.stored_replay import replayed_row
+    from raydebm.service.store.stored_replay import replayed_row
 
     if out.suffix != ".jsonl":
         raise ConfigError(f"--out must end in .jsonl, got {out.name!r}")
@@ -217,7 +217,7 @@ def _tally_lines(tally: "ReplayTally", changes: "Changes", *, with_labels: bool)
 def _test_lines(tally: "ReplayTally") -> Iterator[str]:
     """The paired test, if an outcome covers both sides of a pair."""
     from raydebm.evaluation.stats.significance import p_text
-    from raydebm.evaluation.studies.policy_pairs import compare_policies
+    from raydebm.service.store.stored_replay import compare_policies
 
     pairs = list(tally.pairs.values())
     if not pairs:

@@ -33,8 +33,8 @@ def serve(
         os.environ.setdefault(name, value)  # before the import of Ray, which reads them
 
     from raydebm.run.addresses import resolved, run_address
-    from raydebm.serving.ray.app import serve_until_interrupted
-    from raydebm.serving.settings.app_args import parse_args
+    from raydebm.service.ray.app import serve_until_interrupted
+    from raydebm.service.settings.app_args import parse_args
 
     given = {
         "run_dir": resolved(run_address(run_dir)),

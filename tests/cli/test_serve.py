@@ -8,14 +8,14 @@ import typer
 
 from raydebm.cli.commands import command_of
 from raydebm.errors import ResourceError
-from raydebm.serving.ray.app import check_port
-from raydebm.serving.settings.app_args import RunArgs
+from raydebm.service.ray.app import check_port
+from raydebm.service.settings.app_args import RunArgs
 
 
 @pytest.fixture
 def serve(monkeypatch):
     """Serves nothing; returns the arguments that the application would get."""
-    from raydebm.serving.ray import app
+    from raydebm.service.ray import app
 
     def run(*options):
         given = []

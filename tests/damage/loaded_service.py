@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "serving"))  # for a run and an endpoint
+sys.path.insert(0, str(Path(__file__).parents[1] / "service"))  # for a run and an endpoint
 sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
 import httpx
@@ -26,8 +26,8 @@ from upstream import Upstream
 
 from raydebm.generators.endpoint.vllm import free_port
 from raydebm.run.directory import RunDir
-from raydebm.serving.ray.launch import read_serve_config
-from raydebm.serving.spending.ledger import NANO, Ledger
+from raydebm.service.ray.launch import read_serve_config
+from raydebm.service.spending.ledger import NANO, Ledger
 
 HERE = Path(__file__).parent
 CONFIG = HERE.parents[1] / "serve_config.yaml"

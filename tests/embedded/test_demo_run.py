@@ -10,8 +10,8 @@ from raydebm.embedded import DEMO_RUN_FOLDER
 from raydebm.errors import ConfigError
 from raydebm.run.addresses import is_packaged, run_address
 from raydebm.run.directory import RunDir
-from raydebm.serving.settings.app_args import AppArgs
-from raydebm.serving.settings.bundle import load_bundle
+from raydebm.service.settings.app_args import AppArgs
+from raydebm.service.settings.bundle import load_bundle
 
 
 def files():

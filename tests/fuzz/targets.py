@@ -23,13 +23,13 @@ from raydebm.constraints import expressions, schemas, templates
 from raydebm.constraints.patterns import compile_pattern, is_found
 from raydebm.decision.policy import Policy
 from raydebm.decision.sampling.checks import check_candidate
-from raydebm.decisions.parquet_folder import file_name
-from raydebm.decisions.reader import DecisionReader, Filter
-from raydebm.decisions.record import DECISIONS, DecisionRecord, microseconds, new_record_id, record_row
 from raydebm.errors import ConfigError, ConstraintError, TaskDataError
 from raydebm.generators.replies import HttpReply, ReplyError, read_reply, split_reasoning
 from raydebm.records import Candidate, Decision, Energies, Outcome, PassRecord, Problem, ScoredCandidate, well_formed
 from raydebm.run.json_lines import read_json_lines
+from raydebm.service.store.parquet_folder import file_name
+from raydebm.service.store.reader import DecisionReader, Filter
+from raydebm.service.store.record import DECISIONS, DecisionRecord, microseconds, new_record_id, record_row
 from raydebm.tasks import get_task, task_of
 from raydebm.tasks.base import Task
 from raydebm.tasks.declared.answer_reading import find_json

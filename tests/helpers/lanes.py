@@ -30,7 +30,7 @@ ON_RAY = "tests/on_ray"
 ONE_OF_EACH = {
     "damage": "tests/damage/test_damaged_generation.py::"
     "test_every_row_is_there_and_only_what_was_in_flight_is_paid_twice[0]",
-    "browser": "tests/serving/pages/test_pages.py::test_a_sample_problem",
+    "browser": "tests/service/page/test_pages.py::test_a_sample_problem",
     "wheel": "tests/wheels/test_raydebm_wheel.py",
     "fuzz": "tests/fuzz/test_targets.py::test_any_text",
     "cluster": "tests/distributed/test_label.py",
@@ -86,7 +86,7 @@ def select(items: list[pytest.Item], config: pytest.Config, kinds: dict[str, str
 
 
 def touched(root: Path, since: str) -> set[str]:
-    """Folders of tests that belong to what changed since a commit: of ``raydebm/serving/pages/`` the tests of the
+    """Folders of tests that belong to what changed since a commit: of ``raydebm/service/page/`` the tests of the
     same path, or of the nearest folder above that has tests."""
     command = ["git", "diff", "--name-only", since]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)

@@ -15,7 +15,7 @@ from raydebm.distributed.session import ENVIRONMENT, OWN_CLUSTER_ENVIRONMENT
 HERE = Path(__file__).parent
 for name, value in (ENVIRONMENT | OWN_CLUSTER_ENVIRONMENT).items():
     os.environ.setdefault(name, value)
-sys.path[:0] = [str(HERE), str(HERE.parent / "serving")]  # for the modules beside this one, and tiny_service_run
+sys.path[:0] = [str(HERE), str(HERE.parent / "service")]  # for the modules beside this one, and tiny_service_run
 BIN = Path(sys.executable).parent
 os.environ["PATH"] = f"{BIN}{os.pathsep}{os.environ['PATH']}"  # where submitted jobs find `python`
 # Workers unpickle what tests hand them by the same names.

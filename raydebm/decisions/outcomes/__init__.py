@@ -1,1 +1,0 @@
-"""Outcome reports on stored decisions, and tests of a policy's guarantee against them."""

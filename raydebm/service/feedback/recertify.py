@@ -1,0 +1,134 @@
+"""Recalibration and recertification of a run's policy on reported outcomes.
+
+In:   stored decisions with outcomes (``sample``), the policy in force, costs or a guarantee to certify.
+Out:  the policy with new thresholds and a guarantee that states the origin of its problems.
+Does not know: files, Ray, HTTP.
+
+Every decision is made again under the policy, from its stored candidates. Reports are used as follows:
+
+- A verdict labels the selected answer, and a correct answer labels all of them. An answer that the policy would accept
+  without a label counts as wrong, and so does one from a pass that was not sampled: the guarantee then holds whatever
+  their labels are.
+- Reports on abstentions are rarer or more frequent than reports on answers. So they do not count, and no threshold is
+  tested that would answer one of the stored abstentions after any of its passes (``Walk.floor``). It depends on
+  confidences alone, so the test is valid.
+- Several decisions on one problem are not independent, so only the newest counts.
+
+The guarantee holds for decisions like the reported ones. The reports cannot show whether these represent all answers;
+reports on a random share ensure it.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from raydebm.config import DecisionConfig
+from raydebm.decision.calibration.policy_fit import PolicyFit, fit_thresholds
+from raydebm.decision.calibration.walks import Walk
+from raydebm.decision.policy import Policy
+from raydebm.decision.redecide import Recorded, redecide
+from raydebm.errors import ConfigError
+from raydebm.records import Decision, Label, ScoredCandidate, Verdict
+from raydebm.service.feedback.labelled import LabelledDecision
+from raydebm.service.feedback.sample import OutcomeSample
+
+
+def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig) -> PolicyFit:
+    """Choose thresholds and certify the guarantee on reported outcomes.
+
+    The posterior is kept: it is independent of these decisions, so the guarantee is exact.
+
+    Args:
+        sample: labelled decisions.
+        policy: the run's policy; its profile is kept.
+        config: costs, and the guarantee.
+
+    Raises:
+        ConfigError: the policy has thresholds on sigma.
+        PoolError: there are too few decisions.
+    """
+    if policy.rule != "posterior" or policy.posterior is None:
+        raise ConfigError(
+            "the run's policy decides by the paper's rule, which has no confidence to certify; run `raydebm calibrate` "
+            "with triage.rule: posterior first"
+        )
+    if policy.posterior.task not in ("", sample.origin.task.name):
+        raise ConfigError(
+            f"the policy was fitted for task {policy.posterior.task!r}, and these decisions are of task "
+            f"{sample.origin.task.name!r}"
+        )
+    fit = fit_thresholds(policy, lambda current: _walked(sample, current), config=config)
+    if fit.policy.guarantee is None:
+        return fit
+    promised = {**fit.policy.guarantee, "outcomes": source_of(sample)}
+    return replace(fit, policy=fit.policy.replaced(guarantee=promised))
+
+
+def _walked(sample: OutcomeSample, policy: Policy) -> Walk:
+    """Replay every decision through the passes of one policy."""
+    steps = [_steps(each, policy) for each in sample.decisions]
+    return Walk(
+        confidence=np.array([[step.confidence for step in row] for row in steps]),
+        worth=np.array([[step.worth for step in row] for row in steps]),
+        floor=_floor(sample.abstained, policy),
+        is_unknown=np.array([[step.is_unknown for step in row] for row in steps], dtype=bool),
+    )
+
+
+def source_of(sample: OutcomeSample) -> dict[str, Any]:
+    """Origin of a guarantee's problems, for its ``outcomes``."""
+    first, last = sample.times
+    return {
+        "decisions": len(sample.decisions),
+        "since": first.isoformat(),
+        "until": last.isoformat(),
+        "by": None if sample.origin.by is None else list(sample.origin.by),
+    }
+
+
+def _worth(labels: Mapping[str, Label], scored: ScoredCandidate) -> float:
+    """1 for right, 0 for wrong, 1 minus the violation score if there is one; NaN for unknown."""
+    label = labels[scored.candidate.candidate_id]
+    if label.violation_score is not None:
+        return 1 - label.violation_score
+    return {Verdict.CORRECT: 1.0, Verdict.INCORRECT: 0.0}.get(label.verdict, math.nan)
+
+
+class _Step(NamedTuple):
+    """The selection after one pass."""
+
+    confidence: float
+    worth: float
+    is_unknown: bool = False
+
+
+def _steps(decision: LabelledDecision, policy: Policy) -> list[_Step]:
+    """Selection after each pass; a wrong answer after a pass that was not sampled."""
+    record = decision.record
+    recorded = record.recorded
+    steps: list[_Step] = []
+    for num_passes in range(1, policy.max_passes + 1):
+        again = redecide(recorded, policy=policy.without_accepting().replaced(max_passes=num_passes))
+        if again.decision is Decision.REGENERATE:
+            steps.append(_Step(1.0, 0.0, is_unknown=True))
+        elif again.best is None or again.confidence is None:
+            steps.append(_Step(-math.inf, 0.0))
+        else:
+            worth = _worth(decision.labels, again.best)
+            steps.append(_Step(again.confidence, 0.0 if math.isnan(worth) else worth))
+    return steps
+
+
+def _floor(abstained: Sequence[Recorded], policy: Policy) -> float:
+    """Lowest confidence above those of all abstentions after each pass, because any may be answered from. Proven
+    answers need no outcome, so abstentions that withheld one do not count."""
+    confidences = [
+        redecide(recorded, policy=policy.without_accepting().replaced(max_passes=num_passes)).confidence
+        for num_passes in range(1, policy.max_passes + 1)
+        for recorded in abstained
+    ]
+    known = [value for value in confidences if value is not None and value < 1]
+    return float(np.nextafter(max(known), math.inf)) if known else -math.inf

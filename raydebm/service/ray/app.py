@@ -1,0 +1,288 @@
+"""Build the Serve application of a run directory, and start it.
+
+``serve run serve_config.yaml`` calls ``build``; the ``raydebm serve`` command and the demo call ``start_local``.
+"""
+
+import errno
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn, TypeVar
+
+import ray
+from ray import serve
+from ray.exceptions import GetTimeoutError, RayActorError
+from ray.serve.config import HTTPOptions
+from ray.serve.exceptions import RayServeException
+from ray.serve.schema import ApplicationStatus, DeploymentStatusOverview, LoggingConfig, ProxyStatus, ServeStatus
+
+from raydebm.config import BaselineConfig
+from raydebm.distributed.session import start_here
+from raydebm.errors import RaydebmError, ResourceError, in_one_line, last_line
+from raydebm.generators import check_keys
+from raydebm.run.addresses import is_packaged, local_copy
+from raydebm.run.directory import RunDir
+from raydebm.service.ray.deployments import (
+    BaselineDeployment,
+    ConstraintDeployment,
+    GeneratorDeployment,
+    ScorerDeployment,
+)
+from raydebm.service.ray.ingress import TriageIngress
+from raydebm.service.ray.proxy import PROXY_MIDDLEWARES, PROXY_SETTING
+from raydebm.service.ray.shutdown import close_application, drain, end_serve_run, interrupted_by_signals, stop_serve
+from raydebm.service.settings.app_args import AppArgs, parse_args, request_timeout_s
+from raydebm.service.settings.bundle import load_gateway
+
+__all__ = [
+    "APP_NAME", "AppArgs", "application_of", "build", "check_port", "serve_until_interrupted", "start_local",
+]  # fmt: skip
+
+log = logging.getLogger(__name__)
+
+APP_NAME = "raydebm"
+INGRESS = TriageIngress.__name__
+MAX_QUEUED = 256
+PROXY_TIMEOUT_S = 120.0
+"""Longest start of Serve's HTTP proxy once the application runs: normally seconds, more after a replacement."""
+
+T = TypeVar("T")
+
+
+def build(args: dict[str, Any]) -> serve.Application:
+    """Build the application for Serve, which calls this in a task of its controller.
+
+    For any other exception Serve prints the traceback three times, and ``serve run FILE`` hangs.
+
+    Raises:
+        RayServeException: the arguments or a run directory are wrong. ``serve run`` of the file has been ended.
+    """
+    try:
+        return application_of(parse_args(args))
+    except RaydebmError as error:
+        message = in_one_line(str(error), limit=2000)
+        end_serve_run(args, message, import_path=f"{__name__}:{build.__name__}")
+        raise RayServeException(message) from None
+
+
+def application_of(args: AppArgs) -> serve.Application:
+    """Make the application graph, with defaults for one machine that ``serve_config.yaml`` overrides by deployment.
+
+    Raises:
+        RaydebmError: a run directory is incomplete or wrong, or adapters cannot be read.
+    """
+    bundle = load_gateway(args)
+    for run in bundle.runs:
+        _check_adapters(run.checkpoint)
+    # With a user_config, even an empty one, Serve calls the ingress's ``reconfigure`` at its start.
+    ingress = _deployment(TriageIngress, max_ongoing_requests=512).options(user_config={})
+    application: serve.Application = ingress.bind(
+        bundle,
+        # The ingress mostly waits, and its health checks queue behind its work.
+        _deployment(GeneratorDeployment, max_ongoing_requests=256).bind(
+            bundle.generator_configs(), args.run_dir, bundle.source
+        ),
+        _deployment(ScorerDeployment, max_ongoing_requests=256).bind(
+            bundle.checkpoint, args.device, _scoring_type(args)
+        ),
+        _deployment(ConstraintDeployment).bind(),
+        args,
+        _baselines(bundle.recipe.evidence, args),
+    )
+    return application
+
+
+def _check_adapters(checkpoint: str) -> None:
+    """Read every file of an ensemble except the backbone's. Raises CheckpointError."""
+    from raydebm.scorer.checkpoint import read_ensemble
+
+    with local_copy(checkpoint) as folder:
+        read_ensemble(folder)
+
+
+def _scoring_type(args: AppArgs) -> str:
+    """Type of the run's energies, on which its policy was fitted; with another checkpoint, what the device prefers."""
+    return "auto" if args.checkpoint is not None else RunDir(args.run_dir).scoring_type("auto")
+
+
+def _baselines(configs: Sequence[BaselineConfig], args: AppArgs) -> Any:
+    """Deployment of the baselines that are evidence, or None."""
+    return _deployment(BaselineDeployment).bind(configs, args.run_dir) if configs else None
+
+
+def _deployment(kind: type, *, max_ongoing_requests: int = 64) -> Any:
+    """A deployment named after its class. A tenth of a CPU each fits the whole graph on one core."""
+    return serve.deployment(
+        name=kind.__name__,
+        max_ongoing_requests=max_ongoing_requests,
+        max_queued_requests=MAX_QUEUED,  # without a bound, memory grows until the node fails
+        ray_actor_options={"num_cpus": 0.1},
+    )(kind)
+
+
+def check_port(host: str, port: int) -> None:
+    """Raise ResourceError if the port is in use, or the host is not an address of this machine."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except (OSError, UnicodeError) as error:
+            raise ResourceError(_why_no_port(host, port, error)) from error
+
+
+def _why_no_port(host: str, port: int, error: OSError | UnicodeError) -> str:
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        return f"{host}:{port} is in use; choose another port (`--port`), or end the program that listens there"
+    why = (error.strerror if isinstance(error, OSError) else None) or error
+    is_host = isinstance(error, socket.gaierror | UnicodeError) or error.errno == errno.EADDRNOTAVAIL
+    remedy = "give an address of this machine (`--host`)" if is_host else "choose another port (`--port`)"
+    return f"{host}:{port} cannot be used ({why}); {remedy}"
+
+
+def start_local(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000, name: str = APP_NAME) -> str:
+    """Start the application on this process's Ray. Returns its base URL once it answers.
+
+    Raises:
+        ResourceError: the port is in use, or a deployment could not start; the message quotes the deployment.
+        RaydebmError: the run directory is incomplete or wrong.
+    """
+    application = application_of(args)
+    check_port(host, port)
+    if serve.status().proxies:  # its host and port are fixed; ours would be ignored
+        raise ResourceError(
+            "Serve is already running on this Ray; end it with `serve shutdown`, or add the application with "
+            "`serve deploy serve_config.yaml`"
+        )
+    http = HTTPOptions(host=host, port=port, request_timeout_s=request_timeout_s(args.max_deadline_s))
+    plain = LoggingConfig(enable_access_log=False)  # the ingress writes a line for each request
+    try:
+        started(lambda: serve.start(http_options=http, logging_config=plain))
+        serve.run(application, name=name, route_prefix="/", logging_config=plain)
+        _wait_for_proxies()
+    except (RuntimeError, RayActorError, TimeoutError) as error:
+        reason = _why(name) or f"{last_line(str(error))}; if this machine is busy, try again"
+        stop_serve()  # or the port would stay taken by a service without an application
+        raise ResourceError(f"the service could not start: {reason}") from error
+    except KeyboardInterrupt as stop:
+        _finish(stop, args, name)  # the ingress answers before ``serve.run`` returns
+        raise
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def started(start: Callable[[], T]) -> T:
+    """Call a function that starts Serve, and retry it once while Serve's HTTP proxies are still starting.
+
+    On a busy machine a proxy may miss its time to report ready. Serve replaces it, but the call waits for the first one
+    and raises. The controller exists all the same, and a second call connects to it.
+    """
+    try:
+        return start()
+    except (RayActorError, GetTimeoutError):
+        return start()
+
+
+def is_listening(status: ServeStatus) -> bool:
+    """True if every HTTP proxy accepts requests."""
+    return bool(status.proxies) and all(proxy == ProxyStatus.HEALTHY for proxy in status.proxies.values())
+
+
+def _wait_for_proxies() -> None:
+    deadline = time.monotonic() + PROXY_TIMEOUT_S
+    while not is_listening(serve.status()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"Serve's HTTP proxy is not ready after {PROXY_TIMEOUT_S:g} s")
+        time.sleep(0.2)
+
+
+def _why(name: str) -> str:
+    application = serve.status().applications.get(name)
+    return "" if application is None else failures(application.deployments)
+
+
+def failures(deployments: Mapping[str, DeploymentStatusOverview]) -> str:
+    """Errors of the failed deployments' replicas."""
+    return "; ".join(
+        f"{name}: {last_line(overview.message)}"
+        for name, overview in deployments.items()
+        if overview.status.value in ("DEPLOY_FAILED", "UNHEALTHY") and overview.message.strip()
+    )
+
+
+def serve_until_interrupted(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000) -> None:
+    """Start the application and serve until SIGINT or SIGTERM, or until it stops running.
+
+    On a signal it stops admitting, finishes open requests, and shuts down; a second signal ends it at once.
+
+    Uses this process's Ray, else RAY_ADDRESS, else starts a small one.
+
+    Raises:
+        ResourceError, RaydebmError: see ``start_local``; also when the application stops by itself.
+        MissingKeyError: an endpoint's key is not in the environment.
+    """
+    check_port(host, port)  # before Ray starts, because that takes seconds
+    if not ray.is_initialized():
+        for run in load_gateway(args).runs:
+            check_keys(run.generator_configs())  # replicas of our own Ray see this environment
+        _connect()
+    with interrupted_by_signals(), suppress(KeyboardInterrupt):
+        url = start_local(args, host=host, port=port)
+        if is_packaged(args.run_dir) and args.records is not None and args.records.folder is None:
+            log.info("the run that ships with raydebm is served; to store decisions, set `records.folder`")
+        try:
+            _watch(url)
+        except KeyboardInterrupt as stop:
+            _finish(stop, args, APP_NAME)
+        except ResourceError:
+            stop_serve()
+            raise
+
+
+def _finish(stop: KeyboardInterrupt, args: AppArgs, name: str) -> None:
+    """Finish open requests, if the ingress has started, and end Serve."""
+    try:
+        if not _has_ingress(name):
+            return
+        log.warning("%s: new requests are refused, running ones finish; a second signal ends the service at once", stop)
+        if num_open := drain(close_application(name, INGRESS), limit_s=request_timeout_s(args.max_deadline_s)):
+            log.warning("%d requests are cut off", num_open)
+    finally:
+        stop_serve()
+
+
+def _has_ingress(name: str) -> bool:
+    application = serve.status().applications.get(name)
+    ingress = None if application is None else application.deployments.get(INGRESS)
+    states = {} if ingress is None else ingress.replica_states
+    return any(state == "RUNNING" and count > 0 for state, count in states.items())
+
+
+def _watch(url: str) -> NoReturn:
+    """Wait until the application stops by itself, and raise ResourceError."""
+    log.info("raydebm answers at %s", url)
+    while True:
+        time.sleep(2)
+        status = serve.status().applications.get(APP_NAME)
+        if status is None or status.status in {ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.NOT_STARTED}:
+            raise ResourceError(f"the service at {url} has stopped: {_why(APP_NAME) or 'it was deleted'}")
+
+
+def _connect() -> None:
+    """With fewer logical CPUs than the graph and Serve's own actors need, Serve hangs silently; so use at least 4."""
+    if os.environ.get("RAY_ADDRESS"):
+        try:
+            ray.init()
+        except (ConnectionError, RuntimeError) as error:
+            raise ResourceError(
+                f"no Ray answers at RAY_ADDRESS={os.environ['RAY_ADDRESS']!r}: {error}; start it, or unset RAY_ADDRESS"
+            ) from error
+        return
+    num_cpus = max(4, os.cpu_count() or 1)
+    os.environ.setdefault(PROXY_SETTING, PROXY_MIDDLEWARES)  # read by the process of Serve's proxy, our grandchild
+    start_here(
+        num_cpus=num_cpus,
+        logging_level=logging.WARNING,
+        remedy="Try again where the machine is busy, or start Ray yourself (`ray start --head`) and set RAY_ADDRESS",
+    )

@@ -1,0 +1,240 @@
+"""The service's backend on Ray Serve: deployment handles, and retries after the death of a replica.
+
+When a replica dies, Serve routes new calls elsewhere but loses the replica's own. Every call here can be repeated:
+generation is content-addressed, scoring and checking are pure.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+from ray.exceptions import RayActorError, RayTaskError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+from ray.serve.handle import DeploymentHandle
+
+from raydebm import tracing
+from raydebm.errors import RaydebmError, ServiceError
+from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Problem
+from raydebm.run.ensemble_file import CheckpointRef
+from raydebm.scorer.texts import TextToScore
+from raydebm.service.settings.bundle import Bundle, RunSource
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Handle: TypeAlias = "DeploymentHandle[Any]"
+NUM_TRIES = 6
+FIRST_PAUSE_S = 0.05
+"""Pauses double: 0.05 to 0.8 s, 1.6 s in all, without the wait for a replacement, during which Serve queues the
+call."""
+STATUS_TIMEOUT_S = 5.0
+BUSY_S = 30.0
+"""A part that returned results within this time and does not answer a status call is busy, not dead: the call queues
+behind its work. Under load, results arrive every second."""
+LOAD_TIMEOUT_S = 120.0
+
+
+async def persistently(
+    call: Callable[[], Awaitable[T]], *, what: str, patiently: bool = False, tries: int = NUM_TRIES
+) -> T:
+    """Repeat a call whose replica died.
+
+    Args:
+        call: starts the call.
+        what: name of the part, for messages.
+        patiently: also retry when too many calls wait, for calls about candidates that were paid for.
+        tries: maximum number of tries.
+
+    Raises:
+        ServiceError: 503 when replicas keep dying, or too many calls wait.
+        RaydebmError: the replica's own error.
+    """
+    for attempt in range(tries):
+        try:
+            return await call()
+        except RayActorError:
+            log.warning("a %s replica died in call %d of at most %d", what, attempt + 1, tries)
+            await asyncio.sleep(FIRST_PAUSE_S * 2**attempt)
+        except BackPressureError as error:
+            if patiently and attempt + 1 < tries:
+                await asyncio.sleep(FIRST_PAUSE_S * 2**attempt)
+                continue
+            raise ServiceError(f"too many requests wait for the {what}; try again", 503, "overloaded") from error
+        except DeploymentUnavailableError as error:
+            raise ServiceError(f"the {what} is not available: {error}", 503, "unavailable") from error
+        except RayTaskError as error:
+            # The wrapped error's message is a remote traceback; its cause is readable.
+            if isinstance(error.cause, RaydebmError):
+                raise error.cause from None
+            raise
+    message = f"{what} replicas died {tries} times in a row; see their logs"
+    raise ServiceError(message, 503, "unavailable", retry=tries > 1)
+
+
+@dataclass(slots=True)
+class _Signs:
+    """Time of each part's last sign of life, and its last status."""
+
+    worked: dict[str, float] = field(default_factory=dict)
+    """Part -> ``time.monotonic()``."""
+    said: dict[str, Any] = field(default_factory=dict)
+
+    def note(self, part: str) -> None:
+        self.worked[part] = time.monotonic()
+
+    def of_busy(self, part: str) -> Any | None:
+        """Last status of a recently active part, else None."""
+        age_s = time.monotonic() - self.worked.get(part, -math.inf)
+        return self.said.get(part) if age_s < BUSY_S else None
+
+
+class HandleBackend:
+    """``core.backend.Backend`` over deployment handles."""
+
+    def __init__(
+        self,
+        generator: Handle,
+        scorer: Handle,
+        constraint: Handle,
+        baselines: "DeploymentHandle[Any] | None" = None,
+        run: Bundle | None = None,
+    ) -> None:
+        """Args:
+        generator: handle of the generators.
+        scorer: handle of the ensemble.
+        constraint: handle of the checks.
+        baselines: handle of the baselines that are evidence, if there are any.
+        run: run whose generators, checks and adapters are used. Default: the replicas' first, and tasks known by
+            name.
+        """
+        self._generator, self._scorer, self._constraint = generator, scorer, constraint
+        self._baselines, self._run = baselines, run
+        self._signs = _Signs()
+
+    def serving(self, bundle: Bundle) -> "HandleBackend":
+        """See ``Backend``."""
+        other = HandleBackend(self._generator, self._scorer, self._constraint, self._baselines, bundle)
+        other._signs = self._signs
+        return other
+
+    async def load(self, bundle: Bundle) -> None:
+        """Load a run's adapters and generators on every running replica.
+
+        Raises:
+            RaydebmError: they cannot be used.
+            ServiceError: no replica answers.
+            TimeoutError: a replica takes longer than ``LOAD_TIMEOUT_S``.
+        """
+        await self._load(self._scorer, "scorer", bundle.checkpoint_ref)
+        if bundle.source is not None:
+            await self._load(self._generator, "generator", bundle.source)
+
+    async def _load(self, handle: Handle, part: str, what: CheckpointRef | RunSource) -> None:
+        await persistently(lambda: self._call(handle.load, what), what=part)
+        # Other replicas would load it at the first request that needs it, which would then wait.
+        everywhere = handle.broadcast("load", what)
+        for answer in await everywhere.results_async(timeout_s=LOAD_TIMEOUT_S, return_exceptions=True):
+            # The successor of a replica that died meanwhile loads on demand.
+            if isinstance(answer, RayTaskError) and isinstance(answer.cause, RaydebmError):
+                raise answer.cause
+
+    async def generate(
+        self, requests: Sequence[GenerationRequest], on_candidate: Callable[[Candidate], None], *, may_repeat: bool
+    ) -> list[Candidate]:
+        """Candidates as they arrive; after a replica's death only missing ones are requested again."""
+        by_id: dict[str, Candidate] = {}
+        source = None if self._run is None else self._run.source
+
+        async def draw() -> None:
+            missing = [request for request in requests if request.candidate_id not in by_id]
+            stream = self._generator.options(stream=True).stream
+            arrivals: Any = stream.remote(missing, tracing.outgoing(), may_repeat, source)
+            with _cancelled_with_us(arrivals):
+                async for batch in arrivals:
+                    self._signs.note("generator")
+                    for candidate in batch:
+                        by_id[candidate.candidate_id] = candidate
+                        on_candidate(candidate)
+
+        # Candidates sent by the dead replica may be billed; with a limit on money, nothing is sent twice.
+        await persistently(draw, what="generator", tries=NUM_TRIES if may_repeat else 1)
+        return [by_id[request.candidate_id] for request in requests]
+
+    async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
+        """See ``Backend``."""
+        call = self._constraint.check
+        task = None if self._run is None else self._run.of(problem.task).recipe.task
+        return await persistently(
+            lambda: self._call(call, problem, list(candidates), tracing.outgoing(), task),
+            what="constraint checker",
+            patiently=True,
+        )
+
+    async def score(self, texts: Sequence[TextToScore]) -> list[Energies | None]:
+        """See ``Backend``."""
+        call, checkpoint = self._scorer.score, None if self._run is None else self._run.checkpoint_ref
+        energies: list[Energies | None] = await persistently(
+            lambda: self._call(call, list(texts), checkpoint, tracing.outgoing()),
+            what="scorer",
+            patiently=True,
+        )
+        self._signs.note("scorer")
+        return energies
+
+    async def baseline_scores(self, texts: Sequence[TextToScore]) -> list[Mapping[str, float]]:
+        """See ``Backend``."""
+        if self._baselines is None:
+            return [{} for _ in texts]
+        call = self._baselines.score
+        return await persistently(
+            lambda: self._call(call, list(texts), tracing.outgoing()), what="baselines", patiently=True
+        )
+
+    async def status(self) -> dict[str, Any]:
+        """See ``Backend``."""
+        generators, scorer = await asyncio.gather(
+            self._state("generator", self._generator), self._state("scorer", self._scorer)
+        )
+        return {"generators": generators, "scorer": scorer}
+
+    async def _state(self, part: str, handle: Handle) -> Any:
+        """Status of the part: current, or the last one known of a busy part.
+
+        Raises:
+            ServiceError: the part does not answer and has done no work lately.
+        """
+        try:
+            async with asyncio.timeout(STATUS_TIMEOUT_S):
+                state = await persistently(lambda: self._call(handle.info), what=part)
+        except (TimeoutError, ServiceError) as error:
+            waits = isinstance(error, TimeoutError) or error.code == "overloaded"
+            if waits and (state := self._signs.of_busy(part)) is not None:
+                return state
+            if isinstance(error, ServiceError):
+                raise
+            message = f"the {part} did not answer within {STATUS_TIMEOUT_S:g} s; it may still be loading"
+            raise ServiceError(message, 503, "not_ready") from error
+        self._signs.said[part] = state
+        return state
+
+    @staticmethod
+    async def _call(method: Any, *args: Any) -> Any:
+        response = method.remote(*args)
+        with _cancelled_with_us(response):
+            return await response
+
+
+@contextmanager
+def _cancelled_with_us(response: Any) -> Iterator[None]:
+    """Cancel the call when this block is cancelled. Serve does so only for requests that it ends itself; after our own
+    timeout or disconnect the replica would go on."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        response.cancel()
+        raise

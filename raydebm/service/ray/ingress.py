@@ -1,0 +1,171 @@
+"""The HTTP deployment: routes over the service over the handles."""
+
+import asyncio
+import gc
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+
+from raydebm import tracing
+from raydebm.errors import RaydebmError
+from raydebm.records import GC_THRESHOLD
+from raydebm.service.access.admission import Intake
+from raydebm.service.access.guard import PUBLIC_PATHS
+from raydebm.service.access.keys import load_keyring
+from raydebm.service.access.request_spans import Traced
+from raydebm.service.core.service import TriageService
+from raydebm.service.logs import configure_logs, redact
+from raydebm.service.page import page_paths
+from raydebm.service.ray.handles import HandleBackend
+from raydebm.service.ray.prometheus import RayMeter
+from raydebm.service.ray.reload import Exchangeable, changed_args, check_same_evidence
+from raydebm.service.routes.application import create_app
+from raydebm.service.routes.outcome_routes import claim_monitor
+from raydebm.service.settings.app_args import AppArgs
+from raydebm.service.settings.bundle import Bundle, load_gateway
+from raydebm.service.store.writer import writer_of
+
+log = logging.getLogger(__name__)
+
+
+@serve.ingress()
+class TriageIngress:
+    """Run the triage loop. Has no model and no provider key, so many replicas are cheap."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        generator: DeploymentHandle[Any],
+        scorer: DeploymentHandle[Any],
+        constraint: DeploymentHandle[Any],
+        args: AppArgs,
+        baselines: DeploymentHandle[Any] | None = None,
+    ) -> None:
+        """Args:
+        args: arguments of the bundle; ``user_config`` changes them.
+        baselines: the baselines that are evidence, if there are any.
+        """
+        configure_logs()
+        gc.set_threshold(GC_THRESHOLD)
+        tracing.start_tracing("ingress")
+        self._args, self._meter = args, RayMeter()
+        self._intake = Intake()
+        self._records = writer_of(bundle.records)
+        self._backend = HandleBackend(generator, scorer, constraint, baselines, bundle)
+        self._keyring = load_keyring(bundle.limits.keys_file)
+        claims = claim_monitor(bundle, self._meter)
+        if claims is not None:
+            claims.look()  # so that the first answer has no guarantee that outcomes contradict
+        self._service = TriageService(
+            bundle,
+            self._backend,
+            meter=self._meter,
+            records=self._records,
+            claims=claims,
+            notices=self._notices,
+        )
+        self._refusal: str | None = None
+        self._reloading: asyncio.Task[None] | None = None
+        self._app: Exchangeable | None = None
+        self._changing = asyncio.Lock()
+        self._wanted: Mapping[str, Any] | None = None
+        """The newest ``user_config``. None before Serve's first call."""
+
+    def __serve_build_asgi_app__(self) -> Exchangeable:
+        """Called by Serve when a replica starts; the routes need this replica's handles."""
+        return self._show()
+
+    async def reconfigure(self, user_config: Mapping[str, Any] | None) -> None:
+        """Called by Serve at the start and when ``user_config`` changes, without ending the replica.
+
+        At the start the replica waits for it, and an invalid one stops the start. Later it is applied in the
+        background, because Serve sends a replica no requests until this returns, and ends one in which it fails.
+
+        Raises:
+            RaydebmError: at the start only.
+        """
+        wanted = dict(user_config or {})
+        before, self._wanted = self._wanted, wanted
+        if before is None:
+            for run in self._service.bundle.others.values():
+                await self._backend.load(run)  # an error here stops the start of the service
+            if wanted:
+                await self._change()
+        elif wanted != before:  # Serve also calls when a replica's rank changes
+            if self._reloading is not None:
+                self._reloading.cancel()  # the newer one counts
+            self._reloading = asyncio.create_task(self._try_change())
+
+    async def _try_change(self) -> None:
+        try:
+            await self._change()
+        except Exception as error:
+            # Whatever is wrong with the new settings, the running service goes on.
+            is_ours = isinstance(error, RaydebmError)
+            words = str(error) if is_ours else type(error).__name__
+            self._refusal = f"the last change was refused, and everything is as before it: {words}"
+            self._meter.reloaded("refused")
+            log.error("change refused", exc_info=not is_ours, extra={"facts": {"reason": words}})
+        else:
+            self._refusal = None
+            self._meter.reloaded("applied")
+            log.info("changed", extra={"facts": {"versions": dict(self._service.bundle.versions)}})
+
+    async def _change(self) -> None:
+        """Apply the wanted change. One change at a time, from reading its files on."""
+        async with self._changing:
+            await self._exchange(self._wanted or {})
+
+    async def _exchange(self, user_config: Mapping[str, Any]) -> None:
+        """Read, check and load everything, then exchange it at once."""
+        running = self._service.bundle
+        bundle = await asyncio.to_thread(load_gateway, changed_args(self._args, user_config))
+        check_same_evidence(running, bundle)
+        keyring = await asyncio.to_thread(load_keyring, bundle.limits.keys_file)
+        known = {(run.checkpoint_ref, run.source) for run in running.runs}
+        for run in bundle.runs:
+            if (run.checkpoint_ref, run.source) not in known:
+                await self._backend.load(run)
+        backend = self._backend.serving(bundle)
+        claims = claim_monitor(bundle, self._meter)
+        if claims is not None:
+            await asyncio.to_thread(claims.take_over, self._service.claims)
+            await asyncio.to_thread(claims.look)
+        self._service = replace(self._service, bundle=bundle, backend=backend, claims=claims)
+        self._keyring = keyring
+        self._show()
+
+    def _show(self) -> Exchangeable:
+        """Use the current service's application for every request from now on."""
+        app = create_app(
+            self._service,
+            keyring=self._keyring,
+            echo_request_id=False,
+            intake=self._intake,
+        )
+        if self._app is None:
+            self._app = Exchangeable(app)
+        self._app.replace(app, Traced(app, untraced=PUBLIC_PATHS | page_paths()))
+        return self._app
+
+    async def close(self) -> int:
+        """Refuse new requests. Returns the number of open ones (see ``shutdown.drain``)."""
+        self._intake.close()
+        return self._intake.num_open
+
+    def _notices(self) -> list[str]:
+        of_keys = None if self._keyring is None else self._keyring.refusal
+        # ``/health`` needs no key, and storage errors may contain credentials in an address.
+        of_claims = [] if self._service.claims is None else self._service.claims.reasons()
+        return [redact(reason) for reason in (self._refusal, of_keys, *of_claims) if reason is not None]
+
+    def __del__(self) -> None:
+        """Called by Serve after the last request of a replica that is being stopped."""
+        records = getattr(self, "_records", None)  # absent when the replica could not start
+        if records is not None:
+            records.close()
+        tracing.flush_tracing()

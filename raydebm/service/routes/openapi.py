@@ -1,0 +1,170 @@
+"""Additions to the OpenAPI document: example requests, error bodies, the key.
+
+The examples are requests of the Knights & Knaves task; tests send every one of them.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI
+
+from raydebm.service.core.request import ROLES
+from raydebm.service.routes.answer_bodies import ErrorBody
+from raydebm.service.routes.request_bodies import model_ids
+from raydebm.service.settings.bundle import Bundle
+
+_MEANINGS = {
+    400: "The request is wrong; `param` names the field.",
+    401: "The API key is missing or wrong.",
+    404: "Unknown model, task or policy.",
+    413: "The body or a text in it is too long.",
+    422: "The text is not a problem of the task, or an abstention with `on_abstain: error`.",
+    429: "The key is above its limits; `Retry-After` says when to come back.",
+    500: "A fault of the service; the log has it under the request id.",
+    503: "A part is unavailable, or too many requests are open; `Retry-After` says when to come back.",
+    504: "No candidate was sampled, checked and scored within `deadline_ms`, or within the service's own deadline.",
+}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody, "description": meaning} for status, meaning in _MEANINGS.items()
+}
+
+
+def describe(app: FastAPI, bundle: Bundle, *, keyed: bool) -> None:
+    """Complete the document that FastAPI generates.
+
+    Args:
+        app: application with all its routes.
+        bundle: source of the served names.
+        keyed: clients need a key.
+    """
+    generated = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        first_time = app.openapi_schema is None
+        document = generated()
+        if first_time:
+            _complete(document, bundle, keyed=keyed)
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _complete(document: dict[str, Any], bundle: Bundle, *, keyed: bool) -> None:
+    document["paths"]["/v1/models/{model_id}"]["get"]["parameters"][0]["schema"]["enum"] = model_ids(bundle)
+    schemas = document["components"]["schemas"]
+    schemas["ChatMessage"]["properties"]["role"]["enum"] = list(ROLES)
+    schemas["ContentPart"]["properties"]["type"]["enum"] = ["text"]
+    for name, ways in _EITHER.items():
+        schemas[name]["oneOf"] = [_way(fields, ways) for fields in ways]
+    for name, fields in _NAMED.items():
+        for field in fields:
+            _name(schemas[name]["properties"][field], _names(bundle)[field])
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            # FastAPI's own form of a validation error is never sent: every error is in OpenAI's.
+            operation["responses"].setdefault("422", {"description": _MEANINGS[422]})
+            operation["responses"]["422"]["content"] = {
+                "application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}
+            }
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    if keyed:
+        document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        document["security"] = [{"key": []}]
+        document["paths"]["/health"]["get"]["security"] = []
+
+
+_NAMED = {
+    "ChatRequest": ("model",),
+    "ResponseRequest": ("model",),
+    "RerankRequest": ("model",),
+    "ChatOverrides": ("policy", "generators"),
+    "TriageRequest": ("task", "policy", "generators"),
+    "RerankOverrides": ("task",),
+    "ScoreRequest": ("task",),
+}
+"""Fields whose values are names of this installation."""
+
+
+_EITHER = {
+    "TriageRequest": (("problem",), ("messages",)),
+    "ScoreRequest": (("problem", "candidates"), ("text_1", "text_2")),
+}
+"""Bodies with two alternative forms: all fields of one, none of the other."""
+
+
+def _way(fields: Sequence[str], ways: Sequence[Sequence[str]]) -> dict[str, Any]:
+    others = [field for way in ways if way != fields for field in way]
+    return {
+        "required": list(fields),
+        "properties": {
+            **{field: {"not": {"type": "null"}} for field in fields},
+            **{field: {"type": "null"} for field in others},
+        },
+    }
+
+
+def _names(bundle: Bundle) -> dict[str, list[str]]:
+    return {
+        "model": model_ids(bundle),
+        "task": list(bundle.tasks),
+        "policy": list(bundle.profiles),
+        "generators": list(bundle.all_generators),
+    }
+
+
+def _name(schema: dict[str, Any], names: Sequence[str]) -> None:
+    """Write the known names into a field's schema: a text, a list of texts, or a nullable one."""
+    kind = next(option for option in schema.get("anyOf", [schema]) if option["type"] != "null")
+    target = kind["items"] if kind["type"] == "array" else kind
+    if names:
+        target["enum"] = list(names)
+
+
+# ---- example requests ------------------------------------------------------------------------------------------------
+
+PUZZLE = (
+    "A very special island is inhabited only by knights and knaves. Knights always tell the truth, and knaves always "
+    'lie. You meet 2 inhabitants: Ava, and Zoey. Ava said, "Zoey is a knave if and only if Zoey is a knight." '
+    '"Ava is a knave," Zoey mentioned. So who is a knight and who is a knave?'
+)
+RIGHT = '{"Ava": "knave", "Zoey": "knight"}'
+WRONG = '{"Ava": "knave", "Zoey": "knave"}'
+
+MODEL = "raydebm/<task>"
+"""Placeholder for the first served model, whose name the document shows."""
+
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "chat": {
+        "model": MODEL,
+        "messages": [
+            {"role": "system", "content": "Explain your answer in one sentence."},
+            {"role": "user", "content": [{"type": "text", "text": PUZZLE}]},
+        ],
+        "n": 2,
+        "raydebm": {"num_samples": 2, "on_abstain": "best", "return_candidates": True},
+    },
+    "responses": {"model": MODEL, "input": PUZZLE, "max_output_tokens": 512},
+    "triage": {
+        "problem": PUZZLE,
+        "theta_sigma": 0.4,
+        "max_passes": 1,
+        "deadline_ms": 60_000,
+        "return_candidates": True,
+    },
+    "score": {"problem": PUZZLE, "candidates": [RIGHT, WRONG]},
+    "rerank": {"model": MODEL, "query": PUZZLE, "documents": [{"text": WRONG}, {"text": RIGHT}], "top_n": 1},
+    "rewards": {"query": [PUZZLE + RIGHT, PUZZLE + WRONG], "prompts": [PUZZLE, PUZZLE]},
+}
+
+
+def examples_of(route: str, bundle: Bundle) -> dict[str, Any]:
+    """Example of a route's body, for its ``openapi_extra``."""
+    body = EXAMPLES[route]
+    return named_examples({route: body | {"model": model_ids(bundle)[0]} if "model" in body else body})
+
+
+def named_examples(named: dict[str, Any]) -> dict[str, Any]:
+    """Examples of a route's body by title, for its ``openapi_extra``."""
+    examples = {name.replace(" ", "-"): {"summary": name, "value": value} for name, value in named.items()}
+    return {"requestBody": {"content": {"application/json": {"examples": examples}}}}

@@ -1,0 +1,255 @@
+"""``/health``, ``/v1/options`` (tasks, policies, generators, limits) and ``/v1/problems`` (of the test split).
+
+Does not know: Ray. The table of problems has no gold, and the table of gold is never opened.
+"""
+
+import asyncio
+import random
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel
+
+from raydebm import __version__
+from raydebm.errors import PoolError, RaydebmError, ServiceError
+from raydebm.pairs import held_out
+from raydebm.records import Problem
+from raydebm.run.directory import RunDir
+from raydebm.service.core.service import TriageService
+from raydebm.service.logs import redact
+from raydebm.service.settings.bundle import Bundle
+from raydebm.service.settings.overrides import MAX_PASSES, MAX_SAMPLES
+from raydebm.service.store.writer import DecisionWriter
+
+MAX_INDEX = 2**31 - 1
+
+
+class RequestLimits(BaseModel):
+    """Limits of one request."""
+
+    max_passes: int
+    max_samples: int
+    """Candidates of one generator in pass 1."""
+    max_regenerate: int
+    """Candidates of a later pass."""
+    max_problem_chars: int
+
+
+class OptionsBody(BaseModel):
+    """Values that requests can choose from, with their defaults."""
+
+    tasks: list[str]
+    policies: dict[str, dict[str, Any]]
+    """The served policy of each task."""
+    named_policies: dict[str, dict[str, Any]]
+    """Settings that each named policy changes."""
+    generators: list[str]
+    """Names over all tasks."""
+    generators_of: dict[str, list[str]]
+    """Names by task."""
+    num_samples: dict[str, int]
+    """Candidates of each generator in pass 1. If several runs use a name, the first run's."""
+    seed: int
+    limits: RequestLimits
+    num_problems: int
+    """Number of problems of the run's test split that ``/v1/problems`` can show; 0 if there are none."""
+    stores_decisions: bool
+    """True if decisions are stored and appear in ``/v1/decisions`` after a moment."""
+    versions: dict[str, str]
+
+
+class SampleProblem(BaseModel):
+    """One problem of the run's test split; ``problem`` can be sent to ``/v1/triage`` as it is."""
+
+    index: int
+    total: int
+    task: str
+    problem: dict[str, Any]
+    """``prompt``, ``data``, ``problem_id``, ``difficulty``."""
+
+
+class Samples:
+    """The runs' test problems, loaded on the first request; a run's problems never change."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        """Args:
+        bundle: the served runs. Problems of other tasks are left out; a bundle without a run directory has none.
+        """
+        self._runs = bundle.runs
+        self._problems: list[Problem] | None = None
+        self._reading = asyncio.Lock()
+
+    async def problems(self) -> list[Problem]:
+        """The problems; empty if the run has no such table, as in a run that only serves.
+
+        Raises:
+            PoolError: the table exists and cannot be read.
+        """
+        async with self._reading:
+            if self._problems is None:
+                self._problems = await asyncio.to_thread(self._read)
+        return self._problems
+
+    def _read(self) -> list[Problem]:
+        return [problem for bundle in self._runs for problem in _test_problems(bundle)]
+
+    async def sample(self, index: int | None) -> SampleProblem:
+        """The problem at ``index``, from 0. Default: a random one.
+
+        Raises:
+            ServiceError: 404, no problem has this index.
+            PoolError: see ``problems``.
+        """
+        problems = await self.problems()
+        if not problems:
+            raise ServiceError("this run has no test problems to show", 404, "no_problems")
+        # The choice affects no decision, so it needs no seed.
+        chosen = random.randrange(len(problems)) if index is None else index
+        if chosen >= len(problems):
+            message = f"there is no problem {chosen}; the test split has {len(problems)}, counted from 0"
+            raise ServiceError(message, 404, "unknown_problem", "index")
+        problem = problems[chosen]
+        body = {
+            "prompt": problem.prompt,
+            "data": dict(problem.data),
+            "problem_id": problem.problem_id,
+            "difficulty": problem.difficulty,
+        }
+        return SampleProblem(index=chosen, total=len(problems), task=problem.task, problem=body)
+
+
+def _test_problems(bundle: Bundle) -> list[Problem]:
+    if bundle.run_dir is None or not (run := RunDir(bundle.run_dir)).has_problems():
+        return []
+    rows = run.problems()
+    test = held_out(rows, bundle.recipe)
+    problems = (row.problem for row in rows)
+    return [problem for problem in problems if problem.problem_id in test and problem.task in bundle.tasks]
+
+
+def policies_of(bundle: Bundle) -> dict[str, dict[str, Any]]:
+    """The served policy of each task, within the service's ceilings and with its deadline."""
+    return {name: run.served(policy).to_json() for run in bundle.runs for name, policy in run.policies.items()}
+
+
+def options_body(bundle: Bundle, *, num_problems: int) -> OptionsBody:
+    """Body of ``/v1/options``; ``num_problems`` is the number of sample problems."""
+    policy = bundle.policies[bundle.tasks[0]]
+    return OptionsBody(
+        tasks=list(bundle.tasks),
+        policies=policies_of(bundle),
+        named_policies={name: _changes(bundle, name) for name in bundle.profiles},
+        generators=list(bundle.all_generators),
+        generators_of={name: list(bundle.of(name).generators) for name in bundle.tasks},
+        num_samples=_num_samples(bundle),
+        seed=bundle.recipe.seed,
+        limits=RequestLimits(
+            max_passes=min(MAX_PASSES, policy.max_passes),
+            max_samples=min(MAX_SAMPLES, bundle.max_samples),
+            max_regenerate=min(MAX_SAMPLES, policy.num_regenerate),
+            max_problem_chars=bundle.max_problem_chars,
+        ),
+        num_problems=num_problems,
+        stores_decisions=bundle.records is not None,
+        versions=dict(bundle.versions),
+    )
+
+
+def _changes(bundle: Bundle, name: str) -> dict[str, Any]:
+    return bundle.profiles[name].model_dump(by_alias=True, exclude_unset=True)
+
+
+def _num_samples(bundle: Bundle) -> Mapping[str, int]:
+    return {
+        config.name: run.recipe.generation.num_samples if config.num_samples is None else config.num_samples
+        for run in reversed(bundle.runs)
+        for config in run.generator_configs()
+    }
+
+
+def sample_routes(bundle: Bundle) -> APIRouter:
+    """Routes of the options and of sample problems."""
+    router = APIRouter(tags=["asking"])
+    samples = Samples(bundle)
+
+    @router.get("/v1/options", summary="Show the settings", response_model=OptionsBody)
+    async def options() -> OptionsBody:
+        """Tasks, policies, generators and limits of this service."""
+        try:
+            num_problems = len(await samples.problems())
+        except PoolError:  # an unreadable table must not block clients; /v1/problems reports the error
+            num_problems = 0
+        return options_body(bundle, num_problems=num_problems)
+
+    @router.get("/v1/problems", summary="Show a sample problem", response_model=SampleProblem)
+    async def problems(index: Annotated[int | None, Query(ge=0, le=MAX_INDEX)] = None) -> SampleProblem:
+        """One problem of the run's test split, without its gold: the one at `index`, or a random one."""
+        return await samples.sample(index)
+
+    return router
+
+
+# ---- health ----------------------------------------------------------------------------------------------------------
+
+
+class HealthBody(BaseModel):
+    """Health of the service. Without an API key, if the service has any: only ``status`` and ``version``."""
+
+    status: Literal["ok"]
+    version: str
+    """Version of raydebm."""
+    tasks: list[str] | None = None
+    versions: dict[str, str] | None = None
+    """Versions of the first run's parts."""
+    runs: dict[str, dict[str, str]] | None = None
+    """Versions of each task's run."""
+    generators: list[str] | None = None
+    scorer: dict[str, Any] | None = None
+    warnings: list[str] | None = None
+    """Warnings for the operator while the service works, such as a refused change."""
+
+
+def _unwritten(writer: DecisionWriter | None) -> list[str]:
+    if writer is None or writer.last_error is None:
+        return []
+    return [
+        redact(
+            f"decisions cannot be written ({writer.num_waiting} wait, {writer.num_dropped} lost): {writer.last_error}"
+        )
+    ]
+
+
+def health_route(service: TriageService, writer: DecisionWriter | None) -> APIRouter:
+    """Args:
+    service: the service to check.
+    writer: writer of decisions, whose errors become warnings. None if decisions are not stored.
+    """
+    router = APIRouter(tags=["operations"])
+
+    @router.get("/health", response_model=HealthBody, response_model_exclude_none=True, summary="Check readiness")
+    async def health(request: Request) -> dict[str, Any]:
+        """200 when scorer and generators are loaded; 503 otherwise.
+
+        If the service has API keys, a request without one gets only `status` and `version`."""
+        ready = {"status": "ok", "version": __version__}
+        try:
+            parts = await service.backend.status()
+        except RaydebmError as error:
+            if request.state.may_call:
+                raise
+            message = "the service is not ready; ask with an API key for the reason"
+            raise ServiceError(message, 503, "not_ready") from error
+        if not request.state.may_call:
+            return ready
+        bundle = service.bundle
+        return {
+            **ready,
+            "tasks": list(bundle.tasks),
+            "versions": dict(bundle.versions),
+            "runs": {name: dict(bundle.of(name).versions) for name in bundle.tasks},
+            "warnings": [*service.notices(), *_unwritten(writer)],
+            **parts,
+        }
+
+    return router

@@ -1,0 +1,490 @@
+"""Scoring of given candidates: ``/v1/score``, ``/v1/rerank`` (Cohere, Jina, vLLM) and ``/get_reward`` (OpenRLHF).
+
+As for sampled candidates, a text's answer is separated from its thinking. A text without an answer has no energy.
+``relevance_score`` of a document is ``-energy``: higher is better, unbounded, not a probability. ``confidence`` is one.
+"""
+
+import asyncio
+import math
+import time
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from raydebm.decision.evidence.posterior import confidences
+from raydebm.decision.policy import Policy
+from raydebm.errors import ServiceError
+from raydebm.records import Violation
+from raydebm.service.core.evaluators import NO_ANSWER, check_lengths, check_tokens
+from raydebm.service.core.given import given_candidates, judged, scored_pairs, within_deadline
+from raydebm.service.core.request import read_problem
+from raydebm.service.core.service import TriageService
+from raydebm.service.routes.answer_bodies import Usage, candidate_body, energy_fields
+from raydebm.service.routes.connection import while_connected
+from raydebm.service.routes.openapi import examples_of
+from raydebm.service.routes.request_bodies import ProblemBody, given_problem, merged_overrides, model_ids, parse_model
+from raydebm.service.settings.bundle import Bundle
+from raydebm.service.settings.fields import Body, Finite, NotNegative, Text, writable
+from raydebm.service.settings.overrides import MAX_DEADLINE_MS, Overrides
+
+MAX_CANDIDATES_TO_SCORE = 512
+NO_ANSWER_SCORE = -1e6
+"""Score of a document without an answer or an energy (E = infinity), because clients need a finite number."""
+MAX_LOG_ODDS = 10.0
+"""Log-odds of a proven answer, and minus those of a refuted one; bounds every estimate."""
+MAX_PARALLEL = 16
+"""Maximum number of prompts of one reward request scored concurrently."""
+
+
+# ---- scores ---------------------------------------------------------------------------------------------------------
+
+
+class ScoreRequest(Body):
+    """Either a problem with candidates (checked and scored), or vLLM's ``text_1`` and ``text_2`` (scored only)."""
+
+    task: Text | None = None
+    problem: Text | ProblemBody | None = None
+    candidates: list[Text] | None = Field(None, min_length=1, max_length=MAX_CANDIDATES_TO_SCORE)
+    lambda_: NotNegative | None = Field(None, alias="lambda")
+    deadline_ms: int | None = Field(None, ge=1, le=MAX_DEADLINE_MS)
+    """Milliseconds from the request's arrival; texts that are not scored by then have no score."""
+    text_1: Text | list[Text] | None = None
+    """Problem text: one, or one for each ``text_2``."""
+    text_2: Text | list[Text] | None = None
+    model: str | None = None
+    """With ``text_1`` and ``text_2``: id of the served task whose ensemble scores. Default: the first one."""
+
+    @model_validator(mode="after")
+    def _one_shape(self) -> "ScoreRequest":
+        ours = self.problem is not None and self.candidates is not None
+        theirs = self.text_1 is not None and self.text_2 is not None
+        halves = {self.problem is None, self.candidates is None}, {self.text_1 is None, self.text_2 is None}
+        if ours == theirs or any(len(half) == 2 for half in halves):
+            raise ValueError("give either 'problem' and 'candidates', or 'text_1' and 'text_2'")
+        if theirs and (self.task is not None or self.lambda_ is not None):
+            raise ValueError("'task' and 'lambda' belong to 'problem' and 'candidates', not to 'text_1' and 'text_2'")
+        return self
+
+    def text_pairs(self) -> list[tuple[str, str]]:
+        """(problem, candidate) of vLLM's shape; one ``text_1`` goes with every ``text_2``. Raises ServiceError 400."""
+        first = [self.text_1] if isinstance(self.text_1, str) else list(self.text_1 or ())
+        second = [self.text_2] if isinstance(self.text_2, str) else list(self.text_2 or ())
+        if len(first) == 1:
+            first = first * len(second)
+        if len(first) != len(second) or not second:
+            message = f"text_1 has {len(first)} text(s) and text_2 has {len(second)}; they must match"
+            raise ServiceError(message, 400, "bad_texts", "text_2")
+        if len(second) > MAX_CANDIDATES_TO_SCORE:
+            message = f"text_2 has {len(second)} texts; at most {MAX_CANDIDATES_TO_SCORE} in one request"
+            raise ServiceError(message, 400, "bad_texts", "text_2")
+        return list(zip(first, second, strict=True))
+
+
+class ScoredText(BaseModel):
+    """A text of the request with its energies, and with the checks of its task where one is known."""
+
+    index: int
+    """Position in the request."""
+    confidence: float | None = None
+    """Probability that its answer is right, among the texts of the request; null without a task or a posterior."""
+    energy: float | None
+    mu: float | None
+    sigma: float | None
+    members: list[float] | None
+    answer: str | None = None
+    penalty: float | None = None
+    violations: list[Violation] | None = None
+    """Null if no task is known, so that nothing was checked."""
+    error: str | None = None
+
+
+class ScoreItem(ScoredText):
+    """``score`` is -energy: higher is better, as for rerankers. Null if there is no finite energy."""
+
+    object: Literal["score"] = "score"
+    score: float | None
+    num_tokens: int | None
+    num_truncated: int | None
+
+
+class ScoreResponse(BaseModel):
+    id: str
+    object: Literal["list"] = "list"
+    created: int
+    model: str
+    data: list[ScoreItem]
+    usage: Usage
+    versions: dict[str, str]
+
+
+Scored = tuple[Bundle, list[ScoreItem]]
+"""Scores, and the run that computed them."""
+
+
+async def get_scores(
+    service: TriageService, request: ScoreRequest, *, request_id: str, received: float | None = None
+) -> ScoreResponse:
+    """Scores of one request.
+
+    Args:
+        service: service with the ensemble.
+        request: texts to score.
+        request_id: id for the response.
+        received: ``time.perf_counter()`` at arrival. Default: now.
+
+    Raises:
+        ServiceError: the request is wrong, or a part fails; 504 at the deadline.
+    """
+    most_s = service.bundle.score_deadline_s(request.deadline_ms)
+    bundle, items = await within_deadline(scored_texts(service, request), most_s, received=received)
+    tokens = sum(score.num_tokens or 0 for score in items)
+    return ScoreResponse(
+        id=f"score-{request_id}",
+        created=int(time.time()),
+        model=f"raydebm/{bundle.tasks[0]}",
+        data=items,
+        usage=Usage(prompt_tokens=tokens, total_tokens=tokens),
+        versions=dict(bundle.versions),
+    )
+
+
+async def scored_texts(service: TriageService, request: ScoreRequest) -> Scored:
+    """Score without a deadline. Raises ServiceError: the request is wrong, or a part fails."""
+    return await (_score_pairs(service, request) if request.problem is None else _score_candidates(service, request))
+
+
+async def _score_pairs(service: TriageService, request: ScoreRequest) -> Scored:
+    """Scores without constraints, because there is no task: E = mu."""
+    bundle = service.bundle.alone
+    if request.model in model_ids(service.bundle):
+        bundle = service.bundle.of(parse_model(service.bundle, request.model)[0]).alone
+    pairs = request.text_pairs()
+    check_lengths([first for first, _ in pairs], "text_1", bundle.max_problem_chars)
+    check_lengths([second for _, second in pairs], "text_2", bundle.max_candidate_chars)
+    check_tokens(sum(len(first) + len(second) for first, second in pairs), bundle.max_score_tokens)
+    items = []
+    for index, (energies, error) in enumerate(await scored_pairs(bundle, service.backend.serving(bundle), pairs)):
+        mu = None if energies is None else energies.mu
+        score = None if mu is None else -mu
+        items.append(ScoreItem(index=index, score=score, energy=mu, **energy_fields(energies), error=error))
+    return bundle, items
+
+
+async def _score_candidates(service: TriageService, request: ScoreRequest) -> Scored:
+    texts = request.candidates
+    if request.problem is None or texts is None:
+        raise ServiceError("give both 'problem' and 'candidates'", 400, "missing_text", "problem")
+    check_lengths(texts, "candidates", service.bundle.max_candidate_chars)
+    read = read_problem(service.bundle, request.task, given_problem(request.problem))
+    bundle, problem = read.bundle, read.problem
+    check_tokens(sum(len(problem.prompt) + len(text) for text in texts), bundle.max_score_tokens)
+    policy = bundle.policies[read.task.name]
+    pool = await judged(bundle, service.backend.serving(bundle), problem, given_candidates(problem, texts))
+    lambda_ = policy.lambda_ if request.lambda_ is None else request.lambda_
+    confidence = {} if policy.posterior is None else confidences(policy.posterior.beliefs(pool))
+    items = []
+    for index, scored in enumerate(pool):
+        body = candidate_body(scored, lambda_)
+        facts = body.model_dump(include=set(ScoreItem.model_fields) - {"index", "violations"})
+        score = None if body.energy is None else -body.energy
+        probability = confidence.get(body.candidate_id)
+        items.append(ScoreItem(index=index, score=score, confidence=probability, violations=body.violations, **facts))
+    return bundle, items
+
+
+def _task_of(bundle: Bundle, request: ScoreRequest) -> str:
+    """Name of the task that parses the request's problem. Raises ServiceError: none can, or it is too long."""
+    return read_problem(bundle, request.task, given_problem(request.problem or "")).task.name
+
+
+# ---- reranking ------------------------------------------------------------------------------------------------------
+
+
+class Document(BaseModel):
+    """Document as an object of Cohere's and Jina's API. Its other fields are returned with ``return_documents``."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
+
+    text: Text
+
+    @model_validator(mode="after")
+    def _writable(self) -> "Document":
+        writable(self.model_extra)
+        return self
+
+
+class RerankOverrides(Body):
+    """The ``raydebm`` object of a rerank request."""
+
+    task: Text | None = None
+    lambda_: NotNegative | None = Field(None, alias="lambda")
+
+
+class RerankRequest(BaseModel):
+    """Unknown fields are accepted, because the three APIs have many that have no effect here."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="ignore")
+
+    model: Text | None = None
+    """``raydebm/<task>``: the query must be a problem of that task, and constraints count. Default: they count if the
+    only served task can read the query."""
+    query: Text = Field(min_length=1)
+    documents: list[Text | Document] = Field(min_length=1, max_length=MAX_CANDIDATES_TO_SCORE)
+    top_n: Annotated[int, Field(ge=1)] | None = None
+    return_documents: bool = False
+    raydebm: RerankOverrides | None = None
+
+
+class RerankResult(ScoredText):
+    relevance_score: float
+    document: dict[str, Any] | None = None
+    """Present only with ``return_documents``."""
+
+
+class RerankResponse(BaseModel):
+    id: str
+    model: str
+    task: str | None
+    """Task whose constraints were checked; null: none."""
+    results: list[RerankResult]
+    """Best first."""
+    usage: Usage
+    meta: dict[str, Any]
+    """Metadata for Cohere's clients."""
+    versions: dict[str, str]
+
+
+async def rerank(
+    service: TriageService, request: RerankRequest, *, request_id: str, received: float | None = None
+) -> RerankResponse:
+    """Score the documents and sort them; equal scores keep the order of the request. See ``get_scores``."""
+    task, asked = _asked(service, request)
+    scored = await get_scores(service, asked, request_id=request_id, received=received)
+    # Documents without an energy are last, by mu if they have one.
+    unlimited = float("inf")
+    ranked = sorted(
+        scored.data,
+        key=lambda item: (item.energy is None, item.energy or 0.0, unlimited if item.mu is None else item.mu),
+    )
+    results = []
+    for item in ranked[: request.top_n]:
+        document = request.documents[item.index]
+        shown = {"text": document} if isinstance(document, str) else document.model_dump()
+        results.append(
+            RerankResult(
+                **item.model_dump(include=set(ScoredText.model_fields)),
+                relevance_score=NO_ANSWER_SCORE if item.score is None else item.score,
+                document=shown if request.return_documents else None,
+            )
+        )
+    return RerankResponse(
+        id=f"rerank-{request_id}",
+        model=request.model or scored.model,
+        task=task,
+        results=results,
+        usage=scored.usage,
+        meta={"api_version": {"version": "2"}, "billed_units": {"search_units": 1}},
+        versions=scored.versions,
+    )
+
+
+def _asked(service: TriageService, request: RerankRequest) -> tuple[str | None, ScoreRequest]:
+    """Task of the constraints, and the texts to score."""
+    texts = [document if isinstance(document, str) else document.text for document in request.documents]
+    named, policy = (None, None) if request.model is None else parse_model(service.bundle, request.model)
+    changes = request.raydebm or RerankOverrides()
+    own = Overrides.model_validate(changes.model_dump(by_alias=True, include={"lambda_"}, exclude_unset=True))
+    lambda_ = merged_overrides(service.bundle, own, policy=policy).policy_changes().get("lambda")
+    wanted = changes.task or named
+    asked = ScoreRequest.model_validate(
+        {"task": wanted, "problem": request.query, "candidates": texts, "lambda": lambda_}
+    )
+    try:
+        return _task_of(service.bundle, asked), asked
+    except ServiceError as error:
+        if wanted is not None or error.code != "not_a_problem":
+            raise
+        return None, ScoreRequest(text_1=request.query, text_2=texts)
+
+
+# ---- rewards --------------------------------------------------------------------------------------------------------
+
+
+class RewardSettings(BaseModel):
+    """The URL's query, because OpenRLHF's client always sends the same lists. Reward = max(floor, value - sigma_weight
+    * sigma)."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid", populate_by_name=True)
+
+    task: Text | None = None
+    """Task whose constraints count. Default: the only served task, or none if it cannot read the prompt."""
+    reward: Literal["energy", "log_odds"] = "energy"
+    """energy: -(mu + lambda * E_constraint). log_odds: log(p / (1 - p)) within [-10, 10], where p is the probability
+    that the answer is right, by the task's posterior over the request's responses to the same prompt."""
+    lambda_: NotNegative | None = Field(None, alias="lambda")
+    sigma_weight: NotNegative = 0.0
+    floor: Finite = -10.0
+    """Lowest reward, also that of a text without an answer, because trainers cannot use minus infinity."""
+
+
+class RewardRequest(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="ignore")
+
+    query: list[Text] = Field(min_length=1, max_length=MAX_CANDIDATES_TO_SCORE)
+    """Texts of prompt and response together, or of the response alone."""
+    prompts: list[Text]
+    labels: list[Any] | None = None
+    """Accepted and ignored, because this reward needs no reference answer."""
+
+    @model_validator(mode="after")
+    def _same_length(self) -> "RewardRequest":
+        if len(self.prompts) != len(self.query):
+            raise ValueError(f"prompts has {len(self.prompts)} texts and query has {len(self.query)}; they must match")
+        return self
+
+
+class RewardResponse(BaseModel):
+    rewards: list[float]
+    scores: list[Annotated[float, Field(ge=0, le=1)]]
+    """1.0 if triage would accept the response at once, else 0.0, for filtering by trainers."""
+    extra_logs: dict[str, list[float]]
+
+
+async def get_rewards(
+    service: TriageService, request: RewardRequest, settings: RewardSettings, *, received: float | None = None
+) -> RewardResponse:
+    """Rewards in the order of the queries. Responses to the same prompt are scored in one call.
+
+    Raises:
+        ServiceError: a wrong request; 413 for too many tokens; 503 for a response that could not be checked or scored,
+            which a trainer would learn to be bad; 504 at the deadline.
+    """
+    texts = [query.removeprefix(prompt) for query, prompt in zip(request.query, request.prompts, strict=True)]
+    num_chars = sum(map(len, request.prompts)) + sum(map(len, texts))
+    check_tokens(num_chars, service.bundle.max_score_tokens, "query")
+    scored: dict[int, tuple[ScoreItem, Policy]] = {}
+    slots = asyncio.Semaphore(MAX_PARALLEL)
+
+    async def score(prompt: str) -> None:
+        places = [place for place, other in enumerate(request.prompts) if other == prompt]
+        async with slots:
+            items, policy = await _scored(service, prompt, [texts[place] for place in places], settings)
+        scored.update((place, (item, policy)) for place, item in zip(places, items, strict=True))
+
+    async def score_all() -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for prompt in dict.fromkeys(request.prompts):
+                    group.create_task(score(prompt))
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None  # it cancelled the others: without one reward there is no answer
+
+    await within_deadline(score_all(), service.bundle.score_deadline_s(None), received=received)
+    in_order = [scored[index] for index in range(len(texts))]
+    for index, (item, _) in enumerate(in_order):
+        if item.error not in (None, NO_ANSWER):
+            raise ServiceError(f"response {index} of {len(texts)} has no reward: {item.error}", 503, "no_reward")
+    logs = {name: [getattr(item, name) or 0.0 for item, _ in in_order] for name in ("mu", "sigma", "penalty")}
+    logs["answered"] = [float(item.energy is not None) for item, _ in in_order]
+    logs["checked"] = [float(item.violations is not None) for item, _ in in_order]
+    if any(policy.posterior is not None for _, policy in in_order):
+        logs["confidence"] = [item.confidence or 0.0 for item, _ in in_order]
+    return RewardResponse(
+        rewards=[_reward(item, settings) for item, _ in in_order],
+        scores=[float(_is_acceptable(item, policy)) for item, policy in in_order],
+        extra_logs=logs,
+    )
+
+
+async def _scored(
+    service: TriageService, prompt: str, texts: list[str], settings: RewardSettings
+) -> tuple[list[ScoreItem], Policy]:
+    asked = ScoreRequest.model_validate(
+        {"task": settings.task, "problem": prompt, "candidates": texts, "lambda": settings.lambda_}
+    )
+    wants_log_odds = settings.reward == "log_odds"
+    try:
+        task = _task_of(service.bundle, asked)
+    except ServiceError as error:
+        is_optional = settings.task is None and not wants_log_odds
+        if not is_optional or error.code not in ("not_a_problem", "missing_text"):
+            raise
+        task, asked = service.bundle.tasks[0], ScoreRequest(text_1=prompt, text_2=texts)
+    policy = service.bundle.of(task).policies[task]
+    if wants_log_odds and policy.posterior is None:
+        message = f"task {task!r} has no fitted posterior, so there are no log-odds; run `raydebm calibrate` on its run"
+        raise ServiceError(message, 400, "no_posterior", "reward")
+    return (await scored_texts(service, asked))[1], policy
+
+
+def _reward(item: ScoreItem, settings: RewardSettings) -> float:
+    value = -item.energy if settings.reward == "energy" and item.energy is not None else None
+    if settings.reward == "log_odds" and item.energy is not None and item.confidence is not None:
+        value = log_odds(item.confidence)
+    if value is None or item.sigma is None:
+        return settings.floor
+    return max(settings.floor, value - settings.sigma_weight * item.sigma)
+
+
+def log_odds(probability: float) -> float:
+    """log(p / (1 - p)), clipped to [-MAX_LOG_ODDS, MAX_LOG_ODDS]; p may be 0 or 1."""
+    if probability in (0, 1):
+        return MAX_LOG_ODDS if probability else -MAX_LOG_ODDS
+    return min(MAX_LOG_ODDS, max(-MAX_LOG_ODDS, math.log(probability) - math.log1p(-probability)))
+
+
+def _is_acceptable(item: ScoreItem, policy: Policy) -> bool:
+    if item.energy is None or item.sigma is None:
+        return False
+    if policy.rule == "posterior" and item.confidence is not None:
+        return item.confidence >= policy.tau_accept
+    return item.sigma <= policy.theta_sigma and not item.penalty
+
+
+# ---- routes ---------------------------------------------------------------------------------------------------------
+
+
+def scoring_routes(service: TriageService) -> APIRouter:
+    """Scores, reranking and rewards."""
+    router = APIRouter(tags=["scoring"])
+
+    @router.post(
+        "/v1/score",
+        summary="Score candidates",
+        response_model=ScoreResponse,
+        openapi_extra=examples_of("score", service.bundle),
+    )
+    async def score(body: ScoreRequest, request: Request) -> ScoreResponse:
+        """Energies of given candidates. `score` = -energy: higher is better."""
+        state = request.state
+        work = get_scores(service, body, request_id=state.request_id, received=state.received)
+        return await while_connected(request, work)
+
+    @router.post(
+        "/v1/rerank",
+        summary="Rerank documents",
+        response_model=RerankResponse,
+        openapi_extra=examples_of("rerank", service.bundle),
+    )
+    @router.post("/v2/rerank", response_model=RerankResponse, include_in_schema=False)  # Cohere's client
+    async def rerank_route(body: RerankRequest, request: Request) -> RerankResponse:
+        """Documents in the order of their `relevance_score`, which is -energy: higher is better; not a probability."""
+        state = request.state
+        work = rerank(service, body, request_id=state.request_id, received=state.received)
+        return await while_connected(request, work)
+
+    @router.post(
+        "/get_reward",
+        summary="Compute rewards",
+        response_model=RewardResponse,
+        openapi_extra=examples_of("rewards", service.bundle),
+    )
+    async def get_reward(
+        body: RewardRequest, request: Request, settings: Annotated[RewardSettings, Query()]
+    ) -> RewardResponse:
+        """OpenRLHF's remote reward model: reward = -(mu + lambda E_constraint) - sigma_weight sigma, at least floor."""
+        work = get_rewards(service, body, settings, received=request.state.received)
+        return await while_connected(request, work)
+
+    return router

@@ -1,0 +1,187 @@
+"""Stored outcomes: an append-only log next to the decisions, and the current verdicts.
+
+In:   reports, in batches.
+Out:  rows of ``OUTCOMES``; the current verdict by decision.
+Does not know: Ray, HTTP.
+
+Rows never change and are never removed. All reports on a decision are stored, and the last to arrive counts. Arrival
+is ordered by ``outcome_id``, which begins with a hybrid logical clock: microseconds since 1970, but at least one more
+than anything in the log. So a clock that is set back, or that differs between replicas, does not let an older report
+win.
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from raydebm.identity import content_id
+from raydebm.run.codec import Codec
+from raydebm.service.store.parquet_folder import OUTCOME_FILES, FolderReader, FolderWriter
+from raydebm.service.store.record import EPOCH, microseconds
+
+FOLDER = "outcomes"
+"""Folder name inside the records folder."""
+RIGHT, WRONG = "right", "wrong"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedOutcome:
+    """One report on one decision."""
+
+    outcome_id: str
+    """Unique; sorts by arrival."""
+    record_id: str
+    correct: bool
+    """Verdict on the selected candidate: the accepted answer, or the one withheld by an abstention."""
+    by: str
+    """Reporter: a person, a program, a team. Each has one current report."""
+    content: str
+    task: str
+    policy_id: str | None
+    """Id of the deciding policy (``record.policy_id``)."""
+    decision: str
+    """``accept`` or ``abstain``."""
+    time: datetime
+    """Time of receipt on the clock of the receiving replica, UTC."""
+    answer: str | None = None
+    """The correct answer, in the form that the task parses."""
+    note: str | None = None
+    key: str | None = None
+    """Name of the sender's API key. None if no key is needed."""
+    selected: str | None = None
+    """Candidate id. None if nothing was selected."""
+    problem_key: str | None = None
+    """``record.problem_key`` of the decision."""
+
+
+_CODEC = Codec(ReportedOutcome)
+OUTCOMES = _CODEC.schema
+_OF_LINES = ("outcome_id", "record_id", "correct", "by", "content", "task", "policy_id", "decision", "problem_key")
+LINES = pa.schema([OUTCOMES.field(name) for name in _OF_LINES])
+"""Columns kept in memory for every outcome. ``content`` is an id of the report's content; the last four are copied from
+the decision, so that figures survive its removal."""
+
+
+def content_of(*, correct: bool, answer: str | None, note: str | None) -> str:
+    """Id of a report's content; equal reports have equal ids."""
+    return content_id(correct, answer, note)
+
+
+def reports_by_record(
+    reports: Iterator[ReportedOutcome], *, by: Sequence[str] | None = None
+) -> dict[str, list[ReportedOutcome]]:
+    """Current reports on each decision, one per reporter, in order of arrival."""
+    current: dict[str, dict[str, ReportedOutcome]] = {}
+    for report in reports:
+        if by is None or report.by in by:
+            about = current.setdefault(report.record_id, {})
+            about.pop(report.by, None)  # moves a later report to the end
+            about[report.by] = report
+    return {record_id: list(about.values()) for record_id, about in current.items()}
+
+
+class OutcomeLog:
+    """Outcomes of one records folder. Thread-safe, except that ``append`` needs a single caller."""
+
+    def __init__(self, records: str, *, clock: Callable[[], float] = time.time) -> None:
+        """Args:
+        records: folder of the decisions, a local path or a filesystem URL.
+        clock: seconds since 1970.
+        """
+        self.records = records
+        self.root = f"{records.rstrip('/')}/{FOLDER}"
+        self._clock = clock
+        self._reader = FolderReader(self.root, OUTCOMES, LINES, kind=OUTCOME_FILES)
+        self._writer = FolderWriter(self.root, kind=OUTCOME_FILES)
+        self._counted: tuple[pa.Table, pa.Table] = (LINES.empty_table(), verdicts_of(()))
+
+    # ---- reading -----------------------------------------------------------------------------------------------
+
+    def lines(self) -> pa.Table:
+        """Columns ``LINES`` of every report, in order of arrival."""
+        return self.snapshot()[0]
+
+    def verdicts(self) -> pa.Table:
+        """Current verdicts: ``record_id``, ``outcome`` (right or wrong) and ``disputed``, a row per decision."""
+        return self.snapshot()[1]
+
+    def outcome_column(self, record_ids: pa.ChunkedArray) -> pa.ChunkedArray:
+        """``right``, ``wrong`` or null for each of these decisions."""
+        verdicts = self.verdicts()
+        places = pc.index_in(record_ids, value_set=verdicts["record_id"].combine_chunks())
+        return verdicts["outcome"].combine_chunks().take(places.combine_chunks())
+
+    def history(self, record_id: str) -> list[ReportedOutcome]:
+        """All reports on a decision, in order of arrival."""
+        return list(self._reported(ds.field("record_id") == record_id))
+
+    def reports(self) -> Iterator[ReportedOutcome]:
+        """All reports, in order of arrival."""
+        return self._reported(None)
+
+    def _reported(self, where: ds.Expression | None) -> Iterator[ReportedOutcome]:
+        batches = list(self._reader.batches(where=where, batch_size=10_000))
+        table = pa.Table.from_batches(batches, schema=OUTCOMES).sort_by("outcome_id")
+        return map(_CODEC.record, table.to_pylist())
+
+    def snapshot(self) -> tuple[pa.Table, pa.Table]:
+        """Consistent ``lines`` and ``verdicts``."""
+        lines, (known, verdicts) = self._reader.table().sort_by("outcome_id"), self._counted
+        if lines["outcome_id"] != known["outcome_id"]:
+            verdicts = verdicts_of(lines)
+            self._counted = (lines, verdicts)
+        return lines, verdicts
+
+    # ---- writing -----------------------------------------------------------------------------------------------
+
+    def new_ids(self, num: int) -> tuple[list[str], datetime]:
+        """Ids that sort after everything in the log, in order; and the current time."""
+        now = EPOCH + timedelta(microseconds=int(1e6 * self._clock()))
+        lines = self.lines()
+        last = int(lines["outcome_id"][-1].as_py()[:16], 16) if lines.num_rows else 0
+        first = max(microseconds(now), last + 1)
+        return [f"{first + place:016x}{uuid.uuid4().hex[:8]}" for place in range(num)], now.astimezone(UTC)
+
+    def append(self, reports: Sequence[ReportedOutcome]) -> None:
+        """Store reports; they are on the disk, or in the remote store, when this returns.
+
+        Raises:
+            OSError: they could not be written; none of them is stored.
+        """
+        rows = [_CODEC.row(report) for report in reports]
+        times = [microseconds(report.time) for report in reports]
+        self._writer.append(pa.Table.from_pylist(rows, schema=OUTCOMES), min(times), max(times))
+
+    def tidy(self) -> None:
+        """Merge small files."""
+        self._writer.merge()
+
+
+def verdicts_of(lines: pa.Table | tuple[()]) -> pa.Table:
+    """Last report of each decision, sorted by ``record_id``; ``disputed`` if the current reports of several people
+    differ.
+
+    Args:
+        lines: columns ``LINES``, in order of arrival; () for none.
+    """
+    table = lines if isinstance(lines, pa.Table) else LINES.empty_table()
+    by_person = table.group_by(["record_id", "by"], use_threads=False).aggregate([("correct", "last")])
+    people = by_person.group_by("record_id", use_threads=False).aggregate(
+        [("correct_last", "min"), ("correct_last", "max")]
+    )
+    last = table.group_by("record_id", use_threads=False).aggregate([("correct", "last")])
+    # The order of groups is undefined, so both are sorted to align rows.
+    people, last = people.sort_by("record_id"), last.sort_by("record_id")
+    return pa.table(
+        {
+            "record_id": last["record_id"],
+            "outcome": pc.if_else(last["correct_last"], RIGHT, WRONG),
+            "disputed": pc.not_equal(people["correct_last_min"], people["correct_last_max"]),
+        }
+    )

@@ -1,0 +1,229 @@
+"""Reader of stored decisions: filters, pages, single decisions, and streams of whole ones.
+
+Lists use columns in memory; everything else skips files by their times. Files may appear and disappear during reads.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from operator import and_
+from typing import Annotated, Literal, TypeVar, get_args
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+
+from raydebm.errors import ConfigError
+from raydebm.run.codec import Row
+from raydebm.service.store.outcome_log import OutcomeLog
+from raydebm.service.store.parquet_folder import FolderReader
+from raydebm.service.store.record import (
+    DECISIONS,
+    LISTED,
+    SUMMARY,
+    DecisionRecord,
+    DecisionSummary,
+    microseconds,
+    record_of,
+    time_of_id,
+)
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+SortKey = Literal[
+    "time", "sigma", "confidence", "signal", "mu", "energy", "penalty", "cost_usd", "latency_ms", "num_candidates"
+]
+NO_OUTCOME = "none"
+_EARLIEST, _LATEST = datetime(1970, 1, 2, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
+
+
+def _storable(value: datetime) -> datetime:
+    """Clip to times that microseconds since 1970 can represent, in any time zone."""
+    if not _EARLIEST <= value <= _LATEST:
+        raise ValueError(f"must be between {_EARLIEST:%Y-%m-%d} and {_LATEST:%Y-%m-%d}")
+    return value.astimezone(UTC)
+
+
+def _encodable(value: str) -> str:
+    value.encode()
+    return value
+
+
+_Time = Annotated[AwareDatetime, AfterValidator(_storable)]
+_Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_encodable)]
+_Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Filter(BaseModel):
+    """Filter of decisions. Default: no condition."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    decision: Literal["accept", "abstain"] | None = None
+    task: _Name | None = None
+    generator: _Name | None = None
+    """Generator of the selected candidate."""
+    text: _Name | None = None
+    """Text that occurs in the first 120 characters of the problem, compared without case."""
+    since: _Time | None = None
+    """At or after; with a time zone, such as 2026-01-31T12:00Z."""
+    until: _Time | None = None
+    """Before."""
+    min_sigma: _Number | None = None
+    """Least sigma of the selected candidate, inclusive. Decisions without a selection do not pass."""
+    max_sigma: _Number | None = None
+    violated: bool | None = None
+    """Whether the selected candidate violates a constraint. Decisions without a selection do not pass."""
+    num_passes: int | None = Field(None, ge=1, le=1000)
+    problem_id: _Name | None = None
+    request_id: _Name | None = None
+    outcome: Literal["right", "wrong", "none"] | None = None
+    """Reported outcome; `none`: no report yet."""
+    policy_id: _Name | None = None
+    """Id of the policy that decided."""
+
+    def expression(self) -> ds.Expression | None:
+        """The filter except for the outcome, as a pyarrow expression; None if everything passes."""
+        names = ("decision", "task", "problem_id", "request_id", "num_passes", "generator", "policy_id")
+        terms = [ds.field(name) == value for name in names if (value := getattr(self, name)) is not None]
+        if self.violated is not None:
+            terms.append(ds.field("penalty") > 0.0 if self.violated else ds.field("penalty") <= 0.0)
+        if self.since is not None:
+            terms.append(ds.field("time") >= _scalar(self.since))
+        if self.until is not None:
+            terms.append(ds.field("time") < _scalar(self.until))
+        if self.min_sigma is not None:
+            terms.append(ds.field("sigma") >= self.min_sigma)
+        if self.max_sigma is not None:
+            terms.append(ds.field("sigma") <= self.max_sigma)
+        if self.text:
+            terms.append(pc.match_substring(ds.field("title"), self.text, ignore_case=True))
+        return reduce(and_, terms) if terms else None
+
+    @property
+    def span_us(self) -> tuple[int | None, int | None]:
+        """First and last microsecond of the time range."""
+        since = None if self.since is None else microseconds(self.since)
+        return since, None if self.until is None else microseconds(self.until) - 1
+
+
+def _scalar(time: datetime) -> pa.Scalar:
+    return pa.scalar(time, pa.timestamp("us", tz="UTC"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Part of a list."""
+
+    total: int
+    """Number of decisions that pass the filter."""
+    offset: int
+    rows: list[DecisionSummary]
+    """Answers and reasons are cut to their first 200 characters."""
+
+
+class DecisionReader:
+    """Read one folder of decisions, with the columns of lists in memory. Thread-safe."""
+
+    def __init__(self, root: str, *, outcomes: OutcomeLog | None = None) -> None:
+        """Args:
+        root: the folder, a local path or a filesystem URL.
+        outcomes: log of outcomes. Default: the one below the folder, with the usual limits.
+        """
+        self.root = root
+        self._folder = FolderReader(root, DECISIONS, SUMMARY)
+        self.outcomes = outcomes or OutcomeLog(root)
+
+    def count(self, where: Filter | None = None) -> int:
+        """Number of decisions that pass."""
+        return int(self.table(["record_id"], where).num_rows)
+
+    def page(
+        self,
+        where: Filter | None = None,
+        *,
+        sort: SortKey = "time",
+        descending: bool = True,
+        offset: int = 0,
+        limit: int = 50,
+    ) -> Page:
+        """A page of the decisions that pass, sorted; those without a value for ``sort`` are last, ties by record id.
+
+        Raises:
+            ConfigError: an unknown sort key, or a negative offset or limit.
+        """
+        if sort not in get_args(SortKey):
+            raise ConfigError(f"decisions cannot be sorted by {sort!r}; known: {', '.join(get_args(SortKey))}")
+        if offset < 0 or limit < 0:
+            raise ConfigError(f"offset and limit must be >= 0, got {offset} and {limit}")
+        lines = self.table(LISTED.names, where)
+        direction = "descending" if descending else "ascending"
+        order = pc.sort_indices(lines, sort_keys=[(sort, direction), ("record_id", direction)])
+        rows = lines.take(order[offset : offset + limit]).to_pylist()
+        return Page(total=lines.num_rows, offset=offset, rows=list(_summaries(rows)))
+
+    def summary(self, record_id: str) -> DecisionSummary | None:
+        """One decision's row of a list; None if it does not exist."""
+        where = _exactly(record_id)
+        rows = [] if where is None else self.table(LISTED.names, where).to_pylist()
+        return next(_summaries(row for row in rows if row["record_id"] == record_id), None)
+
+    def table(self, columns: Sequence[str], where: Filter | None = None) -> pa.Table:
+        """Columns ``LISTED`` of all decisions that pass, unordered; answers and reasons cut to 200 characters."""
+        where = where or Filter()
+        lines = self._folder.table(*where.span_us)
+        if (expression := where.expression()) is not None:
+            lines = lines.filter(expression)
+        lines = lines.append_column(LISTED.field("outcome"), self.outcomes.outcome_column(lines["record_id"]))
+        if where.outcome == NO_OUTCOME:
+            lines = lines.filter(pc.is_null(lines["outcome"]))
+        elif where.outcome is not None:
+            lines = lines.filter(pc.equal(lines["outcome"], where.outcome))
+        return lines.select(list(columns))
+
+    def get(self, record_id: str) -> DecisionRecord | None:
+        """One whole decision; None if it does not exist."""
+        where = _exactly(record_id)
+        if where is None:
+            return None
+        return next((record for record in self.records(where) if record.record_id == record_id), None)
+
+    def records(self, where: Filter | None = None, *, batch_size: int = 64) -> Iterator[DecisionRecord]:
+        """Whole decisions that pass, oldest file first, a few at a time in memory."""
+        where = where or Filter()
+        wanted = None if where.outcome is None else set(self.table(["record_id"], where)["record_id"].to_pylist())
+        first_us, last_us = where.span_us
+        for batch in self._folder.batches(
+            where=where.expression(), first_us=first_us, last_us=last_us, batch_size=batch_size
+        ):
+            for row in batch.to_pylist():
+                if wanted is not None and row["record_id"] not in wanted:
+                    continue
+                if (record := _read(record_of, row)) is not None:
+                    yield record
+
+
+def _summaries(rows: Iterable[Row]) -> Iterator[DecisionSummary]:
+    return (row for row in (_read(DecisionSummary.model_validate, row) for row in rows) if row is not None)
+
+
+def _read(read: Callable[[Row], T], row: Row) -> T | None:
+    """The row as a record; None for a damaged one, because pages have no checksums."""
+    try:
+        return read(row)
+    except (ConfigError, ValueError, KeyError, TypeError, RecursionError) as error:
+        log.warning("a stored decision is left out: it cannot be read: %s", error)
+        return None
+
+
+def _exactly(record_id: str) -> Filter | None:
+    """Filter for a decision, which others of the same microsecond also pass; None for an invalid id."""
+    time = time_of_id(record_id)
+    if time is None or not _EARLIEST <= time < _LATEST:
+        return None
+    return Filter(since=time, until=time + timedelta(microseconds=1))

@@ -1,0 +1,290 @@
+"""Replay of stored decisions under changes, with counts of the differences.
+
+In:   stored decisions, changes, optionally labels and an ensemble.
+Out:  one ``Replayed`` per decision, and their ``ReplayTally``; rows of a file.
+Does not know: Ray, HTTP, terminals. Calls no endpoint.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from raydebm.config import CostsConfig
+from raydebm.decision.policy import Policy
+from raydebm.decision.redecide import Recorded, Redecision, redecide, with_energies
+from raydebm.evaluation.stats.intervals import Bootstrap
+from raydebm.evaluation.stats.significance import Comparison, compare, holm_adjusted
+from raydebm.records import Decision, Reasoning, Verdict, scored_text
+from raydebm.scorer.texts import TextScorer, TextToScore, energies_of_lists
+from raydebm.service.store.record import DecisionRecord
+
+RESCORED_AT_ONCE = 16
+"""Number of decisions whose candidates are scored in one call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """Changes to decisions. Default: none, which reproduces every decision."""
+
+    policy: Policy | None = None
+    """Replacement of the recorded policy. Default: each decision's own."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Changed keys of ``Policy.to_json``, applied to either policy."""
+    budget: int | None = None
+    """Maximum number of candidates of a request."""
+    costs: CostsConfig | None = None
+    """Costs that replace ``tau_answer`` and lower ``tau_accept`` to where no further pass can pay for itself
+    (``decision.costs``)."""
+
+    def policy_for(self, recorded: Policy) -> Policy:
+        """The changed policy. A budget voids its guarantee, as one of the policy's own would.
+
+        Raises:
+            ConfigError: the changed values contradict each other or are out of range.
+        """
+        base = recorded if self.policy is None else self.policy
+        values = dict(self.values)
+        if self.costs is not None:
+            tau_answer = self.costs.answer_threshold
+            tau_accept = max(min(base.tau_accept, self.costs.accept_limit), tau_answer)
+            values = {"tau_answer": tau_answer, "tau_accept": tau_accept, **values}
+        changed = base.changed(values) if values else base
+        return changed if self.budget is None else changed.without_promise("the replay changed budget")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherEnsemble:
+    """An ensemble for rescoring candidates."""
+
+    scorer: TextScorer
+    reasoning: Reasoning = "answer"
+    """Handling of a candidate's thinking before its answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """A replayed decision."""
+
+    task: str
+    recorded: Recorded
+    """The recorded decision, with new energies if it was rescored."""
+    again: Redecision
+    promised: bool
+    """True if the policy of the replay has a certified guarantee that applies: unchanged, with the recorded energies
+    and budget."""
+
+    @property
+    def same_answer(self) -> bool:
+        """True if the selected answers are equal, accepted or not."""
+        recorded = self.recorded
+        if self.again.selected == recorded.selected:
+            return True
+        keys = {scored.candidate.candidate_id: scored.report.vote_key for scored in recorded.pool}
+        before, after = (
+            keys.get(candidate_id) if candidate_id else None
+            for candidate_id in (recorded.selected, self.again.selected)
+        )
+        return before is not None and before == after
+
+    @property
+    def changed(self) -> bool | None:
+        """True if the decision or the accepted answer differs. None if that depends on candidates that are not in the
+        record."""
+        before, after = self.recorded.decision, self.again.decision
+        if after is Decision.REGENERATE:
+            return None
+        return before is not after or (after is Decision.ACCEPT and not self.same_answer)
+
+
+def replay_stored(
+    records: Iterable[DecisionRecord], changes: Changes, *, ensemble: OtherEnsemble | None = None
+) -> Iterator[Replayed]:
+    """Replay decisions in order, a few in memory at a time.
+
+    Args:
+        records: the decisions.
+        changes: changes to apply.
+        ensemble: ensemble for rescoring. Default: recorded energies.
+    """
+    policies: dict[Policy, Policy] = {}
+    decisions = ((record, record.recorded) for record in records)
+    for record, recorded in decisions if ensemble is None else _rescored(records, ensemble):
+        if recorded.policy not in policies:
+            policies[recorded.policy] = changes.policy_for(recorded.policy)
+        policy = policies[recorded.policy]
+        is_certified = policy.guarantee is not None and bool(policy.guarantee["certified"])
+        yield Replayed(
+            task=record.problem.task,
+            recorded=recorded,
+            again=redecide(recorded, policy=policy, budget=changes.budget),
+            # The guarantee was not certified with another ensemble's confidences.
+            promised=is_certified and ensemble is None,
+        )
+
+
+def _rescored(records: Iterable[DecisionRecord], ensemble: OtherEnsemble) -> Iterator[tuple[DecisionRecord, Recorded]]:
+    remaining = iter(records)
+    while group := list(islice(remaining, RESCORED_AT_ONCE)):
+        texts = [_texts(record, ensemble.reasoning) for record in group]
+        energies = energies_of_lists(ensemble.scorer, texts)
+        for record, read, scored in zip(group, texts, energies, strict=True):
+            by_id = {text.candidate_id: value for text, value in zip(read, scored, strict=True)}
+            yield record, with_energies(record.recorded, by_id)
+
+
+def _texts(record: DecisionRecord, reasoning: Reasoning) -> list[TextToScore]:
+    prompt = record.problem.prompt if record.scored_prompt is None else record.scored_prompt
+    candidates = [scored.candidate for scored in record.outcome.pool]
+    texts = [scored_text(candidate.text, candidate.reasoning, reasoning) for candidate in candidates]
+    return [
+        TextToScore(candidate.candidate_id, prompt, text)
+        for candidate, text in zip(candidates, texts, strict=True)
+        if text is not None
+    ]
+
+
+class ReplayedPair(NamedTuple):
+    """Accepted answers of two policies on one problem: 1 for a right one, -1 for a wrong one, 0 for none."""
+
+    recorded: int
+    again: int
+
+
+@dataclass(slots=True)
+class ReplayTally:
+    """Counts of recorded and replayed decisions."""
+
+    moves: Counter[tuple[Decision, Decision]] = field(default_factory=Counter)
+    """(recorded, replayed) -> number of decisions; ``replayed`` may be REGENERATE."""
+    num_other_answer: int = 0
+    """Number of decisions accepted before and after with different answers."""
+    num_inexact: int = 0
+    num_pass_missing: int = 0
+    num_promised: int = 0
+    """Number of decisions replayed under a policy whose guarantee holds."""
+    num_accepted_at_least: int = 0
+    """Number of decisions accepted without any unrecorded pass."""
+    candidates_before: int = 0
+    candidates_after: int = 0
+    correct_before: int = 0
+    labeled_before: int = 0
+    correct_after: int = 0
+    labeled_after: int = 0
+    pairs: dict[tuple[str, str], ReplayedPair] = field(default_factory=dict)
+    """Pairs by task and problem id, from the newest decision with both sides known and one labelled."""
+
+    @property
+    def num_decisions(self) -> int:
+        """Number of replayed decisions."""
+        return sum(self.moves.values())
+
+    @property
+    def num_changed(self) -> int:
+        """Number of decisions or answers that differ, without unknown ones."""
+        moved = sum(count for (old, new), count in self.moves.items() if old is not new)
+        return moved - self.num_pass_missing + self.num_other_answer
+
+    @property
+    def num_accepted_before(self) -> int:
+        """Number of recorded acceptances."""
+        return sum(count for (old, _), count in self.moves.items() if old is Decision.ACCEPT)
+
+    @property
+    def num_accepted_at_most(self) -> int:
+        """Number of acceptances if every unrecorded pass ends in an accepted answer."""
+        return self.num_accepted_at_least + self.num_pass_missing
+
+    def add(self, replayed: Replayed, labels: Mapping[str, Verdict]) -> None:
+        """Count one decision; ``labels`` are verdicts by candidate id, of which unlabeled ones do not count. A verdict
+        on the recorded selection also holds for another candidate with the same answer."""
+        recorded, again = replayed.recorded, replayed.again
+        before = recorded.decision is Decision.ACCEPT
+        after = again.decision is Decision.ACCEPT
+        self.moves[(recorded.decision, again.decision)] += 1
+        self.num_other_answer += before and after and not replayed.same_answer
+        self.num_inexact += not again.exact
+        self.num_promised += replayed.promised
+        self.num_pass_missing += again.decision is Decision.REGENERATE
+        self.num_accepted_at_least += after
+        self.candidates_before += len(recorded.pool)
+        self.candidates_after += again.num_candidates
+        of_recorded, of_again = labels.get(recorded.selected or ""), labels.get(again.selected or "")
+        if of_again not in _LABELED and replayed.same_answer:  # another wording of the judged answer
+            of_again = of_recorded
+        if before and of_recorded in _LABELED:
+            self.labeled_before += 1
+            self.correct_before += of_recorded is Verdict.CORRECT
+        if after and of_again in _LABELED:
+            self.labeled_after += 1
+            self.correct_after += of_again is Verdict.CORRECT
+        is_judged = all(verdict in _LABELED for gives, verdict in ((before, of_recorded), (after, of_again)) if gives)
+        if (
+            is_judged
+            and (of_recorded in _LABELED or of_again in _LABELED)
+            and again.decision is not Decision.REGENERATE
+        ):
+            problem = (replayed.task, recorded.problem_id)
+            self.pairs[problem] = ReplayedPair(_worth(before, of_recorded), _worth(after, of_again))
+
+
+_LABELED = (Verdict.CORRECT, Verdict.INCORRECT)
+
+
+def _worth(is_given: bool, verdict: Verdict | None) -> int:
+    return 0 if not is_given else 1 if verdict is Verdict.CORRECT else -1
+
+
+def replayed_row(replayed: Replayed) -> dict[str, Any]:
+    """Line of ``raydebm replay --out``."""
+    recorded, again = replayed.recorded, replayed.again
+    sigma = None if again.best is None or again.best.energies is None else again.best.energies.sigma
+    return {
+        "record_id": recorded.record_id,
+        "task": replayed.task,
+        "problem_id": recorded.problem_id,
+        "recorded_decision": str(recorded.decision),
+        "recorded_selected": recorded.selected,
+        "decision": str(again.decision),
+        "as_it_stands": str(again.as_it_stands),
+        "changed": replayed.changed,
+        "selected": again.selected,
+        "same_answer": replayed.same_answer,
+        "sigma": sigma,
+        "signal": again.signal,
+        "penalty": again.penalty,
+        "confidence": again.confidence,
+        "promised": replayed.promised,
+        "num_passes": again.num_passes,
+        "num_candidates": again.num_candidates,
+        "exact": again.exact,
+    }
+
+
+NUM_BOOTSTRAP = 1000
+
+
+def compare_policies(pairs: Sequence[ReplayedPair]) -> tuple[Comparison, Comparison]:
+    """Test the differences in right and in wrong returned answers, replayed minus recorded.
+
+    Args:
+        pairs: One pair per problem, because decisions about one problem are not independent.
+
+    Returns:
+        Right answers and wrong answers, each by the exact McNemar test, with p corrected for both by Holm.
+    """
+    bootstrap = Bootstrap.of(len(pairs), num_bootstrap=NUM_BOOTSTRAP, seed=0)
+    tests = []
+    for worth in (1, -1):
+        values = {
+            name: np.array([getattr(pair, name) == worth for pair in pairs], dtype=np.float64)
+            for name in ReplayedPair._fields
+        }
+        tests += compare(values, [("again", "recorded")], bootstrap=bootstrap, seed=0)
+    right, wrong = (
+        replace(test, p_holm=p) for test, p in zip(tests, holm_adjusted([t.p_value for t in tests]), strict=True)
+    )
+    return right, wrong

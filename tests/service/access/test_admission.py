@@ -1,0 +1,188 @@
+"""Places and the bounded queue."""
+
+import asyncio
+import hashlib
+
+import httpx
+import pytest
+
+from raydebm.service.access import admission
+from raydebm.service.access.admission import Admission
+from raydebm.service.access.keys import ApiKey, Keyring
+from raydebm.service.core.service import TriageService
+from raydebm.service.failures import OverloadedError
+from raydebm.service.routes.application import create_app
+from raydebm.service.settings.app_args import AppArgs
+from raydebm.service.settings.bundle import load_bundle
+
+KEY = "k" * 32
+MODEL = "raydebm/knights_knaves"
+
+
+@pytest.fixture
+def limited_app(write_run, backend):
+    """An application with one key and the given limits."""
+
+    def make(**limits):
+        bundle = load_bundle(AppArgs(run_dir=write_run(), limits=limits))
+        sha256 = hashlib.sha256(KEY.encode()).hexdigest()
+        ring = Keyring([ApiKey(name="a", sha256=sha256)])
+        return create_app(TriageService(bundle, backend), keyring=ring)
+
+    return make
+
+
+def together(app, count, path="/v1/triage", body=None):
+    async def send():
+        headers = {"Authorization": f"Bearer {KEY}"}
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+            return await asyncio.gather(*(client.post(path, json=body) for _ in range(count)))
+
+    return asyncio.run(send())
+
+
+@pytest.fixture
+def while_busy(puzzle, backend):
+    """Runs what is asked while one request, which came first, is in the backend's hands with so many problems; (its
+    result, the first's status)."""
+
+    def run(app, ask, path="/v1/triage", body=None, count=1):
+        async def send():
+            headers = {"Authorization": f"Bearer {KEY}"}
+            transport = httpx.ASGITransport(app=app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+                backend.held = True
+                busy = asyncio.create_task(client.post(path, json=body or {"problem": puzzle}))
+                while len(backend.requests) < count:
+                    await asyncio.sleep(0)
+                answer = await ask(client)
+                backend.held = False
+                return answer, (await busy).status_code
+
+        return asyncio.run(send())
+
+    return run
+
+
+def held_back(backend, app, posts, num_refused):
+    """(refused replies, statuses of the others): nothing is answered before ``num_refused`` requests were refused."""
+
+    async def send():
+        headers = {"Authorization": f"Bearer {KEY}"}
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+            backend.held = True
+            waiting = {asyncio.create_task(client.post(path, json=body)) for path, body in posts}
+            done = set()
+            while len(done) < num_refused:
+                ended, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                done |= ended
+            backend.held = False
+            return [task.result() for task in done], [reply.status_code for reply in await asyncio.gather(*waiting)]
+
+    return asyncio.run(send())
+
+
+def test_beyond_the_queue_requests_are_refused_at_once(limited_app, backend, puzzle):
+    """Four run, and a quarter as many wait."""
+    posts = [("/v1/triage", {"problem": puzzle})] * 8
+    refused, others = held_back(backend, limited_app(max_running=4), posts, 3)
+    assert [reply.status_code for reply in refused] == [503] * 3
+    assert others == [200] * 5
+    assert (refused[0].json()["error"]["code"], refused[0].headers["retry-after"]) == ("overloaded", "1")
+
+
+@pytest.mark.parametrize(
+    ("num_waiting", "retry_after_s"),
+    [(0, 15), (3, 60)],  # two places that are held for 30 s: one becomes free every 15 s
+)
+def test_refused_requests_come_back_at_the_pace_of_the_queue(run_virtually, monkeypatch, num_waiting, retry_after_s):
+    monkeypatch.setattr(admission, "MAX_WAIT_S", 100)
+
+    async def work():
+        places = Admission(2, num_waiting)
+
+        async def request():
+            async with places.place():
+                await asyncio.sleep(30)
+
+        await asyncio.gather(request(), request())  # the pace is known from these
+        busy = [asyncio.create_task(request()) for _ in range(2 + num_waiting)]
+        await asyncio.sleep(0)
+        with pytest.raises(OverloadedError) as caught:
+            places.check()
+        await asyncio.gather(*busy)
+        return caught.value.retry_after_s
+
+    assert run_virtually(work()) == retry_after_s
+
+
+def test_the_pace_of_a_full_service_that_answered_nothing_yet_is_how_long_it_has_worked(run_virtually):
+    async def work():
+        places = Admission(1, 0)
+        async with places.place():
+            await asyncio.sleep(20)
+            with pytest.raises(OverloadedError, match="try again in 20 s") as caught:
+                places.check()
+        return caught.value.retry_after_s
+
+    assert run_virtually(work()) == 20
+
+
+def test_who_waits_too_long_is_refused(limited_app, backend, puzzle, monkeypatch):
+    monkeypatch.setattr(admission, "MAX_WAIT_S", 0.02)
+    posts = [("/v1/triage", {"problem": puzzle})] * 5
+    refused, others = held_back(backend, limited_app(max_running=4), posts, 1)
+    assert ([reply.status_code for reply in refused], others) == ([503], [200] * 4)
+
+
+def test_an_overloaded_service_refuses_before_it_reads_the_body(limited_app, while_busy):
+    async def body():
+        raise AssertionError("the body was read")
+        yield b""
+
+    async def ask(client):
+        return (await client.post("/v1/triage", content=body())).status_code
+
+    assert while_busy(limited_app(max_running=1), ask) == (503, 200)
+
+
+def test_health_passes_a_full_queue(limited_app, while_busy, puzzle):
+    async def ask(client):
+        statuses = [(await client.get(path)).status_code for path in ("/health", "/v1/models")]
+        return [*statuses, (await client.post("/v1/triage", json={"problem": puzzle})).status_code]
+
+    assert while_busy(limited_app(max_running=1), ask) == ([200, 200, 503], 200)
+
+
+def test_a_stream_holds_its_place_until_it_ends(limited_app, backend, puzzle):
+    body = {"model": MODEL, "messages": [{"role": "user", "content": puzzle}], "stream": True}
+    posts = [("/v1/chat/completions", body)] * 2
+    refused, others = held_back(backend, limited_app(max_running=1), posts, 1)
+    assert ([reply.status_code for reply in refused], others) == ([503], [200])
+
+
+def test_places_come_back_after_failures(limited_app, backend, puzzle):
+    app = limited_app(max_running=1)
+    backend.write = lambda request: ZeroDivisionError()
+    assert [together(app, 1, body={"problem": puzzle})[0].status_code for _ in range(3)] == [500, 500, 500]
+
+
+def test_waiting_requests_are_served_in_their_order_and_counted():
+    async def run():
+        queue, order = Admission(1, 3), []
+
+        async def work(name):
+            async with queue.place():
+                order.append(name)
+                await asyncio.sleep(0.001)
+
+        tasks = [asyncio.create_task(work(name)) for name in range(4)]
+        await asyncio.sleep(0)
+        seen = queue.num_running, queue.num_waiting
+        tasks[2].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return seen, order, queue.num_running, queue.num_waiting
+
+    assert asyncio.run(run()) == ((1, 3), [0, 1, 3], 0, 0)

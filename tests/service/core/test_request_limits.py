@@ -1,0 +1,412 @@
+"""A request's own limits: time, money, number of candidates. In virtual time, over the service without its network."""
+
+import asyncio
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from raydebm.decision.policy import Policy
+from raydebm.decision.redecide import recorded_outcome, redecide
+from raydebm.errors import ScoringError, ServiceError
+from raydebm.generators.requests import TokenUsage, answered, unanswered, worst_cost
+from raydebm.service.core.request import request_context
+from raydebm.service.core.service import TriageService
+from raydebm.service.routes.answer_bodies import triage_body
+from raydebm.service.settings.app_args import AppArgs
+from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.settings.overrides import Overrides
+from raydebm.service.store.record import record_of, record_row
+
+PRICES = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 15_625.0}
+"""A completion of 64 tokens costs one dollar; prompts are free."""
+
+
+class Slow:
+    """A backend whose candidates take their time, all at once; checks and scores come from another one."""
+
+    def __init__(self, inner):
+        self.inner = inner
+        self.check, self.score = inner.check, inner.score
+        self.seconds = lambda request: 0.0
+        self.cost_usd = lambda request: 0.25
+        self.asked, self.cancelled, self.may_repeat = [], [], None
+
+    def serving(self, bundle):
+        return self
+
+    async def generate(self, requests, on_candidate, *, may_repeat):
+        self.asked += requests
+        self.may_repeat = may_repeat
+
+        async def write(request):
+            try:
+                await asyncio.sleep(self.seconds(request))
+            except asyncio.CancelledError:
+                self.cancelled.append(request.candidate_id)
+                raise
+            text, cost = self.inner.write(request), self.cost_usd(request)
+            candidate = (
+                unanswered(request, "HTTP 500")
+                if text is None
+                else answered(request, text, usage=TokenUsage(cost_usd=cost))
+            )
+            on_candidate(candidate)
+            return candidate
+
+        tasks = [asyncio.create_task(write(request)) for request in requests]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture
+def slow(backend):
+    return Slow(backend)
+
+
+@pytest.fixture
+def priced(write_run, recipe):
+    """A served run whose second generator's completions cost a dollar each, and the first one's half of it."""
+    half = {**PRICES, "usd_per_million_completion_tokens": PRICES["usd_per_million_completion_tokens"] / 2}
+    ada, bo = recipe["generators"]
+    run_dir = write_run({**recipe, "generators": [{**ada, **half}, {**bo, **PRICES}]})
+    return load_bundle(AppArgs(run_dir=run_dir, policies={"wide": {"num_regenerate": 8}}))
+
+
+@pytest.fixture
+def triage(slow, bundle, puzzle, run_virtually):
+    """Asks with overrides; returns the answer, and when it came."""
+
+    def run(served=bundle, *, received=None, on_progress=None, **overrides):
+        asked = request_context(served, Overrides(**overrides), request_id="r", task_name=None, problem=puzzle)
+        context = replace(asked, received=received)
+
+        async def work():
+            answer = await TriageService(served, slow).triage(context, on_progress)
+            return triage_body(answer), asyncio.get_running_loop().time()
+
+        return run_virtually(work())
+
+    return run
+
+
+def named(answer):
+    return {generator.name: generator for generator in answer.generators}
+
+
+# ---- time ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_late_generator_is_left_out_and_named(triage, slow):
+    slow.seconds = lambda request: 60.0 if request.generator == "bo" else 0.1
+
+    answer, ended_s = triage(deadline_ms=2000)
+
+    assert (answer.decision, answer.candidate.generator, ended_s) == ("accept", "ada", 1.8)
+    assert (named(answer)["ada"].late, named(answer)["ada"].failed) == (0, 0)
+    assert (named(answer)["bo"].asked, named(answer)["bo"].failed, named(answer)["bo"].late) == (2, 2, 2)
+    assert named(answer)["bo"].error == "it had not arrived after 1800 ms of the deadline of 2000 ms"
+
+
+@pytest.fixture
+def served_within(write_run):
+    """A served run whose requests have so many seconds; None: as many as they like."""
+    return lambda seconds: load_bundle(AppArgs(run_dir=write_run(), max_deadline_s=seconds))
+
+
+def test_a_request_without_a_deadline_has_the_services(triage, slow, served_within):
+    slow.seconds = lambda request: 1e6 if request.generator == "bo" else 0.1
+
+    answer, ended_s = triage(served_within(2))
+
+    assert (answer.decision, answer.candidate.generator, ended_s) == ("accept", "ada", 1.8)
+    assert (named(answer)["bo"].late, answer.policy["deadline_ms"]) == (2, 2000)
+
+
+def test_requests_of_late_candidates_are_cancelled(triage, slow):
+    slow.seconds = lambda request: 60.0 if request.generator == "bo" else 0.1
+
+    triage(deadline_ms=2000)
+
+    assert slow.cancelled == [request.candidate_id for request in slow.asked if request.generator == "bo"]
+
+
+def test_nothing_in_time_is_a_504(triage, slow):
+    slow.seconds = lambda request: 60.0
+
+    with pytest.raises(ServiceError, match="no candidate was ready within the deadline") as caught:
+        triage(deadline_ms=2000)
+
+    assert (caught.value.status, caught.value.code) == (504, "deadline_exceeded")
+
+
+def test_candidates_that_cannot_be_scored_in_time_are_a_504(triage, slow):
+    async def endless(texts):
+        await asyncio.sleep(1e6)
+
+    slow.score = endless
+    with pytest.raises(ServiceError, match="4 candidates failed") as caught:
+        triage(deadline_ms=2000)
+    assert caught.value.status == 504
+
+
+def test_an_abstention_for_want_of_candidates_is_a_504_and_not_stored(slow, bundle, puzzle, texts, run_virtually):
+    slow.inner.write = lambda request: texts["unreadable"]
+    slow.seconds = lambda request: 60.0 if request.generator == "bo" else 0.1
+    stored, asked = [], Overrides(deadline_ms=2000)
+    context = request_context(bundle, asked, request_id="r", task_name=None, problem=puzzle)
+    service = TriageService(bundle, slow, records=SimpleNamespace(put=stored.append))
+
+    with pytest.raises(ServiceError, match="2 of 4 candidates came too late") as caught:
+        run_virtually(service.triage(context))
+
+    assert (caught.value.status, caught.value.code, stored) == (504, "deadline_exceeded", [])
+
+
+def test_time_in_the_queue_counts(triage, slow):
+    slow.seconds = lambda request: 0.1
+
+    with pytest.raises(ServiceError) as caught:
+        triage(deadline_ms=2000, received=time.perf_counter() - 60)
+
+    assert caught.value.status == 504
+    assert slow.asked == []  # nothing is paid for that nobody would wait for
+
+
+def test_a_second_pass_that_cannot_end_in_time_is_not_begun(triage, slow, texts):
+    slow.inner.write, slow.seconds = lambda request: texts["wrong"], lambda request: 1.2
+
+    answer, ended_s = triage(deadline_ms=2000)
+
+    assert ended_s == 1.2
+    assert "pass 2 was not begun (800 ms of the deadline of 2000 ms are left" in answer.reason
+    assert len(slow.asked) == 4
+
+
+@pytest.fixture
+def promising(write_run):
+    """A promise, served with a deadline of two seconds."""
+    promise = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500}
+    policy = Policy(max_passes=2, num_regenerate=2, guarantee=promise)
+    return load_bundle(AppArgs(run_dir=write_run(policy=policy), max_deadline_s=2))
+
+
+def test_the_services_deadline_voids_a_promise_where_it_binds(triage, slow, promising, texts):
+    slow.seconds = lambda request: 0.1
+    assert triage(promising)[0].guarantee.certified is True
+
+    slow.seconds = lambda request: 60.0 if request.generator == "bo" else 0.1
+    guarantee = triage(promising)[0].guarantee
+    assert (guarantee.certified, guarantee.reason) == (False, "the deadline left candidates out")
+
+    slow.inner.write, slow.seconds = lambda request: texts["wrong"], lambda request: 1.2
+    guarantee = triage(promising)[0].guarantee
+    assert (guarantee.certified, guarantee.reason) == (False, "a limit kept a further pass from being sampled")
+
+
+# ---- money -----------------------------------------------------------------------------------------------------------
+
+
+def test_max_usd_needs_prices(triage):
+    with pytest.raises(ServiceError, match="the recipe has none for ada, bo; set usd_per_million") as caught:
+        triage(max_usd=1.0)
+    assert (caught.value.status, caught.value.code, caught.value.param) == (400, "no_prices", "max_usd")
+
+
+def test_what_might_cost_too_much_is_not_asked_and_named(triage, priced, slow):
+    # Worst costs in turn: ada 0.5, bo 1, ada 0.5, bo 1. Of 2.2 dollars 0.2 are left for the last one.
+    answer, _ = triage(priced, max_usd=2.2)
+
+    assert [(request.generator, request.sample_index) for request in slow.asked] == [("ada", 0), ("ada", 1), ("bo", 0)]
+    assert (named(answer)["bo"].asked, named(answer)["bo"].over_budget, named(answer)["bo"].failed) == (1, 1, 0)
+    assert (named(answer)["ada"].over_budget, answer.decision) == (0, "accept")
+
+
+def test_no_candidate_that_can_be_paid_is_a_400(triage, priced):
+    with pytest.raises(ServiceError, match=r"at least 0\.1 US dollars are left, and .* may cost 0\.5"):
+        triage(priced, max_usd=0.1)
+
+
+def test_a_later_pass_spends_what_the_first_left(triage, priced, slow, texts):
+    slow.inner.write = lambda request: texts["wrong"]
+
+    # Pass 1 may cost 3 and costs 4 x 0.25, so 2.2 - 1 = 1.2 are left: two of ada's at 0.5.
+    answer, _ = triage(priced, max_usd=3.2, policy="wide")
+
+    assert [request.pass_index for request in slow.asked] == [1] * 4 + [2] * 4
+    assert named(answer)["ada"].over_budget == 4
+
+
+def test_a_candidate_without_a_stated_cost_counts_its_worst(triage, priced, slow, texts):
+    slow.inner.write = lambda request: None if request.generator == "bo" else texts["wrong"]
+    slow.cost_usd = lambda request: 0.0
+
+    # Both of bo's failed, and may have been billed 1 each: of 3 dollars 1 is left.
+    triage(priced, max_usd=3.0, policy="wide")
+
+    assert [request.pass_index for request in slow.asked] == [1] * 4 + [2] * 2
+
+
+def test_a_second_pass_without_money_is_not_begun(triage, priced, slow, texts):
+    slow.inner.write, slow.cost_usd = lambda request: texts["wrong"], lambda request: 0.7
+
+    answer, _ = triage(priced, max_usd=3.0)
+
+    assert "pass 2 was not begun (of max_usd 3 at least 0.2 US dollars are left" in answer.reason
+    assert answer.passes[1].num_requested == 0
+
+
+def test_the_worst_cost_counts_every_byte_of_the_chat(priced, puzzle):
+    context = request_context(priced, Overrides(), request_id="r", task_name=None, problem=puzzle)
+    request = next(request for request in context.requests(1, None) if request.generator == "bo")
+    config = priced.generator_configs()[1].model_copy(update={"usd_per_million_prompt_tokens": 1e6})
+    num_bytes = sum(len(said["role"]) + len(said["content"].encode()) + 16 for said in request.messages)
+
+    assert worst_cost(config, request) == pytest.approx(1.0 + num_bytes)
+
+
+# ---- number of candidates --------------------------------------------------------------------------------------------
+
+
+def test_a_budget_takes_every_generators_first_sample_first(triage, slow):
+    triage(budget=3)
+
+    assert [(request.generator, request.sample_index) for request in slow.asked] == [("ada", 0), ("ada", 1), ("bo", 0)]
+
+
+# ---- what fails ------------------------------------------------------------------------------------------------------
+
+
+def test_a_backend_that_breaks_after_the_first_candidate_is_not_fatal(triage, slow):
+    original = slow.generate
+
+    async def generate(requests, on_candidate, *, may_repeat):
+        await original(requests[:1], on_candidate, may_repeat=may_repeat)
+        raise ServiceError("generator replicas died 6 times in a row", 503, "unavailable")
+
+    slow.generate = generate
+    answer, _ = triage()
+
+    assert answer.decision == "accept"
+    assert (named(answer)["ada"].failed, named(answer)["bo"].failed) == (1, 2)
+    assert named(answer)["bo"].error == "generator replicas died 6 times in a row"
+
+
+def test_equal_texts_are_scored_once_and_get_the_same_energies(triage, slow, texts):
+    slow.seconds = lambda request: float(request.sample_index)
+
+    answer, _ = triage(return_candidates=True)
+
+    assert len(slow.inner.scored) == 1
+    assert {tuple(candidate.members) for candidate in answer.candidates} == {tuple(answer.members)}
+    assert len({candidate.candidate_id for candidate in answer.candidates}) == 4
+
+
+class Bill:
+    """A meter that keeps what was drawn."""
+
+    def __init__(self):
+        self.candidates, self.decisions, self.failures = [], 0, []
+
+    def drawn(self, candidates, comparisons=()):
+        self.candidates += candidates
+
+    def decided(self, answer):
+        self.decisions += 1
+
+    def failed(self, *, task, status, code):
+        self.failures.append((status, code))
+
+    @property
+    def cost_usd(self):
+        return sum(candidate.cost_usd or 0.0 for candidate in self.candidates)
+
+
+@pytest.fixture
+def billed(slow, bundle, puzzle, run_virtually):
+    """Asks under a meter; returns it, and what came of the request."""
+
+    def run(stop_after_s=None, **overrides):
+        bill = Bill()
+        context = request_context(bundle, Overrides(**overrides), request_id="r", task_name=None, problem=puzzle)
+
+        async def work():
+            asked = asyncio.create_task(TriageService(bundle, slow, meter=bill).triage(context))
+            if stop_after_s is not None:
+                await asyncio.sleep(stop_after_s)
+                asked.cancel()
+            (outcome,) = await asyncio.gather(asked, return_exceptions=True)
+            return outcome
+
+        return bill, run_virtually(work())
+
+    return run
+
+
+def scorer_that_breaks(slow, *, after):
+    score, calls = slow.score, []
+
+    async def broken(texts):
+        calls.append(texts)
+        if len(calls) > after:
+            raise ScoringError("the scorer is gone")
+        return await score(texts)
+
+    slow.score = broken
+
+
+def test_a_pass_that_was_lost_while_it_was_drawn_costs_what_had_come(billed, slow, texts):
+    slow.inner.write = lambda request: f"{request.candidate_id} {texts['wrong']}"
+    slow.seconds = lambda request: float(request.sample_index if request.pass_index == 2 else 0)
+    scorer_that_breaks(slow, after=1)
+
+    bill, answer = billed()
+
+    assert "pass 2 could not be drawn (the scorer is gone)" in answer.reason
+    assert (answer.summary.cost_usd, bill.cost_usd, bill.decisions) == (5 * 0.25, 5 * 0.25, 1)
+    assert (named(answer)["ada"].asked, named(answer)["ada"].failed) == (4, 2)  # nothing of pass 2 could be used
+
+
+def test_what_was_drawn_before_the_scorer_broke_is_counted(billed, slow):
+    scorer_that_breaks(slow, after=0)
+    bill, error = billed()
+    assert (error.status, error.code, error.retry) == (503, "scoring_failed", False)  # they would be paid for again
+    assert isinstance(error.__cause__, ScoringError)
+    assert (bill.cost_usd, bill.decisions) == (1.0, 0)
+
+
+def test_what_was_drawn_for_a_client_that_went_away_is_counted(billed, slow):
+    slow.seconds = lambda request: 60.0 if request.generator == "bo" else 1.0
+    bill, error = billed(stop_after_s=5.0)
+    assert isinstance(error, asyncio.CancelledError)
+    assert (bill.cost_usd, bill.decisions) == (0.5, 0)
+
+
+# ---- what is told ----------------------------------------------------------------------------------------------------
+
+
+# ---- what is stored --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "limits", [{"deadline_ms": 2000}, {"budget": 4}, {"max_usd": 3.0}], ids=lambda limits: next(iter(limits))
+)
+def test_a_stored_decision_that_a_limit_ended_is_made_again_as_it_was(
+    slow, priced, puzzle, texts, run_virtually, limits
+):
+    slow.inner.write, slow.seconds, slow.cost_usd = lambda request: texts["wrong"], lambda request: 1.2, lambda _: 0.7
+    context = request_context(priced, Overrides(**limits), request_id="r", task_name=None, problem=puzzle)
+    stored = []
+    service = TriageService(priced, slow, records=SimpleNamespace(put=stored.append))
+    answer = triage_body(run_virtually(service.triage(context)))
+    record = record_of(record_row(stored[0]))
+    again = redecide(recorded_outcome(record.outcome, record_id="r", policy=record.policy))
+
+    assert len(slow.asked) == 4  # without the limit there would have been a second pass
+    assert record.policy == context.policy
+    assert (str(again.decision), again.selected) == (answer.decision, answer.candidate.candidate_id)

@@ -1,0 +1,148 @@
+"""A promise is claimed for decisions that are made as the labelled ones were, and the answer says why for no other."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from raydebm.decision.evidence.posterior import special_case
+from raydebm.decision.policy import Policy, policy_id
+from raydebm.service.core.request import request_context
+from raydebm.service.core.service import TriageService
+from raydebm.service.routes.answer_bodies import triage_body
+from raydebm.service.routes.application import create_app
+from raydebm.service.routes.decision_routes import stored_decision
+from raydebm.service.settings.app_args import AppArgs
+from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.settings.overrides import Overrides
+
+PROMISE = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500}
+PROMISING = Policy(max_passes=2, num_regenerate=2, guarantee=PROMISE)
+"""Pass 1 has two candidates of each of the two generators, so both passes have six at most."""
+
+
+@pytest.fixture
+def served(write_run):
+    return lambda **args: load_bundle(AppArgs(run_dir=write_run(policy=PROMISING), **args))
+
+
+@pytest.fixture
+def ask(served, backend, puzzle, client_of):
+    """Asks a service with these arguments; returns whether the promise is claimed, and why not."""
+
+    def post(body=None, *, path="/v1/triage", app=None, **args):
+        client = client_of(app or create_app(TriageService(served(**args), backend)))
+        reply = client.post(path, {"problem": puzzle, **(body or {})} if path == "/v1/triage" else body)
+        assert reply.status_code == 200, reply.text
+        answer = reply.json()
+        guarantee = answer.get("raydebm", answer)["guarantee"]
+        assert (guarantee["max_error"], guarantee["suspended"]) == (0.1, False)
+        return guarantee["certified"], guarantee["reason"]
+
+    return post
+
+
+@pytest.mark.parametrize("body", [{}, {"seed": 7}, {"return_candidates": True}, {"generators": ["ada", "bo"]}], ids=str)
+def test_a_request_that_samples_as_calibration_did_has_the_promise(ask, body):
+    assert ask(body) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "changed"),
+    [
+        ({"num_samples": 1}, "num_samples"),
+        ({"generators": ["ada"]}, "generators"),
+        ({"num_samples": 1, "generators": ["bo"], "seed": 7}, "generators, num_samples"),
+    ],
+    ids=str,
+)
+def test_a_request_for_other_candidates_loses_it(ask, body, changed):
+    assert ask(body) == (False, f"the request changed {changed}")
+
+
+@pytest.mark.parametrize(
+    ("settings", "changed"),
+    [
+        ({"temperature": 0.1}, "temperature"),
+        ({"max_tokens": 20, "top_p": 0.5}, "max_tokens, top_p"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+    ],
+    ids=str,
+)
+def test_a_chat_that_is_sampled_otherwise_loses_it(ask, puzzle, settings, changed):
+    body = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}], **settings}
+
+    assert ask(body, path="/v1/chat/completions") == (False, f"the request changed {changed}")
+
+
+def test_a_service_of_some_of_the_generators_does_not_claim_it(ask):
+    assert ask(generators=("ada",)) == (False, "the service does not ask bo, which calibration did")
+
+
+def test_a_policy_that_was_calibrated_with_another_scorer_does_not_claim_it(write_run, backend, ask):
+    def service(checkpoint):
+        posterior = replace(special_case("votes"), checkpoint=checkpoint)
+        policy = PROMISING.replaced(rule="posterior", posterior=posterior)
+        return create_app(TriageService(load_bundle(AppArgs(run_dir=write_run(policy=policy))), backend))
+
+    own = load_bundle(AppArgs(run_dir=write_run(policy=PROMISING))).versions["checkpoint"]
+
+    assert ask(app=service(own)) == (True, None)
+    assert ask(app=service("another")) == (
+        False,
+        f"checkpoint {own} scores, and the policy was calibrated with another",
+    )
+
+
+def test_a_ceiling_of_candidates_voids_it_where_it_can_bind(ask):
+    reason = "a ceiling of the service allows 5 candidates, and all passes may sample 6"
+
+    assert ask(limits={"request": {"candidates": 5}}) == (False, reason)
+    assert ask(limits={"request": {"candidates": 6}}) == (True, None)
+
+
+@pytest.mark.parametrize("request_limits", [{"candidates": 64}, {"usd": 5.0}])
+def test_a_ceiling_leaves_a_decision_among_those_of_the_promised_policy(
+    write_run, recipe, backend, puzzle, request_limits
+):
+    prices = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 1.0}
+    priced = {**recipe, "generators": [{**generator, **prices} for generator in recipe["generators"]]}
+    bundle = load_bundle(AppArgs(run_dir=write_run(priced, policy=PROMISING), limits={"request": request_limits}))
+    asked = request_context(bundle, Overrides(), request_id="r", task_name=None, problem=puzzle)
+
+    record = asyncio.run(TriageService(bundle, backend).triage(asked)).record
+
+    assert record.policy.guarantee["certified"]
+    assert list(bundle.answering) == [policy_id(record.policy)]
+
+
+def test_a_decision_without_the_evidence_of_a_baseline_has_no_promise(write_run, recipe, backend, ask):
+    reader = {"kind": "reader", "name": "reader", "model": "m", "evidence": True}
+    bundle = load_bundle(AppArgs(run_dir=write_run({**recipe, "baselines": [reader]}, policy=PROMISING)))
+    app = create_app(TriageService(bundle, backend))
+
+    async def works(texts):
+        return [{"reader": 1.0} for _ in texts]
+
+    async def is_broken(texts):
+        raise RuntimeError("out of memory")
+
+    backend.baseline_scores = works
+    assert ask(app=app) == (True, None)
+    backend.baseline_scores = is_broken
+    assert ask(app=app) == (False, "baselines that are evidence did not work")
+
+
+def test_the_stored_decision_says_the_same_and_is_none_of_the_promised_policys(served, backend, puzzle):
+    bundle = served()
+
+    def decided(**overrides):
+        asked = request_context(bundle, Overrides(**overrides), request_id="r", task_name=None, problem=puzzle)
+        return asyncio.run(TriageService(bundle, backend).triage(asked))
+
+    plain, other = decided(), decided(num_samples=1)
+
+    for result in (plain, other):
+        assert stored_decision(result.record).guarantee == triage_body(result).guarantee
+    assert policy_id(plain.record.policy) in bundle.answering
+    assert policy_id(other.record.policy) not in bundle.answering

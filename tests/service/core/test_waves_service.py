@@ -1,0 +1,195 @@
+"""Sampling in waves through the service: its answers, records, limits and metrics, and a real endpoint."""
+
+import asyncio
+
+import httpx
+import pytest
+from upstream import TEXT, Upstream
+
+from raydebm.config import OpenAIGenerator
+from raydebm.decision.policy import Policy
+from raydebm.generators import build_generator
+from raydebm.service.core.activity import Activity
+from raydebm.service.core.request import request_context
+from raydebm.service.core.service import TriageService
+from raydebm.service.core.source import Source
+from raydebm.service.routes.application import create_app
+from raydebm.service.settings.app_args import AppArgs
+from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.settings.overrides import Overrides
+from raydebm.service.spending.ledger import Ledger
+from raydebm.service.store.reader import DecisionReader
+from raydebm.service.store.stored_replay import Changes, replay_stored
+from raydebm.service.store.writer import DecisionWriter
+
+WAVES = Policy(num_regenerate=2, max_passes=1, theta_sigma=10.0, theta_abstain=20.0, waves=(4,))
+PRICES = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 15_625.0}
+"""A completion of 64 tokens costs a dollar."""
+
+
+@pytest.fixture
+def waved(write_run, recipe, backend, client_of):
+    """A client of a service whose policy has waves, and whose two generators write eight candidates each."""
+
+    def make(policy=WAVES, *, records=None):
+        eight = {**recipe, "generation": {"num_samples": 8, "max_tokens": 64}}
+        bundle = load_bundle(AppArgs(run_dir=write_run(recipe=eight, policy=policy)))
+        return client_of(create_app(TriageService(bundle, backend, records=records)))
+
+    return make
+
+
+@pytest.fixture
+def context(waved, puzzle):
+    def context(policy=WAVES, **changes):
+        reply = waved(policy).post("/v1/triage", {"problem": puzzle, **changes})
+        assert reply.status_code == 200, reply.text
+        return reply.json()
+
+    return context
+
+
+def test_a_settled_pass_asks_for_no_more(context, script, texts):
+    backend = script(write=lambda request: texts["wrong"])  # as the paper's rule sees it: one answer, with a violation
+
+    answer = context()
+
+    assert [(request.generator, request.sample_index) for request in backend.requests] == [
+        ("ada", 0), ("bo", 0), ("ada", 1), ("bo", 1),
+    ]  # fmt: skip
+    assert (answer["stop_reason"], answer["num_planned"], answer["num_samples"]) == ("accept", 16, 4)
+    assert (answer["num_cancelled"], answer["tokens_saved"], answer["saved_frac"]) == (0, 12 * 15, 0.75)
+    assert answer["stop_words"].startswith("the leading answer is settled after 4 samples")
+    assert answer["passes"][0]["stop_reason"] == "accept"
+    assert [generator["asked"] for generator in answer["generators"]] == [2, 2]
+    assert answer["usage"]["total_tokens"] == 4 * 15
+
+
+def test_an_empty_list_undoes_the_operators_waves(context, backend):
+    answer = context(waves=[])
+
+    assert len(backend.requests) == 16
+    assert (answer["stop_reason"], "waves" in answer["policy"]) == (None, False)
+
+
+@pytest.mark.parametrize("value", [[0], [65], ["a"], 4])
+def test_bad_waves_are_refused(client, puzzle, value):
+    reply = client.post("/v1/triage", {"problem": puzzle, "waves": value})
+
+    assert reply.status_code in (400, 422)
+
+
+def test_a_budget_holds_and_bounds_what_is_planned(context, script, texts):
+    backend = script(write=lambda request: texts["wrong"] if request.sample_index % 2 else texts["unreadable"])
+
+    answer = context(budget=6)
+
+    assert (answer["num_planned"], len(backend.requests) <= 6) == (6, True)
+
+
+def test_a_decision_on_disk_says_it_and_decides_again(waved, tmp_path, puzzle, script, texts):
+    script(write=lambda request: texts["wrong"])
+    writer = DecisionWriter(str(tmp_path / "records"))
+    waved(records=writer).post("/v1/triage", {"problem": puzzle})
+    writer.close()
+
+    reader = DecisionReader(str(tmp_path / "records"))
+    [record] = reader.records()
+
+    stop = record.outcome.passes[0].stop
+    assert (stop.reason, stop.num_planned, stop.num_samples, stop.tokens_saved) == ("accept", 16, 4, 180)
+    assert record.recorded.stops == (stop,)
+    [same] = replay_stored([record], Changes())
+    [strict] = replay_stored([record], Changes(values={"waves": [8]}))
+    assert (same.changed, same.again.exact, same.again.num_candidates) == (False, True, 4)
+    assert str(strict.again.decision) == "regenerate"
+
+
+# ---- a real endpoint -------------------------------------------------------------------------------------------------
+
+
+class OverHttp:
+    """A backend whose generators are endpoints over real sockets."""
+
+    def __init__(self, inner, recipe):
+        self.check, self.score, self.status = inner.check, inner.score, inner.status
+        self.configs = [OpenAIGenerator.model_validate(generator) for generator in recipe["generators"]]
+
+    def serving(self, bundle):
+        return self
+
+    async def generate(self, requests, on_candidate, *, may_repeat):
+        by_id = {}
+
+        async def draw(config):
+            generator = build_generator(config)
+            try:
+                async for candidate in generator.stream([r for r in requests if r.generator == config.name]):
+                    by_id[candidate.candidate_id] = candidate
+                    on_candidate(candidate)
+            finally:
+                await generator.aclose()
+
+        async with asyncio.TaskGroup() as group:
+            for config in self.configs:
+                group.create_task(draw(config))
+        return [by_id[request.candidate_id] for request in requests]
+
+
+@pytest.fixture
+def upstream():
+    server = Upstream()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def endpoints(recipe, upstream):
+    base = {"kind": "openai", "base_url": upstream.url, "api_key_env": None, "max_retries": 0, **PRICES}
+    generators = [{**base, "name": name, "model": model} for name, model in (("ada", "gated"), ("bo", "hanging"))]
+    return {**recipe, "generators": generators}
+
+
+def test_requests_in_flight_are_dropped_at_the_endpoint(
+    write_run, endpoints, backend, puzzle, client_of, upstream, eventually, tmp_path
+):
+    """An exact constraint proves the first answer: those that hang are not waited for."""
+    bundle = load_bundle(
+        AppArgs(run_dir=write_run(recipe=endpoints, policy=WAVES), limits={"per_day": {"candidates": 10, "usd": 100}})
+    )
+    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    app = create_app(TriageService(bundle, OverHttp(backend, endpoints)), ledger=ledger)
+
+    async def both():
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            asked = asyncio.create_task(client.post("/v1/triage", json={"problem": puzzle}, timeout=60))
+            await asyncio.to_thread(eventually, lambda: len(upstream.waiting_for("hanging")) == 2)
+            upstream.gate.set()
+            return await asked
+
+    answer = asyncio.run(both()).json()
+
+    assert (answer["decision"], answer["text"]) == ("accept", TEXT)
+    assert answer["stop_words"].startswith("an exact constraint proves the answer")
+    assert eventually(lambda: not upstream.waiting_for("hanging"))
+    by_name = {generator["name"]: generator for generator in answer["generators"]}
+    assert (by_name["bo"]["asked"], by_name["bo"]["cancelled"], by_name["bo"]["failed"]) == (2, 2, 0)
+    # A completion of 64 tokens costs a dollar at most; what was cancelled may have cost that.
+    assert answer["cancelled_usd"] == pytest.approx(answer["num_cancelled"])
+    spent = ledger.spent("service")
+    assert spent.candidates == 4
+    # One by ada may arrive while it is being cancelled, and then counts what it cost.
+    assert spent.nano_usd >= by_name["bo"]["cancelled"] * 1e9
+
+
+def test_cancelled_requests_count_against_max_usd_at_their_worst(write_run, endpoints, puzzle):
+    bundle = load_bundle(AppArgs(run_dir=write_run(recipe=endpoints, policy=WAVES)))
+    context = request_context(bundle, Overrides(max_usd=3.0), request_id="r", task_name=None, problem=puzzle)
+
+    activity = Activity(None)
+    activity.asked = context.requests(1, None)[:2]
+    activity.cancelled = list(activity.asked)
+    plan = Source(context, None, activity)._plan(context.requests(1, None))
+
+    assert len(plan.asked) == 1  # two of three dollars may be gone

@@ -1,0 +1,326 @@
+"""Outcomes as labels, and the run directory that they become."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from raydebm.cli import main
+from raydebm.config import parse_recipe
+from raydebm.decision.policy import Policy
+from raydebm.decision.sampling.checks import check_candidate
+from raydebm.errors import ConfigError, PoolError
+from raydebm.pipeline.runner import Pipeline
+from raydebm.records import (
+    Candidate,
+    Decision,
+    Energies,
+    Label,
+    Outcome,
+    PassRecord,
+    Problem,
+    ScoredCandidate,
+    Verdict,
+)
+from raydebm.run.fingerprints import current_manifest
+from raydebm.service.feedback import labelled_decisions
+from raydebm.service.feedback.run_folder import CONTRADICTION, merged, write_run
+from raydebm.service.store.outcome_log import ReportedOutcome, content_of
+from raydebm.service.store.reader import DecisionReader
+from raydebm.service.store.record import DecisionRecord, new_record_id
+from raydebm.service.store.writer import DecisionWriter, RecordsArgs
+from raydebm.tasks import get_task
+from raydebm.tasks.declared import DeclaredTask
+
+START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+SHORT = {"name": "short", "rule": "count", "of": "answer", "at_most": 20}
+RECIPE = {
+    "name": "sums",
+    "task": {"name": "gsm8k"},
+    "generators": [{"kind": "openai", "name": "ada", "model": "m", "base_url": "http://127.0.0.1:9/v1"}],
+    "scorer": {"backbone": "embedded:encoder-mini"},
+}
+
+
+def record(index, numbers, *, decision=Decision.ACCEPT, best=0, task="gsm8k", problem=None, scored_prompt=None):
+    """A decision about a sum; candidate i answers ``numbers[i]``, None cannot be read."""
+    problem = problem or Problem(task=task, problem_id=f"p{index}", prompt=f"What is {index} plus 2?")
+    pool = []
+    for place, number in enumerate(numbers):
+        candidate = Candidate(
+            candidate_id=f"c{index}-{place}",
+            task=problem.task,
+            problem_id=problem.problem_id,
+            generator="ada",
+            text="I do not know." if number is None else f"It is so. #### {number}",
+            sample_index=place,
+        )
+        report = check_candidate(get_task("gsm8k"), problem, candidate)
+        energies = Energies(candidate_id=candidate.candidate_id, members=(float(place), float(place)))
+        pool.append(ScoredCandidate(candidate=candidate, report=report, energies=energies))
+    chosen = None if best is None else pool[best]
+    selected = None if chosen is None else chosen.candidate.candidate_id
+    passes = (
+        PassRecord(
+            pass_index=1, num_requested=len(pool), num_failed=0, selected=selected, sigma=0.0, penalty=0.0,
+            decision=decision,
+        ),
+    )  # fmt: skip
+    moment = START + timedelta(seconds=index)
+    return DecisionRecord(
+        record_id=new_record_id(moment),
+        time=moment,
+        request_id=f"r{index}",
+        outcome=Outcome(problem=problem, decision=decision, best=chosen, passes=passes, pool=tuple(pool), reason="."),
+        policy=Policy(),
+        seed=0,
+        scored_prompt=scored_prompt,
+    )
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """Writes (record, [(correct, by, answer), ...]) pairs; returns the reader."""
+
+    def store(*pairs):
+        root = str(tmp_path / "run" / "records")
+        writer = DecisionWriter(root, RecordsArgs(max_days=None))
+        for decision, _ in pairs:
+            writer.put(decision)
+        writer.close()
+        reader = DecisionReader(root)
+        for decision, reports in pairs:
+            for correct, by, answer in reports:
+                (outcome_id,), now = reader.outcomes.new_ids(1)
+                best = decision.outcome.best
+                reader.outcomes.append(
+                    [
+                        ReportedOutcome(
+                            outcome_id=outcome_id, record_id=decision.record_id, correct=correct, by=by,
+                            content=content_of(correct=correct, answer=answer, note=None), task=decision.problem.task,
+                            policy_id="p", decision=str(decision.outcome.decision), time=now, answer=answer,
+                            selected=None if best is None else best.candidate.candidate_id,
+                        )
+                    ]
+                )  # fmt: skip
+        return reader
+
+    return store
+
+
+def labelled(reader, **options):
+    return list(labelled_decisions(reader, get_task, **options))
+
+
+def verdicts(decision):
+    return [str(label.verdict) for label in decision.labels.values()]
+
+
+# ---- labels --------------------------------------------------------------------------------------------------------
+
+
+def test_a_right_answer_is_gold_for_all_candidates(stored):
+    (decision,) = labelled(stored((record(0, ["2", "3", "2.0", None]), [(True, "ada", None)])))
+    assert verdicts(decision) == ["correct", "incorrect", "correct", "incorrect"]
+    assert decision.gold.value == {"answer": "2"}
+    assert (decision.correct, len(decision.pool), decision.problem.problem_id) == (True, 4, "p0")
+
+
+def test_a_wrong_answer_with_the_correct_one_labels_all_candidates(stored):
+    (decision,) = labelled(stored((record(0, ["2", "3", None]), [(False, "ada", "#### 3")])))
+    assert verdicts(decision) == ["incorrect", "correct", "incorrect"]
+
+
+def test_a_wrong_answer_alone_says_nothing_about_others(stored):
+    (decision,) = labelled(stored((record(0, ["2", "3", "2.00", None]), [(False, "ada", None)])))
+    assert verdicts(decision) == ["incorrect", "unlabeled", "incorrect", "unlabeled"]
+    assert decision.gold is None
+
+
+def test_tasks_whose_right_answers_differ_label_the_selected_answer_alone(stored):
+    """A program that is right makes no other program wrong."""
+
+    class Programs:
+        name = "gsm8k"
+
+    reader = stored((record(0, ["2", "3"]), [(True, "ada", "2")]))
+    (decision,) = labelled_decisions(reader, lambda name: Programs())
+    assert (verdicts(decision), decision.gold) == (["correct", "unlabeled"], None)
+
+
+@pytest.mark.parametrize("changes", [{}, {"labels": "constraints", "constraints": [SHORT], "gold": {"field": "a"}}])
+def test_a_task_file_that_does_not_label_by_gold_labels_the_selected_answer_alone(stored, changes):
+    """Another answer may be right, too, so that the reported one is no gold and no contradiction."""
+    task = DeclaredTask({"name": "gsm8k", "instructions": "Answer.", "prompt": "{question}", **changes})
+    reader = stored((record(0, ["2", "3"]), [(False, "ada", "4")]))
+
+    (decision,) = labelled_decisions(reader, lambda name: task)
+
+    assert (decision.fault, decision.gold, verdicts(decision)) == (None, None, ["incorrect", "unlabeled"])
+
+
+@pytest.mark.parametrize(
+    ("report", "reason"),
+    [
+        ((True, "ada", "3"), "the selected answer was reported as right, but the reported answer makes it incorrect"),
+        ((False, "ada", "2"), "the selected answer was reported as wrong, but the reported answer makes it correct"),
+        ((False, "ada", "no idea"), "task 'gsm8k' finds no answer in the reported text"),
+    ],
+    ids=["right", "wrong", "unreadable"],
+)
+def test_reports_that_cannot_all_be_true_label_nothing(stored, report, reason):
+    (decision,) = labelled(stored((record(0, ["2", "3"]), [report])))
+    assert (decision.fault, verdicts(decision)) == (reason, ["unlabeled", "unlabeled"])
+
+
+def test_the_last_report_counts_and_reporters_can_be_chosen(stored):
+    reader = stored((record(0, ["2"]), [(True, "ada", None), (False, "bo", None), (True, "cy", None)]))
+    assert labelled(reader)[0].correct
+    assert not labelled(reader, by=["ada", "bo"])[0].correct
+    assert labelled(reader, by=["dee"]) == []
+
+
+# ---- the run directory ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pairs():
+    """Ten decisions with outcomes about two candidates each, and one without."""
+    told = [(record(index, [str(index + 2), "99"]), [(True, "ada", None)]) for index in range(9)]
+    wrong = (record(9, ["99", "11"]), [(False, "ada", "11")])
+    return [*told, wrong, (record(10, ["12"]), [])]
+
+
+@pytest.fixture
+def imported(stored, pairs, tmp_path):
+    def run(*others, **options):
+        values = {"recipe": parse_recipe(RECIPE), "out": str(tmp_path / "out"), "test_frac": 0.2, "seed": 0}
+        summary = write_run(labelled(stored(*pairs, *others)), **(values | options))
+        return summary, Pipeline(recipe=parse_recipe(json.loads((tmp_path / "out" / "recipe.json").read_text()))).run
+
+    return run
+
+
+def test_tables_hold_problems_candidates_labels_and_gold(imported):
+    summary, run = imported()
+    assert (summary.decisions, summary.problems, summary.test_problems, summary.with_gold) == (10, 10, 2, 10)
+    assert summary.verdicts == {"correct": 10, "incorrect": 10, "unlabeled": 0}
+    problems = run.problems()
+    assert {row.problem.prompt for row in problems} == {f"What is {index} plus 2?" for index in range(10)}
+    assert sorted(row.split for row in problems) == ["test"] * 2 + ["train"] * 8
+    assert len(run.golds()) == 10
+    labels = {label.candidate_id: label for label in run.labels()}
+    candidates = run.candidates()
+    assert [str(labels[candidate.candidate_id].verdict) for candidate in candidates[-2:]] == ["incorrect", "correct"]
+    assert len(run.reports()) == 20
+
+
+def test_the_pipeline_takes_them_as_its_own_and_makes_pairs(imported, tmp_path):
+    """No Ray and no endpoint is needed up to the pairs, for nothing is missing."""
+    imported()
+    recipe = parse_recipe(json.loads((tmp_path / "out" / "recipe.json").read_text()))
+    pipeline = Pipeline(recipe=recipe)
+    assert recipe.triage.max_passes == 1
+    assert current_manifest("labels", recipe, pipeline.run) is not None
+    pipeline.make("pairs")
+    facts = pipeline.run.manifest("pairs")["facts"]
+    assert facts["train"]["problems"] + facts["validation"]["problems"] == 8
+
+
+def test_other_settings_do_not_overwrite_what_was_imported(imported, tmp_path):
+    imported()
+    tree = json.loads((tmp_path / "out" / "recipe.json").read_text())
+    pipeline = Pipeline(recipe=parse_recipe({**tree, "seed": 5}))
+    with pytest.raises(ConfigError, match="holds imported decisions, and its stage 'problems' is missing or was made"):
+        pipeline.make("pairs")
+
+
+def test_problems_that_clients_named_alike_stay_apart(imported):
+    problem = Problem(task="gsm8k", problem_id="p0", prompt="What is 40 plus 2?")
+    summary, run = imported((record(0, ["42", "7"], problem=problem), [(True, "ada", None)]))
+    assert (summary.problems, summary.candidates) == (11, 22)
+    labels = run.labels()
+    assert len({label.problem_id for label in labels}) == 11
+
+
+def test_what_the_ensemble_read_is_the_problem(imported):
+    _, run = imported((record(11, ["13", "7"], scored_prompt="Before: hello. What is 11 plus 2?"), [(True, "a", None)]))
+    prompts = {row.problem.prompt for row in run.problems()}
+    assert "Before: hello. What is 11 plus 2?" in prompts
+
+
+def test_contradictory_decisions_are_left_out_and_counted(imported):
+    summary, _ = imported((record(11, ["13", "7"]), [(True, "ada", "7")]))
+    assert (summary.decisions, summary.contradictory, summary.problems) == (11, 1, 10)
+
+
+def test_two_decisions_about_one_candidate_agree_or_leave_it_unlabelled():
+    right, wrong, unknown = (
+        Label(candidate_id="c", problem_id="p", verdict=verdict)
+        for verdict in (Verdict.CORRECT, Verdict.INCORRECT, Verdict.UNLABELED)
+    )
+    assert merged(None, right) is right
+    assert merged(right, unknown) is right
+    assert merged(unknown, right) is right
+    both = merged(right, wrong)
+    assert (both.verdict, both.reason) == (Verdict.UNLABELED, CONTRADICTION)
+    assert merged(both, right).verdict is Verdict.UNLABELED
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "reason"),
+    [
+        ({"test_frac": 0.0}, ConfigError, "share of test problems must be between 0 and 1"),
+        ({"test_frac": 1.0}, ConfigError, "share of test problems must be between 0 and 1"),
+    ],
+    ids=["none", "all"],
+)
+def test_bad_options(imported, options, error, reason):
+    with pytest.raises(error, match=reason):
+        imported(**options)
+
+
+def test_a_folder_with_a_run_is_not_overwritten(imported):
+    imported()
+    with pytest.raises(ConfigError, match="contains a run already"):
+        imported()
+
+
+def test_too_few_problems_are_refused_in_words(stored, tmp_path):
+    reader = stored((record(0, ["2"]), [(True, "ada", None)]))
+    with pytest.raises(PoolError, match="1 decisions with an outcome make 1 problems; training needs at least 3"):
+        write_run(labelled(reader), recipe=parse_recipe(RECIPE), out=str(tmp_path / "out"), test_frac=0.2, seed=0)
+
+
+# ---- commands ------------------------------------------------------------------------------------------------------
+
+
+def run_command(capsys, *arguments):
+    with pytest.raises(SystemExit) as caught:
+        main(list(map(str, arguments)))
+    printed = capsys.readouterr()
+    return caught.value.code, printed.out + printed.err
+
+
+def test_the_command_reads_the_recipe_beside_the_records(stored, pairs, tmp_path, capsys):
+    reader = stored(*pairs)
+    (tmp_path / "run" / "recipe.json").write_text(json.dumps(RECIPE))
+    code, printed = run_command(capsys, "import-decisions", reader.root, "--out", tmp_path / "out", "--by", "ada")
+    assert code == 0, printed
+    assert "10 decisions with an outcome: 10 problems (2 for testing, 10 with a correct answer)" in printed
+    assert (tmp_path / "out" / "labels" / "manifest.json").exists()
+
+
+def test_replay_shows_the_accuracy_by_outcomes(stored, pairs, capsys):
+    code, printed = run_command(capsys, "replay", stored(*pairs).root)
+    assert code == 0
+    assert "accuracy of accepted answers: 90.0% (n=10) recorded, 90.0% (n=10) again" in printed
+
+
+def test_a_record_that_is_replaced_keeps_its_labels(stored):
+    """The same decision stored twice under other ids is two decisions about one problem."""
+    first = record(0, ["2", "3"])
+    second = replace(record(0, ["2", "3"]), record_id=new_record_id(START + timedelta(days=1)))
+    reader = stored((first, [(True, "ada", None)]), (second, [(True, "ada", None)]))
+    assert [verdicts(decision) for decision in labelled(reader)] == [["correct", "incorrect"]] * 2

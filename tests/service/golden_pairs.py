@@ -1,0 +1,192 @@
+"""Recorded HTTP requests and responses of a service of scripted parts: ``golden/<group>.json``, one pair a line.
+
+    python tests/service/golden_pairs.py --update
+
+asks all requests again and writes the responses. A group has a scene (the service's arguments) and pairs that are asked
+in order, so that a later one may be about an earlier one: ``{record}`` in a path is the newest ``record_id``.
+Whatever differs between two runs of the same code is replaced by ``*``.
+"""
+
+import hashlib
+import json
+import os
+import re
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+from hand_written_run import PUZZLE, RECIPE, RIGHT, SURE, UNREADABLE, UNSURE, WRONG, Client, HandWritten
+
+from raydebm.config import parse_recipe
+from raydebm.decision.evidence.posterior import special_case
+from raydebm.decision.policy import Policy
+from raydebm.errors import ResourceError
+from raydebm.run.directory import RunDir
+from raydebm.service.access.keys import load_keyring
+from raydebm.service.core.service import TriageService
+from raydebm.service.routes.application import create_app
+from raydebm.service.settings.app_args import AppArgs
+from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.store.writer import DecisionWriter
+
+FOLDER = Path(__file__).parent / "golden"
+LIMITS = {"max_problem_chars": 2000, "max_candidate_chars": 2000}
+KEYS = {"reader": {"decisions": False}, "auditor": {"decisions": True}, "busy": {"per_day": {"candidates": 2}}}
+POLICIES = {
+    "paper": Policy(num_regenerate=2),
+    "posterior": Policy(
+        rule="posterior", posterior=special_case("votes"), tau_accept=0.6, tau_answer=0.4, num_regenerate=2
+    ),
+}
+TEXTS = {"right": RIGHT, "wrong": WRONG, "unreadable": UNREADABLE, "failed": None}
+WRITERS = {
+    **{name: lambda request, text=text: text for name, text in TEXTS.items()},
+    "mixed": lambda request: RIGHT if request.generator == "ada" else WRONG,
+    "right after feedback": lambda request: WRONG if request.pass_index == 1 else RIGHT,
+    "down": lambda request: ResourceError("the generator is gone"),
+    "broken": lambda request: ZeroDivisionError("secret detail"),
+}
+SHORT = {"puzzle": PUZZLE, "right": RIGHT, "wrong": WRONG}
+"""Long texts, by the words that stand for them in the files."""
+ENERGIES = {"sure": SURE, "unsure": UNSURE, "none": None}
+VOLATILE = frozenset(
+    {"created", "created_at", "first", "last", "record_id", "resets_at", "seconds", "time", "times"}
+    | {"latency_ms", "latency_p50_ms", "latency_p95_ms", "stages_ms"}
+)
+HEADERS = ("retry-after", "www-authenticate")
+
+
+class Scene:
+    """One service, whose parts say what each pair names."""
+
+    def __init__(self, folder, *, policy="paper", args=None, stored=False, keyed=False):
+        run = RunDir(str(Path(folder) / "run"))
+        run.write_json(parse_recipe(RECIPE).model_dump(mode="json", by_alias=True), "recipe.json")
+        run.write_json(POLICIES[policy].to_json(), "calibration", "policy.json")
+        run.write_json({"backbone": "embedded:encoder-mini", "adapters": ["a0", "a1"]}, "scorer", "ensemble.json")
+        self.folder, self.backend, self.record = str(folder), HandWritten(), "none"
+        bundle = load_bundle(AppArgs(run_dir=run.root, **{"max_body_bytes": 20_000, **(args or {})}))
+        bundle = replace(bundle, **LIMITS)
+        self.writer = DecisionWriter(bundle.records.folder, flush_s=3600) if stored else None
+        keyring = load_keyring(_keys_file(folder)) if keyed else None
+        self.client = Client(create_app(TriageService(bundle, self.backend, records=self.writer), keyring=keyring))
+
+    def ask(self, pair):
+        """The response to one pair's request, without what differs from time to time."""
+        self.backend.write = WRITERS[pair.get("writes", "right")]
+        energies = ENERGIES[pair.get("energies", "sure")]
+        self.backend.energies = lambda text: energies
+        self.backend.ready = pair.get("ready", True)
+        headers = {
+            "X-Request-ID": "golden",
+            **({"Authorization": f"Bearer {_key(pair['key'])}"} if "key" in pair else {}),
+        }
+        path = pair["path"].replace("{record}", self.record)
+        body = _replaced(pair.get("body"), {f"{{{name}}}": text for name, text in SHORT.items()})
+        given = {"content": pair["content"]} if "content" in pair else {"json": body} if "body" in pair else {}
+        if "content" in given:
+            headers["Content-Type"] = "application/json"
+        reply = self.client.request(pair["method"], path, headers=headers, **given)
+        if self.writer is not None:
+            self.writer.flush()
+        answered = re.search(r'"record_id": ?"(\w+)"', reply.text)
+        if answered and pair["path"] in ("/v1/triage", "/v1/chat/completions"):
+            self.record = answered[1]
+        shown = {
+            name: "*" if name == "retry-after" else reply.headers[name] for name in HEADERS if name in reply.headers
+        }
+        return {"status": reply.status_code, **({"headers": shown} if shown else {}), **self._content(reply)}
+
+    def _content(self, reply):
+        if not reply.headers["content-type"].startswith("text/event-stream"):
+            return {"reply": self._settled(reply.json())}
+        events = []
+        for block in reply.text.strip().split("\n\n"):
+            lines = dict(line.partition(":")[::2] for line in block.splitlines())
+            data = lines.get("data", "").strip()
+            told = self._settled(json.loads(data)) if data.startswith("{") else data
+            events.append({name: text.strip() for name, text in lines.items() if name != "data"} | {"data": told})
+        return {"events": events}
+
+    def _settled(self, value, name=""):
+        if name in VOLATILE and value is not None:
+            return "*"
+        if isinstance(value, dict):
+            return {key: self._settled(each, key) for key, each in value.items()}
+        if isinstance(value, list):
+            return [self._settled(each, name) for each in value]
+        if isinstance(value, str):
+            known = {text: f"{{{name}}}" for name, text in SHORT.items()}
+            value = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)", "*", value)
+            return _replaced(value, {self.folder: "*", self.record: "{record}", **known})
+        return value
+
+    def close(self):
+        if self.writer is not None:
+            self.writer.close()
+
+
+def _replaced(value, words):
+    """Texts anywhere in a JSON value, with words replaced."""
+    if isinstance(value, dict):
+        return {key: _replaced(each, words) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_replaced(each, words) for each in value]
+    if isinstance(value, str):
+        for before, after in words.items():
+            value = value.replace(before, after)
+    return value
+
+
+def _key(name):
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
+def _keys_file(folder):
+    entries = [
+        {"name": name, "sha256": hashlib.sha256(_key(name).encode()).hexdigest(), **rights}
+        for name, rights in KEYS.items()
+    ]
+    path = Path(folder) / "keys.yaml"
+    path.write_text(yaml.safe_dump({"keys": entries}))
+    return str(path)
+
+
+def groups():
+    """Names of the recorded groups."""
+    return sorted(path.stem for path in FOLDER.glob("*.json"))
+
+
+def recorded(name):
+    """The scene and the pairs of a group."""
+    return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def asked(name, folder):
+    """(pair, response) of each request of a group, asked now."""
+    group = recorded(name)
+    scene = Scene(folder, **group["scene"])
+    try:
+        for pair in group["pairs"]:
+            yield pair, scene.ask(pair)
+    finally:
+        scene.close()
+
+
+def update(name):
+    """Write the responses of today's code."""
+    with tempfile.TemporaryDirectory() as folder:
+        pairs = [{**pair, "response": response} for pair, response in asked(name, folder)]
+    lines = ",\n".join(json.dumps(pair, ensure_ascii=False, separators=(",", ":")) for pair in pairs)
+    scene = json.dumps(recorded(name)["scene"])
+    (FOLDER / f"{name}.json").write_text(f'{{"scene": {scene}, "pairs": [\n{lines}\n]}}\n', encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--update"]:
+        sys.exit("give --update to write the responses of today's code")
+    os.environ.pop("RAYDEBM_API_KEYS", None)
+    for each in groups():
+        update(each)

@@ -1,0 +1,214 @@
+"""A run directory, a puzzle, and a backend without Ray whose generators and energies are written by hand.
+
+Fixtures for ``conftest`` modules, which take them by ``from hand_written_run import ...``.
+"""
+
+import asyncio
+from dataclasses import dataclass, field, replace
+
+import httpx
+import pytest
+
+from raydebm.config import parse_recipe
+from raydebm.decision.policy import Policy
+from raydebm.decision.sampling.checks import check_candidate
+from raydebm.errors import ServiceError
+from raydebm.generators.requests import TokenUsage, answered, unanswered
+from raydebm.records import Energies
+from raydebm.run.directory import RunDir
+from raydebm.service.core.service import TriageService
+from raydebm.service.routes.application import create_app
+from raydebm.service.settings.app_args import AppArgs
+from raydebm.service.settings.bundle import load_bundle
+from raydebm.tasks import get_task
+
+PUZZLE = (
+    "A very special island is inhabited only by knights and knaves. Knights always tell the truth, and knaves always "
+    'lie. You meet 2 inhabitants: Ava, and Zoey. Ava said, "Zoey is a knave if and only if Zoey is a knight." '
+    '"Ava is a knave," Zoey mentioned. So who is a knight and who is a knave?'
+)
+"""Ava's statement cannot be true, so she is a knave; so Zoey's is true."""
+RIGHT = 'Ava contradicts herself, so Zoey is right. {"Ava": "knave", "Zoey": "knight"}'
+WRONG = 'Both lie. {"Ava": "knave", "Zoey": "knave"}'
+UNREADABLE = "I do not know."
+SURE, UNSURE = (-2.0, -2.0), (-4.0, 0.0)
+"""Energies of two adapters: sigma 0, and sigma 2."""
+
+RECIPE = {
+    "name": "tiny",
+    "seed": 7,
+    "task": {"name": "knights_knaves"},
+    "generators": [
+        {"kind": "openai", "name": "ada", "model": "m", "base_url": "http://127.0.0.1:9/v1", "api_key_env": None},
+        {"kind": "openai", "name": "bo", "model": "m", "base_url": "http://127.0.0.1:9/v1", "api_key_env": None},
+    ],
+    "generation": {"num_samples": 2, "max_tokens": 64},
+    "scorer": {"backbone": "embedded:encoder-mini"},
+    "triage": {"num_regenerate": 2},
+}
+
+
+USAGE = TokenUsage(prompt_tokens=10, completion_tokens=5, cost_usd=0.5)
+
+
+@dataclass
+class HandWritten:
+    """A backend (``core.backend.Backend``) that writes, for each request, what ``write`` says."""
+
+    write: object = lambda request: RIGHT
+    """request -> text, or None for a failed request, or an exception to raise."""
+    energies: object = lambda text: SURE
+    """text -> member energies, or None for one that cannot be scored."""
+    requests: list = field(default_factory=list)
+    scored: list = field(default_factory=list)
+    served: list = field(default_factory=list)
+    """The bundles that it was asked to serve."""
+    ready: bool = True
+    pause_s: float = 0.0
+    finish_reason: str | None = None
+    held: bool = False
+    """As long as it is set, nothing is answered."""
+    cancelled: bool = False
+
+    async def generate(self, requests, on_candidate, *, may_repeat):
+        candidates = []
+        for request in requests:
+            self.requests.append(request)
+            try:
+                await asyncio.sleep(self.pause_s)
+                while self.held:
+                    await asyncio.sleep(0.001)
+            except asyncio.CancelledError:
+                self.cancelled = True
+                raise
+            text = self.write(request)
+            if isinstance(text, Exception):
+                raise text
+            if text is None:
+                candidate = unanswered(request, "HTTP 500")
+            else:
+                candidate = answered(request, text, usage=USAGE, finish_reason=self.finish_reason)
+            candidates.append(candidate)
+            on_candidate(candidate)
+        return candidates
+
+    async def check(self, problem, candidates):
+        task = get_task(problem.task)
+        return [check_candidate(task, problem, candidate) for candidate in candidates]
+
+    async def score(self, texts):
+        self.scored.extend(texts)
+        all_members = [self.energies(text.text) for text in texts]
+        return [
+            None if members is None else Energies(candidate_id=text.candidate_id, members=members, num_tokens=9)
+            for text, members in zip(texts, all_members, strict=True)
+        ]
+
+    def serving(self, bundle):
+        self.served.append(bundle)
+        return self
+
+    async def status(self):
+        if not self.ready:
+            raise ServiceError("the scorer is still loading", 503, "not_ready")
+        return {"generators": ["ada", "bo"], "scorer": {"adapters": ["a0", "a1"]}}
+
+
+class Client:
+    """Plain HTTP against the ASGI application, no network."""
+
+    def __init__(self, app):
+        self.transport = httpx.ASGITransport(app=app)
+
+    def request(self, method, path, **kwargs):
+        async def send():
+            async with httpx.AsyncClient(transport=self.transport, base_url="http://localhost") as client:
+                return await client.request(method, path, **kwargs)
+
+        return asyncio.run(send())
+
+    def get(self, path, **kwargs):
+        return self.request("GET", path, **kwargs)
+
+    def post(self, path, body=None, **kwargs):
+        return self.request("POST", path, json=body, **kwargs)
+
+
+@pytest.fixture(scope="session")
+def puzzle():
+    return PUZZLE
+
+
+@pytest.fixture
+def recipe():
+    return RECIPE
+
+
+@pytest.fixture
+def write_run(tmp_path):
+    """Makes a run directory as the pipeline leaves it (with an ensemble.json only); returns its path."""
+
+    def write(recipe=RECIPE, policy=None, *, without=()):
+        run = RunDir(str(tmp_path / "run"))
+        resolved = parse_recipe(recipe).model_dump(mode="json", by_alias=True)
+        if "recipe" not in without:
+            run.write_json(resolved, "recipe.json")
+        if "policy" not in without:
+            run.write_json((policy or Policy(num_regenerate=2)).to_json(), "calibration", "policy.json")
+        if "scorer" not in without:
+            run.write_json({"backbone": "embedded:encoder-mini", "adapters": ["a0", "a1"]}, "scorer", "ensemble.json")
+        return run.root
+
+    return write
+
+
+@pytest.fixture
+def bundle(write_run):
+    served = load_bundle(AppArgs(run_dir=write_run(), max_body_bytes=20_000))
+    return replace(served, max_problem_chars=2000, max_candidate_chars=2000)
+
+
+@pytest.fixture
+def backend():
+    return HandWritten()
+
+
+@pytest.fixture
+def app(bundle, backend):
+    return create_app(TriageService(bundle, backend))
+
+
+@pytest.fixture
+def client(app):
+    return Client(app)
+
+
+@pytest.fixture
+def client_of():
+    """Makes a client of another application."""
+    return Client
+
+
+@pytest.fixture
+def script(backend):
+    """Set what the generators write and what the ensemble says."""
+
+    def of(write=None, energies=None):
+        if write is not None:
+            backend.write = write
+        if energies is not None:
+            backend.energies = energies
+        return backend
+
+    return of
+
+
+@pytest.fixture
+def texts():
+    """Completions for the puzzle: right, wrong (it violates a statement), without an answer."""
+    return {"right": RIGHT, "wrong": WRONG, "unreadable": UNREADABLE}
+
+
+@pytest.fixture
+def energies():
+    return {"sure": SURE, "unsure": UNSURE}

@@ -1,0 +1,90 @@
+"""Generators of further runs, loaded when a call names them and let go when nobody does."""
+
+import asyncio
+
+import pytest
+
+from raydebm.errors import ConfigError
+from raydebm.service.ray.loaded_generators import IDLE_S, LoadedGenerators
+from raydebm.service.settings.bundle import RunSource
+
+FIRST, SECOND, THIRD = (RunSource(name, "v1", ("ada",)) for name in ("first", "second", "third"))
+
+
+class Idle:
+    """A generator that writes nothing."""
+
+    def __init__(self):
+        self.is_closed = False
+
+    async def aclose(self):
+        self.is_closed = True
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def built():
+    return []
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def loaded(built, clock):
+    def build(source):
+        built.append(source.run_dir)
+        if source.run_dir == "third":
+            raise ConfigError("no recipe")
+        return {f"{source.run_dir}-ada": Idle()}
+
+    return LoadedGenerators({"ada": object()}, build, source=FIRST, clock=clock)
+
+
+def get(loaded, *sources):
+    async def all_of_them():
+        return await asyncio.gather(*map(loaded.get, sources))
+
+    return asyncio.run(all_of_them())
+
+
+def test_the_first_run_needs_no_loading(loaded, built):
+    assert [list(generators) for generators in get(loaded, None, FIRST)] == [["ada"], ["ada"]]
+    assert built == []
+
+
+def test_calls_at_the_same_time_load_a_run_once(loaded, built):
+    first, second = get(loaded, SECOND, SECOND)
+    assert first is second
+    assert (built, loaded.names) == (["second"], ["ada", "second-ada"])
+
+
+def test_a_run_that_nobody_asks_for_makes_room(loaded, built, clock):
+    get(loaded, SECOND)
+    clock.now += IDLE_S + 1
+    get(loaded, RunSource("fourth", "v1", ("ada",)))
+    assert loaded.names == ["ada", "fourth-ada"]
+    get(loaded, SECOND)
+    assert built == ["second", "fourth", "second"]
+
+
+def test_generators_that_make_room_are_closed(loaded, clock):
+    [idle] = get(loaded, SECOND)
+    clock.now += IDLE_S + 1
+    [asked] = get(loaded, RunSource("fourth", "v1", ("ada",)))
+    assert (idle["second-ada"].is_closed, asked["fourth-ada"].is_closed) == (True, False)
+
+
+def test_a_run_that_cannot_be_loaded_leaves_the_others(loaded):
+    get(loaded, SECOND)
+    with pytest.raises(ConfigError, match="no recipe"):
+        get(loaded, THIRD)
+    assert loaded.names == ["ada", "second-ada"]

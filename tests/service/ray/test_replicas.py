@@ -1,0 +1,346 @@
+"""Replicas that are called again, that are busy or gone, and generators that break."""
+
+import asyncio
+import socket
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+from ray.exceptions import ActorDiedError, GetTimeoutError, RayTaskError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+from ray.serve.schema import DeploymentStatus, DeploymentStatusOverview, DeploymentStatusTrigger, ProxyStatus
+
+from raydebm.errors import GenerationError, MissingKeyError, ResourceError, ScoringError, ServiceError
+from raydebm.generators.requests import answered, requests_for
+from raydebm.records import Problem, Sampling
+from raydebm.service.ray import app, handles
+from raydebm.service.ray.app import check_port, failures, serve_until_interrupted
+from raydebm.service.ray.deployments import GeneratorDeployment
+from raydebm.service.ray.handles import NUM_TRIES, HandleBackend, persistently
+from raydebm.service.settings.app_args import AppArgs
+
+
+@pytest.fixture
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(handles, "FIRST_PAUSE_S", 0.0)
+
+
+def call_that_raises(*errors):
+    left = list(errors)
+
+    async def call():
+        if left:
+            raise left.pop(0)
+        return "done"
+
+    return call
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_a_call_is_made_again_when_its_replica_died():
+    call = call_that_raises(ActorDiedError(), ActorDiedError())
+    assert asyncio.run(persistently(call, what="scorer")) == "done"
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_replicas_that_keep_dying_are_a_503():
+    call = call_that_raises(*[ActorDiedError()] * NUM_TRIES)
+    with pytest.raises(ServiceError, match=f"scorer replicas died {NUM_TRIES} times") as caught:
+        asyncio.run(persistently(call, what="scorer"))
+    assert caught.value.status == 503
+
+
+def test_back_pressure_is_a_503_that_says_what_is_full():
+    with pytest.raises(ServiceError, match="too many requests wait for the scorer") as caught:
+        asyncio.run(persistently(call_that_raises(BackPressureError(9, 8)), what="scorer"))
+    assert (caught.value.status, caught.value.code) == (503, "overloaded")
+
+
+class Full:
+    """A handle's method that refuses so many calls."""
+
+    def __init__(self, times):
+        self.times, self.num_calls = times, 0
+
+    def remote(self, *args):
+        self.num_calls += 1
+        return call_that_raises(*[BackPressureError(9, 8)] * (self.num_calls <= self.times))()
+
+
+@pytest.mark.usefixtures("no_pauses")
+@pytest.mark.parametrize("times", [0, 2, NUM_TRIES - 1, NUM_TRIES])
+def test_candidates_that_were_paid_for_wait_for_the_scorer_and_the_checker(times):
+    problem = Problem(task="gsm8k", problem_id="p", prompt="1+1?")
+    score, check = Full(times), Full(times)
+    backend = HandleBackend(None, SimpleNamespace(score=score), SimpleNamespace(check=check))
+    for ask, method in ((lambda: backend.score([]), score), (lambda: backend.check(problem, []), check)):
+        if times < NUM_TRIES:
+            assert asyncio.run(ask()) == "done"
+        else:
+            with pytest.raises(ServiceError, match="too many requests wait"):
+                asyncio.run(ask())
+        assert method.num_calls == min(times + 1, NUM_TRIES)
+
+
+class Part:
+    """A handle whose ``info`` answers, or waits behind its work; everything else is done at once."""
+
+    def __init__(self, says):
+        self.says, self.is_full, self.is_gone = says, False, False
+
+    def __getattr__(self, name):
+        return SimpleNamespace(remote=lambda *args: self._answer(name))
+
+    async def _answer(self, name):
+        if self.is_gone:
+            raise DeploymentUnavailableError("Part")
+        if name == "info" and self.is_full:
+            await asyncio.sleep(60)
+        return self.says if name == "info" else []
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(handles, "STATUS_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(handles, "_cancelled_with_us", lambda response: nullcontext())
+
+
+@pytest.fixture
+def busy_scorer():
+    return Part({"adapters": ["a0"]})
+
+
+def states(scorer, *, before):
+    """/health's answer before the scorer was full, then while it is."""
+
+    async def both():
+        backend = HandleBackend(Part(["ada"]), scorer, None)
+        await backend.status()
+        await before(backend)
+        return await backend.status()
+
+    return asyncio.run(both())
+
+
+def test_a_part_that_works_and_has_no_time_to_answer_is_healthy(busy_scorer, quick):
+    async def full_of_work(backend):
+        await backend.score([])
+        busy_scorer.is_full = True
+
+    assert states(busy_scorer, before=full_of_work) == {"generators": ["ada"], "scorer": {"adapters": ["a0"]}}
+
+
+def test_a_change_of_the_service_forgets_nothing_of_its_parts(busy_scorer, quick):
+    async def changed():
+        backend = HandleBackend(Part(["ada"]), busy_scorer, None)
+        await backend.status()
+        await backend.score([])
+        busy_scorer.is_full = True
+        return await backend.serving(None).status()
+
+    assert asyncio.run(changed())["scorer"] == {"adapters": ["a0"]}
+
+
+def test_a_part_that_gives_neither_results_nor_an_answer_is_not_healthy(busy_scorer, quick):
+    async def stuck(backend):
+        busy_scorer.is_full = True
+
+    with pytest.raises(ServiceError, match="the scorer did not answer within"):
+        states(busy_scorer, before=stuck)
+
+
+def test_an_error_of_ours_comes_back_without_the_remote_traceback():
+    remote = RayTaskError("check", "Traceback: secret", ScoringError("bad weights")).as_instanceof_cause()
+    with pytest.raises(ScoringError) as caught:
+        asyncio.run(persistently(call_that_raises(remote), what="scorer"))
+    assert str(caught.value) == "bad weights"
+
+
+def overview(status, message):
+    return DeploymentStatusOverview(
+        status=DeploymentStatus(status),
+        status_trigger=DeploymentStatusTrigger.UNSPECIFIED,
+        replica_states={},
+        message=message,
+    )
+
+
+def test_a_failed_start_is_told_in_the_words_of_the_failed_replica():
+    message = failures(
+        {
+            "GeneratorDeployment": overview("DEPLOY_FAILED", "retried 3 times:\n Traceback\nMissingKeyError: no key\n"),
+            "ScorerDeployment": overview("UPDATING", "still loading"),
+            "ConstraintDeployment": overview("HEALTHY", ""),
+        }
+    )
+    assert message == "GeneratorDeployment: MissingKeyError: no key"
+
+
+def test_a_used_port_is_refused_before_ray_starts(write_run, monkeypatch):
+    monkeypatch.setattr("ray.init", lambda *args, **kwargs: pytest.fail("Ray was started"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ResourceError, match=rf"127\.0\.0\.1:{port} is in use; choose another port"):
+            serve_until_interrupted(AppArgs(run_dir=write_run()), port=port)
+
+
+class Serve:
+    """Stands for ``ray.serve``: what it is started with, and proxies that listen after some polls."""
+
+    def __init__(self, *errors, num_polls=0):
+        self.errors, self.num_polls, self.started, self.ended = list(errors), num_polls, [], False
+
+    def start(self, *, http_options, **_):
+        self.started.append(http_options)
+        if self.errors:
+            raise self.errors.pop(0)
+
+    def run(self, *_, **__):
+        pass
+
+    def status(self):
+        if not self.started:
+            return SimpleNamespace(proxies={}, applications={})
+        self.num_polls -= 1
+        proxy = ProxyStatus.STARTING if self.num_polls >= 0 else ProxyStatus.HEALTHY
+        return SimpleNamespace(proxies={"node": proxy}, applications={})
+
+
+@pytest.fixture
+def start_with(monkeypatch):
+    """Starts the service on a ``Serve``."""
+
+    def start(parts, **args):
+        monkeypatch.setattr(app, "serve", parts)
+        monkeypatch.setattr(app, "application_of", lambda args: None)
+        monkeypatch.setattr(app, "check_port", lambda host, port: None)
+        monkeypatch.setattr(app, "stop_serve", lambda: setattr(parts, "ended", True))
+        return app.start_local(AppArgs(run_dir="r", **args))
+
+    return start
+
+
+@pytest.mark.parametrize(("longest_s", "timeout_s"), [(240, 300), (600, 660), (None, 300)])
+def test_serve_waits_longer_than_the_longest_deadline(start_with, longest_s, timeout_s):
+    parts = Serve()
+    start_with(parts, max_deadline_s=longest_s)
+    assert [options.request_timeout_s for options in parts.started] == [timeout_s]
+
+
+@pytest.mark.parametrize("error", [ActorDiedError(), GetTimeoutError("late")])
+def test_a_proxy_that_is_replaced_on_a_busy_machine_is_waited_for(start_with, error):
+    parts = Serve(error, num_polls=2)
+    assert start_with(parts) == "http://127.0.0.1:8000"
+    assert (len(parts.started), parts.num_polls, parts.ended) == (2, -1, False)
+
+
+def test_a_serve_that_does_not_start_is_one_line(start_with):
+    parts = Serve(ActorDiedError(), GetTimeoutError("Traceback ...\nGet timed out."))
+    with pytest.raises(ResourceError, match=r"could not start: Get timed out\.; if this machine is busy") as caught:
+        start_with(parts)
+    assert "\n" not in str(caught.value)
+    assert parts.ended
+
+
+def test_a_host_that_is_not_ours_is_refused():
+    with pytest.raises(ResourceError, match=r"192\.0\.2\.1:8000 cannot be used"):
+        check_port("192.0.2.1", 8000)
+
+
+def test_a_missing_key_is_refused_before_ray_starts(write_run, recipe, monkeypatch, free_port):
+    monkeypatch.setattr("ray.init", lambda *args, **kwargs: pytest.fail("Ray was started"))
+    monkeypatch.setattr("ray.is_initialized", lambda: False)  # other tests of the session may have started one
+    generator = {**recipe["generators"][0], "api_key_env": "RAYDEBM_NO_SUCH_KEY"}
+    root = write_run({**recipe, "generators": [generator]})
+    with pytest.raises(MissingKeyError, match="RAYDEBM_NO_SUCH_KEY is not set"):
+        serve_until_interrupted(AppArgs(run_dir=root), port=free_port)
+
+
+class Breaking:
+    """Answers the first request, then breaks; or leaves the rest out silently."""
+
+    def __init__(self, error=None):
+        self.error = error
+
+    async def stream(self, requests):
+        yield answered(requests[0], "first")
+        if self.error is not None:
+            raise self.error
+
+
+def deployment_of(**generators):
+    made = GeneratorDeployment([], "nowhere")
+    made._loaded.first.update(generators)
+    return made
+
+
+async def drawn(deployment, requests):
+    """The candidates in the order of the requests."""
+    by_id = {one.candidate_id: one async for batch in deployment.stream(requests) for one in batch}
+    return [by_id[request.candidate_id] for request in requests]
+
+
+def requests_of(name):
+    problem = Problem(task="gsm8k", problem_id="p", prompt="1+1?")
+    chat = ({"role": "user", "content": "1+1?"},)
+    return requests_for(problem, chat, generator=name, sampling=Sampling(), samples=range(2), run_seed=0)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (GenerationError("model is gone"), "generator 'bad' failed: model is gone"),
+        (OSError("no route"), "generator 'bad' failed: no route"),
+        (None, "generator 'bad' gave no answer to this request"),
+    ],
+)
+def test_a_generator_that_breaks_halfway_gives_rows_with_errors_for_the_rest(error, words):
+    candidates = asyncio.run(drawn(deployment_of(bad=Breaking(error)), requests_of("bad")))
+    assert [candidate.text for candidate in candidates] == ["first", None]
+    assert candidates[1].error == words
+
+
+def test_candidates_that_come_together_travel_together():
+    class Prompt:
+        async def stream(self, requests):
+            for request in requests:
+                await asyncio.sleep(0)
+                yield answered(request, "fine")
+
+    async def sizes():
+        return [len(batch) async for batch in deployment_of(prompt=Prompt()).stream(requests_of("prompt"))]
+
+    assert asyncio.run(sizes()) == [2]
+
+
+def test_a_candidate_does_not_wait_for_a_slower_one():
+    first_was_read = asyncio.Event()
+
+    class Gated:
+        async def stream(self, requests):
+            yield answered(requests[0], "fine")
+            await first_was_read.wait()
+            yield answered(requests[1], "fine")
+
+    async def sizes():
+        counts = []
+        async for batch in deployment_of(gated=Gated()).stream(requests_of("gated")):
+            counts.append(len(batch))
+            first_was_read.set()
+        return counts
+
+    assert asyncio.run(sizes()) == [1, 1]
+
+
+def test_one_broken_generator_leaves_the_others_alone():
+    class Good:
+        async def stream(self, requests):
+            for request in reversed(requests):
+                yield answered(request, "fine")
+
+    requests = requests_of("bad") + requests_of("good")
+    candidates = asyncio.run(drawn(deployment_of(bad=Breaking(OSError("x")), good=Good()), requests))
+    assert [candidate.candidate_id for candidate in candidates] == [request.candidate_id for request in requests]
+    assert [candidate.text for candidate in candidates] == ["first", None, "fine", "fine"]

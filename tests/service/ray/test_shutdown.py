@@ -1,0 +1,108 @@
+"""The end of a service: it refuses what is new, and finishes what runs."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import httpx
+import pytest
+
+from raydebm.service.access.admission import Intake
+from raydebm.service.core.service import TriageService
+from raydebm.service.ray.shutdown import QUIET_POLLS, drain, interrupted_by_signals
+from raydebm.service.routes.application import create_app
+
+
+@pytest.fixture
+def intake():
+    return Intake()
+
+
+@pytest.fixture
+def closable_app(bundle, backend, intake):
+    return create_app(TriageService(bundle, backend), intake=intake)
+
+
+def test_a_closed_service_finishes_what_runs_and_refuses_the_rest(closable_app, intake, backend, puzzle):
+    async def send():
+        transport = httpx.ASGITransport(app=closable_app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            backend.held = True
+            running = asyncio.create_task(client.post("/v1/triage", json={"problem": puzzle}))
+            while not backend.requests:
+                await asyncio.sleep(0)
+            intake.close()
+            refused = [await client.post("/v1/triage", json={"problem": puzzle}), await client.get("/health")]
+            num_open = intake.num_open
+            backend.held = False
+            return (await running).status_code, refused, num_open
+
+    status, refused, num_open = asyncio.run(send())
+    assert (status, num_open, intake.num_open) == (200, 1, 0)
+    assert [reply.status_code for reply in refused] == [503, 503]
+    assert refused[0].json()["error"]["code"] == "shutting_down"
+    assert int(refused[0].headers["retry-after"]) >= 1
+
+
+def test_an_open_request_of_an_earlier_application_is_counted(bundle, backend, intake):
+    """A change of the running service makes a new application; requests of the old one are still open."""
+    for _ in range(2):
+        create_app(TriageService(bundle, backend), intake=intake)
+    with intake.open():
+        assert intake.num_open == 1
+
+
+def test_draining_waits_for_the_last_request(monkeypatch):
+    monkeypatch.setattr("raydebm.service.ray.shutdown.POLL_S", 0)
+    counts = iter([2, 1, 0, 1, *[0] * QUIET_POLLS])
+    assert drain(lambda: next(counts), limit_s=60) == 0
+    assert list(counts) == []
+
+
+def test_draining_ends_at_its_limit(monkeypatch):
+    monkeypatch.setattr("raydebm.service.ray.shutdown.POLL_S", 0.01)
+    assert drain(lambda: 3, limit_s=0.05) == 3
+
+
+def test_outside_the_main_thread_signals_stay_as_they_are():
+    seen = []
+
+    def work():
+        with interrupted_by_signals():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    before = signal.getsignal(signal.SIGINT)
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [before]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("ignored", [False, True], ids=["usual", "started with &"])
+def test_both_signals_interrupt_also_where_they_arrive_ignored(number, ignored):
+    program = textwrap.dedent("""
+        import time
+        from raydebm.service.ray.shutdown import interrupted_by_signals
+        try:
+            with interrupted_by_signals():
+                print("ready", flush=True)
+                time.sleep(60)
+        except KeyboardInterrupt as stop:
+            print(stop, flush=True)
+    """)
+
+    def ignore():
+        signal.signal(number, signal.SIG_IGN)
+
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, preexec_fn=ignore if ignored else None
+    ) as process:
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.05)
+        process.send_signal(number)
+        assert process.stdout.readline() == f"{number.name}\n"

@@ -1,0 +1,116 @@
+"""A client that goes away: its work is cancelled, over a real server and a real connection."""
+
+import json
+import logging
+import socket
+
+import httpx
+import pytest
+
+from raydebm.service.access import guard
+from raydebm.service.core.service import TriageService
+from raydebm.service.routes import connection
+from raydebm.service.routes.application import create_app
+from raydebm.service.settings.app_args import AppArgs
+from raydebm.service.settings.bundle import load_bundle
+
+
+def open_request(port, path, body):
+    """A raw connection on which a request was sent and nothing read."""
+    content = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(content)}\r\n\r\n"
+    connection = socket.create_connection(("127.0.0.1", port), timeout=60)
+    connection.sendall(head.encode() + content)
+    return connection
+
+
+def read_until(client, is_enough):
+    """What comes over the connection, until it is enough; an end before that is a failure."""
+    received = b""
+    while not is_enough(received):
+        part = client.recv(65536)
+        assert part, f"the connection ended after {received!r}"
+        received += part
+    return received
+
+
+REQUESTS = {
+    "chat": ("/v1/chat/completions", {}),
+    "stream": ("/v1/chat/completions", {"stream": True}),
+    "silent stream": ("/v1/chat/completions", {"stream": True, "raydebm": {"progress": "none"}}),
+    "triage": ("/v1/triage", None),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_work_is_cancelled_when_the_client_goes_away(app, backend, free_port, puzzle, name, listening, eventually):
+    backend.pause_s = 60.0
+    path, changes = REQUESTS[name]
+    chat = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}], **(changes or {})}
+    bodies = {"/v1/triage": {"problem": puzzle}}
+    with listening(app, free_port):
+        client = open_request(free_port, path, bodies.get(path, chat))
+        assert eventually(lambda: backend.requests)
+        assert not backend.cancelled
+        client.close()
+        assert eventually(lambda: backend.cancelled)
+
+
+def test_comments_keep_a_silent_connection_open(app, backend, free_port, puzzle, monkeypatch, listening):
+    monkeypatch.setattr(connection, "KEEP_ALIVE_S", 0.05)
+    backend.pause_s = 60.0
+    body = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}], "stream": True}
+    with listening(app, free_port):
+        client = open_request(free_port, "/v1/chat/completions", body)
+        received = read_until(client, lambda reply: reply.count(b": keep-alive\n\n") >= 3)
+        client.close()
+    assert b"text/event-stream" in received
+
+
+def test_the_place_of_a_gone_client_is_free_again(write_run, backend, free_port, puzzle, listening, eventually):
+    limits = {"max_running": 1}
+    app = create_app(TriageService(load_bundle(AppArgs(run_dir=write_run(), limits=limits)), backend))
+    backend.pause_s = 60.0
+    with listening(app, free_port):
+        client = open_request(free_port, "/v1/triage", {"problem": puzzle})
+        assert eventually(lambda: backend.requests)
+        url = f"http://127.0.0.1:{free_port}/v1/triage"
+        assert httpx.post(url, json={"problem": puzzle}, timeout=60).status_code == 503
+        client.close()
+        backend.pause_s = 0.0
+        assert eventually(lambda: httpx.post(url, json={"problem": puzzle}, timeout=60).status_code == 200)
+
+
+def statuses(caplog):
+    return [record.facts["status"] for record in caplog.records if record.getMessage() == "request"]
+
+
+def test_a_gone_client_leaves_one_line_and_no_alarm(app, backend, free_port, puzzle, caplog, listening, eventually):
+    backend.pause_s = 60.0
+    body = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}]}
+    with caplog.at_level(logging.INFO), listening(app, free_port):
+        for stream in (True, False):
+            count = len(backend.requests)
+            client = open_request(free_port, "/v1/chat/completions", {**body, "stream": stream})
+            assert eventually(lambda count=count: len(backend.requests) > count)
+            client.close()
+        assert eventually(lambda: len(statuses(caplog)) == 2)
+    assert statuses(caplog) == [499, 499]
+    assert max(record.levelno for record in caplog.records) == logging.INFO
+
+
+def test_a_client_that_sends_no_body_is_told_so(app, free_port, listening, monkeypatch):
+    monkeypatch.setattr(guard, "MAX_BODY_S", 0.05)
+    with listening(app, free_port), socket.create_connection(("127.0.0.1", free_port), timeout=60) as client:
+        client.sendall(b"POST /v1/triage HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
+        assert b" 408 " in read_until(client, lambda reply: b"\r\n" in reply).partition(b"\r\n")[0]
+
+
+def test_a_stream_over_a_real_connection_ends_with_done(app, free_port, puzzle, texts, listening):
+    body = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}], "stream": True}
+    with listening(app, free_port):
+        client = open_request(free_port, "/v1/chat/completions", body)
+        received = read_until(client, lambda reply: b"data: [DONE]" in reply)
+        client.close()
+    assert received.index(b": raydebm.progress") < received.index(b"data: {")

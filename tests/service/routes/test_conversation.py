@@ -1,0 +1,128 @@
+"""Chats of several turns: what generators, checks and the ensemble see of them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raydebm.errors import ServiceError
+from raydebm.service.core.request import transcript, weave
+from raydebm.service.routes.request_bodies import ChatMessage, read_conversation
+
+
+def said(role, content="x", **more):
+    return ChatMessage(role=role, content=content, **more)
+
+
+def test_a_turn_that_calls_no_tool_is_read_whatever_its_client_sends():
+    turns = [said("user", "one"), said("assistant", "1", tool_calls=None, function_call=None), said("user", "two")]
+    assert [turn["content"] for turn in read_conversation(turns).context] == ["one", "1"]
+
+
+def test_the_last_user_message_is_the_problem_and_the_turns_before_it_are_context():
+    conversation = read_conversation(
+        [said("developer", "Be brief."), said("user", "one"), said("assistant", "1"), said("user", "two")]
+    )
+    assert conversation.problem == "two"
+    assert [(turn["role"], turn["content"]) for turn in conversation.context] == [
+        ("system", "Be brief."),
+        ("user", "one"),
+        ("assistant", "1"),
+    ]
+    assert conversation.num_ignored == 0
+
+
+def test_what_follows_the_last_user_message_is_ignored_and_counted():
+    conversation = read_conversation([said("user", "one"), said("assistant", "The answer is")])
+    assert (conversation.problem, conversation.context, conversation.num_ignored) == ("one", (), 1)
+
+
+@pytest.mark.parametrize(
+    ("messages", "words"),
+    [
+        ([said("assistant")], "no message with role 'user'"),
+        ([said("user", " ")], "is empty"),
+        ([said("tool"), said("user")], "role 'tool' cannot be used"),
+        (
+            [said("assistant", None, tool_calls=[{"id": "1"}]), said("user")],
+            "a message with 'tool_calls' cannot be read",
+        ),
+        ([said("assistant", None, function_call={"name": "f"}), said("user")], "with 'function_call' cannot be read"),
+        ([said("user", [{"type": "image_url", "image_url": {"url": "x"}}])], "'image_url' cannot be read"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(messages, words):
+    with pytest.raises(ServiceError, match=words):
+        read_conversation(messages)
+
+
+def test_the_tasks_instructions_come_first_and_the_clients_second():
+    task = [{"role": "system", "content": "task"}, {"role": "user", "content": "problem"}]
+    context = [{"role": "user", "content": "hi"}, {"role": "system", "content": "client"}]
+    assert [message["content"] for message in weave(task, context)] == ["task", "client", "hi", "problem"]
+
+
+def test_the_ensemble_reads_the_turns_and_no_system_message():
+    turns = [
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b"},
+    ]
+    assert transcript(turns, "c") == "user: a\n\nassistant: b\n\nuser: c"
+    assert transcript(turns[:1], "c") == "c"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["system", "user", "assistant"]), st.text(min_size=1, max_size=5)), max_size=6)
+)
+def test_no_turn_is_lost_between_client_and_generator(turns):
+    context = [{"role": role, "content": text} for role, text in turns]
+    woven = weave([{"role": "system", "content": "task"}, {"role": "user", "content": "problem"}], context)
+    assert sorted(str(turn) for turn in woven[1:-1]) == sorted(str(turn) for turn in context)
+    assert woven[-1]["content"] == "problem"
+
+
+@pytest.fixture
+def follow_up(client, puzzle):
+    messages = [
+        {"role": "system", "content": "Answer in French."},
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "good day"},
+        {"role": "user", "content": puzzle},
+    ]
+
+    def ask(**changes):
+        return client.post("/v1/chat/completions", {"model": "raydebm/knights_knaves", "messages": messages, **changes})
+
+    return ask
+
+
+def test_generators_get_the_whole_chat_in_every_pass(follow_up, backend, texts, script, puzzle):
+    script(lambda request: texts["wrong"] if request.pass_index == 1 else texts["right"])
+    assert follow_up().json()["raydebm"]["num_passes"] == 2
+    first = [message["content"] for message in backend.requests[0].messages]
+    later = [message["content"] for message in backend.requests[-1].messages]
+    assert first[1:4] == ["Answer in French.", "hello", "good day"]
+    assert first[-1].endswith(puzzle)
+    assert later[: len(first)] == first
+    assert len(later) == len(first) + 2  # the best answer so far, and the feedback
+
+
+def test_the_ensemble_scores_the_problem_with_its_context(follow_up, backend, puzzle):
+    follow_up()
+    assert {text.prompt for text in backend.scored} == {f"user: hello\n\nassistant: good day\n\nuser: {puzzle}"}
+
+
+def test_other_context_means_other_candidates(follow_up, client, puzzle):
+    alone = client.post("/v1/triage", {"problem": puzzle, "return_candidates": True}).json()
+    within = follow_up(raydebm={"return_candidates": True}).json()["raydebm"]
+    ids = [{candidate["candidate_id"] for candidate in answer["candidates"]} for answer in (alone, within)]
+    assert ids[0].isdisjoint(ids[1])
+
+
+def test_the_response_format_reaches_the_generators_and_makes_other_candidates(client, backend, puzzle):
+    body = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}]}
+    client.post("/v1/chat/completions", {**body, "response_format": {"type": "text"}})
+    client.post("/v1/chat/completions", {**body, "response_format": {"type": "json_object"}})
+    plain, formatted = backend.requests[0], backend.requests[-4]
+    assert (plain.response_format, formatted.response_format) == (None, '{"type": "json_object"}')
+    assert plain.candidate_id != formatted.candidate_id

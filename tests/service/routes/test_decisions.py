@@ -1,0 +1,306 @@
+"""`/v1/decisions`: stored decisions listed, opened, summed up and decided again, for those who may see them."""
+
+import hashlib
+import json
+import math
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from raydebm.decision.evidence.posterior import Posterior
+from raydebm.decision.guarantee.watch import Suspension
+from raydebm.decision.policy import Policy, policy_id
+from raydebm.records import (
+    Candidate,
+    ConstraintReport,
+    Decision,
+    Energies,
+    Outcome,
+    PassRecord,
+    Problem,
+    ScoredCandidate,
+    Violation,
+)
+from raydebm.service.access.keys import load_keyring
+from raydebm.service.core.service import TriageService
+from raydebm.service.routes import decision_routes as archive
+from raydebm.service.routes.application import create_app
+from raydebm.service.routes.decision_routes import stored_decision
+from raydebm.service.settings.app_args import AppArgs
+from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.store.claims import ClaimMonitor
+from raydebm.service.store.outcome_log import OutcomeLog
+from raydebm.service.store.record import DecisionRecord, new_record_id
+from raydebm.service.store.writer import DecisionWriter
+
+START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+ONE_PASS = Policy(max_passes=1)
+
+
+def scored(name, mu, sigma, *, generator="ada", key="42", penalty=0.0, text="..."):
+    candidate = Candidate(
+        candidate_id=name, task="t", problem_id="p", generator=generator, text=text, prompt_tokens=10, cost_usd=0.25
+    )
+    violation = Violation(constraint="limit", penalty=penalty, weight=1.0, message="over the limit")
+    broken = (violation,) if 0 < penalty < math.inf else ()
+    answer = None if math.isinf(penalty) else key
+    report = ConstraintReport(candidate_id=name, answer=answer, vote_key=answer, penalty=penalty, violations=broken)
+    energies = Energies(candidate_id=name, members=(mu - sigma, mu + sigma))
+    return ScoredCandidate(candidate=candidate, report=report, energies=energies)
+
+
+def record(index, *pool, decision=Decision.ACCEPT, task="sums", prompt="What is 6 x 7?", best=0, policy=ONE_PASS):
+    chosen = None if best is None else pool[best]
+    passes = (
+        PassRecord(
+            pass_index=1,
+            num_requested=len(pool),
+            num_failed=0,
+            selected=None if chosen is None else chosen.candidate.candidate_id,
+            sigma=None if chosen is None else chosen.energies.sigma,
+            penalty=None if chosen is None else chosen.report.penalty,
+            decision=decision,
+        ),
+    )
+    problem = Problem(task=task, problem_id=f"p{index}", prompt=prompt, data={"numbers": [6, 7]})
+    outcome = Outcome(problem=problem, decision=decision, best=chosen, passes=passes, pool=pool, reason="as it was")
+    moment = START + timedelta(seconds=index)
+    return DecisionRecord(
+        record_id=new_record_id(moment),
+        time=moment,
+        request_id=f"r{index}",
+        outcome=outcome,
+        policy=policy,
+        seed=3,
+        request={"num_samples": 2},
+        versions={"policy": "abc"},
+        latency_ms=100.0 * (index + 1),
+        stages_ms={"score": 12.5},
+    )
+
+
+RECORDS = (
+    record(0, scored("a", -2.0, 0.0)),
+    record(1, scored("b", -2.0, 1.0), scored("c", -1.0, 0.0, key="43"), prompt="How many LEGS has a spider?"),
+    record(2, scored("d", -3.0, 0.5, penalty=0.5, generator="bo"), scored("e", -2.4, 0.5, key="7"), task="trips"),
+    record(3, scored("f", -1.0, 2.0), decision=Decision.ABSTAIN, task="trips"),
+    record(4, scored("g", -1.0, 0.0, penalty=math.inf, text="<b>?"), decision=Decision.ABSTAIN, best=None),
+)
+"""Sure; unsure; with a violation (and written by bo); abstained for sigma 2 > 1.5; abstained without any answer."""
+
+
+@pytest.fixture
+def run_dir(write_run):
+    folder = write_run()
+    writer = DecisionWriter(f"{folder}/records", flush_s=3600, clock=START.timestamp)
+    for stored in RECORDS:
+        assert writer.put(stored)
+    writer.close()
+    return folder
+
+
+@pytest.fixture
+def bundle(run_dir):
+    return load_bundle(AppArgs(run_dir=run_dir))
+
+
+@pytest.fixture
+def listed(client):
+    """The request ids of a list with this query."""
+    return lambda query="": [row["request_id"] for row in client.get(f"/v1/decisions{query}").json()["data"]]
+
+
+# ---- lists -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", ["r4", "r3", "r2", "r1", "r0"]),
+        ("?descending=false", ["r0", "r1", "r2", "r3", "r4"]),
+        ("?decision=abstain", ["r4", "r3"]),
+        ("?task=trips", ["r3", "r2"]),
+        ("?generator=bo", ["r2"]),
+        ("?text=legs", ["r1"]),
+        ("?text=6%20x", ["r4", "r3", "r2", "r0"]),
+        ("?violated=true", ["r2"]),
+        ("?violated=false", ["r3", "r1", "r0"]),
+        ("?min_sigma=0.5&max_sigma=1", ["r2", "r1"]),
+        ("?since=2026-05-01T12:00:03Z", ["r4", "r3"]),
+        ("?until=2026-05-01T14:00:01%2B02:00", ["r0"]),
+        ("?request_id=r3", ["r3"]),
+        ("?num_passes=2", []),
+        ("?sort=sigma", ["r3", "r1", "r2", "r0", "r4"]),
+        ("?sort=latency_ms&descending=false&limit=2", ["r0", "r1"]),
+        ("?limit=2&offset=3", ["r1", "r0"]),
+        ("?offset=100", []),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_list_is_filtered_sorted_and_cut(listed, query, expected):
+    assert listed(query) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("?decision=maybe", "decision"),
+        ("?sort=luck", "sort"),
+        ("?limit=0", "limit"),
+        ("?limit=100000", "limit"),
+        ("?offset=-1", "offset"),
+        ("?min_sigma=nan", "min_sigma"),
+        ("?since=2026-05-01T12:00:00", "since"),
+        ("?until=0001-01-01T00:00:00%2B23:59", "until"),
+        ("?num_passes=99999999999", "num_passes"),
+        ("?colour=red", "colour"),
+    ],
+)
+def test_a_wrong_query_names_its_field(client, query, field):
+    reply = client.get(f"/v1/decisions{query}")
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, f"query.{field}")
+
+
+@pytest.fixture
+def client_of(backend, client):
+    """A client of an application over another bundle."""
+    return lambda bundle, **kwargs: type(client)(create_app(TriageService(bundle, backend), **kwargs))
+
+
+def test_a_folder_that_cannot_be_read_is_503(write_run, tmp_path, client_of):
+    (tmp_path / "file").write_text("no folder")
+    client = client_of(load_bundle(AppArgs(run_dir=write_run(), records={"folder": str(tmp_path / "file")})))
+    reply = client.get("/v1/decisions")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "records_unreadable")
+
+
+def test_too_many_reads_are_refused_for_now(client, monkeypatch):
+    monkeypatch.setattr(archive, "MAX_READS", 0)
+    reply = client.get("/v1/decisions")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "overloaded")
+
+
+# ---- who may see them ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def keyed(bundle, client_of, tmp_path):
+    """A client of a service with two keys, one of which may not see decisions."""
+    entries = [
+        {"name": "all", "sha256": hashlib.sha256(b"key-of-all").hexdigest()},
+        {"name": "own", "sha256": hashlib.sha256(b"key-of-own").hexdigest(), "decisions": False},
+    ]
+    path = tmp_path / "keys.yaml"
+    path.write_text(json.dumps({"keys": entries}))
+    return client_of(bundle, keyring=load_keyring(str(path)))
+
+
+@pytest.mark.parametrize(
+    ("key", "status"), [(None, 401), ("wrong", 401), ("key-of-own", 403), ("key-of-all", 200)], ids=str
+)
+@pytest.mark.parametrize("path", ["", "/ID"])
+def test_a_key_is_asked_for_that_may_see_decisions(keyed, path, key, status):
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    path = "/v1/decisions" + path.replace("ID", RECORDS[0].record_id)
+    assert keyed.get(path, headers=headers).status_code == status
+
+
+# ---- one decision -------------------------------------------------------------------------------------------------
+
+
+def test_what_did_not_parse_has_no_finite_numbers(client):
+    decision = client.get(f"/v1/decisions/{RECORDS[4].record_id}").json()
+    (candidate,) = decision["candidates"]
+    assert (candidate["energy"], candidate["penalty"], candidate["text"]) == (None, None, "<b>?")
+    assert decision["sigma"] is None
+
+
+@pytest.mark.parametrize("record_id", ["x", "0" * 24, "f" * 24, "0003837ba44f2eff00000000"])
+def test_an_unknown_decision_is_404(client, record_id):
+    reply = client.get(f"/v1/decisions/{record_id}")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "unknown_record")
+
+
+# ---- confidence and evidence of one decision ------------------------------------------------------------------------
+
+BY_VOTES = Policy(
+    rule="posterior",
+    max_passes=1,
+    posterior=Posterior(weights={"votes": 1.0}, context_weights={}),
+    guarantee={"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500},
+)
+"""p = share / (1 + 1): shares add up to 1, and "none of them" weighs as much."""
+
+
+def voted():
+    pool = (scored("a", -2.0, 0.0, key="43"), scored("b", -1.0, 0.0), scored("c", -1.0, 0.5, generator="bo"))
+    return record(5, *pool, best=1, policy=BY_VOTES)
+
+
+def test_a_stored_decision_has_its_answers_with_their_evidence():
+    """log(2/3) and log(1/3) are log(2)/2 from their mean; the log-odds of 1/3 are -log(2), those of 1/6 -log(5)."""
+    first, second = stored_decision(voted()).answers
+    assert (first.answer, first.num_candidates, first.authors, first.candidate_ids) == (
+        "42",
+        2,
+        ["ada", "bo"],
+        ["b", "c"],
+    )
+    assert (first.probability, second.probability) == (pytest.approx(1 / 3), pytest.approx(1 / 6))
+    half = math.log(2) / 2
+    assert first.evidence == pytest.approx({"votes": half, "base": -math.log(2) - half})
+    assert second.evidence == pytest.approx({"votes": -half, "base": -math.log(5) + half})
+
+
+def test_a_promise_that_is_suspended_now_says_so(write_run, backend, client):
+    folder, stored = write_run(policy=BY_VOTES), voted()
+    writer = DecisionWriter(f"{folder}/records", flush_s=3600, clock=START.timestamp)
+    assert writer.put(stored)
+    writer.close()
+    log = OutcomeLog(f"{folder}/records")
+    claims = SuspendedClaims(log, {})
+    bundle = load_bundle(AppArgs(run_dir=folder))
+    other = type(client)(create_app(TriageService(bundle, backend, claims=claims)))
+    decision = other.get(f"/v1/decisions/{stored.record_id}").json()
+    assert decision["guarantee"] == {
+        "max_error": 0.1,
+        "confidence": 0.9,
+        "certified": True,
+        "problems": 500,
+        "suspended": True,
+        "reason": "9 of 20 were wrong",
+        "outcomes": None,
+    }
+    assert claims.asked == [policy_id(BY_VOTES)]
+    assert [answer["answer"] for answer in decision["answers"]] == ["42", "43"]
+
+
+class SuspendedClaims(ClaimMonitor):
+    """Every claim is suspended."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.asked = []
+
+    def suspension(self, policy):
+        self.asked.append(policy)
+        return Suspension(suspended=True, reason="9 of 20 were wrong")
+
+
+# ---- any input -----------------------------------------------------------------------------------------------------
+
+NUMBERS = st.integers(-2, 10) | st.floats(-2, 10) | st.just(1e308)
+TIMES = st.datetimes(timezones=st.timezones()).map(lambda time: time.isoformat())
+NAMES = ["text", "task", "since", "until", "min_sigma", "sort", "offset", "limit", "num_passes", "lambda"]
+VALUES = st.text(max_size=4).filter(lambda text: "\ud800" not in text) | NUMBERS.map(str) | TIMES
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=3))
+def test_no_query_is_a_server_error(client, params):
+    reply = client.get("/v1/decisions", params=params)
+    assert reply.status_code < 500, reply.text
+    if reply.status_code != 200:
+        assert set(reply.json()["error"]) == {"message", "type", "code", "param"}

@@ -1,0 +1,466 @@
+"""Outcomes: reported over HTTP, stored beside the decisions, counted by policy, and held against a promise."""
+
+import asyncio
+import hashlib
+import json
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from raydebm.decision.guarantee.watch import ErrorWatch
+from raydebm.decision.policy import Policy, policy_id
+from raydebm.records import Decision
+from raydebm.run.folder import Folder
+from raydebm.service.access.keys import load_keyring
+from raydebm.service.core.request import request_context
+from raydebm.service.core.service import TriageService
+from raydebm.service.routes import outcome_routes as desk_module
+from raydebm.service.routes.application import create_app
+from raydebm.service.routes.outcome_routes import OutcomeDesk, OutcomeRequest, exact_interval
+from raydebm.service.settings.app_args import AppArgs
+from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.settings.overrides import Overrides
+from raydebm.service.store.claims import REFRESH_S, Claim, ClaimMonitor
+from raydebm.service.store.outcome_log import OutcomeLog, ReportedOutcome, content_of
+from raydebm.service.store.parquet_folder import OUTCOME_FILES, record_files
+from raydebm.service.store.reader import DecisionReader
+from raydebm.service.store.record import new_record_id
+from raydebm.service.store.writer import DecisionWriter, RecordsArgs
+
+START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+RIGHT_ANSWER = '{"Ava": "knave", "Zoey": "knight"}'
+WRONG_ANSWER = '{"Ava": "knave", "Zoey": "knave"}'
+
+
+@pytest.fixture
+def template(bundle, backend, puzzle, texts, script):
+    """A record of a decision that the service itself made: the right answer, accepted."""
+    records = []
+    script(lambda request: texts["right"])
+    service = TriageService(bundle, backend, records=SimpleNamespace(put=lambda record: records.append(record) or True))
+    context = request_context(bundle, Overrides(), request_id="abc", task_name=None, problem=puzzle)
+    asyncio.run(service.triage(context))
+    return records[0]
+
+
+@pytest.fixture
+def decisions(template):
+    """Two accepted, one refused, one without any selection; a second apart."""
+    outcome = template.outcome
+    kinds = [
+        outcome,
+        outcome,
+        replace(outcome, decision=Decision.ABSTAIN),
+        replace(outcome, decision=Decision.ABSTAIN, best=None),
+    ]
+    moments = [START + timedelta(seconds=index) for index in range(len(kinds))]
+    return [
+        replace(template, record_id=new_record_id(moment), time=moment, outcome=kind, request_id=f"r{index}")
+        for index, (moment, kind) in enumerate(zip(moments, kinds, strict=True))
+    ]
+
+
+@pytest.fixture
+def folder(bundle, decisions):
+    writer = DecisionWriter(bundle.records.folder, RecordsArgs(max_days=None))
+    for record in decisions:
+        writer.put(record)
+    writer.close()
+    return bundle.records.folder
+
+
+@pytest.fixture
+def report(client, folder, decisions):
+    """Posts an outcome of decision ``index``; returns the answer."""
+
+    def post(index, correct, by="ada", **more):
+        path = f"/v1/decisions/{decisions[index].record_id}/outcome"
+        return client.post(path, {"correct": correct, "by": by, **more})
+
+    return post
+
+
+def told(reply):
+    body = reply.json()
+    return reply.status_code, body["status"], body["outcome"], body["disputed"], body["reports"]
+
+
+# ---- reporting -----------------------------------------------------------------------------------------------------
+
+
+def test_an_outcome_is_stored_with_what_it_is_about(report, folder, decisions):
+    assert told(report(0, True, note="looked it up")) == (200, "created", "right", False, 1)
+    (outcome,) = OutcomeLog(folder).reports()
+    assert (outcome.record_id, outcome.correct, outcome.by, outcome.note) == (
+        decisions[0].record_id,
+        True,
+        "ada",
+        "looked it up",
+    )
+    assert (outcome.task, outcome.decision, outcome.selected) == (
+        "knights_knaves",
+        "accept",
+        decisions[0].outcome.best.candidate.candidate_id,
+    )
+    assert outcome.policy_id == policy_id(decisions[0].policy)
+
+
+def test_the_same_report_again_changes_nothing(report, folder):
+    report(0, False, answer="  " + WRONG_ANSWER.replace("knave", "knight"))
+    files = record_files(f"{folder}/outcomes", kind=OUTCOME_FILES)
+    again = report(0, False, answer="  " + WRONG_ANSWER.replace("knave", "knight"))
+    assert told(again) == (200, "unchanged", "wrong", False, 1)
+    assert record_files(f"{folder}/outcomes", kind=OUTCOME_FILES) == files
+
+
+def test_another_report_by_the_same_name_replaces_the_first_and_keeps_it(report, client, decisions):
+    report(0, True)
+    assert told(report(0, False)) == (200, "replaced", "wrong", False, 2)
+    decision = client.get(f"/v1/decisions/{decisions[0].record_id}").json()
+    assert decision["outcome"] == "wrong"
+    assert [(each["outcome"], each["by"], each["current"]) for each in decision["outcomes"]] == [
+        ("right", "ada", False),
+        ("wrong", "ada", True),
+    ]
+
+
+def test_the_last_report_of_several_people_counts_and_the_dispute_is_told(report):
+    report(0, True)
+    assert told(report(0, False, by="bo")) == (200, "created", "wrong", True, 2)
+    assert told(report(0, True, by="bo")) == (200, "replaced", "right", False, 3)
+
+
+def test_an_unknown_decision_is_404_with_what_to_do(client, folder):
+    for record_id in ("x", "0" * 24, new_record_id(datetime.now(UTC))):
+        reply = client.post(f"/v1/decisions/{record_id}/outcome", {"correct": True, "by": "ada"})
+        error = reply.json()["error"]
+        assert (reply.status_code, error["code"], error["param"]) == (404, "unknown_record", "record_id")
+        assert "give the `record_id` of an answer" in error["message"]
+
+
+def test_a_decision_that_still_waits_to_be_written_can_be_reported(bundle, backend, client, puzzle, script, texts):
+    script(lambda request: texts["right"])
+    writer = DecisionWriter(bundle.records.folder, flush_s=3600)
+    own = type(client)(create_app(TriageService(bundle, backend, records=writer)))
+    answer = own.post("/v1/triage", {"problem": puzzle}).json()
+    assert told(own.post(f"/v1/decisions/{answer['record_id']}/outcome", {"correct": True, "by": "ada"}))[0] == 200
+    writer.close()
+
+
+def test_an_answer_names_its_record_only_where_one_is_stored(client, puzzle, script, texts):
+    script(lambda request: texts["right"])
+    assert client.post("/v1/triage", {"problem": puzzle}).json()["record_id"] is None
+
+
+@pytest.mark.parametrize(
+    ("index", "body", "code", "param"),
+    [
+        (3, {"correct": True}, "no_answer", "correct"),
+        (0, {"correct": False, "answer": "I do not know."}, "unreadable_answer", "answer"),
+        (0, {"correct": False, "answer": RIGHT_ANSWER}, "contradiction", "answer"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_report_that_contradicts_itself_is_422(report, index, body, code, param):
+    reply = report(index, **body)
+    assert (reply.status_code, reply.json()["error"]["code"], reply.json()["error"]["param"]) == (422, code, param)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"correct": "yes", "by": "ada"},
+        {"correct": True, "by": ""},
+        {"correct": True, "by": "ada", "note": "n" * 2001},
+        {"correct": True, "by": "\ud800"},
+        {"correct": True, "by": "ada", "verdict": "right"},
+    ],
+    ids=str,
+)
+def test_a_body_that_is_no_report_is_400(client, folder, decisions, body):
+    path = f"/v1/decisions/{decisions[0].record_id}/outcome"
+    reply = client.request("POST", path, content=json.dumps(body), headers={"Content-Type": "application/json"})
+    assert (reply.status_code, list(OutcomeLog(folder).reports())) == (400, [])
+
+
+def test_a_decision_takes_so_many_reports_at_most(report, monkeypatch):
+    monkeypatch.setattr(desk_module, "MAX_REPORTS", 2)
+    report(0, True)
+    report(0, False)
+    reply = report(0, True)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (409, "too_many_outcomes")
+    assert told(report(0, False))[1] == "unchanged"
+
+
+def test_a_disk_that_is_full_is_503_and_the_report_can_be_sent_again(report, folder, monkeypatch):
+    room = Folder.write_bytes
+
+    def full(self, content, *parts):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Folder, "write_bytes", full)
+    reply = report(0, True)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "outcomes_unavailable")
+    assert int(reply.headers["retry-after"]) > 0
+    monkeypatch.setattr(Folder, "write_bytes", room)
+    assert told(report(0, True))[:2] == (200, "created")
+
+
+@pytest.mark.parametrize(("key", "status"), [(None, 401), ("key-of-own", 403), ("key-of-all", 200)], ids=str)
+def test_who_may_not_see_decisions_may_not_report_either(
+    bundle, backend, client, folder, decisions, tmp_path, key, status
+):
+    entries = [
+        {"name": "all", "sha256": hashlib.sha256(b"key-of-all").hexdigest()},
+        {"name": "own", "sha256": hashlib.sha256(b"key-of-own").hexdigest(), "decisions": False},
+    ]
+    path = tmp_path / "keys.yaml"
+    path.write_text(json.dumps({"keys": entries}))
+    keyed = type(client)(create_app(TriageService(bundle, backend), keyring=load_keyring(str(path))))
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    address = f"/v1/decisions/{decisions[0].record_id}/outcome"
+    assert keyed.post(address, {"correct": True, "by": "ada"}, headers=headers).status_code == status
+    assert keyed.get("/v1/outcomes", headers=headers).status_code == status
+    assert [outcome.key for outcome in OutcomeLog(folder).reports()] == (["all"] if status == 200 else [])
+
+
+# ---- many at once, and clocks --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def desk(bundle, backend, folder):
+    reader = DecisionReader(folder)
+    return OutcomeDesk(TriageService(bundle, backend), reader, ClaimMonitor(reader.outcomes, {}))
+
+
+def test_reports_that_come_together_all_count(desk, folder, decisions):
+    async def run():
+        bodies = [OutcomeRequest(correct=True, by=f"name{index}") for index in range(20)]
+        return await asyncio.gather(*(desk.report(decisions[0].record_id, body) for body in bodies))
+
+    assert sorted(receipt.reports for receipt in asyncio.run(run())) == list(range(1, 21))
+    assert len(list(OutcomeLog(folder).reports())) == 20
+
+
+def test_who_goes_away_does_not_undo_the_reports_of_others(desk, folder, decisions):
+    async def run():
+        tasks = [
+            asyncio.create_task(desk.report(decisions[0].record_id, OutcomeRequest(correct=True, by=name)))
+            for name in ("ada", "bo")
+        ]
+        while not desk._num_waiting:
+            await asyncio.sleep(0)
+        tasks[0].cancel()
+        return await tasks[1]
+
+    assert asyncio.run(run()).status == "created"
+
+
+def test_too_many_waiting_reports_are_refused_for_now(report, monkeypatch):
+    monkeypatch.setattr(desk_module, "MAX_WAITING", 0)
+    reply = report(0, True)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "overloaded")
+
+
+def reported(log, record_id, correct, by="ada", **changes):
+    """Appends one report by this log's clock."""
+    (outcome_id,), now = log.new_ids(1)
+    outcome = ReportedOutcome(
+        outcome_id=outcome_id,
+        record_id=record_id,
+        correct=correct,
+        by=by,
+        content=content_of(correct=correct, answer=None, note=None),
+        **{"task": "t", "policy_id": "p", "decision": "accept", "time": now, **changes},
+    )
+    log.append([outcome])
+    return outcome
+
+
+def test_a_clock_that_is_set_back_lets_no_older_report_win(tmp_path):
+    moment = [START.timestamp()]
+    log = OutcomeLog(str(tmp_path), clock=lambda: moment[0])
+    reported(log, "a", True)
+    moment[0] -= 86_400
+    later = reported(log, "a", False)
+    assert later.time == START - timedelta(days=1)
+    assert log.verdicts().to_pylist() == [{"record_id": "a", "outcome": "wrong", "disputed": False}]
+    assert [outcome.correct for outcome in log.history("a")] == [True, False]
+
+
+def test_replicas_whose_clocks_differ_agree(tmp_path):
+    ahead = OutcomeLog(str(tmp_path), clock=lambda: START.timestamp() + 3600)
+    behind = OutcomeLog(str(tmp_path), clock=START.timestamp)
+    reported(ahead, "a", True)
+    reported(behind, "a", False, by="bo")
+    for log in (ahead, behind, OutcomeLog(str(tmp_path))):
+        assert log.verdicts().to_pylist() == [{"record_id": "a", "outcome": "wrong", "disputed": True}]
+
+
+# ---- lists ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", ["r3", "r2", "r1", "r0"]),
+        ("?outcome=right", ["r0"]),
+        ("?outcome=wrong", ["r2"]),
+        ("?outcome=none", ["r3", "r1"]),
+        ("?outcome=none&decision=abstain", ["r3"]),
+    ],
+)
+def test_lists_show_outcomes_and_are_filtered_by_them(report, client, query, expected):
+    report(0, True)
+    report(2, False)
+    body = client.get(f"/v1/decisions{query}").json()
+    assert [row["request_id"] for row in body["data"]] == expected
+    assert body["total"] == len(expected)
+    shown = {row["request_id"]: row["outcome"] for row in body["data"]}
+    assert shown == {name: {"r0": "right", "r2": "wrong"}.get(name) for name in expected}
+
+
+# ---- live accuracy -------------------------------------------------------------------------------------------------
+
+
+def test_accuracy_and_coverage_by_policy(report, client, decisions):
+    """Two of four answered, of which one right and one wrong; one of the two refused ones would have been right."""
+    report(0, True)
+    report(1, False)
+    report(2, True)
+    summary = client.get("/v1/outcomes").json()
+    (policy,) = summary["policies"]
+    assert (summary["decisions"], summary["with_outcome"], summary["disputed"]) == (4, 3, 0)
+    assert policy["policy_id"] == policy_id(decisions[0].policy)
+    assert policy["served"]
+    assert {name: policy[name] for name in ("accepted", "coverage", "right", "wrong", "accuracy")} == {
+        "accepted": 2,
+        "coverage": 0.5,
+        "right": 1,
+        "wrong": 1,
+        "accuracy": 0.5,
+    }
+    assert (policy["refused_right"], policy["refused_wrong"], policy["claim"]) == (1, 0, None)
+
+
+def test_outcomes_of_decisions_that_are_no_longer_stored_count(tmp_path, write_run, backend, client):
+    bundle = load_bundle(AppArgs(run_dir=write_run(), records={"folder": str(tmp_path)}))
+    reported(OutcomeLog(str(tmp_path)), "gone", False)
+    summary = type(client)(create_app(TriageService(bundle, backend))).get("/v1/outcomes").json()
+    assert [(each["policy_id"], each["decisions"], each["wrong"], each["served"]) for each in summary["policies"]] == [
+        ("p", 0, 1, False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "low", "high"),
+    [(0, 10, 0.0, 1 - 0.025**0.1), (10, 10, 0.025**0.1, 1.0), (8, 10, 0.4439, 0.9748)],
+)
+def test_the_exact_interval(successes, trials, low, high):
+    """With no success, (1 - p)^n = 0.025 at the upper end; 8 of 10 is in every table."""
+    assert exact_interval(successes, trials) == pytest.approx((low, high), abs=1e-4)
+
+
+# ---- the claim -----------------------------------------------------------------------------------------------------
+
+
+CLAIM = Claim(max_error=0.1, delta=0.05)
+
+
+def test_an_alarm_suspends_the_claim_of_its_policy_alone(tmp_path):
+    log, seen = OutcomeLog(str(tmp_path)), []
+    monitor = ClaimMonitor(log, {"p": CLAIM, "q": CLAIM}, on_change=lambda policy, watch: seen.append((policy, watch)))
+    for index in range(9):
+        reported(log, f"r{index}", False)
+    monitor.refresh()
+    assert monitor.suspension("p").suspended
+    assert not monitor.suspension("q").suspended
+    assert monitor.suspension("p").reason.startswith("9 of 9 reported answers are wrong")
+    assert seen == [("p", ErrorWatch(alpha=0.1).after_all([True] * 9)), ("q", ErrorWatch(alpha=0.1))]
+    assert [reason.partition(":")[0] for reason in monitor.reasons()] == ["the promise of policy p is suspended"]
+
+
+def test_abstentions_and_other_reporters_are_not_bet_on(tmp_path):
+    log = OutcomeLog(str(tmp_path))
+    monitor = ClaimMonitor(log, {"p": Claim(max_error=0.1, by=("audit",))})
+    for index in range(9):
+        reported(log, f"a{index}", False, decision="abstain", by="audit")
+        reported(log, f"b{index}", False)
+    reported(log, "c", True, by="audit")
+    monitor.refresh()
+    ((_, watch),) = monitor.watches().values()
+    assert (watch.num, watch.num_wrong) == (1, 0)
+
+
+def test_a_problem_that_was_asked_again_is_bet_on_once_by_its_first_request(tmp_path):
+    log = OutcomeLog(str(tmp_path))
+    monitor = ClaimMonitor(log, {"p": CLAIM})
+    for name, correct, problem in (("a", True, "x"), ("b", False, "y"), ("c", False, "x")):
+        reported(log, name, correct, problem_key=problem)
+    monitor.refresh()
+    assert monitor.watches()["p"][1] == ErrorWatch(alpha=0.1).after_all([False, True])
+
+
+def test_a_correction_is_bet_on_anew(tmp_path):
+    log = OutcomeLog(str(tmp_path))
+    monitor = ClaimMonitor(log, {"p": CLAIM})
+    for index in range(9):
+        reported(log, f"r{index}", False)
+        monitor.refresh()
+    assert monitor.watches()["p"][1] == ErrorWatch(alpha=0.1).after_all([True] * 9)
+    for index in range(9):
+        reported(log, f"r{index}", True)
+    monitor.refresh()
+    assert monitor.watches()["p"][1] == ErrorWatch(alpha=0.1).after_all([False] * 9)
+    assert not monitor.suspension("p").suspended
+
+
+def test_asking_never_waits_and_looks_again_after_a_while(tmp_path, eventually):
+    log, now = OutcomeLog(str(tmp_path)), [0.0]
+    monitor = ClaimMonitor(log, {"p": CLAIM}, clock=lambda: now[0])
+    monitor.refresh()
+    for index in range(9):
+        reported(log, f"r{index}", False)
+    assert not monitor.suspension("p").suspended
+    now[0] += REFRESH_S
+    monitor.suspension("p")
+    assert eventually(lambda: monitor.suspension("p").suspended)
+
+
+def test_outcomes_that_cannot_be_read_leave_the_claim_as_it_was(tmp_path, caplog):
+    (tmp_path / "outcomes").write_text("no folder")
+    monitor = ClaimMonitor(OutcomeLog(str(tmp_path)), {"p": CLAIM})
+    monitor.look()
+    assert not monitor.suspension("p").suspended
+    assert "outcomes cannot be read" in caplog.text
+
+
+def test_the_service_watches_the_policy_that_it_serves(write_run, backend, client, puzzle, texts, script, tmp_path):
+    """Answers to nine problems that users call wrong, at a promised error rate of 10 %; one problem is asked twice."""
+    script(lambda request: texts["right"])
+    promise = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500}
+    policy = Policy(max_passes=1, guarantee=promise)
+    bundle = load_bundle(AppArgs(run_dir=write_run(policy=policy)))
+    writer = DecisionWriter(bundle.records.folder, flush_s=3600)
+    own = type(client)(create_app(TriageService(bundle, backend, records=writer)))
+    for number in (*range(9), 0):
+        answer = own.post("/v1/triage", {"problem": f"{puzzle} ({number})"}).json()
+        own.post(f"/v1/decisions/{answer['record_id']}/outcome", {"correct": False, "by": "ada"})
+    (policy,) = own.get("/v1/outcomes").json()["policies"]
+    writer.close()
+    assert policy["served"]
+    assert (policy["claim"]["outcomes"], policy["claim"]["wrong"], policy["claim"]["suspended"]) == (9, 9, True)
+    assert policy["wrong"] == 10
+    assert policy["claim"]["log10_wealth"] > policy["claim"]["log10_alarm"] == pytest.approx(1.30103)
+    assert own.post("/v1/triage", {"problem": puzzle}).json()["decision"] == "accept", "the service goes on"
+
+
+def test_the_arguments_of_the_page_are_accepted(repository):
+    page = (repository / "docs" / "records.md").read_text(encoding="utf-8")
+    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)]
+    read = [AppArgs(**{"run_dir": "r", **block["args"]}) for block in blocks]
+    assert [args.auditors for args in read] == [None, ("audit",)]

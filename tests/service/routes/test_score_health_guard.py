@@ -1,0 +1,159 @@
+"""POST /v1/score, GET /health, and what surrounds every route."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from raydebm.errors import (
+    CheckpointError,
+    ConfigError,
+    GenerationError,
+    MissingKeyError,
+    ResourceError,
+    ScoringError,
+    ServiceError,
+    TaskDataError,
+    TrainingError,
+    UnknownNameError,
+)
+from raydebm.service.core.given import within_deadline
+from raydebm.service.core.service import TriageService
+from raydebm.service.failures import as_service_error
+from raydebm.service.routes.application import create_app
+from raydebm.service.routes.event_stream import triage_events
+from raydebm.service.routes.score_routes import ScoreRequest, get_scores
+from raydebm.service.settings.app_args import AppArgs
+from raydebm.service.settings.bundle import load_bundle
+
+
+def test_the_answer_is_scored_apart_from_its_thinking(client, puzzle, texts, backend):
+    client.post("/v1/score", {"problem": puzzle, "candidates": [f"<think>Hm.</think>{texts['right']}"]})
+    assert [text.text for text in backend.scored] == [texts["right"]]
+
+
+def test_vllms_shape_scores_answers_apart_from_their_thinking(client, backend):
+    client.post("/v1/score", {"text_1": "q", "text_2": ["<think>a</think>b", "c"]})
+    assert [text.text for text in backend.scored] == ["b", "c"]
+
+
+def test_endless_thinking_in_vllms_shape_has_no_energy(client, script):
+    script(energies=lambda text: (float(len(text)), 0.0))
+    data = client.post("/v1/score", {"text_1": "q", "text_2": ["<think>a", "ab"]}).json()["data"]
+    assert [(entry["index"], entry["score"]) for entry in data] == [(0, None), (1, -1.0)]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ({"text_1": "p"}, 400, "give either"),
+        ({"problem": "p", "candidates": ["a"], "text_1": "p", "text_2": "a"}, 400, "give either"),
+        ({"text_1": "p", "text_2": "a", "lambda": 1}, 400, "belong to 'problem'"),
+        ({"problem": "What is 2 + 2?", "candidates": ["4"]}, 422, "not a problem"),
+        ({"problem": "p", "candidates": []}, 400, "candidates"),
+    ],
+)
+def test_bad_score_requests(client, body, status, words):
+    reply = client.post("/v1/score", body)
+    assert reply.status_code == status
+    assert words in reply.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (UnknownNameError("task", "x", ["y"]), 404),
+        (ConfigError("c"), 400),
+        (MissingKeyError("g", "V"), 503),
+        (TaskDataError("t"), 422),
+        (GenerationError("g"), 503),
+        (ScoringError("s"), 503),
+        (CheckpointError("c"), 503),
+        (ResourceError("r"), 503),
+        (TrainingError({"a0": "x"}, ()), 503),
+        (ServiceError("s", 418, "teapot"), 418),
+    ],
+)
+def test_every_error_of_ours_has_an_http_meaning(error, status):
+    service_error = as_service_error(error)
+    assert service_error.status == status
+    assert str(service_error) == str(error)
+
+
+def test_when_the_client_goes_away_the_work_upstream_is_cancelled(bundle, backend, puzzle):
+    from raydebm.service.core.service import TriageService
+    from raydebm.service.routes.chat import chat_context
+    from raydebm.service.routes.request_bodies import ChatRequest
+
+    backend.pause_s = 600.0
+    request = ChatRequest(model="raydebm/knights_knaves", messages=[{"role": "user", "content": puzzle}], stream=True)
+
+    async def leave_early():
+        context, _ = chat_context(bundle, request, request_id="r")
+        events = triage_events(TriageService(bundle, backend), context)
+        await anext(events)
+        async with asyncio.timeout(60):
+            while not backend.requests:
+                await asyncio.sleep(0)
+            await events.aclose()
+            while not backend.cancelled:
+                await asyncio.sleep(0)
+
+    asyncio.run(leave_early())
+
+
+def test_concurrent_requests_keep_their_own_settings(app, puzzle):
+    import httpx
+
+    async def ask_both():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost") as client:
+            bodies = [{"problem": puzzle, "lambda": float(value), "seed": value} for value in range(8)]
+            return await asyncio.gather(*(client.post("/v1/triage", json=body) for body in bodies))
+
+    replies = [reply.json() for reply in asyncio.run(ask_both())]
+    assert [(reply["policy"]["lambda"], reply["seed"]) for reply in replies] == [(float(v), v) for v in range(8)]
+
+
+# ---- time and size of a request to score -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def slow_scorer(backend):
+    """The same backend, whose scorer takes ten seconds."""
+
+    async def score(texts):
+        await asyncio.sleep(10)
+        return await type(backend).score(backend, texts)
+
+    backend.score = score
+    return backend
+
+
+def test_a_scorer_that_times_out_is_no_deadline_of_the_request(run_virtually):
+    async def scored():
+        raise TimeoutError("the scorer's own")
+
+    with pytest.raises(TimeoutError, match="the scorer's own"):
+        run_virtually(within_deadline(scored(), None, received=None))
+
+
+@pytest.mark.parametrize(("own_ms", "most_s", "ended_s"), [(2000, 240.0, 2.0), (None, 3.0, 3.0), (9000, 3.0, 3.0)])
+def test_scoring_has_a_deadline(write_run, slow_scorer, run_virtually, own_ms, most_s, ended_s):
+    service = TriageService(load_bundle(AppArgs(run_dir=write_run(), max_deadline_s=most_s)), slow_scorer)
+
+    async def work():
+        with pytest.raises(ServiceError, match="were not scored within") as caught:
+            await get_scores(service, ScoreRequest(text_1="p", text_2="a", deadline_ms=own_ms), request_id="r")
+        return caught.value.status, caught.value.code, asyncio.get_running_loop().time()
+
+    assert run_virtually(work()) == (504, "deadline_exceeded", ended_s)
+
+
+def test_the_texts_of_a_request_are_limited_together(write_run, backend, client):
+    bundle = replace(load_bundle(AppArgs(run_dir=write_run())), max_score_tokens=100)
+    limited = type(client)(create_app(TriageService(bundle, backend)))
+    body = {"text_1": "p" * 30, "text_2": ["a" * 10] * 10}  # 400 characters, 100 tokens
+    assert limited.post("/v1/score", body).status_code == 200
+    reply = limited.post("/v1/score", {**body, "text_2": ["a" * 10] * 11})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (413, "too_many_tokens")
+    assert "about 110 tokens; at most 100" in reply.json()["error"]["message"]

@@ -1,0 +1,191 @@
+"""response_format: the content is the task's answer in the client's JSON, or the request is refused."""
+
+import asyncio
+import json
+import threading
+
+import httpx
+import openai
+import pydantic
+import pytest
+
+from raydebm.errors import ServiceError
+from raydebm.service.core.service import TriageService
+from raydebm.service.routes import json_form as forms
+from raydebm.service.routes.application import create_app
+from raydebm.service.routes.json_form import JsonForm, format_for_endpoints, json_form
+from raydebm.service.routes.request_bodies import ResponseFormat
+from raydebm.service.settings.app_args import AppArgs
+from raydebm.service.settings.bundle import load_bundle
+from raydebm.tasks import get_task
+
+ROLE = {"enum": ["knight", "knave"]}
+ROLES = {"type": "object", "properties": {"Ava": ROLE, "Zoey": ROLE}, "required": ["Ava", "Zoey"]}
+ANSWER = {"Ava": "knave", "Zoey": "knight"}
+NUMBER = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}
+
+
+def schema_format(schema):
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+
+
+def chat(puzzle, **changes):
+    return {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}], **changes}
+
+
+@pytest.mark.parametrize(
+    ("schema", "answer", "content"),
+    [
+        (None, '{"a": 1}', {"a": 1}),
+        (None, "18", {"answer": 18}),
+        (None, "1/3", {"answer": "1/3"}),
+        (None, "[1]", {"answer": [1]}),
+        (None, "NaN", {"answer": "NaN"}),
+        (None, "-Infinity", {"answer": "-Infinity"}),
+        (None, "1e999", {"answer": "1e999"}),
+        (None, '"half of \\ud83d"', {"answer": "half of \ufffd"}),
+        (NUMBER, "18", {"total": 18}),
+        ({"type": "object", "properties": {"total": {"type": "string"}}, "required": ["total"]}, "18", {"total": "18"}),
+        ({"type": "integer"}, "18", 18),
+        ({"type": "string"}, "18", "18"),
+        ({"type": "object", "required": ["answer"]}, "B", {"answer": "B"}),
+        ({"$defs": {"n": {"type": "number"}}, "$ref": "#/$defs/n"}, "2.5", 2.5),
+    ],
+)
+def test_an_answer_is_given_in_the_shape_that_was_asked_for(schema, answer, content):
+    assert json.loads(JsonForm(schema).content(answer)) == content
+
+
+@pytest.mark.parametrize("answer", ["1/3", '{"other": 1}', ""])
+def test_an_answer_of_another_shape_is_refused(answer):
+    with pytest.raises(ServiceError, match="cannot be given in this response_format") as caught:
+        JsonForm(NUMBER).content(answer)
+    assert (caught.value.status, caught.value.code) == (400, "unsupported_response_format")
+
+
+TEXT = {"type": "string"}
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"type": "json_schema", "json_schema": {"name": "x"}},
+        schema_format({"type": "nonsense"}),
+        schema_format({"patternProperties": {"a": {}}}),
+        schema_format("text"),
+    ],
+)
+def test_a_schema_that_cannot_be_used_costs_nothing(client, backend, puzzle, wanted):
+    reply = client.post("/v1/chat/completions", chat(puzzle, response_format=wanted))
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "unsupported_response_format")
+    assert backend.requests == []
+
+
+def steps_without_end():
+    """A short schema whose check takes more steps than anybody has."""
+    twice = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(40)}
+    return {"$defs": {**twice, "a40": {"type": "object"}}, "$ref": "#/$defs/a0"}
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+def test_a_long_schema_is_refused_at_no_cost(client, backend, write_run, puzzle, path):
+    schema = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(3000)}}
+    size = len(json.dumps(schema))
+    body = chat(puzzle, response_format=schema_format(schema))
+    if path == "/v1/responses":
+        wanted = {"type": "json_schema", "name": "answer", "schema": schema}
+        body = {"model": "raydebm/knights_knaves", "input": puzzle, "text": {"format": wanted}}
+    roomy = type(client)(create_app(TriageService(load_bundle(AppArgs(run_dir=write_run())), backend)))
+    reply = roomy.post(path, body)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "unsupported_response_format")
+    assert f"has {size} characters; at most 64000" in reply.json()["error"]["message"]
+    assert backend.requests == []
+
+
+def test_the_choices_of_a_request_share_the_steps_of_its_schema():
+    form = JsonForm(NUMBER)
+    assert json.loads(form.content("18")) == {"total": 18}
+    form.steps.take(form.steps.most - form.steps.taken)
+    with pytest.raises(ServiceError, match="more than 5000 steps"):
+        form.content("18")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_schema_is_read_and_checked_off_the_event_loop(client, puzzle, monkeypatch, stream):
+    threads = []
+
+    def noting(work):
+        def noted(*args):
+            threads.append(threading.current_thread() is threading.main_thread())
+            return work(*args)
+
+        return noted
+
+    monkeypatch.setattr(forms, "check_schema", noting(forms.check_schema))
+    monkeypatch.setattr(forms, "faults_of", noting(forms.faults_of))
+    body = chat(puzzle, response_format=schema_format(steps_without_end()), stream=stream)
+    reply = client.post("/v1/chat/completions", body)
+    assert "more than 5000 steps" in reply.text
+    assert len(threads) > 1
+    assert not any(threads)
+
+
+def test_an_answer_that_breaks_the_schema_is_an_error_in_both_ways(client, puzzle, read_events):
+    body = chat(puzzle, response_format=schema_format(NUMBER))
+    reply = client.post("/v1/chat/completions", body)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "response_format")
+    events = read_events(client.post("/v1/chat/completions", {**body, "stream": True}).text)
+    assert any('"unsupported_response_format"' in data for _, data in events)
+
+
+def test_endpoints_are_offered_the_tasks_own_schema(declared_recipe):
+    from raydebm.tasks import task_of
+
+    task, wanted = task_of(declared_recipe.task), ResponseFormat(**schema_format(NUMBER))
+    offered = format_for_endpoints(wanted, task)
+    assert offered["json_schema"] == {"name": "reply", "schema": task.definition.output.json_schema}
+    assert format_for_endpoints(wanted, get_task("gsm8k")) is None
+    assert format_for_endpoints(ResponseFormat(type="json_object"), get_task("gsm8k")) == {"type": "json_object"}
+    assert format_for_endpoints(None, task) is None
+    assert json_form(None) is None
+
+
+class Roles(pydantic.BaseModel):
+    Ava: str
+    Zoey: str
+
+
+def test_the_official_client_parses_it(app, puzzle):
+    async def call():
+        http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app))
+        client = openai.AsyncOpenAI(base_url="http://localhost/v1", api_key="k", http_client=http, max_retries=0)
+        messages = [{"role": "user", "content": puzzle}]
+        return await client.chat.completions.parse(
+            model="raydebm/knights_knaves", messages=messages, response_format=Roles
+        )
+
+    assert asyncio.run(call()).choices[0].message.parsed == Roles(**ANSWER)
+
+
+# ---- on_abstain: text ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def abstaining(script, energies):
+    return script(energies=lambda text: energies["unsure"])
+
+
+def test_a_refusal_as_content_is_whole_though_the_candidate_was_cut(client, abstaining, puzzle):
+    abstaining.finish_reason = "length"
+    reply = client.post("/v1/chat/completions", chat(puzzle, raydebm={"on_abstain": "text"})).json()
+    assert reply["choices"][0]["finish_reason"] == "stop"
+
+
+def test_a_model_id_can_ask_for_it(write_run, abstaining, client, puzzle):
+    bundle = load_bundle(AppArgs(run_dir=write_run(), policies={"text": {"on_abstain": "text"}}))
+    named = type(client)(create_app(TriageService(bundle, abstaining)))
+    assert "raydebm/knights_knaves@text" in [model["id"] for model in named.get("/v1/models").json()["data"]]
+    body = {**chat(puzzle), "model": "raydebm/knights_knaves@text"}
+    assert named.post("/v1/chat/completions", body).json()["choices"][0]["message"]["content"]
+    own = {**body, "raydebm": {"on_abstain": "error"}}
+    assert named.post("/v1/chat/completions", own).status_code == 422

@@ -1,0 +1,165 @@
+"""The ledger: exact sums, ceilings that hold across threads and processes, also when one of these is killed."""
+
+import multiprocessing
+import random
+import signal
+import sqlite3
+import threading
+import time
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raydebm.errors import ResourceError
+from raydebm.service.spending.ledger import NANO, Amount, Ceilings, Ledger
+
+CEILING = {"service": Ceilings(usd=100 / NANO)}
+
+
+class Clock:
+    def __init__(self):
+        self.now = datetime(2026, 3, 1, 23, 59, tzinfo=UTC)
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def ledger(tmp_path, clock):
+    opened = Ledger(str(tmp_path / "ledger.sqlite"), clock=clock)
+    yield opened
+    opened.close()
+
+
+def usd(*values):
+    return [Amount(nano_usd=value) for value in values]
+
+
+def test_money_is_rounded_up():
+    assert Amount.of(1.1e-9) == Amount(2, 1)
+    assert Amount.of(float("inf")).nano_usd == 10**17
+    assert Amount.of(0.5).nano_usd == NANO // 2
+
+
+def test_what_does_not_fit_is_passed_over_and_what_is_smaller_is_not(ledger):
+    assert ledger.reserve(CEILING, usd(60, 50, 40, 1)).granted == (0, 2)
+    assert ledger.spent("service") == Amount(nano_usd=100)
+
+
+def test_the_lowest_of_several_ceilings_counts(ledger):
+    both = {**CEILING, "key:a": Ceilings(usd=10 / NANO)}
+    assert ledger.reserve(both, usd(8, 8)).granted == (0,)
+    assert ledger.reserve(CEILING, usd(92)).granted == (0,)
+    assert ledger.reserve(both, usd(1)).granted == ()
+
+
+def test_what_was_not_spent_is_put_back(ledger):
+    hold = ledger.reserve(CEILING, usd(90))
+    ledger.settle(hold, Amount(nano_usd=20))
+    ledger.settle(hold, Amount(nano_usd=20))  # a second time changes nothing
+    assert ledger.spent("service") == Amount(nano_usd=20)
+
+
+def test_a_new_day_begins_at_zero_and_old_holds_stay_in_their_day(ledger, clock):
+    hold = ledger.reserve(CEILING, usd(90))
+    assert ledger.resets_at() == datetime(2026, 3, 2, tzinfo=UTC)
+    clock.now = datetime(2026, 3, 2, 0, 1, tzinfo=UTC)
+    assert ledger.spent("service") == Amount()
+    ledger.settle(hold, Amount(nano_usd=20))
+    assert ledger.spent("service") == Amount()
+
+
+def test_another_process_sees_what_was_spent(ledger, tmp_path, clock):
+    ledger.reserve(CEILING, usd(70))
+    other = Ledger(str(tmp_path / "ledger.sqlite"), clock=clock)
+    assert other.reserve(CEILING, usd(31)).granted == ()
+    other.close()
+
+
+@pytest.mark.parametrize("content", [b"no database" * 100, None], ids=["other file", "folder"])
+def test_a_ledger_that_cannot_be_used_grants_nothing(tmp_path, content):
+    path = tmp_path / "ledger.sqlite"
+    path.mkdir() if content is None else path.write_bytes(content)
+    with pytest.raises(ResourceError, match=r"ledger\.sqlite"):
+        Ledger(str(path)).reserve(CEILING, usd(1))
+
+
+@given(
+    amounts=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=1, max_size=30),
+    ceiling=st.integers(0, 200),
+)
+def test_spending_never_exceeds_the_ceiling_and_sums_are_exact(tmp_path_factory, amounts, ceiling):
+    ledger = Ledger(str(tmp_path_factory.mktemp("ledger") / "ledger.sqlite"))
+    limits, total = {"service": Ceilings(usd=ceiling / NANO)}, 0
+    for worst, actual in amounts:
+        hold = ledger.reserve(limits, usd(worst))
+        assert bool(hold.granted) == (total + worst <= ceiling)
+        if hold.granted:
+            ledger.settle(hold, Amount(nano_usd=min(worst, actual)))
+            total += min(worst, actual)
+    assert ledger.spent("service").nano_usd == total <= ceiling
+    ledger.close()
+
+
+def spend(path, ceiling, seed, spending):
+    """Spends until nothing is left, from 8 threads; tells each expense before it happens."""
+    ledger, chance = Ledger(path), random.Random(seed)
+
+    def work(chance):
+        while True:
+            worst = chance.randrange(1, 50)
+            hold = ledger.reserve({"service": Ceilings(usd=ceiling / NANO)}, usd(worst))
+            if not hold.granted:
+                if worst == 1:
+                    return
+                continue
+            actual = chance.randrange(worst + 1)
+            spending.send(actual)
+            time.sleep(0.001)
+            ledger.settle(hold, Amount(nano_usd=actual))
+
+    threads = [threading.Thread(target=work, args=(random.Random(chance.random()),)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_parallel_processes_stay_below_the_ceiling_when_one_is_killed(tmp_path, repository, monkeypatch):
+    monkeypatch.syspath_prepend(str(repository))  # spawned processes import this module by its name
+    path, ceiling = str(tmp_path / "ledger.sqlite"), 20_000
+    context, total, connections = multiprocessing.get_context("spawn"), 0, []
+    Ledger(path).spent("service")
+    processes = []
+    for seed in range(3):
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=spend, args=(path, ceiling, seed, theirs))
+        process.start()
+        theirs.close()
+        processes.append(process)
+        connections.append(ours)
+    for _ in range(50):
+        total += connections[0].recv()
+    processes[0].kill()
+    while connections:
+        for ready in multiprocessing.connection.wait(connections):
+            try:
+                total += ready.recv()
+            except EOFError:
+                connections.remove(ready)
+    for process in processes:
+        process.join(timeout=60)
+    assert processes[0].exitcode == -signal.SIGKILL
+    spent = Ledger(path).spent("service").nano_usd
+    assert total <= spent <= ceiling
+    with sqlite3.connect(path) as db:
+        (held,) = db.execute("SELECT coalesce(sum(nano_usd), 0) FROM held").fetchone()
+    # What the killed process held counts as spent; everything else is exact.
+    assert spent - held <= total

@@ -1,0 +1,151 @@
+"""The client against the application's own parts behind a real socket, and every Python block of docs/client.md.
+
+The parts run behind Serve's local handles in this process; no Ray is started.
+"""
+
+import asyncio
+import contextlib
+import io
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from ray import serve
+
+from raydebm.run.directory import RunDir
+from raydebm.service.core.service import TriageService
+from raydebm.service.ray.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
+from raydebm.service.ray.handles import HandleBackend
+from raydebm.service.routes.answer_bodies import TriageResponse
+from raydebm.service.routes.application import create_app
+from raydebm.service.settings.app_args import AppArgs
+from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.store.writer import DecisionWriter
+from raydebm_client import AsyncRaydebm, Progress, Raydebm, ServiceError, results
+
+WHERE = "http://127.0.0.1:8000"
+BLOCK = re.compile(r"(?:<!-- service: (\w+) -->\n)?```python\n(.*?)```", re.DOTALL)
+SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
+
+
+def application_of(run_dir, name, records=None):
+    bundle = load_bundle(AppArgs(run_dir=run_dir, records=None if records is None else {"folder": records.root}))
+
+    def local(kind, *args):
+        bound = serve.deployment(kind).bind(*args)
+        return serve.run(bound, name=f"{name}-{kind.__name__}", _local_testing_mode=True)
+
+    backend = HandleBackend(
+        local(GeneratorDeployment, bundle.generator_configs(), run_dir),
+        # Serve's batching needs a replica; the batched work itself does not.
+        local(ScorerDeployment, bundle.checkpoint, "cpu", "float32"),
+        local(ConstraintDeployment),
+    )
+    return create_app(TriageService(bundle, backend.serving(bundle), records=records))
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    return DecisionWriter(str(tmp_path_factory.mktemp("kept")))
+
+
+@pytest.fixture(scope="module")
+def url(live_run, records, listening, new_port):
+    with listening(application_of(live_run, "puzzles", records), new_port()) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def packing_url(live_run, repository, tmp_path_factory, listening, new_port):
+    """A run of the task that docs/tutorials/a_task.md builds, with the ensemble of the other run."""
+    page = (repository / "docs" / "tutorials" / "a_task.md").read_text(encoding="utf-8")
+    definition = yaml.safe_load(re.search(r"file: packing/task\.yaml -->\n```yaml\n(.*?)```", page, re.DOTALL).group(1))
+    run = RunDir(str(tmp_path_factory.mktemp("packing") / "run"))
+    shutil.copytree(Path(live_run) / "scorer", Path(run.root) / "scorer")
+    shutil.copytree(Path(live_run) / "calibration", Path(run.root) / "calibration")
+    tree = RunDir(live_run).read_json("recipe.json")
+    run.write_json({**tree, "task": {"name": definition["name"], "definition": definition}}, "recipe.json")
+    with listening(application_of(run.root, "packing"), new_port()) as address:
+        yield address
+
+
+@pytest.fixture
+def connected(url):
+    with Raydebm(url, max_retries=0) as client:
+        yield client
+
+
+def blocks(repository):
+    """(section, service, code) of every Python block, in the order of the page."""
+    page = (repository / "docs" / "client.md").read_text(encoding="utf-8")
+    for match in BLOCK.finditer(page):
+        section = [heading.group(1) for heading in SECTION.finditer(page, 0, match.start())][-1]
+        yield section, match.group(1), match.group(2)
+
+
+def printed_by(code, address, question):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        names = {"__name__": "docs", "question": question}
+        exec(compile(code.replace(WHERE, address), "docs/client.md", "exec"), names)
+    return output.getvalue()
+
+
+EXPECTED = {
+    "First request in 60 seconds": 'accept {"Ava": "knave", "Zoey": "knight"}',
+    "Settings": "404 unknown_task task 'no_such_task' is not served here",
+    "Behind an existing OpenAI app": '{"Ava": "knave", "Zoey": "knight"}',
+    "Progress while it works": "candidate {'pass': 1, 'done': 1, 'total': 3",
+    "Many problems": "accept\nnot_a_problem\n",
+    "Reporting outcomes": "created right\n",
+    "As RL reward": ", -10.0]",
+    "As reranker": "-1000000.00  sigma",
+    "With your own task": "the bag weighs 27.5 kg, 22.5 kg more than the limit of 5.0 kg; leave something out",
+}
+"""What each section's example prints, in part."""
+
+
+@pytest.mark.parametrize("section", EXPECTED)
+def test_examples_run_as_they_stand(repository, url, packing_url, puzzle, section):
+    ((_, service, code),) = [block for block in blocks(repository) if block[0] == section]
+    assert EXPECTED[section] in printed_by(code, packing_url if service == "packing" else url, puzzle)
+
+
+def test_every_section_with_an_example_is_run(repository):
+    assert [section for section, _, _ in blocks(repository)] == list(EXPECTED)
+
+
+def test_a_stream_ends_with_the_result_that_triage_gives(connected, puzzle):
+    *progress, last = connected.stream(puzzle, return_candidates=True)
+    plain = connected.triage(puzzle, return_candidates=True)
+    assert all(isinstance(event, Progress) for event in progress)
+    assert sum(event.event == "candidate" for event in progress) == 5
+    assert (last.decision, last.answer, last.text) == (plain.decision, plain.answer, plain.text)
+    assert last.sigma == pytest.approx(plain.sigma)  # texts are scored in the batches that requests happen to share
+    assert last.candidate == plain.candidate
+
+
+def test_both_clients_have_the_same_methods():
+    public = {name for name in vars(Raydebm) if not name.startswith("_")}
+    assert public == {name for name in vars(AsyncRaydebm) if not name.startswith("_")}
+
+
+def test_many_requests_at_once(url, puzzle):
+    async def run():
+        async with AsyncRaydebm(url) as client:
+            return await asyncio.gather(*(client.triage(puzzle, num_samples=1) for _ in range(8)))
+
+    answers = asyncio.run(run())
+    assert {result.decision for result in answers} == {"accept"}
+    assert len({result.request_id for result in answers}) == 8
+
+
+def test_an_error_names_the_request(connected):
+    with pytest.raises(ServiceError, match=r"HTTP 422, request [0-9a-f]{32}"):
+        connected.triage("Not a puzzle.", task="knights_knaves")
+
+
+def test_every_field_of_a_result_is_one_that_the_service_sends():
+    assert set(results.TriageResult.__annotations__) <= set(TriageResponse.model_fields)
