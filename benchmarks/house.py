@@ -21,8 +21,8 @@ from raydebm.service.settings.app_args import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 52_060,
-    "modules": 365,
+    "source lines": 51_920,
+    "modules": 349,
     "test lines": 39_360,
     "benchmark lines": 2_420,
     "client lines": 460,

@@ -23,6 +23,7 @@ EXAMPLES = [
     errors.StorageError({"a2": "the disk is full"}, ()),
     errors.ResourceError("port in use"),
     errors.ServiceError("no text"),
+    errors.OverloadedError("64 requests run", 3),
 ]
 
 

@@ -131,7 +131,7 @@ def _right_candidates(pipeline: "Pipeline") -> frozenset[str]:
 
 def _ask_service(run_dir: str, port: int, task: str, examples: Mapping[Kind, Example]) -> dict[str, Any]:
     """Deploy ``serve_config.yaml`` over the run, ask the examples, and return the decisions by kind."""
-    from raydebm.service.ray.launch import deployed
+    from raydebm.service.ray.app import deployed
 
     console.rule("the service")
     console.print("starting serve_config.yaml …")

@@ -103,7 +103,7 @@ def decision_filter(
     Raises:
         ConfigError: a malformed time, a time without a zone, or an unknown kind of outcome.
     """
-    from raydebm.service.store.outcome_log import RIGHT, WRONG
+    from raydebm.service.store.outcomes import RIGHT, WRONG
     from raydebm.service.store.reader import NO_OUTCOME, Filter
 
     if outcome not in (None, RIGHT, WRONG, NO_OUTCOME):

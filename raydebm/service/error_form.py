@@ -11,10 +11,10 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from raydebm.errors import (
+    OverloadedError,
     ServiceError,
 )
 from raydebm.records import well_formed
-from raydebm.service.failures import OverloadedError
 from raydebm.service.logs import redact
 
 RETRY_AFTER_S = 5

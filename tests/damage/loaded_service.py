@@ -26,8 +26,8 @@ from upstream import Upstream
 
 from raydebm.generators.endpoint.vllm import free_port
 from raydebm.run.directory import RunDir
-from raydebm.service.ray.launch import read_serve_config
-from raydebm.service.spending.ledger import NANO, Ledger
+from raydebm.service.ray.app import read_serve_config
+from raydebm.service.spending import NANO, Ledger
 
 HERE = Path(__file__).parent
 CONFIG = HERE.parents[1] / "serve_config.yaml"

@@ -11,7 +11,7 @@ from nodes_driver import add_node, cluster_of
 from ray.serve.context import _get_global_client
 from ray.serve.schema import ServeDeploySchema
 
-from raydebm.service.ray.launch import deployed, read_serve_config
+from raydebm.service.ray.app import deployed, read_serve_config
 
 NUM_NODES = 2
 

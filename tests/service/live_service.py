@@ -22,7 +22,7 @@ from upstream import MODELS, Upstream
 
 from raydebm.run.directory import RunDir
 from raydebm.run.tables import SplitProblem
-from raydebm.service.ray.launch import deployed, read_serve_config
+from raydebm.service.ray.app import deployed, read_serve_config
 
 KEY = "d00d" * 10
 """Of a client without limits."""

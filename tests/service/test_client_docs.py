@@ -18,7 +18,7 @@ from raydebm.run.directory import RunDir
 from raydebm.service.core.service import TriageService
 from raydebm.service.ray.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
 from raydebm.service.ray.handles import HandleBackend
-from raydebm.service.routes.answer_bodies import TriageResponse
+from raydebm.service.routes.answers import TriageResponse
 from raydebm.service.routes.application import create_app
 from raydebm.service.settings.app_args import AppArgs
 from raydebm.service.settings.bundle import load_bundle

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from raydebm.service.access.keys import LOOK_EVERY_S
-from raydebm.service.ray.reload import CHANGEABLE, changed_args
+from raydebm.service.ray.ingress import CHANGEABLE, changed_args
 from raydebm.service.settings.app_args import AppArgs
 
 

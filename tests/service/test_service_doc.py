@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from raydebm.service.access.keys import load_keyring
-from raydebm.service.ray import prometheus
+from raydebm.service.ray import metrics
 from raydebm.service.settings.app_args import AppArgs
 from raydebm.service.settings.overrides import ChatOverrides
 
@@ -52,9 +52,9 @@ def test_every_metric_is_listed(text, monkeypatch):
     class Counting(Recorder):
         pass
 
-    monkeypatch.setattr(prometheus, "Counter", Counting)
-    monkeypatch.setattr(prometheus, "Gauge", Recorder)
-    monkeypatch.setattr(prometheus, "Histogram", Recorder)
-    prometheus.RayMeter()
+    monkeypatch.setattr(metrics, "Counter", Counting)
+    monkeypatch.setattr(metrics, "Gauge", Recorder)
+    monkeypatch.setattr(metrics, "Histogram", Recorder)
+    metrics.RayMeter()
     assert len(names) == 12
     assert {name for name in names if f"`{name}`" not in text} == set()

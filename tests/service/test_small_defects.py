@@ -11,7 +11,7 @@ from raydebm.service.access.keys import ENVIRONMENT
 from raydebm.service.core.service import TriageService
 from raydebm.service.ray import app as app_module
 from raydebm.service.ray import deployments
-from raydebm.service.ray.ensembles import Ensembles
+from raydebm.service.ray.loaded import Ensembles
 from raydebm.service.routes.application import create_app
 from raydebm.service.store.writer import DecisionWriter
 from raydebm.tasks.answers import find_number

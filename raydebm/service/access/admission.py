@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from statistics import fmean
 
-from raydebm.errors import ServiceError
-from raydebm.service.failures import OverloadedError
+from raydebm.errors import OverloadedError, ServiceError
 
 MAX_WAIT_S = 30.0
 """Longest time in the queue. Requests that wait longer are answered 503."""

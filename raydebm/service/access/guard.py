@@ -1,14 +1,15 @@
-"""ASGI middleware around all routes: request ids, keys, limits, and the handler for unforeseen errors.
+"""ASGI middleware around all routes: request ids, hosts, keys, limits, trace spans, and unforeseen errors.
 
 Plain ASGI, so that streams pass through unbuffered and hold their place until they end.
 """
 
 import asyncio
+import ipaddress
 import logging
 import re
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fastapi.responses import JSONResponse
@@ -16,17 +17,15 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from raydebm.errors import RaydebmError, ServiceError
+from raydebm import tracing
+from raydebm.errors import RaydebmError, ServiceError, as_service_error
 from raydebm.service.access.admission import Admission, Intake
-from raydebm.service.access.hosts import check_host
 from raydebm.service.access.keys import ApiKey, Keyring
 from raydebm.service.core.result import Meter
 from raydebm.service.error_form import error_response
-from raydebm.service.failures import as_service_error
 from raydebm.service.logs import REQUEST_ID
 from raydebm.service.settings.app_args import LimitArgs
-from raydebm.service.spending.ledger import Ledger
-from raydebm.service.spending.limits import account_of
+from raydebm.service.spending import Ledger, account_of
 
 log = logging.getLogger(__name__)
 
@@ -244,3 +243,87 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
         return await receive()
 
     return receive_again
+
+
+LOCALHOST = "localhost"
+
+
+def check_host(headers: Iterable[tuple[bytes, bytes]], allowed: Collection[str]) -> None:
+    """Refuse a request whose ``Host`` is neither localhost, an address nor an allowed name.
+
+    Args:
+        headers: ASGI headers, with names in lower case.
+        allowed: host names in lower case, without ports.
+
+    Raises:
+        ServiceError: 403; also for a missing or repeated ``Host``.
+    """
+    values = [value.decode("latin-1") for name, value in headers if name == b"host"]
+    host = _without_port(values[0]) if len(values) == 1 else ""
+    if not (host in allowed or host == LOCALHOST or host.endswith(f".{LOCALHOST}") or _is_address(host)):
+        raise ServiceError(
+            f"this service has no API keys and does not answer as {host!r}; ask it at localhost or by its address, "
+            "name the host in allowed_hosts, or give it keys",
+            403,
+            "unknown_host",
+        )
+
+
+def _without_port(value: str) -> str:
+    """``[::1]:8000`` -> ``::1``, ``LocalHost.:8000`` -> ``localhost``."""
+    value = value.strip().lower()
+    if value.startswith("["):
+        return value[1:].partition("]")[0]
+    return value.rpartition(":")[0].rstrip(".") if ":" in value else value.rstrip(".")
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+_HEADERS = ("traceparent", "tracestate")
+
+
+class Traced:
+    """Wrap an application: one span per request, continuing the client's trace.
+
+    Args:
+        app: the wrapped application.
+        untraced: paths without a span, such as those of probes.
+    """
+
+    def __init__(self, app: ASGIApp, *, untraced: Collection[str] = PUBLIC_PATHS) -> None:
+        self._app, self._untraced = app, frozenset(untraced)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not tracing.is_tracing() or route_path(scope) in self._untraced:
+            await self._app(scope, receive, send)
+            return
+        method = scope["method"]
+        with tracing.span(method, {"http.request.method": method}, parent=_sent(scope), kind="server") as span:
+            status: int | None = None
+
+            async def remember(message: Message) -> None:
+                nonlocal status
+                if message["type"] == "http.response.start":
+                    status = message["status"]
+                await send(message)
+
+            try:
+                await self._app(scope, receive, remember)
+            finally:
+                route = getattr(scope.get("route"), "path", None)
+                span.rename(f"{method} {route}" if route else method)
+                facts = {"http.route": route, "http.response.status_code": status}
+                span.set({**facts, "raydebm.request_id": scope.get("state", {}).get("request_id")})
+                if status is not None and status >= 500:
+                    span.fail(str(status))
+
+
+def _sent(scope: Scope) -> dict[str, str]:
+    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    return {name: headers[name] for name in _HEADERS if name in headers}

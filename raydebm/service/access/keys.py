@@ -23,7 +23,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from raydebm.errors import ConfigError
-from raydebm.service.spending.ledger import Ceilings
+from raydebm.service.spending import Ceilings
 from raydebm.user_files import RepeatedKeyError, parsed_yaml
 
 log = logging.getLogger(__name__)

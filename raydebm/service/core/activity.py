@@ -10,7 +10,7 @@ from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.sampling.waves import Wave
 from raydebm.records import Candidate, GenerationRequest, PassRecord, ScoredCandidate
 from raydebm.service.core.request import RequestContext
-from raydebm.service.spending.limits import Affordable, CeilingStatus
+from raydebm.service.spending import Affordable, CeilingStatus
 
 
 @dataclass(frozen=True, slots=True)

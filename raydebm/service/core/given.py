@@ -12,8 +12,7 @@ from raydebm.identity import content_id
 from raydebm.records import Candidate, Energies, Problem, ScoredCandidate, scored_text
 from raydebm.scorer.texts import TextToScore
 from raydebm.service.core.activity import Activity
-from raydebm.service.core.backend import Backend
-from raydebm.service.core.evaluators import NO_ANSWER, NO_ENERGY, Baselines, Scorer
+from raydebm.service.core.parts import NO_ANSWER, NO_ENERGY, Backend, Baselines, Scorer
 from raydebm.service.settings.bundle import Bundle
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from raydebm.identity import content_id
 from raydebm.records import GenerationRequest, Message, Problem
 from raydebm.service.settings.bundle import Bundle
 from raydebm.service.settings.overrides import Overrides, SamplingOverrides
-from raydebm.service.spending.limits import Account, check_count, no_prices, unpriced
+from raydebm.service.spending import Account, check_count, no_prices, unpriced
 from raydebm.tasks.base import Task
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}

@@ -15,17 +15,14 @@ from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.sampling.deadline import Deadline, is_late
 from raydebm.decision.sampling.one_pass import Parts
-from raydebm.errors import CeilingReachedError, LimitReachedError, RaydebmError, ServiceError
+from raydebm.errors import CeilingReachedError, LimitReachedError, RaydebmError, ServiceError, as_service_error
 from raydebm.records import Decision, Outcome
 from raydebm.service.core.activity import Activity, Progress, ProgressObserver
-from raydebm.service.core.backend import Backend
-from raydebm.service.core.evaluators import BackendChecker, Baselines, Scorer, fault_of
+from raydebm.service.core.parts import Backend, BackendChecker, Baselines, Scorer, Source, fault_of
 from raydebm.service.core.request import RequestContext
 from raydebm.service.core.result import Meter, TriageResult, decision_attributes, decision_facts, decision_record
-from raydebm.service.core.source import Source
-from raydebm.service.failures import as_service_error
 from raydebm.service.settings.bundle import Bundle
-from raydebm.service.store.claims import ClaimMonitor
+from raydebm.service.store.outcomes import ClaimMonitor
 from raydebm.service.store.record import summary_of
 from raydebm.service.store.writer import DecisionWriter
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from raydebm.labels import label_candidate
 from raydebm.records import Gold, Label, Problem, ScoredCandidate, Verdict
-from raydebm.service.store.outcome_log import ReportedOutcome, reports_by_record
+from raydebm.service.store.outcomes import ReportedOutcome, reports_by_record
 from raydebm.service.store.reader import DecisionReader, Filter
 from raydebm.service.store.record import DecisionRecord
 from raydebm.tasks.base import Task, gold_maker

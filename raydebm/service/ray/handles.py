@@ -94,7 +94,7 @@ class _Signs:
 
 
 class HandleBackend:
-    """``core.backend.Backend`` over deployment handles."""
+    """``core.parts.Backend`` over deployment handles."""
 
     def __init__(
         self,

@@ -8,23 +8,22 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from raydebm import __version__
-from raydebm.errors import RaydebmError
+from raydebm.errors import RaydebmError, as_service_error
 from raydebm.service.access.admission import Intake
 from raydebm.service.access.guard import PUBLIC_PATHS, Guard, GuardSettings
 from raydebm.service.access.keys import Keyring
 from raydebm.service.core.service import TriageService
 from raydebm.service.error_form import error_response, http_error, validation_error
-from raydebm.service.failures import as_service_error
 from raydebm.service.page import page_paths, page_routes
 from raydebm.service.routes.chat import chat_routes
-from raydebm.service.routes.decision_routes import DecisionArchive, decision_routes
+from raydebm.service.routes.decisions import DecisionArchive, decision_routes
 from raydebm.service.routes.openapi import ERRORS, describe
-from raydebm.service.routes.operation_routes import health_route, sample_routes
-from raydebm.service.routes.outcome_routes import OutcomeDesk, claim_monitor, outcome_routes
-from raydebm.service.routes.responses_api import response_routes
-from raydebm.service.routes.score_routes import scoring_routes
-from raydebm.service.routes.triage_route import triage_routes
-from raydebm.service.spending.ledger import Ledger
+from raydebm.service.routes.operations import health_route, sample_routes
+from raydebm.service.routes.outcomes import OutcomeDesk, claim_monitor, outcome_routes
+from raydebm.service.routes.responses import response_routes
+from raydebm.service.routes.scoring import scoring_routes
+from raydebm.service.routes.triage import triage_routes
+from raydebm.service.spending import Ledger
 from raydebm.service.store.reader import DecisionReader
 from raydebm.service.store.writer import DecisionWriter
 
@@ -56,7 +55,7 @@ def create_app(
         responses=ERRORS,
         # A page of another site can make a browser send a body without this type, but not one with it.
         strict_content_type=True,
-        # FastAPI's own telemetry would send query strings and messages of exceptions (see access.request_spans).
+        # FastAPI's own telemetry would send query strings and messages of exceptions (see access.guard).
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     routers, bundle = _routers(service), service.bundle

@@ -16,13 +16,11 @@ from fastapi.responses import JSONResponse, Response
 from raydebm.errors import ServiceError
 from raydebm.service.core.request import RequestContext, charged_to, request_context
 from raydebm.service.core.service import TriageService
-from raydebm.service.routes.answer_bodies import CandidateBody, ChoiceBody, DecisionBody, TriageResponse
-from raydebm.service.routes.choices import triage_answer
+from raydebm.service.routes.answers import CandidateBody, ChoiceBody, DecisionBody, TriageResponse, triage_answer
 from raydebm.service.routes.connection import EventStream, while_connected
-from raydebm.service.routes.event_stream import ended_by_done, event_text, progress_event, request_events
 from raydebm.service.routes.json_form import JsonForm, format_for_endpoints, read_form, written_in
 from raydebm.service.routes.openapi import examples_of
-from raydebm.service.routes.request_bodies import (
+from raydebm.service.routes.requests import (
     ChatRequest,
     merged_overrides,
     model_body,
@@ -30,6 +28,7 @@ from raydebm.service.routes.request_bodies import (
     parse_model,
     read_conversation,
 )
+from raydebm.service.routes.triage import ended_by_done, event_text, progress_event, request_events
 from raydebm.service.settings.bundle import Bundle
 from raydebm.service.settings.overrides import ChatOverrides
 

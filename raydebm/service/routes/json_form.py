@@ -14,7 +14,7 @@ from raydebm.constraints.expressions import EvaluationError
 from raydebm.constraints.schemas import Steps, check_schema, faults_of, validator_of
 from raydebm.errors import ConstraintError, ServiceError
 from raydebm.records import well_formed
-from raydebm.service.routes.request_bodies import ResponseFormat
+from raydebm.service.routes.requests import ResponseFormat
 from raydebm.tasks.base import Task
 
 PARAM = "response_format"

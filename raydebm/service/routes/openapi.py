@@ -9,8 +9,8 @@ from typing import Any
 from fastapi import FastAPI
 
 from raydebm.service.core.request import ROLES
-from raydebm.service.routes.answer_bodies import ErrorBody
-from raydebm.service.routes.request_bodies import model_ids
+from raydebm.service.routes.answers import ErrorBody
+from raydebm.service.routes.requests import model_ids
 from raydebm.service.settings.bundle import Bundle
 
 _MEANINGS = {

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from raydebm.config.section import problems_in
 from raydebm.errors import ConfigError
 from raydebm.run.addresses import run_address
-from raydebm.service.spending.ledger import Ceilings
+from raydebm.service.spending import Ceilings
 from raydebm.service.store.writer import RecordsArgs
 
 REQUEST_TIMEOUT_S = 300.0
@@ -73,7 +73,7 @@ class AppArgs(RunArgs):
     max_body_bytes: int = Field(1_000_000, ge=1_000)
     allowed_hosts: tuple[str, ...] = ()
     """Host names that a service without keys accepts, in addition to localhost and IP addresses (see
-    ``access.hosts``)."""
+    ``access.guard``)."""
     policies: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Named policies: settings of a request by name. ``strict: {theta_sigma: 0.3}`` gives the models
     ``raydebm/<task>@strict``, of every task."""

@@ -23,7 +23,7 @@ from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import CheckpointRef, fingerprint_of, read_ensemble_file, reasoning_of
 from raydebm.service.settings.app_args import AppArgs, LimitArgs
 from raydebm.service.settings.overrides import ChatOverrides
-from raydebm.service.spending.limits import no_prices, unpriced, within_ceilings
+from raydebm.service.spending import no_prices, unpriced, within_ceilings
 from raydebm.service.store.writer import RecordsArgs
 from raydebm.tasks import task_of
 from raydebm.tasks.base import Task

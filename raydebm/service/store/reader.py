@@ -18,7 +18,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from raydebm.errors import ConfigError
 from raydebm.run.codec import Row
-from raydebm.service.store.outcome_log import OutcomeLog
+from raydebm.service.store.outcomes import OutcomeLog
 from raydebm.service.store.parquet_folder import FolderReader
 from raydebm.service.store.record import (
     DECISIONS,

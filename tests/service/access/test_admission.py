@@ -6,11 +6,11 @@ import hashlib
 import httpx
 import pytest
 
+from raydebm.errors import OverloadedError
 from raydebm.service.access import admission
 from raydebm.service.access.admission import Admission
 from raydebm.service.access.keys import ApiKey, Keyring
 from raydebm.service.core.service import TriageService
-from raydebm.service.failures import OverloadedError
 from raydebm.service.routes.application import create_app
 from raydebm.service.settings.app_args import AppArgs
 from raydebm.service.settings.bundle import load_bundle

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from raydebm.errors import ServiceError
-from raydebm.service.access.hosts import check_host
+from raydebm.service.access.guard import check_host
 from raydebm.service.access.keys import ApiKey, Keyring
 from raydebm.service.core.service import TriageService
 from raydebm.service.routes.application import create_app

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from raydebm import tracing
-from raydebm.service.access.request_spans import Traced
+from raydebm.service.access.guard import Traced
 from raydebm.service.logs import REQUEST_ID, JsonLines
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

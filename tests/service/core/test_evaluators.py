@@ -7,7 +7,7 @@ import pytest
 from raydebm.errors import ServiceError
 from raydebm.records import Candidate, Energies, Problem
 from raydebm.service.core.activity import Activity
-from raydebm.service.core.evaluators import Baselines, Scorer
+from raydebm.service.core.parts import Baselines, Scorer
 
 
 @pytest.mark.parametrize(("reasoning", "expected"), [("answer", ["four"]), ("all", ["two and two\n\nfour"])])

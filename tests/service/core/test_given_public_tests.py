@@ -6,8 +6,8 @@ import pytest
 
 from raydebm.errors import ServiceError
 from raydebm.service.core.request import read_problem
-from raydebm.service.routes.request_bodies import TriageRequest
-from raydebm.service.routes.score_routes import ScoreRequest
+from raydebm.service.routes.requests import TriageRequest
+from raydebm.service.routes.scoring import ScoreRequest
 from raydebm.tasks import get_task
 from raydebm.tasks.taco.public_tests import public_tests
 

@@ -13,7 +13,7 @@ from raydebm.errors import ScoringError, ServiceError
 from raydebm.generators.requests import TokenUsage, answered, unanswered, worst_cost
 from raydebm.service.core.request import request_context
 from raydebm.service.core.service import TriageService
-from raydebm.service.routes.answer_bodies import triage_body
+from raydebm.service.routes.answers import triage_body
 from raydebm.service.settings.app_args import AppArgs
 from raydebm.service.settings.bundle import load_bundle
 from raydebm.service.settings.overrides import Overrides

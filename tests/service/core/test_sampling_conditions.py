@@ -9,9 +9,9 @@ from raydebm.decision.evidence.posterior import special_case
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.service.core.request import request_context
 from raydebm.service.core.service import TriageService
-from raydebm.service.routes.answer_bodies import triage_body
+from raydebm.service.routes.answers import triage_body
 from raydebm.service.routes.application import create_app
-from raydebm.service.routes.decision_routes import stored_decision
+from raydebm.service.routes.decisions import stored_decision
 from raydebm.service.settings.app_args import AppArgs
 from raydebm.service.settings.bundle import load_bundle
 from raydebm.service.settings.overrides import Overrides

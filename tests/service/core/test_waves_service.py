@@ -10,14 +10,14 @@ from raydebm.config import OpenAIGenerator
 from raydebm.decision.policy import Policy
 from raydebm.generators import build_generator
 from raydebm.service.core.activity import Activity
+from raydebm.service.core.parts import Source
 from raydebm.service.core.request import request_context
 from raydebm.service.core.service import TriageService
-from raydebm.service.core.source import Source
 from raydebm.service.routes.application import create_app
 from raydebm.service.settings.app_args import AppArgs
 from raydebm.service.settings.bundle import load_bundle
 from raydebm.service.settings.overrides import Overrides
-from raydebm.service.spending.ledger import Ledger
+from raydebm.service.spending import Ledger
 from raydebm.service.store.reader import DecisionReader
 from raydebm.service.store.stored_replay import Changes, replay_stored
 from raydebm.service.store.writer import DecisionWriter

@@ -11,7 +11,7 @@ from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.records import Candidate, Decision, Energies, Outcome, PassRecord, Problem, ScoredCandidate
-from raydebm.service.store.outcome_log import ReportedOutcome, content_of
+from raydebm.service.store.outcomes import ReportedOutcome, content_of
 from raydebm.service.store.reader import DecisionReader
 from raydebm.service.store.record import DecisionRecord, new_record_id
 from raydebm.service.store.writer import DecisionWriter, RecordsArgs

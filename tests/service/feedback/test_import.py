@@ -26,7 +26,7 @@ from raydebm.records import (
 from raydebm.run.fingerprints import current_manifest
 from raydebm.service.feedback import labelled_decisions
 from raydebm.service.feedback.run_folder import CONTRADICTION, merged, write_run
-from raydebm.service.store.outcome_log import ReportedOutcome, content_of
+from raydebm.service.store.outcomes import ReportedOutcome, content_of
 from raydebm.service.store.reader import DecisionReader
 from raydebm.service.store.record import DecisionRecord, new_record_id
 from raydebm.service.store.writer import DecisionWriter, RecordsArgs

@@ -17,9 +17,8 @@ from raydebm.records import Problem
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import fingerprint_of
 from raydebm.run.fingerprints import current_manifest, new_manifest
-from raydebm.service.feedback.recertify import recertified
-from raydebm.service.feedback.sample import Origin, outcome_sample
-from raydebm.service.routes.answer_bodies import guarantee_body
+from raydebm.service.feedback.recertify import Origin, outcome_sample, recertified
+from raydebm.service.routes.answers import guarantee_body
 from raydebm.service.store.reader import Filter
 from raydebm.tasks import get_task
 

@@ -22,7 +22,7 @@ from raydebm.service.core.service import TriageService
 from raydebm.service.routes.application import create_app
 from raydebm.service.settings.app_args import AppArgs
 from raydebm.service.settings.bundle import load_bundle
-from raydebm.service.store.outcome_log import OutcomeLog
+from raydebm.service.store.outcomes import OutcomeLog
 from raydebm.service.store.writer import DecisionWriter
 from raydebm.tasks import get_task
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from raydebm.errors import ConfigError
-from raydebm.service.ray.loaded_generators import IDLE_S, LoadedGenerators
+from raydebm.service.ray.loaded import GENERATORS_IDLE_S, LoadedGenerators
 from raydebm.service.settings.bundle import RunSource
 
 FIRST, SECOND, THIRD = (RunSource(name, "v1", ("ada",)) for name in ("first", "second", "third"))
@@ -69,7 +69,7 @@ def test_calls_at_the_same_time_load_a_run_once(loaded, built):
 
 def test_a_run_that_nobody_asks_for_makes_room(loaded, built, clock):
     get(loaded, SECOND)
-    clock.now += IDLE_S + 1
+    clock.now += GENERATORS_IDLE_S + 1
     get(loaded, RunSource("fourth", "v1", ("ada",)))
     assert loaded.names == ["ada", "fourth-ada"]
     get(loaded, SECOND)
@@ -78,7 +78,7 @@ def test_a_run_that_nobody_asks_for_makes_room(loaded, built, clock):
 
 def test_generators_that_make_room_are_closed(loaded, clock):
     [idle] = get(loaded, SECOND)
-    clock.now += IDLE_S + 1
+    clock.now += GENERATORS_IDLE_S + 1
     [asked] = get(loaded, RunSource("fourth", "v1", ("ada",)))
     assert (idle["second-ada"].is_closed, asked["fourth-ada"].is_closed) == (True, False)
 

@@ -14,8 +14,7 @@ from raydebm.run.directory import RunDir
 from raydebm.service.ray.ingress import TriageIngress
 from raydebm.service.settings.app_args import AppArgs
 from raydebm.service.settings.bundle import load_bundle
-from raydebm.service.store.claims import Claim, ClaimMonitor
-from raydebm.service.store.outcome_log import OutcomeLog, ReportedOutcome, content_of
+from raydebm.service.store.outcomes import Claim, ClaimMonitor, OutcomeLog, ReportedOutcome, content_of
 
 OLD, NEW = Policy(theta_sigma=0.8, max_passes=1), Policy(theta_sigma=0.4, max_passes=1)
 

@@ -15,8 +15,8 @@ from raydebm.errors import CheckpointError, ConfigError
 from raydebm.run.ensemble_file import CheckpointRef, read_ref
 from raydebm.service.access.keys import LOOK_EVERY_S, Keyring
 from raydebm.service.core.service import TriageService
-from raydebm.service.ray.ensembles import IDLE_S, Ensembles
-from raydebm.service.ray.reload import Exchangeable, changed_args, check_same_evidence
+from raydebm.service.ray.ingress import Exchangeable, changed_args, check_same_evidence
+from raydebm.service.ray.loaded import ENSEMBLE_IDLE_S, Ensembles
 from raydebm.service.routes.application import create_app
 from raydebm.service.settings.app_args import AppArgs, LimitArgs
 from raydebm.service.settings.bundle import load_bundle, load_gateway
@@ -167,7 +167,7 @@ def test_two_ensembles_lie_beside_each_other_on_one_backbone_until_one_is_idle(c
     assert held.fingerprints == [first.fingerprint, second.fingerprint]
     assert held.latest is newer
     assert len({id(ensemble.backbone) for ensemble in held.loaded}) == 1
-    clock.now += IDLE_S + 1
+    clock.now += ENSEMBLE_IDLE_S + 1
     asyncio.run(held.get(second))
     assert held.fingerprints == [second.fingerprint]
 
@@ -178,7 +178,7 @@ def test_an_ensemble_that_was_let_go_is_loaded_again(checkpoints):
     held = Ensembles(device="cpu", dtype="float32", clock=clock)
     held.load_now(first)
     energies = held.latest.score([("1+1?", "2")])
-    clock.now += IDLE_S + 1
+    clock.now += ENSEMBLE_IDLE_S + 1
     asyncio.run(held.get(second))
     assert held.fingerprints == [second.fingerprint]
     assert asyncio.run(held.get(first)).score([("1+1?", "2")]) == energies

@@ -13,10 +13,9 @@ from ray.serve.schema import (
 )
 
 from raydebm.errors import ConfigError
+from raydebm.service.ray.app import read_serve_config
 from raydebm.service.ray.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
-from raydebm.service.ray.ingress import TriageIngress
-from raydebm.service.ray.launch import read_serve_config
-from raydebm.service.ray.reload import CHANGEABLE, REVISION
+from raydebm.service.ray.ingress import CHANGEABLE, REVISION, TriageIngress
 from raydebm.service.settings.app_args import ANSWER_S, REQUEST_TIMEOUT_S, AppArgs
 
 USER_CONFIG = {

@@ -25,13 +25,12 @@ from raydebm.records import (
 )
 from raydebm.service.access.keys import load_keyring
 from raydebm.service.core.service import TriageService
-from raydebm.service.routes import decision_routes as archive
+from raydebm.service.routes import decisions as archive
 from raydebm.service.routes.application import create_app
-from raydebm.service.routes.decision_routes import stored_decision
+from raydebm.service.routes.decisions import stored_decision
 from raydebm.service.settings.app_args import AppArgs
 from raydebm.service.settings.bundle import load_bundle
-from raydebm.service.store.claims import ClaimMonitor
-from raydebm.service.store.outcome_log import OutcomeLog
+from raydebm.service.store.outcomes import ClaimMonitor, OutcomeLog
 from raydebm.service.store.record import DecisionRecord, new_record_id
 from raydebm.service.store.writer import DecisionWriter
 

@@ -18,14 +18,13 @@ from raydebm.run.folder import Folder
 from raydebm.service.access.keys import load_keyring
 from raydebm.service.core.request import request_context
 from raydebm.service.core.service import TriageService
-from raydebm.service.routes import outcome_routes as desk_module
+from raydebm.service.routes import outcomes as desk_module
 from raydebm.service.routes.application import create_app
-from raydebm.service.routes.outcome_routes import OutcomeDesk, OutcomeRequest, exact_interval
+from raydebm.service.routes.outcomes import OutcomeDesk, OutcomeRequest, exact_interval
 from raydebm.service.settings.app_args import AppArgs
 from raydebm.service.settings.bundle import load_bundle
 from raydebm.service.settings.overrides import Overrides
-from raydebm.service.store.claims import REFRESH_S, Claim, ClaimMonitor
-from raydebm.service.store.outcome_log import OutcomeLog, ReportedOutcome, content_of
+from raydebm.service.store.outcomes import REFRESH_S, Claim, ClaimMonitor, OutcomeLog, ReportedOutcome, content_of
 from raydebm.service.store.parquet_folder import OUTCOME_FILES, record_files
 from raydebm.service.store.reader import DecisionReader
 from raydebm.service.store.record import new_record_id

@@ -12,7 +12,7 @@ from raydebm.decision.policy import Policy
 from raydebm.errors import ServiceError
 from raydebm.service.core.service import TriageService
 from raydebm.service.routes.application import create_app
-from raydebm.service.routes.score_routes import MAX_PARALLEL, RewardRequest, RewardSettings, get_rewards, log_odds
+from raydebm.service.routes.scoring import MAX_PARALLEL, RewardRequest, RewardSettings, get_rewards, log_odds
 from raydebm.service.settings.app_args import AppArgs
 from raydebm.service.settings.bundle import load_bundle
 from raydebm.tasks import get_task

@@ -16,13 +16,13 @@ from raydebm.errors import (
     TaskDataError,
     TrainingError,
     UnknownNameError,
+    as_service_error,
 )
 from raydebm.service.core.given import within_deadline
 from raydebm.service.core.service import TriageService
-from raydebm.service.failures import as_service_error
 from raydebm.service.routes.application import create_app
-from raydebm.service.routes.event_stream import triage_events
-from raydebm.service.routes.score_routes import ScoreRequest, get_scores
+from raydebm.service.routes.scoring import ScoreRequest, get_scores
+from raydebm.service.routes.triage import triage_events
 from raydebm.service.settings.app_args import AppArgs
 from raydebm.service.settings.bundle import load_bundle
 
@@ -83,7 +83,7 @@ def test_every_error_of_ours_has_an_http_meaning(error, status):
 def test_when_the_client_goes_away_the_work_upstream_is_cancelled(bundle, backend, puzzle):
     from raydebm.service.core.service import TriageService
     from raydebm.service.routes.chat import chat_context
-    from raydebm.service.routes.request_bodies import ChatRequest
+    from raydebm.service.routes.requests import ChatRequest
 
     backend.pause_s = 600.0
     request = ChatRequest(model="raydebm/knights_knaves", messages=[{"role": "user", "content": puzzle}], stream=True)

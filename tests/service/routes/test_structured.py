@@ -14,7 +14,7 @@ from raydebm.service.core.service import TriageService
 from raydebm.service.routes import json_form as forms
 from raydebm.service.routes.application import create_app
 from raydebm.service.routes.json_form import JsonForm, format_for_endpoints, json_form
-from raydebm.service.routes.request_bodies import ResponseFormat
+from raydebm.service.routes.requests import ResponseFormat
 from raydebm.service.settings.app_args import AppArgs
 from raydebm.service.settings.bundle import load_bundle
 from raydebm.tasks import get_task

@@ -3,7 +3,7 @@
 import pytest
 
 from raydebm.identity import seed_for
-from raydebm.service.routes.request_bodies import ProblemBody, TriageRequest
+from raydebm.service.routes.requests import ProblemBody, TriageRequest
 from raydebm.tasks import get_task
 
 

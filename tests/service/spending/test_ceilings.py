@@ -26,8 +26,7 @@ from raydebm.service.core.service import TriageService
 from raydebm.service.routes.application import create_app
 from raydebm.service.settings.app_args import AppArgs
 from raydebm.service.settings.bundle import load_bundle
-from raydebm.service.spending.ledger import NANO, Amount, Ceilings, Ledger
-from raydebm.service.spending.limits import Account, spent_usd
+from raydebm.service.spending import NANO, Account, Amount, Ceilings, Ledger, spent_usd
 
 KEYS = {name: name * 32 for name in "ab"}
 PRICES = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 15_625.0}

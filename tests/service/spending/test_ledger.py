@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydebm.errors import ResourceError
-from raydebm.service.spending.ledger import NANO, Amount, Ceilings, Ledger
+from raydebm.service.spending import NANO, Amount, Ceilings, Ledger
 
 CEILING = {"service": Ceilings(usd=100 / NANO)}
 

@@ -26,7 +26,7 @@ from raydebm.records import Decision, Energies, Problem
 from raydebm.run.folder import Folder
 from raydebm.service.core.request import request_context
 from raydebm.service.core.service import TriageService
-from raydebm.service.routes.answer_bodies import triage_body
+from raydebm.service.routes.answers import triage_body
 from raydebm.service.settings.overrides import Overrides
 from raydebm.service.store import parquet_folder
 from raydebm.service.store.parquet_folder import MERGE_FILES, FolderReader, file_name, record_files

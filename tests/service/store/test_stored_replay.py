@@ -27,7 +27,7 @@ from raydebm.records import (
 )
 from raydebm.service.core.request import request_context
 from raydebm.service.core.service import TriageService
-from raydebm.service.routes.answer_bodies import triage_body
+from raydebm.service.routes.answers import triage_body
 from raydebm.service.settings.overrides import Overrides
 from raydebm.service.store.reader import DecisionReader
 from raydebm.service.store.record import DecisionRecord, new_record_id

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from raydebm.service.store.outcome_log import LINES, OutcomeLog, ReportedOutcome, verdicts_of
+from raydebm.service.store.outcomes import LINES, OutcomeLog, ReportedOutcome, verdicts_of
 
 
 def report(outcome_id):

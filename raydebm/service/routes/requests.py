@@ -12,10 +12,18 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from raydebm.errors import ServiceError
 from raydebm.service.core.request import ROLES, Conversation, GivenProblem
-from raydebm.service.routes.answer_bodies import MAX_ANSWERS
+from raydebm.service.routes.answers import MAX_ANSWERS
 from raydebm.service.settings.bundle import Bundle
-from raydebm.service.settings.fields import Body, Data, Text, writable
-from raydebm.service.settings.overrides import SEED_LIMIT, ChatOverrides, Overrides, SamplingOverrides
+from raydebm.service.settings.overrides import (
+    SEED_LIMIT,
+    Body,
+    ChatOverrides,
+    Data,
+    Overrides,
+    SamplingOverrides,
+    Text,
+    writable,
+)
 
 MAX_STOPS = 16
 StopText = Annotated[Text, Field(min_length=1)]

@@ -5,8 +5,8 @@ import pytest
 from raydebm.decision.guarantee.watch import ErrorWatch
 from raydebm.service.access.keys import Keyring
 from raydebm.service.core.service import TriageService
-from raydebm.service.ray import prometheus
-from raydebm.service.ray.prometheus import RayMeter
+from raydebm.service.ray import metrics
+from raydebm.service.ray.metrics import RayMeter
 from raydebm.service.routes.application import create_app
 from raydebm.service.settings.app_args import AppArgs
 from raydebm.service.settings.bundle import load_bundle
@@ -33,7 +33,7 @@ def seen(monkeypatch):
         inc = observe = set = record
 
     for kind in ("Counter", "Gauge", "Histogram"):
-        monkeypatch.setattr(prometheus, kind, Recorder)
+        monkeypatch.setattr(metrics, kind, Recorder)
     return values
 
 

@@ -16,10 +16,9 @@ from pydantic import BaseModel, Field
 
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.rules import beliefs_about
-from raydebm.errors import ServiceError
+from raydebm.errors import OverloadedError, ServiceError
 from raydebm.service.core.result import stop_totals
-from raydebm.service.failures import OverloadedError
-from raydebm.service.routes.answer_bodies import (
+from raydebm.service.routes.answers import (
     MAX_ANSWERS,
     AnswerBody,
     CandidateBody,
@@ -32,9 +31,8 @@ from raydebm.service.routes.answer_bodies import (
     pass_body,
 )
 from raydebm.service.routes.connection import while_connected
-from raydebm.service.routes.outcome_routes import NOT_ALLOWED, ReportedAs, may_see_decisions
-from raydebm.service.store.claims import ClaimMonitor
-from raydebm.service.store.outcome_log import RIGHT, WRONG, ReportedOutcome
+from raydebm.service.routes.outcomes import NOT_ALLOWED, ReportedAs, may_see_decisions
+from raydebm.service.store.outcomes import RIGHT, WRONG, ClaimMonitor, ReportedOutcome
 from raydebm.service.store.parquet_folder import UNREADABLE
 from raydebm.service.store.reader import DecisionReader, Filter, SortKey
 from raydebm.service.store.record import DecisionRecord, DecisionSummary, summary_of

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from raydebm.errors import ServiceError
 from raydebm.service.core.request import RequestContext
 from raydebm.service.core.service import TriageService
-from raydebm.service.routes.answer_bodies import TriageResponse
+from raydebm.service.routes.answers import TriageResponse, triage_answer
 from raydebm.service.routes.chat import (
     FREE_TOOL_CHOICES,
     asked,
@@ -23,14 +23,12 @@ from raydebm.service.routes.chat import (
     replies_of,
     require_neutral,
 )
-from raydebm.service.routes.choices import triage_answer
 from raydebm.service.routes.connection import EventStream, while_connected
-from raydebm.service.routes.event_stream import event_text, request_events
 from raydebm.service.routes.json_form import JsonForm, written_in
 from raydebm.service.routes.openapi import examples_of
-from raydebm.service.routes.request_bodies import ChatMessage, ChatRequest, ContentPart, ResponseFormat
-from raydebm.service.settings.fields import Data, Text
-from raydebm.service.settings.overrides import ChatOverrides
+from raydebm.service.routes.requests import ChatMessage, ChatRequest, ContentPart, ResponseFormat
+from raydebm.service.routes.triage import event_text, request_events
+from raydebm.service.settings.overrides import ChatOverrides, Data, Text
 
 TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
 """Kinds of text parts, in a user's turns and in the model's earlier ones."""

@@ -3,19 +3,23 @@
 An infinite energy or penalty becomes null, because JSON has no infinity. Energies: lower is better.
 """
 
+import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from raydebm.decision.evidence.posterior import Belief
+from raydebm.decision.evidence.reference import PLAIN
+from raydebm.decision.evidence.terms import PoolTable, representatives
 from raydebm.decision.policy import Policy
-from raydebm.records import Candidate, Energies, PassRecord, ScoredCandidate, Violation
-from raydebm.service.core.evaluators import NO_ANSWER, NO_ENERGY
+from raydebm.records import Candidate, Energies, Outcome, PassRecord, ScoredCandidate, Violation
+from raydebm.service.core.parts import NO_ANSWER, NO_ENERGY
 from raydebm.service.core.result import GeneratorUse, TriageResult, finite_or_none, stop_totals
 from raydebm.service.logs import redact
-from raydebm.service.spending.limits import CeilingStatus
+from raydebm.service.spending import CeilingStatus
 
 MAX_ANSWERS = 16
 """Maximum number of distinct answers with evidence in a response."""
@@ -393,3 +397,67 @@ def _usage(candidates: Iterable[Candidate]) -> Usage:
     prompt = sum(candidate.prompt_tokens or 0 for candidate in candidates)
     completion = sum(candidate.completion_tokens or 0 for candidate in candidates)
     return Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    best: ScoredCandidate
+    probability: float | None
+    proof: bool | None
+    num_candidates: int
+
+    @property
+    def may_be_given(self) -> bool:
+        """False for an answer that an exact constraint refutes."""
+        return self.proof is not False and self.probability != 0
+
+
+def best_answers(result: TriageResult, most: int) -> list[ChoiceBody]:
+    """The selected answer, then the others: by probability, without a posterior by their lowest energy.
+
+    Args:
+        result: result of the request.
+        most: maximum number of answers.
+    """
+    outcome = result.outcome
+    if outcome.best is None:
+        return []
+    believed = [
+        _Answer(belief.best, belief.probability, belief.cluster.proof, len(belief.candidates))
+        for belief in result.beliefs
+    ]
+    selected, *others = believed or _by_energy(outcome, outcome.best, result.context.policy.lambda_)
+    return [_body(answer) for answer in [selected, *(other for other in others if other.may_be_given)][:most]]
+
+
+def _by_energy(outcome: Outcome, best: ScoredCandidate, lambda_: float) -> list[_Answer]:
+    table = PoolTable.of([outcome.pool])
+    rows = representatives(table, replace(PLAIN, lambda_=lambda_))
+    answers = [
+        _Answer(table.candidates[row], None, cluster.proof, len(cluster.rows))
+        for row, cluster in zip(rows, table.clusters[0], strict=True)
+    ]
+    scored = [answer for answer in answers if math.isfinite(answer.best.total_energy(lambda_))]
+    scored.sort(key=lambda answer: answer.best.total_energy(lambda_))
+    key = best.report.vote_key
+    own = [answer for answer in scored if answer.best.report.vote_key == key] or [_Answer(best, None, None, 1)]
+    return own + [answer for answer in scored if answer.best.report.vote_key != key]
+
+
+def _body(answer: _Answer) -> ChoiceBody:
+    candidate = answer.best.candidate
+    return ChoiceBody(
+        answer=answer.best.report.answer,
+        text=candidate.text or "",
+        confidence=answer.probability,
+        proof=answer.proof,
+        num_candidates=answer.num_candidates,
+        candidate_id=candidate.candidate_id,
+        finish_reason=candidate.finish_reason,
+    )
+
+
+def triage_answer(result: TriageResult) -> TriageResponse:
+    """The full record of one decision, with the requested choices."""
+    most = result.context.num_choices
+    return triage_body(result, None if most is None else best_answers(result, most))

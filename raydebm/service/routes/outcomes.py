@@ -17,18 +17,16 @@ from pydantic import BaseModel, Field, StrictBool
 from scipy.stats import binomtest
 
 from raydebm.decision.guarantee.watch import ErrorWatch, suspension_of
-from raydebm.errors import ServiceError
+from raydebm.errors import OverloadedError, ServiceError
 from raydebm.records import Candidate
 from raydebm.service.core.result import Meter
 from raydebm.service.core.service import TriageService
-from raydebm.service.failures import OverloadedError
-from raydebm.service.routes.answer_bodies import ErrorBody
+from raydebm.service.routes.answers import ErrorBody
 from raydebm.service.routes.connection import while_connected
 from raydebm.service.routes.openapi import named_examples
 from raydebm.service.settings.bundle import Bundle
-from raydebm.service.settings.fields import Body, Text
-from raydebm.service.store.claims import Claim, ClaimMonitor
-from raydebm.service.store.outcome_log import RIGHT, OutcomeLog, ReportedOutcome, content_of
+from raydebm.service.settings.overrides import Body, Text
+from raydebm.service.store.outcomes import RIGHT, Claim, ClaimMonitor, OutcomeLog, ReportedOutcome, content_of
 from raydebm.service.store.parquet_folder import UNREADABLE
 from raydebm.service.store.reader import DecisionReader
 from raydebm.service.store.record import DecisionSummary, time_of_id

@@ -16,17 +16,16 @@ from raydebm.decision.evidence.posterior import confidences
 from raydebm.decision.policy import Policy
 from raydebm.errors import ServiceError
 from raydebm.records import Violation
-from raydebm.service.core.evaluators import NO_ANSWER, check_lengths, check_tokens
 from raydebm.service.core.given import given_candidates, judged, scored_pairs, within_deadline
+from raydebm.service.core.parts import NO_ANSWER, check_lengths, check_tokens
 from raydebm.service.core.request import read_problem
 from raydebm.service.core.service import TriageService
-from raydebm.service.routes.answer_bodies import Usage, candidate_body, energy_fields
+from raydebm.service.routes.answers import Usage, candidate_body, energy_fields
 from raydebm.service.routes.connection import while_connected
 from raydebm.service.routes.openapi import examples_of
-from raydebm.service.routes.request_bodies import ProblemBody, given_problem, merged_overrides, model_ids, parse_model
+from raydebm.service.routes.requests import ProblemBody, given_problem, merged_overrides, model_ids, parse_model
 from raydebm.service.settings.bundle import Bundle
-from raydebm.service.settings.fields import Body, Finite, NotNegative, Text, writable
-from raydebm.service.settings.overrides import MAX_DEADLINE_MS, Overrides
+from raydebm.service.settings.overrides import MAX_DEADLINE_MS, Body, Finite, NotNegative, Overrides, Text, writable
 
 MAX_CANDIDATES_TO_SCORE = 512
 NO_ANSWER_SCORE = -1e6

@@ -1,4 +1,4 @@
-"""Server-sent events of one request: progress while candidates arrive, then the answer, then ``[DONE]``.
+"""``POST /v1/triage``, and server-sent events of one request: progress while candidates arrive, the answer, ``[DONE]``.
 
 Events of a triage request are named; ``chat`` and ``responses`` have their own forms. ``docs/service.md`` lists the
 facts of progress events.
@@ -10,10 +10,14 @@ import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
 from raydebm.decision.sampling.deadline import is_late
-from raydebm.errors import RaydebmError, ServiceError
+from raydebm.errors import RaydebmError, ServiceError, as_service_error
 from raydebm.records import GenerationRequest
 from raydebm.service.core.activity import (
     CandidateArrived,
@@ -24,14 +28,15 @@ from raydebm.service.core.activity import (
     Started,
     WaveEnded,
 )
-from raydebm.service.core.request import RequestContext
+from raydebm.service.core.request import RequestContext, charged_to, request_context
 from raydebm.service.core.result import TriageResult
 from raydebm.service.core.service import TriageService
 from raydebm.service.error_form import error_body, should_retry
-from raydebm.service.failures import as_service_error
 from raydebm.service.logs import redact
-from raydebm.service.routes.answer_bodies import TriageResponse, candidate_body, pass_body
-from raydebm.service.routes.choices import triage_answer
+from raydebm.service.routes.answers import TriageResponse, candidate_body, pass_body, triage_answer
+from raydebm.service.routes.connection import EventStream, while_connected
+from raydebm.service.routes.openapi import examples_of
+from raydebm.service.routes.requests import TriageRequest, given_problem, merged_overrides, read_conversation
 
 log = logging.getLogger(__name__)
 
@@ -199,3 +204,41 @@ def progress_facts(event: Event) -> dict[str, Any]:
 
 def _by_generator(requests: Iterable[GenerationRequest]) -> dict[str, int]:
     return dict(Counter(request.generator for request in requests))
+
+
+def triage_routes(service: TriageService) -> APIRouter:
+    """The route of triage."""
+    router = APIRouter(tags=["triage"])
+
+    @router.post(
+        "/v1/triage",
+        summary="Triage a problem",
+        response_model=TriageResponse,
+        responses={200: {"content": {"text/event-stream": {}}}},
+        openapi_extra=examples_of("triage", service.bundle),
+    )
+    async def triage(body: TriageRequest, request: Request) -> TriageResponse | Response:
+        """Sample candidates, check and score them, and accept, try again or abstain; returns the full record.
+
+        With `stream`, the response is events: `raydebm.progress` during the work, `raydebm.result` with the record (or
+        `raydebm.error`), then `[DONE]`."""
+        state = request.state
+        overrides = merged_overrides(service.bundle, body)
+        conversation = None if body.messages is None else read_conversation(body.messages)
+        problem = body.problem if conversation is None else conversation.problem
+        if problem is None:
+            raise ServiceError("give exactly one of 'problem' and 'messages'", 400, "missing_text", "problem")
+        context = request_context(
+            service.bundle,
+            overrides,
+            request_id=state.request_id,
+            task_name=body.task,
+            problem=given_problem(problem),
+            conversation=conversation,
+        )
+        context = charged_to(replace(context, num_choices=body.n, received=state.received), state.account)
+        if body.stream:
+            return EventStream(triage_events(service, context))
+        return triage_answer(await while_connected(request, service.triage(context)))
+
+    return router

@@ -1,1 +1,0 @@
-"""Limits on cost: ceilings, the daily ledger, and the affordable part of a pass."""
