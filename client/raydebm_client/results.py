@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 
 class ServiceError(Exception):
@@ -44,8 +44,8 @@ class Result(Mapping[str, Any]):
         return _wrapped(self.raw[name])
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_") and (name in self.raw or name in type(self).__annotations__):
-            return self[name] if name in self.raw else None  # of an older service
+        if not name.startswith("_") and name in self.raw:
+            return self[name]
         raise AttributeError(f"{type(self).__name__} has no {name!r}")
 
     def __iter__(self) -> Iterator[str]:
@@ -65,32 +65,14 @@ def _wrapped(value: Any) -> Any:
 
 
 class TriageResult(Result):
-    """One decision. Abstaining is an answer, not an error."""
+    """One decision: ``decision`` (accept or abstain), ``reason``, ``answer``, ``text``, ``confidence``, ``record_id``
+    and more. Abstaining is an answer, not an error."""
 
-    decision: Literal["accept", "abstain"]
-    reason: str
-    request_id: str
-    record_id: str | None
-    """Id of the stored decision, for ``report_outcome``. None if the service stores no decisions."""
-    answer: str | None
-    """The accepted answer in the task's canonical text; None after an abstention."""
-    text: str | None
-    """The accepted candidate's whole text; None after an abstention."""
-    confidence: float | None
-    """Probability that the selected answer is right; None without a fitted posterior or a selection."""
-    energy: float | None
-    sigma: float | None
-    candidate: Result | None
-    """The selected candidate, also after an abstention."""
-    candidates: list[Result] | None
-    """All candidates, if ``return_candidates`` was set."""
-    choices: list[Result] | None
-    """With ``n``: the best distinct answers, the selected one first, also after an abstention."""
     _required = ("decision", "reason", "request_id", "answer")
 
     @property
     def accepted(self) -> bool:
-        return self.decision == "accept"
+        return bool(self.raw["decision"] == "accept")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

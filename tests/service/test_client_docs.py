@@ -18,12 +18,11 @@ from raydebm.run.directory import RunDir
 from raydebm.service.core.service import TriageService
 from raydebm.service.ray.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
 from raydebm.service.ray.handles import HandleBackend
-from raydebm.service.routes.answers import TriageResponse
 from raydebm.service.routes.application import create_app
 from raydebm.service.settings.app_args import AppArgs
 from raydebm.service.settings.bundle import load_bundle
 from raydebm.service.store.writer import DecisionWriter
-from raydebm_client import AsyncRaydebm, Progress, Raydebm, ServiceError, results
+from raydebm_client import AsyncRaydebm, Progress, Raydebm, ServiceError
 
 WHERE = "http://127.0.0.1:8000"
 BLOCK = re.compile(r"(?:<!-- service: (\w+) -->\n)?```python\n(.*?)```", re.DOTALL)
@@ -145,7 +144,3 @@ def test_many_requests_at_once(url, puzzle):
 def test_an_error_names_the_request(connected):
     with pytest.raises(ServiceError, match=r"HTTP 422, request [0-9a-f]{32}"):
         connected.triage("Not a puzzle.", task="knights_knaves")
-
-
-def test_every_field_of_a_result_is_one_that_the_service_sends():
-    assert set(results.TriageResult.__annotations__) <= set(TriageResponse.model_fields)

@@ -4,22 +4,24 @@ An infinite energy or penalty becomes null, because JSON has no infinity. Energi
 """
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.evidence.reference import PLAIN
 from raydebm.decision.evidence.terms import PoolTable, representatives
 from raydebm.decision.policy import Policy
-from raydebm.records import Candidate, Energies, Outcome, PassRecord, ScoredCandidate, Violation
+from raydebm.records import Energies, PassRecord, ScoredCandidate, Violation
 from raydebm.service.core.parts import NO_ANSWER, NO_ENERGY
 from raydebm.service.core.result import GeneratorUse, TriageResult, finite_or_none, stop_totals
 from raydebm.service.logs import redact
 from raydebm.service.spending import CeilingStatus
+from raydebm.service.store.record import DecisionFacts, DecisionRecord, Judged
 
 MAX_ANSWERS = 16
 """Maximum number of distinct answers with evidence in a response."""
@@ -132,14 +134,10 @@ class AnswerBody(BaseModel):
     candidate_ids: list[str]
 
 
-class ChoiceBody(BaseModel):
+class ChoiceBody(Judged):
     """One of several distinct answers that a request asked for."""
 
-    answer: str | None
-    """Answer in canonical text; null if nothing was parsed, as in ordinary chat."""
     text: str
-    confidence: float | None
-    """Probability that this answer is right; null without a fitted posterior."""
     proof: bool | None
     """True if an exact constraint proves it right. Refuted answers are not among the choices."""
     num_candidates: int
@@ -180,124 +178,122 @@ class GuaranteeBody(BaseModel):
     """Reported decisions behind the promise; null if it was certified on problems of the run."""
 
 
-class DecisionBody(StopFields):
-    """The decision with its reasons; the ``raydebm`` object of chat answers.
+class DecisionDetails(StopFields):
+    """The course of a decision, its evidence and its settings.
 
     Numbers about waves are summed over the passes; their reasons are those of the last pass."""
 
-    request_id: str
-    record_id: str | None = None
-    """Id of the stored decision, for reading it and for reporting its outcome; null if it is not stored."""
-    task: str
-    problem_id: str
-    decision: Literal["accept", "abstain"]
-    reason: str
-    confidence: float | None = None
-    """Probability that the selected answer is right; null without a fitted posterior or a selection."""
-    answers: list[AnswerBody] = Field(default_factory=list)
-    """Distinct answers, the selected one first and the runner-up second, at most ``MAX_ANSWERS``; empty without a
-    posterior."""
-    guarantee: GuaranteeBody | None = None
-    """Null if nothing was promised."""
-    energy: float | None
-    mu: float | None
-    sigma: float | None
-    members: list[float] | None
-    penalty: float | None
-    """E_constraint of the selected candidate."""
-    constraints: dict[str, float]
-    """Weighted penalty of each violated constraint; a constraint that holds is absent (0)."""
-    violations: list[Violation]
-    checks: list[str] = Field(default_factory=list)
-    """Constraints by which the selected answer was checked, satisfied or not."""
-    num_passes: int
     passes: list[PassBody]
-    feedback: list[str]
-    generators: list[GeneratorUse]
-    usage: Usage
-    cost_usd: float | None
-    """Null when no generator reports cost."""
-    cancelled_usd: float | None = None
-    """Maximum cost of cancelled requests in addition to ``cost_usd``, at the recipe's prices; null if none was
-    cancelled or a price is unknown."""
-    ceilings: list[CeilingStatus] = Field(default_factory=list)
-    """Remaining amounts of the day's ceilings, if the operator set any."""
-    latency_ms: float
-    stages_ms: dict[str, float]
-    """Time per kind of call, summed over passes. Kinds overlap, because candidates are checked and scored while others
-    are generated."""
+    answers: list[AnswerBody]
+    """Distinct answers, the selected one first and the runner-up second, at most ``MAX_ANSWERS``; empty without a
+    posterior or a selection."""
+    guarantee: GuaranteeBody | None
+    """Promise of the policy, with its present state of suspension. Null if nothing was promised."""
     policy: dict[str, Any]
     seed: int
     versions: dict[str, str]
-    ignored_messages: int
-    """Number of messages after the last user message, which are ignored. Earlier messages are context."""
-    candidates: list[CandidateBody] | None = None
+    stages_ms: dict[str, float]
+    """Time per kind of call, summed over passes. Kinds overlap, because candidates are checked and scored while others
+    are generated."""
 
 
-class TriageResponse(DecisionBody):
-    """The full record of one decision."""
+class TriageResponse(DecisionFacts, DecisionDetails):
+    """One decision with its reasons. Chat answers have it as ``raydebm``, without the texts.
 
-    answer: str | None
-    """The accepted answer in the task's canonical text; null after an abstention."""
+    ``answer`` is null after an abstention."""
+
     text: str | None
     """The returned text; null after an abstention."""
     candidate: CandidateBody | None
     """The selected candidate, also after an abstention; null if none could be selected."""
     choices: list[ChoiceBody] | None = None
     """The best distinct answers, the selected one first, also after an abstention; null unless ``n`` is given."""
+    members: list[float] | None
+    """One energy per adapter."""
+    constraints: dict[str, float]
+    """Weighted penalty of each violated constraint; a constraint that holds is absent (0)."""
+    violations: list[Violation]
+    checks: list[str]
+    """Constraints by which the selected answer was checked, satisfied or not."""
+    feedback: list[str]
+    generators: list[GeneratorUse]
+    usage: Usage
+    cancelled_usd: float | None
+    """Maximum cost of cancelled requests in addition to ``cost_usd``, at the recipe's prices; null if none was
+    cancelled or a price is unknown."""
+    ceilings: list[CeilingStatus]
+    """Remaining amounts of the day's ceilings, if the operator set any."""
+    ignored_messages: int
+    """Number of messages after the last user message, which are ignored. Earlier messages are context."""
+    candidates: list[CandidateBody] | None = None
+
+    def chat_object(self, *, choices: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The ``raydebm`` object of a chat answer: everything but the texts, which are in the choices."""
+        unset = {"candidates"} if self.candidates is None else set()
+        counted = {} if choices is None else {"choices": choices}
+        return {**self.model_dump(exclude={"text", "candidate", "choices"} | unset), **counted}
 
 
 # ---- from records ---------------------------------------------------------------------------------------------------
 
 
-def triage_body(result: TriageResult, choices: list[ChoiceBody] | None = None) -> TriageResponse:
+def details_of(record: DecisionRecord, beliefs: Sequence[Belief], suspended: str | None) -> dict[str, Any]:
+    """Fields of ``DecisionDetails``.
+
+    Args:
+        record: the decision.
+        beliefs: beliefs about the distinct answers, the selected one first.
+        suspended: reason why its policy's guarantee is suspended, if it is.
+    """
+    passes = record.outcome.passes
+    return {
+        "passes": [pass_body(each) for each in passes],
+        **stop_totals([each.stop for each in passes]),
+        "answers": [answer_body(belief) for belief in beliefs[:MAX_ANSWERS]],
+        "guarantee": guarantee_body(record.policy, suspended),
+        "policy": record.policy.to_json(),
+        "seed": record.seed,
+        "versions": dict(record.versions),
+        "stages_ms": dict(record.stages_ms),
+    }
+
+
+def triage_answer(result: TriageResult) -> TriageResponse:
     """The full record of one decision, as ``/v1/triage`` answers it."""
-    context, outcome, activity = result.context, result.outcome, result.activity
+    context, outcome, activity, most = result.context, result.outcome, result.activity, result.context.num_choices
     best, lambda_ = outcome.best, context.policy.lambda_
-    body = None if best is None else candidate_body(best, lambda_)
+    violations = () if best is None else best.report.violations
+    constraints: defaultdict[str, float] = defaultdict(float)
+    for violation in violations:
+        constraints[violation.constraint] += violation.weight * violation.penalty
     is_checked = best is not None and best.report.parsed and best.report.error is None
-    constraints: dict[str, float] = {}
-    for violation in () if best is None else best.report.violations:
-        constraints[violation.constraint] = (
-            constraints.get(violation.constraint, 0.0) + violation.weight * violation.penalty
-        )
+    prompt, completion = (
+        sum(getattr(candidate, name) or 0 for candidate in activity.drawn)
+        for name in ("prompt_tokens", "completion_tokens")
+    )
+    facts = result.summary.model_dump(include=set(DecisionFacts.model_fields))
     return TriageResponse(
-        request_id=context.request_id,
-        record_id=result.record.record_id if result.is_stored else None,
-        task=result.summary.task,
-        problem_id=context.problem.problem_id,
-        decision=result.decision,
-        reason=result.reason,
-        confidence=outcome.confidence,
-        answers=[answer_body(belief) for belief in result.beliefs[:MAX_ANSWERS]],
-        guarantee=guarantee_body(result.record.policy, result.suspended),
-        answer=result.answer,
+        **facts
+        | details_of(result.record, result.beliefs, result.suspended)
+        | {
+            "record_id": result.record.record_id if result.is_stored else None,
+            "reason": result.reason,
+            "answer": result.answer,
+            "policy": context.policy.settings(),
+        },
         text=outcome.answer,
-        candidate=body,
-        energy=None if body is None else body.energy,
-        mu=None if body is None else body.mu,
-        sigma=None if body is None else body.sigma,
-        members=None if body is None else body.members,
-        penalty=None if body is None else body.penalty,
+        candidate=None if best is None else candidate_body(best, lambda_),
+        choices=None if most is None else best_answers(result, most),
+        members=None if best is None or best.energies is None else list(best.energies.members),
         constraints=constraints,
-        violations=[] if body is None else body.violations,
+        violations=list(violations),
         checks=[constraint.name for constraint in context.task.constraints] if is_checked else [],
-        num_passes=len(outcome.passes),
-        passes=[pass_body(record) for record in outcome.passes],
-        feedback=[record.feedback for record in outcome.passes if record.feedback is not None],
+        feedback=[each.feedback for each in outcome.passes if each.feedback is not None],
         generators=result.generators,
-        usage=_usage(activity.drawn),
-        cost_usd=result.summary.cost_usd,
+        usage=Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion),
         cancelled_usd=result.cancelled_usd,
-        **stop_totals([record.stop for record in outcome.passes]),
-        latency_ms=result.summary.latency_ms,
-        stages_ms=dict(activity.stages_ms),
         ceilings=activity.ceilings,
-        policy=context.policy.settings(),
-        seed=context.seed,
-        versions=dict(result.record.versions),
         ignored_messages=context.ignored_messages,
-        choices=choices,
         candidates=[candidate_body(scored, lambda_) for scored in outcome.pool] if context.return_candidates else None,
     )
 
@@ -324,12 +320,8 @@ def guarantee_body(policy: Policy, suspended: str | None) -> GuaranteeBody | Non
     """
     if policy.guarantee is None:
         return None
-    known: Mapping[str, Any] = {
-        name: value for name, value in policy.guarantee.items() if name in GuaranteeBody.model_fields
-    }
-    return GuaranteeBody.model_validate(
-        known if suspended is None else {**known, "suspended": True, "reason": suspended}
-    )
+    why = {} if suspended is None else {"suspended": True, "reason": suspended}
+    return GuaranteeBody.model_validate({**policy.guarantee, **why})
 
 
 def candidate_body(scored: ScoredCandidate, lambda_: float) -> CandidateBody:
@@ -392,26 +384,6 @@ def pass_body(record: PassRecord) -> PassBody:
     )
 
 
-def _usage(candidates: Iterable[Candidate]) -> Usage:
-    candidates = list(candidates)
-    prompt = sum(candidate.prompt_tokens or 0 for candidate in candidates)
-    completion = sum(candidate.completion_tokens or 0 for candidate in candidates)
-    return Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    best: ScoredCandidate
-    probability: float | None
-    proof: bool | None
-    num_candidates: int
-
-    @property
-    def may_be_given(self) -> bool:
-        """False for an answer that an exact constraint refutes."""
-        return self.proof is not False and self.probability != 0
-
-
 def best_answers(result: TriageResult, most: int) -> list[ChoiceBody]:
     """The selected answer, then the others: by probability, without a posterior by their lowest energy.
 
@@ -422,42 +394,36 @@ def best_answers(result: TriageResult, most: int) -> list[ChoiceBody]:
     outcome = result.outcome
     if outcome.best is None:
         return []
-    believed = [
-        _Answer(belief.best, belief.probability, belief.cluster.proof, len(belief.candidates))
+    choices = [
+        _choice(belief.best, len(belief.candidates), confidence=belief.probability, proof=belief.cluster.proof)
         for belief in result.beliefs
     ]
-    selected, *others = believed or _by_energy(outcome, outcome.best, result.context.policy.lambda_)
-    return [_body(answer) for answer in [selected, *(other for other in others if other.may_be_given)][:most]]
+    selected, *others = choices or _by_energy(outcome.pool, outcome.best, result.context.policy.lambda_)
+    return [selected, *(other for other in others if other.proof is not False and other.confidence != 0)][:most]
 
 
-def _by_energy(outcome: Outcome, best: ScoredCandidate, lambda_: float) -> list[_Answer]:
-    table = PoolTable.of([outcome.pool])
+def _by_energy(pool: Sequence[ScoredCandidate], best: ScoredCandidate, lambda_: float) -> list[ChoiceBody]:
+    table = PoolTable.of([pool])
     rows = representatives(table, replace(PLAIN, lambda_=lambda_))
-    answers = [
-        _Answer(table.candidates[row], None, cluster.proof, len(cluster.rows))
-        for row, cluster in zip(rows, table.clusters[0], strict=True)
-    ]
-    scored = [answer for answer in answers if math.isfinite(answer.best.total_energy(lambda_))]
-    scored.sort(key=lambda answer: answer.best.total_energy(lambda_))
-    key = best.report.vote_key
-    own = [answer for answer in scored if answer.best.report.vote_key == key] or [_Answer(best, None, None, 1)]
-    return own + [answer for answer in scored if answer.best.report.vote_key != key]
+    of_answers = [(table.candidates[row], cluster) for row, cluster in zip(rows, table.clusters[0], strict=True)]
+    scored = [each for each in of_answers if math.isfinite(each[0].total_energy(lambda_))]
+    scored.sort(key=lambda each: (each[0].report.vote_key != best.report.vote_key, each[0].total_energy(lambda_)))
+    choices = [_choice(first, len(cluster.rows), proof=cluster.proof) for first, cluster in scored]
+    if not scored or scored[0][0].report.vote_key != best.report.vote_key:
+        choices.insert(0, _choice(best, 1))
+    return choices
 
 
-def _body(answer: _Answer) -> ChoiceBody:
-    candidate = answer.best.candidate
+def _choice(
+    first: ScoredCandidate, num_candidates: int, *, confidence: float | None = None, proof: bool | None = None
+) -> ChoiceBody:
+    candidate = first.candidate
     return ChoiceBody(
-        answer=answer.best.report.answer,
+        answer=first.report.answer,
+        confidence=confidence,
         text=candidate.text or "",
-        confidence=answer.probability,
-        proof=answer.proof,
-        num_candidates=answer.num_candidates,
+        proof=proof,
+        num_candidates=num_candidates,
         candidate_id=candidate.candidate_id,
         finish_reason=candidate.finish_reason,
     )
-
-
-def triage_answer(result: TriageResult) -> TriageResponse:
-    """The full record of one decision, with the requested choices."""
-    most = result.context.num_choices
-    return triage_body(result, None if most is None else best_answers(result, most))

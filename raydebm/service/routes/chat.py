@@ -16,7 +16,7 @@ from fastapi.responses import JSONResponse, Response
 from raydebm.errors import ServiceError
 from raydebm.service.core.request import RequestContext, charged_to, request_context
 from raydebm.service.core.service import TriageService
-from raydebm.service.routes.answers import CandidateBody, ChoiceBody, DecisionBody, TriageResponse, triage_answer
+from raydebm.service.routes.answers import CandidateBody, ChoiceBody, TriageResponse, triage_answer
 from raydebm.service.routes.connection import EventStream, while_connected
 from raydebm.service.routes.json_form import JsonForm, format_for_endpoints, read_form, written_in
 from raydebm.service.routes.openapi import examples_of
@@ -189,7 +189,7 @@ def completion_body(
         **_head(answer, model, "chat.completion"),
         "choices": [_choice(index, reply) for index, reply in enumerate(replies)],
         "usage": answer.usage.model_dump(),
-        "raydebm": decision_object(answer, choices=_count(answer, replies, n)),
+        "raydebm": answer.chat_object(choices=_count(answer, replies, n)),
     }
 
 
@@ -220,7 +220,7 @@ def completion_chunks(
         *pieces, end = _deltas(index, reply)
         yield from ({**head, "choices": [piece]} for piece in pieces)
         is_last = index == len(replies) - 1
-        decision = {"raydebm": decision_object(answer, choices=_count(answer, replies, n))} if is_last else {}
+        decision = {"raydebm": answer.chat_object(choices=_count(answer, replies, n))} if is_last else {}
         yield {**head, "choices": [end], **decision}
     if include_usage:
         yield {**head, "choices": [], "usage": answer.usage.model_dump()}
@@ -238,14 +238,6 @@ def _deltas(index: int, reply: Reply) -> Iterator[dict[str, Any]]:
 def pieces_of(text: str) -> Sequence[str]:
     """Pieces of the text for a stream."""
     return [text[start : start + CHUNK_CHARS] for start in range(0, len(text), CHUNK_CHARS)]
-
-
-def decision_object(answer: TriageResponse, *, choices: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The ``raydebm`` object: the decision without the texts, which are in the choices."""
-    body = answer.model_dump(include=set(DecisionBody.model_fields))
-    if answer.candidates is None:
-        del body["candidates"]
-    return {**body, **({} if choices is None else {"choices": choices}), "answer": answer.answer}
 
 
 def _count(answer: TriageResponse, replies: Sequence[Reply], n: int | None) -> dict[str, Any] | None:

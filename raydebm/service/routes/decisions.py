@@ -17,19 +17,7 @@ from pydantic import BaseModel, Field
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.rules import beliefs_about
 from raydebm.errors import OverloadedError, ServiceError
-from raydebm.service.core.result import stop_totals
-from raydebm.service.routes.answers import (
-    MAX_ANSWERS,
-    AnswerBody,
-    CandidateBody,
-    GuaranteeBody,
-    PassBody,
-    StopFields,
-    answer_body,
-    candidate_body,
-    guarantee_body,
-    pass_body,
-)
+from raydebm.service.routes.answers import CandidateBody, DecisionDetails, candidate_body, details_of
 from raydebm.service.routes.connection import while_connected
 from raydebm.service.routes.outcomes import NOT_ALLOWED, ReportedAs, may_see_decisions
 from raydebm.service.store.outcomes import RIGHT, WRONG, ClaimMonitor, ReportedOutcome
@@ -99,23 +87,13 @@ class OutcomeBody(BaseModel):
     """True for the last report by this name."""
 
 
-class StoredDecision(DecisionSummary, StopFields):
+class StoredDecision(DecisionSummary, DecisionDetails):
     """Everything about one decision."""
 
     problem: StoredProblem
     request: dict[str, Any]
     """Other fields of the request, in addition to problem and policy."""
-    policy: dict[str, Any]
-    seed: int
-    versions: dict[str, str]
-    stages_ms: dict[str, float]
-    passes: list[PassBody]
     candidates: list[StoredCandidate]
-    answers: list[AnswerBody]
-    """Distinct answers with the evidence of the policy's posterior, the selected one first, at most 16; empty without a
-    posterior or a selection."""
-    guarantee: GuaranteeBody | None
-    """Promise of the policy, with its present state of suspension. Null if nothing was promised."""
     outcomes: list[OutcomeBody]
     """All reports about it, oldest first."""
 
@@ -163,18 +141,9 @@ def stored_decision(
             difficulty=problem.difficulty,
         ),
         request=dict(record.request),
-        policy=record.policy.to_json(),
-        seed=record.seed,
-        versions=dict(record.versions),
-        stages_ms=dict(record.stages_ms),
-        passes=[pass_body(pass_) for pass_ in outcome.passes],
-        **stop_totals([pass_.stop for pass_ in outcome.passes]),
         candidates=candidates,
-        answers=[
-            answer_body(belief) for belief in beliefs_about(outcome.pool, record.policy, outcome.best)[:MAX_ANSWERS]
-        ],
-        guarantee=guarantee_body(record.policy, suspended),
         outcomes=outcomes,
+        **details_of(record, beliefs_about(outcome.pool, record.policy, outcome.best), suspended),
     )
 
 

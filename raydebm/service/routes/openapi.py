@@ -10,7 +10,7 @@ from fastapi import FastAPI
 
 from raydebm.service.core.request import ROLES
 from raydebm.service.routes.answers import ErrorBody
-from raydebm.service.routes.requests import model_ids
+from raydebm.service.routes.requests import TEXT_PARTS, model_ids
 from raydebm.service.settings.bundle import Bundle
 
 _MEANINGS = {
@@ -53,7 +53,7 @@ def _complete(document: dict[str, Any], bundle: Bundle, *, keyed: bool) -> None:
     document["paths"]["/v1/models/{model_id}"]["get"]["parameters"][0]["schema"]["enum"] = model_ids(bundle)
     schemas = document["components"]["schemas"]
     schemas["ChatMessage"]["properties"]["role"]["enum"] = list(ROLES)
-    schemas["ContentPart"]["properties"]["type"]["enum"] = ["text"]
+    schemas["ContentPart"]["properties"]["type"]["enum"] = list(TEXT_PARTS)
     for name, ways in _EITHER.items():
         schemas[name]["oneOf"] = [_way(fields, ways) for fields in ways]
     for name, fields in _NAMED.items():

@@ -26,6 +26,8 @@ from raydebm.service.settings.overrides import (
 )
 
 MAX_STOPS = 16
+TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
+"""Kinds of text parts, in a user's turns and in the model's earlier ones."""
 StopText = Annotated[Text, Field(min_length=1)]
 
 
@@ -65,7 +67,7 @@ class ContentPart(BaseModel):
     type: Text
     text: Text | None = None
     refusal: Text | None = None
-    """Words of an earlier refusal, in the Responses API."""
+    """Words of an earlier refusal."""
 
 
 class ChatMessage(BaseModel):
@@ -195,10 +197,10 @@ def _text(message: ChatMessage) -> str:
     if message.content is None or isinstance(message.content, str):
         return message.content or ""
     for part in message.content:
-        if part.type != "text":
+        if part.type not in TEXT_PARTS:
             reason = f"content part of type {part.type!r} cannot be read; only 'text' parts can"
             raise ServiceError(reason, 400, "unsupported_content", "messages")
-    return "".join(part.text or "" for part in message.content)
+    return "".join((part.refusal if part.type == "refusal" else part.text) or "" for part in message.content)
 
 
 # ---- models and named policies ---------------------------------------------------------------------------------------

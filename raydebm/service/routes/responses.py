@@ -1,28 +1,18 @@
 """OpenAI's Responses API over the same chat: text in, text out, without state between requests."""
 
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
 from itertools import count
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from raydebm.errors import ServiceError
-from raydebm.service.core.request import RequestContext
 from raydebm.service.core.service import TriageService
 from raydebm.service.routes.answers import TriageResponse, triage_answer
-from raydebm.service.routes.chat import (
-    FREE_TOOL_CHOICES,
-    asked,
-    decision_object,
-    pieces_of,
-    progress_form,
-    replies_of,
-    require_neutral,
-)
+from raydebm.service.routes.chat import FREE_TOOL_CHOICES, asked, pieces_of, progress_form, replies_of, require_neutral
 from raydebm.service.routes.connection import EventStream, while_connected
 from raydebm.service.routes.json_form import JsonForm, written_in
 from raydebm.service.routes.openapi import examples_of
@@ -30,11 +20,8 @@ from raydebm.service.routes.requests import ChatMessage, ChatRequest, ContentPar
 from raydebm.service.routes.triage import event_text, request_events
 from raydebm.service.settings.overrides import ChatOverrides, Data, Text
 
-TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
-"""Kinds of text parts, in a user's turns and in the model's earlier ones."""
 
-
-class InputMessage(BaseModel):
+class InputItem(BaseModel):
     """One turn. Content may be a text or a list of parts, of which only text can be read."""
 
     model_config = ConfigDict(extra="allow")
@@ -52,6 +39,12 @@ class TextFormat(BaseModel):
     type: Literal["text", "json_object", "json_schema"] = "text"
     json_schema: Data | None = Field(None, alias="schema")
 
+    @model_validator(mode="after")
+    def _has_schema(self) -> "TextFormat":
+        if self.type == "json_schema" and self.json_schema is None:
+            raise ValueError("type 'json_schema' needs the field 'schema', a JSON Schema")
+        return self
+
 
 class TextSettings(BaseModel):
     model_config = ConfigDict(extra="allow")
@@ -65,7 +58,7 @@ class ResponseRequest(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
 
     model: Text
-    input: Text | list[InputMessage] = Field(min_length=1)
+    input: Text | list[InputItem] = Field(min_length=1)
     """A text, or the whole conversation, because the service stores no conversations (``store`` is false)."""
     instructions: Text | None = None
     """System message before the conversation."""
@@ -73,12 +66,13 @@ class ResponseRequest(BaseModel):
     temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
     top_p: float | None = Field(None, gt=0, le=1, allow_inf_nan=False)
     max_output_tokens: int | None = Field(None, ge=1)
-    text: TextSettings | None = None
+    text: TextSettings = Field(default_factory=TextSettings)
     metadata: Data | None = None
     """Returned unchanged."""
     raydebm: ChatOverrides | None = None
 
 
+_STATE = ("previous_response_id", "conversation")
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "tool_choice": FREE_TOOL_CHOICES,
     "background": (False,),
@@ -87,7 +81,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "reasoning": ({},),
     "truncation": ("disabled",),
     "top_logprobs": (0,),
-    **dict.fromkeys(("previous_response_id", "conversation", "prompt", "max_tool_calls"), ()),
+    **dict.fromkeys((*_STATE, "prompt", "max_tool_calls"), ()),
     **dict.fromkeys(ChatRequest.model_fields.keys() - ResponseRequest.model_fields.keys(), ()),
 }
 """Fields that would change the answer, or be relied on later, and are not supported, including a chat's; with the
@@ -95,75 +89,47 @@ values that change nothing."""
 
 
 def chat_of(request: ResponseRequest) -> ChatRequest:
-    """Translate into a chat.
-
-    Raises:
-        ServiceError: 400 for an unsupported field or item.
-    """
-    further = request.model_extra or {}
+    """Translate into a chat. Raises ServiceError 400 for an unsupported field."""
+    further, wanted = request.model_extra or {}, request.text.format
     for name, value in further.items():
-        kept = name in ("previous_response_id", "conversation")
-        require_neutral(name, value, _NEUTRAL, instead=" and send the whole conversation as 'input'" if kept else "")
-    given = [InputMessage(role="user", content=request.input)] if isinstance(request.input, str) else request.input
+        instead = " and send the whole conversation as 'input'" if name in _STATE else ""
+        require_neutral(name, value, _NEUTRAL, instead=instead)
+    items = [InputItem(role="user", content=request.input)] if isinstance(request.input, str) else request.input
+    turns = [  # the chat refuses an item that is no message by its type, in place of a role
+        ChatMessage(role=item.role if item.role and item.type == "message" else item.type, content=item.content)
+        for item in items
+    ]
     system = [] if request.instructions is None else [ChatMessage(role="system", content=request.instructions)]
+    schema = None if wanted.json_schema is None else {"name": "answer", "schema": wanted.json_schema}
     return ChatRequest(
         model=request.model,
-        messages=[*system, *map(_message, given)],
+        messages=[*system, *turns],
         stream=request.stream,
         temperature=request.temperature,
         top_p=request.top_p,
         max_completion_tokens=request.max_output_tokens,
-        response_format=None if request.text is None else _format(request.text.format),
+        response_format=ResponseFormat(type=wanted.type, json_schema=schema),
         raydebm=request.raydebm,
         **{name: value for name, value in further.items() if name not in _NEUTRAL},
     )
 
 
-def _message(turn: InputMessage) -> ChatMessage:
-    if turn.type != "message" or turn.role is None:
-        message = f"an input item of type {turn.type!r} cannot be used; only messages with a role can"
-        raise ServiceError(message, 400, "unsupported_content", "input")
-    if turn.content is None or isinstance(turn.content, str):
-        return ChatMessage(role=turn.role, content=turn.content)
-    for part in turn.content:
-        if part.type not in TEXT_PARTS:
-            message = f"content part of type {part.type!r} cannot be read; only text parts can"
-            raise ServiceError(message, 400, "unsupported_content", "input")
-    texts = [part.refusal if part.type == "refusal" else part.text for part in turn.content]
-    return ChatMessage(role=turn.role, content=[ContentPart(type="text", text=text) for text in texts])
-
-
-def _format(wanted: TextFormat) -> ResponseFormat:
-    if wanted.type != "json_schema":
-        return ResponseFormat(type=wanted.type)
-    if wanted.json_schema is None:
-        message = "text.format of type 'json_schema' needs the field 'schema', a JSON Schema"
-        raise ServiceError(message, 400, "unsupported_response_format", "text")
-    return ResponseFormat(type="json_schema", json_schema={"name": "answer", "schema": wanted.json_schema})
-
-
 def begun(request: ResponseRequest, request_id: str) -> dict[str, Any]:
     """The response before its answer."""
-    wanted = TextFormat() if request.text is None else request.text.format
     return {
         "id": f"resp_{request_id}",
         "object": "response",
         "created_at": int(time.time()),
         "status": "in_progress",
-        "error": None,
-        "incomplete_details": None,
         "output": [],
         "parallel_tool_calls": True,
-        "previous_response_id": None,
-        "reasoning": None,
         "store": False,
-        "text": {"format": wanted.model_dump(by_alias=True, exclude_none=True)},
+        "text": {"format": request.text.format.model_dump(by_alias=True, exclude_none=True)},
         "tool_choice": "auto",
         "tools": [],
         "truncation": "disabled",
-        "usage": None,
-        "raydebm": None,
         "metadata": request.metadata or {},
+        **dict.fromkeys(("error", "incomplete_details", "previous_response_id", "reasoning", "usage", "raydebm")),
         **request.model_dump(include={"instructions", "max_output_tokens", "model", "temperature", "top_p"}),
     }
 
@@ -189,25 +155,25 @@ def response_body(
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": usage.total_tokens,
         },
-        "raydebm": decision_object(answer),
+        "raydebm": answer.chat_object(),
     }
 
 
 def answer_events(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Events of the answer: its item, its text in pieces, the end with the whole response."""
-    (output_item,) = body["output"]
-    (part,) = output_item["content"]
+    (item,) = body["output"]
+    (part,) = item["content"]
     kind, field = part["type"], "text" if part["type"] == "output_text" else "refusal"
-    at = {"item_id": output_item["id"], "output_index": 0, "content_index": 0}
+    at = {"item_id": item["id"], "output_index": 0, "content_index": 0}
     more: dict[str, Any] = {"logprobs": []} if field == "text" else {}
-    started = {**output_item, "status": "in_progress", "content": []}
+    started = {**item, "status": "in_progress", "content": []}
     yield {"type": "response.output_item.added", "output_index": 0, "item": started}
     yield {"type": "response.content_part.added", **at, "part": {**part, field: ""}}
     for piece in pieces_of(part[field]):
         yield {"type": f"response.{kind}.delta", **at, "delta": piece, **more}
     yield {"type": f"response.{kind}.done", **at, field: part[field], **more}
     yield {"type": "response.content_part.done", **at, "part": part}
-    yield {"type": "response.output_item.done", "output_index": 0, "item": output_item}
+    yield {"type": "response.output_item.done", "output_index": 0, "item": item}
     yield {"type": f"response.{body['status']}", "response": body}
 
 
@@ -229,46 +195,37 @@ def response_routes(service: TriageService) -> APIRouter:
         An abstention is a message with a `refusal`. With `stream`, the response is OpenAI's events, of which the last
         one has the whole response."""
         context, overrides, form = await asked(service, chat_of(body), request)
+        numbers = count()
 
         def written(answer: TriageResponse) -> dict[str, Any]:
             return response_body(answer, body, on_abstain=overrides.on_abstain, form=form)
 
+        def numbered(events: Iterable[dict[str, Any]]) -> list[str]:
+            return [event_text({**event, "sequence_number": next(numbers)}, event["type"]) for event in events]
+
+        async def answered(answer: TriageResponse) -> list[str]:
+            return numbered(answer_events(await written_in(form, lambda: written(answer))))
+
+        def failed(failure: dict[str, Any]) -> str:
+            error = {name: failure["error"][name] for name in ("code", "message")}
+            ended = {**begun(body, context.request_id), "status": "failed", "error": error}
+            told = {name: failure[name] for name in ("status", "should_retry")}
+            return "".join(numbered([{"type": "response.failed", "response": ended, **told}]))
+
+        async def events() -> AsyncGenerator[str, None]:
+            opening = begun(body, context.request_id)
+            for text in numbered(
+                {"type": f"response.{kind}", "response": opening} for kind in ("created", "in_progress")
+            ):
+                yield text
+            told = progress_form(overrides)
+            async with aclosing(request_events(service, context, told=told, answered=answered, failed=failed)) as rest:
+                async for text in rest:
+                    yield text
+
         if body.stream:
-            return EventStream(_response_events(service, context, body, overrides, form, written))
+            return EventStream(events())
         answer = triage_answer(await while_connected(request, service.triage(context)))
         return JSONResponse(await written_in(form, lambda: written(answer)))
 
     return router
-
-
-async def _response_events(
-    service: TriageService,
-    context: RequestContext,
-    request: ResponseRequest,
-    overrides: ChatOverrides,
-    form: JsonForm | None,
-    written: Callable[[TriageResponse], dict[str, Any]],
-) -> AsyncGenerator[str, None]:
-    """Numbered events of the Responses API, with progress between the opening and the answer."""
-    numbers = count()
-
-    def numbered(events: Iterable[dict[str, Any]]) -> list[str]:
-        return [event_text({**event, "sequence_number": next(numbers)}, event["type"]) for event in events]
-
-    async def answered(answer: TriageResponse) -> list[str]:
-        return numbered(answer_events(await written_in(form, lambda: written(answer))))
-
-    def failed(failure: dict[str, Any]) -> str:
-        facts = {name: failure["error"][name] for name in ("code", "message")}
-        body = {**begun(request, context.request_id), "status": "failed", "error": facts}
-        told = {name: failure[name] for name in ("status", "should_retry")}
-        return "".join(numbered([{"type": "response.failed", "response": body, **told}]))
-
-    opening = begun(request, context.request_id)
-    for text in numbered({"type": f"response.{kind}", "response": opening} for kind in ("created", "in_progress")):
-        yield text
-    async with aclosing(
-        request_events(service, context, told=progress_form(overrides), answered=answered, failed=failed)
-    ) as events:
-        async for text in events:
-            yield text

@@ -18,7 +18,7 @@ from raydebm.errors import ServiceError
 from raydebm.records import Violation
 from raydebm.service.core.given import given_candidates, judged, scored_pairs, within_deadline
 from raydebm.service.core.parts import NO_ANSWER, check_lengths, check_tokens
-from raydebm.service.core.request import read_problem
+from raydebm.service.core.request import NO_PROBLEM, read_problem
 from raydebm.service.core.service import TriageService
 from raydebm.service.routes.answers import Usage, candidate_body, energy_fields
 from raydebm.service.routes.connection import while_connected
@@ -26,6 +26,7 @@ from raydebm.service.routes.openapi import examples_of
 from raydebm.service.routes.requests import ProblemBody, given_problem, merged_overrides, model_ids, parse_model
 from raydebm.service.settings.bundle import Bundle
 from raydebm.service.settings.overrides import MAX_DEADLINE_MS, Body, Finite, NotNegative, Overrides, Text, writable
+from raydebm.service.store.record import Judged
 
 MAX_CANDIDATES_TO_SCORE = 512
 NO_ANSWER_SCORE = -1e6
@@ -80,18 +81,17 @@ class ScoreRequest(Body):
         return list(zip(first, second, strict=True))
 
 
-class ScoredText(BaseModel):
-    """A text of the request with its energies, and with the checks of its task where one is known."""
+class ScoredText(Judged):
+    """A text of the request with its energies, and with the checks of its task where one is known.
+
+    ``confidence`` is the probability among the texts of the request."""
 
     index: int
     """Position in the request."""
-    confidence: float | None = None
-    """Probability that its answer is right, among the texts of the request; null without a task or a posterior."""
     energy: float | None
     mu: float | None
     sigma: float | None
     members: list[float] | None
-    answer: str | None = None
     penalty: float | None = None
     violations: list[Violation] | None = None
     """Null if no task is known, so that nothing was checked."""
@@ -192,9 +192,29 @@ async def _score_candidates(service: TriageService, request: ScoreRequest) -> Sc
     return bundle, items
 
 
-def _task_of(bundle: Bundle, request: ScoreRequest) -> str:
-    """Name of the task that parses the request's problem. Raises ServiceError: none can, or it is too long."""
-    return read_problem(bundle, request.task, given_problem(request.problem or "")).task.name
+def asked_of(
+    service: TriageService, problem: str, texts: list[str], *, task: str | None, lambda_: float | None, optional: bool
+) -> tuple[str | None, ScoreRequest]:
+    """Task whose constraints count, and the texts to score.
+
+    Args:
+        service: the service.
+        problem: text of the problem.
+        texts: candidates.
+        task: name of a served task. Default: the only one.
+        lambda_: weight of the constraints. Default: the policy's.
+        optional: score the texts without a task if none is named and the only one cannot read the problem.
+
+    Raises:
+        ServiceError: no task can read the problem, or it is too long.
+    """
+    asked = {"task": task, "problem": problem, "candidates": texts, "lambda": lambda_}
+    try:
+        return read_problem(service.bundle, task, problem).task.name, ScoreRequest.model_validate(asked)
+    except ServiceError as error:
+        if task is not None or not optional or error.code not in (NO_PROBLEM, "missing_text"):
+            raise
+        return None, ScoreRequest(text_1=problem, text_2=texts)
 
 
 # ---- reranking ------------------------------------------------------------------------------------------------------
@@ -258,7 +278,12 @@ async def rerank(
     service: TriageService, request: RerankRequest, *, request_id: str, received: float | None = None
 ) -> RerankResponse:
     """Score the documents and sort them; equal scores keep the order of the request. See ``get_scores``."""
-    task, asked = _asked(service, request)
+    texts = [document if isinstance(document, str) else document.text for document in request.documents]
+    named, policy = (None, None) if request.model is None else parse_model(service.bundle, request.model)
+    changes = request.raydebm or RerankOverrides()
+    own = Overrides.model_validate(changes.model_dump(by_alias=True, include={"lambda_"}, exclude_unset=True))
+    lambda_ = merged_overrides(service.bundle, own, policy=policy).policy_changes().get("lambda")
+    task, asked = asked_of(service, request.query, texts, task=changes.task or named, lambda_=lambda_, optional=True)
     scored = await get_scores(service, asked, request_id=request_id, received=received)
     # Documents without an energy are last, by mu if they have one.
     unlimited = float("inf")
@@ -286,25 +311,6 @@ async def rerank(
         meta={"api_version": {"version": "2"}, "billed_units": {"search_units": 1}},
         versions=scored.versions,
     )
-
-
-def _asked(service: TriageService, request: RerankRequest) -> tuple[str | None, ScoreRequest]:
-    """Task of the constraints, and the texts to score."""
-    texts = [document if isinstance(document, str) else document.text for document in request.documents]
-    named, policy = (None, None) if request.model is None else parse_model(service.bundle, request.model)
-    changes = request.raydebm or RerankOverrides()
-    own = Overrides.model_validate(changes.model_dump(by_alias=True, include={"lambda_"}, exclude_unset=True))
-    lambda_ = merged_overrides(service.bundle, own, policy=policy).policy_changes().get("lambda")
-    wanted = changes.task or named
-    asked = ScoreRequest.model_validate(
-        {"task": wanted, "problem": request.query, "candidates": texts, "lambda": lambda_}
-    )
-    try:
-        return _task_of(service.bundle, asked), asked
-    except ServiceError as error:
-        if wanted is not None or error.code != "not_a_problem":
-            raise
-        return None, ScoreRequest(text_1=request.query, text_2=texts)
 
 
 # ---- rewards --------------------------------------------------------------------------------------------------------
@@ -363,12 +369,25 @@ async def get_rewards(
     num_chars = sum(map(len, request.prompts)) + sum(map(len, texts))
     check_tokens(num_chars, service.bundle.max_score_tokens, "query")
     scored: dict[int, tuple[ScoreItem, Policy]] = {}
-    slots = asyncio.Semaphore(MAX_PARALLEL)
+    slots, wants_log_odds = asyncio.Semaphore(MAX_PARALLEL), settings.reward == "log_odds"
 
     async def score(prompt: str) -> None:
         places = [place for place, other in enumerate(request.prompts) if other == prompt]
+        task, asked = asked_of(
+            service,
+            prompt,
+            [texts[place] for place in places],
+            task=settings.task,
+            lambda_=settings.lambda_,
+            optional=not wants_log_odds,
+        )
+        name = task or service.bundle.tasks[0]
+        policy = service.bundle.of(name).policies[name]
+        if wants_log_odds and policy.posterior is None:
+            message = f"task {name!r} has no fitted posterior, so no log-odds; run `raydebm calibrate` on its run"
+            raise ServiceError(message, 400, "no_posterior", "reward")
         async with slots:
-            items, policy = await _scored(service, prompt, [texts[place] for place in places], settings)
+            items = (await scored_texts(service, asked))[1]
         scored.update((place, (item, policy)) for place, item in zip(places, items, strict=True))
 
     async def score_all() -> None:
@@ -394,27 +413,6 @@ async def get_rewards(
         scores=[float(_is_acceptable(item, policy)) for item, policy in in_order],
         extra_logs=logs,
     )
-
-
-async def _scored(
-    service: TriageService, prompt: str, texts: list[str], settings: RewardSettings
-) -> tuple[list[ScoreItem], Policy]:
-    asked = ScoreRequest.model_validate(
-        {"task": settings.task, "problem": prompt, "candidates": texts, "lambda": settings.lambda_}
-    )
-    wants_log_odds = settings.reward == "log_odds"
-    try:
-        task = _task_of(service.bundle, asked)
-    except ServiceError as error:
-        is_optional = settings.task is None and not wants_log_odds
-        if not is_optional or error.code not in ("not_a_problem", "missing_text"):
-            raise
-        task, asked = service.bundle.tasks[0], ScoreRequest(text_1=prompt, text_2=texts)
-    policy = service.bundle.of(task).policies[task]
-    if wants_log_odds and policy.posterior is None:
-        message = f"task {task!r} has no fitted posterior, so there are no log-odds; run `raydebm calibrate` on its run"
-        raise ServiceError(message, 400, "no_posterior", "reward")
-    return (await scored_texts(service, asked))[1], policy
 
 
 def _reward(item: ScoreItem, settings: RewardSettings) -> float:

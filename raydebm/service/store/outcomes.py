@@ -100,7 +100,7 @@ class OutcomeLog:
         self.records = records
         self.root = f"{records.rstrip('/')}/{FOLDER}"
         self._clock = clock
-        self._reader = FolderReader(self.root, OUTCOMES, LINES, kind=OUTCOME_FILES)
+        self._reader = FolderReader(self.root, OUTCOMES, LINES, row_id="outcome_id", kind=OUTCOME_FILES)
         self._writer = FolderWriter(self.root, kind=OUTCOME_FILES)
         self._counted: tuple[pa.Table, pa.Table] = (LINES.empty_table(), verdicts_of(()))
 

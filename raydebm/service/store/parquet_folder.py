@@ -173,15 +173,18 @@ class FolderWriter:
 class FolderReader:
     """Read the files of one kind. Keeps some columns in memory, because files never change. Thread-safe."""
 
-    def __init__(self, root: str, schema: pa.Schema, kept: pa.Schema, *, kind: str = DECISION_FILES) -> None:
+    def __init__(
+        self, root: str, schema: pa.Schema, kept: pa.Schema, *, row_id: str, kind: str = DECISION_FILES
+    ) -> None:
         """Args:
         root: a local path or a filesystem URL.
         schema: schema of the files; columns missing in older files are null.
-        kept: columns to keep; the first one is the row id.
+        kept: columns to keep.
+        row_id: column with the id of a row.
         kind: prefix of file names.
         """
         self.root, self._schema, self._kept, self._kind = root, schema, kept, kind
-        self._id = kept.names[0]
+        self._id = row_id
         self._filesystem, self._path = filesystem_of(root)
         self._tables: dict[str, pa.Table] = {}
         self._left_out: set[tuple[str, int]] = set()

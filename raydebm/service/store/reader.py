@@ -136,7 +136,7 @@ class DecisionReader:
         outcomes: log of outcomes. Default: the one below the folder, with the usual limits.
         """
         self.root = root
-        self._folder = FolderReader(root, DECISIONS, SUMMARY)
+        self._folder = FolderReader(root, DECISIONS, SUMMARY, row_id="record_id")
         self.outcomes = outcomes or OutcomeLog(root)
 
     def count(self, where: Filter | None = None) -> int:

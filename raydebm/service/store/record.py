@@ -29,42 +29,58 @@ Final = Literal["accept", "abstain"]
 """A decision in the API's terms."""
 
 
-class DecisionSummary(BaseModel):
-    """One decision in a list: columns of the Parquet files, and a row of ``GET /v1/decisions``.
+class Judged(BaseModel):
+    """An answer, and how far it can be trusted."""
 
-    Generator, energies and penalty are those of the selected candidate; null without one.
+    answer: str | None = None
+    """Answer in canonical text; null if nothing was parsed."""
+    confidence: float | None = None
+    """Probability that the answer is right; null without a fitted posterior."""
+
+
+class DecisionFacts(Judged):
+    """One decision: what its answer, its row in lists and its stored form have in common.
+
+    Energies and penalty are those of the selected candidate; null without one. Energies: lower is better.
     """
+
+    request_id: str
+    record_id: str | None = None
+    """Id of the stored decision, for reading it and for reporting its outcome; null if it is not stored."""
+    task: str
+    problem_id: str
+    decision: Final
+    reason: str
+    energy: float | None
+    """E = mu + lambda * E_constraint."""
+    mu: float | None
+    sigma: float | None
+    """Population standard deviation over the adapters (ddof=0)."""
+    penalty: float | None
+    """E_constraint."""
+    num_passes: int
+    cost_usd: float | None
+    """Null when no generator reports cost."""
+    latency_ms: float
+
+
+class DecisionSummary(DecisionFacts):
+    """One decision in a list: columns of the Parquet files, and a row of ``GET /v1/decisions``."""
 
     record_id: str
     time: datetime
-    request_id: str
-    task: str
-    problem_id: str
     problem_key: str
     """Equal for repeated problems, regardless of their ids."""
     title: str
     """The beginning of the problem."""
-    decision: Final
-    reason: str
     selected: str | None
     generator: str | None
-    answer: str | None
-    confidence: float | None
-    """Probability that the selection is right; null without a posterior."""
-    energy: float | None
-    mu: float | None
-    sigma: float | None
     signal: float | None
     """The value compared with the thresholds."""
-    penalty: float | None
     num_candidates: int
     num_failed: int
-    num_passes: int
     prompt_tokens: int
     completion_tokens: int
-    cost_usd: float | None
-    """Null when no generator reports cost."""
-    latency_ms: float
     policy_id: str
     """Id of the policy that decided."""
     outcome: Literal["right", "wrong"] | None = None

@@ -13,7 +13,7 @@ from raydebm.errors import ScoringError, ServiceError
 from raydebm.generators.requests import TokenUsage, answered, unanswered, worst_cost
 from raydebm.service.core.request import request_context
 from raydebm.service.core.service import TriageService
-from raydebm.service.routes.answers import triage_body
+from raydebm.service.routes.answers import triage_answer
 from raydebm.service.settings.app_args import AppArgs
 from raydebm.service.settings.bundle import load_bundle
 from raydebm.service.settings.overrides import Overrides
@@ -88,7 +88,7 @@ def triage(slow, bundle, puzzle, run_virtually):
 
         async def work():
             answer = await TriageService(served, slow).triage(context, on_progress)
-            return triage_body(answer), asyncio.get_running_loop().time()
+            return triage_answer(answer), asyncio.get_running_loop().time()
 
         return run_virtually(work())
 
@@ -403,7 +403,7 @@ def test_a_stored_decision_that_a_limit_ended_is_made_again_as_it_was(
     context = request_context(priced, Overrides(**limits), request_id="r", task_name=None, problem=puzzle)
     stored = []
     service = TriageService(priced, slow, records=SimpleNamespace(put=stored.append))
-    answer = triage_body(run_virtually(service.triage(context)))
+    answer = triage_answer(run_virtually(service.triage(context)))
     record = record_of(record_row(stored[0]))
     again = redecide(recorded_outcome(record.outcome, record_id="r", policy=record.policy))
 

@@ -9,7 +9,7 @@ from raydebm.decision.evidence.posterior import special_case
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.service.core.request import request_context
 from raydebm.service.core.service import TriageService
-from raydebm.service.routes.answers import triage_body
+from raydebm.service.routes.answers import triage_answer
 from raydebm.service.routes.application import create_app
 from raydebm.service.routes.decisions import stored_decision
 from raydebm.service.settings.app_args import AppArgs
@@ -143,6 +143,6 @@ def test_the_stored_decision_says_the_same_and_is_none_of_the_promised_policys(s
     plain, other = decided(), decided(num_samples=1)
 
     for result in (plain, other):
-        assert stored_decision(result.record).guarantee == triage_body(result).guarantee
+        assert stored_decision(result.record).guarantee == triage_answer(result).guarantee
     assert policy_id(plain.record.policy) in bundle.answering
     assert policy_id(other.record.policy) not in bundle.answering

@@ -87,7 +87,7 @@ def test_a_text_that_was_cut_is_incomplete(client, backend, puzzle):
         ({"truncation": "auto"}, "truncation"),
         ({"logprobs": True}, "logprobs"),
         ({"n": 2}, "n"),
-        ({"text": {"format": {"type": "json_schema"}}}, "text"),
+        ({"text": {"format": {"type": "json_schema"}}}, "text.format"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused(client, backend, puzzle, change, param):

@@ -26,7 +26,7 @@ from raydebm.records import Decision, Energies, Problem
 from raydebm.run.folder import Folder
 from raydebm.service.core.request import request_context
 from raydebm.service.core.service import TriageService
-from raydebm.service.routes.answers import triage_body
+from raydebm.service.routes.answers import triage_answer
 from raydebm.service.settings.overrides import Overrides
 from raydebm.service.store import parquet_folder
 from raydebm.service.store.parquet_folder import MERGE_FILES, FolderReader, file_name, record_files
@@ -148,7 +148,7 @@ def test_what_a_lost_pass_cost_stands_in_the_record(bundle, backend, puzzle, scr
     backend.score = once
     sink = SimpleNamespace(put=records.append)
     context = request_context(bundle, Overrides(), request_id="abc", task_name=None, problem=puzzle)
-    answer = triage_body(asyncio.run(TriageService(bundle, backend, records=sink).triage(context)))
+    answer = triage_answer(asyncio.run(TriageService(bundle, backend, records=sink).triage(context)))
 
     row = record_row(records[0])
     assert (row["cost_usd"], row["completion_tokens"], row["num_candidates"], row["num_failed"]) == (3.0, 30, 6, 2)

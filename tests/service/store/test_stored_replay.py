@@ -27,7 +27,7 @@ from raydebm.records import (
 )
 from raydebm.service.core.request import request_context
 from raydebm.service.core.service import TriageService
-from raydebm.service.routes.answers import triage_body
+from raydebm.service.routes.answers import triage_answer
 from raydebm.service.settings.overrides import Overrides
 from raydebm.service.store.reader import DecisionReader
 from raydebm.service.store.record import DecisionRecord, new_record_id
@@ -274,7 +274,7 @@ def test_what_the_service_decided_and_stored_is_decided_again_the_same(
     writer = DecisionWriter(str(tmp_path / "service"), flush_s=3600)
     service = TriageService(bundle, backend, records=writer)
     context = request_context(bundle, Overrides(**policy), request_id="abc", task_name=None, problem=puzzle)
-    answer = triage_body(asyncio.run(service.triage(context)))
+    answer = triage_answer(asyncio.run(service.triage(context)))
     writer.close()
 
     (decision,) = replay_stored(DecisionReader(writer.root).records(), Changes())
