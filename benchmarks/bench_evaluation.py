@@ -23,10 +23,9 @@ from typing import TypeVar
 
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.paper.reproduction import reproduction
 from raydebm.evaluation.paper.reproduction_report import write_reproduction
-from raydebm.evaluation.pools.pool import EvaluatedPool, pool_of
-from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
 from raydebm.evaluation.studies.study import StudyResults, study
 from raydebm.records import Candidate, ConstraintReport, Energies, Label, Problem, ScoredCandidate, Verdict, Violation
@@ -37,29 +36,29 @@ STRENGTH = {"alpha-8b": -1.0, "beta-7b": -0.3, "gamma-26b": 1.0, "delta-20b": 0.
 NUM_ADAPTERS = 5
 
 
-def make_pools(num_problems: int, num_candidates: int, *, name: str, seed: int = 0) -> list[EvaluatedPool]:
+def make_pools(num_problems: int, num_candidates: int, *, name: str, seed: int = 0) -> PoolTable:
     rng = random.Random(seed)
-    return [_pool(f"{name}{index:05d}", num_candidates, rng) for index in range(num_problems)]
-
-
-def _pool(problem_id: str, num_candidates: int, rng: random.Random) -> EvaluatedPool:
-    ease = rng.gauss(0, 1)
-    items, labels = [], {}
+    pools: list[list[ScoredCandidate]] = []
+    problems, labels = [], {}
     scores: dict[str, dict[str, float | None]] = {"judge": {}, "reward model": {}}
-    for index in range(num_candidates):
-        scored, correct = _candidate(problem_id, index, ease, rng)
-        identity = scored.candidate.candidate_id
-        items.append(scored)
-        verdict = Verdict.CORRECT if correct else Verdict.INCORRECT
-        labels[identity] = Label(
-            candidate_id=identity,
-            problem_id=problem_id,
-            verdict=Verdict.UNLABELED if rng.random() < 0.01 else verdict,
-        )
-        scores["judge"][identity] = float(round(min(10, max(1, 5 + 3 * correct + rng.gauss(0, 2)))))
-        scores["reward model"][identity] = correct + rng.gauss(0, 1.5)
-    problem = Problem(task="made-up", problem_id=problem_id, prompt="?" * 200, difficulty=f"{2 + index % 4} people")
-    return pool_of(problem, items, labels=labels, scores=scores)
+    for index in range(num_problems):
+        problem_id, ease = f"{name}{index:05d}", rng.gauss(0, 1)
+        difficulty = f"{2 + index % 4} people"
+        problems.append(Problem(task="made-up", problem_id=problem_id, prompt="?" * 200, difficulty=difficulty))
+        pools.append([])
+        for place in range(num_candidates):
+            scored, correct = _candidate(problem_id, place, ease, rng)
+            identity = scored.candidate.candidate_id
+            pools[-1].append(scored)
+            verdict = Verdict.CORRECT if correct else Verdict.INCORRECT
+            labels[identity] = Label(
+                candidate_id=identity,
+                problem_id=problem_id,
+                verdict=Verdict.UNLABELED if rng.random() < 0.01 else verdict,
+            )
+            scores["judge"][identity] = float(round(min(10, max(1, 5 + 3 * correct + rng.gauss(0, 2)))))
+            scores["reward model"][identity] = correct + rng.gauss(0, 1.5)
+    return PoolTable.of(pools, problems=problems, labels=labels, scores=scores)
 
 
 def _candidate(problem_id: str, index: int, ease: float, rng: random.Random) -> tuple[ScoredCandidate, int]:
@@ -116,19 +115,17 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="print the 40 functions that take longest")
     options = parser.parse_args()
     sizes = (options.num_problems, max(options.num_problems // 5, 10))
-    pools = [
-        make_pools(size, options.num_candidates, name=name, seed=seed)
-        for seed, (size, name) in enumerate(zip(sizes, "tv", strict=True))
-    ]
+    sized = zip(sizes, "tv", strict=True)
+    test, validation = timed(
+        "candidates and their tables",
+        lambda: [
+            make_pools(size, options.num_candidates, name=name, seed=seed) for seed, (size, name) in enumerate(sized)
+        ],
+    )
     print(f"{sizes[0]} problems x {options.num_candidates} candidates, {sizes[1]} validation problems")
-    print(f"the candidates: {peak_memory():.2f} GB")
+    print(f"memory so far: {peak_memory():.2f} GB")
 
-    def laid_out() -> tuple[Stack, Stack]:
-        test, validation = (Stack.of(part) for part in pools)
-        pools.clear()  # as the stage does: the evaluation holds no records
-        return test, validation
-
-    def studied(test: Stack, validation: Stack) -> StudyResults:
+    def studied() -> StudyResults:
         inputs = EvaluationInputs(
             pools=test,
             validation=validation,
@@ -140,8 +137,7 @@ def main() -> None:
         return study(evaluate(inputs), test)
 
     def everything() -> None:
-        stacks = timed("columns", laid_out)
-        results = timed("study", lambda: studied(*stacks))
+        results = timed("study", studied)
         with tempfile.TemporaryDirectory() as folder:
             timed("report", lambda: write_reproduction(reproduction([results]), RunDir(folder)))
 

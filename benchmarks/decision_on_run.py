@@ -9,7 +9,7 @@ the run scored them; the validation problems carry the weight of the energies' t
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -17,22 +17,21 @@ from raydebm.config import DecisionConfig, parse_recipe
 from raydebm.config.policy import Profile
 from raydebm.decision.calibration.policy_fit import LabelledProblems, PolicyFit, fit_policy
 from raydebm.decision.evidence.fitting import LabelledTable, competition_of
-from raydebm.decision.evidence.groups import Floats
 from raydebm.decision.evidence.posterior import Outcome
 from raydebm.decision.evidence.profiles import PROFILES, winners
+from raydebm.decision.groups import Floats
 from raydebm.decision.guarantee.guarantee import certify_smallest
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.certainty.reliability import reliability
 from raydebm.evaluation.certainty.signals import Signal
 from raydebm.evaluation.certainty.trust import LEARNED, trust
 from raydebm.evaluation.certainty.uncertainty import signal_rows
-from raydebm.evaluation.pools.pool import EvaluatedPool
-from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.report.table_cells import ECE_HEADERS, ece_cells, number, points, with_interval
 from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.pipeline.context import TEST, VALIDATION
 from raydebm.pipeline.pools import calibrated_policy, evaluated_pools
 from raydebm.pipeline.runner import Pipeline
-from raydebm.pipeline.stages.posterior import has_violations, labelled_pools, out_of_bag
+from raydebm.pipeline.stages.posterior import labelled_pools, learned_from
 from raydebm.run.directory import RunDir
 
 MIN_COVERAGE = 0.9
@@ -49,15 +48,13 @@ def main() -> None:
         print("\n".join(section(run_dir, validation_only=given.validation_only)), flush=True)
 
 
-def fit_on_run(
-    run_dir: str, *, validation_only: bool = False
-) -> tuple[PolicyFit, list[EvaluatedPool], list[EvaluatedPool]]:
+def fit_on_run(run_dir: str, *, validation_only: bool = False) -> tuple[PolicyFit, PoolTable, PoolTable]:
     """The policy fitted on a run's labelled problems; its validation and test pools."""
     recipe = parse_recipe({**RunDir(run_dir).read_json("recipe.json"), "run_dir": run_dir}, where=run_dir)
     pipeline = Pipeline(recipe=recipe)
     validation, test = (evaluated_pools(pipeline, split) for split in (VALIDATION, TEST))
-    labelled = labelled_pools(validation) + ([] if validation_only else out_of_bag(pipeline))
-    outcome: Outcome = "violation" if has_violations(validation) else "correct"
+    labelled = labelled_pools(validation if validation_only else learned_from(pipeline))
+    outcome: Outcome = "violation" if validation.has_violations else "correct"
     fitted = fit_policy(
         LabelledProblems(
             pools=labelled, task=recipe.task.name, outcome=outcome, competition=competition_of(pipeline.task)
@@ -66,7 +63,7 @@ def fit_on_run(
         config=DecisionConfig(),
         promises=PROMISES,
     )
-    return fitted, list(validation), list(test)
+    return fitted, validation, test
 
 
 def section(run_dir: str, *, validation_only: bool) -> list[str]:
@@ -105,12 +102,10 @@ def section(run_dir: str, *, validation_only: bool) -> list[str]:
     ]
 
 
-def _learned(
-    test: Sequence[EvaluatedPool], validation: Sequence[EvaluatedPool], lambda_: float, *, seed: int
-) -> list[str]:
+def _learned(test: PoolTable, validation: PoolTable, lambda_: float, *, seed: int) -> list[str]:
     """The row of argmin E with learned certainty, the best signal before there was a posterior."""
-    bootstrap = Bootstrap.of(len(test), num_bootstrap=2000, seed=seed)
-    earlier = trust(Stack.of(test), Stack.of(validation), lambda_=lambda_, bootstrap=bootstrap, seed=seed)
+    bootstrap = Bootstrap.of(test.num_pools, num_bootstrap=2000, seed=seed)
+    earlier = trust(test, validation, lambda_=lambda_, bootstrap=bootstrap, seed=seed)
     row = None if earlier is None else earlier.signal(LEARNED)
     if row is None:
         return []

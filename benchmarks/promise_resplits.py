@@ -27,15 +27,15 @@ import numpy as np
 from raydebm.config import DecisionConfig, parse_recipe
 from raydebm.decision.calibration.policy_fit import LabelledProblems, PolicyFit, fit_policy
 from raydebm.decision.evidence.fitting import LabelledPool, LabelledTable
-from raydebm.decision.evidence.groups import Floats
 from raydebm.decision.evidence.profiles import winners
+from raydebm.decision.groups import Floats
 from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
 from raydebm.identity import content_id
-from raydebm.pipeline.context import TEST, VALIDATION
+from raydebm.pipeline.context import TEST
 from raydebm.pipeline.pools import calibrated_policy, evaluated_pools
 from raydebm.pipeline.runner import Pipeline
-from raydebm.pipeline.stages.posterior import has_violations, labelled_pools, out_of_bag
+from raydebm.pipeline.stages.posterior import labelled_pools, learned_from
 from raydebm.records import Candidate, ConstraintReport, ScoredCandidate
 from raydebm.run.directory import RunDir
 from raydebm.run.json_lines import read_json_lines
@@ -112,12 +112,10 @@ def load(run_dir: str) -> tuple[list[LabelledPool], str, Policy]:
     """The labelled problems of a finished run, and its policy."""
     recipe = parse_recipe({**RunDir(run_dir).read_json("recipe.json"), "run_dir": run_dir}, where=run_dir)
     pipeline = Pipeline(recipe=recipe)
-    evaluated = [*evaluated_pools(pipeline, VALIDATION), *evaluated_pools(pipeline, TEST)]
-    pools = labelled_pools(evaluated)
-    if pipeline.run.learns_out_of_bag(recipe):
-        pools += out_of_bag(pipeline)
+    test = evaluated_pools(pipeline, TEST)
+    pools = [*labelled_pools(learned_from(pipeline)), *labelled_pools(test)]
     known = [pool for pool in pools if pool.is_labelled]
-    return known, "violation" if has_violations(evaluated) else "correct", calibrated_policy(pipeline)
+    return known, "violation" if test.has_violations else "correct", calibrated_policy(pipeline)
 
 
 def recorded(path: str) -> tuple[list[LabelledPool], str, Policy]:

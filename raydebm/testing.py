@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from raydebm.decision.evidence.reference import PLAIN, Reference
-from raydebm.decision.evidence.terms import PoolTable, Term, TermInputs
+from raydebm.decision.evidence.terms import Term, TermInputs
 from raydebm.decision.sampling.checks import check_candidate
-from raydebm.evaluation.pools.pool import EvaluatedPool, pool_of
-from raydebm.evaluation.pools.stack import Stack
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.selectors.selector import Weights
 from raydebm.identity import content_id
 from raydebm.records import (
@@ -93,7 +92,7 @@ def scored_candidate(
     )
 
 
-def labelled_pool(*candidates: ScoredCandidate, right: Sequence[str], problem: Problem | None = None) -> EvaluatedPool:
+def labelled_pool(*candidates: ScoredCandidate, right: Sequence[str], problem: Problem | None = None) -> PoolTable:
     """One problem's candidates, in this order; those with an answer in ``right`` are correct, the others incorrect."""
     asked = problem or Problem(task="task", problem_id="problem", prompt="?")
     labels = {
@@ -104,19 +103,17 @@ def labelled_pool(*candidates: ScoredCandidate, right: Sequence[str], problem: P
         )
         for scored in candidates
     }
-    return pool_of(asked, candidates, labels=labels)
+    return PoolTable.of([candidates], problems=[asked], labels=labels)
 
 
-def chances(weights: Weights, pool: EvaluatedPool) -> list[float]:
+def chances(weights: Weights, pool: PoolTable) -> list[float]:
     """Selection probability of each candidate of a pool, in the pool's order.
 
     Args:
         weights: weights of a selector (``Selector.weights``).
         pool: pool of candidates, without greedy ones.
     """
-    stack = Stack.of([pool])
-    by_place = dict(zip(stack.place[0].tolist(), weights(stack)[0].tolist(), strict=True))
-    return [by_place[place] for place in range(len(pool.candidates))]
+    return [float(chance) for _, chance in sorted(zip(pool.place_of_row, weights(pool), strict=True))]
 
 
 def measured(
@@ -129,7 +126,7 @@ def measured(
         candidates: the pool.
         reference: known facts about authors. Default: none.
     """
-    table = PoolTable.of([candidates])
+    table = PoolTable.of([candidates]).answered
     values = [float(value) for value in term.measure(TermInputs(table=table, reference=reference))]
     if term.about == "none":
         return values[0]

@@ -7,8 +7,8 @@ from raydebm.decision.evidence import terms
 from raydebm.decision.evidence.measuring import term_in_words, term_table, terms_about
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.terms import Term, add_term
+from raydebm.decision.table import PoolTable
 from raydebm.errors import ConfigError
-from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.evaluating import selectors_of
 from raydebm.evaluation.selectors import selector as selector_module
 from raydebm.evaluation.selectors.selector import Selector, add_selectors, uniform
@@ -130,11 +130,11 @@ def test_two_selectors_of_one_name_are_refused(monkeypatch):
     monkeypatch.setattr(selector_module, "_ADDED", [])
     add_selectors(
         lambda pools, validation: [
-            Selector(name="random", group="baseline", description="", weights=lambda stack: uniform(stack.present))
+            Selector(name="random", group="baseline", description="", weights=lambda pools: uniform(pools.present))
         ]
     )
 
-    stack = Stack.of([labelled_pool(scored_candidate("A"), right=["A"])])
+    pools = labelled_pool(scored_candidate("A"), right=["A"])
 
     with pytest.raises(ConfigError, match="more than one selector 'random'"):
-        selectors_of(stack, lambda_=1.0, adapters=(), validation=Stack.of(()))
+        selectors_of(pools, lambda_=1.0, adapters=(), validation=PoolTable.of(()))

@@ -5,16 +5,17 @@ Out:  a screen per variant: the remaining spread between generators, and the rem
 Does not know: the implementation of the scorer.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from raydebm.confounding.screen import Screen, screen, values_of_ours, with_energies
+import numpy as np
+
+from raydebm.confounding.screen import Screen, screen, values_of_ours
 from raydebm.confounding.style import STYLES, code_only, explanation_only, without
+from raydebm.decision.table import PoolTable
 from raydebm.errors import ScoringError
-from raydebm.evaluation.pools.pool import EvaluatedPool, restricted
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
-from raydebm.records import Energies
 from raydebm.scorer.texts import TextScorer, scores_or_errors
 
 Variant = Callable[[str], str | None]
@@ -57,7 +58,7 @@ def variants() -> dict[str, Variant]:
 
 
 def style_ablation(
-    pools: Sequence[EvaluatedPool],
+    pools: PoolTable,
     scorer: TextScorer,
     *,
     lambda_: float,
@@ -79,55 +80,47 @@ def style_ablation(
     energies = _energies(scorer, texts)
     rows = []
     for name, own in energies.items():
-        having = [
-            index
-            for index, pool in enumerate(pools)
-            if any(scored.candidate.candidate_id in own for scored in pool.candidates)
-        ]
-        part = [restricted(pools[index], own.keys()) for index in having]
-        within = Bootstrap(bootstrap.counts[:, having])
-        rescreened = screen(with_energies(part, own), lambda_=lambda_, bootstrap=within, best_generator=best_generator)
+        part = pools.kept(
+            np.array([scored.candidate.candidate_id in texts[name] for scored in pools.candidates], dtype=bool)
+        )
+        having = np.flatnonzero(part.sizes)
+        part, within = part.of_pools(having), Bootstrap(bootstrap.counts[:, having])
+        rescreened = screen(part.with_members(own), lambda_=lambda_, bootstrap=within, best_generator=best_generator)
+        by_original = part.with_members(energies[ORIGINAL])
         rows.append(
             AblationRow(
                 name=name,
-                num_candidates=sum(energy is not None for energy in own.values()),
+                num_candidates=len(own),
                 num_changed=changes[name],
-                num_failed=sum(energy is None for energy in own.values()),
+                num_failed=len(texts[name]) - len(own),
                 screen=rescreened,
-                ours_by_original=within.proportion(values_of_ours(with_energies(part, energies[ORIGINAL]), lambda_)),
+                ours_by_original=within.proportion(values_of_ours(by_original, lambda_)),
             )
         )
     return tuple(rows)
 
 
-def rescored(pools: Sequence[EvaluatedPool], scorer: TextScorer) -> list[EvaluatedPool]:
+def rescored(pools: PoolTable, scorer: TextScorer) -> PoolTable:
     """The same pools with the energies of another scorer."""
     texts = {ORIGINAL: _rewritten(pools, lambda text: text)}
-    return with_energies(pools, _energies(scorer, texts)[ORIGINAL])
+    return pools.with_members(_energies(scorer, texts)[ORIGINAL])
 
 
-def _rewritten(pools: Sequence[EvaluatedPool], rewrite: Variant) -> dict[str, tuple[str, str]]:
-    texts = {}
-    for pool in pools:
-        for scored in pool.candidates:
-            text = None if scored.candidate.text is None else rewrite(scored.candidate.text)
-            if text is not None and text.strip():
-                texts[scored.candidate.candidate_id] = (pool.problem.prompt, text)
-    return texts
+def _rewritten(pools: PoolTable, rewrite: Variant) -> Texts:
+    rewritten = {name: (prompt, rewrite(text)) for name, (prompt, text) in pools.texts.items()}
+    return {name: (prompt, text) for name, (prompt, text) in rewritten.items() if text is not None and text.strip()}
 
 
-def _energies(scorer: TextScorer, variants: Mapping[str, Texts]) -> dict[str, dict[str, Energies | None]]:
-    """Energies by variant and candidate id, None if a text cannot be scored. Each distinct text is scored once."""
+def _energies(scorer: TextScorer, variants: Mapping[str, Texts]) -> dict[str, dict[str, tuple[float, ...]]]:
+    """Energies by variant and candidate id of the texts that can be scored. Each distinct text is scored once."""
     distinct = list(dict.fromkeys(pair for texts in variants.values() for pair in texts.values()))
-    members: dict[tuple[str, str], tuple[float, ...] | None] = {}
+    members: dict[tuple[str, str], tuple[float, ...]] = {}
     for start in range(0, len(distinct), TEXTS_PER_CALL):
         part = distinct[start : start + TEXTS_PER_CALL]
         for pair, result in zip(part, scores_or_errors(scorer, part), strict=True):
-            members[pair] = None if isinstance(result, ScoringError) else result.members
+            if not isinstance(result, ScoringError):
+                members[pair] = result.members
     return {
-        variant: {
-            name: None if (own := members[pair]) is None else Energies(candidate_id=name, members=own)
-            for name, pair in texts.items()
-        }
+        variant: {name: members[pair] for name, pair in texts.items() if pair in members}
         for variant, texts in variants.items()
     }

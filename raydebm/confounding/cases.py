@@ -7,13 +7,12 @@ recognises authors makes its errors in favour of one of them.
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from raydebm.evaluation.pools.pool import EvaluatedPool, Floats
-from raydebm.evaluation.pools.stack import Stack
+from raydebm.decision.groups import Floats
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.report.table_cells import Table, decimal, table_of
 
 MAX_SHOWN = 20
@@ -64,28 +63,27 @@ class CaseStudies:
     """Cases, by decreasing margin."""
 
 
-def case_studies(pools: Sequence[EvaluatedPool], *, lambda_: float) -> CaseStudies:
+def case_studies(pools: PoolTable, *, lambda_: float) -> CaseStudies:
     """Study the selections by E. Unlabelled selections, and pools where nothing can be selected, are excluded.
 
     Args:
         pools: Labelled test pools with energies.
         lambda_: Weight of E_constraint in the selection.
     """
-    stack = Stack.of(pools)
-    energy = stack.energy(stack.mu(), lambda_)
+    energy, is_solvable = pools.energy(lambda_), pools.any(pools.correct == 1)
     counts: dict[tuple[str, str], CaseCount] = {}
     cases: list[Case] = []
-    for row, column in enumerate(stack.select(lambda_)):
-        if column < 0 or math.isnan(stack.correct[row, column]):
+    for pool, row in enumerate(pools.select(lambda_)):
+        if row < 0 or math.isnan(pools.correct[row]):
             continue
-        if stack.correct[row, column] == 1:
+        if pools.correct[row] == 1:
             outcome = "num_right"
-        elif (stack.correct[row] == 1).any():
+        elif is_solvable[pool]:
             outcome = "num_avoidable"
-            cases.append(_case(stack, row, int(column), energy[row]))
+            cases.append(_case(pools, pool, int(row), energy))
         else:
             outcome = "num_hopeless"
-        generator, difficulty = stack.generators[stack.generator[row, column]], pools[row].problem.difficulty
+        generator, difficulty = pools.candidates[row].candidate.generator, pools.problems[pool].difficulty
         own = counts.get((generator, difficulty), CaseCount(generator=generator, difficulty=difficulty))
         more = {"num_picked": own.num_picked + 1, outcome: getattr(own, outcome) + 1}
         counts[generator, difficulty] = replace(own, **more)
@@ -93,20 +91,19 @@ def case_studies(pools: Sequence[EvaluatedPool], *, lambda_: float) -> CaseStudi
     return CaseStudies(counts=tuple(count for _, count in sorted(counts.items())), cases=tuple(lost_by_most))
 
 
-def _case(stack: Stack, row: int, column: int, energy: Floats) -> Case:
-    right = np.flatnonzero(stack.correct[row] == 1)
-    best = int(right[np.argmin(energy[right])])
-    mu, sigma, problem = stack.mu()[row], stack.sigma()[row], stack.problems[row]
+def _case(pools: PoolTable, pool: int, row: int, energy: Floats) -> Case:
+    right = np.flatnonzero((pools.pool_of_row == pool) & (pools.correct == 1))
+    best, problem = int(right[np.argmin(energy[right])]), pools.problems[pool]
     return Case(
         problem_id=problem.problem_id,
         difficulty=problem.difficulty,
-        picked=stack.generators[stack.generator[row, column]],
-        right=stack.generators[stack.generator[row, best]],
+        picked=pools.candidates[row].candidate.generator,
+        right=pools.candidates[best].candidate.generator,
         num_right=len(right),
-        num_candidates=int(stack.sizes[row]),
-        margin=_finite(energy[best] - energy[column]),
-        margin_mu=_finite(mu[best] - mu[column]),
-        sigma=_finite(sigma[column]) if stack.num_members > 1 else None,
+        num_candidates=int(pools.sizes[pool]),
+        margin=_finite(energy[best] - energy[row]),
+        margin_mu=_finite(pools.mu[best] - pools.mu[row]),
+        sigma=_finite(pools.sigma[row]) if pools.num_members > 1 else None,
     )
 
 

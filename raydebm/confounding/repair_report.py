@@ -23,8 +23,8 @@ from raydebm.confounding.report import (
     spread_table,
 )
 from raydebm.confounding.swap import SwapResult, rescored_swap
+from raydebm.decision.table import PoolTable
 from raydebm.errors import PoolError
-from raydebm.evaluation.pools.pool import EvaluatedPool
 from raydebm.evaluation.report.document import ReportDocument
 from raydebm.evaluation.report.table_cells import Table
 from raydebm.records import Candidate, Label, Problem, Reasoning, Verdict
@@ -156,14 +156,14 @@ class RepairData:
     """See ``repair_texts``."""
     validation: Sequence["RepairText"]
     """Texts for early stopping, balanced in the same way."""
-    test: Sequence[EvaluatedPool]
-    validation_pools: Sequence[EvaluatedPool] = ()
-    """Pools that choose the "best generator". If empty, it is chosen in hindsight."""
+    test: PoolTable
+    validation_pools: PoolTable | None = None
+    """Pools that choose the "best generator". Without any, it is chosen in hindsight."""
     swaps: Sequence[SwapResult] = ()
     """Style swaps on the test pools. Both scorers score their rewritings, without new requests."""
 
     def __post_init__(self) -> None:
-        tested = {pool.problem.problem_id for pool in self.test}
+        tested = {problem.problem_id for problem in self.test.problems}
         shared = {text.problem_id for text in (*self.train, *self.validation)} & tested
         if shared:
             raise PoolError(

@@ -20,8 +20,7 @@ from raydebm.confounding.author_probe import ProbeData, ProbeRow, probes
 from raydebm.confounding.cases import CaseStudies, case_studies, case_tables
 from raydebm.confounding.screen import MAX_IDENTITY_SHARE, Screen, screen
 from raydebm.confounding.swap import SwapResult
-from raydebm.evaluation.pools.pool import EvaluatedPool
-from raydebm.evaluation.pools.stack import Stack
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.report.document import Chapter, Plate, ReportDocument, plate_of
 from raydebm.evaluation.report.drawing import BLUE, RED, percent_of, tidy
 from raydebm.evaluation.report.study_figures import pick_figure, short_name
@@ -136,11 +135,11 @@ def document(
 
 
 def confounding_report(
-    pools: Sequence[EvaluatedPool],
+    pools: PoolTable,
     *,
     sources: Sources,
     settings: ConfoundingSettings,
-    validation: Sequence[EvaluatedPool] = (),
+    validation: PoolTable | None = None,
     scorer: str = "the scorer",
 ) -> ConfoundingReport:
     """Screen, probes, ablation and case studies of one scorer on one set of pools.
@@ -149,10 +148,10 @@ def confounding_report(
         pools: Test pools with the energies of this scorer.
         sources: Additional sources.
         settings: Settings of the measurements.
-        validation: Pools that choose the "best generator". If empty, it is chosen in hindsight.
+        validation: Pools that choose the "best generator". Without any, it is chosen in hindsight.
         scorer: Name of the checkpoint, for headings.
     """
-    best = best_generator_of(Stack.of(validation), by_violation=False) if validation else None
+    best = None if validation is None else best_generator_of(validation, by_violation=False)
     sampled = _sampled_pools(pools, settings.max_ablation_problems, settings.seed)
     ablation: tuple[AblationRow, ...] = ()
     if sources.scorer is not None:
@@ -170,33 +169,34 @@ def confounding_report(
         best_generator=best,
         screen=screen(pools, lambda_=settings.lambda_, best_generator=best, bootstrap=_bootstrap(pools, settings)),
         ablation=ablation,
-        num_ablation_problems=len(sampled) if ablation else 0,
+        num_ablation_problems=sampled.num_pools if ablation else 0,
         probes=() if sources.features is None else _probes(pools, sources.features, settings),
         swaps=sources.swaps,
         cases=case_studies(pools, lambda_=settings.lambda_),
     )
 
 
-def _bootstrap(pools: Sequence[EvaluatedPool], settings: ConfoundingSettings) -> Bootstrap:
-    return Bootstrap.of(len(pools), num_bootstrap=settings.num_bootstrap, seed=settings.seed)
+def _bootstrap(pools: PoolTable, settings: ConfoundingSettings) -> Bootstrap:
+    return Bootstrap.of(pools.num_pools, num_bootstrap=settings.num_bootstrap, seed=settings.seed)
 
 
-def _sampled_pools(pools: Sequence[EvaluatedPool], limit: int | None, seed: int) -> list[EvaluatedPool]:
-    if limit is None or len(pools) <= limit:
-        return list(pools)
-    places = Random(seed_for(seed, "ablation")).sample(range(len(pools)), limit)
-    return [pools[index] for index in sorted(places)]
+def _sampled_pools(pools: PoolTable, limit: int | None, seed: int) -> PoolTable:
+    if limit is None or pools.num_pools <= limit:
+        return pools
+    return pools.of_pools(sorted(Random(seed_for(seed, "ablation")).sample(range(pools.num_pools), limit)))
 
 
-def _probes(pools: Sequence[EvaluatedPool], features: Features, settings: ConfoundingSettings) -> tuple[ProbeRow, ...]:
-    shuffled = list(pools)
+def _probes(pools: PoolTable, features: Features, settings: ConfoundingSettings) -> tuple[ProbeRow, ...]:
+    shuffled = list(range(pools.num_pools))
     Random(seed_for(settings.seed, "probe")).shuffle(shuffled)
     rows: list[tuple[str, str, str, str, float]] = []
     for pool in shuffled:
+        own = np.arange(pools.offsets[pool], pools.offsets[pool + 1])
+        problem = pools.problems[pool]
         written = [
-            (pool.problem.problem_id, pool.problem.prompt, text, scored.candidate.generator, float(correct))
-            for scored, correct in zip(pool.candidates, pool.correct, strict=False)
-            if (text := scored.candidate.text) is not None
+            (problem.problem_id, problem.prompt, candidate.text or "", candidate.generator, float(pools.correct[row]))
+            for row in own
+            for candidate in (pools.candidates[row].candidate,)
         ]
         if settings.max_probe_texts is not None and rows and len(rows) + len(written) > settings.max_probe_texts:
             break

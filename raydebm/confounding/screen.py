@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.evaluation.pools.pool import Bools, EvaluatedPool
-from raydebm.evaluation.pools.stack import Stack
+from raydebm.decision.groups import Bools
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.selectors.selector import values_of
 from raydebm.evaluation.selectors.standard import best_generator_of, standard_selectors
 from raydebm.evaluation.stats.effects import generator_effects
@@ -38,7 +38,6 @@ from raydebm.evaluation.studies.author_energies import (
     std,
     value_range,
 )
-from raydebm.records import Energies
 
 MAX_IDENTITY_SHARE = 0.2
 """Limit on the generator's share of the variance of correct candidates' energies. The screen warns above it if the
@@ -162,9 +161,7 @@ def _is_above(estimate: Estimate, limit: float) -> bool:
     return estimate.value is not None and estimate.value > limit and (estimate.low or 0.0) > limit / 2
 
 
-def screen(
-    pools: Sequence[EvaluatedPool], *, lambda_: float, bootstrap: Bootstrap, best_generator: str | None = None
-) -> Screen:
+def screen(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, best_generator: str | None = None) -> Screen:
     """Compute the screen, with bootstrap intervals over the pools' problems.
 
     Args:
@@ -172,17 +169,17 @@ def screen(
         best_generator: Generator with the most correct answers on validation pools. Default: chosen in hindsight, as a
             bound.
     """
-    stack, in_hindsight = Stack.of(pools), best_generator is None
-    best_generator = best_generator_of(stack, by_violation=False) if in_hindsight else best_generator
-    table = CandidateTable.of(stack)
-    places, centred, picks = range(len(table.generators)), _centred(table), _picks(stack, lambda_)
+    in_hindsight = best_generator is None
+    best_generator = best_generator_of(pools, by_violation=False) if in_hindsight else best_generator
+    table = CandidateTable.of(pools)
+    places, centred, picks = range(len(table.generators)), _centred(table), _picks(pools, lambda_)
     sums, in_problem = table.correct_sums(table.mu), over_generators(table.correct_sums(table.offset), bootstrap, std)
     gap = _mean_statistic([_gap(table, centred, index, bootstrap) for index in places], table, bootstrap)
     within = [_within_auroc(table, centred, index, bootstrap) for index in places]
-    values = _selector_values(stack, lambda_, best_generator)
+    values = _selector_values(pools, lambda_, best_generator)
     rivals = {"ours", "best generator"} <= values.keys()
     return Screen(
-        num_problems=len(pools),
+        num_problems=pools.num_pools,
         generators=tuple(_row(table, index, picks, within[index], bootstrap) for index in places),
         spread=over_generators(sums, bootstrap, std).estimate(bootstrap),
         spread_range=over_generators(sums, bootstrap, value_range).estimate(bootstrap),
@@ -191,8 +188,8 @@ def screen(
         relative_spread=in_problem.over(gap).estimate(bootstrap),
         identity_share=_identity_share(table, bootstrap),
         within_auroc=_mean_statistic(within, table, bootstrap).estimate(bootstrap),
-        pairs_within=bootstrap.mean(_pair_accuracies(stack, same=True)),
-        pairs_between=bootstrap.mean(_pair_accuracies(stack, same=False)),
+        pairs_within=bootstrap.mean(_pair_accuracies(pools, same=True)),
+        pairs_between=bootstrap.mean(_pair_accuracies(pools, same=False)),
         accuracy={name: bootstrap.proportion(correct) for name, correct in values.items()},
         best_generator=best_generator if "best generator" in values else None,
         is_in_hindsight=in_hindsight,
@@ -214,11 +211,11 @@ def _centred(table: CandidateTable) -> Floats:
     return np.round(centred, 9 - math.ceil(math.log10(max(float(np.abs(table.mu).max()), 1e-9))))
 
 
-def _picks(stack: Stack, lambda_: float) -> Floats:
+def _picks(pools: PoolTable, lambda_: float) -> Floats:
     """Index of the picked generator per problem. NaN if nothing is picked or no candidate is correct."""
-    picked = stack.select(lambda_)
-    writers = stack.at(stack.generator.astype(np.float64), picked)
-    return np.where((stack.correct == 1).any(axis=1), writers, math.nan)
+    picked = pools.select(lambda_)
+    writers = pools.at(pools.author_of_row.astype(np.float64), picked)
+    return np.where(pools.any(pools.correct == 1), writers, math.nan)
 
 
 def _row(table: CandidateTable, index: int, picks: Floats, within: Statistic, bootstrap: Bootstrap) -> AuthorRow:
@@ -305,12 +302,13 @@ def _identity_share(table: CandidateTable, bootstrap: Bootstrap) -> Estimate:
     return bootstrap.interval(value, between(bootstrap.counts), int(shared.sum()))
 
 
-def _pair_accuracies(stack: Stack, *, same: bool) -> Floats:
+def _pair_accuracies(pools: PoolTable, *, same: bool) -> Floats:
     """Share of (correct, incorrect) pairs of the same generator, or of two, in which mu is lower for the correct one.
     Shape (P,); ties count half, NaN without such pairs."""
-    mu, values = stack.mu(), np.full(len(stack.problems), math.nan)
-    for row, (energy, correct, generator) in enumerate(zip(mu, stack.correct, stack.generator, strict=True)):
-        right, wrong = (np.flatnonzero((correct == label) & ~np.isnan(energy)) for label in (1, 0))
+    mu, correct = pools.grid(pools.mu), pools.grid(pools.correct)
+    author, values = pools.grid(pools.author_of_row, -1), np.full(pools.num_pools, math.nan)
+    for row, (energy, labels, generator) in enumerate(zip(mu, correct, author, strict=True)):
+        right, wrong = (np.flatnonzero((labels == label) & ~np.isnan(energy)) for label in (1, 0))
         wanted: Bools = (generator[right][:, None] == generator[wrong]) == same
         if wanted.any():
             difference = energy[wrong] - energy[right][:, None]
@@ -318,36 +316,15 @@ def _pair_accuracies(stack: Stack, *, same: bool) -> Floats:
     return values
 
 
-def _selector_values(stack: Stack, lambda_: float, best_generator: str | None) -> dict[str, Floats]:
+def _selector_values(pools: PoolTable, lambda_: float, best_generator: str | None) -> dict[str, Floats]:
     selectors = {
         selector.name: selector
-        for selector in standard_selectors(stack, lambda_=lambda_, best_generator=best_generator)
+        for selector in standard_selectors(pools, lambda_=lambda_, best_generator=best_generator)
     }
     names = [name for name in ("ours", "random", "oracle", "best generator") if name in selectors]
-    return {name: values_of(selectors[name], stack).correct for name in names}
+    return {name: values_of(selectors[name], pools).correct for name in names}
 
 
-def values_of_ours(pools: Sequence[EvaluatedPool], lambda_: float) -> Floats:
+def values_of_ours(pools: PoolTable, lambda_: float) -> Floats:
     """Whether the selection by energy is correct, shape (P,). NaN without a label."""
-    values = _selector_values(Stack.of(pools), lambda_, None)
-    return values.get("ours", np.full(len(pools), math.nan))
-
-
-def with_energies(pools: Sequence[EvaluatedPool], energies: Mapping[str, Energies | None]) -> list[EvaluatedPool]:
-    """The same pools with other energies (another scorer, or rewritten texts), by candidate id.
-
-    A candidate with None or without an entry is unscored.
-    """
-    size = max((len(energy.members) for energy in energies.values() if energy is not None), default=0)
-    changed = []
-    for pool in pools:
-        candidates, greedy = (
-            tuple(dataclasses.replace(scored, energies=energies.get(scored.candidate.candidate_id)) for scored in part)
-            for part in (pool.candidates, pool.greedy)
-        )
-        members = np.full((len(pool.correct), size), math.nan)
-        for row, scored in enumerate((*candidates, *greedy)):
-            if scored.energies is not None:
-                members[row] = scored.energies.members
-        changed.append(dataclasses.replace(pool, candidates=candidates, greedy=greedy, members=members))
-    return changed
+    return _selector_values(pools, lambda_, None).get("ours", np.full(pools.num_pools, math.nan))

@@ -7,15 +7,17 @@ Out:  one ``SwapResult`` for each generator whose correct answers are rewritten.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+
 from raydebm.config import Recipe, RecordedGenerator
 from raydebm.confounding.swap import Rewriter, SwapResult, SwapSettings, style_swap
+from raydebm.decision.table import PoolTable
 from raydebm.errors import ConfigError
-from raydebm.evaluation.pools.pool import EvaluatedPool
 from raydebm.generators import EndpointAccess, Secret, build_generator, check_keys
 from raydebm.generators.account import journal_and_budget
 from raydebm.labels import label_candidate
@@ -37,9 +39,9 @@ class SwapInputs:
     recipe: Recipe
     run: RunDir
     keys: Mapping[str, Secret]
-    test: Sequence[EvaluatedPool]
+    test: PoolTable
     """Pools whose correct answers are rewritten."""
-    validation: Sequence[EvaluatedPool]
+    validation: PoolTable
     """Pools whose correct answers are examples of a style."""
     golds: Mapping[str, Gold]
     """Golds by problem id."""
@@ -128,11 +130,10 @@ def _rewriters(inputs: SwapInputs) -> list[Rewriter]:
     return rewriters
 
 
-def _examples(pools: Sequence[EvaluatedPool], generator: str) -> tuple[str, ...]:
+def _examples(pools: PoolTable, generator: str) -> tuple[str, ...]:
     """Correct answers of a generator, one per problem, in an order independent of the tables'."""
     texts: dict[str, str] = {}
-    for pool in pools:
-        for scored, correct in zip(pool.candidates, pool.correct, strict=False):
-            if correct == 1 and scored.candidate.generator == generator and scored.candidate.text is not None:
-                texts.setdefault(pool.problem.problem_id, scored.candidate.text)
+    rows = np.flatnonzero((pools.correct == 1) & pools.is_by(generator))
+    for row in rows[np.argsort(pools.place_of_row[rows], kind="stable")]:
+        texts.setdefault(pools.problems[pools.pool_of_row[row]].problem_id, pools.candidates[row].candidate.text or "")
     return tuple(texts[problem_id] for problem_id in sorted(texts)[:NUM_EXAMPLES])

@@ -12,8 +12,8 @@ from random import Random
 
 import numpy as np
 
+from raydebm.decision.table import PoolTable
 from raydebm.errors import PoolError, ScoringError
-from raydebm.evaluation.pools.pool import EvaluatedPool
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.generators.protocol import Generator, collect
 from raydebm.identity import seed_for
@@ -102,7 +102,7 @@ class SwapResult:
 
 
 async def style_swap(
-    pools: Sequence[EvaluatedPool],
+    pools: PoolTable,
     rewriters: Sequence[Rewriter],
     *,
     source: str,
@@ -145,7 +145,7 @@ async def style_swap(
     return _result(source, texts, settings)
 
 
-def rescored_swap(result: SwapResult, pools: Sequence[EvaluatedPool], scorer: TextScorer) -> SwapResult:
+def rescored_swap(result: SwapResult, pools: PoolTable, scorer: TextScorer) -> SwapResult:
     """The same rewritings under another scorer, without new requests.
 
     Args:
@@ -154,11 +154,7 @@ def rescored_swap(result: SwapResult, pools: Sequence[EvaluatedPool], scorer: Te
     Raises:
         PoolError: an original is not in the pools.
     """
-    originals = {
-        scored.candidate.candidate_id: (pool.problem.prompt, scored.candidate.text or "")
-        for pool in pools
-        for scored in pool.candidates
-    }
+    originals = pools.texts
     absent = [text.candidate_id for text in result.texts if text.candidate_id not in originals]
     if absent:
         raise PoolError(f"{len(absent)} originals of the style swap are not in the pools, such as {absent[0]!r}")
@@ -171,19 +167,12 @@ def rescored_swap(result: SwapResult, pools: Sequence[EvaluatedPool], scorer: Te
     return _result(result.source, texts, SwapSettings())
 
 
-def _correct_answers(
-    pools: Sequence[EvaluatedPool], source: str, settings: SwapSettings
-) -> list[tuple[Problem, Candidate]]:
+def _correct_answers(pools: PoolTable, source: str, settings: SwapSettings) -> list[tuple[Problem, Candidate]]:
     """One correct answer of the source per problem."""
-    answers = []
-    for pool in sorted(pools, key=lambda pool: pool.problem.problem_id):
-        right = [
-            scored.candidate
-            for scored, correct in zip(pool.candidates, pool.correct, strict=False)
-            if correct == 1 and scored.candidate.generator == source and scored.candidate.text is not None
-        ]
-        if right:
-            answers.append((pool.problem, min(right, key=lambda candidate: candidate.candidate_id)))
+    right = np.flatnonzero((pools.correct == 1) & pools.is_by(source))
+    _, first = np.unique(pools.pool_of_row[right], return_index=True)
+    answers = [(pools.problems[pools.pool_of_row[row]], pools.candidates[row].candidate) for row in right[first]]
+    answers.sort(key=lambda answer: answer[0].problem_id)
     if len(answers) > settings.max_problems:
         places = Random(seed_for(settings.seed, "swap", source)).sample(range(len(answers)), settings.max_problems)
         answers = [answers[index] for index in sorted(places)]

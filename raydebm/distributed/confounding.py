@@ -16,9 +16,9 @@ from raydebm.confounding.repair_report import RepairData, RepairReport, repair
 from raydebm.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
 from raydebm.confounding.style_swaps import SwapInputs, style_swaps
 from raydebm.cpus import usable_cpus
+from raydebm.decision.table import PoolTable
 from raydebm.distributed.placement import cluster_nodes, share_of
 from raydebm.distributed.session import get_or_raise, is_own_cluster
-from raydebm.evaluation.pools.pool import EvaluatedPool, with_trained_labels
 from raydebm.run.addresses import local_copy
 from raydebm.run.directory import RunDir
 from raydebm.run.tables import KnownEnergies
@@ -83,9 +83,9 @@ def _confounding(run: RunDir, settings: ConfoundingSettings, swap: SwapInputs, n
         )
 
 
-def _as_trained(pools: Sequence[EvaluatedPool], recipe: Recipe) -> list[EvaluatedPool]:
+def _as_trained(pools: PoolTable, recipe: Recipe) -> PoolTable:
     """The pools with the scorer's texts and training labels."""
-    return with_trained_labels(pool.as_scored(recipe.scorer.reasoning) for pool in pools)
+    return pools.as_scored(recipe.scorer.reasoning).with_trained_labels()
 
 
 @ray.remote
@@ -121,12 +121,8 @@ def _repair(
 def _known_energies(extractor: "FeatureExtractor", repaired: Path, data: RepairData) -> KnownEnergies:
     """Energies by the repaired heads of all candidates with stored features."""
     texts = {text.candidate_id: (text.prompt, text.text) for text in (*data.train, *data.validation)}
-    texts |= {
-        scored.candidate.candidate_id: (pool.problem.prompt, scored.candidate.text)
-        for pool in (*data.test, *data.validation_pools)
-        for scored in pool.candidates
-        if scored.candidate.text is not None
-    }
+    for pools in (data.test, data.validation_pools):
+        texts |= {} if pools is None else pools.texts
     kept = dict(
         pair for pair, is_kept in zip(texts.items(), extractor.has(list(texts.values())), strict=True) if is_kept
     )

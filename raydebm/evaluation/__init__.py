@@ -5,6 +5,6 @@ Out:  an ``Evaluation`` of a run; a ``StudyResults`` of a pool with all studies;
       next to the paper's tables; Markdown, JSON and HTML made from them.
 Does not know: Ray, torch.
 
-pools -> selectors, agreement -> entries -> results (one run) -> study (one pool) -> reproduction (several pools). A
-stack stores all pools as arrays for the studies. Tables, figures and reports only format these results.
+All functions are of a ``PoolTable`` (``decision.table``): selectors -> entries -> results (one run) -> study (one pool)
+-> reproduction (several pools). Tables, figures and reports only format these results.
 """

@@ -1,27 +1,55 @@
 """Pools of a run's split: candidates of all passes with their labels, checks, energies and scores."""
 
 import logging
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from raydebm.decision.policy import Policy, policy_id, policy_of
-from raydebm.evaluation.pools.pool import EvaluatedPool, RecordedPools, assemble_pools
+from raydebm.decision.sampling.checks import unchecked
+from raydebm.decision.table import PoolTable, Scores
+from raydebm.errors import PoolError
+from raydebm.evaluation.results.evaluating import SHUFFLE_SEED
 from raydebm.evaluation.results.texts_read import TextsRead, texts_read
+from raydebm.identity import seed_for
 from raydebm.pipeline.context import StageContext
 from raydebm.pipeline.scores import evidence_of, scores_of
+from raydebm.records import Candidate, ConstraintReport, Energies, Label, Problem, ScoredCandidate
 from raydebm.run.directory import SCORES_FOLDER
 
 log = logging.getLogger(__name__)
 
 
-def recorded_pools(context: StageContext, split: str) -> RecordedPools:
-    """All recorded candidates of a split, from all passes, with labels, checks and energies.
+@dataclass(slots=True)
+class RecordedPools:
+    """Recorded data by candidate id. ``energies`` is None where scoring failed."""
+
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+    reports: dict[str, ConstraintReport] = field(default_factory=dict)
+    labels: dict[str, Label] = field(default_factory=dict)
+    energies: dict[str, Energies | None] = field(default_factory=dict)
+    scores: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Scores by name of the baseline, for baselines that are evidence."""
+
+    def add_scores(self, scores: Scores) -> None:
+        """Add baseline scores of the recorded candidates."""
+        for name, by_id in scores.items():
+            for candidate_id, score in by_id.items():
+                if candidate_id in self.candidates and score is not None:
+                    self.scores.setdefault(candidate_id, {})[name] = score
+
+
+def recorded_pools(context: StageContext, *splits: str) -> RecordedPools:
+    """All recorded candidates of some splits, from all passes, with labels, checks and energies.
 
     Raises:
         PoolError: a table is missing or unreadable.
     """
-    run, pools, problem_ids = context.run, RecordedPools(), frozenset(context.splits()[split])
+    run, pools = context.run, RecordedPools()
+    problem_ids = frozenset(problem_id for split in splits for problem_id in context.splits()[split])
     first = ("candidates", "labels", "energies")
-    later = later_passes(context, split)
+    later = [stage for split in splits for stage in later_passes(context, split)]
     for source, labelled, scored in (first, *((stage, stage, stage) for stage in later)):
         ids = {row.candidate_id: row for row in run.candidates(source) if row.problem_id in problem_ids}
         pools.candidates |= ids
@@ -58,14 +86,50 @@ def later_pass(split: str, number: int) -> str:
     return f"regenerated/{split}-{number}"
 
 
-def evaluated_pools(context: StageContext, split: str) -> list[EvaluatedPool]:
-    """The scored pools of a split, with the baseline scores so far."""
-    pools = recorded_pools(context, split)
-    return assemble_pools(
-        context.problems_of(split),
-        pools,
-        scores=scores_of(context),
-    )
+def evaluated_pools(context: StageContext, *splits: str) -> PoolTable:
+    """The scored pools of some splits, in this order, with the baseline scores so far."""
+    problems = [problem for split in splits for problem in context.problems_of(split)]
+    return assembled(problems, recorded_pools(context, *splits), scores=scores_of(context))
+
+
+def assembled(problems: Iterable[Problem], recorded: RecordedPools, *, scores: Scores | None = None) -> PoolTable:
+    """Join a run's tables into one table with a pool per problem, in the order of the problems.
+
+    Only first-pass candidates belong to a pool. They are shuffled from an order independent of the tables' (seed 42 as
+    in the paper), so that position does not reveal the generator. Candidates without a label are unlabelled, and
+    candidates without a report or energies cannot be selected by rules that need these.
+
+    Raises:
+        PoolError: no problem has any candidate, or candidates of a problem have different numbers of energies.
+    """
+    scored: dict[str, list[ScoredCandidate]] = {}
+    for name, candidate in recorded.candidates.items():
+        if candidate.pass_index == 1:
+            scored.setdefault(candidate.problem_id, []).append(
+                ScoredCandidate(
+                    candidate=candidate,
+                    report=recorded.reports.get(name) or unchecked(name, "no constraint report was recorded"),
+                    energies=recorded.energies.get(name),
+                    scores=recorded.scores.get(name, {}),
+                )
+            )
+    answered = [problem for problem in problems if problem.problem_id in scored]
+    if not answered:
+        raise PoolError("evaluation found no candidate of any of the problems; run the generation stage first")
+    pools, greedy = [], []
+    for problem in answered:
+        own = sorted(scored[problem.problem_id], key=lambda each: each.candidate.candidate_id)
+        sampled = [each for each in own if not each.candidate.is_greedy]
+        random.Random(seed_for(SHUFFLE_SEED, problem.problem_id)).shuffle(sampled)
+        counts = {len(each.energies.members) for each in own if each.energies is not None}
+        if len(counts) > 1:
+            raise PoolError(
+                f"problem {problem.problem_id!r}: candidates have {min(counts)} and {max(counts)} energies; the "
+                "energies come from different checkpoints, score all candidates again"
+            )
+        pools.append(sampled)
+        greedy.append([each for each in own if each.candidate.is_greedy])
+    return PoolTable.of(pools, problems=answered, labels=recorded.labels, scores=scores, greedy=greedy)
 
 
 def default_policy(context: StageContext) -> Policy:

@@ -11,8 +11,8 @@ from typing import Any
 
 from raydebm.baselines.running import NO_TEXT
 from raydebm.config import BaselineConfig, JudgeBaseline, Recipe
+from raydebm.decision.table import Scores
 from raydebm.errors import ScoringError
-from raydebm.evaluation.pools.pool import Scores
 from raydebm.generators import Secret, check_keys
 from raydebm.generators.journal import spent_usd
 from raydebm.pairs import TrainingGroup, build_pairs, training_groups

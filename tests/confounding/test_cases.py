@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from hand_made import table_of
 
 from raydebm.confounding.cases import case_studies, case_tables
 from raydebm.confounding.report import ConfoundingSettings, Sources, confounding_report
@@ -13,29 +14,31 @@ def pools(make_pool):
     """a: loud is selected and wrong, quiet is right (E 0.5 against -1, then 2). b: loud is selected and right.
     c: nobody is right. d: loud is selected and wrong, and the right answer cannot be selected. e: no label."""
     inf = float("inf")
-    return [
-        make_pool(
-            (0, {"generator": "loud", "members": (-1.5, -0.5)}),
-            (1, {"generator": "quiet", "members": (2.0, 2.0)}),
-            (1, {"generator": "quiet", "members": (0.0, 0.0), "penalty": 0.5}),
-            problem_id="a",
-            difficulty="hard",
-        ),
-        make_pool(
-            (1, {"generator": "loud", "members": (-1.0, -1.0)}),
-            (0, {"generator": "quiet", "members": (0.0, 0.0)}),
-            problem_id="b",
-            difficulty="easy",
-        ),
-        make_pool((0, {"generator": "quiet", "members": (0.0, 0.0)}), problem_id="c", difficulty="hard"),
-        make_pool(
-            (0, {"generator": "loud", "members": (3.0, 3.0)}),
-            (1, {"generator": "quiet", "members": (0.0, 0.0), "penalty": inf}),
-            problem_id="d",
-            difficulty="hard",
-        ),
-        make_pool((None, {"generator": "loud", "members": (0.0, 0.0)}), problem_id="e"),
-    ]
+    return table_of(
+        [
+            make_pool(
+                (0, {"generator": "loud", "members": (-1.5, -0.5)}),
+                (1, {"generator": "quiet", "members": (2.0, 2.0)}),
+                (1, {"generator": "quiet", "members": (0.0, 0.0), "penalty": 0.5}),
+                problem_id="a",
+                difficulty="hard",
+            ),
+            make_pool(
+                (1, {"generator": "loud", "members": (-1.0, -1.0)}),
+                (0, {"generator": "quiet", "members": (0.0, 0.0)}),
+                problem_id="b",
+                difficulty="easy",
+            ),
+            make_pool((0, {"generator": "quiet", "members": (0.0, 0.0)}), problem_id="c", difficulty="hard"),
+            make_pool(
+                (0, {"generator": "loud", "members": (3.0, 3.0)}),
+                (1, {"generator": "quiet", "members": (0.0, 0.0), "penalty": inf}),
+                problem_id="d",
+                difficulty="hard",
+            ),
+            make_pool((None, {"generator": "loud", "members": (0.0, 0.0)}), problem_id="e"),
+        ]
+    )
 
 
 def test_selections_are_counted_by_generator_and_difficulty(pools):
@@ -71,7 +74,7 @@ def test_lambda_decides_which_right_answer_was_the_best(pools):
 
 def test_a_single_adapter_has_no_sigma(make_pool):
     pool = make_pool((0, {"members": (0.0,)}), (1, {"members": (1.0,)}))
-    assert case_studies([pool], lambda_=1.0).cases[0].sigma is None
+    assert case_studies(table_of(pool), lambda_=1.0).cases[0].sigma is None
 
 
 def test_the_tables_say_whose_the_cases_are(pools):
@@ -83,7 +86,7 @@ def test_the_tables_say_whose_the_cases_are(pools):
 
 def test_without_a_case_there_is_no_table_of_them(make_pool):
     pool = make_pool((1, {"members": (0.0,)}), (0, {"members": (1.0,)}))
-    assert len(case_tables(case_studies([pool], lambda_=1.0))) == 1
+    assert len(case_tables(case_studies(table_of(pool), lambda_=1.0))) == 1
 
 
 def test_the_report_has_them_as_strict_json(pools):

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from hand_made import table_of
 
 from raydebm.confounding.ablation import rescored, style_ablation, variants
 from raydebm.confounding.author_probe import ProbeData, probes
@@ -45,11 +46,11 @@ def pools(make_pool):
         (1, {"generator": "plain", "text": "Sum\n4"}),
         (0, {"generator": "plain", "text": "Sum\n5"}),
     )
-    return [make_pool(*rows, problem_id=f"p{index}") for index in range(6)]
+    return table_of(make_pool(*rows, problem_id=f"p{index}") for index in range(6))
 
 
 def bootstrap_of(pools):
-    return Bootstrap.of(len(pools), num_bootstrap=100, seed=1)
+    return Bootstrap.of(pools.num_pools, num_bootstrap=100, seed=1)
 
 
 def test_taking_out_the_style_takes_out_the_spread_and_keeps_the_gap(pools):
@@ -84,10 +85,12 @@ def test_equal_texts_are_scored_once_over_all_variants(pools):
 def test_a_variant_is_about_the_problems_that_have_such_texts(make_pool):
     """One of two problems has code: there the choice by the code alone is right, and by the whole text wrong."""
     right, wrong = "```python\n4\n```", "## no\n```python\n5\n```"
-    pools = [
-        make_pool((1, {"text": right, "generator": "a"}), (0, {"text": wrong, "generator": "b"}), problem_id="p"),
-        make_pool((1, {"text": "4", "generator": "a"}), (0, {"text": "5", "generator": "b"}), problem_id="q"),
-    ]
+    pools = table_of(
+        [
+            make_pool((1, {"text": right, "generator": "a"}), (0, {"text": wrong, "generator": "b"}), problem_id="p"),
+            make_pool((1, {"text": "4", "generator": "a"}), (0, {"text": "5", "generator": "b"}), problem_id="q"),
+        ]
+    )
 
     rows = style_ablation(pools, RuleScorer(likes_headings), lambda_=1.0, bootstrap=bootstrap_of(pools))
     row = next(row for row in rows if row.name == "code only")
@@ -97,9 +100,9 @@ def test_a_variant_is_about_the_problems_that_have_such_texts(make_pool):
 
 
 def test_a_text_that_cannot_be_scored_is_counted_and_the_others_are_scored(make_pool):
-    pool = make_pool((1, {"text": "4", "generator": "a"}), (0, {"text": "NAN", "generator": "b"}))
+    pools = table_of(make_pool((1, {"text": "4", "generator": "a"}), (0, {"text": "NAN", "generator": "b"})))
 
-    row = style_ablation([pool], RuleScorer(likes_headings), lambda_=1.0, bootstrap=bootstrap_of([pool]))[0]
+    row = style_ablation(pools, RuleScorer(likes_headings), lambda_=1.0, bootstrap=bootstrap_of(pools))[0]
 
     assert (row.num_candidates, row.num_failed) == (1, 1)
 
@@ -107,8 +110,8 @@ def test_a_text_that_cannot_be_scored_is_counted_and_the_others_are_scored(make_
 def test_pools_under_another_scorer(pools):
     changed = rescored(pools, RuleScorer(likes_headings))
 
-    assert sorted(changed[0].mu.tolist()) == [-3.0, -2.0, -1.0, 0.0]
-    assert np.isnan(pools[0].mu).all()
+    assert sorted(changed.of_pools([0]).mu.tolist()) == [-3.0, -2.0, -1.0, 0.0]
+    assert np.isnan(pools.mu).all()
 
 
 def probe_data(*, num_problems=30, tells_writer):
@@ -224,7 +227,7 @@ def test_the_same_rewritings_can_be_scored_by_another_scorer(pools):
     assert (result.rows[0].change.value, again.rows[0].change.value) == (2.0, 0.0)
     assert len(plain.requests) == 6
     with pytest.raises(PoolError, match="originals of the style swap are not in the pools"):
-        rescored_swap(result, pools[:2], RuleScorer(likes_headings))
+        rescored_swap(result, pools.of_pools([0, 1]), RuleScorer(likes_headings))
 
 
 def test_only_rewritings_that_are_still_correct_count(make_pool, pools):
@@ -249,9 +252,9 @@ def test_examples_of_a_style_are_shown_when_someone_else_rewrites(pools):
 
 
 def test_a_source_without_a_correct_answer_has_nothing_to_swap(make_pool):
-    pool = make_pool((0, {"generator": "fancy"}))
+    pools = table_of(make_pool((0, {"generator": "fancy"})))
     with pytest.raises(PoolError, match="no correct answer"):
-        swapped([pool], [Rewriter(style="plain", generator=RuleGenerator("m", str))])
+        swapped(pools, [Rewriter(style="plain", generator=RuleGenerator("m", str))])
 
 
 def test_the_report_holds_every_section_as_data_and_as_text(pools):
@@ -307,7 +310,7 @@ def test_a_report_without_a_scorer_has_the_screen_and_the_selections_alone(pools
 
 
 def test_without_a_pick_there_is_no_figure(make_pool):
-    pools = [make_pool((0, {"generator": "a"}), (0, {"generator": "b"}))]
+    pools = table_of(make_pool((0, {"generator": "a"}), (0, {"generator": "b"})))
     report = confounding_report(pools, sources=Sources(), settings=ConfoundingSettings(lambda_=1.0, num_bootstrap=100))
 
     assert "<svg" not in report.document().html()

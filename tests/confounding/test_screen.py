@@ -2,10 +2,10 @@ import math
 
 import numpy as np
 import pytest
+from hand_made import table_of
 
-from raydebm.confounding.screen import screen, with_energies
+from raydebm.confounding.screen import screen
 from raydebm.evaluation.stats.intervals import Bootstrap
-from raydebm.records import Energies
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def pools(make_pool):
 
 def screened(pools, **options):
     bootstrap = Bootstrap.of(len(pools), num_bootstrap=200, seed=1)
-    return screen(pools, lambda_=1.0, bootstrap=bootstrap, **options)
+    return screen(table_of(pools), lambda_=1.0, bootstrap=bootstrap, **options)
 
 
 def rows_of(screening):
@@ -199,12 +199,9 @@ def test_the_best_generator_is_the_one_that_validation_chose(pools):
 
 
 def test_other_energies_replace_those_of_the_pools(make_pool):
-    pool = make_pool((1, {"members": (1.0, 3.0)}), (0, {"members": (0.0, 0.0)}))
+    pools = table_of(make_pool((1, {"members": (1.0, 3.0)}), (0, {"members": (0.0, 0.0)})))
 
-    changed = with_energies([pool], {"pa": Energies(candidate_id="pa", members=(-5.0,)), "pb": None})[0]
+    changed = pools.with_members({"pa": (-5.0,)})
 
-    assert changed.candidates[0].energies.mu == -5.0
-    assert changed.mu[0] == -5.0
-    assert np.isnan(changed.mu[1])
-    assert changed.candidates[1].energies is None
-    assert pool.mu[0] == 2.0
+    np.testing.assert_equal(changed.mu, [-5.0, np.nan])
+    assert pools.mu.tolist() == [2.0, 0.0]

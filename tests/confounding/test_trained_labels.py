@@ -4,6 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from hand_made import table_of
 
 from raydebm.config import ConfoundingConfig
 from raydebm.decision.policy import Policy
@@ -20,7 +21,7 @@ def plans(make_pool, prefix):
         (0, {"members": (violation,), "generator": "z" if violation < 0.45 else "a", "text": f"plan {violation}"})
         for violation in VIOLATIONS
     ]
-    return [make_pool(*rows, problem_id=f"{prefix}{index}-", violations=VIOLATIONS) for index in range(4)]
+    return table_of(make_pool(*rows, problem_id=f"{prefix}{index}-", violations=VIOLATIONS) for index in range(4))
 
 
 def recipe_of(*, reasoning="answer"):
@@ -36,10 +37,10 @@ def recipe_of(*, reasoning="answer"):
 @pytest.fixture
 def screened(make_pool):
     """The report of a run."""
-    pools = {"test": plans(make_pool, "t"), "validation": plans(make_pool, "v")}
-
     run = SimpleNamespace(needed_object=lambda *parts: Policy().to_json())
-    return screen_of(SimpleNamespace(name="plans", run=run, recipe=recipe_of()), pools)
+    return screen_of(
+        SimpleNamespace(name="plans", run=run, recipe=recipe_of()), plans(make_pool, "t"), plans(make_pool, "v")
+    )
 
 
 def test_the_screen_is_by_the_share_that_training_prefers(screened):
@@ -60,22 +61,20 @@ def test_the_screen_finds_energies_that_know_no_more_than_the_preferred_quarter(
 
 
 def test_probes_and_ablation_see_the_same_labels(make_pool):
-    (pool, *_) = plans(make_pool, "t")
+    pools = plans(make_pool, "t").of_pools([0])
 
-    (labelled,) = _as_trained([pool], recipe_of())
-
-    assert labelled.correct.tolist() == [1, 1, 0, 0, 0, 0, 0, 0]
-    assert pool.correct.tolist() == [0] * 8
+    assert _as_trained(pools, recipe_of()).correct.tolist() == [1, 1, 0, 0, 0, 0, 0, 0]
+    assert pools.correct.tolist() == [0] * 8
 
 
 def test_probes_and_ablation_read_the_texts_that_the_scorer_reads(make_pool):
-    (pool, *_) = plans(make_pool, "t")
-    first = pool.candidates[0]
+    pools = plans(make_pool, "t").of_pools([0])
+    first = pools.candidates[0]
     thought = replace(first, candidate=replace(first.candidate, reasoning="Think."))
-    pool = replace(pool, candidates=(thought, *pool.candidates[1:]))
+    pools = replace(pools, candidates=(thought, *pools.candidates[1:]))
 
     texts = {
-        reasoning: _as_trained([pool], recipe_of(reasoning=reasoning))[0].candidates[0].candidate.text
+        reasoning: _as_trained(pools, recipe_of(reasoning=reasoning)).candidates[0].candidate.text
         for reasoning in ("answer", "all")
     }
 
@@ -83,8 +82,6 @@ def test_probes_and_ablation_read_the_texts_that_the_scorer_reads(make_pool):
 
 
 def test_labels_without_a_violation_score_stay_as_they_are(make_pool):
-    pool = make_pool((1, {"members": (0.0,)}), (0, {"members": (1.0,)}))
+    pools = table_of(make_pool((1, {"members": (0.0,)}), (0, {"members": (1.0,)})))
 
-    (labelled,) = _as_trained([pool], recipe_of())
-
-    assert labelled.correct.tolist() == [1, 0]
+    assert _as_trained(pools, recipe_of()).correct.tolist() == [1, 0]

@@ -1,11 +1,10 @@
 """Small pools written by hand, one tuple per candidate, and what follows from them."""
 
 import math
+from dataclasses import dataclass
 
-from raydebm.evaluation.pools.pool import pool_of
-from raydebm.evaluation.pools.stack import Stack
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
-from raydebm.evaluation.studies.overview import example_of
 from raydebm.evaluation.studies.study import Subject, study
 from raydebm.records import Label, Problem, Sampling, Verdict, Violation
 from raydebm.testing import scored_candidate
@@ -48,6 +47,30 @@ def make_item(
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    problem: Problem
+    candidates: list
+    greedy: list
+    labels: dict
+    scores: dict
+
+
+def table_of(pools):
+    """The table of one pool or several."""
+    if isinstance(pools, PoolTable):
+        return pools
+    pools = [pools] if isinstance(pools, Pool) else list(pools)
+    names = dict.fromkeys(name for pool in pools for name in pool.scores)
+    return PoolTable.of(
+        [pool.candidates for pool in pools],
+        problems=[pool.problem for pool in pools],
+        labels={name: label for pool in pools for name, label in pool.labels.items()},
+        scores={name: {k: v for pool in pools for k, v in pool.scores.get(name, {}).items()} for name in names},
+        greedy=[pool.greedy for pool in pools],
+    )
+
+
 def make_pool(*rows, problem_id="p", difficulty="", violations=None, scores=None, dimensions=None):
     """Rows are (correct: 1, 0 or None, fields of ``make_item``); names are a, b, c, ..., prefixed with the problem.
 
@@ -65,9 +88,9 @@ def make_pool(*rows, problem_id="p", difficulty="", violations=None, scores=None
             parts={} if dimensions is None else dimensions[index],
         )
     problem = Problem(task="toy", problem_id=problem_id, prompt="?", difficulty=difficulty)
-    return pool_of(
-        problem,
-        [scored for scored in items if not scored.candidate.is_greedy],
+    return Pool(
+        problem=problem,
+        candidates=[scored for scored in items if not scored.candidate.is_greedy],
         greedy=[scored for scored in items if scored.candidate.is_greedy],
         labels=labels,
         scores={name: dict(zip(labels, values, strict=True)) for name, values in (scores or {}).items()},
@@ -76,12 +99,6 @@ def make_pool(*rows, problem_id="p", difficulty="", violations=None, scores=None
 
 def studied(pools, validation=(), *, name="", train=(), subject=None, **inputs):
     """Evaluate and study pools; ``subject`` holds further fields of ``Subject``."""
-    stack = Stack.of(pools)
-    evaluation = evaluate(EvaluationInputs(pools=stack, validation=Stack.of(validation), title=name, **inputs))
-    return study(
-        evaluation,
-        stack,
-        subject=Subject(name=name, **(subject or {})),
-        train=Stack.of(train),
-        example=example_of(pools, lambda_=evaluation.policy["lambda"]),
-    )
+    table = table_of(pools)
+    evaluation = evaluate(EvaluationInputs(pools=table, validation=table_of(validation), title=name, **inputs))
+    return study(evaluation, table, subject=Subject(name=name, **(subject or {})), train=table_of(train))

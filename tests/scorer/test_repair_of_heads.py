@@ -17,8 +17,8 @@ from raydebm.confounding.refit import RepairSettings, RepairText, balanced_cells
 from raydebm.confounding.repair_report import RepairData, repair, repair_texts
 from raydebm.confounding.report import ConfoundingSettings
 from raydebm.errors import CheckpointError, ConfigError, PoolError
-from raydebm.evaluation.pools.pool import RecordedPools, assemble_pools
 from raydebm.pairs import build_pairs, training_groups
+from raydebm.pipeline.pools import RecordedPools, assembled
 from raydebm.records import Candidate, ConstraintReport, Label, Problem, Sampling, Verdict
 from raydebm.scorer.ensemble import EnsembleScorer, head_of, write_ensemble
 from raydebm.scorer.model.backbone import load_backbone
@@ -308,7 +308,7 @@ def pools_of_planted(data):
         for one in candidates
     }
     by_id = {candidate.candidate_id: candidate for candidate in candidates}
-    return assemble_pools(problems.values(), RecordedPools(candidates=by_id, labels=labels, reports=reports))
+    return assembled(problems.values(), RecordedPools(candidates=by_id, labels=labels, reports=reports))
 
 
 def groups_of_planted(data):

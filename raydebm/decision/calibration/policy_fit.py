@@ -23,11 +23,11 @@ from raydebm.config.policy import Profile
 from raydebm.decision.calibration.profile_choice import ProfileChoice, choose_profile
 from raydebm.decision.calibration.walks import PromiseTest, Walk, WalkOf, final_step, stops
 from raydebm.decision.evidence.fitting import CrossFit, LabelledPool, LabelledTable, cross_fit, fit_posterior
-from raydebm.decision.evidence.groups import Floats, Ints
 from raydebm.decision.evidence.pool_sizes import PoolParts
 from raydebm.decision.evidence.posterior import Competition, Estimates, Outcome, Posterior
 from raydebm.decision.evidence.profiles import PROFILES, winners
 from raydebm.decision.evidence.recalibration import recalibrated
+from raydebm.decision.groups import Floats, Ints
 from raydebm.decision.guarantee.guarantee import Guarantee
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.rules import decide_pool

@@ -24,8 +24,8 @@ import numpy as np
 from scipy.stats import binom
 
 from raydebm.config.policy import Profile
-from raydebm.decision.evidence.groups import Floats
 from raydebm.decision.evidence.profiles import PROFILES
+from raydebm.decision.groups import Floats
 
 SIMPLE: tuple[Profile, ...] = ("vote", "best_author")
 """Profiles that need no scorer and no fit beyond the authors' skills."""

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from raydebm.decision.evidence.groups import Floats
-from raydebm.decision.evidence.posterior import Bools
+from raydebm.decision.groups import Bools, Floats
 from raydebm.decision.guarantee.guarantee import ByThreshold, Guarantee, certify, certify_smallest
 from raydebm.decision.policy import Policy
 

@@ -32,8 +32,9 @@ import math
 
 import numpy as np
 
-from raydebm.decision.evidence.groups import Floats, lowest, mean
-from raydebm.decision.evidence.terms import PoolTable, Term, TermInputs
+from raydebm.decision.evidence.terms import Term, TermInputs
+from raydebm.decision.groups import Floats, lowest, mean
+from raydebm.decision.table import PoolTable
 from raydebm.energy import total_energies
 
 MAX_PENALTY = 10.0
@@ -56,13 +57,9 @@ def minus_energies(table: PoolTable, lambda_: float) -> Floats:
 
 def energy_votes(table: PoolTable, lambda_: float) -> Floats:
     """Log of each cluster's share of its pool's sum exp(-E), at least ``MIN_LOG_SHARE``. Shape (C,)."""
-    scored = ~np.isnan(table.mu)
-    energy, cluster = total_energies(table.mu, table.penalty, lambda_)[scored], table.cluster_of_row[scored]
-    pool = table.pool_of_cluster[cluster]
-    least = lowest(energy, pool, len(table.clusters))
-    mass = np.bincount(cluster, np.exp(least[pool] - energy), table.num_clusters)
-    total = np.bincount(table.pool_of_cluster, mass, len(table.clusters))[table.pool_of_cluster]
-    is_scored = np.bincount(cluster, minlength=table.num_clusters) > 0
+    mass = table.by_cluster(table.energy_votes(lambda_))
+    total = np.bincount(table.pool_of_cluster, mass, table.num_pools)[table.pool_of_cluster]
+    is_scored = table.by_cluster(~np.isnan(table.mu)) > 0
     share = np.divide(mass, total, out=np.zeros(len(mass)), where=total > 0)
     return np.where(is_scored, np.log(np.maximum(share, math.exp(MIN_LOG_SHARE))), math.nan)
 

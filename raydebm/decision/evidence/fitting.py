@@ -12,12 +12,13 @@ from functools import cached_property
 
 import numpy as np
 
-from raydebm.decision.evidence.groups import Floats, Ints, ratio
 from raydebm.decision.evidence.likelihoods import Design, exclusive, independent, maximum, quasi_maximum
 from raydebm.decision.evidence.measuring import POOL_SCORE, SCORE, evidence_of, terms_about
-from raydebm.decision.evidence.posterior import PRIOR, Bools, Competition, Outcome, Posterior, filled
+from raydebm.decision.evidence.posterior import PRIOR, Competition, Outcome, Posterior, filled
 from raydebm.decision.evidence.reference import Author, Reference
-from raydebm.decision.evidence.terms import PoolTable, representatives
+from raydebm.decision.evidence.terms import representatives
+from raydebm.decision.groups import Bools, Floats, Ints, ratio
+from raydebm.decision.table import PoolTable
 from raydebm.errors import PoolError
 from raydebm.identity import content_id
 from raydebm.records import ScoredCandidate
@@ -48,7 +49,7 @@ class LabelledPool:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LabelledTable:
-    """Labelled pools as columns (see ``PoolTable``), with author counts over all written candidates."""
+    """Labelled pools as columns (``PoolTable.answered``), with author counts over all written candidates."""
 
     pools: tuple[LabelledPool, ...]
     table: PoolTable
@@ -64,7 +65,7 @@ class LabelledTable:
     @classmethod
     def of(cls, pools: Sequence[LabelledPool]) -> "LabelledTable":
         """Convert labelled pools to columns."""
-        table = PoolTable.of([pool.candidates for pool in pools])
+        table = PoolTable.of([pool.candidates for pool in pools]).answered
         codes = {name: code for code, name in enumerate(table.authors)}
         right, total = np.zeros((len(pools), len(codes))), np.zeros((len(pools), len(codes)))
         for place, pool in enumerate(pools):
@@ -125,8 +126,8 @@ def reference_of(labelled_table: LabelledTable, used: Bools, *, lambda_: float) 
     pooled = _pooled(right, total)
     in_use = used[table.pool_of_row]
     energies = _norms(table.mu, table, in_use & ~np.isnan(table.mu))
-    lengths = _norms(table.length, table, in_use)
-    scores = {name: _norms(values, table, in_use & ~np.isnan(values)) for name, values in table.scores.items()}
+    lengths = _norms(np.log1p(table.length), table, in_use)
+    scores = {name: _norms(values, table, in_use & ~np.isnan(values)) for name, values in table.evidence_scores.items()}
     shares = [*((right + SKILL_PRIOR * pooled) / (total + SKILL_PRIOR)).tolist(), pooled]
     *authors, default = [
         Author(
@@ -237,7 +238,7 @@ def fit_posterior(
         ConfigError: unknown term.
     """
     labelled_table = pools if isinstance(pools, LabelledTable) else LabelledTable.of(pools)
-    scores = labelled_table.table.scores
+    scores = labelled_table.table.evidence_scores
     if terms is None:
         terms = [*(term.name for term in terms_about("answer")), *(SCORE + name for name in scores)]
     if context is None:

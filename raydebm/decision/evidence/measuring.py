@@ -18,9 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from raydebm.decision.evidence.built_in_terms import BUILT_IN
-from raydebm.decision.evidence.groups import Floats, mean
 from raydebm.decision.evidence.reference import Reference
-from raydebm.decision.evidence.terms import ADDED_TERMS, MAX_Z, About, PoolTable, Term, TermInputs
+from raydebm.decision.evidence.terms import ADDED_TERMS, MAX_Z, About, Term, TermInputs
+from raydebm.decision.groups import Floats, mean
+from raydebm.decision.table import PoolTable
 from raydebm.errors import ConfigError
 from raydebm.extensions import load_extensions
 
@@ -83,13 +84,14 @@ def evidence_of(
     Args:
         table: Pools.
         reference: Statistics of the authors.
-        skills: Log-odds of each row's author, shape (R,). Default: the skills of ``reference``.
+        skills: Log-odds of the author of each row in a cluster, shape (R,). Default: the skills of ``reference``.
         names: Names of the terms to measure. Default: all. Baseline scores are always measured where candidates have
             them.
 
     Raises:
         ConfigError: a user's term does not return one number per answer, or per pool.
     """
+    table = table.answered
     inputs = TermInputs(table=table, reference=reference, skills=skills)
     answers, none = (
         [term for term in terms_about(about) if names is None or term.name in names] for about in ("answer", "none")
@@ -97,8 +99,8 @@ def evidence_of(
     relative, levels = _score_terms(table, reference)
     num_clusters, num_pools = table.num_clusters, table.num_pools
     return Evidence(
-        names=(*(term.name for term in answers), *(SCORE + name for name in table.scores)),
-        context_names=(*(term.name for term in none), *(POOL_SCORE + name for name in table.scores)),
+        names=(*(term.name for term in answers), *(SCORE + name for name in table.evidence_scores)),
+        context_names=(*(term.name for term in none), *(POOL_SCORE + name for name in table.evidence_scores)),
         terms=_columns([*(_measured(term, inputs, num_clusters) for term in answers), *relative], num_clusters),
         context=_columns([*(_measured(term, inputs, num_pools) for term in none), *levels], num_pools),
     )
@@ -121,7 +123,7 @@ def _measured(term: Term, inputs: TermInputs, count: int) -> Floats:
 
 def _score_terms(table: PoolTable, reference: Reference) -> tuple[list[Floats], list[Floats]]:
     relative, levels = [], []
-    for name, values in table.scores.items():
+    for name, values in table.evidence_scores.items():
         norms = np.array([reference.score_norm(author, name) for author in table.authors]).reshape(-1, 2)
         center, scale = norms[table.author_of_row].T
         known = ~np.isnan(values)

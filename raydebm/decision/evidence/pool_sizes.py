@@ -23,8 +23,8 @@ import numpy as np
 from scipy.optimize import minimize
 
 from raydebm.decision.evidence.fitting import CrossFit, LabelledPool, LabelledTable
-from raydebm.decision.evidence.groups import Floats, Ints
-from raydebm.decision.evidence.posterior import Bools, Posterior
+from raydebm.decision.evidence.posterior import Posterior
+from raydebm.decision.groups import Bools, Floats, Ints
 from raydebm.identity import seed_for
 
 PRIOR_SD = 1.0

@@ -27,17 +27,16 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
-from raydebm.decision.evidence.groups import Floats, Ints, sigmoid
 from raydebm.decision.evidence.measuring import POOL_SCORE, SCORE, Evidence, evidence_of, terms_about
 from raydebm.decision.evidence.reference import PLAIN, Reference
-from raydebm.decision.evidence.terms import Cluster, PoolTable, representatives
+from raydebm.decision.evidence.terms import representatives
+from raydebm.decision.groups import Bools, Floats, Ints, sigmoid
+from raydebm.decision.table import Cluster, PoolTable
 from raydebm.errors import ConfigError
 from raydebm.extensions import VARIABLE
 from raydebm.records import ScoredCandidate
 
-Bools = NDArray[np.bool_]
 Competition = Literal["exclusive", "independent"]
 Outcome = Literal["correct", "violation"]
 

@@ -23,9 +23,9 @@ import numpy as np
 
 from raydebm.config.policy import Profile
 from raydebm.decision.evidence.built_in_terms import energy_votes, log_votes, minus_energies
-from raydebm.decision.evidence.groups import Floats, Ints
 from raydebm.decision.evidence.posterior import Belief, Estimates, PoolBeliefs, Posterior
-from raydebm.decision.evidence.terms import PoolTable
+from raydebm.decision.groups import Floats, Ints
+from raydebm.decision.table import PoolTable
 
 PROFILES: tuple[Profile, ...] = get_args(Profile)
 
@@ -58,6 +58,7 @@ def _votes_of_best_author(table: PoolTable, posterior: Posterior) -> Floats:
 
 def winners(profile: Profile, table: PoolTable, estimates: Estimates, posterior: Posterior) -> Ints:
     """Index of each pool's selected cluster, shape (P,). -1 without an answer that is not refuted."""
+    table = table.answered
     value = _preference(profile, table, posterior)
     # A proven answer wins under every profile.
     value = np.where(estimates.probability >= 1, np.inf, value)
@@ -83,7 +84,7 @@ def ranked(profile: Profile, beliefs: PoolBeliefs, posterior: Posterior) -> tupl
     if profile == "posterior" or beliefs.beliefs[0].probability >= 1:
         return beliefs.beliefs
     pool = [scored for belief in beliefs.beliefs for scored in belief.candidates]
-    table = PoolTable.of([pool])
+    table = PoolTable.of([pool]).answered
     value = _preference(profile, table, posterior)
     by_key = {cluster.key: float(value[row]) for row, cluster in enumerate(table.clusters[0])}
     usable = [belief for belief in beliefs.beliefs if belief.probability > 0]

@@ -21,8 +21,8 @@ import numpy as np
 from scipy.optimize import minimize
 
 from raydebm.decision.evidence.fitting import CrossFit, LabelledTable
-from raydebm.decision.evidence.groups import Floats, Ints, sigmoid
-from raydebm.decision.evidence.posterior import Bools, Posterior, softmax
+from raydebm.decision.evidence.posterior import Posterior, softmax
+from raydebm.decision.groups import Bools, Floats, Ints, sigmoid
 
 PRIOR_SD = 0.5
 """Standard deviation of the prior on offset and log slope."""

@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from raydebm.decision.evidence.groups import Floats
+from raydebm.decision.groups import Floats
 from raydebm.decision.guarantee.risk_bounds import (
     betting_p_value,
     betting_upper_bound,

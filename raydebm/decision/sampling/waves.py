@@ -26,11 +26,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from raydebm.decision.evidence.terms import clusters_of
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import PoolDecision, decide_pool
 from raydebm.decision.sampling.deadline import Deadline, now_s
 from raydebm.decision.stopping.settled import Stop, StopReason, settled, wave_ends
+from raydebm.decision.table import clusters_of
 from raydebm.records import PassStop, ScoredCandidate
 
 

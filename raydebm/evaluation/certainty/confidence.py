@@ -1,7 +1,7 @@
 """The posterior's rule on the test problems: selections, calibrated confidence, and guarantees."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,15 +11,16 @@ import numpy as np
 from raydebm.config.policy import Profile
 from raydebm.decision.calibration.profile_choice import ProfileTest
 from raydebm.decision.evidence.measuring import POOL_SCORE, SCORE
-from raydebm.decision.evidence.posterior import Belief, Posterior
-from raydebm.decision.evidence.profiles import ranked
+from raydebm.decision.evidence.posterior import Posterior
+from raydebm.decision.evidence.profiles import winners
+from raydebm.decision.evidence.terms import representatives
+from raydebm.decision.groups import Floats, Ints
 from raydebm.decision.policy import Policy
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.certainty.reliability import Reliability, reliability
 from raydebm.evaluation.certainty.signals import Signal
 from raydebm.evaluation.certainty.trust import CONFIDENCE, Certainty
 from raydebm.evaluation.certainty.uncertainty import SignalRow
-from raydebm.evaluation.pools.pool import EvaluatedPool, Floats, Ints
-from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.selectors.selector import BEST_GENERATOR, Selector, one_hot
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.records import OWN_LOGPROB, OWN_WORST_LOGPROB
@@ -63,47 +64,35 @@ class DecisionStudy:
     """Fitted weights of the terms of evidence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """Candidate selected by a posterior, with its probability."""
-
-    place: int
-    """Index in the pool's shuffled order."""
-    probability: float
-    """Probability that the answer is right, above 0."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Decided:
-    """Selections of a policy's posterior in every pool."""
+    """Selections of a policy's posterior: row and probability of each pool's, shape (P,). -1 and 0 without one."""
 
     policy: Policy
-    first: Mapping[str, Chosen | None]
-    """The profile's selection by problem id. None if nothing can be selected."""
-    probable: Mapping[str, Chosen | None]
-    """Most probable answer by problem id."""
-    best_author: Mapping[str, Chosen | None]
-    """Selection of the profile ``best_author`` by problem id."""
+    first: Ints
+    """The profile's selection."""
+    confidence: Floats
+    """Probability that the profile's selection is right."""
+    probable: Ints
+    """The most probable answer."""
+    best_author: Ints
+    """Selection of the profile ``best_author``."""
 
     @classmethod
-    def of(cls, pools: Sequence[EvaluatedPool], policy: Policy) -> "Decided | None":
+    def of(cls, pools: PoolTable, policy: Policy) -> "Decided | None":
         """Apply a policy's posterior to the pools. None without a posterior."""
         posterior = policy.posterior
         if posterior is None:
             return None
-        all_beliefs = posterior.beliefs_of([pool.candidates for pool in pools])
-        joined = list(zip(pools, all_beliefs, strict=True))
+        estimates, given = posterior.estimates(pools), np.append(representatives(pools, posterior.reference), -1)
+        profiles: tuple[Profile, ...] = (policy.profile, "posterior", "best_author")
+        first, probable, best = (winners(profile, pools, estimates, posterior) for profile in profiles)
         return cls(
             policy=policy,
-            first={
-                pool.problem.problem_id: _chosen(pool, ranked(policy.profile, beliefs, posterior))
-                for pool, beliefs in joined
-            },
-            probable={pool.problem.problem_id: _chosen(pool, beliefs.beliefs) for pool, beliefs in joined},
-            best_author={
-                pool.problem.problem_id: _chosen(pool, ranked("best_author", beliefs, posterior))
-                for pool, beliefs in joined
-            },
+            first=given[first],
+            confidence=np.append(estimates.probability, 0.0)[first],
+            probable=given[probable],
+            best_author=given[best],
         )
 
     def best_generator(self) -> Selector:
@@ -113,7 +102,7 @@ class Decided:
             group="decision",
             description="the profile best_author: the answer that the generator of the highest skill on labelled "
             "problems gives most often, as this generator gave it; the next one's where all its answers are refuted",
-            weights=partial(_weights, chosen=self.best_author),
+            weights=partial(one_hot, picked=self.best_author),
             energies=1.0,
         )
 
@@ -129,7 +118,7 @@ class Decided:
                 name=POSTERIOR,
                 group="decision",
                 description="the most probable answer, as the most skilled generator gave it; ties by lowest E",
-                weights=partial(_weights, chosen=self.probable),
+                weights=partial(one_hot, picked=self.probable),
                 energies=1.0,
                 scores=scores,
             ),
@@ -137,21 +126,19 @@ class Decided:
                 name=CHOSEN,
                 group="decision",
                 description=f"the profile that held-out problems chose: {self.policy.profile}",
-                weights=partial(_weights, chosen=self.first),
+                weights=partial(one_hot, picked=self.first),
                 energies=1.0,
                 scores=scores,
             ),
         ]
 
-    def certainty(self, stack: Stack) -> Certainty:
+    def certainty(self, pools: PoolTable) -> Certainty:
         """Confidence as a signal about the profile's selections. It is 0 without a selection."""
-        chosen = [self.first[problem.problem_id] for problem in stack.problems]
-        confidence = np.array([0.0 if one is None else one.probability for one in chosen], dtype=np.float64)
-        picked = _columns(stack, self.first)
+        words = "probability that the selection is right, by the posterior"
         return Certainty(
-            signals=(Signal(CONFIDENCE, "probability that the selection is right, by the posterior", confidence),),
-            correct=stack.correct_at(picked),
-            violation=stack.violation_at(picked),
+            signals=(Signal(CONFIDENCE, words, self.confidence),),
+            correct=pools.correct_at(self.first),
+            violation=pools.violation_at(self.first),
             reliabilities=(),
         )
 
@@ -168,36 +155,19 @@ def _scores_of(posterior: Posterior | None) -> tuple[str, ...]:
     return tuple(sorted(names - {OWN_LOGPROB, OWN_WORST_LOGPROB}))
 
 
-def _chosen(pool: EvaluatedPool, beliefs: Sequence[Belief]) -> Chosen | None:
-    if not beliefs or beliefs[0].probability <= 0:
-        return None
-    best = beliefs[0].best
-    return Chosen(next(place for place, scored in enumerate(pool.candidates) if scored is best), beliefs[0].probability)
-
-
-def _columns(stack: Stack, chosen: Mapping[str, Chosen | None]) -> Ints:
-    """Column of each pool's selected candidate, shape (P,). -1 without one."""
-    choices = [chosen[problem.problem_id] for problem in stack.problems]
-    places = np.array([-2 if one is None else one.place for one in choices], dtype=np.intp)
-    is_chosen = stack.place == places[:, None]
-    return np.where(is_chosen.any(axis=1), is_chosen.argmax(axis=1), -1)
-
-
-def _weights(stack: Stack, *, chosen: Mapping[str, Chosen | None]) -> Floats:
-    return one_hot(stack, _columns(stack, chosen))
-
-
-def decision_study(decided: Decided, stack: Stack, *, fit: Mapping[str, Any], bootstrap: Bootstrap) -> DecisionStudy:
+def decision_study(
+    decided: Decided, pools: PoolTable, *, fit: Mapping[str, Any], bootstrap: Bootstrap
+) -> DecisionStudy:
     """Evaluate confidence and guarantees on test pools.
 
     Args:
         decided: Selections of the policy's posterior in these pools.
-        stack: Pools of the test split.
+        pools: Pools of the test split.
         fit: Contents of the run's ``calibration/decision.json``.
         bootstrap: Resamples over the pools.
     """
     posterior = decided.policy.posterior
-    certainty = decided.certainty(stack)
+    certainty = decided.certainty(pools)
     confidence = certainty.signals[0].values
     worth = certainty.worth
     (row,) = certainty.rows(bootstrap)

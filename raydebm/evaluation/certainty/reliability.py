@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from raydebm.decision.groups import Bools, Floats, Ints
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.certainty.signals import CORRECT, Signal
-from raydebm.evaluation.pools.pool import Bools, Floats, Ints
-from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.effects import standardized_logistic
 from raydebm.evaluation.stats.intervals import MIN_PER_CLASS, Bootstrap, Estimate, fewest_of_a_class, weighted_sums
 from raydebm.identity import seed_for
@@ -258,16 +258,16 @@ def pick_reliabilities(
 # ---- pairs -----------------------------------------------------------------------------------------------------------
 
 
-def pair_reliability(stack: Stack, bootstrap: Bootstrap) -> Reliability | None:
+def pair_reliability(pools: PoolTable, bootstrap: Bootstrap) -> Reliability | None:
     """Reliability of "this one of a pair is the correct one", sigmoid(E_other - E_this), as in training.
 
     Each pair counts with p and with 1 - p, so the accuracy in the bins is symmetric about one half. All problems have
     equal weight. Pairs of one problem share candidates, so the value for perfect calibration is not computed.
     """
-    row, p = _pairs(stack)
+    row, p = _pairs(pools)
     if not len(row):
         return None
-    num_problems = len(stack.problems)
+    num_problems = pools.num_pools
     # Weight of one reading; the two readings of all pairs of a problem sum to 1.
     weight = 1 / (2 * np.bincount(row, minlength=num_problems)[row])
     weights, predicted, happened = np.tile(weight, 2), np.concatenate([p, 1 - p]), np.repeat([1.0, 0.0], len(p))
@@ -303,11 +303,11 @@ def pair_reliability(stack: Stack, bootstrap: Bootstrap) -> Reliability | None:
     )
 
 
-def _pairs(stack: Stack) -> tuple[Ints, Floats]:
+def _pairs(pools: PoolTable) -> tuple[Ints, Floats]:
     """All pairs of a correct and an incorrect scored candidate: their problem, and the stated probability that the
     correct one is correct."""
-    mu = stack.mu()
-    good, bad = (~np.isnan(mu) & (stack.correct == label) for label in (1, 0))
+    mu, correct = pools.grid(pools.mu), pools.grid(pools.correct)
+    good, bad = (~np.isnan(mu) & (correct == label) for label in (1, 0))
     rows, probabilities = [np.zeros(0, dtype=np.intp)], [np.zeros(0)]
     for start in range(0, len(mu), POOLS_AT_ONCE):
         part: tuple[Bools, Bools] = (good[start : start + POOLS_AT_ONCE], bad[start : start + POOLS_AT_ONCE])

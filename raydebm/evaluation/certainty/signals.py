@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.evaluation.pools.pool import Bools, Floats, Ints
-from raydebm.evaluation.pools.stack import Stack
+from raydebm.decision.groups import Bools, Floats, Ints, ratio
+from raydebm.decision.table import PoolTable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,42 +46,59 @@ def event_of(violation: Floats) -> str:
     return "1 - violation of the selection" if is_graded(violation) else CORRECT
 
 
-def signals(stack: Stack, lambda_: float, *, constant: bool = False) -> list[Signal]:
+def signals(pools: PoolTable, lambda_: float, *, constant: bool = False) -> list[Signal]:
     """All signals of these pools. Empty without energies.
 
     Args:
         constant: Whether to include signals that are constant over these pools, for use with other pools.
     """
-    if stack.num_members == 0:
+    if pools.num_members == 0:
         return []
-    mu, sigma = stack.mu(), stack.sigma()
-    energy = stack.energy(mu, lambda_)
-    picked = stack.lowest(energy, mu)
-    same = _same_answer(stack, picked)
+    picked = pools.select(lambda_)
+    same = _same_answer(pools, picked)
+
+    def of_picked(values: Floats) -> Floats:
+        return np.where(picked >= 0, values, math.nan)
+
+    votes, weights = pools.cluster_of_row >= 0, pools.energy_votes(lambda_)
+    agreed: Floats = np.minimum(pools.total(same) / np.maximum(pools.count(votes), 1), 1.0)
+    shares = pools.by_cluster(votes) / np.maximum(pools.count(votes), 1)[pools.pool_of_cluster]
+    surprise = np.where(shares > 0, shares, 1.0)
+    entropy = np.bincount(pools.pool_of_cluster, shares * np.log(surprise), pools.num_pools).astype(np.float64)
     all_signals = [
-        Signal("mu of the pick", "-mu", -stack.at(mu, picked)),
-        Signal("E_constraint of the pick", "-E_constraint", -stack.at(stack.penalty, picked)),
+        Signal("mu of the pick", "-mu", -pools.at(pools.mu, picked)),
+        Signal("E_constraint of the pick", "-E_constraint", -pools.at(pools.penalty, picked)),
         Signal(
             "energy margin",
             "m / (1 + m) of the lowest E among other answers minus E of the pick, m; 1 without another answer",
-            _margin(stack, energy, picked, same),
+            _margin(pools, pools.energy(lambda_), picked, same),
         ),
-        Signal("vote share", "share of the answers that agree with the pick's", _share(stack, same, picked)),
-        Signal("vote entropy", "minus the entropy of the answers", _entropy(stack, picked)),
-        Signal("energy-weighted share", "share of exp(-E) that the pick's answer holds", _mass(energy, same, picked)),
+        Signal(
+            "vote share",
+            "share of the answers that agree with the pick's",
+            of_picked(agreed),
+        ),
+        # Sums of the same shares in another order differ in the last digits; equal entropies must tie.
+        Signal("vote entropy", "minus the entropy of the answers", of_picked(entropy.round(12))),
+        Signal(
+            "energy-weighted share",
+            "share of exp(-E) that the pick's answer holds",
+            of_picked(np.nan_to_num(ratio(pools.total(weights * same), pools.total(weights)))),
+        ),
     ]
-    if stack.num_members > 1:
+    if pools.num_members > 1:
         all_signals[:0] = [
-            Signal(SIGMA, "-sigma of the pick (population standard deviation over adapters)", -stack.at(sigma, picked)),
-            Signal("pool sigma", "minus the mean sigma of the pool", -_pool_mean(sigma, picked)),
-        ]
-        all_signals.append(
             Signal(
-                "adapter agreement",
-                "share of adapters whose own selection gives the pick's answer",
-                _agreement(stack, lambda_, same, picked),
-            )
-        )
+                SIGMA,
+                "-sigma of the pick (population standard deviation over adapters)",
+                -pools.at(pools.sigma, picked),
+            ),
+            Signal("pool sigma", "minus the mean sigma of the pool", of_picked(-pools.mean_of(pools.sigma))),
+        ]
+        own = [pools.of_adapters([index]).select(lambda_) for index in range(pools.num_members)]
+        agreeing = np.mean([pools.at(same, pick) == 1 for pick in own], axis=0)
+        how = "share of adapters whose own selection gives the pick's answer"
+        all_signals.append(Signal("adapter agreement", how, of_picked(agreeing)))
     return [signal for signal in all_signals if constant or varies(signal.values)]
 
 
@@ -91,59 +108,16 @@ def varies(values: Floats) -> bool:
     return bool(len(known)) and bool((known != known[0]).any())
 
 
-def _same_answer(stack: Stack, picked: Ints) -> Bools:
-    """Candidates with the pick's answer, including the pick, shape (P, N)."""
-    rows = np.arange(len(picked))
-    of_pick = np.where(picked >= 0, stack.answer[rows, picked], -2)
-    same: Bools = stack.present & (stack.answer == of_pick[:, None]) & (of_pick >= 0)[:, None]
-    same[rows[picked >= 0], picked[picked >= 0]] = True
+def _same_answer(pools: PoolTable, picked: Ints) -> Bools:
+    """Rows with the pick's answer, including the pick, shape (R,)."""
+    of_pick = np.append(pools.cluster_of_row, -2)[picked]
+    same: Bools = (pools.cluster_of_row >= 0) & (pools.cluster_of_row == of_pick[pools.pool_of_row])
+    same[picked[picked >= 0]] = True
     return same
 
 
-def _where_picked(values: Floats, picked: Ints) -> Floats:
-    picked_values: Floats = np.where(picked >= 0, values, math.nan)
-    return picked_values
-
-
-def _margin(stack: Stack, energy: Floats, picked: Ints, same: Bools) -> Floats:
+def _margin(pools: PoolTable, energy: Floats, picked: Ints, same: Bools) -> Floats:
     """Margin in [0, 1]. A pool with a single answer has 1, independent of the other pools."""
-    others = np.where(same | ~stack.present, math.inf, energy).min(axis=1)
-    margin = np.where(picked >= 0, others, math.nan) - stack.at(energy, picked)
+    margin = pools.least(np.where(same, math.inf, energy)) - pools.at(energy, picked)
     bounded: Floats = np.where(np.isposinf(margin), 1.0, margin / (1 + np.where(np.isposinf(margin), 0.0, margin)))
     return bounded
-
-
-def _share(stack: Stack, same: Bools, picked: Ints) -> Floats:
-    voters = (stack.answer >= 0).sum(axis=1)
-    share = np.divide(same.sum(axis=1), voters, where=voters > 0, out=np.zeros(len(picked)))
-    return _where_picked(np.minimum(share, 1.0), picked)
-
-
-def _entropy(stack: Stack, picked: Ints) -> Floats:
-    """Negated Shannon entropy in nats of the answers' shares."""
-    counts = stack.by_answer(stack.present)
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    return _where_picked((shares * np.log(np.where(shares > 0, shares, 1.0))).sum(axis=1), picked)
-
-
-def _mass(energy: Floats, same: Bools, picked: Ints) -> Floats:
-    lowest = np.where(picked >= 0, energy.min(axis=1), 0.0)
-    weights = np.exp(-(energy - lowest[:, None]))
-    total = weights.sum(axis=1)
-    share = np.divide(np.where(same, weights, 0.0).sum(axis=1), total, where=total > 0, out=np.zeros(len(picked)))
-    return _where_picked(share, picked)
-
-
-def _pool_mean(sigma: Floats, picked: Ints) -> Floats:
-    count = (~np.isnan(sigma)).sum(axis=1)
-    mean = np.divide(np.nansum(sigma, axis=1), count, where=count > 0, out=np.full(len(picked), math.nan))
-    return _where_picked(mean, picked)
-
-
-def _agreement(stack: Stack, lambda_: float, same: Bools, picked: Ints) -> Floats:
-    agreeing = np.zeros(len(picked))
-    rows = np.arange(len(picked))
-    for index in range(stack.num_members):
-        own = stack.select(lambda_, [index])
-        agreeing += (own >= 0) & same[rows, own]
-    return _where_picked(agreeing / stack.num_members, picked)

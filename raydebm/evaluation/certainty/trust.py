@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from raydebm.decision.groups import Floats
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.certainty.reliability import (
     Reliability,
     SigmaBin,
@@ -13,8 +15,6 @@ from raydebm.evaluation.certainty.reliability import (
 )
 from raydebm.evaluation.certainty.signals import SIGMA, Signal, event_of, signals, worth_of
 from raydebm.evaluation.certainty.uncertainty import SignalRow, signal_rows
-from raydebm.evaluation.pools.pool import Floats
-from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import Bootstrap
 
 LEARNED = "learned certainty"
@@ -74,8 +74,8 @@ class Certainty:
 
 
 def certainty(
-    stack: Stack,
-    validation: Stack,
+    pools: PoolTable,
+    validation: PoolTable,
     *,
     lambda_: float,
     bootstrap: Bootstrap,
@@ -88,50 +88,50 @@ def certainty(
         constant: Whether to include signals that are constant over these pools, for a summary over several sets of
             pools.
     """
-    if stack.num_members == 0:
+    if pools.num_members == 0:
         return None
-    picked = stack.select(lambda_)
+    picked = pools.select(lambda_)
     # Problems without a pick have no certainty and are excluded here. The selector table counts them.
-    correct = stack.at(stack.correct, picked)
-    pick_signals = signals(stack, lambda_)
+    correct = pools.at(pools.correct, picked)
+    pick_signals = signals(pools, lambda_)
     others = None
-    if _is_fit_for(stack, validation):
+    if _is_fit_for(pools, validation):
         others = signals(validation, lambda_), validation.at(validation.correct, validation.select(lambda_))
     reliabilities, learned = pick_reliabilities(pick_signals, correct, bootstrap, validation=others, seed=seed)
     if learned is not None:
-        how = f"logistic regression of all the other signals, fitted on {_fitted_on(stack, validation)}"
+        how = f"logistic regression of all the other signals, fitted on {_fitted_on(pools, validation)}"
         pick_signals.append(Signal(LEARNED, how, learned))
     if constant:
         names = {signal.name for signal in pick_signals}
-        pick_signals += [signal for signal in signals(stack, lambda_, constant=True) if signal.name not in names]
+        pick_signals += [signal for signal in signals(pools, lambda_, constant=True) if signal.name not in names]
     return Certainty(
         signals=tuple(pick_signals),
         correct=correct,
-        violation=stack.at(stack.violation, picked),
+        violation=pools.at(pools.violation, picked),
         reliabilities=tuple(reliabilities),
     )
 
 
-def trust(stack: Stack, validation: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> Trust | None:
+def trust(pools: PoolTable, validation: PoolTable, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> Trust | None:
     """Certainty and calibration of the selections by energy. None without energies."""
-    pick_certainty = certainty(stack, validation, lambda_=lambda_, bootstrap=bootstrap, seed=seed)
+    pick_certainty = certainty(pools, validation, lambda_=lambda_, bootstrap=bootstrap, seed=seed)
     if pick_certainty is None:
         return None
-    pairs = pair_reliability(stack, bootstrap)
+    pairs = pair_reliability(pools, bootstrap)
     sigma = next((signal.values for signal in pick_certainty.signals if signal.name == SIGMA), None)
     return Trust(
         signals=pick_certainty.rows(bootstrap),
         reliabilities=(*pick_certainty.reliabilities, *([pairs] if pairs is not None else [])),
         sigma_bins=() if sigma is None else sigma_bins(np.negative(sigma), pick_certainty.worth, bootstrap),
-        fitted_on=_fitted_on(stack, validation),
+        fitted_on=_fitted_on(pools, validation),
     )
 
 
-def _is_fit_for(stack: Stack, validation: Stack) -> bool:
-    return bool(validation.problems) and validation.num_members == stack.num_members
+def _is_fit_for(pools: PoolTable, validation: PoolTable) -> bool:
+    return validation.num_pools > 0 and validation.num_members == pools.num_members
 
 
-def _fitted_on(stack: Stack, validation: Stack) -> str:
-    if _is_fit_for(stack, validation):
+def _fitted_on(pools: PoolTable, validation: PoolTable) -> str:
+    if _is_fit_for(pools, validation):
         return "the picks of validation problems"
     return "the picks of other test problems (5 folds)"

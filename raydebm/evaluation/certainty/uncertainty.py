@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from raydebm.decision.groups import Floats
 from raydebm.evaluation.certainty.signals import Signal
-from raydebm.evaluation.pools.pool import Floats
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, Weights, over_blocks
 
 LEFT_OUT = 0.2

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from raydebm.evaluation.pools.pool import Floats
-from raydebm.evaluation.pools.stack import Stack, pair_accuracies
+from raydebm.decision.groups import Floats
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.results.selector_metrics import (
     energy_gaps,
     kendall_taus,
+    pair_accuracies,
     pass_at_n_by_chance,
     pass_at_n_by_energy,
     picks,
@@ -61,17 +62,23 @@ class PickPoint:
 
 
 def energy_measures(
-    stack: Stack, trained: Stack, names: Sequence[str], *, lambda_: float, bootstrap: Bootstrap, tolerance: float
+    pools: PoolTable,
+    trained: PoolTable,
+    names: Sequence[str],
+    *,
+    lambda_: float,
+    bootstrap: Bootstrap,
+    tolerance: float,
 ) -> dict[str, Any]:
     """Measure the energies of the adapters ``names``, of mu, and of E, as fields of ``Evaluation``.
 
     Args:
-        trained: The same pools with the labels used in training (``Stack.with_trained_labels``).
+        trained: The same pools with the labels used in training (``PoolTable.with_trained_labels``).
         tolerance: Tolerance of pass@n, for tasks with violation scores.
     """
-    continuous = stack.has_violations
-    accepted = stack.with_tolerance(tolerance) if continuous else stack
-    selected, by_mu = picks(stack, lambda_), picks(stack, 0.0)
+    continuous = pools.has_violations
+    accepted = pools.with_tolerance(tolerance) if continuous else pools
+    selected, by_mu = picks(pools, lambda_), picks(pools, 0.0)
     has_sigma = len(names) > 1
     return {
         "energies": tuple(_energy_rows(trained, names, lambda_, bootstrap)),
@@ -92,36 +99,38 @@ def energy_measures(
     }
 
 
-def _energy_rows(stack: Stack, names: Sequence[str], lambda_: float, bootstrap: Bootstrap) -> list[EnergyMeasureRow]:
+def _energy_rows(
+    pools: PoolTable, names: Sequence[str], lambda_: float, bootstrap: Bootstrap
+) -> list[EnergyMeasureRow]:
     if not names:
         return []
-    columns = {f"adapter {name}": stack.members[:, :, index] for index, name in enumerate(names)}
-    columns |= {"mu": stack.mu(), "E": pool_energies(stack, lambda_)}
+    columns = {f"adapter {name}": pools.members[:, index] for index, name in enumerate(names)}
+    columns |= {"mu": pools.mu, "E": pool_energies(pools, lambda_)}
     rows = []
     for name, energies in columns.items():
         finite = np.where(np.isfinite(energies), energies, math.nan)
         rows.append(
             EnergyMeasureRow(
                 name=name,
-                pair_accuracy=bootstrap.proportion(pair_accuracies(energies, stack.correct)),
-                kendall_tau_b=bootstrap.mean(kendall_taus(stack, energies)),
-                energy_gap=bootstrap.mean(energy_gaps(stack, finite)),
-                mean_difference=_mean_difference(stack, finite, bootstrap),
-                mean_correct=bootstrap.ratio(*_class_sums(stack, finite, 1.0)),
-                mean_incorrect=bootstrap.ratio(*_class_sums(stack, finite, 0.0)),
+                pair_accuracy=bootstrap.proportion(pair_accuracies(pools, energies)),
+                kendall_tau_b=bootstrap.mean(kendall_taus(pools, energies)),
+                energy_gap=bootstrap.mean(energy_gaps(pools, finite)),
+                mean_difference=_mean_difference(pools, finite, bootstrap),
+                mean_correct=bootstrap.ratio(*_class_sums(pools, finite, 1.0)),
+                mean_incorrect=bootstrap.ratio(*_class_sums(pools, finite, 0.0)),
             )
         )
     return rows
 
 
-def _class_sums(stack: Stack, energies: Floats, label: float) -> tuple[Floats, Floats]:
+def _class_sums(pools: PoolTable, energies: Floats, label: float) -> tuple[Floats, Floats]:
     """Sum and number of the energies of one label, shape (P,) each."""
-    inside = (stack.correct == label) & ~np.isnan(energies)
-    return np.where(inside, energies, 0.0).sum(axis=1), inside.sum(axis=1).astype(np.float64)
+    inside = (pools.correct == label) & ~np.isnan(energies)
+    return pools.total(np.where(inside, energies, 0.0)), pools.total(inside)
 
 
-def _mean_difference(stack: Stack, energies: Floats, bootstrap: Bootstrap) -> Estimate:
-    good, bad = _class_sums(stack, energies, 1.0), _class_sums(stack, energies, 0.0)
+def _mean_difference(pools: PoolTable, energies: Floats, bootstrap: Bootstrap) -> Estimate:
+    good, bad = _class_sums(pools, energies, 1.0), _class_sums(pools, energies, 0.0)
     if not good[1].any() or not bad[1].any():
         return NOTHING
     value = bad[0].sum() / bad[1].sum() - good[0].sum() / good[1].sum()
@@ -130,11 +139,11 @@ def _mean_difference(stack: Stack, energies: Floats, bootstrap: Bootstrap) -> Es
     return bootstrap.interval(float(value), means[0] - means[1], int(((good[1] + bad[1]) > 0).sum()))
 
 
-def _pass_at_n(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> list[PassAtN]:
-    largest = int(stack.sizes.max())
-    by_energy = pass_at_n_by_energy(stack, lambda_, max_n=largest)
-    by_mu = pass_at_n_by_energy(stack, 0.0, max_n=largest)
-    by_chance = pass_at_n_by_chance(stack, max_n=largest)
+def _pass_at_n(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap) -> list[PassAtN]:
+    largest = int(pools.sizes.max())
+    by_energy = pass_at_n_by_energy(pools, lambda_, max_n=largest)
+    by_mu = pass_at_n_by_energy(pools, 0.0, max_n=largest)
+    by_chance = pass_at_n_by_chance(pools, max_n=largest)
     sizes = _sizes(largest)
     estimates = (bootstrap.proportions([curve[:, n - 1] for n in sizes]) for curve in (by_energy, by_mu, by_chance))
     return [

@@ -8,9 +8,9 @@ from typing import TypedDict
 
 import numpy as np
 
+from raydebm.decision.groups import Bools, Floats
 from raydebm.decision.policy import Policy
-from raydebm.evaluation.pools.pool import Bools, Floats
-from raydebm.evaluation.pools.stack import Stack
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.results.outcomes import OutcomeValues
 from raydebm.evaluation.selectors.selector import SINGLE_SHOT, Selector, values_of
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
@@ -74,9 +74,9 @@ class SelectorEntry:
     """Problems excluded because the choice has no label."""
 
 
-def entry_of(selector: Selector, stack: Stack) -> SelectorEntry:
+def entry_of(selector: Selector, pools: PoolTable) -> SelectorEntry:
     """Evaluate a selector on every pool."""
-    values = values_of(selector, stack)
+    values = values_of(selector, pools)
     return SelectorEntry(
         name=selector.name,
         group=selector.group,

@@ -9,11 +9,10 @@ import numpy as np
 
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
+from raydebm.decision.table import PoolTable
 from raydebm.errors import ConfigError, PoolError
 from raydebm.evaluation.certainty.confidence import Decided, decision_study
 from raydebm.evaluation.certainty.trust import trust
-from raydebm.evaluation.pools.pool import SHUFFLE_SEED
-from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.energy_measures import energy_measures
 from raydebm.evaluation.results.entries import (
     comparisons,
@@ -33,6 +32,8 @@ from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.evaluation.stats.json_results import command_line, versions
 from raydebm.records import Label, Outcome
 
+SHUFFLE_SEED = 42
+"""Seed of the candidates' order in a pool, which must not reveal their generators."""
 TOLERANCE = 0.15
 """Largest violation score of a correct candidate in pass@n, for tasks with violation scores (paper)."""
 
@@ -41,7 +42,7 @@ TOLERANCE = 0.15
 class EvaluationInputs:
     """Inputs of an evaluation, and metadata for its report."""
 
-    pools: Stack
+    pools: PoolTable
     """Pools of the test split."""
     policy: Policy
     """Policy of the outcomes, with lambda of the combined energy."""
@@ -54,9 +55,9 @@ class EvaluationInputs:
     """Seed of the run and its resamples."""
     adapters: Sequence[str] = ()
     """Adapter names in the order of the energies."""
-    validation: Stack = field(default_factory=lambda: Stack.of(()))
+    validation: PoolTable = field(default_factory=lambda: PoolTable.of(()))
     """Pools that fit probabilities and added selectors."""
-    labelled: Stack | None = None
+    labelled: PoolTable | None = None
     """Pools that choose "the best generator": everything the posterior learns from. Default: ``validation``. If it is
     empty, the best generator in hindsight is shown."""
     decided: Decided | None = None
@@ -90,11 +91,16 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
     pools, policy, config, seed = inputs.pools, inputs.policy, inputs.config, inputs.seed
     if not pools.labelled.any():
         raise PoolError(
-            f"evaluation needs labelled candidates: of {len(pools.problems)} pools none has a label; run the label "
+            f"evaluation needs labelled candidates: of {pools.num_pools} pools none has a label; run the label "
             "stage first"
         )
+    if np.isnan(pools.members[~np.isnan(pools.mu)]).any():
+        raise PoolError(
+            f"some candidates have fewer than the {pools.num_members} energies of others; the energies come from "
+            "different checkpoints, score all candidates again"
+        )
     names = inputs.adapter_names()
-    bootstrap = Bootstrap.of(len(pools.problems), num_bootstrap=config.num_bootstrap, seed=seed)
+    bootstrap = Bootstrap.of(pools.num_pools, num_bootstrap=config.num_bootstrap, seed=seed)
     selectors = selectors_of(
         pools,
         lambda_=policy.lambda_,
@@ -123,7 +129,7 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
         shuffle_seed=SHUFFLE_SEED,
         num_bootstrap=config.num_bootstrap,
         policy=policy.settings(),
-        generators=pools.generators,
+        generators=pools.authors,
         adapters=tuple(names),
         counts=_counts(pools),
         rows=tuple(rows),
@@ -142,12 +148,12 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
 
 
 def selectors_of(
-    pools: Stack,
+    pools: PoolTable,
     *,
     lambda_: float,
     adapters: Sequence[str],
-    validation: Stack,
-    labelled: Stack | None = None,
+    validation: PoolTable,
+    labelled: PoolTable | None = None,
     decided: Decided | None = None,
 ) -> list[Selector]:
     """All selectors for these pools; ours and the oracle last.
@@ -174,13 +180,13 @@ def selectors_of(
     return selectors
 
 
-def _counts(stack: Stack) -> Counts:
+def _counts(pools: PoolTable) -> Counts:
     return Counts(
-        problems=len(stack.problems),
-        candidates=int(stack.present.sum()),
-        greedy=0 if stack.greedy is None else int(stack.greedy.present.sum()),
-        failed=len(stack.failed),
-        unparsed=int((stack.present & ~stack.parsed).sum()),
-        unscored=int((stack.present & np.isnan(stack.mu())).sum()),
-        unlabeled=int((stack.present & np.isnan(stack.correct)).sum()),
+        problems=pools.num_pools,
+        candidates=len(pools.candidates),
+        greedy=0 if pools.greedy is None else len(pools.greedy.candidates),
+        failed=len(pools.failed),
+        unparsed=int((~pools.parsed).sum()),
+        unscored=int(np.isnan(pools.mu).sum()),
+        unlabeled=int(np.isnan(pools.correct).sum()),
     )

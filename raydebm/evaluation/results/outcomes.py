@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from raydebm.decision.groups import Bools, Floats
+from raydebm.decision.table import PoolTable, correct_of, violation_of
 from raydebm.errors import PoolError
-from raydebm.evaluation.pools.pool import Bools, Floats, correct_of, violation_of
-from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.records import Decision, Label, Outcome
 
@@ -79,17 +79,17 @@ class OutcomeValues:
     """Violation score of the last selection. NaN if it has none."""
 
 
-def outcome_values(stack: Stack, outcomes: Sequence[Outcome], *, labels: Mapping[str, Label]) -> OutcomeValues:
-    """Look up the labels of the outcomes. Without a selection, see ``Stack.correct_of_nothing``.
+def outcome_values(pools: PoolTable, outcomes: Sequence[Outcome], *, labels: Mapping[str, Label]) -> OutcomeValues:
+    """Look up the labels of the outcomes. Without a selection, see ``PoolTable.correct_of_nothing``.
 
     Raises:
         PoolError: a pool's problem has no outcome.
     """
     by_problem = {outcome.problem.problem_id: outcome for outcome in outcomes}
-    absent = [problem.problem_id for problem in stack.problems if problem.problem_id not in by_problem]
+    absent = [problem.problem_id for problem in pools.problems if problem.problem_id not in by_problem]
     if absent:
         raise PoolError(f"{len(absent)} problems have no outcome of the loop, the first is {absent[0]!r}")
-    pool_outcomes = [by_problem[problem.problem_id] for problem in stack.problems]
+    pool_outcomes = [by_problem[problem.problem_id] for problem in pools.problems]
     last = [None if outcome.best is None else outcome.best.candidate.candidate_id for outcome in pool_outcomes]
     return OutcomeValues(
         accepted=np.array([outcome.decision is Decision.ACCEPT for outcome in pool_outcomes]),
@@ -102,10 +102,10 @@ def outcome_values(stack: Stack, outcomes: Sequence[Outcome], *, labels: Mapping
             dtype=bool,
         ),
         first=_labels_of(
-            [outcome.passes[0].selected for outcome in pool_outcomes], labels, correct_of, stack.correct_of_nothing()
+            [outcome.passes[0].selected for outcome in pool_outcomes], labels, correct_of, pools.correct_of_nothing()
         ),
-        final=_labels_of(last, labels, correct_of, stack.correct_of_nothing()),
-        violation=_labels_of(last, labels, violation_of, stack.violation_of_nothing()),
+        final=_labels_of(last, labels, correct_of, pools.correct_of_nothing()),
+        violation=_labels_of(last, labels, violation_of, pools.violation_of_nothing()),
     )
 
 

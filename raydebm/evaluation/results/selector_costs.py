@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from raydebm.evaluation.pools.pool import Floats
-from raydebm.evaluation.pools.stack import Stack
+from raydebm.decision.groups import Floats
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.results.entries import SelectorRow
 from raydebm.evaluation.selectors.selector import SINGLE_SHOT, Selector
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
@@ -46,7 +46,7 @@ def has_prices(rows: Sequence[CostRow]) -> bool:
 def cost_rows(
     selectors: Sequence[Selector],
     rows: Sequence[SelectorRow],
-    stack: Stack,
+    pools: PoolTable,
     *,
     judge_usd: Mapping[str, float],
     bootstrap: Bootstrap,
@@ -56,7 +56,7 @@ def cost_rows(
     Args:
         selectors: Selectors to price.
         rows: Results of the selectors, looked up by name.
-        stack: Pools.
+        pools: Pools.
         judge_usd: US dollars per rated candidate by judge. Scores of local models are not billed.
     """
     worth = {row.name: row for row in rows}
@@ -64,7 +64,7 @@ def cost_rows(
     costs = []
     for selector in selectors:
         row = worth[selector.name]
-        num_candidates, num_scores, usd = _costs(selector, stack, judge_usd)
+        num_candidates, num_scores, usd = _costs(selector, pools, judge_usd)
         is_unknown = (np.isnan(usd) & ~np.isnan(num_candidates)).any()
         costs.append(
             CostRow(
@@ -81,26 +81,26 @@ def cost_rows(
     return _with_front(costs, competing, lower_is_better=continuous)
 
 
-def _costs(selector: Selector, stack: Stack, judge_usd: Mapping[str, float]) -> tuple[Floats, Floats, Floats]:
+def _costs(selector: Selector, pools: PoolTable, judge_usd: Mapping[str, float]) -> tuple[Floats, Floats, Floats]:
     """Candidates and scores that a selector needs, NaN where it cannot be applied, and US dollars, NaN if unknown.
     Shape (P,) each."""
     if selector.name in _ONE_CANDIDATE or selector.name.startswith(SINGLE_SHOT) or selector.group == "generator":
-        among, chance = selector.choices(stack)
+        among, chance = selector.choices(pools)
         chosen = chance > 0
-        asked = chosen.any(axis=1)
-        usd = np.where(chosen, chance * among.cost_usd, 0.0).sum(axis=1)
+        asked = among.any(chosen)
+        usd = among.total(np.where(chosen, chance * among.cost_usd, 0.0))
         return np.where(asked, 1.0, math.nan), np.where(asked, 0.0, math.nan), np.where(asked, usd, math.nan)
-    sizes, failed, billed = stack.sizes.astype(np.float64), *np.zeros((2, len(stack.problems)))
-    for request in stack.failed:
-        failed[request.pool] += 1
+    sizes, failed, billed = pools.sizes.astype(np.float64), *np.zeros((2, pools.num_pools))
+    for pool, request in pools.failed:
+        failed[pool] += 1
         # A billed failure has a recorded cost; the price of a candidate does not apply to a failure.
-        billed[request.pool] += request.cost_usd or 0.0
-    energies = selector.energies if stack.num_members else 0.0
-    scorers = {_scorer_of(name, stack.scores) for name in selector.scores}
+        billed[pool] += request.candidate.cost_usd or 0.0
+    energies = selector.energies if pools.num_members else 0.0
+    scorers = {_scorer_of(name, pools.scores) for name in selector.scores}
     num_scores = sizes * (len(scorers) + (energies > 0))
     price = math.fsum(judge_usd.get(name, 0.0) for name in sorted(scorers))
     scoring = np.multiply(sizes, price, where=num_scores > 0, out=np.zeros(len(sizes)))
-    drawn = np.where(stack.present, stack.cost_usd, 0.0).sum(axis=1)
+    drawn = pools.total(pools.cost_usd)
     return sizes + failed, num_scores, drawn + billed + scoring
 
 

@@ -1,7 +1,7 @@
 """Metrics of the energies: their order of the candidates, and sigma as a signal of errors.
 
 Every function returns one value per problem, shape (P,), NaN where undefined, to be averaged and bootstrapped over
-problems. Shapes as in ``pools.stack``.
+problems.
 """
 
 import math
@@ -11,37 +11,36 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from raydebm.energy import total_energies
+from raydebm.decision.groups import Bools, Floats, Ints
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.certainty.signals import worth_of
 from raydebm.evaluation.certainty.uncertainty import NUM_RESAMPLES, num_answered, risks
-from raydebm.evaluation.pools.pool import Bools, Floats
-from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
 
 POOLS_AT_ONCE = 1024
 """Number of pools whose pairs are compared at once, which limits memory."""
 
 
-def pool_energies(stack: Stack, lambda_: float) -> Floats:
-    """E per candidate, shape (P, N). NaN if not scored, else +inf if not parsed."""
-    mu = stack.mu()
-    return np.where(np.isnan(mu), math.nan, total_energies(mu, stack.penalty, lambda_))
+def pool_energies(pools: PoolTable, lambda_: float) -> Floats:
+    """E per candidate, shape (R,). NaN if not scored, else +inf if not parsed."""
+    return np.where(np.isnan(pools.mu), math.nan, pools.energy(lambda_))
 
 
-def energy_gaps(stack: Stack, energies: Floats) -> Floats:
+def energy_gaps(pools: PoolTable, energies: Floats) -> Floats:
     """Mean energy of incorrect minus mean energy of correct candidates. Positive is good."""
-    bad, good = (stack.mean_of(energies, stack.correct == label) for label in (0, 1))
+    bad, good = (pools.mean_of(energies, pools.correct == label) for label in (0, 1))
     gaps: Floats = bad - good
     return gaps
 
 
-def kendall_taus(stack: Stack, energies: Floats) -> Floats:
+def kendall_taus(pools: PoolTable, energies: Floats) -> Floats:
     """Rank correlation (tau-b) of -energy with quality, in [-1, 1]. Positive is good.
 
     Quality is minus the violation score if the pool has one, else correctness. NaN if either is constant.
     """
-    has_scores = (~np.isnan(stack.violation)).any(axis=1, keepdims=True)
-    quality = np.where(has_scores, -stack.violation, stack.correct)
+    has_scores = pools.any(~np.isnan(pools.violation))[pools.pool_of_row]
+    quality = pools.grid(np.where(has_scores, -pools.violation, pools.correct))
+    energies = pools.grid(energies)
     usable = ~np.isnan(quality) & ~np.isnan(energies)
     # Direct definition over all pairs. It is faster than scipy's for pools of this size; a test compares the two.
     parts = [slice(start, start + POOLS_AT_ONCE) for start in range(0, len(usable), POOLS_AT_ONCE)]
@@ -67,27 +66,63 @@ def _signs(values: Floats) -> NDArray[np.int8]:
     return signs
 
 
-def pass_at_n_by_energy(stack: Stack, lambda_: float, *, max_n: int) -> Floats:
+def _ties(ordered: Floats) -> tuple[Ints, Ints]:
+    """Start and end of each run of equal values in ascending rows, shape (P, N) each."""
+    places = np.arange(ordered.shape[1])
+    changes = ordered[:, 1:] != ordered[:, :-1]
+    starts = np.zeros(ordered.shape, dtype=np.intp)
+    starts[:, 1:] = np.where(changes, places[1:], 0)
+    ends = np.full(ordered.shape, ordered.shape[1], dtype=np.intp)
+    ends[:, :-1] = np.where(changes, places[1:], ordered.shape[1])
+    return (
+        np.maximum.accumulate(starts, axis=1),
+        np.minimum.accumulate(ends[:, ::-1], axis=1)[:, ::-1],
+    )
+
+
+def pair_accuracies(pools: PoolTable, energies: Floats) -> Floats:
+    """Share of (correct, incorrect) pairs in which the correct one has the lower energy, shape (P,). Ties count half.
+
+    Args:
+        energies: Energies, shape (R,). Candidates with NaN are excluded.
+    """
+    energy, correct = pools.grid(energies), pools.grid(pools.correct)
+    scored = ~np.isnan(energy)
+    filled = np.where(scored, energy, math.inf)
+    order = np.argsort(filled, axis=1)
+    starts, ends = _ties(np.take_along_axis(filled, order, axis=1))
+    good, bad = (np.take_along_axis(scored & (correct == label), order, axis=1) for label in (1, 0))
+    below = np.zeros((len(bad), bad.shape[1] + 1), dtype=np.intp)
+    np.cumsum(bad, axis=1, out=below[:, 1:])
+    num_bad = below[:, -1:]
+    lower = num_bad - np.take_along_axis(below, ends, axis=1)
+    equal = np.take_along_axis(below, ends, axis=1) - np.take_along_axis(below, starts, axis=1)
+    wins = np.where(good, lower + 0.5 * equal, 0.0).sum(axis=1)
+    pairs = good.sum(axis=1) * num_bad[:, 0]
+    share: Floats = np.divide(wins, pairs, where=pairs > 0, out=np.full(len(pairs), math.nan))
+    return share
+
+
+def pass_at_n_by_energy(pools: PoolTable, lambda_: float, *, max_n: int) -> Floats:
     """1 if one of the n lowest-energy candidates is correct, else 0, for n = 1..max_n. Shape (P, max_n). NaN without
     labels.
 
     Unlabelled candidates are excluded from the order. Ties as in selection; unselectable candidates are last. Beyond
     the pool's size the value is constant.
     """
-    labelled = ~np.isnan(stack.correct)
-    mu = stack.mu()
-    ties = np.where(np.isnan(mu), math.inf, mu)
+    correct, mu = pools.grid(pools.correct), pools.grid(pools.mu)
+    labelled, ties = ~np.isnan(correct), np.where(np.isnan(mu), math.inf, mu)
     columns = np.broadcast_to(np.arange(mu.shape[1]), mu.shape)
-    order = np.lexsort((columns, ties, stack.energy(mu, lambda_), ~labelled), axis=1)
-    right = np.take_along_axis(stack.correct == 1, order, axis=1).astype(np.float64)
+    order = np.lexsort((columns, ties, pools.grid(pools.energy(lambda_), math.inf), ~labelled), axis=1)
+    right = np.take_along_axis(correct == 1, order, axis=1).astype(np.float64)
     curves = np.maximum.accumulate(right, axis=1)[:, np.minimum(np.arange(max_n), mu.shape[1] - 1)]
     return np.where(labelled.any(axis=1, keepdims=True), curves, math.nan)
 
 
-def pass_at_n_by_chance(stack: Stack, *, max_n: int) -> Floats:
+def pass_at_n_by_chance(pools: PoolTable, *, max_n: int) -> Floats:
     """Probability that n random candidates contain a correct one, 1 - C(N-c, n) / C(N, n), for n = 1..max_n. Shape (P,
     max_n). NaN without labels."""
-    wrong, total = (stack.correct == 0).sum(axis=1), (~np.isnan(stack.correct)).sum(axis=1)
+    wrong, total = pools.count(pools.correct == 0), pools.count(~np.isnan(pools.correct))
     miss, values = np.ones(len(total)), np.empty((len(total), max_n))
     for drawn in range(max_n):
         miss = np.where(drawn < total, miss * np.maximum(wrong - drawn, 0) / np.maximum(total - drawn, 1), miss)
@@ -107,13 +142,11 @@ class EnergyPicks:
     """1 - violation, or correctness if the task has no violation scores."""
 
 
-def picks(stack: Stack, lambda_: float) -> EnergyPicks:
+def picks(pools: PoolTable, lambda_: float) -> EnergyPicks:
     """Energy minimiser of each pool."""
-    picked = stack.select(lambda_)
-    correct, violation = stack.at(stack.correct, picked), stack.at(stack.violation, picked)
-    return EnergyPicks(
-        stack.at(stack.mu(), picked), stack.at(stack.sigma(), picked), correct, worth_of(correct, violation)
-    )
+    picked = pools.select(lambda_)
+    correct, violation = pools.at(pools.correct, picked), pools.at(pools.violation, picked)
+    return EnergyPicks(pools.at(pools.mu, picked), pools.at(pools.sigma, picked), correct, worth_of(correct, violation))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

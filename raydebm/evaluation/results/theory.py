@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-from raydebm.evaluation.pools.pool import Floats
-from raydebm.evaluation.pools.stack import Stack
+from raydebm.decision.groups import Floats
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 
 POOLS_AT_ONCE = 256
@@ -57,12 +57,12 @@ class EnsembleTheory:
     num_pairs: int
 
 
-def ensemble_theory(stack: Stack, bootstrap: Bootstrap) -> EnsembleTheory | None:
+def ensemble_theory(pools: PoolTable, bootstrap: Bootstrap) -> EnsembleTheory | None:
     """Estimates from scored, labelled pools. None if no pool has both a correct and an incorrect scored candidate."""
-    num_adapters = stack.num_members
+    num_adapters = pools.num_members
     if num_adapters == 0:
         return None
-    table, counts = _moments(stack)
+    table, counts = _moments(pools)
     num_pairs = int(counts.sum())
     if num_pairs == 0:
         return None
@@ -85,16 +85,16 @@ def ensemble_theory(stack: Stack, bootstrap: Bootstrap) -> EnsembleTheory | None
     )
 
 
-def _moments(stack: Stack) -> tuple[Floats, Floats]:
+def _moments(pools: PoolTable) -> tuple[Floats, Floats]:
     """Moments over each problem's pairs, and the number of pairs, shape (P,).
 
     The moments have shape (P, K + K * K + 1): mean V_k (K), mean V_j V_k (K * K), mean indicator of mu (1); NaN without
     a pair.
     """
-    energies = np.concatenate([stack.members, stack.mu()[:, :, None]], axis=2)
-    scored = ~np.isnan(stack.members).any(axis=2)
-    good, bad = scored & (stack.correct == 1), scored & (stack.correct == 0)
-    num_adapters, num_pools = stack.num_members, len(good)
+    energies = pools.grid(np.column_stack([pools.members, pools.mu]))
+    scored, correct = ~np.isnan(energies).any(axis=2), pools.grid(pools.correct)
+    good, bad = scored & (correct == 1), scored & (correct == 0)
+    num_adapters, num_pools = pools.num_members, len(good)
     products = np.zeros((num_pools, num_adapters + 1, num_adapters + 1))
     for start in range(0, num_pools, POOLS_AT_ONCE):
         part = slice(start, start + POOLS_AT_ONCE)

@@ -1,6 +1,6 @@
 """Parts of the violation score by selector (paper, the dimensions of TravelPlanner).
 
-The parts are from the labels (``Stack.dimensions``). Without them the constraints' own penalties C_j of parsed
+The parts are from the labels (``PoolTable.dimensions``). Without them the constraints' own penalties C_j of parsed
 candidates are shown, which cover less; ``Dimensions.source`` states the source.
 """
 
@@ -11,8 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-from raydebm.evaluation.pools.pool import Floats
-from raydebm.evaluation.pools.stack import Stack
+from raydebm.decision.groups import Floats
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.selectors.selector import Selector, expected
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 
@@ -30,28 +30,31 @@ class DimensionTable:
     """Rows (part, one estimate per selector)."""
 
 
-def dimension_table(stack: Stack, selectors: Sequence[Selector], bootstrap: Bootstrap) -> DimensionTable | None:
+def dimension_table(pools: PoolTable, selectors: Sequence[Selector], bootstrap: Bootstrap) -> DimensionTable | None:
     """Build the table. None if no candidate has a part and none breaks a constraint."""
-    source: Source = "labels" if stack.dimensions else "constraint penalties of parsed candidates"
+    source: Source = "labels" if pools.dimensions else "constraint penalties of parsed candidates"
     parts = _labelled_parts if source == "labels" else _penalties
-    columns, of_greedy = parts(stack), {} if stack.greedy is None else parts(stack.greedy)
+    columns, of_greedy = parts(pools), {} if pools.greedy is None else parts(pools.greedy)
     names = list(dict.fromkeys([*columns, *of_greedy]))
     if source != "labels":
         names.sort()
     if not names:
         return None
-    empty = np.full((len(stack.problems), 1), math.nan)
+    greedy = pools if pools.greedy is None else pools.greedy
     has_values = {
-        name: ~np.isnan(np.hstack([columns.get(name, empty), of_greedy.get(name, empty)])).all(axis=1) for name in names
+        name: (pools.any(~np.isnan(columns[name])) if name in columns else False)
+        | (greedy.any(~np.isnan(of_greedy[name])) if name in of_greedy else False)
+        for name in names
     }
     values: dict[str, list[Estimate]] = {name: [] for name in names}
     for selector in selectors:
-        _, weights = selector.choices(stack)
-        is_empty = weights.sum(axis=1) == 0
+        among, weights = selector.choices(pools)
+        own = of_greedy if among is pools.greedy else columns
         of_nothing = 1.0 if source == "labels" and not selector.partial_cover else math.nan
         for name in names:
-            chosen = expected(weights, (of_greedy if selector.is_greedy else columns).get(name, empty))
-            values[name].append(bootstrap.mean(np.where(has_values[name] & is_empty, of_nothing, chosen)))
+            chosen = expected(among, weights, own[name]) if name in own else np.full(pools.num_pools, math.nan)
+            is_empty = has_values[name] & (among.total(weights) == 0)
+            values[name].append(bootstrap.mean(np.where(is_empty, of_nothing, chosen)))
     return DimensionTable(
         source=source,
         selectors=tuple(selector.name for selector in selectors),
@@ -59,10 +62,10 @@ def dimension_table(stack: Stack, selectors: Sequence[Selector], bootstrap: Boot
     )
 
 
-def _labelled_parts(stack: Stack) -> Mapping[str, Floats]:
-    return stack.dimensions
+def _labelled_parts(pools: PoolTable) -> Mapping[str, Floats]:
+    return pools.dimensions
 
 
-def _penalties(stack: Stack) -> Mapping[str, Floats]:
-    """Penalty by constraint, shape (P, N): 0 if satisfied, NaN if the candidate does not parse."""
-    return {name: np.where(stack.parsed, np.nan_to_num(column), math.nan) for name, column in stack.broken.items()}
+def _penalties(pools: PoolTable) -> Mapping[str, Floats]:
+    """Penalty by constraint, shape (R,): 0 if satisfied, NaN if the candidate does not parse."""
+    return {name: np.where(pools.parsed, np.nan_to_num(column), math.nan) for name, column in pools.broken.items()}

@@ -1,6 +1,6 @@
 """Selector: a way to choose one candidate of each pool, with shared steps and the value of its choices.
 
-Shapes as in ``pools.stack``: P pools, N candidates of the largest.
+Shapes as in ``decision.table``: P pools, R rows.
 """
 
 import math
@@ -10,8 +10,8 @@ from typing import Literal
 
 import numpy as np
 
-from raydebm.evaluation.pools.pool import Bools, Floats, Ints
-from raydebm.evaluation.pools.stack import Stack
+from raydebm.decision.groups import Bools, Floats, Ints, ratio
+from raydebm.decision.table import PoolTable
 from raydebm.extensions import load_extensions
 
 SINGLE_SHOT = "single-shot "
@@ -23,8 +23,8 @@ BEST_GENERATOR = "best generator"
 Group = Literal["baseline", "generator", "external", "adapter", "ablation", "decision", "ours", "bound"]
 
 
-Weights = Callable[[Stack], Floats]
-"""Pools -> probability of each candidate, (P, N). A row sums to 1, or to 0 if the rule cannot choose."""
+Weights = Callable[[PoolTable], Floats]
+"""Pools -> probability of each row, shape (R,). A pool's sum to 1, or to 0 if the rule cannot choose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,20 +41,20 @@ class Selector:
     it cannot choose are then excluded; for other rules they count as no answer."""
     is_greedy: bool = False
     """Whether it chooses among the samples at temperature 0, which are not part of the pool. ``weights`` is then called
-    with ``Stack.greedy``."""
+    with ``PoolTable.greedy``."""
     energies: float = 0.0
     """Share of the ensemble that scores every candidate for this selector, for its cost: 1 if it reads mu, sigma or E,
     1 / K if it reads one adapter of K."""
     scores: tuple[str, ...] = ()
-    """Outside scorers (``Stack.scores``) that score every candidate for this selector, for its cost."""
+    """Outside scorers (``PoolTable.scores``) that score every candidate for this selector, for its cost."""
 
-    def choices(self, stack: Stack) -> tuple[Stack, Floats]:
+    def choices(self, pools: PoolTable) -> tuple[PoolTable, Floats]:
         """Candidates to choose from, and the probability of each."""
-        among = stack.greedy if self.is_greedy and stack.greedy is not None else stack
+        among = pools.greedy if self.is_greedy and pools.greedy is not None else pools
         return among, self.weights(among)
 
 
-Family = Callable[[Stack, Stack], Sequence[Selector]]
+Family = Callable[[PoolTable, PoolTable], Sequence[Selector]]
 """(pools to evaluate, validation pools to fit on, may be empty) -> selectors."""
 _ADDED: list[Family] = []
 
@@ -65,7 +65,7 @@ def add_selectors(family: Family) -> Family:
     return family
 
 
-def added_selectors(pools: Stack, validation: Stack) -> list[Selector]:
+def added_selectors(pools: PoolTable, validation: PoolTable) -> list[Selector]:
     """Selectors added by user modules."""
     load_extensions()
     return [selector for family in _ADDED for selector in family(pools, validation)]
@@ -81,68 +81,68 @@ class Values:
     """Violation in [0, 1], shape (P,), lower is better. NaN if unlabelled or without violation scores."""
 
 
-def values_of(selector: Selector, stack: Stack) -> Values:
+def values_of(selector: Selector, pools: PoolTable) -> Values:
     """Expected labels of the choices.
 
     Unlabelled candidates are excluded, never counted as incorrect: probability is over the labelled ones. A rule that
     could not choose has worth 0 and violation 1, unless the pool has no label or the rule has ``partial_cover``.
     """
-    among, weights = selector.choices(stack)
-    chosen = weights.sum(axis=1) > 0
-    correct, violation = expected(weights, among.correct), expected(weights, among.violation)
+    among, weights = selector.choices(pools)
+    chosen = among.total(weights) > 0
+    correct, violation = expected(among, weights, among.correct), expected(among, weights, among.violation)
     if selector.partial_cover:
         return Values(correct, violation)
     return Values(
-        np.where(chosen, correct, stack.correct_of_nothing()), np.where(chosen, violation, stack.violation_of_nothing())
+        np.where(chosen, correct, pools.correct_of_nothing()), np.where(chosen, violation, pools.violation_of_nothing())
     )
 
 
-def expected(weights: Floats, values: Floats) -> Floats:
-    """Weighted mean over candidates with a value, shape (P,). NaN if their weight is 0."""
+def expected(pools: PoolTable, weights: Floats, values: Floats) -> Floats:
+    """Weighted mean over rows with a value, shape (P,). NaN if their weight is 0."""
     known = ~np.isnan(values)
-    mass = np.where(known, weights, 0.0).sum(axis=1)
-    total = np.where(known, weights * values, 0.0).sum(axis=1)
-    mean: Floats = np.divide(total, mass, where=mass > 0, out=np.full(len(mass), math.nan))
-    return mean
+    return ratio(pools.total(np.where(known, weights * values, 0.0)), pools.total(np.where(known, weights, 0.0)))
 
 
-def uniform(mask: Bools) -> Floats:
-    """Equal probability over each row's mask, shape (P, N). All zeros if it is empty."""
-    count = mask.sum(axis=1, keepdims=True)
-    shares: Floats = np.divide(mask, count, where=count > 0, out=np.zeros(mask.shape))
-    return shares
+def uniform(pools: PoolTable, rows: Bools) -> Floats:
+    """Equal probability over these rows of each pool, shape (R,). All zeros in a pool without any."""
+    return np.where(rows, 1 / np.maximum(pools.count(rows), 1)[pools.pool_of_row], 0.0)
 
 
-def lowest(values: Floats, mask: Bools) -> Floats:
-    """Equal probability over each row's minima of ``values`` within ``mask``, shape (P, N). NaN and +inf are never
-    chosen."""
-    usable = mask & np.isfinite(values)
+def lowest(pools: PoolTable, values: Floats, rows: Bools | None = None) -> Floats:
+    """Equal probability over each pool's minima of ``values`` within ``rows`` (default: all), shape (R,).
+
+    NaN and +inf are never chosen.
+    """
+    usable = np.isfinite(values) if rows is None else rows & np.isfinite(values)
     filled = np.where(usable, values, math.inf)
-    return uniform(usable & (filled == filled.min(axis=1, keepdims=True)))
+    return uniform(pools, usable & (filled == pools.least(filled)[pools.pool_of_row]))
 
 
-def one_hot(stack: Stack, picked: Ints) -> Floats:
-    """Probability 1 at each pool's pick, given by column, shape (P, N). All zeros for -1."""
-    weights: Floats = ((picked[:, None] == np.arange(stack.present.shape[1])) & stack.present).astype(np.float64)
+def one_hot(pools: PoolTable, picked: Ints) -> Floats:
+    """Probability 1 at each pool's picked row, shape (R,). All zeros for -1."""
+    weights = np.zeros(len(pools.candidates))
+    weights[picked[picked >= 0]] = 1.0
     return weights
 
 
-def vote(stack: Stack, votes: Floats) -> Floats:
-    """Equal probability over the answers with the most votes, then over each answer's candidates. Shape (P, N).
+def vote(pools: PoolTable, votes: Floats) -> Floats:
+    """Equal probability over the answers with the most votes, then over each answer's candidates. Shape (R,).
 
     Within an answer, labelled candidates are used if there are any, so that unlabelled ones do not reduce its
     probability.
 
     Args:
-        votes: Votes >= 0, shape (P, N). Values of candidates without an answer are ignored.
+        votes: Votes >= 0, shape (R,). Values of candidates without an answer are ignored.
     """
-    totals = stack.by_answer(votes)
-    top = totals.max(axis=1, keepdims=True)
+    totals, owner = pools.by_cluster(votes), pools.pool_of_cluster
+    top = np.zeros(pools.num_pools)
+    np.maximum.at(top, owner, totals)
     # Sums of floats in another order differ in the last digits; this must not break a tie.
-    winners = (totals >= top * (1 - 1e-12)) & (top > 0)
-    labelled = ~np.isnan(stack.correct)
-    winning = (stack.answer >= 0) & stack.of_answer(winners)
-    rows = winning & (labelled | (stack.of_answer(stack.by_answer(labelled)) == 0))
-    shared = winners.sum(axis=1, keepdims=True) * stack.of_answer(stack.by_answer(rows))
-    weights: Floats = np.divide(1.0, shared, where=rows, out=np.zeros(rows.shape))
+    winners = (totals >= top[owner] * (1 - 1e-12)) & (top[owner] > 0)
+    labelled = ~np.isnan(pools.correct)
+    is_unlabelled = pools.by_cluster(labelled) == 0
+    rows = pools.of_cluster(winners, False) & (labelled | pools.of_cluster(is_unlabelled, False))
+    num_winners = np.bincount(owner, winners, pools.num_pools)[owner]
+    shared = pools.of_cluster(num_winners * pools.by_cluster(rows), math.nan)
+    weights: Floats = np.divide(1.0, shared, where=rows, out=np.zeros(len(rows)))
     return weights

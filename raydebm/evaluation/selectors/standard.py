@@ -10,15 +10,14 @@ from functools import partial
 
 import numpy as np
 
-from raydebm.energy import total_energies
-from raydebm.evaluation.pools.pool import Bools, Floats
-from raydebm.evaluation.pools.stack import Stack
+from raydebm.decision.groups import Floats
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.selectors.selector import BEST_GENERATOR, SINGLE_SHOT, Selector, lowest, one_hot, uniform, vote
 from raydebm.evaluation.stats.effects import comparable, generator_effects
 
 
 def standard_selectors(
-    pools: Stack,
+    pools: PoolTable,
     *,
     lambda_: float,
     adapters: Sequence[str] = (),
@@ -33,9 +32,9 @@ def standard_selectors(
         best_generator: Generator chosen on labelled problems outside the test split. Default: the best on these pools,
             and the name says so.
     """
-    generators, num_members = pools.generators, pools.num_members
+    generators, num_members = pools.authors, pools.num_members
     names = list(adapters) or [f"a{index}" for index in range(num_members)]
-    greedy = set() if pools.greedy is None else set(pools.greedy.generators)
+    greedy = set() if pools.greedy is None else set(pools.greedy.authors)
     selectors = _baselines(frozenset(greedy.intersection(generators)))
     if len(generators) > 1:
         selectors += _generator_selectors(pools, generators, best_generator)
@@ -109,7 +108,7 @@ def _baselines(greedy: frozenset[str]) -> list[Selector]:
     return selectors
 
 
-def _generator_selectors(pools: Stack, generators: Sequence[str], best_generator: str | None) -> list[Selector]:
+def _generator_selectors(pools: PoolTable, generators: Sequence[str], best_generator: str | None) -> list[Selector]:
     selectors = [
         Selector(
             name=f"generator {name}",
@@ -130,7 +129,7 @@ def _generator_selectors(pools: Stack, generators: Sequence[str], best_generator
             is_greedy=True,
         )
         for name in generators
-        if pools.greedy is not None and name in pools.greedy.generators
+        if pools.greedy is not None and name in pools.greedy.authors
     ]
     chosen = best_generator or best_generator_of(pools)
     if chosen is not None:
@@ -161,7 +160,7 @@ def _single_shots(names: Sequence[str]) -> list[Selector]:
     ]
 
 
-def best_generator_of(pools: Stack, *, by_violation: bool | None = None) -> str | None:
+def best_generator_of(pools: PoolTable, *, by_violation: bool | None = None) -> str | None:
     """Generator with the lowest violation, or the most correct answers, as if all had answered the same problems.
 
     Ties by name. Generators without shared problems, even indirectly, cannot be compared: the result is then the best
@@ -172,8 +171,8 @@ def best_generator_of(pools: Stack, *, by_violation: bool | None = None) -> str 
     """
     continuous = pools.has_violations if by_violation is None else by_violation
     losses = pools.violation if continuous else -pools.correct
-    names = pools.generators
-    by_name = [pools.mean_of(losses, pools.generator == index) for index in range(len(names))]
+    names = pools.authors
+    by_name = [pools.mean_of(losses, pools.author_of_row == index) for index in range(len(names))]
     table = np.stack(by_name, axis=1) if by_name else np.zeros((0, 0))
     problem, generator = np.nonzero(~np.isnan(table))
     if not len(problem):
@@ -223,68 +222,57 @@ def _combined(lambda_: float) -> list[Selector]:
     ]
 
 
-def _random(stack: Stack) -> Floats:
-    return uniform(stack.present)
+def _random(pools: PoolTable) -> Floats:
+    return uniform(pools, np.ones(len(pools.candidates), dtype=np.bool_))
 
 
-def _first(stack: Stack) -> Floats:
-    return uniform(stack.place == 0)
+def _first(pools: PoolTable) -> Floats:
+    return uniform(pools, pools.place_of_row == pools.least(pools.place_of_row)[pools.pool_of_row])
 
 
-def _shortest(stack: Stack) -> Floats:
-    return lowest(stack.length, stack.present)
+def _shortest(pools: PoolTable) -> Floats:
+    return lowest(pools, pools.length)
 
 
-def _longest(stack: Stack) -> Floats:
-    return lowest(-stack.length, stack.present)
+def _longest(pools: PoolTable) -> Floats:
+    return lowest(pools, -pools.length)
 
 
-def _majority(stack: Stack) -> Floats:
-    return vote(stack, np.ones(stack.present.shape))
+def _majority(pools: PoolTable) -> Floats:
+    return vote(pools, np.ones(len(pools.candidates)))
 
 
-def _weighted_vote(stack: Stack, *, lambda_: float) -> Floats:
-    """Votes of exp(-E), summed by answer. Unparsed and unscored candidates do not vote."""
-    energy = total_energies(stack.mu(), stack.penalty, lambda_)
-    usable = np.isfinite(energy) & stack.present
-    filled = np.where(usable, energy, math.inf)
-    # Relative to the lowest, so that exp cannot overflow; the ratio of votes is the same.
-    above = np.subtract(filled, filled.min(axis=1, keepdims=True), where=usable, out=np.full(filled.shape, math.inf))
-    return vote(stack, np.exp(-above))
+def _weighted_vote(pools: PoolTable, *, lambda_: float) -> Floats:
+    return vote(pools, pools.energy_votes(lambda_))
 
 
-def _of_generators(stack: Stack, *, names: frozenset[str]) -> Floats:
-    return uniform(_generated_by(stack, names))
+def _of_generators(pools: PoolTable, *, names: frozenset[str]) -> Floats:
+    return uniform(pools, pools.is_by(*names))
 
 
-def _generated_by(stack: Stack, names: frozenset[str]) -> Bools:
-    return np.isin(stack.generator, [index for index, name in enumerate(stack.generators) if name in names])
+def _lowest_member(pools: PoolTable, *, index: int) -> Floats:
+    return one_hot(pools, pools.of_adapters([index]).select(0.0))
 
 
-def _lowest_member(stack: Stack, *, index: int) -> Floats:
-    return one_hot(stack, stack.select(0.0, [index]))
+def _lowest_mu(pools: PoolTable) -> Floats:
+    return one_hot(pools, pools.select(0.0))
 
 
-def _lowest_mu(stack: Stack) -> Floats:
-    return one_hot(stack, stack.select(0.0))
+def _highest_score(pools: PoolTable, *, name: str) -> Floats:
+    scores = pools.scores.get(name)
+    return np.zeros(len(pools.candidates)) if scores is None else lowest(pools, -scores)
 
 
-def _highest_score(stack: Stack, *, name: str) -> Floats:
-    scores = stack.scores.get(name)
-    return np.zeros(stack.present.shape) if scores is None else lowest(-scores, stack.present)
+def _lowest_penalty(pools: PoolTable) -> Floats:
+    return lowest(pools, pools.penalty)
 
 
-def _lowest_penalty(stack: Stack) -> Floats:
-    return lowest(stack.penalty, stack.present)
+def _ours(pools: PoolTable, *, lambda_: float) -> Floats:
+    return one_hot(pools, pools.select(lambda_))
 
 
-def _ours(stack: Stack, *, lambda_: float) -> Floats:
-    return one_hot(stack, stack.select(lambda_))
-
-
-def _oracle(stack: Stack) -> Floats:
-    labelled = ~np.isnan(stack.correct)
-    correct = stack.correct == 1
-    among = np.where(correct.any(axis=1, keepdims=True), correct, labelled)
-    unscored = np.isnan(np.where(labelled, stack.violation, math.nan)).all(axis=1, keepdims=True)
-    return np.where(unscored, uniform(among), lowest(stack.violation, among))
+def _oracle(pools: PoolTable) -> Floats:
+    labelled, correct = ~np.isnan(pools.correct), pools.correct == 1
+    among = np.where(pools.any(correct)[pools.pool_of_row], correct, labelled)
+    has_violations = pools.any(labelled & ~np.isnan(pools.violation))[pools.pool_of_row]
+    return np.where(has_violations, lowest(pools, pools.violation, among), uniform(pools, among))

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.evaluation.pools.pool import Bools, Floats, Ints
-from raydebm.evaluation.pools.stack import Stack
+from raydebm.decision.groups import Bools, Floats, Ints
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 
 MIN_CORRECT = 5
 """Minimum number of correct candidates of a generator with a comparable mean energy."""
 
 
-def energy_spread(stack: Stack, bootstrap: Bootstrap) -> Estimate:
+def energy_spread(pools: PoolTable, bootstrap: Bootstrap) -> Estimate:
     """``Screen.spread`` without the rest of the screen."""
-    table = CandidateTable.of(stack)
+    table = CandidateTable.of(pools)
     return over_generators(table.correct_sums(table.mu), bootstrap, std).estimate(bootstrap)
 
 
@@ -37,19 +37,19 @@ class CandidateTable:
     num_problems: int
 
     @classmethod
-    def of(cls, stack: Stack) -> "CandidateTable":
+    def of(cls, pools: PoolTable) -> "CandidateTable":
         """Convert the pools' labelled candidates to columns."""
-        mu = stack.mu()
-        at = np.nonzero(~np.isnan(stack.correct) & ~np.isnan(mu))
-        centres = stack.mean_of(np.where(stack.correct == 1, mu, math.nan))[at[0]]
+        rows = np.flatnonzero(~np.isnan(pools.correct) & ~np.isnan(pools.mu))
+        problem, mu, correct = pools.pool_of_row[rows], pools.mu[rows], pools.correct[rows]
+        centres = pools.mean_of(np.where(pools.correct == 1, pools.mu, math.nan))[problem]
         return cls(
-            generators=stack.generators,
-            problem=at[0],
-            generator=stack.generator[at],
-            correct=stack.correct[at],
-            mu=mu[at],
-            offset=np.where(stack.correct[at] == 1, mu[at] - centres, math.nan),
-            num_problems=len(stack.problems),
+            generators=pools.authors,
+            problem=problem,
+            generator=pools.author_of_row[rows],
+            correct=correct,
+            mu=mu,
+            offset=np.where(correct == 1, mu - centres, math.nan),
+            num_problems=pools.num_pools,
         )
 
     def sums(self, values: Floats, rows: Bools) -> "Sums":

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.evaluation.pools.pool import Bools, Ints
-from raydebm.evaluation.pools.stack import Stack
+from raydebm.decision.groups import Bools, Ints
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.identity import seed_for
 
@@ -52,69 +52,63 @@ class Decomposition:
 
 
 def lambda_sweep(
-    stack: Stack, *, bootstrap: Bootstrap, lambdas: Sequence[float] = LAMBDAS, chosen: float = 1.0
+    pools: PoolTable, *, bootstrap: Bootstrap, lambdas: Sequence[float] = LAMBDAS, chosen: float = 1.0
 ) -> tuple[LambdaRow, ...]:
     """One row per lambda, including the chosen one."""
-    if stack.num_members == 0:
+    if pools.num_members == 0:
         return ()
     rows = []
     for lambda_ in sorted({*lambdas, chosen}):
-        picked = stack.select(lambda_)
+        picked = pools.select(lambda_)
         rows.append(
             LambdaRow(
                 lambda_=lambda_,
-                pass_at_1=bootstrap.proportion(stack.correct_at(picked)),
-                mean_violation=bootstrap.mean(stack.violation_at(picked)),
+                pass_at_1=bootstrap.proportion(pools.correct_at(picked)),
+                mean_violation=bootstrap.mean(pools.violation_at(picked)),
             )
         )
     return tuple(rows)
 
 
-def decomposition(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> Decomposition | None:
+def decomposition(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> Decomposition | None:
     """Compare the terms. None without energies, or if E_constraint is constant within every problem."""
-    if stack.num_members == 0:
+    if pools.num_members == 0:
         return None
-    mu = stack.mu()
-    usable = stack.present & np.isfinite(stack.penalty) & ~np.isnan(mu)
-    both = usable.any(axis=1)
-    lowest = np.where(usable, stack.penalty, math.inf).min(axis=1, keepdims=True)
-    cleanest = usable & (stack.penalty == lowest)
-    constrained = (usable & ~cleanest).any(axis=1)
+    usable = np.isfinite(pools.penalty) & ~np.isnan(pools.mu)
+    both = pools.any(usable)
+    penalty = np.where(usable, pools.penalty, math.inf)
+    cleanest = usable & (penalty == pools.least(penalty)[pools.pool_of_row])
+    constrained = pools.any(usable & ~cleanest)
     if not constrained.any():
         return None
-    by_mu, by_energy = stack.lowest(mu, mu, within=usable), stack.select(lambda_)
-    agree = _at(cleanest, by_mu)
-    neither = (by_energy != by_mu) & ~_at(cleanest, by_energy)
+    by_mu, by_energy = pools.select(0.0), pools.select(lambda_)
+    agree = pools.at(cleanest, by_mu) == 1
+    neither = (by_energy != by_mu) & (pools.at(cleanest, by_energy) != 1)
     return Decomposition(
         lambda_=lambda_,
         agree=bootstrap.proportion(np.where(both, agree, math.nan)),
-        agree_alone=bootstrap.proportion(np.where(both, agree & (cleanest.sum(axis=1) == 1), math.nan)),
+        agree_alone=bootstrap.proportion(np.where(both, agree & (pools.count(cleanest) == 1), math.nan)),
         neither=bootstrap.proportion(np.where(both, neither, math.nan)),
         num_constrained=int(constrained.sum()),
-        points=_points(stack, usable, by_energy, seed),
+        points=_points(pools, usable, by_energy, seed),
         num_candidates=int(usable.sum()),
     )
 
 
-def _at(mask: Bools, picked: Ints) -> Bools:
-    values: Bools = mask[np.arange(len(picked)), picked] & (picked >= 0)
-    return values
-
-
-def _points(stack: Stack, usable: Bools, picked: Ints, seed: int) -> tuple[EnergyPoint, ...]:
-    mu = stack.mu()
-    selected = np.zeros_like(usable)
-    selected[np.arange(len(picked))[picked >= 0], picked[picked >= 0]] = True
-    others = np.argwhere(usable & ~selected)
+def _points(pools: PoolTable, usable: Bools, picked: Ints, seed: int) -> tuple[EnergyPoint, ...]:
+    selected = picked[picked >= 0]
+    is_other = usable.copy()
+    is_other[selected] = False
+    others = np.flatnonzero(is_other)
     if len(others) > MAX_POINTS:
         generator = np.random.default_rng(seed_for(seed, "points", len(others)))
         others = others[np.sort(generator.choice(len(others), size=MAX_POINTS, replace=False))]
     return tuple(
         EnergyPoint(
-            mu=float(mu[row, column]),
-            penalty=float(stack.penalty[row, column]),
-            correct=None if np.isnan(label := stack.correct[row, column]) else bool(label == 1),
-            selected=bool(selected[row, column]),
+            mu=float(pools.mu[row]),
+            penalty=float(pools.penalty[row]),
+            correct=None if np.isnan(pools.correct[row]) else bool(pools.correct[row] == 1),
+            selected=place >= len(others),
         )
-        for row, column in np.concatenate([others, np.argwhere(selected)])
+        for place, row in enumerate([*others, *selected])
     )

@@ -8,9 +8,10 @@ from math import comb
 
 import numpy as np
 
+from raydebm.decision.groups import Floats, Ints
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.certainty.uncertainty import NUM_RESAMPLES
-from raydebm.evaluation.pools.pool import Floats, Ints
-from raydebm.evaluation.pools.stack import Stack, pair_accuracies
+from raydebm.evaluation.results.selector_metrics import pair_accuracies
 from raydebm.evaluation.results.theory import EnsembleTheory, ensemble_accuracy
 from raydebm.evaluation.stats.intervals import (
     MIN_PER_CLASS,
@@ -49,26 +50,26 @@ class EnsembleSize:
 
 
 def ensemble_sizes(
-    stack: Stack,
+    pools: PoolTable,
     *,
     lambda_: float,
     bootstrap: Bootstrap,
     seed: int,
     theory: EnsembleTheory | None,
-    trained: Stack | None = None,
+    trained: PoolTable | None = None,
 ) -> tuple[EnsembleSize, ...]:
     """One row per K. Empty without energies.
 
     Args:
-        trained: The same pools with the labels used in training (``pool.with_trained_labels``), for the pairs and their
-            theory. Default: ``stack``.
+        trained: The same pools with the labels used in training, for the pairs and their theory.
+            Default: ``pools``.
     """
-    pairs_of = stack if trained is None else trained
+    pairs_of = pools if trained is None else trained
     rows = []
-    for size in range(1, stack.num_members + 1):
-        chosen = subsets(stack.num_members, size, seed=seed)
-        row = _size(stack, size, chosen, lambda_=lambda_, bootstrap=bootstrap)
-        accuracies = [pair_accuracies(pairs_of.mu(subset), pairs_of.correct) for subset in chosen]
+    for size in range(1, pools.num_members + 1):
+        chosen = subsets(pools.num_members, size, seed=seed)
+        row = _size(pools, size, chosen, lambda_=lambda_, bootstrap=bootstrap)
+        accuracies = [pair_accuracies(pairs_of, pairs_of.of_adapters(subset).mu) for subset in chosen]
         rows.append(
             replace(
                 row,
@@ -91,28 +92,28 @@ def subsets(total: int, size: int, *, seed: int) -> list[tuple[int, ...]]:
 
 
 def _size(
-    stack: Stack, size: int, chosen: Sequence[tuple[int, ...]], *, lambda_: float, bootstrap: Bootstrap
+    pools: PoolTable, size: int, chosen: Sequence[tuple[int, ...]], *, lambda_: float, bootstrap: Bootstrap
 ) -> EnsembleSize:
     """Results of the selections. The caller adds the results of pairs."""
-    picks = [stack.select(lambda_, subset) for subset in chosen]
-    correct = [stack.correct_at(picked) for picked in picks]
-    by_mu = [stack.select(0.0, subset) for subset in chosen]
-    correct_by_mu = [stack.correct_at(picked) for picked in by_mu]
+    parts = [pools.of_adapters(subset) for subset in chosen]
+    picks, by_mu = ([part.select(weight) for part in parts] for weight in (lambda_, 0.0))
+    correct = [pools.correct_at(picked) for picked in picks]
+    correct_by_mu = [pools.correct_at(picked) for picked in by_mu]
     shares = [float(np.nanmean(values)) for values in correct if not np.isnan(values).all()]
     return EnsembleSize(
         num_adapters=size,
         num_subsets=len(chosen),
-        num_possible=comb(stack.num_members, size),
+        num_possible=comb(pools.num_members, size),
         pass_at_1=bootstrap.proportion(_mean(correct)),
         worst=min(shares, default=None),
         best=max(shares, default=None),
         pair_accuracy=NOTHING,
         predicted_pair_accuracy=None,
-        sigma_auroc=_sigma_auroc(stack, chosen, picks, correct, bootstrap),
-        mean_violation=bootstrap.mean(_mean([stack.violation_at(picked) for picked in picks])),
+        sigma_auroc=_sigma_auroc(parts, picks, correct, bootstrap),
+        mean_violation=bootstrap.mean(_mean([pools.violation_at(picked) for picked in picks])),
         mu_pass_at_1=bootstrap.proportion(_mean(correct_by_mu)),
-        mu_sigma_auroc=_sigma_auroc(stack, chosen, by_mu, correct_by_mu, bootstrap),
-        mu_mean_violation=bootstrap.mean(_mean([stack.violation_at(picked) for picked in by_mu])),
+        mu_sigma_auroc=_sigma_auroc(parts, by_mu, correct_by_mu, bootstrap),
+        mu_mean_violation=bootstrap.mean(_mean([pools.violation_at(picked) for picked in by_mu])),
     )
 
 
@@ -132,15 +133,11 @@ def _mean(columns: Sequence[Floats]) -> Floats:
 
 
 def _sigma_auroc(
-    stack: Stack,
-    chosen: Sequence[tuple[int, ...]],
-    picks: Sequence[Ints],
-    correct: Sequence[Floats],
-    bootstrap: Bootstrap,
+    parts: Sequence[PoolTable], picks: Sequence[Ints], correct: Sequence[Floats], bootstrap: Bootstrap
 ) -> Estimate:
-    if len(chosen[0]) == 1:
+    if parts[0].num_members == 1:
         return NOTHING
-    sigmas = [-stack.at(stack.sigma(subset), picked) for subset, picked in zip(chosen, picks, strict=True)]
+    sigmas = [-part.at(part.sigma, picked) for part, picked in zip(parts, picks, strict=True)]
     return _auroc(sigmas, correct, bootstrap)
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from raydebm.config.pairs import POSITIVE_FRAC
-from raydebm.evaluation.pools.pool import Floats, lowest_share
-from raydebm.evaluation.pools.stack import Stack, pair_accuracies
+from raydebm.decision.groups import Floats, ratio
+from raydebm.decision.table import PoolTable
+from raydebm.evaluation.results.selector_metrics import pair_accuracies
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
 from raydebm.evaluation.studies.pool_size import EnergyOrder, of_oracle, of_votes
 
@@ -79,49 +80,49 @@ class PoolKind:
 
 
 def generator_rows(
-    stack: Stack, *, lambda_: float, bootstrap: Bootstrap, trained: Stack | None = None
+    pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, trained: PoolTable | None = None
 ) -> tuple[GeneratorRow, ...]:
     """One row per generator.
 
     Args:
-        trained: The same pools with the labels used in training (``pool.with_trained_labels``), for
-            ``share_of_correct``, ``picked``, ``mu_correct`` and ``pair_accuracy``. Default: ``stack``.
+        trained: The same pools with the labels used in training (``PoolTable.with_trained_labels``), for
+            ``share_of_correct``, ``picked``, ``mu_correct`` and ``pair_accuracy``. Default: ``pools``.
     """
-    trained = stack if trained is None else trained
-    picked = stack.select(lambda_) if stack.num_members else np.full(len(stack.problems), -1)
-    writer = np.where(picked >= 0, stack.generator[np.arange(len(picked)), picked], -1)
+    trained = pools if trained is None else trained
+    picked = pools.select(lambda_)
+    writer = np.append(pools.author_of_row, -1)[picked]
     right = trained.correct == 1
-    num_right = right.sum(axis=1).astype(np.float64)
+    num_right = pools.count(right)
     solved = num_right > 0
-    mu = stack.mu()
-    best = np.where(np.isnan(stack.violation), math.nan, lowest_share(stack.violation, BEST_SHARE).astype(float))
-    names = (*stack.generators, *sorted({request.generator for request in stack.failed} - set(stack.generators)))
+    best = np.where(np.isnan(pools.violation), math.nan, pools.lowest_share(BEST_SHARE))
+    failed_of = [(scored.candidate.generator, scored.candidate.cost_usd) for _, scored in pools.failed]
+    names = (*pools.authors, *sorted({name for name, _ in failed_of} - set(pools.authors)))
     rows = []
     for index, name in enumerate(names):
-        within = stack.generator == index
-        failed = [request.cost_usd for request in stack.failed if request.generator == name]
-        good = within & right & ~np.isnan(mu)
+        within = pools.author_of_row == index
+        failed = [cost for author, cost in failed_of if author == name]
+        good = within & right & ~np.isnan(pools.mu)
         chosen = np.where(writer >= 0, (writer == index).astype(float), math.nan)
-        share = np.divide((within & right).sum(axis=1), num_right, where=solved, out=np.full(len(solved), math.nan))
+        share = ratio(pools.count(within & right), num_right)
         rows.append(
             GeneratorRow(
                 name=name,
                 num_candidates=int(within.sum()),
                 num_failed=len(failed),
-                num_unparsed=int((within & ~stack.parsed).sum()),
-                num_unlabeled=int(np.isnan(stack.correct[within]).sum()),
-                truncated_frac=_known_mean(stack.cut_off[within]),
-                accuracy=bootstrap.proportion(stack.by_chance(within)),
-                mean_violation=bootstrap.mean(stack.violation_by_chance(within)),
-                best_quarter=bootstrap.proportion(stack.mean_of(best, within)),
-                characters=_known_mean(stack.length[within]),
-                completion_tokens=_known_mean(stack.tokens[within]),
-                cost_usd=_known_sum([*stack.cost_usd[within].tolist(), *failed]),
+                num_unparsed=int((within & ~pools.parsed).sum()),
+                num_unlabeled=int(np.isnan(pools.correct[within]).sum()),
+                truncated_frac=_known_mean(pools.cut_off[within]),
+                accuracy=bootstrap.proportion(pools.by_chance(within)),
+                mean_violation=bootstrap.mean(pools.mean_of(pools.violation, within)),
+                best_quarter=bootstrap.proportion(pools.mean_of(best, within)),
+                characters=_known_mean(pools.length[within]),
+                completion_tokens=_known_mean(pools.tokens[within]),
+                cost_usd=_known_sum([*pools.cost_usd[within].tolist(), *failed]),
                 share_of_correct=bootstrap.mean(share).value,
                 picked=bootstrap.proportion(np.where(solved, chosen, math.nan)),
                 picked_of_all=bootstrap.proportion(chosen),
-                mu_correct=bootstrap.ratio(np.where(good, mu, 0.0).sum(axis=1), good.sum(axis=1).astype(float)),
-                pair_accuracy=bootstrap.proportion(pair_accuracies(np.where(within, mu, math.nan), trained.correct)),
+                mu_correct=bootstrap.ratio(pools.total(np.where(good, pools.mu, 0.0)), pools.total(good)),
+                pair_accuracy=bootstrap.proportion(pair_accuracies(trained, np.where(within, pools.mu, math.nan))),
             )
         )
     return tuple(rows)
@@ -137,20 +138,20 @@ def _known_sum(values: Sequence[float | None]) -> float | None:
     return math.fsum(known) if known else None
 
 
-def pool_kinds(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> tuple[PoolKind, ...]:
+def pool_kinds(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> tuple[PoolKind, ...]:
     """Each generator's own pool, then random mixed pools of the same sizes, then the whole. Empty with one generator.
 
     All are scored by the same ensemble, which was trained on the mixed pool.
     """
-    if len(stack.generators) < 2:
+    if len(pools.authors) < 2:
         return ()
-    whole = int(stack.sizes.max())
-    ours, by_mu = EnergyOrder.of(stack, lambda_), EnergyOrder.of(stack, 0.0)
+    whole = int(pools.sizes.max())
+    ours, by_mu = EnergyOrder.of(pools, lambda_), EnergyOrder.of(pools, 0.0)
     everything, everything_by_mu = ours.correct(whole), by_mu.correct(whole)
     rows = []
     sizes: set[int] = set()
-    for index, name in enumerate(stack.generators):
-        part = stack.narrowed(index)
+    for index, name in enumerate(pools.authors):
+        part = pools.kept(pools.author_of_row == index)
         size = int(part.sizes.max())
         sizes.add(size)
         own, own_by_mu = EnergyOrder.of(part, lambda_).correct(size), EnergyOrder.of(part, 0.0).correct(size)
@@ -164,16 +165,16 @@ def pool_kinds(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int)
         )
     for size in sorted(sizes - {whole}):
         name, values = f"{MIXED}, {size} random candidates", (ours.correct(size), by_mu.correct(size))
-        rows.append(_kind(stack, name, size, values, bootstrap=bootstrap, seed=seed))
-    rows.append(_kind(stack, MIXED, whole, (everything, everything_by_mu), bootstrap=bootstrap, seed=seed))
+        rows.append(_kind(pools, name, size, values, bootstrap=bootstrap, seed=seed))
+    rows.append(_kind(pools, MIXED, whole, (everything, everything_by_mu), bootstrap=bootstrap, seed=seed))
     return tuple(rows)
 
 
 def _kind(
-    stack: Stack, name: str, size: int, ours_and_mu: tuple[Floats, Floats], *, bootstrap: Bootstrap, seed: int
+    pools: PoolTable, name: str, size: int, ours_and_mu: tuple[Floats, Floats], *, bootstrap: Bootstrap, seed: int
 ) -> PoolKind:
-    plain, _ = of_votes(stack, None, size, seed=seed)
-    columns = [stack.by_chance(), plain, *ours_and_mu, of_oracle(stack, size)]
+    plain, _ = of_votes(pools, None, size, seed=seed)
+    columns = [pools.by_chance(), plain, *ours_and_mu, of_oracle(pools, size)]
     random, majority, ours, mu_only, oracle = bootstrap.proportions(columns)
     return PoolKind(
         name=name,

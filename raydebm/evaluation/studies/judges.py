@@ -10,8 +10,8 @@ from itertools import combinations
 
 import numpy as np
 
-from raydebm.evaluation.pools.pool import Bools, Floats
-from raydebm.evaluation.pools.stack import Stack
+from raydebm.decision.groups import Bools, Floats
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 
 OURS, LABEL, VIOLATION = "-mu", "correct", "-violation"
@@ -26,13 +26,12 @@ class Agreement:
     num_candidates: int
 
 
-def judge_agreement(stack: Stack, bootstrap: Bootstrap) -> tuple[Agreement, ...]:
+def judge_agreement(pools: PoolTable, bootstrap: Bootstrap) -> tuple[Agreement, ...]:
     """Every pair of scores, and every score with the labels. Empty without other scorers."""
-    if not stack.scores:
+    if not pools.scores:
         return ()
-    table = {**stack.scores, OURS: -stack.mu(), LABEL: stack.correct, VIOLATION: -stack.violation}
-    columns = {name: values[stack.present] for name, values in table.items()}
-    problem = np.nonzero(stack.present)[0]
+    columns = {**pools.scores, OURS: -pools.mu, LABEL: pools.correct, VIOLATION: -pools.violation}
+    problem = pools.pool_of_row
     agreements = []
     for one, other in combinations(columns, 2):
         if {one, other} == {LABEL, VIOLATION}:
@@ -60,30 +59,30 @@ class RatedPicks:
     """Paired difference, over the problems in which both are rated."""
 
 
-def rated_picks(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> tuple[RatedPicks, ...]:
+def rated_picks(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap) -> tuple[RatedPicks, ...]:
     """One row per other scorer. Problems with an unrated selection or best candidate are excluded from the measures
     that need it."""
-    picked, best = stack.select(lambda_), _best_by_label(stack)
+    picked, best = pools.select(lambda_), _best_by_label(pools)
     rated = []
-    for name, rating in stack.scores.items():
-        ours, oracle = stack.at(rating, picked), stack.mean_of(rating, best)
+    for name, rating in pools.scores.items():
+        ours, oracle = pools.at(rating, picked), pools.mean_of(rating, best)
         rated.append(
             RatedPicks(
                 name=name,
                 ours=bootstrap.mean(ours),
                 oracle=bootstrap.mean(oracle),
-                random=bootstrap.mean(stack.mean_of(rating)),
+                random=bootstrap.mean(pools.mean_of(rating)),
                 ours_minus_oracle=bootstrap.mean(ours - oracle),
             )
         )
     return tuple(rated)
 
 
-def _best_by_label(stack: Stack) -> Bools:
-    """Candidates with the lowest violation score of the pool, else correct ones, shape (P, N)."""
-    violation = np.where(np.isnan(stack.violation), math.inf, stack.violation)
-    lowest = violation.min(axis=1, keepdims=True)
-    best: Bools = np.where(np.isfinite(lowest), violation == lowest, stack.correct == 1) & stack.present
+def _best_by_label(pools: PoolTable) -> Bools:
+    """Candidates with the lowest violation score of the pool, else correct ones, shape (R,)."""
+    violation = np.where(np.isnan(pools.violation), math.inf, pools.violation)
+    lowest = pools.least(violation)[pools.pool_of_row]
+    best: Bools = np.where(np.isfinite(lowest), violation == lowest, pools.correct == 1)
     return best
 
 

@@ -3,14 +3,11 @@ overview)."""
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.decision.rules import select
-from raydebm.evaluation.pools.pool import EvaluatedPool, lowest_share
-from raydebm.evaluation.pools.stack import Stack
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.evaluation.studies.generator_table import BEST_SHARE
 
@@ -42,27 +39,28 @@ class PoolOverview:
     """Problems per group."""
 
 
-def overview(stack: Stack, bootstrap: Bootstrap) -> PoolOverview:
+def overview(pools: PoolTable, bootstrap: Bootstrap) -> PoolOverview:
     """Describe pools: sizes, random accuracy, oracle, and share of problems where selection matters."""
-    chance, best, lengths = stack.by_chance(), stack.oracle(), stack.length[stack.present]
+    chance = pools.by_chance()
+    best = np.where(pools.labelled, pools.any(pools.correct == 1), np.nan)
     mixed = np.where(np.isnan(chance), np.nan, (chance > 0) & (chance < 1))
     return PoolOverview(
-        num_problems=len(stack.problems),
-        num_candidates=len(lengths),
-        fewest=int(stack.sizes.min()),
-        most=int(stack.sizes.max()),
-        generators=stack.generators,
+        num_problems=pools.num_pools,
+        num_candidates=len(pools.candidates),
+        fewest=int(pools.sizes.min()),
+        most=int(pools.sizes.max()),
+        generators=pools.authors,
         accuracy=bootstrap.proportion(chance),
-        mean_violation=bootstrap.mean(stack.violation_by_chance()),
+        mean_violation=bootstrap.mean(pools.mean_of(pools.violation)),
         mixed=bootstrap.proportion(mixed),
         solvable=bootstrap.proportion(best),
-        num_failed=len(stack.failed),
-        num_unparsed=int((stack.present & ~stack.parsed).sum()),
-        num_unlabeled=int(np.isnan(stack.correct[stack.present]).sum()),
-        prompt_characters=float(np.mean([len(problem.prompt) for problem in stack.problems])),
-        text_characters=float(lengths.mean()) if len(lengths) else None,
-        constraints={name: int((~np.isnan(column)).sum()) for name, column in sorted(stack.broken.items())},
-        difficulties=dict(sorted(Counter(problem.difficulty for problem in stack.problems).items())),
+        num_failed=len(pools.failed),
+        num_unparsed=int((~pools.parsed).sum()),
+        num_unlabeled=int(np.isnan(pools.correct).sum()),
+        prompt_characters=float(np.mean([len(problem.prompt) for problem in pools.problems])),
+        text_characters=float(pools.length.mean()) if len(pools.length) else None,
+        constraints={name: int((~np.isnan(column)).sum()) for name, column in sorted(pools.broken.items())},
+        difficulties=dict(sorted(Counter(problem.difficulty for problem in pools.problems).items())),
     )
 
 
@@ -85,22 +83,22 @@ class TrainingPool:
     """Problems whose labelled candidates are all correct."""
 
 
-def training_pool(stack: Stack, *, num_bootstrap: int, seed: int) -> TrainingPool | None:
+def training_pool(pools: PoolTable, *, num_bootstrap: int, seed: int) -> TrainingPool | None:
     """Quality of the candidates by generator. None without pools."""
-    if not stack.problems:
+    if not pools.num_pools:
         return None
-    num_problems = len(stack.problems)
+    num_problems = pools.num_pools
     bootstrap = Bootstrap.of(num_problems, num_bootstrap=min(num_bootstrap, MAX_RESAMPLES), seed=seed)
-    within = {name: stack.generator == index for index, name in enumerate(stack.generators)}
-    best = np.where(np.isnan(stack.violation), np.nan, lowest_share(stack.violation, BEST_SHARE).astype(float))
+    within = {name: pools.author_of_row == index for index, name in enumerate(pools.authors)}
+    best = np.where(np.isnan(pools.violation), np.nan, pools.lowest_share(BEST_SHARE))
     return TrainingPool(
         num_problems=num_problems,
-        accuracy=bootstrap.proportion(stack.by_chance()),
-        by_generator={name: bootstrap.proportion(stack.by_chance(mask)) for name, mask in within.items()},
-        best_quarter={name: bootstrap.proportion(stack.mean_of(best, mask)) for name, mask in within.items()}
+        accuracy=bootstrap.proportion(pools.by_chance()),
+        by_generator={name: bootstrap.proportion(pools.by_chance(mask)) for name, mask in within.items()},
+        best_quarter={name: bootstrap.proportion(pools.mean_of(best, mask)) for name, mask in within.items()}
         if not np.isnan(best).all()
         else {},
-        num_all_correct=int((stack.by_chance() == 1).sum()),
+        num_all_correct=int((pools.by_chance() == 1).sum()),
     )
 
 
@@ -125,27 +123,27 @@ class PoolExample:
     energy: float
 
 
-def example_of(pools: Sequence[EvaluatedPool], *, lambda_: float) -> PoolExample | None:
+def example_of(pools: PoolTable, *, lambda_: float) -> PoolExample | None:
     """First pool with right and wrong candidates, else the first with a selection by E. None without energies.
 
     The choice is independent of the selection's correctness.
     """
-    for pool in sorted(pools, key=lambda pool: not {0.0, 1.0} <= set(pool.correct[pool.in_pool].tolist())):
-        best = select(pool.candidates, lambda_)
-        if best is None:
-            continue
-        place = pool.candidates.index(best)
-        correct, violation = float(pool.correct[place]), float(pool.violation[place])
-        return PoolExample(
-            problem_id=pool.problem.problem_id,
-            prompt=_excerpt(pool.problem.prompt),
-            text=_excerpt(best.candidate.text or "", from_end=True),
-            generator=best.candidate.generator,
-            correct=None if math.isnan(correct) else correct == 1.0,
-            violation=None if math.isnan(violation) else violation,
-            energy=best.total_energy(lambda_),
-        )
-    return None
+    picked = pools.select(lambda_)
+    is_mixed = pools.any(pools.correct == 1) & pools.any(pools.correct == 0)
+    chosen = [pool for mixed in (True, False) for pool in np.flatnonzero((is_mixed == mixed) & (picked >= 0))]
+    if not chosen:
+        return None
+    problem, row = pools.problems[chosen[0]], picked[chosen[0]]
+    best, correct, violation = pools.candidates[row].candidate, float(pools.correct[row]), float(pools.violation[row])
+    return PoolExample(
+        problem_id=problem.problem_id,
+        prompt=_excerpt(problem.prompt),
+        text=_excerpt(best.text or "", from_end=True),
+        generator=best.generator,
+        correct=None if math.isnan(correct) else correct == 1.0,
+        violation=None if math.isnan(violation) else violation,
+        energy=float(pools.energy(lambda_)[row]),
+    )
 
 
 def _excerpt(text: str, *, from_end: bool = False) -> str:

@@ -8,13 +8,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from raydebm.evaluation.pools.pool import Bools, Floats, Ints
-from raydebm.evaluation.pools.stack import Stack, sum_by_answer
+from raydebm.decision.groups import Bools, Floats, Ints, ratio
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.results.selector_metrics import pass_at_n_by_chance
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, mean_of_known, on_all_cpus
 from raydebm.identity import seed_for
@@ -37,27 +35,27 @@ class PoolSize:
     """Mean violation score by selector. Empty if the task has none."""
 
 
-def pool_sizes(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> tuple[PoolSize, ...]:
+def pool_sizes(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> tuple[PoolSize, ...]:
     """One row per size up to the largest pool."""
-    largest = int(stack.sizes.max())
+    largest = int(pools.sizes.max())
     sizes = [*(size for size in SIZES if size < largest), largest]
-    ours = EnergyOrder.of(stack, lambda_)
-    by_energy = {"ours": ours, MU_ONLY: EnergyOrder.of(stack, 0.0)} if stack.num_members else {}
-    has_violations = stack.has_violations
-    least = best_first(stack, stack.violation, stack.violation)
-    weights = _vote_weights(ours.energy)
+    by_energy = {name: EnergyOrder.of(pools, weight) for name, weight in (("ours", lambda_), (MU_ONLY, 0.0))}
+    by_energy = by_energy if pools.num_members else {}
+    has_violations = pools.has_violations
+    least = EnergyOrder(pools, pools.grid(pools.violation, math.inf), pools.grid(pools.violation))
+    weights = pools.energy_votes(lambda_)
     rows = []
     for size in sizes:
-        values = {"random": stack.by_chance(), "oracle": of_oracle(stack, size)}
+        values = {"random": pools.by_chance(), "oracle": of_oracle(pools, size)}
         values |= {name: order.correct(size) for name, order in by_energy.items()}
         violation: dict[str, Floats] = {}
         if has_violations:
-            violation["random"] = stack.violation_by_chance()
-            violation["oracle"] = of_lowest(stack, least, stack.violation, stack.violation, size, nothing=math.nan)
+            violation["random"] = pools.mean_of(pools.violation)
+            violation["oracle"] = least.expected(pools.violation, size, nothing=math.nan)
             violation |= {name: order.violation(size) for name, order in by_energy.items()}
-        if (stack.answer >= 0).any():
-            values["majority vote"], weighted = of_votes(stack, weights, size, seed=seed)
-            if stack.num_members:
+        if (pools.cluster_of_row >= 0).any():
+            values["majority vote"], weighted = of_votes(pools, weights, size, seed=seed)
+            if pools.num_members:
                 values["energy-weighted vote"] = weighted
         shown = [name for name in CANDIDATES if name in values]
         rows.append(
@@ -70,21 +68,20 @@ def pool_sizes(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int)
     return tuple(rows)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class EnergyOrder:
-    """Candidates of each pool in order of energy."""
+    """Candidates of each pool in order of energy. Unselectable ones are last."""
 
-    stack: Stack
-    energy: Floats
-    columns: np.ndarray
-    """Shape (P, N)."""
+    def __init__(self, pools: PoolTable, energy: Floats, ties: Floats) -> None:
+        """Order the rows by energy, shape (P, N), then by ``ties``, then by id."""
+        self._pools = pools
+        columns = np.broadcast_to(np.arange(energy.shape[1]), energy.shape)
+        self._order = np.lexsort((columns, np.where(np.isnan(ties), math.inf, ties), energy), axis=1)
+        self._usable = np.take_along_axis(np.isfinite(energy), self._order, axis=1)
 
     @classmethod
-    def of(cls, stack: Stack, lambda_: float) -> "EnergyOrder":
-        """Rank by mu + lambda E_constraint."""
-        mu = stack.mu()
-        energy = stack.energy(mu, lambda_)
-        return cls(stack, energy, best_first(stack, energy, mu))
+    def of(cls, pools: PoolTable, lambda_: float) -> "EnergyOrder":
+        """Order by mu + lambda E_constraint."""
+        return cls(pools, pools.grid(pools.energy(lambda_), math.inf), pools.grid(pools.mu))
 
     def correct(self, size: int | Ints) -> Floats:
         """Expected share correct of the lowest of n random candidates, shape (P,). NaN without energies.
@@ -92,20 +89,30 @@ class EnergyOrder:
         Args:
             size: n, or n by problem.
         """
-        if not self.stack.num_members:
-            return np.full(len(self.columns), math.nan)
-        return of_lowest(self.stack, self.columns, self.stack.correct, self.energy, size)
+        if not self._pools.num_members:
+            return np.full(len(self._order), math.nan)
+        return self.expected(self._pools.correct, size, nothing=0.0)
 
     def violation(self, size: int) -> Floats:
         """Expected violation score of the lowest of n random candidates. 1 if nothing can be selected."""
-        return of_lowest(self.stack, self.columns, self.stack.violation, self.energy, size, nothing=1.0)
+        return self.expected(self._pools.violation, size, nothing=1.0)
 
+    def expected(self, values: Floats, size: int | Ints, *, nothing: float) -> Floats:
+        """Expected value of the lowest of n random candidates, over those with a value, shape (P,).
 
-def best_first(stack: Stack, energy: Floats, ties: Floats) -> np.ndarray:
-    """Columns in order of energy, shape (P, N). Ties as in selection; unselectable candidates are last."""
-    columns = np.broadcast_to(np.arange(energy.shape[1]), energy.shape)
-    filled = np.where(stack.present, energy, math.inf)
-    return np.lexsort((columns, np.where(np.isnan(ties), math.inf, ties), filled), axis=1)
+        If nothing can be selected it is ``nothing``, unless the subset has no value at all.
+
+        Args:
+            size: n, or n by problem, shape (P,). No value for 0.
+        """
+        own = np.take_along_axis(self._pools.grid(values), self._order, axis=1)
+        ranked = np.where(self._usable | np.isnan(own), own, nothing)
+        chances = _chances(self._pools.sizes, np.broadcast_to(size, len(own)), own.shape[1])
+        known = ~np.isnan(ranked)
+        mass = np.where(known, chances, 0.0).sum(axis=1)
+        total = np.where(known, chances * ranked, 0.0).sum(axis=1)
+        expected: Floats = np.divide(total, mass, where=mass > 1e-12, out=np.full(len(mass), math.nan))
+        return expected
 
 
 @lru_cache(maxsize=4096)
@@ -130,56 +137,30 @@ def _chances(totals: Ints, sizes: Ints, width: int) -> Floats:
     return table[place.ravel()]
 
 
-def of_lowest(
-    stack: Stack, orders: np.ndarray, values: Floats, energy: Floats, size: int | Ints, *, nothing: float = 0.0
-) -> Floats:
-    """Expected value of the lowest-energy candidate of n random ones, over those with a value, shape (P,).
-
-    If nothing can be selected it is ``nothing``, unless the subset has no value at all.
-
-    Args:
-        size: n, or n by problem, shape (P,). No value for 0.
-    """
-    own = np.take_along_axis(values, orders, axis=1)
-    usable = np.isfinite(np.take_along_axis(energy, orders, axis=1))
-    ranked = np.where(usable | np.isnan(own), own, nothing)
-    chances = _chances(stack.sizes, np.broadcast_to(size, len(orders)), orders.shape[1])
-    known = ~np.isnan(ranked)
-    mass = np.where(known, chances, 0.0).sum(axis=1)
-    total = np.where(known, chances * ranked, 0.0).sum(axis=1)
-    expected: Floats = np.divide(total, mass, where=mass > 1e-12, out=np.full(len(mass), math.nan))
-    return expected
-
-
-def of_oracle(stack: Stack, size: int) -> Floats:
+def of_oracle(pools: PoolTable, size: int) -> Floats:
     """Probability that n random labelled candidates contain a correct one, shape (P,)."""
-    return pass_at_n_by_chance(stack, max_n=size)[:, -1]
+    return pass_at_n_by_chance(pools, max_n=size)[:, -1]
 
 
-def _vote_weights(energy: Floats) -> Floats:
-    """exp(-E) relative to each pool's lowest. 0 without an energy."""
-    lowest = energy.min(axis=1, keepdims=True)
-    shifted = np.where(np.isfinite(lowest), energy - np.where(np.isfinite(lowest), lowest, 0.0), math.inf)
-    weights: Floats = np.exp(-shifted)
-    return weights
-
-
-def of_votes(stack: Stack, weights: Floats | None, size: int, *, seed: int) -> tuple[Floats, Floats]:
+def of_votes(pools: PoolTable, weights: Floats | None, size: int, *, seed: int) -> tuple[Floats, Floats]:
     """Value of the plain and of the weighted vote, shape (P,) each: mean over random subsets, with ties shared between
-    answers. NaN for the weighted vote without weights."""
-    plain, weighted = np.full((2, len(stack.problems)), math.nan)
-    sizes, worth = stack.sizes, _worth_of_answers(stack)
-    for rows in _parts(np.flatnonzero(stack.labelled & (sizes <= size))):
-        drawn = np.broadcast_to(np.arange(stack.answer.shape[1]), (len(rows), 1, stack.answer.shape[1]))
-        plain[rows], weighted[rows] = _votes(stack, rows, drawn, weights, worth)
+    answers. NaN for the weighted vote without weights, shape (R,)."""
+    plain, weighted = np.full((2, pools.num_pools), math.nan)
+    sizes, worth = pools.sizes, _worth_of_answers(pools)
 
-    def of_subsets(rows: Ints) -> tuple[Floats, Floats]:
-        drawn = _drawn([stack.problems[row].problem_id for row in rows], sizes[rows], size, seed)
-        return _votes(stack, rows, drawn, weights, worth)
+    def measured(places: Ints) -> tuple[Floats, Floats]:
+        if (sizes[places] <= size).all():
+            drawn = np.arange(int(sizes[places].max()))[None, None, :]
+            rows = np.where(drawn < sizes[places][:, None, None], pools.offsets[places][:, None, None] + drawn, -1)
+        else:
+            ids = [pools.problems[place].problem_id for place in places]
+            rows = pools.offsets[places][:, None, None] + _drawn(ids, sizes[places], size, seed)
+        return _votes(pools, places, rows, weights, worth)
 
-    parts = _parts(np.flatnonzero(stack.labelled & (sizes > size)))
-    for rows, values in zip(parts, on_all_cpus(of_subsets, parts), strict=True):
-        plain[rows], weighted[rows] = values
+    whole, cut = (np.flatnonzero(pools.labelled & mask) for mask in (sizes <= size, sizes > size))
+    parts = [*_parts(whole), *_parts(cut)]
+    for places, values in zip(parts, on_all_cpus(measured, parts), strict=True):
+        plain[places], weighted[places] = values
     return plain, weighted
 
 
@@ -203,29 +184,34 @@ def _drawn(problem_ids: Sequence[str], totals: Ints, size: int, seed: int) -> In
     return drawn
 
 
-def _worth_of_answers(stack: Stack) -> Floats:
-    """Share correct among the labelled candidates of each answer, shape (P, C). NaN without labels."""
-    known = ~np.isnan(stack.correct)
-    total = stack.by_answer(known)
-    right = stack.by_answer(stack.correct == 1)
-    worth: Floats = np.divide(right, total, where=total > 0, out=np.full(total.shape, math.nan))
-    return worth
+def _worth_of_answers(pools: PoolTable) -> Floats:
+    """Share correct among the labelled candidates of each answer, shape (P, answers of the largest). NaN without
+    labels."""
+    worth = ratio(pools.by_cluster(pools.correct == 1), pools.by_cluster(~np.isnan(pools.correct)))
+    counts = np.array([len(clusters) for clusters in pools.clusters], dtype=np.intp)
+    table = np.full((pools.num_pools, max(int(counts.max(initial=0)), 1)), math.nan)
+    table[np.arange(table.shape[1]) < counts[:, None]] = worth
+    return table
 
 
-def _votes(stack: Stack, rows: Ints, drawn: Ints, weights: Floats | None, worth: Floats) -> tuple[Floats, Floats]:
-    """Value of the plain and of the weighted vote for some pools, shape (p,) each, over D subsets of S columns, shape
-    (p, D, S)."""
-    places = (np.arange(len(rows)) * stack.answer.shape[1])[:, None, None] + drawn
-
-    def at(values: NDArray[Any]) -> NDArray[Any]:
-        at_places: NDArray[Any] = values[rows].reshape(-1).take(places)  # one index is faster than two
-        return at_places
-
-    answers, known, worth = at(stack.answer), (~np.isnan(at(stack.correct))).any(axis=2), worth[rows]
-    plain = _mean_of_draws(_vote(answers, np.ones(answers.shape), worth, known))
+def _votes(pools: PoolTable, places: Ints, rows: Ints, weights: Floats | None, worth: Floats) -> tuple[Floats, Floats]:
+    """Value of the plain and of the weighted vote for p pools, shape (p,) each, over D subsets of S rows, shape
+    (p, D, S). Row -1 means that a subset has fewer."""
+    answers = np.append(pools.answer, -1)[rows]
+    known = (np.append(~np.isnan(pools.correct), False)[rows]).max(axis=2)
+    plain = _mean_of_draws(_vote(answers, np.ones(answers.shape), worth[places], known))
     if weights is None:
-        return plain, np.full(len(rows), math.nan)
-    return plain, _mean_of_draws(_vote(answers, at(weights), worth, known))
+        return plain, np.full(len(places), math.nan)
+    return plain, _mean_of_draws(_vote(answers, np.append(weights, 0.0)[rows], worth[places], known))
+
+
+def _sum_by_answer(answer: Ints, values: Floats) -> Floats:
+    """Sum of the values of each answer, shapes (X, S) -> (X, answers). Answer -1 is ignored."""
+    count = int(answer.max(initial=0)) + 1
+    has_answer = answer >= 0
+    places = (np.maximum(answer, 0) + count * np.arange(len(answer))[:, None])[has_answer]
+    sums = np.bincount(places, weights=values[has_answer], minlength=count * len(answer))
+    return sums.reshape(len(answer), count).astype(np.float64)
 
 
 def _vote(answers: Ints, weights: Floats, worth: Floats, known: Bools) -> Floats:
@@ -238,7 +224,7 @@ def _vote(answers: Ints, weights: Floats, worth: Floats, known: Bools) -> Floats
         known: Subsets with a label, shape (p, D). Without one, it is unknown whether an answer was right.
     """
     num_pools, num_draws, size = answers.shape
-    by_answer = sum_by_answer(answers.reshape(-1, size), weights.reshape(-1, size))
+    by_answer = _sum_by_answer(answers.reshape(-1, size), weights.reshape(-1, size))
     totals = np.zeros((num_pools, num_draws, worth.shape[1]))
     totals[:, :, : by_answer.shape[1]] = by_answer.reshape(num_pools, num_draws, -1)
     top = totals.max(axis=2, keepdims=True)

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from raydebm.evaluation.pools.pool import Floats
-from raydebm.evaluation.pools.stack import Stack
+from raydebm.decision.groups import Floats
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.evaluation.stats.json_results import JsonResults
@@ -17,7 +17,14 @@ from raydebm.evaluation.studies.decomposition import Decomposition, LambdaRow, d
 from raydebm.evaluation.studies.ensemble_size import EnsembleSize, ensemble_sizes
 from raydebm.evaluation.studies.generator_table import GeneratorRow, PoolKind, generator_rows, pool_kinds
 from raydebm.evaluation.studies.judges import Agreement, RatedPicks, judge_agreement, rated_picks
-from raydebm.evaluation.studies.overview import PoolExample, PoolOverview, TrainingPool, overview, training_pool
+from raydebm.evaluation.studies.overview import (
+    PoolExample,
+    PoolOverview,
+    TrainingPool,
+    example_of,
+    overview,
+    training_pool,
+)
 from raydebm.evaluation.studies.pool_size import PoolSize, pool_sizes
 from raydebm.evaluation.studies.variance import VariancePartition, variance_partition
 
@@ -27,7 +34,7 @@ MAX_RIDGES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ridge:
-    """Densities of mu of correct and incorrect candidates (``pool.with_trained_labels``), on common bins."""
+    """Densities of mu of correct and incorrect candidates (``PoolTable.with_trained_labels``), on common bins."""
 
     name: str
     edges: tuple[float, ...]
@@ -78,7 +85,7 @@ class StudyResults(JsonResults):
     training: TrainingPool | None
     """Candidates of the training problems. None if they were not given."""
     example: PoolExample | None
-    """Problem and its selection in words. None if no texts were given."""
+    """Problem and its selection in words. None without energies."""
     num_train: int | None
     """Number of training problems of the scorer. None if unknown."""
     backbone: str
@@ -125,43 +132,41 @@ class Subject:
 
 def study(
     evaluation: Evaluation,
-    stack: Stack,
+    pools: PoolTable,
     *,
     subject: Subject = Subject(),
-    train: Stack | None = None,
-    example: PoolExample | None = None,
+    train: PoolTable | None = None,
 ) -> StudyResults:
     """Study an evaluated pool: data, generators, ensemble, the two terms, and thresholds.
 
     Args:
         evaluation: Evaluation of these pools, with lambda, seed, and the number of bootstrap resamples.
-        stack: Test problems, with other scorers' columns (``Stack.scores``) if any.
+        pools: Test problems, with other scorers' columns (``PoolTable.scores``) if any.
         subject: Description of the pool and the scorer.
         train: Labelled pools of the training problems, for the data tables. Energies are not used.
-        example: Example from these pools, because a stack has no texts.
     """
     lambda_, seed, num_bootstrap = evaluation.policy["lambda"], evaluation.seed, evaluation.num_bootstrap
-    trained = stack.with_trained_labels()
-    bootstrap = Bootstrap.of(len(stack.problems), num_bootstrap=num_bootstrap, seed=seed)
+    trained = pools.with_trained_labels()
+    bootstrap = Bootstrap.of(pools.num_pools, num_bootstrap=num_bootstrap, seed=seed)
     return StudyResults(
         name=subject.name or evaluation.title,
         evaluation=evaluation,
-        overview=overview(stack, bootstrap),
-        generators=generator_rows(stack, lambda_=lambda_, bootstrap=bootstrap, trained=trained),
+        overview=overview(pools, bootstrap),
+        generators=generator_rows(pools, lambda_=lambda_, bootstrap=bootstrap, trained=trained),
         energy_spread=energy_spread(trained, bootstrap),
         ensemble_sizes=ensemble_sizes(
-            stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed, theory=evaluation.theory, trained=trained
+            pools, lambda_=lambda_, bootstrap=bootstrap, seed=seed, theory=evaluation.theory, trained=trained
         ),
-        pool_sizes=pool_sizes(stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed),
-        pool_kinds=pool_kinds(stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed),
-        lambdas=lambda_sweep(stack, bootstrap=bootstrap, chosen=lambda_),
-        decomposition=decomposition(stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed),
-        variance=variance_partition(stack, lambda_=lambda_, bootstrap=bootstrap),
-        judges=judge_agreement(stack, bootstrap),
-        rated=rated_picks(stack, lambda_=lambda_, bootstrap=bootstrap),
+        pool_sizes=pool_sizes(pools, lambda_=lambda_, bootstrap=bootstrap, seed=seed),
+        pool_kinds=pool_kinds(pools, lambda_=lambda_, bootstrap=bootstrap, seed=seed),
+        lambdas=lambda_sweep(pools, bootstrap=bootstrap, chosen=lambda_),
+        decomposition=decomposition(pools, lambda_=lambda_, bootstrap=bootstrap, seed=seed),
+        variance=variance_partition(pools, lambda_=lambda_, bootstrap=bootstrap),
+        judges=judge_agreement(pools, bootstrap),
+        rated=rated_picks(pools, lambda_=lambda_, bootstrap=bootstrap),
         ridges=ridges(trained),
         training=None if train is None else training_pool(train, num_bootstrap=num_bootstrap, seed=seed),
-        example=example,
+        example=example_of(pools, lambda_=lambda_),
         num_train=subject.num_train,
         backbone=subject.backbone,
         repaired=subject.repaired,
@@ -173,24 +178,24 @@ def study(
     )
 
 
-def ridges(stack: Stack) -> tuple[Ridge, ...]:
+def ridges(pools: PoolTable) -> tuple[Ridge, ...]:
     """Ridges of all candidates, then of each generator (those with the most candidates). Empty without energies."""
-    if stack.num_members == 0:
+    if pools.num_members == 0:
         return ()
-    mu = stack.mu()
+    mu = pools.mu
     known = mu[~np.isnan(mu)]
     if not len(known):
         return ()
     # A few extreme energies must not press all others into one bin.
     low, high = np.quantile(known, [0.002, 0.998])
     edges = np.linspace(low, high if high > low else low + 1.0, NUM_BINS + 1)
-    counts = [int((stack.generator == index).sum()) for index in range(len(stack.generators))]
+    counts = np.bincount(pools.author_of_row, minlength=len(pools.authors)).tolist()
     largest = sorted(sorted(range(len(counts)), key=lambda index: -counts[index])[:MAX_RIDGES])
-    parts = [("all", stack.present)]
-    if len(stack.generators) > 1:
-        parts += [(stack.generators[index], stack.generator == index) for index in largest]
+    parts = [("all", np.ones(len(mu), dtype=np.bool_))]
+    if len(pools.authors) > 1:
+        parts += [(pools.authors[index], pools.author_of_row == index) for index in largest]
     return tuple(
-        _ridge(name, mu[mask & (stack.correct == 1)], mu[mask & (stack.correct == 0)], edges) for name, mask in parts
+        _ridge(name, mu[mask & (pools.correct == 1)], mu[mask & (pools.correct == 0)], edges) for name, mask in parts
     )
 
 

@@ -11,10 +11,8 @@ too.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from raydebm.evaluation.pools.pool import EvaluatedPool, Floats, common_problems, of_problems
-from raydebm.evaluation.pools.stack import Stack
+from raydebm.decision.groups import Floats
+from raydebm.decision.table import PoolTable, on_common_problems
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
 from raydebm.evaluation.stats.significance import Comparison, compare, holm_adjusted
 from raydebm.evaluation.studies.pool_size import of_votes
@@ -30,7 +28,7 @@ class ScoredRun:
     """Training data of the scorer, such as ``MuSR (ModernBERT)``."""
     target: str
     """Source of the scored candidates."""
-    pools: Sequence[EvaluatedPool]
+    pools: PoolTable
     lambda_: float = 1.0
     """Lambda of the target's own policy."""
     in_domain: bool = False
@@ -117,18 +115,17 @@ def transfer(
     votes: dict[str, Estimate] = {}
     for target in dict.fromkeys(run.target for run in runs):
         group = [run for run in runs if run.target == target]
-        shared = common_problems([run.pools for run in group])
-        bootstrap = Bootstrap.of(len(shared), num_bootstrap=num_bootstrap, seed=0)
+        shared = on_common_problems([run.pools for run in group])
+        bootstrap = Bootstrap.of(shared[0].num_pools, num_bootstrap=num_bootstrap, seed=0)
         correct: dict[str, Floats] = {}
-        for run in group:
-            stack = Stack.of(of_problems(run.pools, shared)) if shared else None
-            if stack is None:
+        for run, pools in zip(group, shared, strict=True):
+            if not pools.num_pools:
                 continue
-            correct[run.source] = stack.correct_at(stack.select(0.0))
-            cells.append(_cell(run, stack, bootstrap))
+            correct[run.source] = pools.correct_at(pools.select(0.0))
+            cells.append(_cell(run, pools, bootstrap))
             if target not in chance:
-                chance[target] = bootstrap.proportion(stack.by_chance())
-                votes[target] = bootstrap.proportion(_vote(stack))
+                chance[target] = bootstrap.proportion(pools.by_chance())
+                votes[target] = bootstrap.proportion(_vote(pools))
         home = next((run.source for run in group if run.in_domain), group[0].source)
         target_comparisons = compare(correct, [(source, home) for source in correct], bootstrap=bootstrap, seed=0)
         comparisons += [_named(comparison, target) for comparison in target_comparisons]
@@ -150,27 +147,27 @@ def _named(comparison: Comparison, target: str) -> Comparison:
     return replace(comparison, one=f"{comparison.one} on {target}")
 
 
-def _cell(run: ScoredRun, stack: Stack, bootstrap: Bootstrap) -> TransferCell:
+def _cell(run: ScoredRun, pools: PoolTable, bootstrap: Bootstrap) -> TransferCell:
     return TransferCell(
         source=run.source,
         target=run.target,
         in_domain=run.in_domain,
-        by_mu=_selected(stack, 0.0, bootstrap),
-        by_energy=_selected(stack, run.lambda_, bootstrap),
+        by_mu=_selected(pools, 0.0, bootstrap),
+        by_energy=_selected(pools, run.lambda_, bootstrap),
     )
 
 
-def _selected(stack: Stack, lambda_: float, bootstrap: Bootstrap) -> Selected:
-    picked = stack.select(lambda_)
-    correct = stack.correct_at(picked)
+def _selected(pools: PoolTable, lambda_: float, bootstrap: Bootstrap) -> Selected:
+    picked = pools.select(lambda_)
+    correct = pools.correct_at(picked)
     return Selected(
-        pass_at_1=bootstrap.proportion(correct) if stack.num_members else NOTHING,
-        lift=bootstrap.mean(correct - stack.by_chance()) if stack.num_members else NOTHING,
-        mean_violation=bootstrap.mean(stack.violation_at(picked)),
-        sigma_auroc=bootstrap.auroc(-stack.at(stack.sigma(), picked), correct) if stack.num_members > 1 else NOTHING,
+        pass_at_1=bootstrap.proportion(correct) if pools.num_members else NOTHING,
+        lift=bootstrap.mean(correct - pools.by_chance()) if pools.num_members else NOTHING,
+        mean_violation=bootstrap.mean(pools.violation_at(picked)),
+        sigma_auroc=bootstrap.auroc(-pools.at(pools.sigma, picked), correct) if pools.num_members > 1 else NOTHING,
     )
 
 
-def _vote(stack: Stack) -> Floats:
-    plain, _ = of_votes(stack, np.ones(stack.present.shape), int(stack.sizes.max()), seed=0)
+def _vote(pools: PoolTable) -> Floats:
+    plain, _ = of_votes(pools, None, int(pools.sizes.max()), seed=0)
     return plain

@@ -9,8 +9,8 @@ E_constraint; a single adapter has no sigma.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from raydebm.evaluation.pools.pool import EvaluatedPool, Floats, common_problems, of_problems
-from raydebm.evaluation.pools.stack import Stack
+from raydebm.decision.groups import Floats
+from raydebm.decision.table import PoolTable, on_common_problems
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
 from raydebm.evaluation.stats.significance import Comparison, compare, holm_adjusted
 from raydebm.evaluation.studies.variance import variance_partition
@@ -21,7 +21,7 @@ class ScoredVariant:
     """Test pools scored by one scorer."""
 
     name: str
-    pools: Sequence[EvaluatedPool]
+    pools: PoolTable
     lambda_: float
     """Lambda of the scorer's own policy."""
     backbone: str
@@ -120,40 +120,39 @@ def _pairs(rows: Sequence[VariantRow]) -> list[tuple[int, int]]:
 
 
 def _row(variant: ScoredVariant, *, num_bootstrap: int, seed: int) -> VariantRow:
-    stack = Stack.of(variant.pools)
-    bootstrap = Bootstrap.of(len(variant.pools), num_bootstrap=num_bootstrap, seed=seed)
-    by_mu, by_energy = stack.select(0.0), stack.select(variant.lambda_)
-    partition = variance_partition(stack, lambda_=variant.lambda_, bootstrap=bootstrap)
-    has_sigma = stack.num_members > 1
+    pools = variant.pools
+    bootstrap = Bootstrap.of(pools.num_pools, num_bootstrap=num_bootstrap, seed=seed)
+    by_mu, by_energy = pools.select(0.0), pools.select(variant.lambda_)
+    partition = variance_partition(pools, lambda_=variant.lambda_, bootstrap=bootstrap)
+    has_sigma = pools.num_members > 1
     return VariantRow(
         name=variant.name,
-        generators=stack.generators,
-        most=int(stack.sizes.max()),
+        generators=pools.authors,
+        most=int(pools.sizes.max()),
         backbone=variant.backbone,
         num_adapters=variant.num_adapters,
         num_parameters=variant.num_parameters,
-        by_mu=bootstrap.proportion(stack.correct_at(by_mu)),
-        by_energy=bootstrap.proportion(stack.correct_at(by_energy)),
-        mu_violation=bootstrap.mean(stack.violation_at(by_mu)),
-        violation=bootstrap.mean(stack.violation_at(by_energy)),
-        sigma_auroc=bootstrap.auroc(-stack.at(stack.sigma(), by_mu), stack.correct_at(by_mu)) if has_sigma else NOTHING,
+        by_mu=bootstrap.proportion(pools.correct_at(by_mu)),
+        by_energy=bootstrap.proportion(pools.correct_at(by_energy)),
+        mu_violation=bootstrap.mean(pools.violation_at(by_mu)),
+        violation=bootstrap.mean(pools.violation_at(by_energy)),
+        sigma_auroc=bootstrap.auroc(-pools.at(pools.sigma, by_mu), pools.correct_at(by_mu)) if has_sigma else NOTHING,
         variance=NOTHING if partition is None else partition.variance,
         constraint_share=NOTHING if partition is None else partition.constraint,
     )
 
 
 def _compared(variant: ScoredVariant, base: ScoredVariant, *, num_bootstrap: int, seed: int) -> list[Comparison]:
-    common = common_problems([base.pools, variant.pools])
-    if not common:
+    common = on_common_problems([base.pools, variant.pools])
+    if not common[0].num_pools:
         return []
     values: dict[str, Floats] = {}
-    for scorer in (variant, base):
-        stack = Stack.of(of_problems(scorer.pools, common))
+    for scorer, pools in zip((base, variant), common, strict=True):
         for by, lambda_ in (("mu", 0.0), ("E", scorer.lambda_)):
-            values[_named(scorer.name, by)] = stack.correct_at(stack.select(lambda_))
+            values[_named(scorer.name, by)] = pools.correct_at(pools.select(lambda_))
     return compare(
         values,
         [(_named(variant.name, by), _named(base.name, by)) for by in ("mu", "E")],
-        bootstrap=Bootstrap.of(len(common), num_bootstrap=num_bootstrap, seed=seed),
+        bootstrap=Bootstrap.of(common[0].num_pools, num_bootstrap=num_bootstrap, seed=seed),
         seed=seed,
     )

@@ -2,9 +2,7 @@
 
 from dataclasses import replace
 
-from raydebm.decision.policy import Policy
 from raydebm.evaluation.certainty.confidence import Decided
-from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
@@ -12,7 +10,7 @@ from raydebm.pipeline.pools import calibrated_policy, evaluated_pools, fit_in_fo
 from raydebm.pipeline.scores import judge_prices
 from raydebm.pipeline.stages.labels import saved_samples
 from raydebm.pipeline.stages.passes import outcomes_of
-from raydebm.pipeline.stages.posterior import labelled_stack
+from raydebm.pipeline.stages.posterior import learned_from
 from raydebm.run.directory import RunDir
 
 
@@ -22,13 +20,12 @@ def make_evaluation(context: StageContext) -> Facts:
 
     recipe = context.recipe
     policy, outcomes = calibrated_policy(context), outcomes_of(context)
-    stack, decided = _believed(context, policy)
-    validation = evaluated_pools(context, VALIDATION)
+    pools, validation = (evaluated_pools(context, split) for split in (TEST, VALIDATION))
     inputs = EvaluationInputs(
-        pools=stack,
-        validation=Stack.of(validation),
-        labelled=labelled_stack(context, validation),
-        decided=decided,
+        pools=pools,
+        validation=validation,
+        labelled=learned_from(context),
+        decided=Decided.of(pools, policy),
         policy=policy,
         adapters=[adapter.name for adapter in recipe.scorer.adapters],
         outcomes=outcomes,
@@ -44,12 +41,6 @@ def make_evaluation(context: StageContext) -> Facts:
     result = replace(evaluate(inputs), saved=saved_samples(context), texts_read=texts_read_of(context))
     write_report(result, context.run)
     return result.facts()
-
-
-def _believed(context: StageContext, policy: Policy) -> tuple[Stack, Decided | None]:
-    """The test split as columns, with the posterior's probabilities. The records are freed."""
-    pools = evaluated_pools(context, TEST)
-    return Stack.of(pools), Decided.of(pools, policy)
 
 
 def read_evaluation(run: RunDir) -> Evaluation:

@@ -16,11 +16,10 @@ from raydebm.decision.replay import (
 )
 from raydebm.decision.sampling.one_pass import Parts
 from raydebm.errors import GenerationError
-from raydebm.evaluation.pools.pool import RecordedPools
 from raydebm.generators.account import SHARED_PASSES, JournalAccount
 from raydebm.generators.recorded import PoolGenerator
 from raydebm.pipeline.context import TEST, VALIDATION, StageContext
-from raydebm.pipeline.pools import calibrated_policy, later_pass, later_passes, recorded_pools
+from raydebm.pipeline.pools import RecordedPools, calibrated_policy, later_pass, later_passes, recorded_pools
 from raydebm.pipeline.scores import ask_failed_again, score_later_pass
 from raydebm.pipeline.stages.energies import score_candidates
 from raydebm.pipeline.stages.labels import label_candidates

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,11 @@ from raydebm.decision.calibration.policy_traces import trace
 from raydebm.decision.calibration.walks import Walk, WalkOf
 from raydebm.decision.evidence.fitting import LabelledPool, competition_of
 from raydebm.decision.policy import Policy
+from raydebm.decision.table import PoolTable
 from raydebm.errors import PoolError
-from raydebm.evaluation.pools.pool import EvaluatedPool, RecordedPools, without_energies
-from raydebm.evaluation.pools.stack import Stack
 from raydebm.pairs import text_key
 from raydebm.pipeline.context import TRAIN, VALIDATION, StageContext
-from raydebm.pipeline.pools import evaluated_pools, recorded_pools
+from raydebm.pipeline.pools import RecordedPools, evaluated_pools, recorded_pools
 from raydebm.pipeline.stages.energies import adapters_out_of_bag
 from raydebm.pipeline.stages.passes import complete, recorded_parts
 from raydebm.records import Problem
@@ -29,14 +28,15 @@ def fit_run_policy(context: StageContext, base: Policy) -> tuple[PolicyFit | Non
 
     Returns None, with the reason in the facts, if fewer than two problems are labelled or there is nothing to learn.
     """
-    pools = labelled_pools(evaluated_pools(context, VALIDATION)) + out_of_bag(context)
+    table = learned_from(context)
+    pools = labelled_pools(table)
     recipe = context.recipe
     try:
         fit = fit_policy(
             LabelledProblems(
                 pools=pools,
                 task=recipe.task.name,
-                outcome="violation" if has_violations(evaluated_pools(context, VALIDATION)) else "correct",
+                outcome="violation" if table.has_violations else "correct",
                 competition=competition_of(context.task),
                 checkpoint=read_ref(context.run.uri("scorer")).fingerprint,
             ),
@@ -52,45 +52,29 @@ def fit_run_policy(context: StageContext, base: Policy) -> tuple[PolicyFit | Non
     return fit, fit.facts()
 
 
-def has_violations(pools: Iterable[EvaluatedPool]) -> bool:
-    """Whether any label has a violation score."""
-    return any(not np.isnan(pool.violation).all() for pool in pools)
-
-
-def labelled_pools(pools: Sequence[EvaluatedPool]) -> list[LabelledPool]:
+def labelled_pools(pools: PoolTable) -> list[LabelledPool]:
     """Pools with the value of each candidate: 1 or 0, or 1 minus the violation score."""
-    scored = has_violations(pools)
+    worth = 1 - pools.violation if pools.has_violations else pools.correct
+    order = np.lexsort((pools.place_of_row, pools.pool_of_row))
     return [
         LabelledPool(
-            problem_id=pool.problem.problem_id,
-            candidates=pool.candidates,
-            worth=((1 - pool.violation) if scored else pool.correct)[: len(pool.candidates)],
-            text_key=text_key(pool.problem.prompt),
+            problem_id=problem.problem_id,
+            candidates=[pools.candidates[row] for row in rows],
+            worth=worth[rows],
+            text_key=text_key(problem.prompt),
         )
-        for pool in pools
+        for problem, rows in zip(pools.problems, np.split(order, pools.offsets[1:-1]), strict=True)
     ]
 
 
-def out_of_bag(context: StageContext) -> list[LabelledPool]:
-    """Training problems with the energies of adapters that did not train on them; may be empty."""
-    return labelled_pools(_pools_out_of_bag(context))
-
-
-def labelled_stack(context: StageContext, validation: Sequence[EvaluatedPool]) -> Stack:
-    """The problems that the posterior learns from, without energies: training data of rules that use no energies, so
-    that both see the same labels.
-
-    Args:
-        validation: pools of the validation split.
-    """
-    return Stack.of([without_energies(pool) for pool in [*validation, *_pools_out_of_bag(context)]])
-
-
-def _pools_out_of_bag(context: StageContext) -> list[EvaluatedPool]:
+def learned_from(context: StageContext) -> PoolTable:
+    """The problems that the posterior learns from: validation problems, and training problems with the energies of
+    adapters that did not train on them."""
     unseen = adapters_out_of_bag(context)
     if not unseen:
-        return []
-    return [pool for pool in evaluated_pools(context, TRAIN) if pool.problem.problem_id in unseen]
+        return evaluated_pools(context, VALIDATION)
+    pools, used = evaluated_pools(context, VALIDATION, TRAIN), {*context.splits()[VALIDATION], *unseen}
+    return pools.of_pools([place for place, problem in enumerate(pools.problems) if problem.problem_id in used])
 
 
 def _walk_of(context: StageContext, problem_ids: Sequence[str]) -> WalkOf:

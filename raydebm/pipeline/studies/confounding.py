@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from raydebm.confounding.repair_report import RepairReport
 from raydebm.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
 from raydebm.confounding.style_swaps import SwapInputs, swap_keys
-from raydebm.evaluation.pools.pool import EvaluatedPool, with_trained_labels
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.stats.json_results import command_line, versions
 from raydebm.generators import Secret
 from raydebm.pipeline.context import TEST, VALIDATION, StageContext
@@ -17,13 +17,13 @@ from raydebm.pipeline.pools import calibrated_policy, evaluated_pools
 from raydebm.pipeline.runner import Pipeline
 
 
-def screen_of(context: StageContext, pools: Mapping[str, list[EvaluatedPool]]) -> ConfoundingReport:
+def screen_of(context: StageContext, pools: PoolTable, validation: PoolTable) -> ConfoundingReport:
     """Signs of a shortcut in the energies alone; needs no encoder."""
     return confounding_report(
-        with_trained_labels(pools[TEST]),
+        pools.with_trained_labels(),
         sources=Sources(),
         settings=settings_of(context),
-        validation=with_trained_labels(pools[VALIDATION]),
+        validation=validation.with_trained_labels(),
         scorer=context.name,
     )
 

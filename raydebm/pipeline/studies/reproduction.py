@@ -7,21 +7,19 @@ Out:  one report, as JSON, Markdown and HTML, and the tables scored for it.
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from raydebm.config import EormBaseline, JudgeBaseline
 from raydebm.confounding.report import ConfoundingReport, spread_table
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.paper.reproduction import Picks, Reproduction, ReproductionSection, reproduction
 from raydebm.evaluation.paper.reproduction_report import write_reproduction
-from raydebm.evaluation.pools.pool import EvaluatedPool, without_energies
-from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.evaluation.stats.json_results import command_line
-from raydebm.evaluation.studies.overview import example_of
 from raydebm.evaluation.studies.study import Fit, StudyResults, Subject, study
 from raydebm.evaluation.studies.variants import ScoredVariant, VariantStudy, variant_study
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION
@@ -66,10 +64,10 @@ def reproduce(
     studies, screens = [], dict[str, ConfoundingReport]()
     for pipeline in everyone:
         evaluation = pipeline.evaluate()
-        pools = {split: evaluated_pools(pipeline, split) for split in (TEST, VALIDATION)}
-        if len(Stack.of(pools[TEST]).generators) > 1:  # one generator has no other to be confused with
+        pools, validation = (evaluated_pools(pipeline, split) for split in (TEST, VALIDATION))
+        if len(pools.authors) > 1:  # one generator has no other to be confused with
             whole = confounding(pipeline)[0] if with_confounding else None
-            screens[pipeline.run.root] = whole or screen_of(pipeline, pools)
+            screens[pipeline.run.root] = whole or screen_of(pipeline, pools, validation)
         studies.append(_study_of(pipeline, evaluation, pools, screens.get(pipeline.run.root)))
     sections = list(map(_section, screens.values()))
     sections += [
@@ -160,10 +158,10 @@ def with_repairs(pipelines: Sequence[Pipeline]) -> list[Pipeline]:
 def _study_of(
     pipeline: Pipeline,
     evaluation: Evaluation,
-    pools: Mapping[str, list[EvaluatedPool]],
+    pools: PoolTable,
     report: ConfoundingReport | None,
 ) -> StudyResults:
-    """Study one run's evaluated pools (by split)."""
+    """Study one run's evaluated pools."""
     recipe = pipeline.recipe
     subject = Subject(
         name=pipeline.name,
@@ -177,10 +175,9 @@ def _study_of(
     )
     return study(
         evaluation,
-        Stack.of(pools[TEST]),
+        pools,
         subject=subject,
-        train=Stack.of([without_energies(pool) for pool in (*evaluated_pools(pipeline, TRAIN), *pools[VALIDATION])]),
-        example=example_of(pools[TEST], lambda_=evaluation.policy["lambda"]),
+        train=evaluated_pools(pipeline, TRAIN, VALIDATION),
     )
 
 

@@ -13,8 +13,6 @@ from raydebm.config import FoldConfig
 from raydebm.errors import ConfigError, PoolError
 from raydebm.evaluation.certainty.confidence import Decided
 from raydebm.evaluation.certainty.trust import certainty
-from raydebm.evaluation.pools.pool import EvaluatedPool
-from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.entries import entry_of, loop_entries
 from raydebm.evaluation.results.evaluating import selectors_of
 from raydebm.evaluation.results.evaluation import Evaluation
@@ -29,7 +27,7 @@ from raydebm.pipeline.pools import calibrated_policy, evaluated_pools, recorded_
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.scores import check_judges
 from raydebm.pipeline.stages.passes import outcomes_of
-from raydebm.pipeline.stages.posterior import labelled_stack
+from raydebm.pipeline.stages.posterior import learned_from
 from raydebm.pipeline.studies.children import child_run, share_scores, share_stages
 from raydebm.pipeline.studies.confounding import screen_of
 from raydebm.records import Label, Verdict
@@ -149,21 +147,21 @@ def _trained(pipeline: Pipeline) -> Training:
 def _training_of(pipeline: Pipeline, evaluation: Evaluation) -> Training:
     """Results of every selector, the loop and every signal of certainty on each test pool of a finished run."""
     recipe, policy, splits = pipeline.recipe, calibrated_policy(pipeline), pipeline.splits()
-    pools: dict[str, list[EvaluatedPool]] = {split: evaluated_pools(pipeline, split) for split in (VALIDATION, TEST)}
-    decided, stack, validation = Decided.of(pools[TEST], policy), Stack.of(pools[TEST]), Stack.of(pools[VALIDATION])
+    pools, validation = (evaluated_pools(pipeline, split) for split in (TEST, VALIDATION))
+    decided = Decided.of(pools, policy)
     selectors = selectors_of(
-        stack,
+        pools,
         lambda_=policy.lambda_,
         adapters=[adapter.name for adapter in recipe.scorer.adapters],
         validation=validation,
-        labelled=labelled_stack(pipeline, pools[VALIDATION]),
+        labelled=learned_from(pipeline),
         decided=decided,
     )
-    entries = [entry_of(selector, stack) for selector in selectors]
-    outcomes = outcome_values(stack, outcomes_of(pipeline), labels=recorded_pools(pipeline, TEST).labels)
+    entries = [entry_of(selector, pools) for selector in selectors]
+    outcomes = outcome_values(pools, outcomes_of(pipeline), labels=recorded_pools(pipeline, TEST).labels)
     entries[-1:-1] = loop_entries(outcomes, policy)  # before the oracle
-    bootstrap = Bootstrap.of(len(stack.problems), num_bootstrap=recipe.evaluation.num_bootstrap, seed=recipe.seed)
-    screen = screen_of(pipeline, pools).screen
+    bootstrap = Bootstrap.of(pools.num_pools, num_bootstrap=recipe.evaluation.num_bootstrap, seed=recipe.seed)
+    screen = screen_of(pipeline, pools, validation).screen
     return Training(
         facts=TrainingFacts(
             seed=recipe.training_seed,
@@ -177,11 +175,11 @@ def _training_of(pipeline: Pipeline, evaluation: Evaluation) -> Training:
             within_generator=screen.within_auroc.value,
             screen=screen.verdict(),
         ),
-        problem_ids=tuple(problem.problem_id for problem in stack.problems),
+        problem_ids=tuple(problem.problem_id for problem in pools.problems),
         entries=entries,
         certainty=certainty(
-            stack, validation, lambda_=policy.lambda_, bootstrap=bootstrap, seed=recipe.seed, constant=True
+            pools, validation, lambda_=policy.lambda_, bootstrap=bootstrap, seed=recipe.seed, constant=True
         ),
-        decision=None if decided is None else decided.certainty(stack),
+        decision=None if decided is None else decided.certainty(pools),
         texts_read=texts_read_of(pipeline),
     )

@@ -8,14 +8,14 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import PurePath
 
 from raydebm.config import Recipe, ScorerConfig
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.paper.paper_cells import REPAIRED_COLUMNS
 from raydebm.evaluation.paper.published import paper
-from raydebm.evaluation.pools.pool import EvaluatedPool, RecordedPools, assemble_pools
 from raydebm.evaluation.studies.transfer import RefusedCell, ScoredRun, Transfer, transfer
 from raydebm.identity import content_id
 from raydebm.pairs import text_key
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
-from raydebm.pipeline.pools import calibrated_policy, evaluated_pools, recorded_pools
+from raydebm.pipeline.pools import RecordedPools, assembled, calibrated_policy, evaluated_pools, recorded_pools
 from raydebm.pipeline.stages.energies import pool_candidates
 from raydebm.run.directory import RunDir
 
@@ -148,9 +148,7 @@ def _stage_part(context: StageContext) -> str:
     return f"{context.recipe.name}-{context.recipe.task.name}{'-repaired' if context.is_repaired else ''}"
 
 
-def _transferred(
-    source: StageContext, target: StageContext, chosen: frozenset[str], *, run: RunDir
-) -> list[EvaluatedPool]:
+def _transferred(source: StageContext, target: StageContext, chosen: frozenset[str], *, run: RunDir) -> PoolTable:
     """The target's pools of the chosen test problems, with the source's energies."""
     from raydebm.distributed.score import ScoringInput, score
 
@@ -178,7 +176,7 @@ def _transferred(
         labels=recorded.labels,
         energies={row.candidate_id: row.energies for row in run.energies(stage)},
     )
-    return assemble_pools(
+    return assembled(
         [problem for problem in target.problems_of(TEST) if problem.problem_id in chosen],
         transferred,
     )

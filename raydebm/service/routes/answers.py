@@ -14,8 +14,9 @@ from pydantic import BaseModel
 
 from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.evidence.reference import PLAIN
-from raydebm.decision.evidence.terms import PoolTable, representatives
+from raydebm.decision.evidence.terms import representatives
 from raydebm.decision.policy import Policy
+from raydebm.decision.table import PoolTable
 from raydebm.records import Energies, PassRecord, ScoredCandidate, Violation
 from raydebm.service.core.parts import NO_ANSWER, NO_ENERGY
 from raydebm.service.core.result import GeneratorUse, TriageResult, finite_or_none, stop_totals

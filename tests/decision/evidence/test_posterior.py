@@ -4,7 +4,6 @@ import random
 import warnings
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from decision_pools import pools, scored
 from hypothesis import assume, given
@@ -13,11 +12,9 @@ from hypothesis import strategies as st
 from raydebm.decision.evidence.built_in_terms import CONTEXT, TERMS
 from raydebm.decision.evidence.posterior import LOWEST, PRIOR, Posterior, special_case
 from raydebm.decision.evidence.reference import Author, Reference
+from raydebm.decision.table import PoolTable
 from raydebm.errors import ConfigError
-from raydebm.evaluation.pools.pool import EvaluatedPool
-from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.selectors.standard import standard_selectors
-from raydebm.records import Problem
 
 ENERGY = {"energy"}
 """Terms that need a scorer."""
@@ -189,31 +186,12 @@ def test_a_duplicate_gains_at_most_a_vote_in_log_odds_against_every_other_answer
 # ---- special cases --------------------------------------------------------------------------------------------------
 
 
-def evaluated(pool):
-    rows, count = (
-        len(pool),
-        max((len(candidate.energies.members) for candidate in pool if candidate.energies), default=0),
-    )
-    members = np.array(
-        [candidate.energies.members if candidate.energies else (math.nan,) * count for candidate in pool]
-    )
-    return EvaluatedPool(
-        problem=Problem(task="t", problem_id="p", prompt=""),
-        candidates=tuple(pool),
-        greedy=(),
-        correct=np.full(rows, math.nan),
-        violation=np.full(rows, math.nan),
-        members=members.reshape(rows, count),
-        penalty=np.array([candidate.report.penalty for candidate in pool]),
-    )
-
-
 def answers_of(name, pool, *, lambda_):
     """The answers that a selector of the evaluation may choose; more than one in a tie."""
-    stack = Stack.of([evaluated(pool)])
-    selectors = {selector.name: selector for selector in standard_selectors(stack, lambda_=lambda_)}
-    (weights,), (places,) = selectors[name].weights(stack), stack.place
-    return {pool[place].report.vote_key for place, weight in zip(places, weights, strict=True) if weight > 0}
+    table = PoolTable.of([pool])
+    selectors = {selector.name: selector for selector in standard_selectors(table, lambda_=lambda_)}
+    weights = selectors[name].weights(table)
+    return {one.report.vote_key for one, weight in zip(table.candidates, weights, strict=True) if weight > 0}
 
 
 @given(pool=pools())

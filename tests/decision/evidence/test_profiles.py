@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.profiles import PROFILES, ranked, winners
 from raydebm.decision.evidence.reference import Author, Reference
-from raydebm.decision.evidence.terms import PoolTable
 from raydebm.decision.rules import select
+from raydebm.decision.table import PoolTable
 
 SKILLED = Reference(
     authors={"g1": Author(skill=2.0, center=0.0, scale=1.0), "g2": Author(skill=-1.0, center=0.0, scale=1.0)},

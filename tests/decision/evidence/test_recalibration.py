@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from raydebm.decision.evidence.fitting import CrossFit, LabelledTable
 from raydebm.decision.evidence.posterior import LOWEST, Posterior, special_case
 from raydebm.decision.evidence.recalibration import recalibrated
-from raydebm.decision.evidence.terms import PoolTable
+from raydebm.decision.table import PoolTable
 
 VOTES = special_case("votes")
 INDEPENDENT = Posterior(weights={"votes": 1.0}, context_weights={}, competition="independent")

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from raydebm.decision.evidence.built_in_terms import CONTEXT, TERMS
 from raydebm.decision.evidence.measuring import evidence_of
 from raydebm.decision.evidence.reference import PLAIN, Author, Reference
-from raydebm.decision.evidence.terms import PoolTable, representatives
-from raydebm.decision.evidence.terms import clusters_of as grouped
+from raydebm.decision.evidence.terms import representatives
+from raydebm.decision.table import PoolTable
+from raydebm.decision.table import clusters_of as grouped
 
 REFERENCE = Reference(
     authors={"g1": Author(skill=1.0, center=1.0, scale=2.0), "g2": Author(skill=-2.0, center=3.0, scale=1.0)},
@@ -152,8 +153,10 @@ def test_the_representative_of_a_cluster(better, worse):
     pool = [scored(answer="A", **worse), scored(answer="A", **better)]
 
     reference = replace(REFERENCE, lambda_=1.0)
-    assert representatives(PoolTable.of([pool]), reference).tolist() == [1]
-    assert representatives(PoolTable.of([pool[::-1]]), reference).tolist() == [0]
+    for order in (pool, pool[::-1]):
+        table = PoolTable.of([order])
+        (row,) = representatives(table, reference)
+        assert table.candidates[row] is pool[1]
 
 
 def test_each_cluster_of_each_pool_has_its_representative():
@@ -290,7 +293,7 @@ def test_a_generators_own_log_probabilities_are_scores():
     sure = scored("a1", "A")
     sure = replace(sure, candidate=replace(sure.candidate, logprob=-0.1, worst_logprob=-2.0))
 
-    scores = PoolTable.of([[with_scores(sure, reader=0.5), scored("b", "B")]]).scores
+    scores = PoolTable.of([[with_scores(sure, reader=0.5), scored("b", "B")]]).evidence_scores
 
     assert {name: values[0] for name, values in scores.items()} == {
         "own_logprob": -0.1, "own_worst_logprob": -2.0, "reader": 0.5

@@ -2,6 +2,7 @@ import math
 
 import numpy as np
 import pytest
+from hand_made import table_of
 
 from raydebm.evaluation.certainty.reliability import (
     fitted,
@@ -10,7 +11,6 @@ from raydebm.evaluation.certainty.reliability import (
     sigma_bins,
 )
 from raydebm.evaluation.certainty.trust import certainty, trust
-from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import Bootstrap
 
 
@@ -77,7 +77,7 @@ def test_pair_probabilities_by_hand(make_pool):
     """One pair with a difference of ln 3: p = 3/4, and 1/4 for its other reading; both bins are off by 1/4."""
     pool = make_pool((1, {"members": (0.0,)}), (0, {"members": (math.log(3.0),)}))
 
-    row = pair_reliability(Stack.of([pool]), bootstrap(1))
+    row = pair_reliability(table_of([pool]), bootstrap(1))
 
     assert row.ece.value == pytest.approx(0.25)
     assert row.brier.value == pytest.approx(1 / 16)
@@ -89,7 +89,7 @@ def test_pairs_stand_in_bins_of_equal_mass_and_every_problem_weighs_the_same(mak
     with middles at 1/8, 1/2 and 7/8."""
     even = make_pool((1, {"members": (0.0,)}), (0, {"members": (0.0,)}), problem_id="even")
     apart = (0, {"members": (math.log(3.0),)})
-    row = pair_reliability(Stack.of([even, make_pool((1, {"members": (0.0,)}), apart, apart)]), bootstrap(2))
+    row = pair_reliability(table_of([even, make_pool((1, {"members": (0.0,)}), apart, apart)]), bootstrap(2))
 
     assert [(b.low, b.mean_predicted, b.accuracy.value, b.n) for b in row.bins] == [
         (0.25, 0.25, 0.0, 1),
@@ -99,7 +99,7 @@ def test_pairs_stand_in_bins_of_equal_mass_and_every_problem_weighs_the_same(mak
 
 
 def test_without_a_pair_there_is_no_pair_probability(make_pool):
-    assert pair_reliability(Stack.of([make_pool((1, {"members": (0.0,)}))]), bootstrap(1)) is None
+    assert pair_reliability(table_of([make_pool((1, {"members": (0.0,)}))]), bootstrap(1)) is None
 
 
 def leaning_pools(make_pool, n, seed):
@@ -121,7 +121,7 @@ def leaning_pools(make_pool, n, seed):
 
 
 def test_trust_finds_the_signal_that_tells(make_pool):
-    test, validation = (Stack.of(leaning_pools(make_pool, 120, seed)) for seed in (0, 1))
+    test, validation = (table_of(leaning_pools(make_pool, 120, seed)) for seed in (0, 1))
 
     assessment = trust(test, validation, lambda_=1.0, bootstrap=bootstrap(120), seed=0)
 
@@ -133,7 +133,7 @@ def test_trust_finds_the_signal_that_tells(make_pool):
 
 def test_without_validation_the_fits_say_that_they_are_cross_fitted(make_pool):
     assessment = trust(
-        Stack.of(leaning_pools(make_pool, 120, 0)), Stack.of([]), lambda_=1.0, bootstrap=bootstrap(120), seed=0
+        table_of(leaning_pools(make_pool, 120, 0)), table_of([]), lambda_=1.0, bootstrap=bootstrap(120), seed=0
     )
 
     assert "5 folds" in assessment.fitted_on
@@ -141,7 +141,7 @@ def test_without_validation_the_fits_say_that_they_are_cross_fitted(make_pool):
 
 
 def test_constant_signals_are_added_on_request_and_change_no_fit(make_pool):
-    test, validation = (Stack.of(leaning_pools(make_pool, 40, seed)) for seed in (0, 1))
+    test, validation = (table_of(leaning_pools(make_pool, 40, seed)) for seed in (0, 1))
     options = {"lambda_": 1.0, "bootstrap": bootstrap(40), "seed": 0}
 
     plain = {signal.name: signal.values for signal in certainty(test, validation, **options).signals}

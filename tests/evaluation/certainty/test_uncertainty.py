@@ -2,11 +2,11 @@ import math
 
 import numpy as np
 import pytest
+from hand_made import table_of
 from sklearn.metrics import roc_auc_score
 
 from raydebm.evaluation.certainty.signals import Signal, signals
 from raydebm.evaluation.certainty.uncertainty import num_answered, risks, signal_rows
-from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import Bootstrap
 
 
@@ -71,7 +71,7 @@ def test_problems_without_a_label_or_a_signal_are_left_out():
 
 
 def named(pools, lambda_=1.0):
-    return {signal.name: signal.values for signal in signals(Stack.of(pools), lambda_)}
+    return {signal.name: signal.values for signal in signals(table_of(pools), lambda_)}
 
 
 def test_signals_by_hand(make_pool):
@@ -128,7 +128,7 @@ def test_without_another_answer_the_margin_is_the_same_in_every_set_of_pools(mak
     far = make_pool((1, {"members": (0.0, 0.0), "key": "x"}), (0, {"members": (9.0, 9.0), "key": "y"}), problem_id="r")
 
     margins = [
-        next(signal for signal in signals(Stack.of([alone, other]), 1.0) if signal.name == "energy margin").values
+        next(signal for signal in signals(table_of([alone, other]), 1.0) if signal.name == "energy margin").values
         for other in (near, far)
     ]
 

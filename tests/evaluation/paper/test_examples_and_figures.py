@@ -2,6 +2,7 @@
 
 import hand_made
 import pytest
+from hand_made import table_of
 
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
@@ -80,7 +81,7 @@ def test_a_task_that_the_papers_figure_does_not_show_has_a_dash(trips):
 
 
 def test_the_heat_map_stands_across_pools(trips, make_pool):
-    run = ScoredRun(source="GSM8K (MB)", target="TP", pools=plans(make_pool))
+    run = ScoredRun(source="GSM8K (MB)", target="TP", pools=table_of(plans(make_pool)))
     matrix = transfer([run], title="Transfer", num_bootstrap=100)
 
     assert row_of(placed(trips, transfers=[matrix]), "fig:transfer_heatmap")["TravelPlanner"] == "Across pools"
@@ -116,7 +117,11 @@ def drawn_titles(make_pool):
     ]
     config = EvaluationConfig(num_bootstrap=100)
     study = hand_made.studied(pools, pools, policy=Policy(), config=config, task="gsm8k", name="sums")
-    matrix = transfer([ScoredRun(source="GSM8K (MB)", target="GSM8K", pools=pools)], title="Transfer", num_bootstrap=9)
+    matrix = transfer(
+        [ScoredRun(source="GSM8K (MB)", target="GSM8K", pools=table_of(pools))],
+        title="Transfer",
+        num_bootstrap=9,
+    )
     return {
         plate.title for part in document(reproduction([study], transfers=[matrix])).chapters for plate in part.plates
     }

@@ -4,6 +4,7 @@ import math
 
 import hand_made
 import pytest
+from hand_made import table_of
 
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
@@ -33,8 +34,10 @@ def study(pools):
 
 
 def test_every_table_has_the_same_figure_by_mu_alone(pools, study):
-    matrix = transfer([ScoredRun(source="s", target="t", pools=pools)], title="", num_bootstrap=100)
-    variant = ScoredVariant(name="v", pools=pools, lambda_=1.0, backbone="b", num_adapters=2, num_parameters=1)
+    matrix = transfer([ScoredRun(source="s", target="t", pools=table_of(pools))], title="", num_bootstrap=100)
+    variant = ScoredVariant(
+        name="v", pools=table_of(pools), lambda_=1.0, backbone="b", num_adapters=2, num_parameters=1
+    )
     figures = {
         "selectors": study.evaluation.row("mu only").pass_at_1,
         "K": study.ensemble_sizes[-1].mu_pass_at_1,
@@ -97,7 +100,7 @@ def test_a_transferred_cell_says_where_e_is_the_same(make_pool):
     pools = [
         make_pool((1, {"members": (0.0,)}), (0, {"members": (0.5,)}), problem_id=f"p{index}") for index in range(30)
     ]
-    run = ScoredRun(source="MuSR (MB)", target="GSM8K", pools=pools)
+    run = ScoredRun(source="MuSR (MB)", target="GSM8K", pools=table_of(pools))
     matrix = transfer([run], title="t", num_bootstrap=100)
 
     measured = cell(reproduction([], transfers=[matrix]), "tab:full_transfer", "MuSR (MB)").measured

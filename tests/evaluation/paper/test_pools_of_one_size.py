@@ -2,6 +2,7 @@
 
 import hand_made
 import pytest
+from hand_made import table_of
 
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
@@ -44,7 +45,7 @@ def studies(pools):
 @pytest.fixture(scope="module")
 def compared(pools):
     variants = [
-        ScoredVariant(name=name, pools=part, lambda_=1.0, backbone="b", num_adapters=2, num_parameters=1)
+        ScoredVariant(name=name, pools=table_of(part), lambda_=1.0, backbone="b", num_adapters=2, num_parameters=1)
         for name, part in pools.items()
     ]
     return variant_study(variants, title="Variants", num_bootstrap=100)

@@ -2,6 +2,7 @@
 
 import hand_made
 import pytest
+from hand_made import table_of
 
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
@@ -84,7 +85,7 @@ def test_the_one_mean_violation_of_the_papers_transfer_table_is_a_mean_violation
         make_pool((0, {"members": (0.0,)}), (1, {"members": (1.0,)}), violations=[0.25, 0.0], problem_id=f"p{index}")
         for index in range(30)
     ]
-    runs = [ScoredRun(source=source, target="TP", pools=pools) for source in ("K&K (MB)", "MuSR (MB)")]
+    runs = [ScoredRun(source=source, target="TP", pools=table_of(pools)) for source in ("K&K (MB)", "MuSR (MB)")]
     reproduced = reproduction([], transfers=[transfer(runs, title="t", num_bootstrap=100)])
 
     ours = cell(reproduced, "tab:full_transfer", "K&K (MB)", "TP")
@@ -175,7 +176,9 @@ def test_a_transfer_to_problems_of_the_training_is_left_out_and_says_why(make_po
     refused = RefusedCell(
         source="GSM8K", target="K&K", reason="5 of its 40 test problems are among those of the training"
     )
-    home = ScoredRun(source="K&K", target="K&K", pools=small_pools(make_pool, num_problems=40), in_domain=True)
+    home = ScoredRun(
+        source="K&K", target="K&K", pools=table_of(small_pools(make_pool, num_problems=40)), in_domain=True
+    )
     matrix = transfer([home], title="Transfer", refused=[refused], num_bootstrap=100)
 
     absent = cell(reproduction([puzzles, questions], transfers=[matrix]), "tab:full_transfer", "GSM8K (MB)", "K&K")
@@ -187,7 +190,9 @@ def test_a_transfer_to_problems_of_the_training_is_left_out_and_says_why(make_po
 @pytest.mark.parametrize(("num_problems", "status"), [(29, "not measurable"), (30, "measured")])
 def test_a_transfer_needs_thirty_problems(make_pool, puzzles, questions, num_problems, status):
     pools = small_pools(make_pool, num_problems=num_problems)
-    matrix = transfer([ScoredRun(source="GSM8K", target="K&K", pools=pools)], title="Transfer", num_bootstrap=100)
+    matrix = transfer(
+        [ScoredRun(source="GSM8K", target="K&K", pools=table_of(pools))], title="Transfer", num_bootstrap=100
+    )
     reproduced = reproduction([puzzles, questions], transfers=[matrix])
 
     cells = [cell(reproduced, "tab:full_transfer", row, "K&K") for row in ("GSM8K (MB)", "Random")]

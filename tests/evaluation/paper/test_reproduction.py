@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 
 import hand_made
 import pytest
+from hand_made import table_of
 
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
@@ -102,9 +103,9 @@ def matrix(make_pool):
     other = some_pools(make_pool, prefix="o", seed=3)
     return transfer(
         [
-            ScoredRun(source="K&K (MB)", target="K&K", pools=home, in_domain=True),
-            ScoredRun(source="a scorer with a long name", target="K&K", pools=home),
-            ScoredRun(source="K&K (MB)", target="GSM8K", pools=other),
+            ScoredRun(source="K&K (MB)", target="K&K", pools=table_of(home), in_domain=True),
+            ScoredRun(source="a scorer with a long name", target="K&K", pools=table_of(home)),
+            ScoredRun(source="K&K (MB)", target="GSM8K", pools=table_of(other)),
         ],
         title="Transfer",
         num_bootstrap=100,
@@ -473,7 +474,7 @@ def test_a_transferred_cell_of_the_paper_is_by_mu_alone_with_e_beside_it(make_po
         make_pool((0, {"members": (0.0,), "penalty": 1.0}), (1, {"members": (0.5,)}), problem_id=f"p{index}")
         for index in range(30)
     ]
-    run = ScoredRun(source="GSM8K (MB)", target="K&K", pools=pools)
+    run = ScoredRun(source="GSM8K (MB)", target="K&K", pools=table_of(pools))
     reproduced = reproduction([], transfers=[transfer([run], title="t", num_bootstrap=100)])
 
     measured = cell(reproduced, "tab:full_transfer", "GSM8K (MB)", "K&K")

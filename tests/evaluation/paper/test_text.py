@@ -2,6 +2,7 @@
 
 import hand_made
 import pytest
+from hand_made import table_of
 
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
@@ -80,7 +81,9 @@ def test_sigma_of_a_scorer_on_another_task(make_pool, given):
         make_pool((int(index > 0), {"members": (0.0, 1.0 + (index == 0))}), problem_id=f"p{index}")
         for index in range(6)
     ]
-    matrix = transfer([ScoredRun(source="GSM8K", target="TP", pools=pools)], title="Transfer", num_bootstrap=100)
+    matrix = transfer(
+        [ScoredRun(source="GSM8K", target="TP", pools=table_of(pools))], title="Transfer", num_bootstrap=100
+    )
     plans = studied(pools, "travelplanner", name="plans")
 
     shown = claim([*given, plans], "GSM8K: sigma-AUROC on TP, by transfer", transfers=[matrix])

@@ -8,11 +8,11 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
+from hand_made import table_of
 
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
-from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.report.drawing import (
     pass_at_n_figure,
     selector_figure,
@@ -59,7 +59,7 @@ def pools(make_pool):
 
 def evaluated(pools, **options):
     given = {"policy": Policy(), "config": CONFIG, "task": "toy", "adapters": ("a0", "a1")} | options
-    return evaluate(EvaluationInputs(pools=Stack.of(pools), **given))
+    return evaluate(EvaluationInputs(pools=table_of(pools), **given))
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +123,8 @@ def test_fewer_energies_than_names_are_not_given_wrong_names(pools):
 
 
 def test_unlabeled_and_unparsed_candidates_are_counted(pools, evaluation):
-    assert evaluation.counts.unlabeled == sum(int(np.isnan(pool.correct[pool.in_pool]).sum()) for pool in pools) > 0
-    assert evaluation.counts.unparsed == sum(math.isinf(p) for pool in pools for p in pool.penalty[pool.in_pool])
+    assert evaluation.counts.unlabeled == int(np.isnan(table_of(pools).correct).sum()) > 0
+    assert evaluation.counts.unparsed == int(np.isinf(table_of(pools).penalty).sum())
     assert (evaluation.counts.candidates, evaluation.counts.greedy) == (160, 20)
 
 

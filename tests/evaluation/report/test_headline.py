@@ -4,11 +4,11 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from hand_made import table_of
 
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.certainty.confidence import Promise
-from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.report.evaluation_report import document
 from raydebm.evaluation.report.evaluation_tables import loop_table, main_table
 from raydebm.evaluation.report.headline import main_rows, sentences
@@ -31,7 +31,7 @@ def evaluation(make_pool):
     ]
     config = EvaluationConfig(num_bootstrap=100)
     return evaluate(
-        EvaluationInputs(pools=Stack.of(pools), policy=Policy(), config=config, task="toy", adapters=("a0", "a1"))
+        EvaluationInputs(pools=table_of(pools), policy=Policy(), config=config, task="toy", adapters=("a0", "a1"))
     )
 
 

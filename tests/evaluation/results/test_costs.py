@@ -5,23 +5,24 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hand_made import table_of
 
 from raydebm.config import EvaluationConfig
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.reference import PLAIN, Author
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.certainty.confidence import Decided
-from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.report.evaluation_tables import cost_table
 from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate, selectors_of
 from raydebm.evaluation.results.evaluation import Evaluation
+from raydebm.evaluation.selectors.selector import values_of
 from raydebm.generators.tally import SavedSamples
 
 
 def costs(pools, **judge_usd):
     evaluation = evaluate(
         EvaluationInputs(
-            pools=Stack.of(pools), policy=Policy(), config=EvaluationConfig(num_bootstrap=100), task="toy",
+            pools=table_of(pools), policy=Policy(), config=EvaluationConfig(num_bootstrap=100), task="toy",
             adapters=("a0", "a1"), judge_usd=judge_usd,
         )
     )  # fmt: skip
@@ -67,12 +68,12 @@ def test_what_a_selector_costs_per_problem(pools, name, usd, num_candidates, num
 def decided_costs(pools, profile, weights, **judge_usd):
     policy = Policy(rule="posterior", profile=profile, posterior=Posterior(weights=weights, context_weights={}))
     inputs = EvaluationInputs(
-        pools=Stack.of(pools),
+        pools=table_of(pools),
         policy=policy,
         config=EvaluationConfig(num_bootstrap=100),
         task="toy",
         adapters=("a0", "a1"),
-        decided=Decided.of(pools, policy),
+        decided=Decided.of(table_of(pools), policy),
         judge_usd=judge_usd,
     )
     return {row.name: row for row in evaluate(inputs).costs}
@@ -112,14 +113,14 @@ def test_the_best_generator_is_the_profile_best_author(pools):
     )
     authors = {name: Author(skill=skill, center=0.0, scale=1.0) for name, skill in (("g", 1.0), ("h", 0.0))}
     posterior = Posterior(weights={"votes": 1.0}, context_weights={}, reference=replace(PLAIN, authors=authors))
-    decided = Decided.of(pools, Policy(rule="posterior", profile="best_author", posterior=posterior))
-    stack = Stack.of(pools)
+    decided = Decided.of(table_of(pools), Policy(rule="posterior", profile="best_author", posterior=posterior))
+    pools = table_of(pools)
 
-    selectors = selectors_of(stack, lambda_=1.0, adapters=("a0", "a1"), validation=stack, decided=decided)
+    selectors = selectors_of(pools, lambda_=1.0, adapters=("a0", "a1"), validation=pools, decided=decided)
 
-    rows = {selector.name: selector.weights(stack) for selector in selectors}
-    assert rows["best generator"].tolist() == rows["chosen profile"].tolist()
-    assert stack.correct_at(rows["best generator"].argmax(axis=1)).tolist() == [0.0, 1.0]
+    best, chosen = (next(one for one in selectors if one.name == name) for name in ("best generator", "chosen profile"))
+    assert best.weights(pools).tolist() == chosen.weights(pools).tolist()
+    assert values_of(best, pools).correct.tolist() == [0.0, 1.0]
 
 
 def test_signals_of_one_reading_are_paid_for_once(make_pool):
@@ -134,14 +135,12 @@ def test_signals_of_one_reading_are_paid_for_once(make_pool):
 
 
 def test_the_posterior_of_pools_without_energies_pays_for_none(make_pool):
-    pools = [make_pool((1, {"cost_usd": 0.01, "key": "x"}), (0, {"cost_usd": 0.03, "key": "y"}))]
+    pools = table_of(make_pool((1, {"cost_usd": 0.01, "key": "x"}), (0, {"cost_usd": 0.03, "key": "y"})))
     policy = Policy(rule="posterior", posterior=Posterior(weights={"votes": 1.0}, context_weights={}))
     config = EvaluationConfig(num_bootstrap=100)
 
     evaluation = evaluate(
-        EvaluationInputs(
-            pools=Stack.of(pools), policy=policy, config=config, task="toy", decided=Decided.of(pools, policy)
-        )
+        EvaluationInputs(pools=pools, policy=policy, config=config, task="toy", decided=Decided.of(pools, policy))
     )
 
     row = next(row for row in evaluation.costs if row.name == "posterior")
@@ -173,14 +172,14 @@ def varied_pools(make_pool, rng):
 
 def test_every_selector_says_whether_it_reads_energies_and_which_scores(make_pool):
     """What changes when energies or the judge's scores are turned round reads them."""
-    stack = Stack.of(varied_pools(make_pool, random.Random(0)))
+    pools = table_of(varied_pools(make_pool, random.Random(0)))
     turned = {
-        "energies": replace(stack, members=-stack.members),
-        "judge": replace(stack, scores={"judge": -stack.scores["judge"]}),
+        "energies": replace(pools, members=-pools.members),
+        "judge": replace(pools, scores={"judge": -pools.scores["judge"]}),
     }
 
-    for selector in selectors_of(stack, lambda_=1.0, adapters=("a0", "a1"), validation=stack):
-        weights = selector.weights(stack)
+    for selector in selectors_of(pools, lambda_=1.0, adapters=("a0", "a1"), validation=pools):
+        weights = selector.weights(pools)
         read = {name for name, other in turned.items() if not np.allclose(selector.weights(other), weights)}
         assert read == ({"energies"} if selector.energies else set()) | set(selector.scores), selector.name
 

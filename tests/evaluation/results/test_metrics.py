@@ -2,16 +2,17 @@ import math
 
 import numpy as np
 import pytest
+from hand_made import table_of
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from raydebm.evaluation.pools.stack import Stack, pair_accuracies
 from raydebm.evaluation.results.energy_measures import energy_measures
 from raydebm.evaluation.results.selector_metrics import (
     EnergyPicks,
     energy_gaps,
     kendall_taus,
+    pair_accuracies,
     pass_at_n_by_chance,
     pass_at_n_by_energy,
     picks,
@@ -22,13 +23,13 @@ from raydebm.evaluation.results.selector_metrics import (
 from raydebm.evaluation.stats.intervals import Bootstrap
 
 
-def pair_accuracy(stack, energies):
-    (value,) = pair_accuracies(energies, stack.correct)
+def pair_accuracy(pools, energies):
+    (value,) = pair_accuracies(pools, energies)
     return value
 
 
-def kendall_tau_b(stack, energies):
-    (value,) = kendall_taus(stack, energies)
+def kendall_tau_b(pools, energies):
+    (value,) = kendall_taus(pools, energies)
     return value
 
 
@@ -39,34 +40,34 @@ def bootstrap(n):
 @pytest.fixture
 def ranked(make_pool):
     """Energies 0, 1, 2, 3 with labels 1, 0, 1, 0."""
-    return Stack.of([make_pool(*[(label, {"members": (float(e),)}) for e, label in enumerate([1, 0, 1, 0])])])
+    return table_of([make_pool(*[(label, {"members": (float(e),)}) for e, label in enumerate([1, 0, 1, 0])])])
 
 
 def test_pair_accuracy_counts_pairs(ranked):
-    assert pair_accuracy(ranked, ranked.mu()) == 0.75  # 0<1, 0<3, 2<3 of four pairs
+    assert pair_accuracy(ranked, ranked.mu) == 0.75  # 0<1, 0<3, 2<3 of four pairs
 
 
 def test_pair_accuracy_counts_ties_half(make_pool):
-    pool = Stack.of([make_pool((1, {"members": (0.0,)}), (0, {"members": (0.0,)}))])
+    pool = table_of([make_pool((1, {"members": (0.0,)}), (0, {"members": (0.0,)}))])
 
-    assert pair_accuracy(pool, pool.mu()) == 0.5
+    assert pair_accuracy(pool, pool.mu) == 0.5
 
 
 def test_pair_accuracy_needs_both_classes(make_pool):
-    pool = Stack.of([make_pool((1, {"members": (0.0,)}), (None, {"members": (1.0,)}))])
+    pool = table_of([make_pool((1, {"members": (0.0,)}), (None, {"members": (1.0,)}))])
 
-    assert math.isnan(pair_accuracy(pool, pool.mu()))
+    assert math.isnan(pair_accuracy(pool, pool.mu))
 
 
 def test_an_unparsed_wrong_candidate_is_ranked_last_by_the_total_energy(make_pool):
-    pool = Stack.of([make_pool((1, {"members": (9.0,)}), (0, {"members": (0.0,), "penalty": math.inf}))])
+    pool = table_of([make_pool((1, {"members": (9.0,)}), (0, {"members": (0.0,), "penalty": math.inf}))])
 
     assert pair_accuracy(pool, pool_energies(pool, 1.0)) == 1.0
-    assert pair_accuracy(pool, pool.mu()) == 0.0
+    assert pair_accuracy(pool, pool.mu) == 0.0
 
 
 def test_energy_gap_is_incorrect_minus_correct(ranked):
-    assert energy_gaps(ranked, ranked.mu()).tolist() == [1.0]  # (1 + 3) / 2 - (0 + 2) / 2
+    assert energy_gaps(ranked, ranked.mu).tolist() == [1.0]  # (1 + 3) / 2 - (0 + 2) / 2
 
 
 @given(
@@ -77,7 +78,7 @@ def test_energy_gap_is_incorrect_minus_correct(ranked):
     )
 )
 def test_kendall_tau_b_agrees_with_scipy_also_on_ties_and_infinities(make_pool, rows):
-    pool = Stack.of(
+    pool = table_of(
         [make_pool(*[(label, {"members": (energy,), "penalty": penalty}) for label, energy, penalty in rows])]
     )
     energies = pool_energies(pool, 1.0)
@@ -88,14 +89,14 @@ def test_kendall_tau_b_agrees_with_scipy_also_on_ties_and_infinities(make_pool, 
 
 
 def test_kendall_tau_b_uses_the_violation_score_where_there_is_one(make_pool):
-    pool = Stack.of([make_pool(*[(0, {"members": (float(e),)}) for e in range(3)], violations=[0.1, 0.2, 0.3])])
+    pool = table_of([make_pool(*[(0, {"members": (float(e),)}) for e in range(3)], violations=[0.1, 0.2, 0.3])])
 
-    assert kendall_tau_b(pool, pool.mu()) == pytest.approx(1.0)
+    assert kendall_tau_b(pool, pool.mu) == pytest.approx(1.0)
 
 
 def test_pass_at_n_by_energy_and_by_chance(make_pool):
     """Correct is third by energy; by chance 1/4, 1/2, 3/4, 1."""
-    pool = Stack.of([make_pool(*[(label, {"members": (float(e),)}) for e, label in enumerate([0, 0, 1, 0])])])
+    pool = table_of([make_pool(*[(label, {"members": (float(e),)}) for e, label in enumerate([0, 0, 1, 0])])])
 
     np.testing.assert_array_equal(pass_at_n_by_energy(pool, 1.0, max_n=5)[0], [0, 0, 1, 1, 1])
     np.testing.assert_allclose(pass_at_n_by_chance(pool, max_n=5)[0], [0.25, 0.5, 0.75, 1.0, 1.0])
@@ -107,7 +108,7 @@ def test_picks_carry_sigma_and_label_of_the_selected(make_pool):
         make_pool((0, {"members": (0.0, 0.0), "penalty": math.inf}), problem_id="q"),
     ]
 
-    chosen = picks(Stack.of(pools), 1.0)
+    chosen = picks(table_of(pools), 1.0)
 
     assert (chosen.mu[0], chosen.sigma[0], chosen.correct[0]) == (1.0, 1.0, 1.0)
     assert math.isnan(chosen.sigma[1])
@@ -116,7 +117,7 @@ def test_picks_carry_sigma_and_label_of_the_selected(make_pool):
 
 def picked(make_pool, *rows):
     pools = [make_pool((label, {"members": (-s, s)}), problem_id=f"p{i}") for i, (s, label) in enumerate(rows)]
-    return picks(Stack.of(pools), 1.0)
+    return picks(table_of(pools), 1.0)
 
 
 def test_sigma_auroc_is_one_when_low_sigma_means_correct(make_pool):
@@ -154,14 +155,14 @@ def test_selections_with_violation_scores_are_worth_one_minus_them():
 def test_what_energy_picks_is_worth_one_minus_its_violation(make_pool):
     pool = make_pool((0, {"members": (1.0, 1.0)}), (0, {"members": (2.0, 2.0)}), violations=[0.25, 0.5])
 
-    assert picks(Stack.of([pool]), 0.0).worth.tolist() == [0.75]
+    assert picks(table_of([pool]), 0.0).worth.tolist() == [0.75]
 
 
 def test_a_pair_accuracy_without_a_miss_has_an_exact_lower_limit(make_pool):
     """Two problems, no miss: Clopper-Pearson has 1 - 0.025 ** (1 / 2) to miss, however the problems are resampled."""
     pools = [make_pool((1, {"members": (0.0,)}), (0, {"members": (1.0,)}), problem_id=name) for name in "pq"]
-    stack = Stack.of(pools)
-    measured = energy_measures(stack, stack, ["a"], lambda_=0.0, bootstrap=bootstrap(2), tolerance=0.0)
+    pools = table_of(pools)
+    measured = energy_measures(pools, pools, ["a"], lambda_=0.0, bootstrap=bootstrap(2), tolerance=0.0)
 
     accuracy = next(row for row in measured["energies"] if row.name == "mu").pair_accuracy
     assert (accuracy.value, accuracy.low, accuracy.high) == (1.0, pytest.approx(0.025**0.5), 1.0)

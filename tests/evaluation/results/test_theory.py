@@ -2,9 +2,9 @@ import math
 
 import numpy as np
 import pytest
+from hand_made import table_of
 from scipy.stats import norm
 
-from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.theory import ensemble_accuracy, ensemble_theory
 from raydebm.evaluation.stats.intervals import Bootstrap
 
@@ -44,7 +44,7 @@ def test_nonsense_is_refused(k, q, rho):
 
 
 def theory(pools):
-    return ensemble_theory(Stack.of(pools), Bootstrap.of(len(pools), num_bootstrap=100, seed=0))
+    return ensemble_theory(table_of(pools), Bootstrap.of(len(pools), num_bootstrap=100, seed=0))
 
 
 def test_estimates_by_hand(make_pool):

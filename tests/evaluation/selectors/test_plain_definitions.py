@@ -1,13 +1,14 @@
-"""Selectors on padded columns against their definitions, written out in plain Python for one pool at a time."""
+"""Selectors on columns of all pools against their definitions, written out in plain Python for one pool at a time."""
 
 import math
 from collections import Counter
 
 import pytest
+from hand_made import table_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydebm.evaluation.pools.stack import Stack
+from raydebm.decision.table import correct_of
 from raydebm.evaluation.selectors.selector import values_of
 from raydebm.evaluation.selectors.standard import standard_selectors
 
@@ -24,12 +25,6 @@ ROWS = st.tuples(
     ),
 )
 POOLS = st.lists(st.lists(ROWS, max_size=5), min_size=1, max_size=4)
-
-
-def one_by_one(pools, rule):
-    """What a rule of one pool's candidates gives, padded like the stack's columns."""
-    width = max(1, *(len(pool.candidates) for pool in pools))
-    return [[*(weights := rule(pool)), *[0.0] * (width - len(weights))] for pool in pools]
 
 
 def shared(pool, chosen):
@@ -52,10 +47,18 @@ def voted(pool, votes):
     weights = [0.0] * len(pool.candidates)
     for winner in winners:
         rows = [row for row, scored in enumerate(pool.candidates) if scored.report.vote_key == winner]
-        labelled = [row for row in rows if not math.isnan(pool.correct[row])] or rows
+        labelled = [row for row in rows if is_labelled(pool, row)] or rows
         for row in labelled:
             weights[row] = 1 / len(winners) / len(labelled)
     return weights
+
+
+def labels_of(pool):
+    return [correct_of(pool.labels[scored.candidate.candidate_id]) for scored in pool.candidates]
+
+
+def is_labelled(pool, row):
+    return not math.isnan(labels_of(pool)[row])
 
 
 def majority(pool):
@@ -90,26 +93,26 @@ def weighted(pool):
 @given(rows=POOLS)
 def test_a_standard_selector_is_its_definition(make_pool, name, rule, rows):
     pools = made(make_pool, rows)
-    stack = Stack.of(pools)
-    selectors = {selector.name: selector for selector in standard_selectors(stack, lambda_=1.0)}
+    table = table_of(pools)
+    selectors = {selector.name: selector for selector in standard_selectors(table, lambda_=1.0)}
     if name in selectors:
-        _, weights = selectors[name].choices(stack)
-        assert weights.tolist() == [pytest.approx(expected) for expected in one_by_one(pools, rule)]
+        _, weights = selectors[name].choices(table)
+        assert weights.tolist() == pytest.approx([chance for pool in pools for chance in rule(pool)])
 
 
 @given(rows=POOLS)
 def test_a_value_is_the_mean_label_of_the_chosen_by_their_chance(make_pool, rows):
     pools = made(make_pool, rows)
-    stack = Stack.of(pools)
-    vote = next(selector for selector in standard_selectors(stack, lambda_=1.0) if selector.name == "majority vote")
+    table = table_of(pools)
+    vote = next(selector for selector in standard_selectors(table, lambda_=1.0) if selector.name == "majority vote")
 
-    values = values_of(vote, stack).correct.tolist()
+    values = values_of(vote, table).correct.tolist()
 
     assert values == [pytest.approx(worth(pool, majority(pool)), nan_ok=True) for pool in pools]
 
 
 def worth(pool, weights):
-    labels = pool.correct.tolist()
+    labels = labels_of(pool)
     known = [(weight, label) for weight, label in zip(weights, labels, strict=True) if not math.isnan(label)]
     if not sum(weights):
         return 0.0 if known else math.nan

@@ -3,10 +3,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from hand_made import table_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.selectors.selector import values_of
 from raydebm.evaluation.selectors.standard import best_generator_of, standard_selectors
 
@@ -17,7 +17,7 @@ class OneValue(NamedTuple):
 
 
 def selectors(*pools, lambda_=1.0, **options):
-    return {selector.name: selector for selector in standard_selectors(Stack.of(pools), lambda_=lambda_, **options)}
+    return {selector.name: selector for selector in standard_selectors(table_of(pools), lambda_=lambda_, **options)}
 
 
 def worth(name, pool, **options):
@@ -26,7 +26,7 @@ def worth(name, pool, **options):
 
 def value_of(selector, pool):
     """Of one pool: (correct, violation)."""
-    values = values_of(selector, Stack.of([pool]))
+    values = values_of(selector, table_of([pool]))
     return OneValue(float(values.correct[0]), float(values.violation[0]))
 
 
@@ -124,7 +124,7 @@ def test_the_best_generator_is_chosen_on_other_problems_when_there_are_any(make_
     test = make_pool((1, {"generator": "g"}), (0, {"generator": "h"}))
     validation = make_pool((0, {"generator": "g"}), (1, {"generator": "h"}))
 
-    assert worth("best generator", test, best_generator=best_generator_of(Stack.of([validation]))) == 0.0
+    assert worth("best generator", test, best_generator=best_generator_of(table_of([validation]))) == 0.0
     assert worth("best generator (chosen in hindsight)", test) == 1.0
 
 
@@ -135,7 +135,7 @@ def test_the_best_generator_is_not_the_one_that_answered_the_easier_problems(mak
         *(make_pool((0, {"generator": "common"}), problem_id=f"q{index}") for index in range(3)),
     ]
 
-    assert best_generator_of(Stack.of(pools)) == "common"
+    assert best_generator_of(table_of(pools)) == "common"
 
 
 def test_the_best_generator_is_one_of_those_that_can_be_compared(make_pool):
@@ -146,7 +146,7 @@ def test_the_best_generator_is_one_of_those_that_can_be_compared(make_pool):
         make_pool((1, {"generator": "c"}), (0, {"generator": "d"}), problem_id="q"),
     ]
 
-    assert best_generator_of(Stack.of(pools)) == "a"
+    assert best_generator_of(table_of(pools)) == "a"
 
 
 def test_unlabeled_candidates_take_no_weight_from_their_answer(make_pool):
@@ -161,7 +161,7 @@ def test_with_violation_scores_the_best_generator_is_the_one_that_violates_least
         (1, {"generator": "g"}), (0, {"generator": "g"}), (0, {"generator": "h"}), violations=[0.0, 0.9, 0.2]
     )
 
-    assert best_generator_of(Stack.of([pool])) == "h"
+    assert best_generator_of(table_of([pool])) == "h"
 
 
 def test_the_oracle_takes_the_lowest_violation_score(make_pool):
@@ -273,9 +273,8 @@ def test_probabilities_sum_to_one_or_nothing_and_no_selector_beats_the_oracle(da
     bound = value_of(by_name["oracle"], pool).correct
 
     for name, selector in by_name.items():
-        among, weights = selector.choices(Stack.of([pool]))
-        assert weights.shape == among.present.shape
-        assert not weights[~among.present].any()
+        among, weights = selector.choices(table_of([pool]))
+        assert weights.shape == (len(among.candidates),)
         assert (weights >= 0).all()
         assert weights.sum() == pytest.approx(1.0) or weights.sum() == 0.0
         value = value_of(selector, pool).correct

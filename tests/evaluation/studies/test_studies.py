@@ -6,9 +6,8 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from hand_made import table_of
 
-from raydebm.evaluation.pools.pool import without_energies
-from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.violation_parts import dimension_table
 from raydebm.evaluation.selectors.standard import standard_selectors
 from raydebm.evaluation.stats.intervals import Bootstrap
@@ -33,7 +32,7 @@ def test_one_adapter_is_the_mean_of_the_adapters_alone(make_pool):
     """Adapter 0 is right, adapter 1 wrong, their mean right."""
     pools = [make_pool((1, {"members": (0.0, 1.0)}), (0, {"members": (2.0, 0.0)}))]
 
-    one, two = ensemble_sizes(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0, theory=None)
+    one, two = ensemble_sizes(table_of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0, theory=None)
 
     assert (one.num_subsets, one.pass_at_1.value, one.worst, one.best) == (2, 0.5, 0.0, 1.0)
     assert (two.num_subsets, two.pass_at_1.value, two.pair_accuracy.value) == (1, 1.0, 1.0)
@@ -50,14 +49,14 @@ def constrained(make_pool):
 
 def test_every_k_is_selected_by_e_and_by_mu_alone(constrained):
     for row in ensemble_sizes(
-        Stack.of(constrained), lambda_=1.0, bootstrap=bootstrap(constrained), seed=0, theory=None
+        table_of(constrained), lambda_=1.0, bootstrap=bootstrap(constrained), seed=0, theory=None
     ):
         assert (row.pass_at_1.value, row.mu_pass_at_1.value) == (1.0, 0.0)
         assert (row.mean_violation.value, row.mu_mean_violation.value) == (0.2, 0.8)
 
 
 def test_every_n_is_selected_by_e_and_by_mu_alone(constrained):
-    one, two = pool_sizes(Stack.of(constrained), lambda_=1.0, bootstrap=bootstrap(constrained), seed=0)
+    one, two = pool_sizes(table_of(constrained), lambda_=1.0, bootstrap=bootstrap(constrained), seed=0)
 
     assert [row.pass_at_1["ours"].value for row in (one, two)] == [0.5, 1.0]
     assert [row.pass_at_1["mu only"].value for row in (one, two)] == [0.5, 0.0]
@@ -78,7 +77,7 @@ def test_expectations_over_subsets_are_exact(make_pool):
     """Against all subsets of 2 and of 3 out of 5, one by one."""
     labels, energies = [0, 1, 0, 1, 0], [0.3, 0.1, 0.0, 0.9, 0.5]
     pool = make_pool(*[(label, {"members": (energy,)}) for label, energy in zip(labels, energies, strict=True)])
-    rows = pool_sizes(Stack.of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]), seed=0)
+    rows = pool_sizes(table_of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]), seed=0)
     by_size = {row.n: row.pass_at_1 for row in rows}
 
     for size in (1, 2, 4, 5):
@@ -95,7 +94,7 @@ def test_what_could_not_be_checked_is_no_wrong_answer_in_a_small_pool(make_pool)
     hung = {"penalty": math.inf, "members": (0.0,)}
     pool = make_pool((1, {"members": (1.0,)}), (None, hung))
 
-    one, two = pool_sizes(Stack.of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]), seed=0)
+    one, two = pool_sizes(table_of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]), seed=0)
 
     assert {name: estimate.value for name, estimate in one.pass_at_1.items()} == dict.fromkeys(one.pass_at_1, 1.0)
     assert two.pass_at_1["ours"].value == 1.0
@@ -104,7 +103,7 @@ def test_what_could_not_be_checked_is_no_wrong_answer_in_a_small_pool(make_pool)
 def test_the_whole_pool_votes_as_the_selector_does(make_pool):
     pool = make_pool((1, {"key": "x"}), (0, {"key": "y"}), (0, {"key": "y"}), (1, {"key": "x"}), (0, {"key": "z"}))
 
-    last = pool_sizes(Stack.of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]), seed=0)[-1]
+    last = pool_sizes(table_of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]), seed=0)[-1]
 
     assert last.pass_at_1["majority vote"].value == 0.5
 
@@ -115,7 +114,7 @@ def test_what_cannot_be_selected_loses_and_a_smaller_pool_is_used_whole(make_poo
         make_pool((0, {"members": (0.0,), "penalty": math.inf}), problem_id="one"),
     ]
 
-    rows = pool_sizes(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0)
+    rows = pool_sizes(table_of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0)
 
     assert [row.n for row in rows] == [1, 2]
     assert [row.pass_at_1["ours"].value for row in rows] == [0.25, 0.5]
@@ -140,7 +139,7 @@ def two_writers(make_pool):
 
 
 def test_generators_by_hand(two_writers):
-    g, h = generator_rows(Stack.of(two_writers), lambda_=1.0, bootstrap=bootstrap(two_writers))
+    g, h = generator_rows(table_of(two_writers), lambda_=1.0, bootstrap=bootstrap(two_writers))
 
     assert (g.name, g.num_candidates, g.accuracy.value, g.picked.value, h.picked.value) == ("g", 4, 0.5, 0.0, 1.0)
     assert (g.mu_correct.value, h.mu_correct.value) == (2.0, 1.0)
@@ -148,16 +147,8 @@ def test_generators_by_hand(two_writers):
     assert (g.truncated_frac, h.truncated_frac, g.share_of_correct) == (1.0, 0.0, 0.5)
 
 
-def test_a_narrowed_pool_holds_one_generator(two_writers):
-    part = Stack.of(two_writers).narrowed(0)
-
-    assert part.sizes.tolist() == [2, 2]
-    assert part.select(0.0).tolist() == [0, 0]
-    assert part.correct_at(part.select(0.0)).tolist() == [1.0, 1.0]
-
-
 def test_one_generator_is_compared_with_mixed_pools_of_its_size(two_writers):
-    kinds = pool_kinds(Stack.of(two_writers), lambda_=1.0, bootstrap=bootstrap(two_writers), seed=0)
+    kinds = pool_kinds(table_of(two_writers), lambda_=1.0, bootstrap=bootstrap(two_writers), seed=0)
     by_name = {kind.name: kind for kind in kinds}
 
     assert list(by_name) == ["g", "h", "all generators, 2 random candidates", "all generators"]
@@ -176,7 +167,7 @@ def test_pools_of_one_generator_are_selected_by_e_and_by_mu_alone(make_pool):
         )
     ]
 
-    kinds = {kind.name: kind for kind in pool_kinds(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0)}
+    kinds = {kind.name: kind for kind in pool_kinds(table_of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0)}
 
     assert (kinds["g"].ours.value, kinds["g"].mu_only.value) == (1.0, 0.0)
     assert (kinds["h"].whole_minus.value, kinds["h"].mu_whole_minus.value) == (0.0, -1.0)
@@ -192,7 +183,7 @@ def test_a_generator_is_compared_on_the_problems_that_it_answered(make_pool):
         make_pool((0, {"generator": "h", "members": (0.0,)}), problem_id="q"),
     ]
 
-    g, h, *_ = pool_kinds(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0)
+    g, h, *_ = pool_kinds(table_of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0)
 
     assert (g.ours.n, g.same_size.value, g.whole_minus.value, g.whole_minus.n) == (1, 0.5, 1.0, 1)
     assert (h.ours.n, h.whole_minus.value) == (2, 0.0)
@@ -206,7 +197,7 @@ def test_a_mixed_pool_of_the_same_size_has_as_many_candidates_problem_by_problem
         make_pool(wrong, wrong, problem_id="q"),
     ]
 
-    g, *_ = pool_kinds(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0)
+    g, *_ = pool_kinds(table_of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0)
 
     assert g.same_size.value == pytest.approx((0.75 + 0) / 2)
 
@@ -220,7 +211,7 @@ def test_picks_are_compared_over_problems_with_a_correct_candidate(make_pool):
         make_pool((0, {"generator": "g", **bad}), (0, {"generator": "h", **good}), problem_id="hopeless"),
     ]
 
-    g, h = generator_rows(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
+    g, h = generator_rows(table_of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
 
     assert (g.share_of_correct, h.share_of_correct) == (0.75, 0.25)
     assert g.picked.n == h.picked.n == 2
@@ -234,7 +225,7 @@ def test_the_papers_picks_are_over_all_problems(make_pool):
         make_pool((0, {"generator": "g", **bad}), (0, {"generator": "h", **good}), problem_id="hopeless"),
     ]
 
-    _, h = generator_rows(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
+    _, h = generator_rows(table_of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
 
     assert (h.picked.value, h.picked.n) == (0.0, 1)
     assert (h.picked_of_all.value, h.picked_of_all.n) == (0.5, 2)
@@ -243,7 +234,7 @@ def test_the_papers_picks_are_over_all_problems(make_pool):
 def test_a_generator_that_only_failed_has_a_row(make_pool):
     pools = [make_pool((1, {"generator": "g"}), (None, {"generator": "h", "text": None, "penalty": math.inf}))]
 
-    g, h = generator_rows(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
+    g, h = generator_rows(table_of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
 
     assert (g.num_candidates, g.num_failed, h.num_candidates, h.num_failed) == (1, 0, 0, 1)
     assert h.accuracy.value is None
@@ -253,7 +244,7 @@ def test_what_a_generator_cost_counts_its_failed_requests(make_pool):
     failed = (None, {"text": None, "penalty": math.inf, "cost_usd": 0.5})
     pools = [make_pool((1, {"cost_usd": 0.25}), failed, (1, {"generator": "free"}))]
 
-    free, g = generator_rows(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
+    free, g = generator_rows(table_of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
 
     assert (free.cost_usd, g.cost_usd) == (None, 0.75)
 
@@ -263,7 +254,7 @@ def test_failed_requests_cost_a_choice_nothing(make_pool):
     failed = (None, {"text": None, "penalty": math.inf})
     pool = make_pool((1, {"members": (0.0,)}), failed, (0, {"members": (1.0,)}), failed)
 
-    one = pool_sizes(Stack.of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]), seed=0)[0]
+    one = pool_sizes(table_of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]), seed=0)[0]
 
     assert one.n == 1
     assert one.pass_at_1["ours"].value == one.pass_at_1["random"].value == one.pass_at_1["oracle"].value == 0.5
@@ -285,7 +276,7 @@ def at_odds(make_pool):
 
 
 def test_the_sum_may_choose_what_neither_term_would(at_odds):
-    breakdown = decomposition(Stack.of(at_odds), lambda_=1.0, bootstrap=bootstrap(at_odds), seed=0)
+    breakdown = decomposition(table_of(at_odds), lambda_=1.0, bootstrap=bootstrap(at_odds), seed=0)
 
     assert (breakdown.agree.value, breakdown.neither.value, breakdown.num_constrained) == (0.0, 1.0, 1)
     assert [point.selected for point in breakdown.points] == [False, False, True]
@@ -293,7 +284,7 @@ def test_the_sum_may_choose_what_neither_term_would(at_odds):
 
 
 def test_lambda_zero_is_mu_and_a_large_one_the_constraint(at_odds):
-    rows = lambda_sweep(Stack.of(at_odds), bootstrap=bootstrap(at_odds), lambdas=(0.0, 100.0), chosen=1.0)
+    rows = lambda_sweep(table_of(at_odds), bootstrap=bootstrap(at_odds), lambdas=(0.0, 100.0), chosen=1.0)
 
     assert [(row.lambda_, row.pass_at_1.value) for row in rows] == [(0.0, 0.0), (1.0, 1.0), (100.0, 0.0)]
 
@@ -301,7 +292,7 @@ def test_lambda_zero_is_mu_and_a_large_one_the_constraint(at_odds):
 def test_without_constraints_that_tell_apart_there_is_no_decomposition(make_pool):
     pools = [make_pool((1, {"members": (0.0,)}), (0, {"members": (1.0,)}))]
 
-    assert decomposition(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0) is None
+    assert decomposition(table_of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0) is None
 
 
 # ---- overview, dimensions --------------------------------------------------------------------------------------------
@@ -313,7 +304,7 @@ def test_overview_counts(make_pool):
         make_pool((None, {"text": None, "penalty": math.inf}), (0, {"penalty": math.inf}), (0, {}), problem_id="b"),
     ]
 
-    facts = overview(Stack.of(pools), bootstrap(pools))
+    facts = overview(table_of(pools), bootstrap(pools))
 
     assert (facts.num_problems, facts.num_candidates, facts.fewest, facts.most) == (2, 4, 2, 2)
     assert (facts.num_failed, facts.num_unparsed, facts.num_unlabeled) == (1, 1, 0)
@@ -332,7 +323,7 @@ def test_an_example_is_the_selection_of_the_first_pool_with_something_to_choose(
         ),
     ]
 
-    shown = example_of(pools, lambda_=2.0)
+    shown = example_of(table_of(pools), lambda_=2.0)
 
     assert (shown.problem_id, shown.text, shown.generator, shown.correct) == ("b", "so it is 7", "g", False)
     assert (shown.energy, shown.violation) == (0.5, None)
@@ -342,7 +333,7 @@ def test_an_example_shows_the_beginning_of_the_problem_and_the_end_of_the_answer
     pool = make_pool((1, {"members": (0.0,), "text": "a" * 300 + "z"}))
     pool = replace(pool, problem=replace(pool.problem, prompt="first" + "b" * 300))
 
-    shown = example_of([pool], lambda_=1.0)
+    shown = example_of(table_of(pool), lambda_=1.0)
 
     assert shown.prompt == "first" + "b" * 235 + " ..."
     assert shown.text == "... " + "a" * 239 + "z"
@@ -353,7 +344,7 @@ def test_the_best_quarter_by_generator(make_pool):
     rows = [(0, {"generator": name}) for name in "gggghhhh"]
     pools = [make_pool(*rows, violations=[0.1, 0.5, 0.6, 0.7, 0.2, 0.8, 0.9, 1.0])]
 
-    g, h = generator_rows(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
+    g, h = generator_rows(table_of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
 
     assert (g.best_quarter.value, h.best_quarter.value) == (0.25, 0.25)
 
@@ -368,10 +359,10 @@ def test_dimensions_of_labels_by_selector(make_pool):
         )
     ]
     wanted = [
-        selector for selector in standard_selectors(Stack.of(pools), lambda_=1.0) if selector.name in ("ours", "random")
+        selector for selector in standard_selectors(table_of(pools), lambda_=1.0) if selector.name in ("ours", "random")
     ]
 
-    table = dimension_table(Stack.of(pools), wanted, bootstrap(pools))
+    table = dimension_table(table_of(pools), wanted, bootstrap(pools))
 
     assert (table.source, table.selectors) == ("labels", ("random", "ours"))
     assert [(name, [e.value for e in values]) for name, values in table.rows] == [
@@ -386,18 +377,18 @@ def test_a_rule_that_chooses_nothing_has_all_parts_of_the_violation(make_pool):
         make_pool((0, unparsed), violations=[0.6], dimensions=[{"budget": 0.6}], problem_id="p"),
         make_pool((0, {"members": (0.0,)}), violations=[0.1], dimensions=[{"budget": 0.1}], problem_id="q"),
     ]
-    ours = [selector for selector in standard_selectors(Stack.of(pools), lambda_=1.0) if selector.name == "ours"]
+    ours = [selector for selector in standard_selectors(table_of(pools), lambda_=1.0) if selector.name == "ours"]
 
-    (budget,) = dimension_table(Stack.of(pools), ours, bootstrap(pools)).rows
+    (budget,) = dimension_table(table_of(pools), ours, bootstrap(pools)).rows
 
     assert (budget[1][0].value, budget[1][0].n) == (pytest.approx((1 + 0.1) / 2), 2)
 
 
 def test_without_dimensions_the_constraints_penalties_are_shown(make_pool):
     pools = [make_pool((1, {}), (0, {"broken": [("budget", 0.5), ("budget", 0.25)], "penalty": 0.75}))]
-    chance = [selector for selector in standard_selectors(Stack.of(pools), lambda_=1.0) if selector.name == "random"]
+    chance = [selector for selector in standard_selectors(table_of(pools), lambda_=1.0) if selector.name == "random"]
 
-    table = dimension_table(Stack.of(pools), chance, bootstrap(pools))
+    table = dimension_table(table_of(pools), chance, bootstrap(pools))
 
     assert table.source == "constraint penalties of parsed candidates"
     assert table.rows[0][1][0].value == pytest.approx(0.375)
@@ -407,12 +398,13 @@ def test_without_dimensions_the_constraints_penalties_are_shown(make_pool):
 
 
 def test_judges_that_agree_in_rank_correlate_fully(make_pool):
+    scores = {"p": {"one": [9.0, 2.0], "other": [0.9, 0.1]}, "q": {"one": [8.0, 1.0], "other": [0.8, None]}}
     pools = [
-        make_pool((1, {"members": (0.0,)}), (0, {"members": (6.0,)}), scores={"one": [9.0, 2.0], "other": [0.9, 0.1]}),
-        make_pool((1, {"members": (1.0,)}), (0, {"members": (5.0,)}), scores={"one": [8.0, 1.0], "other": [0.8, None]}),
+        make_pool((1, {"members": (right,)}), (0, {"members": (wrong,)}), scores=scores[name], problem_id=name)
+        for name, right, wrong in (("p", 0.0, 6.0), ("q", 1.0, 5.0))
     ]
 
-    rows = {(row.one, row.other): row for row in judge_agreement(Stack.of(pools), bootstrap(pools))}
+    rows = {(row.one, row.other): row for row in judge_agreement(table_of(pools), bootstrap(pools))}
 
     assert rows["one", "other"].spearman.value == pytest.approx(1.0)
     assert (rows["one", "other"].num_candidates, rows["one", "other"].spearman.n) == (3, 2)
@@ -428,9 +420,9 @@ def scored(make_pool, energies, names="pq"):
 
 def test_transfer_compares_on_the_problems_that_all_cover(make_pool):
     runs = [
-        ScoredRun(source="A", target="T", pools=scored(make_pool, (-1.0, -1.0, -1.0), "pqr"), in_domain=True),
-        ScoredRun(source="B", target="T", pools=scored(make_pool, (1.0, -1.0), "qp")),
-        ScoredRun(source="A", target="U", pools=scored(make_pool, (1.0, 1.0))),
+        ScoredRun(source="A", target="T", pools=table_of(scored(make_pool, (-1.0, -1.0, -1.0), "pqr")), in_domain=True),
+        ScoredRun(source="B", target="T", pools=table_of(scored(make_pool, (1.0, -1.0), "qp"))),
+        ScoredRun(source="A", target="U", pools=table_of(scored(make_pool, (1.0, 1.0)))),
     ]
 
     matrix = transfer(runs, title="t", num_bootstrap=100)
@@ -447,14 +439,16 @@ def test_an_exact_constraint_of_the_target_is_no_merit_of_the_source(make_pool):
     """The source's mu prefers the wrong candidate, which the target's constraint excludes."""
     pools = [make_pool((0, {"members": (0.0,), "penalty": 1.0}), (1, {"members": (0.5,)}))]
 
-    cell = transfer([ScoredRun(source="A", target="T", pools=pools)], title="t", num_bootstrap=100).cell("A", "T")
+    cell = transfer([ScoredRun(source="A", target="T", pools=table_of(pools))], title="t", num_bootstrap=100).cell(
+        "A", "T"
+    )
 
     assert (cell.by_mu.pass_at_1.value, cell.by_mu.lift.value) == (0.0, -0.5)
     assert (cell.by_energy.pass_at_1.value, cell.by_energy.lift.value) == (1.0, 0.5)
 
 
 def test_one_run_twice_is_an_error(make_pool):
-    run = ScoredRun(source="A", target="T", pools=scored(make_pool, (1.0, 1.0)))
+    run = ScoredRun(source="A", target="T", pools=table_of(scored(make_pool, (1.0, 1.0))))
 
     with pytest.raises(ValueError, match="same source and target"):
         transfer([run, run], title="t")
@@ -467,24 +461,19 @@ def test_a_training_pool_by_generator(make_pool):
         make_pool((1, {"generator": "g"}), problem_id="q"),
     ]
 
-    training = training_pool(Stack.of(pools), num_bootstrap=100, seed=0)
+    training = training_pool(table_of(pools), num_bootstrap=100, seed=0)
 
     assert (training.num_problems, training.accuracy.value) == (2, pytest.approx(2 / 3))
     assert {name: value.value for name, value in training.by_generator.items()} == {"g": 0.75, "h": 0.0}
     assert training.best_quarter == {}
-    assert training_pool(Stack.of([]), num_bootstrap=100, seed=0) is None
+    assert training_pool(table_of([]), num_bootstrap=100, seed=0) is None
 
 
 def test_a_training_pool_may_have_energies_of_different_numbers_of_adapters(make_pool):
     """Out of bag, a problem's candidates are scored by the adapters that did not learn from it."""
     one = make_pool((1, {"members": (0.1,)}), problem_id="p")
     two = make_pool((0, {"members": (0.1, 0.2)}), problem_id="q")
-    assert (
-        training_pool(
-            Stack.of([without_energies(one), without_energies(two)]), num_bootstrap=100, seed=0
-        ).accuracy.value
-        == 0.5
-    )
+    assert training_pool(table_of([one, two]), num_bootstrap=100, seed=0).accuracy.value == 0.5
 
 
 def test_the_variance_of_two_adapters_that_weigh_the_constraint_differently(make_pool):
@@ -492,7 +481,7 @@ def test_the_variance_of_two_adapters_that_weigh_the_constraint_differently(make
     constraint are -0.5, 0.5 and -1.5, 1.5, the rest 0.5 and 1.5 for both candidates: variance 0.25 each."""
     pool = make_pool((1, {"members": (0.0, 0.0)}), (0, {"members": (1.0, 3.0), "penalty": 1.0}))
 
-    partition = variance_partition(Stack.of([pool]), lambda_=2.0, bootstrap=bootstrap([pool]))
+    partition = variance_partition(table_of([pool]), lambda_=2.0, bootstrap=bootstrap([pool]))
 
     assert partition.slopes == (1.0, 3.0)
     assert (partition.num_problems, partition.num_candidates, partition.variance.value) == (1, 2, 0.5)
@@ -509,7 +498,7 @@ def test_adapters_that_agree_about_the_constraint_have_no_variance_of_it(make_po
         make_pool((1, {"members": (5.0, 9.0)}), (0, {"members": (1.0, 2.0)}), problem_id="the same penalty"),
     ]  # fmt: skip
 
-    partition = variance_partition(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
+    partition = variance_partition(table_of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
 
     assert (partition.quality.value, partition.constraint.value, partition.slopes) == (1.0, 0.0, (2.0, 2.0))
     assert (partition.num_problems, partition.num_candidates) == (1, 2)
@@ -520,7 +509,7 @@ def test_no_partition_with_one_adapter_or_without_a_constraint_that_tells_apart(
     even = make_pool((1, {"members": (0.0, 1.0)}), (0, {"members": (1.0, 3.0)}))
 
     for pool in (one, even):
-        assert variance_partition(Stack.of([pool]), lambda_=1.0, bootstrap=bootstrap([pool])) is None
+        assert variance_partition(table_of([pool]), lambda_=1.0, bootstrap=bootstrap([pool])) is None
 
 
 def test_a_judges_rating_of_our_picks_beside_the_oracles(make_pool):
@@ -536,7 +525,7 @@ def test_a_judges_rating_of_our_picks_beside_the_oracles(make_pool):
         ),
     ]  # fmt: skip
 
-    (ratings,) = rated_picks(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
+    (ratings,) = rated_picks(table_of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
 
     assert (ratings.ours.value, ratings.oracle.value, ratings.random.value) == (4.5, 3.75, 3.0)
     assert (ratings.ours_minus_oracle.value, ratings.ours_minus_oracle.n) == (0.75, 2)
@@ -545,6 +534,6 @@ def test_a_judges_rating_of_our_picks_beside_the_oracles(make_pool):
 def test_without_violation_scores_the_oracles_picks_are_the_correct_ones(make_pool):
     pool = make_pool((1, {"members": (1.0,)}), (0, {"members": (0.0,)}), scores={"judge": [5, math.nan]})
 
-    (ratings,) = rated_picks(Stack.of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]))
+    (ratings,) = rated_picks(table_of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]))
 
     assert (ratings.oracle.value, ratings.ours.value, ratings.ours_minus_oracle.n) == (5.0, None, 0)

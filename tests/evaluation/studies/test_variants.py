@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hand_made import studied
+from hand_made import studied, table_of
 
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
@@ -35,7 +35,7 @@ def single(make_pool):
 
 def scored(name, pools, **changes):
     fields = {"lambda_": 1.0, "backbone": "b", "num_adapters": 2, "num_parameters": 1000}
-    return ScoredVariant(name=name, pools=pools, **{**fields, **changes})
+    return ScoredVariant(name=name, pools=table_of(pools), **{**fields, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +84,8 @@ def reproduced(several, single, compared):
         for name, pools in (("whole", several), ("alone", single))
     ]
     runs = [
-        ScoredRun(source="whole", target="whole", pools=several, in_domain=True),
-        ScoredRun(source="alone", target="whole", pools=several),
+        ScoredRun(source="whole", target="whole", pools=table_of(several), in_domain=True),
+        ScoredRun(source="alone", target="whole", pools=table_of(several)),
     ]
     matrix = transfer(runs, title="Pools", num_bootstrap=100)
     return reproduction(studies, transfers=[matrix], variants=[compared], command="raydebm reproduce")

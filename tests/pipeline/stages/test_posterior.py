@@ -1,32 +1,23 @@
 """Which labelled problems a run's rules learn from."""
 
-import hand_made
-import pytest
+from types import SimpleNamespace
 
-from raydebm.pipeline.context import TRAIN, VALIDATION
+import hand_made
+
+from raydebm.pipeline.context import VALIDATION
 from raydebm.pipeline.stages import posterior
 
 
-@pytest.fixture
-def pools(monkeypatch):
-    """Two training problems, of which one is in every adapter's bag, and a validation problem with energies."""
-    of_split = {
-        split: [hand_made.make_pool((1, {"members": members}), (0, {"members": members}), problem_id=name)]
-        for split, name, members in ((TRAIN, "out of bag", (1.0,)), (VALIDATION, "validation", (1.0, 2.0)))
-    }
-    of_split[TRAIN].append(hand_made.make_pool((1, {}), (0, {}), problem_id="in every bag"))
-    monkeypatch.setattr(posterior, "evaluated_pools", lambda context, split: of_split[split])
+def test_the_posterior_learns_from_validation_and_from_problems_out_of_bag(monkeypatch):
+    """Of two training problems one is in every adapter's bag. Pools have different numbers of energies."""
+    pools = hand_made.table_of(
+        hand_made.make_pool((1, {"members": members}), (0, {"members": members}), problem_id=name)
+        for name, members in (("validation", (1.0, 2.0)), ("out of bag", (1.0,)), ("in every bag", None))
+    )
+    monkeypatch.setattr(posterior, "evaluated_pools", lambda context, *splits: pools)
     monkeypatch.setattr(posterior, "adapters_out_of_bag", lambda context: {"out of bag": (True, False)})
-    return of_split
 
+    learned = posterior.learned_from(SimpleNamespace(splits=lambda: {VALIDATION: ["validation"]}))
 
-def test_rules_that_read_no_energies_learn_from_what_the_posterior_learns_from(pools):
-    stack = posterior.labelled_stack(None, pools[VALIDATION])
-
-    of_posterior = [*posterior.labelled_pools(pools[VALIDATION]), *posterior.out_of_bag(None)]
-    assert [problem.problem_id for problem in stack.problems] == ["validation", "out of bag"]
-    assert [pool.problem_id for pool in of_posterior] == ["validation", "out of bag"]
-
-
-def test_they_see_no_energies_of_which_pools_have_different_numbers(pools):
-    assert posterior.labelled_stack(None, pools[VALIDATION]).num_members == 0
+    assert [problem.problem_id for problem in learned.problems] == ["validation", "out of bag"]
+    assert [pool.problem_id for pool in posterior.labelled_pools(learned)] == ["validation", "out of bag"]

@@ -8,11 +8,10 @@ from raydebm.config import load_recipe
 from raydebm.config.reading import with_recorded_answers
 from raydebm.decision.feedback import QUALITY_FEEDBACK
 from raydebm.errors import GenerationError
-from raydebm.evaluation.pools.pool import RecordedPools
 from raydebm.generators.pool_files import answers_chat, read_pool_file
 from raydebm.pipeline.context import StageContext
 from raydebm.pipeline.plan import plan_of
-from raydebm.pipeline.pools import default_policy
+from raydebm.pipeline.pools import RecordedPools, default_policy
 from raydebm.pipeline.stages.passes import recorded_parts
 from raydebm.pipeline.stages.problems import make_problems
 

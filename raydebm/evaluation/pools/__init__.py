@@ -1,1 +1,0 @@
-"""Scored, labelled candidates: one problem's pool, and all pools as arrays."""
