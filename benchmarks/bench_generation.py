@@ -113,7 +113,7 @@ def generator_with(transport: type) -> Callable[[str, list[GenerationRequest]], 
 
 def through_ray_data(url: str, requests: list[GenerationRequest]) -> Clock:
     """The whole stage: Ray Data, journal, Parquet. CPU is that of the driver alone."""
-    from raydebm.distributed.generate import generate
+    from raydebm.pipeline.ray.generate import generate
 
     endpoint = OpenAIGenerator(name="g", model="m", base_url=url, api_key_env=None, max_in_flight=IN_FLIGHT)
     recipe = Recipe(name="bench", task=TaskConfig(name="bench"), generators=(endpoint,))
@@ -130,7 +130,7 @@ def through_ray_data(url: str, requests: list[GenerationRequest]) -> Clock:
 
 def report_small_calls(url: str) -> None:
     """Calls one after the other, alternately in tasks, as they are made, and in new actors of Ray Data."""
-    from raydebm.distributed import candidate_blocks
+    from raydebm.pipeline.ray import candidate_blocks
 
     task_rows = {"tasks": candidate_blocks.HTTP_TASK_ROWS, "new actors": 0}
     seconds: dict[str, list[float]] = {name: [] for name in task_rows}

@@ -36,8 +36,8 @@ from bench_processes import cpu_seconds, parents_and_cpu, served
 from matplotlib.figure import Figure
 
 from raydebm.config import GenerationConfig, OpenAIGenerator, Recipe, TaskConfig
-from raydebm.distributed.session import ENVIRONMENT
 from raydebm.evaluation.report.drawing import GREY, LINES, svg_of, tidy
+from raydebm.pipeline.ray.session import ENVIRONMENT
 from raydebm.records import GenerationRequest, Sampling
 from raydebm.run.directory import RunDir
 
@@ -153,7 +153,7 @@ def grow(cluster: Any, num_nodes: int) -> None:
     Raises:
         SystemExit: a node did not come within three minutes.
     """
-    from raydebm.distributed.placement import cluster_nodes
+    from raydebm.pipeline.ray.placement import cluster_nodes
 
     def present() -> int:
         return sum(node.get("CPU", 0) > 0 for node in cluster_nodes())
@@ -174,7 +174,7 @@ def measure(options: argparse.Namespace, url: str, *, nodes: int, capacity: int)
     Raises:
         SystemExit: requests failed.
     """
-    from raydebm.distributed.generate import generate
+    from raydebm.pipeline.ray.generate import generate
 
     generator = OpenAIGenerator(
         name="g", model="m", base_url=f"{url}/v1", api_key_env=None, max_in_flight=options.in_flight

@@ -35,10 +35,10 @@ NUM_FOLDS = 5
 def pack(recipe: "Recipe", out: Path, *, num_folds: int) -> None:
     """Write texts, pairs and settings of all folds."""
     from raydebm.config.pairs import BAG_FRAC
-    from raydebm.pairs import bag, training_groups
     from raydebm.pipeline.context import TRAIN, VALIDATION
     from raydebm.pipeline.stages.energies import adapters_out_of_bag, pool_candidates
     from raydebm.pipeline.stages.pairs import candidates_as_scored
+    from raydebm.scorer.pairs import bag, training_groups
     from raydebm.scorer.training.settings import TrainingSettings
 
     number: dict[str, int] = {}
@@ -118,10 +118,10 @@ def train(given: argparse.Namespace) -> None:
     import torch
 
     from raydebm.config import AdapterConfig
-    from raydebm.pairs import TrainingGroup
     from raydebm.scorer.checkpoint import read_ensemble, write_ensemble
     from raydebm.scorer.ensemble import EnsembleScorer
     from raydebm.scorer.model.backbone import load_backbone
+    from raydebm.scorer.pairs import TrainingGroup
     from raydebm.scorer.training.adapter import train_adapter
     from raydebm.scorer.training.adapter_data import AdapterData
     from raydebm.scorer.training.settings import TrainingSettings
@@ -222,10 +222,10 @@ def _scored(
 
 def finish(shared: "Pipeline", made: Path, *, num_folds: int) -> tuple["TrainingSummary", str]:
     """Write the folds' runs from their energies, evaluate each, and write the summary of all; its report's address."""
-    from raydebm.distributed.score import ScoringInput, score
     from raydebm.evaluation.stats.json_results import command_line
     from raydebm.evaluation.trainings.training_summary import summarise
     from raydebm.evaluation.trainings.trainings_report import write_summary
+    from raydebm.pipeline.ray.score import ScoringInput, score
     from raydebm.pipeline.stages.energies import adapters_out_of_bag, pool_candidates
     from raydebm.pipeline.studies.trainings import _trained
     from raydebm.run.ensemble_file import ENSEMBLE_FILE

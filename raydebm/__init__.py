@@ -38,7 +38,7 @@ __all__ = [
 _NAMES_OF = {
     "raydebm.choose": ("Choice", "Chooser", "best_of"),
     "raydebm.config": ("Recipe", "load_recipe"),
-    "raydebm.constraints": ("Constraint",),
+    "raydebm.tasks.constraints": ("Constraint",),
     "raydebm.decision.policy": ("Policy",),
     "raydebm.errors": ("RaydebmError",),
     "raydebm.pipeline.runner": ("Pipeline",),

@@ -16,6 +16,7 @@ from raydebm.config import BaselineConfig, TaskConfig
 from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.policy import Policy
 from raydebm.decision.policy_file import read_policy
+from raydebm.decision.reporter import DEADLINE_S, Reporter
 from raydebm.decision.rules import PoolDecision, decide_pool
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import CheckpointError, ConfigError, RaydebmError, ScoringError, TaskDataError
@@ -31,7 +32,6 @@ from raydebm.records import (
     ScoredCandidate,
     well_formed,
 )
-from raydebm.reporter import DEADLINE_S, Reporter
 from raydebm.run.addresses import local_copy, run_address
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import holds_ensemble, read_ensemble_file, reasoning_of

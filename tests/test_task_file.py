@@ -5,9 +5,9 @@ import json
 import pytest
 import yaml
 
-from raydebm.checker import DeadlineChecker
 from raydebm.config import TaskConfig, load_recipe, parse_recipe
 from raydebm.errors import ConfigError, UnknownNameError
+from raydebm.pipeline.checker import DeadlineChecker
 from raydebm.records import Candidate
 from raydebm.tasks import task_of
 

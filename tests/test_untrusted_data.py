@@ -12,7 +12,7 @@ FILES = sorted(
     for file in (REPOSITORY / folder).rglob("*.py")
 )
 UNPICKLERS = {"cloudpickle", "dill", "jsonpickle", "joblib", "marshal", "pickle", "shelve"}
-INSIDE_THE_SANDBOX = "raydebm/sandbox/inside/"
+INSIDE_THE_SANDBOX = "raydebm/tasks/sandbox/inside/"
 """The one place that runs programs as they are, in a process without rights."""
 BUILT_IN_CALLS = {"eval", "exec", "compile", "__import__"}
 

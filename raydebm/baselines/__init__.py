@@ -21,7 +21,7 @@ from raydebm.config import (
 )
 from raydebm.errors import ConfigError
 from raydebm.generators import Budget, Journal, Secret
-from raydebm.pairs import TrainingGroup
+from raydebm.scorer.pairs import TrainingGroup
 
 __all__ = [
     "CandidateScorer",

@@ -23,12 +23,12 @@ from raydebm.baselines.protocol import PoolTexts, TextScore, flattened, regroupe
 from raydebm.config import EormBaseline
 from raydebm.errors import CheckpointError, PoolError
 from raydebm.identity import seed_for
-from raydebm.pairs import TrainingGroup
 from raydebm.pretrained import ModelSource
 from raydebm.scorer.checkpoint import load_tensors, read_record, save_tensors
 from raydebm.scorer.checkpoint_records import Record
 from raydebm.scorer.model.backbone import resolve_backbone, resolve_device
 from raydebm.scorer.model.batching import MicroBatch, fitted, ids_of_pairs, micro_batches
+from raydebm.scorer.pairs import TrainingGroup
 from raydebm.scorer.training.adapter_data import data_fingerprint
 from raydebm.scorer.training.loss import bradley_terry_loss, step_pairs
 from raydebm.scorer.training.member import gather

@@ -17,7 +17,7 @@ def export(
 
     `hf upload USER/NAME FOLDER` publishes it.
     """
-    from raydebm.export import export_scorer
+    from raydebm.pipeline.export import export_scorer
 
     left_out = export_scorer(run_dir, out, license=license)
     say(f"scorer written to {out}; publish it with `hf upload USER/NAME {out}`")

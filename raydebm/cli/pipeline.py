@@ -25,14 +25,14 @@ def pipeline_for(
         judges: ask the recipe's judges too, which requires their keys.
         retry_failed: resend requests that failed in an earlier run.
     """
+    from raydebm.scorer.tracking import check_trackers
     from raydebm.tasks import task_of
-    from raydebm.tracking import check_trackers
 
     # Find a wrong name or a missing package or key before starting a cluster, and the first two before importing Ray.
     task_of(recipe.task)
     check_trackers(recipe.training.report_to)
 
-    from raydebm.distributed.session import ray_session
+    from raydebm.pipeline.ray.session import ray_session
     from raydebm.pipeline.runner import Pipeline
 
     with ProgressBars() as bars:

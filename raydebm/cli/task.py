@@ -170,9 +170,9 @@ def _show_answers(task: "Task", config: "TaskConfig", rows: Sequence[tuple["Prob
     Raises:
         RaydebmError: the file has no valid line, or none for these problems.
     """
-    from raydebm.checker import DeadlineChecker
+    from raydebm.decision.reporter import DEADLINE_S
     from raydebm.generators.recorded import import_pool
-    from raydebm.reporter import DEADLINE_S
+    from raydebm.pipeline.checker import DeadlineChecker
 
     problems = {problem.problem_id: problem for problem, _ in rows}
     golds = {gold.problem_id: gold for _, gold in rows}

@@ -20,12 +20,12 @@ from raydebm.decision.table import PoolTable
 from raydebm.errors import ConfigError
 from raydebm.generators import EndpointAccess, Secret, build_generator, check_keys
 from raydebm.generators.account import journal_and_budget
-from raydebm.labels import label_candidate
 from raydebm.records import Candidate, Gold, Label, Problem
 from raydebm.run.directory import RunDir
 from raydebm.scorer.texts import TextScorer
 from raydebm.tasks import task_of
 from raydebm.tasks.base import Task
+from raydebm.tasks.labels import label_candidate
 
 JOURNAL = ("confounding", "journal")
 NUM_EXAMPLES = 3

@@ -45,7 +45,7 @@ class StageReport:
 
 @dataclass(frozen=True)
 class Pipeline(StageContext):
-    """One run of a recipe. Stages that use Ray need it initialised (see ``distributed.session``)."""
+    """One run of a recipe. Stages that use Ray need it initialised (see ``pipeline.ray.session``)."""
 
     on_stage: Callable[[StageReport], None] = lambda report: None
 

@@ -15,12 +15,12 @@ from raydebm.decision.table import Scores
 from raydebm.errors import ScoringError
 from raydebm.generators import Secret, check_keys
 from raydebm.generators.journal import spent_usd
-from raydebm.pairs import TrainingGroup, build_pairs, training_groups
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
 from raydebm.pipeline.writing_lock import write_lock
 from raydebm.records import Candidate, CandidateScore
 from raydebm.run.directory import SCORES_FOLDER, RunDir
 from raydebm.run.fingerprints import baseline_state, is_unchanged
+from raydebm.scorer.pairs import TrainingGroup, build_pairs, training_groups
 
 Groups = Mapping[str, Sequence[TrainingGroup]]
 """Training groups of the splits ``train`` and ``validation``."""
@@ -80,7 +80,7 @@ def _score(
     basis: str,
     folder: str = SCORES_FOLDER,
 ) -> None:
-    from raydebm.distributed.baselines import BaselineInputs, score_baseline
+    from raydebm.pipeline.ray.baselines import BaselineInputs, score_baseline
 
     recipe, run = context.recipe, context.run
     done, state = run.manifest(folder) or {}, _state(recipe, run, baseline, basis)

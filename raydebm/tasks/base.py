@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from raydebm.constraints import Constraint
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Message, Problem, Verdict
+from raydebm.tasks.constraints import Constraint
 
 Answer = Any
 """Result of ``parse``: a JSON value that only the task interprets."""

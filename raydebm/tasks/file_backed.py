@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, ClassVar
 
-from raydebm.constraints import Constraint
 from raydebm.errors import TaskDataError
 from raydebm.identity import content_id
 from raydebm.records import Gold, Message, Problem, Verdict
 from raydebm.tasks.base import Answer, Judgement, instructed
+from raydebm.tasks.constraints import Constraint
 from raydebm.tasks.sources import check_split, distinct
 
 Pairs = Iterator[tuple[Problem, Gold]]

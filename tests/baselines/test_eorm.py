@@ -6,9 +6,9 @@ from raydebm.baselines import build_scorer
 from raydebm.baselines.eorm import Eorm, EormModel, train_eorm
 from raydebm.config import EormBaseline, PairsConfig
 from raydebm.errors import CheckpointError, ConfigError, PoolError
-from raydebm.pairs import TrainingGroup, build_pairs
 from raydebm.records import Candidate, Label, Verdict
 from raydebm.scorer.model.batching import pad
+from raydebm.scorer.pairs import TrainingGroup, build_pairs
 
 
 def make_groups(first, count):

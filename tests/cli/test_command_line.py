@@ -85,7 +85,7 @@ def test_missing_recipe_is_named(command):
 
 
 def test_missing_api_key_names_generator_variable_and_way_out_before_ray_is_started(command, recipe, monkeypatch):
-    monkeypatch.setattr("raydebm.distributed.session.ray_session", lambda config: pytest.fail("Ray was started"))
+    monkeypatch.setattr("raydebm.pipeline.ray.session.ray_session", lambda config: pytest.fail("Ray was started"))
     done = command("run", "--config", recipe())
 
     assert_one_clear_error(done, "'priced'.*OPENROUTER_API_KEY.*export OPENROUTER_API_KEY")

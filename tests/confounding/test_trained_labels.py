@@ -8,7 +8,7 @@ from hand_made import table_of
 
 from raydebm.config import ConfoundingConfig
 from raydebm.decision.policy import Policy
-from raydebm.distributed.confounding import _as_trained
+from raydebm.pipeline.ray.confounding import _as_trained
 from raydebm.pipeline.studies.confounding import screen_of
 
 VIOLATIONS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]

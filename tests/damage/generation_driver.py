@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from damaged_generation import Storm
 
 from raydebm.config import RayConfig, parse_recipe
-from raydebm.distributed.generate import generate
-from raydebm.distributed.session import ray_session
+from raydebm.pipeline.ray.generate import generate
+from raydebm.pipeline.ray.session import ray_session
 from raydebm.run.directory import RunDir
 
 

@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 from scorer_parts import groups_of, recipe_for
 
 from raydebm.config import TaskConfig
-from raydebm.distributed.session import ray_session
-from raydebm.distributed.train import train_ensemble
+from raydebm.pipeline.ray.session import ray_session
+from raydebm.pipeline.ray.train import train_ensemble
 from raydebm.run.directory import RunDir
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from raydebm.constraints import Constraint, Finding
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import GenerationError
 from raydebm.records import Candidate, Energies, Problem, Verdict
 from raydebm.tasks.base import Judgement, TaskDefaults
+from raydebm.tasks.constraints import Constraint, Finding
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this one
 

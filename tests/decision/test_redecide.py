@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raydebm.constraints import Constraint, Finding
 from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import recorded_outcome, redecide, with_energies
@@ -17,6 +16,7 @@ from raydebm.decision.sampling.one_pass import Parts
 from raydebm.errors import GenerationError
 from raydebm.records import Candidate, Decision, Energies, Problem, Sampling
 from raydebm.tasks.base import TaskDefaults
+from raydebm.tasks.constraints import Constraint, Finding
 
 POLICY = Policy(lambda_=1.0, theta_sigma=0.8, theta_abstain=1.5, num_regenerate=2)
 SURE, UNSURE, HOPELESS = (-2.0, -2.0), (-3.0, -1.0), (-6.0, 0.0)

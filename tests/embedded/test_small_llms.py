@@ -7,10 +7,10 @@ import pytest
 from raydebm.config import load_recipe, with_recorded_answers
 from raydebm.embedded import local_path
 from raydebm.generators.recorded import import_pool
-from raydebm.labels import label_candidate
 from raydebm.run.folder import Folder
 from raydebm.run.tables import CANDIDATES
 from raydebm.tasks import get_task
+from raydebm.tasks.labels import label_candidate
 
 POOL = "embedded:gsm8k_small_llms"
 

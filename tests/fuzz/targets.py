@@ -19,8 +19,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raydebm.baselines.judge import read_rating
-from raydebm.constraints import expressions, schemas, templates
-from raydebm.constraints.patterns import compile_pattern, is_found
 from raydebm.decision.policy import Policy
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import ConfigError, ConstraintError, TaskDataError
@@ -32,6 +30,8 @@ from raydebm.service.store.reader import DecisionReader, Filter
 from raydebm.service.store.record import DECISIONS, DecisionRecord, microseconds, new_record_id, record_row
 from raydebm.tasks import get_task, task_of
 from raydebm.tasks.base import Task
+from raydebm.tasks.constraints import expressions, schemas, templates
+from raydebm.tasks.constraints.patterns import compile_pattern, is_found
 from raydebm.tasks.declared.answer_reading import find_json
 from raydebm.tasks.musr import problem_of as story_of
 from raydebm.tasks.travelplanner.loose_json import values_in

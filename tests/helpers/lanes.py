@@ -33,7 +33,7 @@ ONE_OF_EACH = {
     "browser": "tests/service/page/test_pages.py::test_a_sample_problem",
     "wheel": "tests/wheels/test_raydebm_wheel.py",
     "fuzz": "tests/fuzz/test_targets.py::test_any_text",
-    "cluster": "tests/distributed/test_label.py",
+    "cluster": "tests/pipeline/ray/test_label.py",
     "study": "tests/pipeline/studies/test_seeds.py",
 }
 """What continuous integration runs of each kind, whatever has changed: prefixes of test ids."""

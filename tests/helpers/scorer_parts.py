@@ -6,8 +6,8 @@ from typing import Any
 from unittest import mock
 
 from raydebm.config import Recipe, parse_recipe
-from raydebm.pairs import TrainingGroup
 from raydebm.run.directory import RunDir
+from raydebm.scorer.pairs import TrainingGroup
 
 SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
 WORDS = [*SPECIAL, *(f"w{index}" for index in range(90)), "right", "wrong"]
@@ -80,9 +80,9 @@ def recipe_for(
 
 def train(recipe: Recipe, folder: Path | RunDir, *, size: int = 12, **options: Any) -> Any:
     """Ray is taken for one of our own, which saves a helper process for every adapter."""
-    from raydebm.distributed.train import train_ensemble  # not in the workers, which take HeldRun from here
+    from raydebm.pipeline.ray.train import train_ensemble  # not in the workers, which take HeldRun from here
 
-    with mock.patch("raydebm.distributed.train.is_own_cluster", return_value=True):
+    with mock.patch("raydebm.pipeline.ray.train.is_own_cluster", return_value=True):
         return train_ensemble(
             recipe=recipe,
             run=folder if isinstance(folder, RunDir) else RunDir(str(folder)),

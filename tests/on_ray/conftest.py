@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from raydebm.distributed.session import ENVIRONMENT, OWN_CLUSTER_ENVIRONMENT
+from raydebm.pipeline.ray.session import ENVIRONMENT, OWN_CLUSTER_ENVIRONMENT
 
 HERE = Path(__file__).parent
 for name, value in (ENVIRONMENT | OWN_CLUSTER_ENVIRONMENT).items():

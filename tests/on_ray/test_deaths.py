@@ -18,8 +18,8 @@ from processes import is_running, journal_pids, num_journaled
 from scorer_parts import HeldRun, recipe_for, tiny_backbone, train
 
 from raydebm.config import parse_recipe
-from raydebm.distributed.generate import generate
 from raydebm.errors import TrainingError
+from raydebm.pipeline.ray.generate import generate
 from raydebm.records import GenerationRequest, Sampling
 from raydebm.run.directory import RunDir
 
@@ -159,9 +159,9 @@ import sys
 sys.path.insert(0, {folder!r})
 from test_generate_driver import requests, recipe, run
 from raydebm.config import RayConfig
-from raydebm.distributed.generate import generate
+from raydebm.pipeline.ray.generate import generate
 from raydebm.generators.account import SHARED_PASSES, JournalAccount
-from raydebm.distributed.session import ray_session
+from raydebm.pipeline.ray.session import ray_session
 with ray_session(RayConfig(num_cpus=8, object_store_mb=100)):
     generate(requests, recipe=recipe, run=run)
 """

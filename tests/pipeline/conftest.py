@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from raydebm.distributed.session import ENVIRONMENT, OWN_CLUSTER_ENVIRONMENT
+from raydebm.pipeline.ray.session import ENVIRONMENT, OWN_CLUSTER_ENVIRONMENT
 
 # What ray_session sets for a cluster of its own; `local_ray` is started without it.
 for name, value in (ENVIRONMENT | OWN_CLUSTER_ENVIRONMENT).items():

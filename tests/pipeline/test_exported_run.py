@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from raydebm.decision.policy import Policy
-from raydebm.export import export_scorer
+from raydebm.pipeline.export import export_scorer
 from raydebm.pipeline.pools import calibrated_policy
 from raydebm.run.ensemble_file import read_ref
 

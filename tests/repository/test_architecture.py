@@ -32,8 +32,8 @@ def test_the_pipeline_loads_neither_ray_nor_torch_until_a_stage_needs_them():
     assert not loaded & {"ray", "torch", "transformers"}
 
 
-def test_every_module_of_distributed_imports_ray(repository):
-    modules = [*(repository / "raydebm" / "distributed").glob("[a-z]*.py")]
+def test_every_module_of_the_pipelines_ray_folder_imports_ray(repository):
+    modules = [*(repository / "raydebm" / "pipeline" / "ray").glob("[a-z]*.py")]
     without = [
         file.name
         for file in modules

@@ -10,7 +10,7 @@ import torch
 
 from raydebm.config import PAPER_ADAPTERS
 from raydebm.errors import CheckpointError
-from raydebm.export import peft_example
+from raydebm.pipeline.export import peft_example
 from raydebm.scorer.checkpoint import read_ensemble, write_ensemble
 from raydebm.scorer.ensemble import EnsembleScorer
 from raydebm.scorer.model.backbone import make_backbone

@@ -17,12 +17,12 @@ from raydebm.confounding.refit import RepairSettings, RepairText, balanced_cells
 from raydebm.confounding.repair_report import RepairData, repair, repair_texts
 from raydebm.confounding.report import ConfoundingSettings
 from raydebm.errors import CheckpointError, ConfigError, PoolError
-from raydebm.pairs import build_pairs, training_groups
 from raydebm.pipeline.pools import RecordedPools, assembled
 from raydebm.records import Candidate, ConstraintReport, Label, Problem, Sampling, Verdict
 from raydebm.scorer.ensemble import EnsembleScorer, head_of, write_ensemble
 from raydebm.scorer.model.backbone import load_backbone
 from raydebm.scorer.model.batching import TextEncoder
+from raydebm.scorer.pairs import build_pairs, training_groups
 from raydebm.scorer.training.settings import TrainingSettings
 
 

@@ -58,9 +58,9 @@ def make_models(folder):
 def make_ensemble(folder, encoder):
     """Two adapters, trained for one epoch on four problems by the scorer's own code."""
     from raydebm.config import PAPER_ADAPTERS
-    from raydebm.pairs import TrainingGroup
     from raydebm.scorer.ensemble import write_ensemble
     from raydebm.scorer.model.backbone import load_backbone
+    from raydebm.scorer.pairs import TrainingGroup
     from raydebm.scorer.training.adapter import train_adapter
     from raydebm.scorer.training.adapter_data import AdapterData
     from raydebm.scorer.training.settings import TrainingSettings

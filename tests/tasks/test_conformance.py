@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydebm.constraints import violations_of
 from raydebm.identity import canonical_json
-from raydebm.labels import label_candidate
 from raydebm.records import Candidate, Gold, Problem, Verdict
 from raydebm.run.tables import PROBLEM
 from raydebm.tasks import BUILT_IN, get_task
 from raydebm.tasks.answers import render_number
 from raydebm.tasks.base import GoldFromAnswer, Task
+from raydebm.tasks.constraints import violations_of
+from raydebm.tasks.labels import label_candidate
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydebm.constraints import Constraint, Finding, violations_of
 from raydebm.decision.feedback import feedback_messages
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import ConfigError, TaskDataError
 from raydebm.identity import canonical_json
-from raydebm.labels import label_candidate
 from raydebm.records import Candidate, ScoredCandidate, Verdict
 from raydebm.run.tables import PROBLEM
+from raydebm.tasks.constraints import Constraint, Finding, violations_of
 from raydebm.tasks.declared import DeclaredTask
 from raydebm.tasks.declared.answer_reading import find_json
+from raydebm.tasks.labels import label_candidate
 
 SHOP = {
     "name": "shop",

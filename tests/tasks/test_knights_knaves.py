@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raydebm.constraints import violations_of
 from raydebm.errors import ConfigError, TaskDataError
 from raydebm.records import Problem, Verdict
+from raydebm.tasks.constraints import violations_of
 from raydebm.tasks.knights_knaves import KnightsKnaves
 from raydebm.tasks.knights_knaves.logic import Statement, broken_statements, check_statement, is_true, solutions
 from raydebm.tasks.knights_knaves.puzzle_reading import read_claim, read_quiz

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from raydebm.errors import TaskDataError
-from raydebm.labels import label_candidate
 from raydebm.records import Candidate, Gold, Verdict
 from raydebm.tasks import reasoning_gym
+from raydebm.tasks.labels import label_candidate
 from raydebm.tasks.reasoning_gym import ReasoningGym, problem_of, sources
 from raydebm.tasks.reasoning_gym.answers import find_answer, normal_form
 from raydebm.tasks.reasoning_gym.library import LibraryError

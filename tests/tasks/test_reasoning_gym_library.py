@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from raydebm.labels import label_candidate
 from raydebm.records import Candidate, Verdict
+from raydebm.tasks.labels import label_candidate
 from raydebm.tasks.reasoning_gym import ReasoningGym
 from raydebm.tasks.reasoning_gym.library import Library, LibraryError, is_installed, library
 

@@ -7,7 +7,7 @@ import pytest
 
 from raydebm.errors import ResourceError, TaskDataError
 from raydebm.records import Gold, Verdict
-from raydebm.sandbox import Sandbox
+from raydebm.tasks.sandbox import Sandbox
 from raydebm.tasks.taco import Taco, problem_of
 
 STDIN = {

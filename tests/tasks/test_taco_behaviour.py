@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-import raydebm.sandbox
-from raydebm.constraints import violations_of
+import raydebm.tasks.sandbox
 from raydebm.decision.feedback import feedback_text
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import ResourceError
 from raydebm.records import Candidate, ScoredCandidate
-from raydebm.sandbox import Limits, Sandbox
+from raydebm.tasks.constraints import violations_of
+from raydebm.tasks.sandbox import Limits, Sandbox
 from raydebm.tasks.taco import Taco
 from raydebm.tasks.taco.behaviour import OUTPUT_BYTES, Program, behaviour_of
 from raydebm.tasks.taco.public_tests import PublicTest
@@ -293,8 +293,10 @@ def candidate_of(code, problem):
 
 def test_a_report_has_the_violations_and_the_key_of_one_run(sandbox, problem, monkeypatch):
     runs = []
-    run = raydebm.sandbox.Session.run
-    monkeypatch.setattr(raydebm.sandbox.Session, "run", lambda *args, **kwargs: runs.append(1) or run(*args, **kwargs))
+    run = raydebm.tasks.sandbox.Session.run
+    monkeypatch.setattr(
+        raydebm.tasks.sandbox.Session, "run", lambda *args, **kwargs: runs.append(1) or run(*args, **kwargs)
+    )
     task = Taco()
     report = check_candidate(task, problem, candidate_of("print(4)", problem))
     assert (report.penalty, report.proof, [v.constraint for v in report.violations]) == (0.5, None, ["public tests"])
@@ -322,14 +324,14 @@ def test_the_feedback_of_a_pass_names_the_failed_test(sandbox, problem):
 
 
 def test_without_isolation_a_candidate_with_public_tests_cannot_be_checked(monkeypatch, problem):
-    monkeypatch.setattr("raydebm.sandbox.isolated_starts", tuple)
+    monkeypatch.setattr("raydebm.tasks.sandbox.isolated_starts", tuple)
     monkeypatch.delenv("RAYDEBM_ALLOW_UNSANDBOXED", raising=False)
-    raydebm.sandbox._best_start.cache_clear()
+    raydebm.tasks.sandbox._best_start.cache_clear()
     try:
         report = check_candidate(Taco(), problem, candidate_of(RIGHT, problem))
         without = check_candidate(Taco(), problem_of("?"), candidate_of(RIGHT, problem))
     finally:
-        raydebm.sandbox._best_start.cache_clear()
+        raydebm.tasks.sandbox._best_start.cache_clear()
     assert (report.penalty, report.vote_key) == (math.inf, None)
     assert "cannot be isolated" in report.error
     assert (without.penalty, without.error) == (0.0, None)

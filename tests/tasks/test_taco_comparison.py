@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydebm.sandbox.inside.values import Opaque
+from raydebm.tasks.sandbox.inside.values import Opaque
 from raydebm.tasks.taco.comparison import same_output, same_value
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from raydebm.errors import ResourceError
-from raydebm.sandbox import Limits, Sandbox
+from raydebm.tasks.sandbox import Limits, Sandbox
 from raydebm.tasks.taco.grading import Grade, grade
 
 PATIENT = Limits(cpu_s=20.0, wall_s=60.0, memory_bytes=256 << 20, output_bytes=64 * 1024, disk_bytes=1 << 20)

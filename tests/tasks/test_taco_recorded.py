@@ -12,7 +12,7 @@ import pytest
 from raydebm.errors import ResourceError
 from raydebm.records import Verdict
 from raydebm.run.json_lines import read_json_lines
-from raydebm.sandbox import Sandbox
+from raydebm.tasks.sandbox import Sandbox
 from raydebm.tasks.taco import Taco
 from raydebm.tasks.taco.behaviour import Program, behaviour_of
 from raydebm.tasks.taco.grading import Grade, grade

@@ -4,11 +4,11 @@ import cloudpickle
 import pytest
 
 from raydebm.config import TaskConfig
-from raydebm.constraints import Constraint, Finding
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import ConfigError
 from raydebm.records import Candidate
 from raydebm.tasks import add_task, get_task, task_of
+from raydebm.tasks.constraints import Constraint, Finding
 from raydebm.tasks.gsm8k import Gsm8k
 
 SHOP = {

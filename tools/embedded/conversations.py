@@ -15,8 +15,8 @@ from puzzle_traces import (
     learned,
     skipped,
 )
-from raydebm.constraints import violations_of
 from raydebm.tasks.base import FEEDBACK, RULES
+from raydebm.tasks.constraints import violations_of
 from raydebm.tasks.knights_knaves import KnightsKnaves, problem_of
 from raydebm.tasks.knights_knaves.logic import Assignment
 from raydebm.tasks.knights_knaves.puzzles import Puzzle

@@ -15,10 +15,10 @@ from raydebm.cli.starter import RECIPE
 from raydebm.config import load_recipe
 from raydebm.embedded import DEMO_RUN_FOLDER
 from raydebm.errors import ConfigError, PoolError
-from raydebm.pairs import held_out
 from raydebm.run.directory import MANIFEST, RunDir
 from raydebm.run.fingerprints import why_not_current
 from raydebm.scorer.checkpoint import CARD_FILE, SCORER_FILES
+from raydebm.scorer.pairs import held_out
 
 logger = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@
 import math
 from dataclasses import replace
 
-from raydebm.constraints import proof_of, violations_of
 from raydebm.records import Candidate, ConstraintReport, Problem, well_formed
 from raydebm.tasks.base import Task
+from raydebm.tasks.constraints import proof_of, violations_of
 
 
 def check_candidate(task: Task, problem: Problem, candidate: Candidate) -> ConstraintReport:

@@ -5,13 +5,13 @@ from typing import Any
 
 from raydebm.config.pairs import BAG_FRAC
 from raydebm.errors import CheckpointError
-from raydebm.pairs import out_of_bag, training_groups
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, Facts, StageContext
 from raydebm.pipeline.stages.pairs import candidates_as_scored
 from raydebm.records import Candidate
 from raydebm.run.ensemble_file import holds_ensemble
 from raydebm.run.folder import Many, StoredTable
 from raydebm.run.tables import KnownEnergies
+from raydebm.scorer.pairs import out_of_bag, training_groups
 
 
 def make_energies(context: StageContext, known: KnownEnergies | None = None) -> Facts:
@@ -61,7 +61,7 @@ def score_candidates(
         members: which adapters score the candidates of a problem, by problem id. Default: all.
         known: energies that need no scoring.
     """
-    from raydebm.distributed.score import ScoringInput, score
+    from raydebm.pipeline.ray.score import ScoringInput, score
 
     checkpoint = context.run.uri("scorer")
     if not holds_ensemble(checkpoint):
@@ -78,7 +78,7 @@ def score_candidates(
 
 def make_scorer(context: StageContext) -> Facts:
     """Train all adapters on the pairs."""
-    from raydebm.distributed.train import train_ensemble
+    from raydebm.pipeline.ray.train import train_ensemble
 
     problems, run = context.problems(), context.run
     groups = {

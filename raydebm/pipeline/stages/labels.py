@@ -15,7 +15,7 @@ def make_labels(context: StageContext) -> Facts:
 
 def label_candidates(context: StageContext, source: str, stage: str) -> Facts:
     """Label the candidates of the stage ``source``, and write the tables to ``stage``."""
-    from raydebm.distributed.label import label
+    from raydebm.pipeline.ray.label import label
 
     return label(
         context.problems(),
@@ -30,7 +30,7 @@ def label_candidates(context: StageContext, source: str, stage: str) -> Facts:
 
 def make_candidates(context: StageContext) -> Facts:
     """Sample the first pass of every split."""
-    from raydebm.distributed.generate import generate, generate_in_waves
+    from raydebm.pipeline.ray.generate import generate, generate_in_waves
 
     problems, bar = context.problems(), context.progress("candidates")
     requests = context.requests(problems.values())

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
 from raydebm.errors import PoolError
-from raydebm.pairs import PairMaker, by_text, with_defaults
 from raydebm.pipeline.context import TRAIN, VALIDATION, Facts, StageContext
 from raydebm.pipeline.writing_lock import write_lock
 from raydebm.records import Candidate, Label, Pair
+from raydebm.scorer.pairs import PairMaker, by_text, with_defaults
 
 LabelledPool = tuple[str, list[Candidate], list[Label]]
 """A problem's id, its candidates and their labels."""

@@ -115,7 +115,7 @@ def forget_failed_passes(context: StageContext) -> None:
 
 def _sample(context: StageContext, split: str, requests: Sequence[GenerationRequest]) -> None:
     """Sample, label, check and score the missing requests of a replay."""
-    from raydebm.distributed.generate import generate
+    from raydebm.pipeline.ray.generate import generate
 
     stage = later_pass(split, len(later_passes(context, split)) + 1)
     context.run.reopen(stage)

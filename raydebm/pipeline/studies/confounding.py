@@ -48,7 +48,7 @@ def confounding(pipeline: Pipeline) -> tuple[ConfoundingReport, str]:
         MissingKeyError: the key of the rewriting endpoint is not in the environment.
         PoolError: a generator of ``confounding.swap`` has no correct answer.
     """
-    from raydebm.distributed.confounding import confounding_of
+    from raydebm.pipeline.ray.confounding import confounding_of
 
     keys = swap_keys(pipeline.recipe)
     pipeline.make("calibration")

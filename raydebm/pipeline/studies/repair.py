@@ -42,7 +42,7 @@ def repair_run(pipeline: Pipeline) -> tuple[RepairReport, str]:
     """
     if not pipeline.run.is_local:
         raise ConfigError(f"repair writes a checkpoint folder below the run; {pipeline.run.root!r} is not a local path")
-    from raydebm.distributed.confounding import repaired_heads
+    from raydebm.pipeline.ray.confounding import repaired_heads
 
     keys = swap_keys(pipeline.recipe)
     pipeline.make("calibration")

@@ -21,7 +21,6 @@ from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.evaluation.stats.json_results import command_line
 from raydebm.evaluation.trainings.training_summary import Training, TrainingFacts, TrainingSummary, summarise
 from raydebm.evaluation.trainings.trainings_report import write_summary
-from raydebm.pairs import deal_folds
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION
 from raydebm.pipeline.pools import calibrated_policy, evaluated_pools, recorded_pools, texts_read_of
 from raydebm.pipeline.runner import Pipeline
@@ -31,6 +30,7 @@ from raydebm.pipeline.stages.posterior import learned_from
 from raydebm.pipeline.studies.children import child_run, share_scores, share_stages
 from raydebm.pipeline.studies.confounding import screen_of
 from raydebm.records import Label, Verdict
+from raydebm.scorer.pairs import deal_folds
 
 
 def train_several(

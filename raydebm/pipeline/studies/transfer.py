@@ -13,11 +13,11 @@ from raydebm.evaluation.paper.paper_cells import REPAIRED_COLUMNS
 from raydebm.evaluation.paper.published import paper
 from raydebm.evaluation.studies.transfer import RefusedCell, ScoredRun, Transfer, transfer
 from raydebm.identity import content_id
-from raydebm.pairs import text_key
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
 from raydebm.pipeline.pools import RecordedPools, assembled, calibrated_policy, evaluated_pools, recorded_pools
 from raydebm.pipeline.stages.energies import pool_candidates
 from raydebm.run.directory import RunDir
+from raydebm.scorer.pairs import text_key
 
 _BACKBONES = {"answerdotai/ModernBERT-base": " (MB)", "microsoft/deberta-v3-base": " (DB)"}
 """Backbone suffixes of the paper's transfer table."""
@@ -150,7 +150,7 @@ def _stage_part(context: StageContext) -> str:
 
 def _transferred(source: StageContext, target: StageContext, chosen: frozenset[str], *, run: RunDir) -> PoolTable:
     """The target's pools of the chosen test problems, with the source's energies."""
-    from raydebm.distributed.score import ScoringInput, score
+    from raydebm.pipeline.ray.score import ScoringInput, score
 
     recorded = recorded_pools(target, TEST)
     candidates = [candidate for candidate in pool_candidates(target) if candidate.problem_id in chosen]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raydebm.identity import content_id
-from raydebm.pairs import TrainingGroup
+from raydebm.scorer.pairs import TrainingGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

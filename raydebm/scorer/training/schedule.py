@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from raydebm.pairs import TrainingGroup
+from raydebm.scorer.pairs import TrainingGroup
 
 
 @dataclass(frozen=True, slots=True)

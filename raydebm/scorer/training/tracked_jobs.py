@@ -7,10 +7,10 @@ from typing import Any
 
 from raydebm import __version__
 from raydebm.identity import content_id
-from raydebm.pairs import TrainingGroup
+from raydebm.scorer.pairs import TrainingGroup
+from raydebm.scorer.tracking import TrackedAdapter, TrackedTraining, Tracking
 from raydebm.scorer.training.training_job import PROGRESS, TrainingJob
 from raydebm.tasks import task_of
-from raydebm.tracking import TrackedAdapter, TrackedTraining, Tracking
 
 TOKEN_FILE = "tracking.json"
 """Identity of a training, in the folder of resumable epochs. Removed with it when the training is complete."""

@@ -10,12 +10,12 @@ Does not know: Ray, torch, HTTP.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from raydebm.labels import label_candidate
 from raydebm.records import Gold, Label, Problem, ScoredCandidate, Verdict
 from raydebm.service.store.outcomes import ReportedOutcome, reports_by_record
 from raydebm.service.store.reader import DecisionReader, Filter
 from raydebm.service.store.record import DecisionRecord
 from raydebm.tasks.base import Task, gold_maker
+from raydebm.tasks.labels import label_candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

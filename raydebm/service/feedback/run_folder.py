@@ -12,13 +12,13 @@ from typing import Any
 from raydebm.config import Recipe, apply_overrides, parse_recipe
 from raydebm.errors import ConfigError, PoolError
 from raydebm.identity import content_id
-from raydebm.pairs import split_problems
 from raydebm.pipeline.writing_lock import write_lock
 from raydebm.records import Candidate, ConstraintReport, Gold, Label, Problem, Verdict
 from raydebm.run.directory import RECIPE, RunDir
 from raydebm.run.fingerprints import new_manifest
 from raydebm.run.stages import IMPORTED, StageName
 from raydebm.run.tables import SplitProblem
+from raydebm.scorer.pairs import split_problems
 from raydebm.service.feedback.labelled import LabelledDecision
 from raydebm.user_files import writing
 

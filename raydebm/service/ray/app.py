@@ -29,9 +29,9 @@ from ray.serve.schema import (
 )
 
 from raydebm.config import BaselineConfig
-from raydebm.distributed.session import start_here
 from raydebm.errors import ConfigError, RaydebmError, ResourceError, in_one_line, last_line
 from raydebm.generators import check_keys
+from raydebm.pipeline.ray.session import start_here
 from raydebm.run.addresses import is_packaged, local_copy
 from raydebm.run.directory import RunDir
 from raydebm.service.ray.deployments import (

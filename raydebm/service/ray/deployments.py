@@ -16,9 +16,9 @@ from ray.serve.context import _get_serve_request_context
 
 from raydebm import tracing
 from raydebm.config import BaselineConfig, GeneratorConfig, TaskConfig
+from raydebm.decision.reporter import DEADLINE_S, Reporter
 from raydebm.generators import Generator, build_generator
 from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Problem
-from raydebm.reporter import DEADLINE_S, Reporter
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import CheckpointRef, read_ref
 from raydebm.scorer.texts import TextScorer, TextToScore, energies_of_lists

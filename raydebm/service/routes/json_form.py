@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from raydebm.constraints.expressions import EvaluationError
-from raydebm.constraints.schemas import Steps, check_schema, faults_of, validator_of
 from raydebm.errors import ConstraintError, ServiceError
 from raydebm.records import well_formed
 from raydebm.service.routes.requests import ResponseFormat
 from raydebm.tasks.base import Task
+from raydebm.tasks.constraints.expressions import EvaluationError
+from raydebm.tasks.constraints.schemas import Steps, check_schema, faults_of, validator_of
 
 PARAM = "response_format"
 ANSWER = "answer"

@@ -13,9 +13,9 @@ from pydantic import BaseModel
 
 from raydebm import __version__
 from raydebm.errors import PoolError, RaydebmError, ServiceError
-from raydebm.pairs import held_out
 from raydebm.records import Problem
 from raydebm.run.directory import RunDir
+from raydebm.scorer.pairs import held_out
 from raydebm.service.core.service import TriageService
 from raydebm.service.logs import redact
 from raydebm.service.settings.bundle import Bundle

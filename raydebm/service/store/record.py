@@ -21,9 +21,9 @@ from pydantic import BaseModel, TypeAdapter
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.redecide import Recorded, recorded_outcome
 from raydebm.identity import content_id
-from raydebm.pairs import text_key
 from raydebm.records import Candidate, Decision, Outcome, Problem
 from raydebm.run.codec import Row
+from raydebm.scorer.pairs import text_key
 
 Final = Literal["accept", "abstain"]
 """A decision in the API's terms."""

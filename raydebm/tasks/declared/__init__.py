@@ -16,16 +16,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from raydebm.constraints import Constraint, violations_of
-from raydebm.constraints.expressions import EvaluationError, RuleInput, problem_fields, reads_answer
-from raydebm.constraints.json_values import key_of
-from raydebm.constraints.rule import View, compile_rule
-from raydebm.constraints.rule_kinds import read_rule
-from raydebm.constraints.templates import fill, full_text
 from raydebm.errors import ConfigError, TaskDataError
 from raydebm.identity import canonical_json, content_id
 from raydebm.records import Gold, Message, Problem, Verdict
 from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed, required_field
+from raydebm.tasks.constraints import Constraint, violations_of
+from raydebm.tasks.constraints.expressions import EvaluationError, RuleInput, problem_fields, reads_answer
+from raydebm.tasks.constraints.json_values import key_of
+from raydebm.tasks.constraints.rule import View, compile_rule
+from raydebm.tasks.constraints.rule_kinds import read_rule
+from raydebm.tasks.constraints.templates import fill, full_text
 from raydebm.tasks.declared.answer_reading import find_answer, seen_by_rules, write_answer
 from raydebm.tasks.declared.definition import TaskDefinition, read_definition
 from raydebm.tasks.declared.matching import check_gold, mismatch

@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from raydebm.constraints.schemas import MAX_DEPTH, below
 from raydebm.identity import canonical_json
 from raydebm.tasks.answers import (
     LABEL,
@@ -25,6 +24,7 @@ from raydebm.tasks.answers import (
     render_number,
     sentences,
 )
+from raydebm.tasks.constraints.schemas import MAX_DEPTH, below
 from raydebm.tasks.declared.definition import Output
 
 _WORK_PER_CHARACTER = 20

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from raydebm.constraints.expressions import problem_fields
-from raydebm.constraints.rule import Expression, Strict
-from raydebm.constraints.rule_kinds import AnyRule, Schema
-from raydebm.constraints.templates import places_in
 from raydebm.errors import ConfigError, ConstraintError
 from raydebm.tasks.base import FEEDBACK, RULES, TaskDefaults
+from raydebm.tasks.constraints.expressions import problem_fields
+from raydebm.tasks.constraints.rule import Expression, Strict
+from raydebm.tasks.constraints.rule_kinds import AnyRule, Schema
+from raydebm.tasks.constraints.templates import places_in
 
 NAME = re.compile(r"[a-z][a-z0-9_]{1,59}")
 RESERVED = frozenset({"source_id"})

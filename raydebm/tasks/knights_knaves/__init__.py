@@ -11,11 +11,11 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, ClassVar
 
-from raydebm.constraints import Constraint, Exactness, Finding
 from raydebm.errors import TaskDataError
 from raydebm.identity import canonical_json, content_id
 from raydebm.records import Gold, Message, Problem, Verdict
 from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed, required_field
+from raydebm.tasks.constraints import Constraint, Exactness, Finding
 from raydebm.tasks.knights_knaves.answers import find_answer
 from raydebm.tasks.knights_knaves.logic import (
     Assignment,

@@ -13,7 +13,7 @@ import sys
 import threading
 from pathlib import Path
 
-from raydebm.child import Child, ChildLostError, LastingChild
+from raydebm.tasks.child import Child, ChildLostError, LastingChild
 
 CPU_S = 5.0
 """Limit of one comparison in CPU seconds of the child, so that a busy machine changes no label."""

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from raydebm.child import Child, ChildLostError, LastingChild
+from raydebm.tasks.child import Child, ChildLostError, LastingChild
 
 VERSION = "0.1.25"
 """The one version whose data sets and verifiers have been reviewed."""

@@ -2,7 +2,7 @@
 
 Hidden tests, which are gold, decide about a program. Public tests, from the statement or a user, are a constraint (the
 paper has none here), and programs vote by their behaviour on the public inputs. All programs run in a sandbox
-(``raydebm.sandbox``), and all comparisons are made outside.
+(``raydebm.tasks.sandbox``), and all comparisons are made outside.
 """
 
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from functools import lru_cache
 from itertools import islice
 from typing import ClassVar
 
-from raydebm.constraints import Constraint, Finding
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Message, Problem, Verdict
-from raydebm.sandbox import Limits, Sandbox
 from raydebm.tasks.base import RULES, Answer, Judgement, TaskDefaults, instructed
+from raydebm.tasks.constraints import Constraint, Finding
+from raydebm.tasks.sandbox import Limits, Sandbox
 from raydebm.tasks.sources import check_split, distinct, split_rows
 from raydebm.tasks.taco.behaviour import Behaviour, Program, behaviour_of
 from raydebm.tasks.taco.extraction import fenced, find_program, normal_form

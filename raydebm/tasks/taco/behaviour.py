@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from raydebm.constraints import Finding
-from raydebm.sandbox import CallResult, Limits, RunResult, Sandbox, Session, Status
-from raydebm.sandbox.inside.values import Opaque
+from raydebm.tasks.constraints import Finding
+from raydebm.tasks.sandbox import CallResult, Limits, RunResult, Sandbox, Session, Status
+from raydebm.tasks.sandbox.inside.values import Opaque
 from raydebm.tasks.taco.comparison import same_literal, same_output, without_tuples
 from raydebm.tasks.taco.grading import PRELUDE, completed
 from raydebm.tasks.taco.public_tests import PublicTest

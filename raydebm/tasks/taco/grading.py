@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from raydebm.sandbox import Limits, RunResult, Sandbox, Session, Status
+from raydebm.tasks.sandbox import Limits, RunResult, Sandbox, Session, Status
 from raydebm.tasks.taco.comparison import same_output, same_value
 from raydebm.tasks.taco.extraction import defines
 

@@ -15,10 +15,10 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, ClassVar
 
-from raydebm.constraints import Constraint, Finding
 from raydebm.identity import canonical_json
 from raydebm.records import Gold, Message, Problem, Verdict
 from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed
+from raydebm.tasks.constraints import Constraint, Finding
 from raydebm.tasks.travelplanner.catalogue import Catalogue
 from raydebm.tasks.travelplanner.database import VARIABLE, database_folder, read_database
 from raydebm.tasks.travelplanner.dimensions import (

@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 
-from raydebm.constraints import Finding
+from raydebm.tasks.constraints import Finding
 from raydebm.tasks.travelplanner.catalogue import Restaurant, Stay
 from raydebm.tasks.travelplanner.trip import MEALS
 from raydebm.tasks.travelplanner.view import DayView, Entity, PlanView, TransportEntry

@@ -2,9 +2,9 @@ import math
 
 import pytest
 
-from raydebm.constraints import Constraint, Finding
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.records import Problem
+from raydebm.tasks.constraints import Constraint, Finding
 
 PROBLEM = Problem(task="toy", problem_id="p", prompt="?")
 

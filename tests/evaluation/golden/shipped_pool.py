@@ -16,7 +16,6 @@ from raydebm.config import load_recipe, with_recorded_answers
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.generators import build_generator
 from raydebm.identity import seed_for
-from raydebm.labels import label_candidate
 from raydebm.pipeline.context import StageContext
 from raydebm.pipeline.stages.calibration import make_calibration
 from raydebm.pipeline.stages.energies import adapters_out_of_bag
@@ -25,6 +24,7 @@ from raydebm.pipeline.stages.pairs import make_pairs
 from raydebm.pipeline.stages.problems import make_problems
 from raydebm.records import Verdict
 from raydebm.run.tables import EnergyRow
+from raydebm.tasks.labels import label_candidate
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[2]

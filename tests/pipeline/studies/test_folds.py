@@ -30,7 +30,7 @@ def small(recipe, folder):
 
 def trained_once_more(pipeline, **options):
     # As on a cluster of our own, which saves a helper process for every adapter.
-    with mock.patch("raydebm.distributed.train.is_own_cluster", return_value=True):
+    with mock.patch("raydebm.pipeline.ray.train.is_own_cluster", return_value=True):
         return train_several(pipeline, folds=2, **options)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tiny_run import recipe_of
 
-from raydebm.distributed import confounding as shell
+from raydebm.pipeline.ray import confounding as shell
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.studies import repair
 from raydebm.pipeline.studies.repair import ensure_repaired, repair_run

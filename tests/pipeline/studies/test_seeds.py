@@ -28,7 +28,7 @@ def trained(finished, tmp_path_factory):
     reports = []
     shared = Pipeline(recipe=pipeline.recipe.model_copy(update=update), on_stage=reports.append)
     # As on a cluster of our own, which saves a helper process for every adapter.
-    with mock.patch("raydebm.distributed.train.is_own_cluster", return_value=True):
+    with mock.patch("raydebm.pipeline.ray.train.is_own_cluster", return_value=True):
         summary, address = train_several(shared, seeds=[5, 6])
     assert address == str(folder / "seeds" / "report.html")
     return summary, folder, reports

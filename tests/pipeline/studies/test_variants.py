@@ -41,7 +41,7 @@ def report(run, tmp_path_factory):
     """(the reproduction, what the stages reported, where)."""
     folder, stages = tmp_path_factory.mktemp("reproduction"), []
     # As on a cluster of our own, which saves a helper process for every adapter.
-    with mock.patch("raydebm.distributed.train.is_own_cluster", return_value=True):
+    with mock.patch("raydebm.pipeline.ray.train.is_own_cluster", return_value=True):
         reproduction, _ = reproduce([replace(run, on_stage=stages.append)], run=RunDir(str(folder)))
     return reproduction, stages, folder
 

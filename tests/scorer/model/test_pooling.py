@@ -11,7 +11,7 @@ import torch
 from raydebm.config import PAPER_ADAPTERS
 from raydebm.confounding.features import FeatureExtractor
 from raydebm.errors import ConfigError
-from raydebm.export import peft_example
+from raydebm.pipeline.export import peft_example
 from raydebm.scorer.checkpoint import read_ensemble, write_ensemble
 from raydebm.scorer.ensemble import EnsembleScorer, head_of
 from raydebm.scorer.model.pooling import check_pooling, pooled

@@ -8,8 +8,8 @@ from safetensors.torch import load_file
 
 from raydebm.config import PAPER_ADAPTERS, parse_recipe
 from raydebm.errors import CheckpointError, ConfigError, PoolError, TrainingError
-from raydebm.pairs import TrainingGroup
 from raydebm.scorer.checkpoint import read_adapter
+from raydebm.scorer.pairs import TrainingGroup
 from raydebm.scorer.training.adapter import train_adapter
 from raydebm.scorer.training.adapter_data import AdapterData, data_fingerprint
 from raydebm.scorer.training.member import ACTIVATIONS_PER_TOKEN, EnsembleMember

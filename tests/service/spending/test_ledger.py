@@ -108,8 +108,9 @@ def test_spending_never_exceeds_the_ceiling_and_sums_are_exact(tmp_path_factory,
     ledger.close()
 
 
-def spend(path, ceiling, seed, spending):
+def spend(path, ceiling, seed, spending, start):
     """Spends until nothing is left, from 8 threads; tells each expense before it happens."""
+    start.wait()
     ledger, chance = Ledger(path), random.Random(seed)
 
     def work(chance):
@@ -136,11 +137,12 @@ def test_parallel_processes_stay_below_the_ceiling_when_one_is_killed(tmp_path, 
     monkeypatch.syspath_prepend(str(repository))  # spawned processes import this module by its name
     path, ceiling = str(tmp_path / "ledger.sqlite"), 20_000
     context, total, connections = multiprocessing.get_context("spawn"), 0, []
+    start = context.Barrier(3)  # or the first two may spend all before the third begins
     Ledger(path).spent("service")
     processes = []
     for seed in range(3):
         ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=spend, args=(path, ceiling, seed, theirs))
+        process = context.Process(target=spend, args=(path, ceiling, seed, theirs, start))
         process.start()
         theirs.close()
         processes.append(process)

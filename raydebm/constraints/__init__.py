@@ -1,5 +1,0 @@
-"""Constraints: gold-free checks of one answer, built in or user-defined, with one declaration for both."""
-
-from raydebm.constraints.core import Check, Constraint, Exactness, Finding, Proof, proof_of, violations_of
-
-__all__ = ["Check", "Constraint", "Exactness", "Finding", "Proof", "proof_of", "violations_of"]

@@ -1,0 +1,141 @@
+"""Gold-free reports of candidates, in processes that are killed when a check hangs.
+
+A check that never ends must fail its own candidate and no other. Python cannot interrupt it from inside (see
+``checker``), so each candidate is checked by a child process, which is killed when it takes too long. Several children
+work concurrently.
+
+The protocol is JSON lines: ``{"task", "problem", "candidate", "deadline_s"}`` rows in, where ``task`` is the recipe's
+section or null, and ``{"report"}`` rows out. A child checks for any number of tasks. Does not know: gold.
+"""
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
+
+from raydebm.config import TaskConfig
+from raydebm.cpus import usable_cpus
+from raydebm.decision.sampling.checks import check_candidate, unchecked
+from raydebm.errors import RaydebmError
+from raydebm.records import Candidate, ConstraintReport, Problem
+from raydebm.run.tables import CANDIDATES, PROBLEM, REPORTS
+from raydebm.tasks import get_task, task_of
+from raydebm.tasks.base import Task
+from raydebm.tasks.child import Child, ChildLostError, LastingChild, ending_itself
+
+DEADLINE_S = 30.0
+"""Time limit of one candidate's checks in a service, public tests included."""
+MAX_TASKS = 64
+"""Maximum number of cached definitions per child."""
+START_S = 60.0
+"""Time limit for a child to start."""
+
+
+class Reporter:
+    """Check candidates concurrently, each within a time limit. Thread-safe."""
+
+    def __init__(self, *, deadline_s: float, most: int | None = None) -> None:
+        """Args:
+        deadline_s: time limit per candidate in seconds, without waiting.
+        most: maximum number of children. Default: one per usable CPU.
+        """
+        self._deadline_s = deadline_s
+        self.most = most or usable_cpus()
+        self._threads = ThreadPoolExecutor(self.most, thread_name_prefix="raydebm-checks")
+        self._own = threading.local()
+        self._children: list[LastingChild] = []
+
+    def start(self) -> "Future[None]":
+        """Start the first child before the first candidate arrives."""
+        return self._threads.submit(self._start_one)
+
+    def submit(
+        self, problem: Problem, candidate: Candidate, task: TaskConfig | None = None
+    ) -> "Future[ConstraintReport]":
+        """Future of the report. Never raises: a candidate whose check hung or crashed has ``error``.
+
+        Args:
+            problem: problem of the candidate.
+            candidate: candidate to check.
+            task: the recipe's section, for a task defined by a user. Default: found by its name.
+        """
+        return self._threads.submit(self._report, problem, candidate, task)
+
+    def reports(
+        self, problem: Problem, candidates: Sequence[Candidate], task: TaskConfig | None = None
+    ) -> list[ConstraintReport]:
+        """One report per candidate, in order."""
+        return [report.result() for report in [self.submit(problem, candidate, task) for candidate in candidates]]
+
+    def close(self) -> None:
+        """End the children; waiting candidates are dropped."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for child in self._children:
+            child.close()
+
+    def _start_one(self) -> None:
+        try:
+            self._child().start()
+        except ChildLostError:
+            return  # the first candidate tries again, and its report has the error if that fails too
+
+    def _child(self) -> LastingChild:
+        """The child of this thread."""
+        if not hasattr(self._own, "child"):
+            self._own.child = LastingChild(_start)
+            self._children.append(self._own.child)
+        child: LastingChild = self._own.child
+        return child
+
+    def _report(self, problem: Problem, candidate: Candidate, task: TaskConfig | None) -> ConstraintReport:
+        section = None if task is None else task.model_dump(mode="json")
+        request = {
+            "task": section,
+            "problem": PROBLEM.row(problem),
+            "candidate": CANDIDATES.row(candidate),
+            "deadline_s": self._deadline_s,
+        }
+        try:
+            reply = self._child().ask(request, timeout_s=self._deadline_s)
+        except ChildLostError as error:
+            return unchecked(candidate.candidate_id, f"the checks of task {problem.task!r}: their process {error}")
+        return REPORTS.record(reply["report"])
+
+
+def _start() -> Child:
+    child = Child([sys.executable, "-m", "raydebm.decision.reporter"])
+    child.ask(None, timeout_s=START_S)
+    return child
+
+
+@lru_cache(maxsize=MAX_TASKS)
+def _task(name: str, section: str) -> Task:
+    """Task by name, from the recipe's section in JSON if it is given."""
+    config = None if section == "null" else TaskConfig.model_validate_json(section)
+    return get_task(name) if config is None or config.name != name else task_of(config)
+
+
+def _serve() -> None:
+    """Main loop of the child: announce that it is ready, then answer one line per line until the input ends."""
+    # Replies have their own descriptor; a plug-in's prints go to stderr.
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    sys.stdin.readline()
+    print(json.dumps({"ready": True}), file=replies, flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        problem, candidate = PROBLEM.record(request["problem"]), CANDIDATES.record(request["candidate"])
+        try:
+            with ending_itself(request["deadline_s"]):
+                task = _task(problem.task, json.dumps(request["task"], sort_keys=True))
+                report = check_candidate(task, problem, candidate)
+        except RaydebmError as error:  # such as a task that only the parent's program has added
+            report = unchecked(candidate.candidate_id, str(error))
+        print(json.dumps({"report": REPORTS.row(report)}), file=replies, flush=True)
+
+
+if __name__ == "__main__":
+    _serve()

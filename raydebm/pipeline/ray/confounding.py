@@ -1,0 +1,154 @@
+"""Confounding and repair of a scorer, in one task on a node with its models.
+
+Probes, style ablation, style swap and the refitting of heads need torch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from raydebm.config import Recipe
+from raydebm.confounding.refit import RepairText
+from raydebm.confounding.repair_report import RepairData, RepairReport, repair
+from raydebm.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
+from raydebm.confounding.style_swaps import SwapInputs, style_swaps
+from raydebm.cpus import usable_cpus
+from raydebm.decision.table import PoolTable
+from raydebm.pipeline.ray.placement import cluster_nodes, share_of
+from raydebm.pipeline.ray.session import get_or_raise, is_own_cluster
+from raydebm.run.addresses import local_copy
+from raydebm.run.directory import RunDir
+from raydebm.run.tables import KnownEnergies
+from raydebm.scorer.texts import score_texts
+
+if TYPE_CHECKING:
+    from raydebm.confounding.features import FeatureExtractor
+
+MAX_CPUS = 8.0
+"""Limit on CPUs of a task that scores without a GPU; a small encoder gains little from more."""
+
+
+def confounding_of(run: RunDir, settings: ConfoundingSettings, swap: SwapInputs, *, name: str) -> ConfoundingReport:
+    """Run screen, linear probes, style ablation and style swap on the run's scorer.
+
+    Args:
+        name: the scorer's name for headings.
+
+    Raises:
+        PoolError: a generator of ``confounding.swap`` has no correct answer.
+    """
+    work = on_the_scorers_node(swap.recipe, _confounding)
+    report: ConfoundingReport = get_or_raise(work.remote(run.absolute(), settings, swap, name))
+    return report
+
+
+def repaired_heads(
+    run: RunDir,
+    texts: Mapping[str, Sequence[RepairText]],
+    settings: ConfoundingSettings,
+    swap: SwapInputs,
+) -> tuple[RepairReport, KnownEnergies]:
+    """Refit the heads of the run's scorer; writes ``<run>/repair/scorer``.
+
+    Args:
+        texts: training texts by split, ``train`` and ``validation``.
+
+    Returns:
+        The report, and the repaired scorer's energies of candidates with stored features.
+
+    Raises:
+        PoolError: too few generators have answers of both labels.
+    """
+    work = on_the_scorers_node(swap.recipe, _repair)
+    report, known = get_or_raise(work.remote(run.absolute(), texts, settings, swap))
+    return report, known
+
+
+@ray.remote
+def _confounding(run: RunDir, settings: ConfoundingSettings, swap: SwapInputs, name: str) -> ConfoundingReport:
+    recipe = swap.recipe
+    with local_copy(run.uri("scorer")) as folder:
+        extractor = _extractor(folder, run, recipe)
+        scorer = extractor.scorer(folder)
+        sources = Sources(scorer=scorer, features=extractor.joined, swaps=style_swaps(swap, scorer))
+        return confounding_report(
+            _as_trained(swap.test, recipe),
+            sources=sources,
+            settings=settings,
+            validation=_as_trained(swap.validation, recipe),
+            scorer=name,
+        )
+
+
+def _as_trained(pools: PoolTable, recipe: Recipe) -> PoolTable:
+    """The pools with the scorer's texts and training labels."""
+    return pools.as_scored(recipe.scorer.reasoning).with_trained_labels()
+
+
+@ray.remote
+def _repair(
+    run: RunDir,
+    texts: Mapping[str, Sequence[RepairText]],
+    settings: ConfoundingSettings,
+    swap: SwapInputs,
+) -> tuple[RepairReport, KnownEnergies]:
+    from raydebm.confounding.refit import RepairSettings
+
+    folder, recipe = Path(run.root), swap.recipe
+    extractor = _extractor(folder / "scorer", run, recipe)
+    data = RepairData(
+        train=texts["train"],
+        validation=texts["validation"],
+        test=_as_trained(swap.test, recipe),
+        validation_pools=_as_trained(swap.validation, recipe),
+        swaps=style_swaps(swap, extractor.scorer(extractor.folder)),
+    )
+    report = repair(
+        extractor,
+        folder / "repair" / "scorer",
+        data,
+        repair_settings=RepairSettings(
+            seed=recipe.seed, cap=recipe.confounding.repair_cap, min_cell=recipe.confounding.repair_min_cell
+        ),
+        settings=settings,
+    )
+    return report, _known_energies(extractor, report.result.folder, data)
+
+
+def _known_energies(extractor: "FeatureExtractor", repaired: Path, data: RepairData) -> KnownEnergies:
+    """Energies by the repaired heads of all candidates with stored features."""
+    texts = {text.candidate_id: (text.prompt, text.text) for text in (*data.train, *data.validation)}
+    for pools in (data.test, data.validation_pools):
+        texts |= {} if pools is None else pools.texts
+    kept = dict(
+        pair for pair, is_kept in zip(texts.items(), extractor.has(list(texts.values())), strict=True) if is_kept
+    )
+    rows = score_texts(extractor.scorer(repaired), list(kept.values()))
+    return KnownEnergies(
+        rows={name: replace(row, candidate_id=name) for name, row in zip(kept, rows, strict=True)},
+        dtype=extractor.dtype,
+    )
+
+
+def _extractor(folder: Path, run: RunDir, recipe: Recipe) -> "FeatureExtractor":
+    """The extractor, in the dtype of the run's energies, so that results are comparable."""
+    from raydebm.confounding.features import FeatureExtractor
+
+    dtype = run.scoring_type(recipe.scorer.dtype)
+    tokens = recipe.scorer.micro_batch_tokens
+    return FeatureExtractor.load(folder, device=recipe.scorer.device, dtype=dtype, micro_batch_tokens=tokens)
+
+
+def on_the_scorers_node(recipe: Recipe, work: Any) -> Any:
+    """The remote function with the CPUs and the share of a GPU for scoring in one task."""
+    nodes = cluster_nodes()
+    share = share_of(recipe.ray, nodes, device=recipe.scorer.device)
+    if share.gpus:
+        return work.options(num_cpus=share.cpus, num_gpus=share.gpus)
+    # Nothing else of the run is active, so the task gets several CPUs and as many torch threads. A cluster of our own
+    # may count more CPUs than this machine has.
+    most = min(MAX_CPUS, max(node.get("CPU", 1.0) for node in nodes))
+    return work.options(num_cpus=min(most, usable_cpus()) if is_own_cluster() else most)

@@ -1,0 +1,253 @@
+"""Base of declarative rules: a name, a weight, a graded penalty, a message; and their conversion to constraints.
+
+Checking is total: for any answer, a rule gives findings with finite penalties above 0, or none; a failed evaluation is
+a violation with its reason.
+
+Penalties. Each rule has a severity: for bounds the excess divided by the limit, for lists the share of items that break
+the rule. ``graded`` (default) uses it, between a small floor and ``cap``; ``fixed`` uses ``cap``. With several values
+each counts 1/n. C_j is never above ``cap``.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from raydebm.errors import ConstraintError
+from raydebm.records import Problem
+from raydebm.tasks.constraints.core import Constraint, Finding
+from raydebm.tasks.constraints.expressions import EvaluationError, RuleInput, parse_expression
+from raydebm.tasks.constraints.json_values import kind_of
+from raydebm.tasks.constraints.templates import check_template, fill, places_in
+
+FLOOR = 1e-6
+"""Smallest penalty of a violation, so that none rounds to 0."""
+MAX_FINDINGS = 20
+"""Maximum number of findings per constraint; the last one sums up the rest."""
+MAX_COUNTED = 100_000
+"""Maximum number of counted findings beyond the listed ones."""
+
+View = Callable[[Problem, Any], Any]
+"""View of a task's answer for rules, as JSON."""
+
+
+def refused_as_value_error(check: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+    """Run a check inside a pydantic validator, which reports ValueErrors with their key."""
+    try:
+        check(*arguments, **named)
+    except ConstraintError as error:
+        raise ValueError(str(error)) from error
+
+
+def _expression(text: str) -> str:
+    refused_as_value_error(parse_expression, text)
+    return text
+
+
+Expression = Annotated[str, AfterValidator(_expression)]
+"""JMESPath that starts at ``answer`` or ``problem``."""
+
+
+def _plain_penalty(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+class Strict(BaseModel):
+    """Base of what users write: unknown keys and converted types are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+
+class Penalty(Strict):
+    """Cost of a violation before the weight."""
+
+    kind: Literal["graded", "fixed"] = "graded"
+    cap: float = Field(1.0, gt=0, le=1e6)
+    """Maximum of C_j; with ``fixed``, the cost of one violation."""
+    scale: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """Bounds only: the excess that costs 1. Default: the limit itself, or 1 if the limit is 0."""
+
+    def of(self, severity: float) -> float:
+        """Penalty in (0, cap] for any severity."""
+        if self.kind == "fixed" or not math.isfinite(severity):
+            return self.cap
+        return min(self.cap, max(FLOOR, severity))
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One error of one value."""
+
+    severity: float
+    values: dict[str, Any] = field(default_factory=dict)
+    message: str | None = None
+    """Message of this fault. Default: the rule's own."""
+
+
+class Rule(Strict):
+    """Fields of all rules."""
+
+    PLACES: ClassVar[frozenset[str]] = frozenset({"path", "value"})
+    """Names that a message may use."""
+    MESSAGE: ClassVar[str] = "{path} breaks the rule"
+
+    name: str = Field(pattern=r"^[A-Za-z][\w -]{0,60}$")
+    weight: float = Field(1.0, ge=0, allow_inf_nan=False)
+    """Weight w_j."""
+    penalty: Annotated[Penalty, BeforeValidator(_plain_penalty)] = Penalty()
+    message: str | None = Field(None, min_length=1, max_length=500)
+    """A sentence that a model can act on. Default: the rule's own."""
+
+    @model_validator(mode="after")
+    def _places_exist(self) -> "Rule":
+        if self.message is not None:
+            refused_as_value_error(check_template, self.message, self.PLACES)
+        return self
+
+    def expressions(self) -> Iterator[str]:
+        """Expressions on the whole document."""
+        raise NotImplementedError
+
+    def findings(self, document: RuleInput) -> Iterator[Finding]:
+        """Violations of the rule.
+
+        Raises:
+            EvaluationError: an expression cannot be evaluated.
+        """
+        raise NotImplementedError
+
+    def finding(self, fault: Fault, share: float, **values: Any) -> Finding:
+        """Finding for a fault of one value among 1/share."""
+        penalty = max(FLOOR, self.penalty.of(fault.severity) * share)
+        return Finding(penalty=penalty, values=values | fault.values, message=fault.message)
+
+    def missing(self, path: str, share: float) -> Finding:
+        """Finding for a missing value, with the penalty of the worst value."""
+        return self.finding(Fault(math.inf, message="{path} is missing"), share, path=path)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedValue:
+    """A value to check, and its name in messages."""
+
+    path: str
+    value: Any
+
+
+class ValuesRule(Rule):
+    """A rule about one or several values.
+
+    ``value`` alone: its result; a list counts as its items. With ``each``: for every item of that list, ``value`` read
+    on the item, so that an item without the value is noticed (a projection such as ``items[].price`` drops it).
+    """
+
+    PLACES: ClassVar[frozenset[str]] = frozenset({"path", "value", "index", "count"})
+
+    each: Expression | None = None
+    value: str
+    if_missing: Literal["violation", "pass"] = "violation"
+    """Meaning of a missing value."""
+
+    @model_validator(mode="after")
+    def _value_is_readable(self) -> "ValuesRule":
+        refused_as_value_error(parse_expression, self.value, at_root=self.each is None)
+        return self
+
+    @property
+    def path(self) -> str:
+        """Name of all values together in messages."""
+        return self.value if self.each is None else f"{self.each}[].{self.value}"
+
+    def expressions(self) -> Iterator[str]:
+        yield self.value if self.each is None else self.each
+
+    def placed_values(self, document: RuleInput) -> list[PlacedValue]:
+        """The values to check, with None for missing ones.
+
+        Raises:
+            EvaluationError: an expression cannot be evaluated, or ``each`` is not a list.
+        """
+        if self.each is None:
+            result = document.value_of(self.value)
+            if not isinstance(result, list):
+                return [PlacedValue(self.value, result)]
+            return [PlacedValue(f"{self.value}[{index}]", element) for index, element in enumerate(result)]
+        items = document.value_of(self.each)
+        if not isinstance(items, list):
+            raise EvaluationError(f"{self.each} must be a list, got {kind_of(items)}")
+        below = "" if self.value == "@" else f".{self.value}"
+        return [
+            PlacedValue(f"{self.each}[{index}]{below}", document.value_in(element, self.value))
+            for index, element in enumerate(items)
+        ]
+
+    def findings(self, document: RuleInput) -> Iterator[Finding]:
+        places = self.placed_values(document)
+        faults_of = self.checker(document)
+        for index, place in enumerate(places):
+            if place.value is None:
+                if self.if_missing == "violation":
+                    yield self.missing(place.path, 1 / len(places))
+                continue
+            for fault in faults_of(place.value):
+                common = {"path": place.path, "value": place.value, "index": index, "count": len(places)}
+                yield self.finding(fault, 1 / len(places), **common)
+
+    def checker(self, document: RuleInput) -> Callable[[Any], Iterable[Fault]]:
+        """Checker of single values, made once for all values of an answer."""
+        raise NotImplementedError
+
+
+def compile_rule(rule: Rule, *, view: View = lambda problem, answer: answer) -> Constraint:
+    """Constraint of a rule.
+
+    Args:
+        rule: a validated rule.
+        view: view of the task's answer for rules.
+    """
+
+    def check(problem: Problem, answer: Any) -> list[Finding]:
+        return _rule_findings(rule, RuleInput({"answer": view(problem, answer), "problem": dict(problem.data)}))
+
+    # The sentence is built here from bounded templates; the constraint's own template only passes it on.
+    return Constraint(name=rule.name, check=check, message="{text}", weight=rule.weight)
+
+
+def _rule_findings(rule: Rule, document: RuleInput) -> list[Finding]:
+    """Findings of a rule; the value ``text`` is the whole sentence. Never raises for a JSON document."""
+    try:
+        findings = [_with_text(rule, finding) for finding in islice(rule.findings(document), MAX_COUNTED)]
+    except (EvaluationError, RecursionError) as error:
+        reason = str(error) if isinstance(error, EvaluationError) else "the answer is nested too deeply"
+        return [Finding(penalty=rule.penalty.cap, values={"text": f"{rule.name}: {reason}"})]
+    return _shortened(_capped(findings, rule.penalty.cap))
+
+
+def _with_text(rule: Rule, finding: Finding) -> Finding:
+    template = rule.message or finding.message or rule.MESSAGE
+    if finding.message is not None and not set(places_in(template)) <= set(finding.values):
+        template = finding.message  # the user's sentence names a value that is missing here
+    # Tables cannot store lone surrogates.
+    text = fill(template, finding.values).encode("utf-8", "replace").decode("utf-8")
+    return Finding(penalty=finding.penalty, values={"text": text})
+
+
+def _capped(findings: list[Finding], cap: float) -> list[Finding]:
+    total = math.fsum(finding.penalty for finding in findings)
+    if total <= cap:
+        return findings
+    return [
+        Finding(penalty=max(finding.penalty * cap / total, FLOOR / len(findings)), values=finding.values)
+        for finding in findings
+    ]
+
+
+def _shortened(findings: list[Finding]) -> list[Finding]:
+    if len(findings) <= MAX_FINDINGS:
+        return findings
+    shown, rest = findings[: MAX_FINDINGS - 1], findings[MAX_FINDINGS - 1 :]
+    penalty = math.fsum(finding.penalty for finding in rest)
+    return [*shown, Finding(penalty=penalty, values={"text": f"and {len(rest)} more places like these"})]

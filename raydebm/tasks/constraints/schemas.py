@@ -1,0 +1,211 @@
+"""JSON Schema (draft 2020-12) with bounded time and no network.
+
+Differences from the standard, all refused or replaced when a schema is read: ``$ref`` must stay inside the schema;
+patterns are RE2; ``patternProperties`` and dynamic references are unknown; ``$schema`` does not switch to another
+draft; a check ends after a fixed number of steps.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from itertools import islice
+from typing import Any
+
+from raydebm.errors import ConstraintError
+from raydebm.identity import canonical_json
+from raydebm.tasks.constraints.expressions import EvaluationError
+from raydebm.tasks.constraints.patterns import compile_pattern, is_found
+
+MAX_STEPS = 100_000
+MAX_FOUND = 20
+"""Maximum number of violations per answer."""
+MAX_DEPTH = 64
+MAX_TYPES = 16
+"""Maximum number of names in one ``type``; there are seven."""
+_ENTRIES_PER_STEP = 100
+"""Entries of a keyword's list or object per additional step."""
+
+_REFUSED = ("patternProperties", "$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems")
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaFault:
+    """One violation of the schema."""
+
+    path: str
+    """Path such as ``items[0].price``; empty for the whole value."""
+    reason: str
+
+
+@dataclass(slots=True)
+class Steps:
+    """Remaining steps of one or several checks."""
+
+    most: int = MAX_STEPS
+    taken: int = 0
+
+    def take(self, num: int) -> None:
+        """Use up steps. Raises EvaluationError if there are not enough."""
+        self.taken += num
+        if self.taken > self.most:
+            raise EvaluationError(f"the schema check takes more than {self.most} steps; the answer is too large")
+
+
+_steps: ContextVar[Steps] = ContextVar("steps of the schema check that runs")
+
+
+def check_schema(schema: Any) -> None:
+    """Raise ConstraintError if it is not a schema as described above; the message names the place."""
+    from jsonschema import Draft202012Validator, exceptions
+
+    try:
+        _check_keywords(schema, "schema", 0)
+        Draft202012Validator.check_schema(schema)
+    except exceptions.SchemaError as error:
+        raise ConstraintError(f"{_path(error.absolute_path) or 'schema'}: {error.message:.200}") from error
+    except RecursionError as error:
+        raise ConstraintError("schema: nested too deeply") from error
+
+
+def schema_faults(schema_text: str, value: Any) -> list[SchemaFault]:
+    """Violations of a task's schema (see ``faults_of``). Parsed schemas are cached.
+
+    Args:
+        schema_text: a checked schema, as JSON.
+        value: any JSON value.
+    """
+    return faults_of(_kept_validator(schema_text), value, Steps())
+
+
+def faults_of(validator: Any, value: Any, steps: Steps) -> list[SchemaFault]:
+    """Violations of the schema, at most ``MAX_FOUND``.
+
+    Args:
+        validator: see ``validator_of``.
+        value: any JSON value.
+        steps: remaining steps, reduced by the check.
+
+    Raises:
+        EvaluationError: the value is too large or nested too deeply, or the schema has a dangling reference.
+    """
+    from referencing.exceptions import Unresolvable
+
+    token = _steps.set(steps)
+    try:
+        _check_depth(value)
+        errors = islice(validator.iter_errors(value), MAX_FOUND)
+        return [SchemaFault(_path(error.absolute_path), error.message[:200]) for error in errors]
+    except (RecursionError, ArithmeticError) as error:
+        raise EvaluationError(
+            "the answer is nested too deeply, or its numbers are too large, for its schema"
+        ) from error
+    except Unresolvable as error:
+        raise EvaluationError(f"the schema refers to {str(error)[:100]}, which is not in it") from error
+    finally:
+        _steps.reset(token)
+
+
+def validator_of(schema: Any) -> Any:
+    """Validator of a checked schema, for ``faults_of``."""
+    from referencing import Registry
+
+    if isinstance(schema, Mapping):  # where "$ref": "#" comes back to it, its draft's own validator would take over
+        schema = {name: value for name, value in schema.items() if name != "$schema"}
+    return _bounded()(schema, registry=Registry())
+
+
+@lru_cache(maxsize=256)
+def _kept_validator(schema_text: str) -> Any:
+    """For tasks' schemas only: clients' would fill the memory."""
+    return validator_of(json.loads(schema_text))
+
+
+@cache
+def _bounded() -> Any:
+    from jsonschema import Draft202012Validator, validators
+
+    keywords = {**Draft202012Validator.VALIDATORS, "pattern": _pattern, "uniqueItems": _unique_items}
+    extend: Any = validators.extend  # untyped
+    return extend(Draft202012Validator, {name: _counted(rule) for name, rule in keywords.items()})
+
+
+def _counted(rule: Callable[..., Any]) -> Callable[..., Any]:
+    def counting(validator: Any, keyword: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        _steps.get().take(1 + (len(keyword) // _ENTRIES_PER_STEP if isinstance(keyword, list | dict) else 0))
+        yield from rule(validator, keyword, instance, schema) or ()
+
+    return counting
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
+    from jsonschema import ValidationError
+
+    if isinstance(instance, str) and not is_found(pattern, instance):
+        yield ValidationError(f"{instance[:80]!r} does not match {pattern!r}")
+
+
+def _unique_items(validator: Any, wanted: bool, instance: Any, schema: Any) -> Iterator[Any]:
+    """Compare canonical texts: one step per item, where the library compares every pair."""
+    from jsonschema import ValidationError
+
+    if not (wanted and isinstance(instance, list)):
+        return
+    keys = {_key(element) for element in instance}
+    if len(keys) < len(instance):
+        yield ValidationError(f"{len(instance) - len(keys)} item(s) are repeated")
+
+
+def _key(value: Any) -> str:
+    try:
+        return canonical_json(value)
+    except (ValueError, TypeError) as error:
+        raise EvaluationError(f"the answer holds what is not JSON: {error}") from error
+
+
+def _check_keywords(schema: Any, where: str, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise ConstraintError(f"{where}: nested more than {MAX_DEPTH} deep")
+    if isinstance(schema, list):
+        for number, part in enumerate(schema):
+            _check_keywords(part, f"{where}[{number}]", depth + 1)
+    if not isinstance(schema, Mapping):
+        return
+    for name, value in schema.items():
+        here = f"{where}.{name}"
+        if name in _REFUSED:
+            raise ConstraintError(f"{here} is not supported here; write the allowed properties out")
+        if name == "$ref" and isinstance(value, str) and not value.startswith("#"):
+            raise ConstraintError(f"{here} = {value!r} leads outside the schema; use #/$defs/...")
+        if name == "$schema" and isinstance(value, str) and depth > 0:
+            raise ConstraintError(f"{here} is not supported here; only the whole schema may name its draft")
+        if name == "type" and isinstance(value, list) and len(value) > MAX_TYPES:
+            raise ConstraintError(f"{here} has {len(value)} names; at most {MAX_TYPES} are allowed")
+        if name == "pattern" and isinstance(value, str):
+            compile_pattern(value)
+        _check_keywords(value, here, depth + 1)
+
+
+def below(level: list[Any]) -> list[Any]:
+    """Direct elements of the lists and objects among some JSON values."""
+    return [
+        inner
+        for value in level
+        if isinstance(value, list | dict)
+        for inner in (value.values() if isinstance(value, dict) else value)
+    ]
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = below(level)
+        if not level:
+            return
+    raise EvaluationError(f"the answer is nested more than {MAX_DEPTH} deep")
+
+
+def _path(parts: Any) -> str:
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+    return text.removeprefix(".")

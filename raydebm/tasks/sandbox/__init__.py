@@ -1,0 +1,93 @@
+"""Sandbox for untrusted Python programs, with limits on time, memory, output, disk, processes, network and files.
+
+bubblewrap gives every sandbox its own namespaces (processes, network, mounts, IPC, host name), an almost empty
+read-only file system and no capabilities; resource limits bound usage; a filter refuses unneeded system calls. Without
+bubblewrap nothing runs, unless the user allows it (``RAYDEBM_ALLOW_UNSANDBOXED=1``).
+
+Right answers are never inside: programs return output or values, and the caller compares them outside.
+"""
+
+import os
+from collections.abc import Sequence
+from functools import cache
+
+from raydebm.errors import ResourceError
+from raydebm.tasks.sandbox.isolation import UNSANDBOXED, Start, isolated_starts
+from raydebm.tasks.sandbox.program_limits import CallResult, Limits, RunResult, Status
+from raydebm.tasks.sandbox.session import Session
+
+__all__ = [
+    "ALLOW_UNSANDBOXED",
+    "CallResult",
+    "Limits",
+    "RunResult",
+    "Sandbox",
+    "Session",
+    "Status",
+]
+
+ALLOW_UNSANDBOXED = "RAYDEBM_ALLOW_UNSANDBOXED"
+"""Environment variable; ``1`` runs untrusted programs even if they cannot be isolated."""
+
+
+class Sandbox:
+    """Starts sandboxes.
+
+    Args:
+        limits: default limits of every program.
+        packages: installed packages that programs may import in addition to the standard library.
+        allow_unsandboxed: run without isolation. Default: the environment variable RAYDEBM_ALLOW_UNSANDBOXED.
+
+    Raises:
+        ResourceError: programs cannot be isolated on this machine, and running without isolation is not allowed.
+    """
+
+    def __init__(
+        self, limits: Limits | None = None, *, packages: Sequence[str] = (), allow_unsandboxed: bool | None = None
+    ) -> None:
+        self.limits = limits or Limits()
+        self._packages = tuple(packages)
+        if allow_unsandboxed is None:
+            allow_unsandboxed = os.environ.get(ALLOW_UNSANDBOXED, "") == "1"
+        self._start = _best_start(allow_unsandboxed)
+
+    def session(self) -> Session:
+        """A new sandbox, for one program and its inputs; close it, or use it as a context manager.
+
+        Raises:
+            ResourceError: it does not start.
+        """
+        return Session(self._start, self.limits, packages=self._packages)
+
+    def run(self, source: str, stdin: bytes = b"", *, limits: Limits | None = None) -> RunResult:
+        """Run one program with one input in its own sandbox.
+
+        Raises:
+            ResourceError: the sandbox does not start.
+        """
+        with self.session() as session:
+            return session.run(source, stdin, limits=limits)
+
+    @property
+    def isolated(self) -> bool:
+        """True if programs have their own namespaces, and cannot read the user's files."""
+        return self._start.own_namespaces
+
+
+@cache
+def _best_start(allow_unsandboxed: bool) -> Start:
+    reasons = []
+    for start in isolated_starts():
+        try:
+            Session(start, Limits()).close()
+        except ResourceError as error:
+            reasons.append(str(error))
+        else:
+            return start
+    if allow_unsandboxed:
+        return UNSANDBOXED
+    why = "; ".join(reasons) or "bubblewrap (bwrap) is not installed"
+    raise ResourceError(
+        f"untrusted programs cannot be isolated on this machine: {why}. Install bubblewrap and allow user namespaces "
+        f"(or start the container with more rights), or set {ALLOW_UNSANDBOXED}=1 to run them without isolation"
+    )

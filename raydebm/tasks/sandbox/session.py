@@ -1,0 +1,367 @@
+"""One sandbox: a process that runs requests one after another, watched from outside."""
+
+import json
+import os
+import resource
+import secrets
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from raydebm.errors import ResourceError
+from raydebm.tasks.sandbox.inside.frames import LENGTHS, frame
+from raydebm.tasks.sandbox.inside.values import decode, encode
+from raydebm.tasks.sandbox.isolation import PACKAGES, Start, command, environment, next_uid, own_paths
+from raydebm.tasks.sandbox.program_limits import CallResult, Limits, RunResult, Status
+from raydebm.tasks.sandbox.syscalls import filter_program
+
+_START_S = 60.0
+_GRACE_S = 5.0
+"""Seconds beyond a request's own limit, enforced inside; then everything is killed from outside."""
+_NUM_CALLS = 1000
+_NUM_DESCRIPTORS = 64
+_LOST = "the sandbox was lost"
+
+Frame = tuple[dict[str, Any], bytes]
+
+
+class _LostError(Exception):
+    """The process in the sandbox ended or does not answer."""
+
+
+class Session:
+    """A started sandbox. Not thread-safe, and to be closed by the thread that opened it.
+
+    (The kernel ends the sandbox when the thread that started it ends.)
+
+    Raises:
+        ResourceError: it does not start; the message has its output.
+    """
+
+    def __init__(self, start: Start, limits: Limits, *, packages: Sequence[str] = ()) -> None:
+        self._start, self._limits = start, limits
+        self._folder = None if start.own_namespaces else tempfile.mkdtemp(prefix="raydebm-")
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the session
+        self._process = subprocess.Popen(
+            command(start, limits, packages),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={} if self._folder is None else environment(start) | dict.fromkeys(("HOME", "TMPDIR"), self._folder),
+            cwd=self._folder or "/",
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests, self._replies = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._requests, False)
+        try:
+            self.facts, _ = self._exchange(self._config(), b"", timeout_s=_START_S)
+        except _LostError as error:
+            self._errors.seek(0)
+            said = self._errors.read(2000).decode("utf-8", "replace").strip()
+            self.close()
+            raise ResourceError(f"the sandbox ({start.name}) does not start: {said or error}") from error
+
+    @property
+    def pid(self) -> int:
+        """Id of the ancestor of all processes in the sandbox."""
+        return self._process.pid
+
+    def _config(self) -> dict[str, Any]:
+        limits = self._limits
+        rlimits = {
+            "RLIMIT_AS": limits.memory_bytes,
+            "RLIMIT_FSIZE": limits.disk_bytes,
+            "RLIMIT_STACK": min(limits.memory_bytes, 64 << 20),
+            "RLIMIT_NOFILE": _NUM_DESCRIPTORS,
+            "RLIMIT_CORE": 0,
+            "RLIMIT_MEMLOCK": 0,
+            "RLIMIT_MSGQUEUE": 0,
+        }
+        if self._start.own_namespaces:  # counted with the user's other processes elsewhere
+            rlimits["RLIMIT_NPROC"] = limits.num_threads + 3
+        return {
+            "uid": next_uid() if self._start.change_user else None,
+            "rlimits": {name: _at_most(name, value) for name, value in rlimits.items()},
+            "filter": filter_program().hex(),
+            "own_pid_namespace": self._start.own_namespaces,
+            "own_paths": [path for path in own_paths(self._start) if path != PACKAGES],
+        }
+
+    def run(
+        self, source: str, stdin: bytes = b"", *, limits: Limits | None = None, prelude: Mapping[str, str] | None = None
+    ) -> RunResult:
+        """Run a program in a new process. Do not reuse the session after ``left_files`` or a loss.
+
+        Args:
+            limits: time and output of this run; memory, disk and threads are the session's.
+            prelude: names that a program may use without importing them, with their modules.
+        """
+        limits = limits or self._limits
+        text = source.encode("utf-8", "surrogatepass")
+        header = {
+            "kind": "run",
+            "source_size": len(text),
+            "prelude": dict(prelude or {}),
+            "cpu_s": limits.cpu_s,
+            "wall_s": limits.wall_s,
+            "output_bytes": limits.output_bytes,
+        }
+        started = time.monotonic()
+        try:
+            reply, stdout = self._exchange(header, text + stdin, timeout_s=limits.wall_s + _GRACE_S)
+        except _LostError as error:
+            self.close()
+            return RunResult(
+                status=_status_of_loss(error), exit_code=None, detail=str(error), wall_s=time.monotonic() - started
+            )
+        self.is_used = self.is_used or bool(reply["left_files"])
+        return _run_result(reply, stdout, limits)
+
+    is_used = False
+    """A program left files behind, or the sandbox is lost: use a new one for the next program."""
+
+    def open_program(
+        self, source: str, *, limits: Limits | None = None, prelude: Mapping[str, str] | None = None
+    ) -> CallResult:
+        """Load a program whose functions ``call`` will call. The result has no value."""
+        limits = limits or self._limits
+        try:
+            self._open("serve", [source, dict(prelude or {})], limits)
+        except _LostError as error:
+            return CallResult(status=_status_of_loss(error), detail=str(error))
+        return self._asked({}, limits)
+
+    def open_test(self, test: str, function: str, *, limits: Limits | None = None) -> None:
+        """Load trusted test code that calls functions outside; ``step`` runs it from call to call.
+
+        Raises:
+            ResourceError: the sandbox is lost.
+        """
+        try:
+            self._open("check", [test, function], limits or self._limits)
+        except _LostError as error:
+            raise ResourceError(f"test code of function {function!r} cannot be loaded: {error}") from error
+        self._test_id = secrets.token_hex(8)
+        self._pending = _line({"id": self._test_id})
+
+    def step(self, *, limits: Limits | None = None) -> dict[str, Any]:
+        """Run the test code up to its next call (``{"function", "ask": arguments}``) or its end (``{"done"}`` or
+        ``{"failed": reason}``)."""
+        pending, self._pending = self._pending, b""
+        reply = self._ask(pending, limits or self._limits)
+        message = _message(reply, self._test_id)
+        if message is None:
+            return {"failed": f"the test code gave no answer ({reply[0]['ending']})"}
+        return message
+
+    def answer(self, value: Any) -> None:
+        """Set the call's result, which is sent with the next step."""
+        self._pending = _line({"value": encode(value)})
+
+    def answer_raised(self, reason: str) -> None:
+        """Answer the program's pending call with an exception."""
+        self._pending = _line({"raised": reason})
+
+    def call(self, function: str, arguments: Sequence[Any], *, limits: Limits | None = None) -> CallResult:
+        """Call a function of the opened program (or a method of its class Solution) with plain data.
+
+        After a result with status TIMEOUT or OUTPUT_LIMIT the program has ended.
+        """
+        return self.call_encoded(function, encode(list(arguments)), limits=limits)
+
+    def call_encoded(self, function: str, arguments: Any, *, limits: Limits | None = None) -> CallResult:
+        """As ``call``, with arguments from ``inside.values.encode``."""
+        return self._asked({"function": function, "arguments": arguments}, limits or self._limits)
+
+    def _open(self, role: str, arguments: list[Any], limits: Limits) -> None:
+        header = {"kind": "open", "role": role, "arguments": arguments, "total_cpu_s": limits.cpu_s * _NUM_CALLS}
+        self._exchange(header, b"", timeout_s=limits.wall_s + _GRACE_S)
+
+    def _asked(self, question: Mapping[str, Any], limits: Limits) -> CallResult:
+        # A fresh id per request, so that the program's own output is not taken for an answer.
+        asked = secrets.token_hex(16)
+        reply = self._ask(_line({"id": asked, **question}), limits)
+        return _call_result(reply, _message(reply, asked))
+
+    def _ask(self, line: bytes, limits: Limits) -> Frame:
+        header = {
+            "kind": "ask",
+            "cpu_s": limits.cpu_s,
+            "wall_s": limits.wall_s,
+            "output_bytes": limits.output_bytes,
+        }
+        try:
+            return self._exchange(header, line, timeout_s=limits.wall_s + _GRACE_S)
+        except _LostError as error:
+            self.close()
+            return {"ending": "timeout" if _status_of_loss(error) is Status.TIMEOUT else "gone"}, b""
+
+    def _exchange(self, header: dict[str, Any], body: bytes, *, timeout_s: float) -> Frame:
+        deadline = time.monotonic() + timeout_s
+        try:
+            self._write(frame(header, body), deadline)
+            head, tail = LENGTHS.unpack(self._read(LENGTHS.size, deadline))
+            if head > 1 << 20 or tail > self._limits.output_bytes + (1 << 20):
+                raise _LostError(f"{_LOST}: it sent something other than a reply")
+            return json.loads(self._read(head, deadline)), self._read(tail, deadline)
+        except (OSError, ValueError) as error:
+            raise _LostError(f"{_LOST}: {error}") from error
+
+    def _write(self, content: bytes, deadline: float) -> None:
+        view = memoryview(content)
+        while view:
+            _, writable, _ = select.select([], [self._requests], [], max(deadline - time.monotonic(), 0))
+            if not writable:
+                raise _LostError("no answer in time")
+            view = view[os.write(self._requests, view[: 1 << 16]) :]
+
+    def _read(self, size: int, deadline: float) -> bytes:
+        content = bytearray()
+        while len(content) < size:
+            readable, _, _ = select.select([self._replies], [], [], max(deadline - time.monotonic(), 0))
+            if not readable:
+                raise _LostError("no answer in time")
+            part = os.read(self._replies, min(size - len(content), 1 << 20))
+            if not part:
+                raise _LostError(f"{_LOST}: the program ended it")
+            content += part
+        return bytes(content)
+
+    def close(self) -> None:
+        """End everything in the sandbox. May be called twice."""
+        self.is_used = True
+        if self._process.poll() is None:
+            if not self._start.own_namespaces:  # its end also ends everything that its programs started
+                _close_quietly(self._process.stdin)
+                self._await_end_of_replies()
+            # All processes of a namespace die with its first one, which dies soon after bubblewrap.
+            _kill_group(self._process.pid)
+            self._await_end_of_replies()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            _close_quietly(stream)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def _await_end_of_replies(self) -> None:
+        deadline = time.monotonic() + _GRACE_S
+        try:
+            while select.select([self._replies], [], [], max(deadline - time.monotonic(), 0))[0]:
+                if not os.read(self._replies, 1 << 16):
+                    return
+        except OSError:
+            return
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _close_quietly(stream: Any) -> None:
+    try:
+        stream.close()
+    except OSError:  # unsent data for a dead process
+        return
+
+
+def _kill_group(pid: int) -> None:
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _at_most(name: str, value: int) -> tuple[int, int]:
+    """(soft, hard) of a limit, within this process's hard limit."""
+    _, hard = resource.getrlimit(getattr(resource, name))
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    return value, value
+
+
+def _line(message: Mapping[str, Any]) -> bytes:
+    return json.dumps(message).encode() + b"\n"
+
+
+def _status_of_loss(error: Exception) -> Status:
+    return Status.TIMEOUT if "in time" in str(error) else Status.RUNTIME_ERROR
+
+
+def _message(reply: Frame, asked: str) -> dict[str, Any] | None:
+    """The child's answer to this request, or None."""
+    try:
+        message = json.loads(reply[1])
+        return message if isinstance(message, dict) and message.get("id") == asked else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _call_result(reply: Frame, message: dict[str, Any] | None) -> CallResult:
+    header = reply[0]
+    if header["ending"] in (Status.TIMEOUT, Status.OUTPUT_LIMIT):
+        return CallResult(status=Status(header["ending"]), detail="no answer within the limit")
+    if message is None:
+        ended = f"exit code {header['exit_code']}" if "exit_code" in header else "a message of its own"
+        return CallResult(status=Status.RUNTIME_ERROR, detail=f"the program gave no answer but {ended}")
+    for name, status in (("memory", Status.MEMORY), ("syntax", Status.SYNTAX_ERROR), ("raised", Status.RUNTIME_ERROR)):
+        if name in message:
+            return CallResult(status=status, detail=str(message[name])[:500])
+    try:
+        return CallResult(status=Status.OK, value=decode(message.get("value")))
+    except (ValueError, TypeError, LookupError, RecursionError, AttributeError) as error:
+        return CallResult(status=Status.RUNTIME_ERROR, detail=f"the answer is not a plain value: {error!r}"[:500])
+
+
+def _run_result(reply: Mapping[str, Any], stdout: bytes, limits: Limits) -> RunResult:
+    status, detail = _ending(reply, limits)
+    return RunResult(
+        status=status,
+        exit_code=reply["exit_code"],
+        stdout=stdout,
+        stderr=reply["stderr"],
+        detail=detail,
+        wall_s=reply["wall_s"],
+        cpu_s=reply["cpu_s"],
+        peak_memory_bytes=reply["peak_memory_bytes"],
+    )
+
+
+def _ending(reply: Mapping[str, Any], limits: Limits) -> tuple[Status, str]:
+    exit_code = reply["exit_code"]
+    if reply["ending"] == "output_limit":
+        return Status.OUTPUT_LIMIT, f"more than {limits.output_bytes} bytes of output"
+    if reply["ending"] == "timeout" or exit_code == -signal.SIGXCPU:
+        return Status.TIMEOUT, f"more than {limits.cpu_s:g} s of CPU or {limits.wall_s:g} s in all"
+    if exit_code == 0:
+        return Status.OK, ""
+    note = _note(reply["note"])
+    if "syntax" in note:
+        return Status.SYNTAX_ERROR, note["syntax"]
+    if "memory" in note:
+        return Status.MEMORY, note["memory"]
+    lines = [line for line in reply["stderr"].splitlines() if line.strip()]
+    reason = lines[-1][:500] if lines else "nothing on stderr"
+    ended = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
+    near_limit = reply["peak_memory_bytes"] > 0.9 * limits.memory_bytes
+    return (Status.MEMORY if near_limit and exit_code < 0 else Status.RUNTIME_ERROR), f"{ended}: {reason}"
+
+
+def _note(text: str) -> dict[str, str]:
+    """Last message of the harness; a program that writes here itself can only choose how it fails."""
+    try:
+        note = json.loads(text.strip().rpartition("\n")[2])
+    except (ValueError, RecursionError):
+        return {}
+    return {name: str(value)[:500] for name, value in note.items()} if isinstance(note, dict) else {}

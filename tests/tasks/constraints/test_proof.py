@@ -1,0 +1,42 @@
+"""Exact constraints: when an answer is proven right or wrong."""
+
+from raydebm.records import Problem
+from raydebm.tasks.constraints import Constraint, Exactness, Finding, Proof, proof_of, violations_of
+
+PROBLEM = Problem(task="toy", problem_id="p", prompt="?")
+
+
+def constraint(name, *findings, exact=None, note=""):
+    return Constraint(
+        name=name,
+        check=lambda problem, answer: findings,
+        exactness=None if exact is None else lambda problem: Exactness(exact=exact, note=note),
+    )
+
+
+def proof(*constraints):
+    return proof_of(constraints, PROBLEM, violations_of(constraints, PROBLEM, "answer"))
+
+
+def test_an_exact_constraint_that_holds_proves_the_answer():
+    assert proof(constraint("sum", exact=True)) == Proof(holds=True)
+
+
+def test_a_violated_exact_constraint_refutes_the_answer():
+    assert proof(constraint("sum", Finding(penalty=0.1), exact=True)) == Proof(holds=False)
+
+
+def test_a_constraint_that_is_never_exact_proves_nothing():
+    assert proof(constraint("style")) == Proof(holds=None)
+
+
+def test_a_violated_inexact_constraint_leaves_the_proof_standing():
+    assert proof(constraint("style", Finding(penalty=3.0)), constraint("sum", exact=True)).holds is True
+
+
+def test_of_two_exact_constraints_the_violated_one_decides():
+    assert proof(constraint("sum", exact=True), constraint("unit", Finding(penalty=1.0), exact=True)).holds is False
+
+
+def test_a_constraint_that_is_not_exact_for_this_problem_says_why():
+    assert proof(constraint("sum", exact=False, note="two sums fit")) == Proof(holds=None, note="two sums fit")

@@ -1,0 +1,89 @@
+"""Labels. The task is a small fake whose checker does what the text says."""
+
+import math
+
+import pytest
+
+from raydebm.records import Candidate, Gold, Problem, Verdict
+from raydebm.tasks.base import Judgement
+from raydebm.tasks.gsm8k import Gsm8k
+from raydebm.tasks.labels import label_candidate
+
+
+class Checker:
+    name = "fake"
+
+    def judge(self, problem, gold, text):
+        if text == "crash":
+            raise RecursionError("too deep")
+        if text.startswith("part "):
+            return Judgement(verdict=Verdict.INCORRECT, violation_score=0.5, parts={"budget": float(text.split()[1])})
+        if text.startswith("score "):
+            return Judgement(verdict=Verdict.INCORRECT, violation_score=float(text.split()[1]))
+        return Judgement(verdict=Verdict.CORRECT if text == gold.value["answer"] else Verdict.INCORRECT, reason="seen")
+
+
+PROBLEM = Problem(task="fake", problem_id="p", prompt="?")
+GOLD = Gold(task="fake", problem_id="p", value={"answer": "yes"})
+
+
+def candidate(text, *, error=None, problem_id="p"):
+    return Candidate(candidate_id="c", task="fake", problem_id=problem_id, generator="g", text=text, error=error)
+
+
+@pytest.mark.parametrize(("text", "verdict"), [("yes", Verdict.CORRECT), ("no", Verdict.INCORRECT)])
+def test_the_checkers_verdict_is_the_label(text, verdict):
+    label = label_candidate(Checker(), PROBLEM, GOLD, candidate(text))
+    assert (label.candidate_id, label.problem_id, label.verdict, label.reason) == ("c", "p", verdict, "seen")
+
+
+def test_the_severity_is_kept():
+    class Severe(Checker):
+        def judge(self, problem, gold, text):
+            return Judgement(verdict=Verdict.INCORRECT, severity=5)
+
+    assert label_candidate(Severe(), PROBLEM, GOLD, candidate("no")).severity == 5
+
+
+def test_the_violation_score_is_kept():
+    assert label_candidate(Checker(), PROBLEM, GOLD, candidate("score 0.25")).violation_score == 0.25
+
+
+def test_the_parts_of_the_violation_score_are_kept():
+    assert label_candidate(Checker(), PROBLEM, GOLD, candidate("part 0.75")).parts == {"budget": 0.75}
+
+
+@pytest.mark.parametrize(
+    ("failed", "gold", "reason"),
+    [
+        (candidate(None, error="HTTP 500"), GOLD, "no completion: HTTP 500"),
+        (candidate("crash"), GOLD, "the checker of fake failed: RecursionError: too deep"),
+        (candidate("yes"), None, "no reference answer for this problem"),
+        (candidate("yes", problem_id="q"), GOLD, "ids differ: problem 'p', gold 'p', candidate 'q'"),
+        (candidate("score 1.5"), GOLD, "the checker of fake gave violation score 1.5, which is not in [0, 1]"),
+        (
+            candidate("part -0.5"),
+            GOLD,
+            "the checker of fake gave part 'budget' of the violation score as -0.5, which is not in [0, 1]",
+        ),
+        (candidate(f"score {math.nan}"), GOLD, "the checker of fake gave violation score nan, which is not in [0, 1]"),
+    ],
+    ids=[
+        "failed-request",
+        "checker-crash",
+        "no-gold",
+        "wrong-problem",
+        "score-out-of-range",
+        "part-out-of-range",
+        "score-nan",
+    ],
+)
+def test_what_could_not_be_checked_is_unlabeled_and_says_why(failed, gold, reason):
+    label = label_candidate(Checker(), PROBLEM, gold, failed)
+    assert (label.verdict, label.violation_score, label.reason) == (Verdict.UNLABELED, None, reason)
+
+
+def test_a_text_that_does_not_parse_is_incorrect():
+    problem = Problem(task="gsm8k", problem_id="p", prompt="?")
+    gold = Gold(task="gsm8k", problem_id="p", value={"answer": "18"})
+    assert label_candidate(Gsm8k(), problem, gold, candidate("I cannot say.")).verdict is Verdict.INCORRECT
