@@ -1,9 +1,7 @@
 """Who may report outcomes by which name."""
 
-import hashlib
-import json
-
 import pytest
+from decisions_by_hand import bearer, key_of, keyring
 
 from raydebm.service.access.keys import load_keyring
 from raydebm.service.core.service import TriageService
@@ -15,34 +13,23 @@ from raydebm.service.store.writer import DecisionWriter
 NAMES = {"auditors": ["audit"], "testers": ["nightly-tests"], "others": None}
 
 
-def key_of(name):
-    return f"{name}-{'k' * 20}"
-
-
 @pytest.fixture
 def keys_file(tmp_path):
     """Two keys that reserve a name, and one that does not."""
-    entries = [
-        {"name": name, "sha256": hashlib.sha256(key_of(name).encode()).hexdigest()}
-        | ({} if names is None else {"reports_as": names})
-        for name, names in NAMES.items()
-    ]
-    path = tmp_path / "keys.yaml"
-    path.write_text(json.dumps({"keys": entries}))
-    return load_keyring(str(path))
+    return keyring(tmp_path, **{name: {} if names is None else {"reports_as": names} for name, names in NAMES.items()})
 
 
 @pytest.fixture
 def reported(write_run, backend, client, puzzle, tmp_path):
     """Has a decision made, and a report about it sent; returns status and error code."""
 
-    def report(keyring, key, by):
+    def report(ring, key, by):
         args = AppArgs(run_dir=write_run(), records={"folder": str(tmp_path / "kept")}, auditors=["audit", "audit-2"])
         bundle = load_bundle(args)
         writer = DecisionWriter(bundle.records.folder, bundle.records)
         service = TriageService(bundle, backend, records=writer)
-        asked = type(client)(create_app(service, keyring=keyring))
-        headers = {} if key is None else {"Authorization": f"Bearer {key_of(key)}"}
+        asked = type(client)(create_app(service, keyring=ring))
+        headers = bearer(key)
         record_id = asked.post("/v1/triage", {"problem": puzzle}, headers=headers).json()["record_id"]
         writer.flush()
         body = {"correct": False, "by": by}
@@ -77,5 +64,5 @@ def test_a_watched_or_reserved_name_needs_a_key_that_lists_it(reported, keys_fil
 
 @pytest.mark.parametrize("key", [None, "others"])
 def test_without_a_keys_file_every_name_is_free(reported, key):
-    keyring = load_keyring(None, {} if key is None else {"RAYDEBM_API_KEYS": f"others={key_of('others')}"})
-    assert reported(keyring, key, "audit") == (200, {})
+    ring = load_keyring(None, {} if key is None else {"RAYDEBM_API_KEYS": f"others={key_of('others')}"})
+    assert reported(ring, key, "audit") == (200, {})

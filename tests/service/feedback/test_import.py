@@ -2,38 +2,27 @@
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
+from decisions_by_hand import START, report, stored_in, sums
 
 from raydebm.cli import main
 from raydebm.config import parse_recipe
-from raydebm.decision.policy import Policy
-from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import ConfigError, PoolError
 from raydebm.pipeline.runner import Pipeline
 from raydebm.records import (
-    Candidate,
-    Decision,
-    Energies,
     Label,
-    Outcome,
-    PassRecord,
     Problem,
-    ScoredCandidate,
     Verdict,
 )
 from raydebm.run.fingerprints import current_manifest
 from raydebm.service.feedback import labelled_decisions
 from raydebm.service.feedback.run_folder import CONTRADICTION, merged, write_run
-from raydebm.service.store.outcomes import ReportedOutcome, content_of
-from raydebm.service.store.reader import DecisionReader
-from raydebm.service.store.record import DecisionRecord, new_record_id
-from raydebm.service.store.writer import DecisionWriter, RecordsArgs
+from raydebm.service.store.record import new_record_id
 from raydebm.tasks import get_task
 from raydebm.tasks.declared import DeclaredTask
 
-START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 SHORT = {"name": "short", "rule": "count", "of": "answer", "at_most": 20}
 RECIPE = {
     "name": "sums",
@@ -43,67 +32,15 @@ RECIPE = {
 }
 
 
-def record(index, numbers, *, decision=Decision.ACCEPT, best=0, task="gsm8k", problem=None, scored_prompt=None):
-    """A decision about a sum; candidate i answers ``numbers[i]``, None cannot be read."""
-    problem = problem or Problem(task=task, problem_id=f"p{index}", prompt=f"What is {index} plus 2?")
-    pool = []
-    for place, number in enumerate(numbers):
-        candidate = Candidate(
-            candidate_id=f"c{index}-{place}",
-            task=problem.task,
-            problem_id=problem.problem_id,
-            generator="ada",
-            text="I do not know." if number is None else f"It is so. #### {number}",
-            sample_index=place,
-        )
-        report = check_candidate(get_task("gsm8k"), problem, candidate)
-        energies = Energies(candidate_id=candidate.candidate_id, members=(float(place), float(place)))
-        pool.append(ScoredCandidate(candidate=candidate, report=report, energies=energies))
-    chosen = None if best is None else pool[best]
-    selected = None if chosen is None else chosen.candidate.candidate_id
-    passes = (
-        PassRecord(
-            pass_index=1, num_requested=len(pool), num_failed=0, selected=selected, sigma=0.0, penalty=0.0,
-            decision=decision,
-        ),
-    )  # fmt: skip
-    moment = START + timedelta(seconds=index)
-    return DecisionRecord(
-        record_id=new_record_id(moment),
-        time=moment,
-        request_id=f"r{index}",
-        outcome=Outcome(problem=problem, decision=decision, best=chosen, passes=passes, pool=tuple(pool), reason="."),
-        policy=Policy(),
-        seed=0,
-        scored_prompt=scored_prompt,
-    )
-
-
 @pytest.fixture
 def stored(tmp_path):
     """Writes (record, [(correct, by, answer), ...]) pairs; returns the reader."""
 
     def store(*pairs):
-        root = str(tmp_path / "run" / "records")
-        writer = DecisionWriter(root, RecordsArgs(max_days=None))
-        for decision, _ in pairs:
-            writer.put(decision)
-        writer.close()
-        reader = DecisionReader(root)
+        reader = stored_in(tmp_path / "run" / "records", [decision for decision, _ in pairs])
         for decision, reports in pairs:
             for correct, by, answer in reports:
-                (outcome_id,), now = reader.outcomes.new_ids(1)
-                best = decision.outcome.best
-                reader.outcomes.append(
-                    [
-                        ReportedOutcome(
-                            outcome_id=outcome_id, record_id=decision.record_id, correct=correct, by=by,
-                            content=content_of(correct=correct, answer=answer, note=None), task=decision.problem.task,
-                            policy_id="p", decision=str(decision.outcome.decision), time=now, answer=answer,
-                            selected=None if best is None else best.candidate.candidate_id,
-                        )
-                    ]
-                )  # fmt: skip
+                report(reader.outcomes, decision, correct, by=by, answer=answer)
         return reader
 
     return store
@@ -121,19 +58,19 @@ def verdicts(decision):
 
 
 def test_a_right_answer_is_gold_for_all_candidates(stored):
-    (decision,) = labelled(stored((record(0, ["2", "3", "2.0", None]), [(True, "ada", None)])))
+    (decision,) = labelled(stored((sums(0, ["2", "3", "2.0", None]), [(True, "ada", None)])))
     assert verdicts(decision) == ["correct", "incorrect", "correct", "incorrect"]
     assert decision.gold.value == {"answer": "2"}
     assert (decision.correct, len(decision.pool), decision.problem.problem_id) == (True, 4, "p0")
 
 
 def test_a_wrong_answer_with_the_correct_one_labels_all_candidates(stored):
-    (decision,) = labelled(stored((record(0, ["2", "3", None]), [(False, "ada", "#### 3")])))
+    (decision,) = labelled(stored((sums(0, ["2", "3", None]), [(False, "ada", "#### 3")])))
     assert verdicts(decision) == ["incorrect", "correct", "incorrect"]
 
 
 def test_a_wrong_answer_alone_says_nothing_about_others(stored):
-    (decision,) = labelled(stored((record(0, ["2", "3", "2.00", None]), [(False, "ada", None)])))
+    (decision,) = labelled(stored((sums(0, ["2", "3", "2.00", None]), [(False, "ada", None)])))
     assert verdicts(decision) == ["incorrect", "unlabeled", "incorrect", "unlabeled"]
     assert decision.gold is None
 
@@ -144,7 +81,7 @@ def test_tasks_whose_right_answers_differ_label_the_selected_answer_alone(stored
     class Programs:
         name = "gsm8k"
 
-    reader = stored((record(0, ["2", "3"]), [(True, "ada", "2")]))
+    reader = stored((sums(0, ["2", "3"]), [(True, "ada", "2")]))
     (decision,) = labelled_decisions(reader, lambda name: Programs())
     assert (verdicts(decision), decision.gold) == (["correct", "unlabeled"], None)
 
@@ -153,7 +90,7 @@ def test_tasks_whose_right_answers_differ_label_the_selected_answer_alone(stored
 def test_a_task_file_that_does_not_label_by_gold_labels_the_selected_answer_alone(stored, changes):
     """Another answer may be right, too, so that the reported one is no gold and no contradiction."""
     task = DeclaredTask({"name": "gsm8k", "instructions": "Answer.", "prompt": "{question}", **changes})
-    reader = stored((record(0, ["2", "3"]), [(False, "ada", "4")]))
+    reader = stored((sums(0, ["2", "3"]), [(False, "ada", "4")]))
 
     (decision,) = labelled_decisions(reader, lambda name: task)
 
@@ -161,7 +98,7 @@ def test_a_task_file_that_does_not_label_by_gold_labels_the_selected_answer_alon
 
 
 @pytest.mark.parametrize(
-    ("report", "reason"),
+    ("said", "reason"),
     [
         ((True, "ada", "3"), "the selected answer was reported as right, but the reported answer makes it incorrect"),
         ((False, "ada", "2"), "the selected answer was reported as wrong, but the reported answer makes it correct"),
@@ -169,13 +106,13 @@ def test_a_task_file_that_does_not_label_by_gold_labels_the_selected_answer_alon
     ],
     ids=["right", "wrong", "unreadable"],
 )
-def test_reports_that_cannot_all_be_true_label_nothing(stored, report, reason):
-    (decision,) = labelled(stored((record(0, ["2", "3"]), [report])))
+def test_reports_that_cannot_all_be_true_label_nothing(stored, said, reason):
+    (decision,) = labelled(stored((sums(0, ["2", "3"]), [said])))
     assert (decision.fault, verdicts(decision)) == (reason, ["unlabeled", "unlabeled"])
 
 
 def test_the_last_report_counts_and_reporters_can_be_chosen(stored):
-    reader = stored((record(0, ["2"]), [(True, "ada", None), (False, "bo", None), (True, "cy", None)]))
+    reader = stored((sums(0, ["2"]), [(True, "ada", None), (False, "bo", None), (True, "cy", None)]))
     assert labelled(reader)[0].correct
     assert not labelled(reader, by=["ada", "bo"])[0].correct
     assert labelled(reader, by=["dee"]) == []
@@ -187,9 +124,9 @@ def test_the_last_report_counts_and_reporters_can_be_chosen(stored):
 @pytest.fixture
 def pairs():
     """Ten decisions with outcomes about two candidates each, and one without."""
-    told = [(record(index, [str(index + 2), "99"]), [(True, "ada", None)]) for index in range(9)]
-    wrong = (record(9, ["99", "11"]), [(False, "ada", "11")])
-    return [*told, wrong, (record(10, ["12"]), [])]
+    told = [(sums(index, [str(index + 2), "99"]), [(True, "ada", None)]) for index in range(9)]
+    wrong = (sums(9, ["99", "11"]), [(False, "ada", "11")])
+    return [*told, wrong, (sums(10, ["12"]), [])]
 
 
 @pytest.fixture
@@ -238,20 +175,20 @@ def test_other_settings_do_not_overwrite_what_was_imported(imported, tmp_path):
 
 def test_problems_that_clients_named_alike_stay_apart(imported):
     problem = Problem(task="gsm8k", problem_id="p0", prompt="What is 40 plus 2?")
-    summary, run = imported((record(0, ["42", "7"], problem=problem), [(True, "ada", None)]))
+    summary, run = imported((sums(0, ["42", "7"], problem=problem), [(True, "ada", None)]))
     assert (summary.problems, summary.candidates) == (11, 22)
     labels = run.labels()
     assert len({label.problem_id for label in labels}) == 11
 
 
 def test_what_the_ensemble_read_is_the_problem(imported):
-    _, run = imported((record(11, ["13", "7"], scored_prompt="Before: hello. What is 11 plus 2?"), [(True, "a", None)]))
+    _, run = imported((sums(11, ["13", "7"], scored_prompt="Before: hello. What is 11 plus 2?"), [(True, "a", None)]))
     prompts = {row.problem.prompt for row in run.problems()}
     assert "Before: hello. What is 11 plus 2?" in prompts
 
 
 def test_contradictory_decisions_are_left_out_and_counted(imported):
-    summary, _ = imported((record(11, ["13", "7"]), [(True, "ada", "7")]))
+    summary, _ = imported((sums(11, ["13", "7"]), [(True, "ada", "7")]))
     assert (summary.decisions, summary.contradictory, summary.problems) == (11, 1, 10)
 
 
@@ -288,7 +225,7 @@ def test_a_folder_with_a_run_is_not_overwritten(imported):
 
 
 def test_too_few_problems_are_refused_in_words(stored, tmp_path):
-    reader = stored((record(0, ["2"]), [(True, "ada", None)]))
+    reader = stored((sums(0, ["2"]), [(True, "ada", None)]))
     with pytest.raises(PoolError, match="1 decisions with an outcome make 1 problems; training needs at least 3"):
         write_run(labelled(reader), recipe=parse_recipe(RECIPE), out=str(tmp_path / "out"), test_frac=0.2, seed=0)
 
@@ -320,7 +257,7 @@ def test_replay_shows_the_accuracy_by_outcomes(stored, pairs, capsys):
 
 def test_a_record_that_is_replaced_keeps_its_labels(stored):
     """The same decision stored twice under other ids is two decisions about one problem."""
-    first = record(0, ["2", "3"])
-    second = replace(record(0, ["2", "3"]), record_id=new_record_id(START + timedelta(days=1)))
+    first = sums(0, ["2", "3"])
+    second = replace(sums(0, ["2", "3"]), record_id=new_record_id(START + timedelta(days=1)))
     reader = stored((first, [(True, "ada", None)]), (second, [(True, "ada", None)]))
     assert [verdicts(decision) for decision in labelled(reader)] == [["correct", "incorrect"]] * 2

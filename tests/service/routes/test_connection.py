@@ -37,7 +37,6 @@ def read_until(client, is_enough):
 
 REQUESTS = {
     "chat": ("/v1/chat/completions", {}),
-    "stream": ("/v1/chat/completions", {"stream": True}),
     "silent stream": ("/v1/chat/completions", {"stream": True, "raydebm": {"progress": "none"}}),
     "triage": ("/v1/triage", None),
 }
@@ -105,12 +104,3 @@ def test_a_client_that_sends_no_body_is_told_so(app, free_port, listening, monke
     with listening(app, free_port), socket.create_connection(("127.0.0.1", free_port), timeout=60) as client:
         client.sendall(b"POST /v1/triage HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
         assert b" 408 " in read_until(client, lambda reply: b"\r\n" in reply).partition(b"\r\n")[0]
-
-
-def test_a_stream_over_a_real_connection_ends_with_done(app, free_port, puzzle, texts, listening):
-    body = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}], "stream": True}
-    with listening(app, free_port):
-        client = open_request(free_port, "/v1/chat/completions", body)
-        received = read_until(client, lambda reply: b"data: [DONE]" in reply)
-        client.close()
-    assert received.index(b": raydebm.progress") < received.index(b"data: {")

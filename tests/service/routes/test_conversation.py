@@ -112,13 +112,6 @@ def test_the_ensemble_scores_the_problem_with_its_context(follow_up, backend, pu
     assert {text.prompt for text in backend.scored} == {f"user: hello\n\nassistant: good day\n\nuser: {puzzle}"}
 
 
-def test_other_context_means_other_candidates(follow_up, client, puzzle):
-    alone = client.post("/v1/triage", {"problem": puzzle, "return_candidates": True}).json()
-    within = follow_up(raydebm={"return_candidates": True}).json()["raydebm"]
-    ids = [{candidate["candidate_id"] for candidate in answer["candidates"]} for answer in (alone, within)]
-    assert ids[0].isdisjoint(ids[1])
-
-
 def test_the_response_format_reaches_the_generators_and_makes_other_candidates(client, backend, puzzle):
     body = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}]}
     client.post("/v1/chat/completions", {**body, "response_format": {"type": "text"}})

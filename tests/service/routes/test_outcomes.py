@@ -1,7 +1,6 @@
 """Outcomes: reported over HTTP, stored beside the decisions, counted by policy, and held against a promise."""
 
 import asyncio
-import hashlib
 import json
 import re
 from dataclasses import replace
@@ -10,12 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from decisions_by_hand import START, bearer, keyring, stored_in
+from decisions_by_hand import report as file_report
 
 from raydebm.decision.guarantee.watch import ErrorWatch
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.records import Decision
 from raydebm.run.folder import Folder
-from raydebm.service.access.keys import load_keyring
 from raydebm.service.core.request import request_context
 from raydebm.service.core.service import TriageService
 from raydebm.service.routes import outcomes as desk_module
@@ -24,13 +24,12 @@ from raydebm.service.routes.outcomes import OutcomeDesk, OutcomeRequest, exact_i
 from raydebm.service.settings.app_args import AppArgs
 from raydebm.service.settings.bundle import load_bundle
 from raydebm.service.settings.overrides import Overrides
-from raydebm.service.store.outcomes import REFRESH_S, Claim, ClaimMonitor, OutcomeLog, ReportedOutcome, content_of
+from raydebm.service.store.outcomes import REFRESH_S, Claim, ClaimMonitor, OutcomeLog
 from raydebm.service.store.parquet_folder import OUTCOME_FILES, record_files
 from raydebm.service.store.reader import DecisionReader
 from raydebm.service.store.record import new_record_id
-from raydebm.service.store.writer import DecisionWriter, RecordsArgs
+from raydebm.service.store.writer import DecisionWriter
 
-START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 RIGHT_ANSWER = '{"Ava": "knave", "Zoey": "knight"}'
 WRONG_ANSWER = '{"Ava": "knave", "Zoey": "knave"}'
 
@@ -65,10 +64,7 @@ def decisions(template):
 
 @pytest.fixture
 def folder(bundle, decisions):
-    writer = DecisionWriter(bundle.records.folder, RecordsArgs(max_days=None))
-    for record in decisions:
-        writer.put(record)
-    writer.close()
+    stored_in(bundle.records.folder, decisions)
     return bundle.records.folder
 
 
@@ -209,18 +205,13 @@ def test_a_disk_that_is_full_is_503_and_the_report_can_be_sent_again(report, fol
     assert told(report(0, True))[:2] == (200, "created")
 
 
-@pytest.mark.parametrize(("key", "status"), [(None, 401), ("key-of-own", 403), ("key-of-all", 200)], ids=str)
+@pytest.mark.parametrize(("key", "status"), [(None, 401), ("own", 403), ("all", 200)], ids=str)
 def test_who_may_not_see_decisions_may_not_report_either(
     bundle, backend, client, folder, decisions, tmp_path, key, status
 ):
-    entries = [
-        {"name": "all", "sha256": hashlib.sha256(b"key-of-all").hexdigest()},
-        {"name": "own", "sha256": hashlib.sha256(b"key-of-own").hexdigest(), "decisions": False},
-    ]
-    path = tmp_path / "keys.yaml"
-    path.write_text(json.dumps({"keys": entries}))
-    keyed = type(client)(create_app(TriageService(bundle, backend), keyring=load_keyring(str(path))))
-    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    ring = keyring(tmp_path, all={}, own={"decisions": False})
+    keyed = type(client)(create_app(TriageService(bundle, backend), keyring=ring))
+    headers = bearer(key)
     address = f"/v1/decisions/{decisions[0].record_id}/outcome"
     assert keyed.post(address, {"correct": True, "by": "ada"}, headers=headers).status_code == status
     assert keyed.get("/v1/outcomes", headers=headers).status_code == status
@@ -265,27 +256,12 @@ def test_too_many_waiting_reports_are_refused_for_now(report, monkeypatch):
     assert (reply.status_code, reply.json()["error"]["code"]) == (503, "overloaded")
 
 
-def reported(log, record_id, correct, by="ada", **changes):
-    """Appends one report by this log's clock."""
-    (outcome_id,), now = log.new_ids(1)
-    outcome = ReportedOutcome(
-        outcome_id=outcome_id,
-        record_id=record_id,
-        correct=correct,
-        by=by,
-        content=content_of(correct=correct, answer=None, note=None),
-        **{"task": "t", "policy_id": "p", "decision": "accept", "time": now, **changes},
-    )
-    log.append([outcome])
-    return outcome
-
-
 def test_a_clock_that_is_set_back_lets_no_older_report_win(tmp_path):
     moment = [START.timestamp()]
     log = OutcomeLog(str(tmp_path), clock=lambda: moment[0])
-    reported(log, "a", True)
+    file_report(log, "a", True)
     moment[0] -= 86_400
-    later = reported(log, "a", False)
+    later = file_report(log, "a", False)
     assert later.time == START - timedelta(days=1)
     assert log.verdicts().to_pylist() == [{"record_id": "a", "outcome": "wrong", "disputed": False}]
     assert [outcome.correct for outcome in log.history("a")] == [True, False]
@@ -294,8 +270,8 @@ def test_a_clock_that_is_set_back_lets_no_older_report_win(tmp_path):
 def test_replicas_whose_clocks_differ_agree(tmp_path):
     ahead = OutcomeLog(str(tmp_path), clock=lambda: START.timestamp() + 3600)
     behind = OutcomeLog(str(tmp_path), clock=START.timestamp)
-    reported(ahead, "a", True)
-    reported(behind, "a", False, by="bo")
+    file_report(ahead, "a", True)
+    file_report(behind, "a", False, by="bo")
     for log in (ahead, behind, OutcomeLog(str(tmp_path))):
         assert log.verdicts().to_pylist() == [{"record_id": "a", "outcome": "wrong", "disputed": True}]
 
@@ -348,7 +324,7 @@ def test_accuracy_and_coverage_by_policy(report, client, decisions):
 
 def test_outcomes_of_decisions_that_are_no_longer_stored_count(tmp_path, write_run, backend, client):
     bundle = load_bundle(AppArgs(run_dir=write_run(), records={"folder": str(tmp_path)}))
-    reported(OutcomeLog(str(tmp_path)), "gone", False)
+    file_report(OutcomeLog(str(tmp_path)), "gone", False)
     summary = type(client)(create_app(TriageService(bundle, backend))).get("/v1/outcomes").json()
     assert [(each["policy_id"], each["decisions"], each["wrong"], each["served"]) for each in summary["policies"]] == [
         ("p", 0, 1, False)
@@ -374,7 +350,7 @@ def test_an_alarm_suspends_the_claim_of_its_policy_alone(tmp_path):
     log, seen = OutcomeLog(str(tmp_path)), []
     monitor = ClaimMonitor(log, {"p": CLAIM, "q": CLAIM}, on_change=lambda policy, watch: seen.append((policy, watch)))
     for index in range(9):
-        reported(log, f"r{index}", False)
+        file_report(log, f"r{index}", False)
     monitor.refresh()
     assert monitor.suspension("p").suspended
     assert not monitor.suspension("q").suspended
@@ -387,9 +363,9 @@ def test_abstentions_and_other_reporters_are_not_bet_on(tmp_path):
     log = OutcomeLog(str(tmp_path))
     monitor = ClaimMonitor(log, {"p": Claim(max_error=0.1, by=("audit",))})
     for index in range(9):
-        reported(log, f"a{index}", False, decision="abstain", by="audit")
-        reported(log, f"b{index}", False)
-    reported(log, "c", True, by="audit")
+        file_report(log, f"a{index}", False, decision="abstain", by="audit")
+        file_report(log, f"b{index}", False)
+    file_report(log, "c", True, by="audit")
     monitor.refresh()
     ((_, watch),) = monitor.watches().values()
     assert (watch.num, watch.num_wrong) == (1, 0)
@@ -399,7 +375,7 @@ def test_a_problem_that_was_asked_again_is_bet_on_once_by_its_first_request(tmp_
     log = OutcomeLog(str(tmp_path))
     monitor = ClaimMonitor(log, {"p": CLAIM})
     for name, correct, problem in (("a", True, "x"), ("b", False, "y"), ("c", False, "x")):
-        reported(log, name, correct, problem_key=problem)
+        file_report(log, name, correct, problem_key=problem)
     monitor.refresh()
     assert monitor.watches()["p"][1] == ErrorWatch(alpha=0.1).after_all([False, True])
 
@@ -408,11 +384,11 @@ def test_a_correction_is_bet_on_anew(tmp_path):
     log = OutcomeLog(str(tmp_path))
     monitor = ClaimMonitor(log, {"p": CLAIM})
     for index in range(9):
-        reported(log, f"r{index}", False)
+        file_report(log, f"r{index}", False)
         monitor.refresh()
     assert monitor.watches()["p"][1] == ErrorWatch(alpha=0.1).after_all([True] * 9)
     for index in range(9):
-        reported(log, f"r{index}", True)
+        file_report(log, f"r{index}", True)
     monitor.refresh()
     assert monitor.watches()["p"][1] == ErrorWatch(alpha=0.1).after_all([False] * 9)
     assert not monitor.suspension("p").suspended
@@ -423,7 +399,7 @@ def test_asking_never_waits_and_looks_again_after_a_while(tmp_path, eventually):
     monitor = ClaimMonitor(log, {"p": CLAIM}, clock=lambda: now[0])
     monitor.refresh()
     for index in range(9):
-        reported(log, f"r{index}", False)
+        file_report(log, f"r{index}", False)
     assert not monitor.suspension("p").suspended
     now[0] += REFRESH_S
     monitor.suspension("p")

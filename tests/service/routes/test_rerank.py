@@ -70,11 +70,6 @@ def test_bad_requests(rerank, changes, status, code):
     assert (reply.status_code, reply.json()["error"]["code"]) == (status, code)
 
 
-@pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank"])
-def test_the_paths_that_clients_use(client, path):
-    assert client.post(path, {"query": "q", "documents": ["a"]}).json()["results"][0]["index"] == 0
-
-
 def test_the_request_that_coheres_client_sends(client, puzzle):
     """Recorded from ``cohere.ClientV2(...).rerank(...)``, version 7.3."""
     body = {"model": "raydebm/knights_knaves", "query": puzzle, "documents": ["a", "b"], "top_n": 2}

@@ -40,18 +40,6 @@ def test_the_official_client_reads_the_stream(call, puzzle, texts):
     assert numbers == list(range(len(numbers)))
 
 
-def test_a_streamed_abstention_is_a_refusal(call, puzzle, script, energies):
-    script(energies=lambda text: energies["unsure"])
-
-    async def use(api):
-        return [event async for event in await api.create(model=MODEL, input=puzzle, stream=True)]
-
-    events = call(use)
-    refusal = "".join(event.delta for event in events if event.type == "response.refusal.delta")
-    assert refusal.startswith("No answer can be trusted: sigma 2")
-    assert events[-1].response.output[0].content[0].refusal == refusal
-
-
 def test_an_earlier_refusal_is_a_turn(client, backend, puzzle):
     refused = {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
     turns = [{"role": "user", "content": "a"}, refused, {"role": "user", "content": puzzle}]

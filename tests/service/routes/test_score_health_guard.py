@@ -22,7 +22,6 @@ from raydebm.service.core.given import within_deadline
 from raydebm.service.core.service import TriageService
 from raydebm.service.routes.application import create_app
 from raydebm.service.routes.scoring import ScoreRequest, get_scores
-from raydebm.service.routes.triage import triage_events
 from raydebm.service.settings.app_args import AppArgs
 from raydebm.service.settings.bundle import load_bundle
 
@@ -78,28 +77,6 @@ def test_every_error_of_ours_has_an_http_meaning(error, status):
     service_error = as_service_error(error)
     assert service_error.status == status
     assert str(service_error) == str(error)
-
-
-def test_when_the_client_goes_away_the_work_upstream_is_cancelled(bundle, backend, puzzle):
-    from raydebm.service.core.service import TriageService
-    from raydebm.service.routes.chat import chat_context
-    from raydebm.service.routes.requests import ChatRequest
-
-    backend.pause_s = 600.0
-    request = ChatRequest(model="raydebm/knights_knaves", messages=[{"role": "user", "content": puzzle}], stream=True)
-
-    async def leave_early():
-        context, _ = chat_context(bundle, request, request_id="r")
-        events = triage_events(TriageService(bundle, backend), context)
-        await anext(events)
-        async with asyncio.timeout(60):
-            while not backend.requests:
-                await asyncio.sleep(0)
-            await events.aclose()
-            while not backend.cancelled:
-                await asyncio.sleep(0)
-
-    asyncio.run(leave_early())
 
 
 def test_concurrent_requests_keep_their_own_settings(app, puzzle):

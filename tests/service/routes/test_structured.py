@@ -1,12 +1,8 @@
 """response_format: the content is the task's answer in the client's JSON, or the request is refused."""
 
-import asyncio
 import json
 import threading
 
-import httpx
-import openai
-import pydantic
 import pytest
 
 from raydebm.errors import ServiceError
@@ -150,35 +146,12 @@ def test_endpoints_are_offered_the_tasks_own_schema(declared_recipe):
     assert json_form(None) is None
 
 
-class Roles(pydantic.BaseModel):
-    Ava: str
-    Zoey: str
-
-
-def test_the_official_client_parses_it(app, puzzle):
-    async def call():
-        http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app))
-        client = openai.AsyncOpenAI(base_url="http://localhost/v1", api_key="k", http_client=http, max_retries=0)
-        messages = [{"role": "user", "content": puzzle}]
-        return await client.chat.completions.parse(
-            model="raydebm/knights_knaves", messages=messages, response_format=Roles
-        )
-
-    assert asyncio.run(call()).choices[0].message.parsed == Roles(**ANSWER)
-
-
 # ---- on_abstain: text ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def abstaining(script, energies):
     return script(energies=lambda text: energies["unsure"])
-
-
-def test_a_refusal_as_content_is_whole_though_the_candidate_was_cut(client, abstaining, puzzle):
-    abstaining.finish_reason = "length"
-    reply = client.post("/v1/chat/completions", chat(puzzle, raydebm={"on_abstain": "text"})).json()
-    assert reply["choices"][0]["finish_reason"] == "stop"
 
 
 def test_a_model_id_can_ask_for_it(write_run, abstaining, client, puzzle):

@@ -40,20 +40,6 @@ def test_a_failed_candidate_is_told_with_its_reason(events, texts, script):
     assert [(facts["generator"], facts["error"], facts["late"]) for facts in failed] == [("ada", "HTTP 500", False)] * 2
 
 
-def test_chats_tell_the_same(client, puzzle, read_events):
-    body = {
-        "model": "raydebm/knights_knaves",
-        "messages": [{"role": "user", "content": puzzle}],
-        "stream": True,
-        "raydebm": {"progress": "events", "max_passes": 1},
-    }
-    told = read_events(client.post("/v1/chat/completions", body).text)
-    kinds = [json.loads(data)["event"] for name, data in told if name == "raydebm.progress"]
-    assert kinds[:3] == ["start", "pass", "candidate"]
-    assert kinds.count("scored") == 4
-    assert kinds[-1] == "decision"
-
-
 LINE_ENDS = "a\u2028b\u2029c\x85d"
 """Text in which many readers see the ends of lines."""
 

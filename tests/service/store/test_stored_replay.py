@@ -3,9 +3,9 @@
 import asyncio
 import json
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 
 import pytest
+from decisions_by_hand import record, scored, stored_in
 
 from raydebm.cli import main
 from raydebm.config import CostsConfig
@@ -15,14 +15,6 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import recorded_outcome, redecide
 from raydebm.records import (
     OWN_LOGPROB,
-    Candidate,
-    ConstraintReport,
-    Decision,
-    Energies,
-    Outcome,
-    PassRecord,
-    Problem,
-    ScoredCandidate,
     Verdict,
 )
 from raydebm.service.core.request import request_context
@@ -30,7 +22,6 @@ from raydebm.service.core.service import TriageService
 from raydebm.service.routes.answers import triage_answer
 from raydebm.service.settings.overrides import Overrides
 from raydebm.service.store.reader import DecisionReader
-from raydebm.service.store.record import DecisionRecord, new_record_id
 from raydebm.service.store.stored_replay import (
     Changes,
     OtherEnsemble,
@@ -38,39 +29,7 @@ from raydebm.service.store.stored_replay import (
     ReplayTally,
     replay_stored,
 )
-from raydebm.service.store.writer import DecisionWriter, RecordsArgs
-
-START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
-ONE_PASS = Policy(max_passes=1)
-
-
-def scored(name, mu, sigma, *, key="42", penalty=0.0):
-    candidate = Candidate(candidate_id=name, task="t", problem_id="p", generator="g", text=f"text of {name}")
-    report = ConstraintReport(candidate_id=name, answer=key, vote_key=key, penalty=penalty)
-    energies = Energies(candidate_id=name, members=(mu - sigma, mu + sigma))
-    return ScoredCandidate(candidate=candidate, report=report, energies=energies)
-
-
-def record(index, *pool, decision=Decision.ACCEPT, policy=ONE_PASS):
-    best = pool[0]
-    passes = (
-        PassRecord(
-            pass_index=1,
-            num_requested=len(pool),
-            num_failed=0,
-            selected=best.candidate.candidate_id,
-            sigma=best.energies.sigma,
-            penalty=best.report.penalty,
-            decision=decision,
-        ),
-    )
-    problem = Problem(task="t", problem_id=f"p{index}", prompt="6 x 7?")
-    outcome = Outcome(problem=problem, decision=decision, best=best, passes=passes, pool=pool, reason="as it was")
-    moment = START + timedelta(seconds=index)
-    return DecisionRecord(
-        record_id=new_record_id(moment), time=moment, request_id=f"r{index}", outcome=outcome, policy=policy, seed=0
-    )
-
+from raydebm.service.store.writer import DecisionWriter
 
 BY_SHARE = Posterior(weights={"votes": 1.0}, context_weights={"none": -30.0})
 BY_VOTES = Policy(max_passes=1, rule="posterior", posterior=BY_SHARE, tau_accept=0.9, tau_answer=0.4)
@@ -93,10 +52,7 @@ def folder(tmp_path):
         record(1, scored("b", -2.0, 1.0), scored("c", -1.0, 0.0, key="43")),
         record(2, scored("d", -3.0, 0.5, penalty=0.5), scored("e", -2.4, 0.5, key="7")),
     ]
-    writer = DecisionWriter(str(tmp_path / "records"), flush_s=3600, clock=START.timestamp)
-    for decision in records:
-        writer.put(decision)
-    writer.close()
+    stored_in(tmp_path / "records", records)
     return str(tmp_path / "records")
 
 
@@ -247,10 +203,8 @@ def test_an_ensemble_that_reads_the_thinking_gets_it_again(tmp_path):
 def test_a_verdict_holds_for_another_candidate_with_the_same_answer(tmp_path):
     """E of a is -3 + 2 * 0.5 = -2, above -2.4 of b; both answer 42, and the report was about a."""
     decision = record(0, scored("a", -3.0, 0.5, penalty=0.5), scored("b", -2.4, 0.5))
-    writer = DecisionWriter(str(tmp_path / "one"), RecordsArgs(max_days=None))
-    writer.put(decision)
-    writer.close()
-    (replayed,) = replay_stored(DecisionReader(writer.root).records(), Changes(values={"lambda": 2.0}))
+    stored = stored_in(tmp_path / "one", [decision]).records()
+    (replayed,) = replay_stored(stored, Changes(values={"lambda": 2.0}))
     tally = ReplayTally()
 
     tally.add(replayed, {"a": Verdict.CORRECT})
@@ -294,10 +248,7 @@ def weighing(**weights):
 
 
 def replayed_once(tmp_path, decision, **options):
-    writer = DecisionWriter(str(tmp_path / "one"), RecordsArgs(max_days=None))
-    writer.put(decision)
-    writer.close()
-    stored = DecisionReader(writer.root).records()
+    stored = stored_in(tmp_path / "one", [decision]).records()
     (replayed,) = replay_stored(stored, Changes(), **options)
     return replayed.again
 
