@@ -143,8 +143,8 @@ def is_decoder_type(family: str) -> bool:
 
 @contextmanager
 def _quiet_transformers() -> Iterator[None]:
-    """Suppress the load report about unused heads (MLM, pooler) and the progress bar; missing weights raise our own
-    error."""
+    """Suppress the load report about unused heads (MLM, pooler) and the progress bar; missing weights raise a
+    CheckpointError instead."""
     log: Any = transformers_logging
     verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
     log.set_verbosity_error()

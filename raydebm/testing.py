@@ -122,8 +122,8 @@ def measured(
     """A term's value by answer, or one value for a term about "none of them".
 
     Args:
-        term: the term.
-        candidates: the pool.
+        term: term of evidence to measure.
+        candidates: pool of one problem.
         reference: known facts about authors. Default: none.
     """
     table = PoolTable.of([candidates]).answered

@@ -89,14 +89,14 @@ def start_tracing(component: str, environ: Mapping[str, str] = os.environ) -> bo
     """Send this process's spans to the endpoint of the environment. Returns False if it has none or tracing fails to
     start.
 
-    An existing provider of the process is used as it is. Our own is private: libraries with built-in tracing would send
-    data that we do not, such as query strings and messages of exceptions.
+    An existing provider of the process is used unchanged. One that is created here is private, because libraries with
+    built-in tracing would send data that raydebm does not, such as query strings and messages of exceptions.
 
     OpenTelemetry's own variables apply: OTEL_SERVICE_NAME (``raydebm``), OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER,
     OTEL_EXPORTER_OTLP_HEADERS, OTEL_BSP_SCHEDULE_DELAY, OTEL_SDK_DISABLED.
 
     Args:
-        component: name of this process's part, for ``service.component`` of the resource.
+        component: ``service.component`` of the OpenTelemetry resource, such as ``proxy``.
         environ: environment with the endpoint.
     """
     global _provider, _tracer
@@ -147,10 +147,10 @@ def span(
     Do not use it across the ``yield`` of a generator: a context cannot be left from another task.
 
     Args:
-        name: one of few names; variable parts are attributes.
-        attributes: numbers and names.
+        name: constant name of the kind of work; variable parts are attributes.
+        attributes: numbers and names, never texts.
         parent: headers of the caller in another process. Default: the surrounding span.
-        kind: OpenTelemetry's kind.
+        kind: role of the span: work in this process, a request received, or a request sent.
     """
     if _tracer is None:
         yield NOTHING
@@ -177,11 +177,11 @@ def span(
 
 
 def past_span(name: str, attributes: Attributes, *, seconds: float, failed: str | None = None) -> None:
-    """Span of work that has just ended and could not be wrapped.
+    """Record a span of work that has just ended and could not be wrapped.
 
     Args:
-        seconds: its duration.
-        failed: as in ``Span.fail``. Default: it succeeded.
+        seconds: duration of the work.
+        failed: kind of failure, as in ``Span.fail``. Default: the work succeeded.
     """
     if _tracer is None:
         return

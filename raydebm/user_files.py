@@ -1,4 +1,4 @@
-"""User files (text, YAML, outputs) with a ConfigError that names the file for every failure."""
+"""Read and write a user's files. Every failure is a ConfigError that names the file."""
 
 import json
 from collections.abc import Hashable, Iterator
@@ -18,7 +18,7 @@ class RepeatedKeyError(yaml.YAMLError):
 
     def __init__(self, key: Any, first: int, second: int) -> None:
         """Args:
-        key: the key.
+        key: the repeated key.
         first: line of its first occurrence, from 1.
         second: line of its second occurrence.
         """
@@ -56,12 +56,12 @@ def text_of(path: str | Path, *, what: str, missing: str) -> str:
     """The text of a file.
 
     Args:
-        path: the file.
+        path: path of the file.
         what: kind of file for the message, such as ``recipe``.
-        missing: advice for a missing file.
+        missing: end of the message for a missing file, such as ``; check the path``.
 
     Raises:
-        ConfigError: the file is missing or not readable as text: a folder, another user's, another encoding.
+        ConfigError: the file does not exist, is a folder, cannot be opened, or is not UTF-8 text.
     """
     try:
         return Path(path).read_text(encoding="utf-8")
@@ -72,7 +72,7 @@ def text_of(path: str | Path, *, what: str, missing: str) -> str:
 
 
 def parsed_yaml(text: str) -> Any:
-    """Parse a YAML text.
+    """Parse YAML, without repeated keys.
 
     Raises:
         RepeatedKeyError: a mapping has a key twice.
@@ -88,10 +88,10 @@ def parsed_yaml(text: str) -> Any:
 
 
 def yaml_value(text: str, *, where: str, hint: str = "") -> Any:
-    """Parse a YAML text.
+    """Parse YAML of a user, with a ConfigError for every fault.
 
     Args:
-        text: the YAML.
+        text: content of the file, or the value of an option.
         where: name of the text for the message, such as ``recipe 'demo.yaml'``.
         hint: further advice for the message.
 
@@ -101,9 +101,7 @@ def yaml_value(text: str, *, where: str, hint: str = "") -> Any:
     """
     try:
         value = parsed_yaml(text)
-        json.dumps(
-            value, default=str, skipkeys=True
-        )  # a value that contains itself would end in a RecursionError later
+        json.dumps(value, default=str, skipkeys=True)  # finds a value that contains itself
     except RepeatedKeyError as error:
         raise ConfigError(f"{where}: {error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -70,7 +70,7 @@ def test_paper_adapters():
         ({"pairs": {"max_pair": 3}}, r"pairs\.max_pair"),
         ({"generation": {"top_p": 1.5}}, r"generation\.top_p.*got 1\.5"),
         ({"triage": {"theta_sigma": 2.0}}, "theta_sigma must be below"),
-        ({"triage": {"regenerate_with": "nobody"}}, "'nobody'; known: q"),
+        ({"triage": {"regenerate_with": "nobody"}}, "'nobody' is not one of the generators q"),
         ({"generators": []}, "at least one generator"),
         ({"generators": [{"kind": "openai", "name": "q", "model": "m"}] * 2}, "more than once: q"),
         ({"scorer": {"adapters": []}}, "at least one adapter"),
@@ -175,7 +175,7 @@ def test_a_recipe_survives_being_stored(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"confounding": {"swap": ["z"]}}, "'z' is none of the generators q"),
+        ({"confounding": {"swap": ["z"]}}, "'z' is not one of the generators q"),
         (
             {
                 "confounding": {"swap": ["q"]},
@@ -185,7 +185,7 @@ def test_a_recipe_survives_being_stored(tmp_path):
         ),
         (
             {"confounding": {"rewriter": {"kind": "vllm", "name": "w", "model": "m"}}},
-            "confounding.rewriter: .*give 'w' the `url`",
+            "confounding.rewriter: .*'w' needs the `url`",
         ),
         (
             {"confounding": {"swap": ["q"]}, "generators": [{"kind": "vllm", "name": "q", "model": "m"}]},

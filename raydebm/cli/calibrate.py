@@ -219,9 +219,9 @@ def _write(recipe: "Recipe", run: "RunDir", fit: "PolicyFit", value: dict[str, A
     """Write the outputs of the calibration stage, with the manifest last, so that later stages run again.
 
     Args:
-        recipe: recipe of the run.
-        run: target.
-        fit: the policy.
+        recipe: the run's recipe, for the manifest.
+        run: run directory that is written to.
+        fit: fitted policy, and its facts for the manifest.
         value: contents of ``decision.json``.
     """
     from raydebm.pipeline.writing_lock import write_lock

@@ -1,4 +1,4 @@
-"""``raydebm demo``: the whole job on embedded models, then three questions to the service.
+"""``raydebm demo``: the whole pipeline on embedded models, then three questions to the service.
 
 Nothing is staged: the problems are chosen by replaying the test split. Seeds follow from the request, so the service
 samples the same candidates again and must make the same decisions.
@@ -29,7 +29,7 @@ Kind = Literal["accept", "regenerate", "abstain"]
 TITLES: dict[Kind, str] = {
     "accept": "POST /v1/chat/completions with the official openai client",
     "regenerate": "POST /v1/triage over plain HTTP",
-    "abstain": "the same openai client, with the answer refused",
+    "abstain": "the same openai client, which gets a refusal",
 }
 
 
@@ -48,12 +48,12 @@ def demo(
     run_dir: Annotated[str, typer.Option("--run-dir", help="Folder of the demo's files.")] = "runs/demo",
     port: Annotated[int, typer.Option(min=0, max=MAX_PORT, help="Port of the service; 0 picks a free one.")] = 0,
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write what the service decided as JSON.")
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the service's decisions as JSON.")
     ] = None,
 ) -> None:
     """Train, evaluate, serve and ask, offline on small models.
 
-    Takes two to six minutes on two CPU cores; a second run reuses what the first one left.
+    Takes two to six minutes on two CPU cores; a second run reuses the results of the first.
     """
     from raydebm.config import load_recipe
     from raydebm.generators.endpoint.vllm import free_port
@@ -87,7 +87,7 @@ def demo(
 
 
 def choose_examples(outcomes: Iterable["Outcome"], right: Set[str]) -> dict[Kind, Example]:
-    """One example per kind of decision that served its purpose; missing kinds are left out.
+    """One example per kind of decision in which the decision was right; kinds without one are left out.
 
     Args:
         outcomes: replayed decisions.
@@ -130,7 +130,7 @@ def _right_candidates(pipeline: "Pipeline") -> frozenset[str]:
 
 
 def _ask_service(run_dir: str, port: int, task: str, examples: Mapping[Kind, Example]) -> dict[str, Any]:
-    """Deploy ``serve_config.yaml`` over the run, ask the examples, and return the decisions by kind."""
+    """Deploy ``serve_config.yaml`` over the run, ask it the examples' problems, and return the decisions by kind."""
     from raydebm.service.ray.app import deployed
 
     console.rule("the service")
@@ -160,7 +160,7 @@ def _ask_all(url: str, task: str, examples: Mapping[Kind, Example]) -> Iterator[
 
 
 def facts_of(example: Example, details: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts of a decision of the service for readers and checks.
+    """JSON values of one of the service's decisions, and whether it equals the replayed one.
 
     Args:
         example: the replayed decision on the same problem, with labels.

@@ -84,7 +84,7 @@ def read_recipe(
 
 
 recipe_command = options_from(read_recipe, "recipe")
-"""Decorator that replaces the parameter ``recipe`` by --config, --task, --run-dir and dotted overrides."""
+"""Decorator that replaces the parameter ``recipe`` by the options of ``read_recipe``."""
 
 
 ReporterOption = Annotated[list[str] | None, typer.Option("--by", help="Only reports by this reporter; repeatable.")]
@@ -116,7 +116,7 @@ def decision_filter(
 
 
 def decision_period(since: SinceOption = None, until: UntilOption = None) -> "Filter":
-    """Filter of stored decisions by time, over all tasks and outcomes. Raises as ``decision_filter``."""
+    """Filter of stored decisions by time alone. Raises ConfigError as ``decision_filter`` does."""
     return decision_filter(since=since, until=until)
 
 

@@ -138,7 +138,6 @@ def _reported_verdicts(reader: "DecisionReader", records: str) -> dict[str, "Ver
 
 
 def _verdicts(path: Path) -> dict[str, "Verdict"]:
-    """Verdicts by candidate id."""
     from raydebm.records import Verdict
     from raydebm.run.folder import Folder
     from raydebm.run.json_lines import read_json_lines

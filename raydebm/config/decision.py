@@ -1,4 +1,4 @@
-"""The policy of a recipe, its calibration, and the promise about its answers."""
+"""The policy of a recipe, its calibration, and the guarantee about its answers."""
 
 from typing import Literal
 
@@ -28,7 +28,7 @@ class CalibrationConfig(Section):
 
 
 class CostsConfig(Section):
-    """Costs by which thresholds are chosen without a promise, in units of one right answer."""
+    """Costs by which thresholds are chosen without a guarantee, in units of one right answer."""
 
     wrong: float = Field(1.0, ge=0)
     """Cost of a wrong answer."""
@@ -50,15 +50,15 @@ class CostsConfig(Section):
 
 
 class DecisionConfig(Section):
-    """Calibration of the posterior's rule, and the promise about its answers."""
+    """Calibration of the posterior's rule, and the guarantee about its answers."""
 
     costs: CostsConfig = CostsConfig()
     """Without ``max_error``, thresholds maximise right answers minus these costs."""
     max_error: float | Literal["auto"] | None = None
-    """Promise: the largest share of wrong answers among those returned (mean violation where labels are violation
-    scores). ``auto``: the smallest share that can be promised at ``min_coverage``. Default: no promise."""
+    """Guarantee: the largest share of wrong answers among those returned (mean violation where labels are violation
+    scores). ``auto``: the smallest share that can be guaranteed at ``min_coverage``. Default: no guarantee."""
     confidence: float = Field(0.9, gt=0, lt=1)
-    """Probability, over calibration problems, with which the promise holds."""
+    """Probability, over calibration problems, with which the guarantee holds."""
     min_coverage: float = Field(0.5, gt=0, le=1)
     """Share of problems that ``max_error: auto`` must answer."""
 

@@ -13,7 +13,7 @@ OPENROUTER_URL = "https://openrouter.ai/api/v1"
 
 def _distinct(urls: tuple[str, ...]) -> tuple[str, ...]:
     if repeated := [url for url in dict.fromkeys(urls) if urls.count(url) > 1]:
-        raise ValueError(f"{without_credentials(repeated[0])!r} stands twice; name each server once")
+        raise ValueError(f"{without_credentials(repeated[0])!r} is listed twice; list each server once")
     return urls
 
 
@@ -38,7 +38,7 @@ class OpenAIGenerator(GeneratorBase):
     """Any OpenAI-compatible endpoint: OpenRouter, a vLLM server, OpenAI itself."""
 
     kind: Literal["openai"] = "openai"
-    """An endpoint."""
+    """Kind of generator: an endpoint."""
     model: str
     """The model's name at the endpoint."""
     base_url: str = OPENROUTER_URL
@@ -51,7 +51,7 @@ class OpenAIGenerator(GeneratorBase):
     usd_per_million_prompt_tokens: float | None = Field(None, ge=0)
     """Price of prompt tokens, for estimates and budgets where the endpoint reports no cost."""
     usd_per_million_completion_tokens: float | None = Field(None, ge=0)
-    """Price of completion tokens, likewise."""
+    """Price of completion tokens, for the same purpose."""
     headers: dict[str, str] = {}
     """Extra HTTP headers of every request."""
     extra_body: dict[str, Any] = {}
@@ -73,11 +73,11 @@ class OpenAIGenerator(GeneratorBase):
         return (self.base_url, *self.replica_urls)
 
     @model_validator(mode="after")
-    def _one_way_of_access(self) -> "OpenAIGenerator":
+    def _has_one_authorization(self) -> "OpenAIGenerator":
         if self.api_key_env and any(url != without_credentials(url) for url in self.addresses):
             raise ValueError(
-                f"a request has one Authorization header: leave user and password out of the address of {self.name!r}, "
-                f"or set its api_key_env to null (it is {self.api_key_env})"
+                f"generator {self.name!r} has credentials in its address and api_key_env {self.api_key_env}, but a "
+                "request has one Authorization header; remove the credentials, or set api_key_env to null"
             )
         return self
 
@@ -86,7 +86,7 @@ class TransformersGenerator(GeneratorBase):
     """A causal LM in this process: on the first visible GPU in bfloat16, else on the CPU."""
 
     kind: Literal["transformers"] = "transformers"
-    """A local model."""
+    """Kind of generator: a local model."""
     model: str
     """Folder, hub name, or ``embedded:<name>``."""
     batch_size: int = Field(64, ge=1)
@@ -101,7 +101,7 @@ class VllmGenerator(GeneratorBase):
     256 requests at once, and 10 minutes for each."""
 
     kind: Literal["vllm"] = "vllm"
-    """A vLLM server."""
+    """Kind of generator: a vLLM server."""
     model: str
     """Hub name or folder."""
     url: str | None = None
@@ -116,7 +116,7 @@ class RecordedGenerator(GeneratorBase):
     """One model of a recorded pool; it replies from the file and generates nothing."""
 
     kind: Literal["recorded"] = "recorded"
-    """A recorded pool."""
+    """Kind of generator: a recorded pool."""
     pool: str
     """A pool: raydebm's Parquet, a folder that holds ``candidates.parquet``, or JSON lines with problem_id, model, text
     (docs/recorded_pools.md)."""
@@ -136,7 +136,8 @@ GeneratorConfig = Annotated[
 def _with_server(config: GeneratorBase) -> GeneratorBase:
     if isinstance(config, VllmGenerator) and config.url is None:
         raise ValueError(
-            f"a vLLM server is started to write candidates alone; give {config.name!r} the `url` of one that is running"
+            f"{config.name!r} needs the `url` of a running vLLM server, because one is started only for the recipe's "
+            "generators"
         )
     return config
 
@@ -164,9 +165,9 @@ class GenerationConfig(Section):
     """Stop sending requests when the run has cost this much: candidates, later passes, judges and rewriting together. A
     failed request counts with its billed cost, one that timed out with its maximum cost."""
     num_in_flight: int = Field(256, ge=1)
-    """Open requests over all endpoints of one process."""
+    """Maximum number of open requests of one process, over all endpoints."""
     num_processes: int = Field(1, ge=1)
-    """Generation actors per generator group."""
+    """Number of processes that generate at once. Endpoints and each local model have processes of their own."""
     max_failed_frac: float = Field(0.5, gt=0, le=1)
     """Stop the run when a larger share of its requests failed; completed requests are kept."""
     waves: tuple[SampleCount, ...] | None = Field(None, min_length=1)

@@ -176,7 +176,7 @@ def parse_recipe(
     ``by_task`` overrides the sections for the recipe's task, and ``overrides`` override both.
 
     Args:
-        tree: the values.
+        tree: sections by name.
         overrides: see ``apply_overrides``.
         where: name of the recipe in messages.
         known_tasks: check of the names in ``by_task``. Default: no check.

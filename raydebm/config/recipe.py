@@ -15,12 +15,11 @@ from raydebm.config.variants import VariantConfig
 
 class EvaluationConfig(Section):
     num_bootstrap: int = Field(2000, ge=100, le=1_000_000)
-    """Bootstrap resamples of the intervals."""
+    """Number of bootstrap resamples for an interval."""
 
 
 class RayConfig(Section):
-    """Placement on the cluster that RAY_ADDRESS names, or on a local one: the same code runs on 3 GPUs, on 1, and on 2
-    CPU cores."""
+    """Placement on the cluster at RAY_ADDRESS, or else on a local one, with or without GPUs."""
 
     num_cpus: int | None = Field(None, ge=4)
     """Logical CPUs of the local cluster; at least 4, because Ray Data hangs with two."""
@@ -35,7 +34,7 @@ class RayConfig(Section):
     """Maximum number of labelling tasks, or of scoring tasks on CPUs, submitted at once to an existing cluster; its
     autoscaler may add nodes for them. Default: as many as the nodes can run now."""
     threads_per_worker: int = Field(1, ge=1)
-    """Torch threads per CPU worker; on a machine of your own, usable CPUs / threads workers train or score at once."""
+    """Torch threads per CPU worker. On a local cluster, (usable CPUs / threads) workers train or score at once."""
     max_failures: int = Field(2, ge=0)
     """Maximum number of restarts per adapter."""
     object_store_mb: int = Field(512, ge=100)
@@ -68,11 +67,11 @@ class Recipe(Section):
     training: TrainingConfig = TrainingConfig()
     """Training of the adapters."""
     triage: TriageConfig = TriageConfig()
-    """Accept, regenerate or abstain."""
+    """Rule and limits of the decision to accept, regenerate or abstain."""
     calibration: CalibrationConfig = CalibrationConfig()
     """Choice of lambda and of the thresholds on sigma."""
     decision: DecisionConfig = DecisionConfig()
-    """Calibration of the posterior's rule, and its promise."""
+    """Calibration of the posterior's rule, and its guarantee."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """Comparison of selectors."""
     baselines: tuple[BaselineConfig, ...] = ()
@@ -94,7 +93,7 @@ class Recipe(Section):
             raise ValueError(f"generators: names must differ, found more than once: {', '.join(sorted(doubles))}")
         for source in self.confounding.swap:
             if source not in names:
-                raise ValueError(f"confounding.swap: {source!r} is none of the generators {', '.join(names)}")
+                raise ValueError(f"confounding.swap: {source!r} is not one of the generators {', '.join(names)}")
         if self.confounding.swap and self.confounding.rewriter is None:
             check_rewriters(self.generators)
         selectors = [baseline.name for baseline in self.baselines]
@@ -102,7 +101,8 @@ class Recipe(Section):
             raise ValueError(f"baselines: names must differ, got {', '.join(selectors)}")
         if self.triage.regenerate_with is not None and self.triage.regenerate_with not in names:
             raise ValueError(
-                f"triage.regenerate_with names generator {self.triage.regenerate_with!r}; known: {', '.join(names)}"
+                f"triage.regenerate_with: {self.triage.regenerate_with!r} is not one of the generators "
+                f"{', '.join(names)}"
             )
         return self
 
@@ -122,7 +122,7 @@ class Recipe(Section):
         """The recipe of a variant; its run directory is still this recipe's.
 
         Raises:
-            pydantic.ValidationError: the variant's settings make no recipe.
+            pydantic.ValidationError: the variant's settings are not valid.
             ValueError: it names an unknown generator.
         """
         return Recipe.model_validate(variant.applied_to(self.model_dump(mode="json", by_alias=True)))
@@ -141,8 +141,9 @@ class Recipe(Section):
 
     @property
     def wants_out_of_bag(self) -> bool:
-        """Whether training candidates are to be scored so that the posterior can learn from them too. Whether they can
-        be is a fact of the run (``RunDir.learns_out_of_bag``).
+        """Whether the posterior should be fitted on training problems too, with out-of-bag scores.
+
+        Whether it is depends on the run as well (``RunDir.learns_out_of_bag``).
 
         Later passes are sampled for validation problems only, so a policy of several passes is fitted on those.
         """

@@ -28,7 +28,7 @@ class VariantConfig(Section):
     repair: bool = False
     """Also refit its heads as `raydebm confounding --repair` does; the report compares before and after."""
     pairs: dict[str, Any] = {}
-    """Settings of `pairs` that differ from the recipe's; the other sections likewise."""
+    """Settings of `pairs` that differ from the recipe's; the other sections in the same way."""
     scorer: dict[str, Any] = {}
     """Changes of ``scorer``, such as another backbone or other adapters."""
     training: dict[str, Any] = {}
@@ -66,7 +66,7 @@ class VariantConfig(Section):
         wanted = known if self.generators is None else self.generators
         unknown = [name for name in wanted if name not in known]
         if unknown:
-            raise ValueError(f"variants.{self.name}: {unknown[0]!r} is none of the generators {', '.join(known)}")
+            raise ValueError(f"variants.{self.name}: {unknown[0]!r} is not one of the generators {', '.join(known)}")
         tree["generators"] = [self._thinned(config) for config in tree["generators"] if config["name"] in wanted]
         if self.num_samples is not None:
             tree["generation"]["num_samples"] = min(self.num_samples, tree["generation"]["num_samples"])

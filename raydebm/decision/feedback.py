@@ -33,11 +33,11 @@ def feedback_messages(
     """Chat of the next pass.
 
     Args:
-        task: Task that supplies the first pass's chat. Not used with ``base_messages``.
-        problem: Problem that the chat is about.
-        best: Selected candidate, or a candidate without an answer if nothing could be selected (see ``exemplar``). None
+        task: task that supplies the first pass's chat. Not used with ``base_messages``.
+        problem: problem that the chat is about.
+        best: selected candidate, or a candidate without an answer if nothing could be selected (see ``exemplar``). None
             if no candidate has text: the first chat is then repeated.
-        base_messages: First pass's chat. Default: ``task.messages(problem)``.
+        base_messages: first pass's chat. Default: ``task.messages(problem)``.
     """
     base = tuple(task.messages(problem) if base_messages is None else base_messages)
     if best is None or best.candidate.text is None:

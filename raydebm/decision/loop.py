@@ -41,8 +41,8 @@ async def solve(problem: Problem, *, parts: Parts, policy: Policy) -> Outcome:
     later pass fails or a limit forbids it, the decision is made from the earlier candidates and the reason states it.
 
     Args:
-        parts: Source, checker and scorer. The source observes the deadline's ``draw_until_s``.
-        policy: Thresholds, passes, and the budget of candidates. A spent budget allows no further pass.
+        parts: source, checker and scorer. The source observes the deadline's ``draw_until_s``.
+        policy: thresholds, passes, and the budget of candidates. A spent budget allows no further pass.
 
     Raises:
         GenerationError, ScoringError, ServiceError, ResourceError, OSError: the first pass failed, so there are no
@@ -129,7 +129,7 @@ async def _sample(
         if pass_index == 1:
             raise
         count = policy.num_regenerate
-        lost = f"; pass {pass_index} could not be drawn ({error}), {so}"
+        lost = f"; pass {pass_index} could not be sampled ({error}), {so}"
         return _SampledPass(num_requested=count, num_failed=count, lost=lost)
     if pass_index > 1 and not candidates:
         return _SampledPass(lost=f"; pass {pass_index} gave no candidate, {so}")

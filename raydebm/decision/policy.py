@@ -229,9 +229,9 @@ def policy_of(config: TriageConfig, task_defaults: TaskDefaults, generators: Seq
     """Policy of a recipe, with the paper's rule until a posterior is fitted.
 
     Args:
-        config: The recipe's ``triage`` section. Its lambda defaults to the task's.
-        task_defaults: Defaults of the recipe's task.
-        generators: The recipe's generators, for their prices. Local and recorded models are free.
+        config: the recipe's ``triage`` section. Its lambda defaults to the task's.
+        task_defaults: defaults of the recipe's task.
+        generators: the recipe's generators, for their prices. Local and recorded models are free.
     """
     prices = {generator.name: _price_of(generator) for generator in generators}
     stated = config.model_dump(include=PolicySettings.model_fields.keys() - {"rule"})

@@ -18,9 +18,9 @@ def read_policy(run: RunDir, recipe: Recipe, task: Task, wanted: str | None = No
     """Read the policy to decide by.
 
     Args:
-        run: Run with calibration/policy.json.
-        recipe: Recipe of the run.
-        task: Task whose lambda is the recipe's default.
+        run: run with calibration/policy.json.
+        recipe: the run's recipe, for ``wanted="recipe"``.
+        task: task whose lambda is the recipe's default.
         wanted: ``recipe`` for the recipe's own thresholds, or the path of a policy file. Default: the run's calibrated
             policy.
 
@@ -46,10 +46,10 @@ def check_fits(policy: Policy, recipe: Recipe, task: Task, *, what: str) -> None
     """Check that a policy can decide about the candidates of a run.
 
     Args:
-        policy: Policy to check.
-        recipe: Recipe of the run, which defines the measured scores.
-        task: Task of the problems.
-        what: Name of the policy in the error message.
+        policy: policy from a file or a calibration.
+        recipe: the run's recipe, which defines the measured scores.
+        task: task of the problems to decide about.
+        what: name of the policy in the error message.
 
     Raises:
         ConfigError: its posterior was fitted for another task, or uses scores that are not measured in this run.

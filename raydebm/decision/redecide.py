@@ -100,7 +100,7 @@ def with_energies(recorded: Recorded, energies: Mapping[str, Energies | None]) -
     """The same record with the energies of another ensemble.
 
     Args:
-        energies: Energies by candidate id. None or absent: the candidate could not be scored.
+        energies: energies by candidate id. None or absent: the candidate could not be scored.
     """
     pool = [replace(scored, energies=energies.get(scored.candidate.candidate_id)) for scored in recorded.pool]
     return replace(recorded, pool=pool, is_rescored=True)
@@ -110,9 +110,9 @@ def redecide(recorded: Recorded, *, policy: Policy | None = None, budget: int | 
     """Run the loop over a record. The recorded policy without a budget reproduces the recorded decision and selection.
 
     Args:
-        recorded: Recorded decision.
-        policy: Policy to decide by. Default: the recorded policy.
-        budget: Maximum number of candidates over all passes. Default: the policy's. The first pass is cut as by a
+        recorded: a decision with its pool, as stored.
+        policy: policy to decide by. Default: the recorded policy.
+        budget: maximum number of candidates over all passes. Default: the policy's. The first pass is cut as by a
             smaller ``num_samples``: every generator's first sample, then every generator's second, and so on. No pass
             is sampled once the budget is spent.
 

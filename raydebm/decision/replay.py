@@ -39,8 +39,8 @@ class ReplaySource:
         """Store the record.
 
         Args:
-            candidates: Recorded candidates of all passes, by id.
-            requests_of: Function that builds the requests of later passes. Default: later passes count as failed.
+            candidates: recorded candidates of all passes, by id.
+            requests_of: function that builds the requests of later passes. Default: later passes count as failed.
         """
         self._by_id = candidates
         self._first = pools_of(candidate for candidate in candidates.values() if candidate.pass_index == 1)

@@ -58,8 +58,8 @@ class Reporter:
         """Future of the report. Never raises: a candidate whose check hung or crashed has ``error``.
 
         Args:
-            problem: problem of the candidate.
-            candidate: candidate to check.
+            problem: problem that the candidate answers.
+            candidate: candidate with or without text.
             task: the recipe's section, for a task defined by a user. Default: found by its name.
         """
         return self._threads.submit(self._report, problem, candidate, task)
@@ -83,7 +83,6 @@ class Reporter:
             return  # the first candidate tries again, and its report has the error if that fails too
 
     def _child(self) -> LastingChild:
-        """The child of this thread."""
         if not hasattr(self._own, "child"):
             self._own.child = LastingChild(_start)
             self._children.append(self._own.child)

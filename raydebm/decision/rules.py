@@ -51,11 +51,11 @@ def decide(
     """Apply the paper's rule.
 
     Args:
-        signal: Gating sigma (see ``signal_of``). None if nothing was scored.
+        signal: gating sigma (see ``signal_of``). None if nothing was scored.
         sigma: sigma of the selected candidate. None without a selection.
         penalty: E_constraint of the selected candidate. None without a selection.
-        passes_left: Number of further passes allowed.
-        policy: Thresholds.
+        passes_left: number of further passes allowed.
+        policy: policy with the thresholds on sigma.
     """
     if sigma is None or penalty is None or signal is None:
         return Decision.REGENERATE if passes_left > 0 else Decision.ABSTAIN
@@ -234,7 +234,7 @@ def _without_energy(pool: Sequence[ScoredCandidate]) -> str:
 
 def _nothing_selected(pool: Sequence[ScoredCandidate]) -> str:
     if not pool:
-        return "no candidate was drawn"
+        return "no candidate was sampled"
     failures = [scored.candidate.error for scored in pool if scored.candidate.text is None]
     if len(failures) == len(pool):
         return f"all {len(pool)} candidates failed to generate; the first error: {failures[0]}"

@@ -266,8 +266,8 @@ def draw(logits_BV: Tensor, *, temperature_B: Tensor, top_p_B: Tensor, chance_B:
     the order of token ids, so that rounding that swaps two nearly equal probabilities changes no token.
 
     Args:
-        logits_BV: float32.
-        temperature_B: temperatures, >= 0.
+        logits_BV: logits over the V tokens, float32.
+        temperature_B: sampling temperatures, at least 0.
         top_p_B: nucleus masses, in (0, 1].
         chance_B: uniform numbers in [0, 1).
     """

@@ -1,7 +1,7 @@
 """Requests of a recipe's passes, shared by jobs, replay and service.
 
-A candidate's identity is derived from its request, so this is the only place that creates them: the service finds the
-candidates of a job.
+A candidate's identity is derived from its request. All requests are made here, so that the service recognises the
+candidates that a job has sampled.
 """
 
 import math
@@ -32,7 +32,7 @@ class RequestsByProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassRequests:
-    """Makes requests for one task under one recipe. The optional fields are a client's changes."""
+    """Requests for one task under one recipe. The optional fields override the recipe for one client."""
 
     recipe: Recipe
     task: Task
@@ -41,11 +41,13 @@ class PassRequests:
     num_samples: int | None = None
     """Samples per generator in the first pass. Default: the recipe's."""
     num_regenerate: int | None = None
+    """Samples in each later pass. Default: the recipe's."""
     fresh_share: float | None = None
-    """Share of a later pass without feedback. Default: the recipe's."""
+    """Share of a later pass's requests that repeat the first prompt, without feedback. Default: the recipe's."""
     seed: int | None = None
+    """Seed of all requests. Default: the recipe's."""
     sampling_changes: dict[str, Any] = field(default_factory=dict)
-    """Changed fields of Sampling. A client may ask for shorter candidates, but not for longer (more expensive) ones."""
+    """Fields of ``Sampling`` to override. ``max_tokens`` can only be lowered: longer candidates cost more."""
 
     @property
     def asked(self) -> list[GeneratorConfig]:
@@ -73,7 +75,7 @@ class PassRequests:
         if self.waves is None:
             return (
                 f"generation.waves does not apply: many different answers to a problem of task {self.task.name!r} can "
-                "be right, so that votes settle nothing; all candidates are sampled at once",
+                "be right, so votes do not show when to stop; all candidates are sampled at once",
             )
         count = sum(
             (self.recipe.generation.num_samples if g.num_samples is None else g.num_samples) > 0 for g in self.asked
@@ -86,7 +88,7 @@ class PassRequests:
         )
 
     def first(self, problem: Problem, *, greedy: bool = False) -> list[GenerationRequest]:
-        """The first pass; with ``greedy`` also one request at T=0 per generator that can answer it, the baseline."""
+        """Requests of the first pass; with ``greedy`` also one greedy request per generator that can answer it."""
         messages, default = self.task.messages(problem), self.recipe.generation.num_samples
         requests: list[GenerationRequest] = []
         for config in self.asked:
@@ -98,7 +100,7 @@ class PassRequests:
         return requests
 
     def later(self, problem: Problem, pass_index: int, messages: Sequence[Message]) -> list[GenerationRequest]:
-        """A later pass with feedback; a share (``fresh_share``), spread evenly, repeats the first prompt instead."""
+        """Requests of a later pass with feedback. The share ``fresh_share`` repeats the first prompt instead."""
         triage = self.recipe.triage
         num_samples = triage.num_regenerate if self.num_regenerate is None else self.num_regenerate
         share = triage.fresh_share if self.fresh_share is None else self.fresh_share
@@ -106,7 +108,7 @@ class PassRequests:
             self._make(problem, chat, self.regenerator, num_samples=num_samples, pass_index=pass_index)
             for chat in (messages, self.task.messages(problem))
         )
-        # A smaller pass is a prefix of a larger one.
+        # The share is spread evenly, so that a smaller pass is a prefix of a larger one.
         is_fresh = [math.floor((index + 1) * share) > math.floor(index * share) for index in range(num_samples)]
         return [new if wanted else reply for wanted, new, reply in zip(is_fresh, fresh, replies, strict=True)]
 

@@ -40,7 +40,7 @@ _Draw = tuple[str, int, str]
 
 TEXT_FIELDS = ("text",)
 PARQUET = ".parquet"
-"""Suffix of pools of our own candidates; other files are read as JSON lines."""
+"""Suffix of pools in raydebm's format; other files are read as JSON lines."""
 
 _UNNUMBERED = -1
 """Sample of a line with neither ``sample`` nor ``run``."""

@@ -7,12 +7,13 @@ from raydebm.records import Candidate, GenerationRequest
 
 
 class Generator(Protocol):
-    """An LLM that generates candidates."""
+    """A source of candidates, such as an endpoint, a local model or a recorded pool."""
 
     name: str
 
     def stream(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[Candidate]:
-        """Exactly one candidate per request, in order of arrival. A failed request is a candidate with ``error``."""
+        """Yield exactly one candidate per request, as soon as it is complete. A failed request is a candidate with
+        ``error``."""
         ...
 
     async def aclose(self) -> None:

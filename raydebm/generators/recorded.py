@@ -41,7 +41,7 @@ def import_pool(
     the first counts.
 
     Args:
-        path: the pool file.
+        path: pool in any of the formats of docs/recorded_pools.md.
         task: the task's name, stored with each candidate.
         problems: the problems to read.
         models: the models to read, in this order. Default: all, by name.
@@ -88,7 +88,7 @@ def import_pool(
 
 
 class PoolGenerator:
-    """Replays one model of a pool file as a generator.
+    """Generator that replays one model of a pool file.
 
     A request is answered by the recording of its problem, pass and sample index, in a later pass only by one for the
     same chat; without a recording the candidate has ``error``. Replies have the request's identity and sampling
@@ -213,7 +213,7 @@ def recorded_generators(configs: Iterable[GeneratorConfig], *, problems: Iterabl
 
 
 def _joinable(problems: Iterable[Problem]) -> dict[str, str]:
-    """Our problem id by every id that a file may use; the source's own ids have the lowest priority."""
+    """The run's problem id by every id that a file may use; the source's own ids have the lowest priority."""
     ids: dict[str, str] = {}
     for problem in problems:
         ids[problem.problem_id] = problem.problem_id

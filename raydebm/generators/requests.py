@@ -163,7 +163,7 @@ def request_row(request: GenerationRequest) -> dict[str, Any]:
 
 
 def request_of(row: Mapping[str, Any]) -> GenerationRequest:
-    """The request of a row."""
+    """The request stored in a table row."""
     return GenerationRequest(
         task=row["task"],
         problem_id=row["problem_id"],

@@ -28,7 +28,7 @@ _COUNTED = ["text", "error", "generator", "temperature", "prompt_tokens", "compl
 
 
 class CandidateSink:
-    """Writes rows in any order to this machine's disk, counts them, and returns them in order."""
+    """Store on this machine's disk for rows that arrive in any order. Counts them, and returns them in order."""
 
     def __init__(self, folder: Path, *, total: int, on_progress: Progress | None, reads_new: bool = False) -> None:
         """Start an empty table.

@@ -105,7 +105,7 @@ class StageContext:
 
     def splits(self) -> dict[str, list[str]]:
         """Problem ids of ``train``, ``validation`` and ``test``. The splits are disjoint, and training problems with
-        the text of a test problem (ignoring case and white space) are in none of them."""
+        the text of a test problem (ignoring case and whitespace) are in none of them."""
         rows = self.run.problems()
         prompts, test = {row.problem.problem_id: row.problem.prompt for row in rows}, held_out(rows, self.recipe)
         texts = {text_key(prompts[problem_id]) for problem_id in test}

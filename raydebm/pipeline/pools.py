@@ -71,7 +71,7 @@ def texts_read_of(context: StageContext) -> tuple[TextsRead, ...]:
 
 
 def later_passes(context: StageContext, split: str) -> list[str]:
-    """Complete stages of later passes of the current ensemble. Those of another ensemble's selections do not count."""
+    """Complete stages of later passes, in order. Those of a previous ensemble are ignored."""
     basis, stages = context.basis("energies"), list[str]()
     while True:
         stage = later_pass(split, len(stages) + 1)

@@ -1,4 +1,4 @@
-"""Brings a run to a stage: makes every missing or stale stage before it, and reuses the others."""
+"""Bring a run to a stage: make every missing or stale stage before it, and reuse the others."""
 
 import logging
 import time

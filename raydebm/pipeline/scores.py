@@ -37,7 +37,7 @@ def score_baselines(context: StageContext, names: Collection[str] | None = None)
     Changed candidates or pairs make scores stale. Judges use the payer's journals and budget.
 
     Args:
-        names: names of baselines. Default: all.
+        names: baselines to score. Default: all of the recipe's.
 
     Raises:
         MissingKeyError: a judge's key is not in the environment; nothing was scored.
@@ -193,7 +193,7 @@ def _has_failed(row: CandidateScore) -> bool:
 
 
 def _all_pairs(context: StageContext, candidates: Sequence[Candidate]) -> Groups:
-    """All pairs of every problem: the limits of recipe and task are for our adapters only."""
+    """All pairs of every problem: the limits of recipe and task are for adapters only."""
     config = context.recipe.pairs.model_copy(update={"max_pairs": None, "max_correct": None, "max_incorrect": None})
     labels, problems, splits = context.run.labels(), context.problems(), context.splits()
     groups = {}

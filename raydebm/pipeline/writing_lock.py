@@ -30,8 +30,8 @@ def write_lock(run: Folder, *, option: str = "run_dir") -> Iterator[None]:
     """Context manager that keeps other processes from writing the run directory; may be nested within one process.
 
     Args:
-        run: the run directory.
-        option: name of the option for messages.
+        run: run directory to lock. One at a URL is not locked.
+        option: option that names it, for messages.
 
     Raises:
         ConfigError: another process holds the lock (named in the message), or the run directory cannot be made.

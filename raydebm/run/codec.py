@@ -1,11 +1,11 @@
-"""Schema and both conversions between records and table rows, from a dataclass definition.
+"""Conversion between records (dataclasses) and table rows, with the table's schema.
 
 =======================================  ===========================================
 a field of type                          is stored as
 =======================================  ===========================================
 ``str``, ``int``, ``float``, ``bool``    a column of its name, null for None
 ``datetime``                             a UTC timestamp in microseconds
-an enum of texts                         a text
+a string enum                            a string
 ``tuple[float, ...]``                    a list
 another dataclass                        its columns, inline
 any other tuple, a mapping               JSON text in the column ``<name>_json``
@@ -40,13 +40,13 @@ _PLAIN = {
 
 
 class Codec(Generic[T]):
-    """Writes records of one dataclass as table rows, and reads them back."""
+    """Conversion of one dataclass's records to table rows and back."""
 
     def __init__(self, kind: type[T], *, int32: Collection[str] = ()) -> None:
         """Derive the columns.
 
         Args:
-            kind: the dataclass.
+            kind: dataclass of the records.
             int32: names of 32-bit integer columns. Default: all have 64 bits.
         """
         hints = get_type_hints(kind)

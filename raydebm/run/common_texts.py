@@ -7,7 +7,7 @@ MOST_TEXTS = 1000
 
 
 class CommonTexts:
-    """Counts the first ``MOST_TEXTS`` distinct texts exactly, and ignores others. Enough for reasons of failures:
+    """Exact counts of the first ``MOST_TEXTS`` distinct texts; others are ignored. Enough for reasons of failures:
     either there are few, or each names its row and none is common."""
 
     def __init__(self) -> None:

@@ -98,7 +98,7 @@ class RunDir(Folder):
         return self.write_records(REPORTS, reports, stage, "reports.parquet")
 
     def pairs(self, split: str) -> tuple[Pair, ...]:
-        """Pairs of ``train`` or ``validation``."""
+        """Training pairs of a split, ``train`` or ``validation``."""
         return self.read_records(PAIRS, "pairs", f"{split}.parquet")
 
     def stored_pairs(self, split: str) -> StoredTable[Pair]:

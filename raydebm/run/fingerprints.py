@@ -1,4 +1,4 @@
-"""Dependencies of a stage's output: settings, the files named in the recipe, and the build of the previous stage."""
+"""Dependencies of a stage's output: settings, files named in the recipe, and the output of the previous stage."""
 
 import hashlib
 import uuid
@@ -36,13 +36,13 @@ def stage_fingerprint(stage: StageName, recipe: Recipe, run: RunDir) -> str:
     tree = recipe.model_dump(mode="json", exclude={"training": REPORTING})
     settings = {name: _without_placement(tree[name]) for name in stage_named(stage).settings}
     constraints = settings["task"].pop("constraints")
-    if constraints is not None and stage not in ("problems", "candidates"):  # checks come with the labels
+    if constraints is not None and stage not in ("problems", "candidates"):  # answers are first checked with the labels
         settings["constraints"] = constraints
     if "scorer" in settings and stage != "scorer":
         settings["scored_out_of_bag"] = run.learns_out_of_bag(recipe)
     if "decision" in settings and recipe.evidence:
         settings["evidence"] = [_without_placement(baseline.model_dump(mode="json")) for baseline in recipe.evidence]
-    if stage == "pairs":  # equal texts count once there, and this says what a text is
+    if stage == "pairs":  # equal texts count once, and the mode decides which texts are equal
         settings["reasoning"] = recipe.scorer.reasoning
     return content_id(__version__, settings)
 
@@ -52,11 +52,11 @@ def _stage_contents(
 ) -> dict[str, str]:
     """Content ids of the local files and folders that matter to a stage, by their names in the recipe.
 
-    These are sources of problems, recorded pools, local or embedded models, and from the calibration on a user's
-    modules (``raydebm.extensions``) with terms and selectors. Names on a hub and URLs count by name alone, and the code
-    of a task does not count: neither makes you pay for an answer again. Of a folder only data counts, not documentation
-    (``*.md``, README, LICENSE, NOTICE), hidden files, bytecode, or files of a problem source that the task does not
-    read.
+    These are sources of problems, recorded pools, local or embedded models, and, from calibration on, a user's modules
+    with terms and selectors (``raydebm.extensions``). Hub names and URLs count by name alone, and the code of a task
+    does not count, so that an update of either does not repeat paid requests. Of a folder only data counts, not
+    documentation (``*.md``, README, LICENSE, NOTICE), hidden files, bytecode, or files of a problem source that the
+    task does not read.
 
     Args:
         facts: facts of the problems stage. Default: from its manifest.
@@ -64,7 +64,7 @@ def _stage_contents(
     sections = stage_named(stage).settings
     if facts is None:
         facts = run.facts("problems")
-    content_ids = _contents(_names(recipe, sections), facts.get(FILES, {}))
+    content_ids = _contents(_dependencies(recipe, sections), facts.get(FILES, {}))
     if "decision" in sections:
         files = extension_files()
         contents = _contents(str(file) for file in files.values())
@@ -94,7 +94,7 @@ def _changed(made: Mapping[str, Any], contents: Mapping[str, str]) -> list[str]:
 
 
 def _contents(names: Iterable[str], files: Mapping[str, Sequence[str]] | None = None) -> dict[str, str]:
-    """``files``: names or patterns of relevant files, by folder. Default: all data."""
+    """Content ids by name, without names that are not local. ``files``: patterns of relevant files, by folder."""
     by_name = {name: _content(name, (files or {}).get(name, ("**/*",))) for name in sorted(set(names))}
     return {name: content for name, content in by_name.items() if content is not None}
 
@@ -152,7 +152,7 @@ def basis(stage: StageName, recipe: Recipe, run: RunDir) -> str:
     return content_id(stage_fingerprint(stage, recipe, run), build_id(stage, run))
 
 
-def _names(recipe: Recipe, sections: Iterable[str]) -> Iterator[str]:
+def _dependencies(recipe: Recipe, sections: Iterable[str]) -> Iterator[str]:
     if "task" in sections:
         yield from (source.source for source in (recipe.task.train, recipe.task.test) if source.source is not None)
     if "generators" in sections:

@@ -34,14 +34,14 @@ GROUP_BYTES = 32 * 2**20
 
 
 class TableWriter:
-    """Appends tables to a Parquet file, which is complete when the context ends. Buffers one row group."""
+    """Writer that appends tables to a Parquet file, which is complete when the context ends. Buffers one row group."""
 
     def __init__(self, stream: pa.NativeFile, schema: pa.Schema) -> None:
         """Open a Parquet writer.
 
         Args:
             stream: output stream; the caller closes it.
-            schema: schema of every table.
+            schema: columns of the file and of every table.
         """
         self.num_rows = 0
         self._schema = schema
@@ -110,7 +110,7 @@ class Folder:
         return [info for info in infos if info.type == fs.FileType.File]
 
     def names(self, *parts: str) -> list[str]:
-        """Sorted names of the files in a folder. Raises as ``files``."""
+        """Sorted names of the files in a folder. Errors are those of ``files``."""
         return sorted(info.base_name for info in self.files(*parts))
 
     def remove(self, *parts: str) -> None:
@@ -294,7 +294,6 @@ class Folder:
             raise PoolError(f"{where} is not a readable Parquet table: {error}") from error
 
     def _present(self, codec: Codec[Any], file: pq.ParquetFile, names: Iterable[str], *parts: str) -> list[str]:
-        """The columns that the file has."""
         known = file.schema_arrow.names
         missing = [name for name in codec.required if name in names and name not in known]
         if missing:
@@ -305,7 +304,6 @@ class Folder:
         return [name for name in names if name in known]
 
     def _remedy(self, *parts: str) -> str:
-        """The remedy for an unusable file."""
         return "give one that this version wrote"
 
     def _is_folder(self, *parts: str) -> bool:

@@ -84,7 +84,7 @@ def with_position(schema: pa.Schema) -> pa.Schema:
 
 
 class PlacedRows:
-    """Accepts rows in any order, and returns them ordered by position. Not thread-safe."""
+    """Rows that arrive in any order and are read in the order of their positions. Not thread-safe."""
 
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
         """Start without rows.

@@ -105,5 +105,5 @@ def givers_of(folder: str) -> tuple[Given, ...]:
 
 
 def stage_named(name: StageName) -> Stage:
-    """The stage of that name."""
+    """Look up a stage."""
     return _BY_NAME[name]

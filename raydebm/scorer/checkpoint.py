@@ -113,8 +113,8 @@ def write_ensemble(folder: Path, adapters: Mapping[str, Path], meta: Mapping[str
     """Write an ensemble folder from adapter folders. Adapters already in ``folder`` under their name are kept.
 
     Args:
-        folder: Folder of the ensemble, existing or new.
-        adapters: Adapter folders by name, in the order of the energies.
+        folder: folder of the ensemble, existing or new.
+        adapters: adapter folders by name, in the order of the energies.
         meta: JSON values for ensemble.json and the model card, such as the run's name and its recipe.
 
     Raises:
@@ -176,7 +176,7 @@ def read_ensemble(folder: Path) -> tuple[EnsembleRecord, list[StoredAdapter]]:
     """Read and check an ensemble.
 
     Args:
-        folder: Folder, or the name of a repository on the hub (see ``checkpoint_folder``).
+        folder: folder, or the name of a repository on the hub (see ``checkpoint_folder``).
 
     Raises:
         CheckpointError: a part is missing, torn, or does not belong to the others.

@@ -13,7 +13,7 @@ class Record(BaseModel):
 
 
 class EpochMetrics(Record):
-    """One epoch of one adapter. Losses in nats, of ``training.loss``; chance is ln 2 = 0.693 for bradley_terry."""
+    """Metrics of one epoch of one adapter. Losses are in nats; with bradley_terry, guessing has ln 2 = 0.693."""
 
     epoch: int
     """Number of the epoch, from 1."""
@@ -28,7 +28,7 @@ class EpochMetrics(Record):
 
 
 class ReadingRecord(Record):
-    """Inputs of a scorer: the frozen backbone, the maximum length, and the form of the texts."""
+    """Form in which a scorer reads texts: the frozen backbone, the maximum length, and the parts of a text."""
 
     backbone: str
     """Name of the backbone, as in the recipe."""

@@ -169,10 +169,10 @@ def backbone_for(
     """Load the backbone of an ensemble, or reuse a loaded one.
 
     Args:
-        weights: Result of ``backbone.frozen_weights``, mapped instead of reading the files.
-        device: See ``load_backbone``.
-        dtype: See ``load_backbone``.
-        loaded: Backbones in memory, reused if name, weights and type match.
+        weights: result of ``backbone.frozen_weights``, mapped instead of reading the files.
+        device: see ``load_backbone``.
+        dtype: see ``load_backbone``.
+        loaded: backbones in memory, reused if name, weights and type match.
 
     Raises:
         CheckpointError: the backbone cannot be read, or the weights do not fit it.
@@ -221,16 +221,16 @@ class EnsembleScorer:
         """Read a checkpoint folder and its backbone.
 
         Args:
-            folder: Folder with ensemble.json, or the name of a repository on the hub, ``user/repo`` or
+            folder: folder with ensemble.json, or the name of a repository on the hub, ``user/repo`` or
                 ``user/repo@revision``.
             device: Torch device. ``"auto"`` is the first visible GPU, else the CPU.
-            dtype: Dtype of the encoders; heads and energies are float32. ``"auto"`` is bfloat16 on a GPU, and on a CPU
+            dtype: dtype of the encoders; heads and energies are float32. ``"auto"`` is bfloat16 on a GPU, and on a CPU
                 the result of a short probe (see ``model.precision``). An explicit dtype gives the same energies at
                 every start.
-            threads: Number of torch threads of the whole process. Default: on a CPU, the current ``cpus.free_cpus``,
+            threads: number of torch threads of the whole process. Default: on a CPU, the current ``cpus.free_cpus``,
                 unless ``OMP_NUM_THREADS`` is set.
-            weights: Result of ``backbone.frozen_weights``, mapped instead of reading the files.
-            micro_batch_tokens: Padded tokens of one forward pass.
+            weights: result of ``backbone.frozen_weights``, mapped instead of reading the files.
+            micro_batch_tokens: padded tokens of one forward pass.
 
         Raises:
             CheckpointError: parts are missing or torn, or were trained on another backbone.
@@ -268,7 +268,7 @@ class EnsembleScorer:
         """The same scorer restricted to some of the adapters.
 
         Args:
-            members: Mask of the adapters, in order, with at least one selected.
+            members: mask of the adapters, in order, with at least one selected.
         """
         return self._asking_only(tuple(index for index, is_asked in enumerate(members) if is_asked))
 
@@ -307,9 +307,9 @@ class EnsembleScorer:
         agreement with ``score``.
 
         Args:
-            texts: Texts, at least one.
-            first: Number of adapters that read all texts.
-            share: Share of the texts, those with the lowest mean so far and at least two, that the other adapters read.
+            texts: texts, at least one.
+            first: number of adapters that read all texts.
+            share: share of the texts, those with the lowest mean so far and at least two, that the other adapters read.
 
         Raises:
             ScoringError: see ``score``.

@@ -1,5 +1,4 @@
-"""Training pairs, splits and bags: pairs to compare, problems for validation and test, problems of each adapter (paper
-section 3.2).
+"""Training pairs, splits of the problems, and each adapter's bag of problems (paper section 3.2).
 
 Everything follows from ids and a seed, so the order of problems and candidates does not matter.
 """
@@ -36,7 +35,7 @@ class TrainingGroup:
 def deal_folds(prompts: Mapping[str, str], *, count: int, seed: int) -> dict[str, int]:
     """Deal problems into folds: the fold, from 0, of each problem id.
 
-    Problems whose texts differ only in case and white space share a fold. Groups are dealt by size, the largest first,
+    Problems whose texts differ only in case and whitespace share a fold. Groups are dealt by size, the largest first,
     each to the smallest fold so far; with distinct texts, fold sizes differ by at most one.
 
     Args:
@@ -48,7 +47,7 @@ def deal_folds(prompts: Mapping[str, str], *, count: int, seed: int) -> dict[str
         ConfigError: fewer than two folds, or more folds than distinct texts.
     """
     if count < 2:
-        raise ConfigError(f"folds need at least 2 parts, got {count}: one is tested and the others train")
+        raise ConfigError(f"at least 2 folds are needed, got {count}: one is tested and the others train")
     groups = by_text(prompts)
     if count > len(groups):
         raise ConfigError(
@@ -67,7 +66,7 @@ def deal_folds(prompts: Mapping[str, str], *, count: int, seed: int) -> dict[str
 
 
 def text_key(prompt: str) -> str:
-    """Key of equal problems: the text without differences in case and white space."""
+    """Key of equal problems: the text without differences in case and whitespace."""
     return " ".join(prompt.split()).casefold()
 
 
@@ -94,10 +93,10 @@ def held_out(rows: Sequence[SplitProblem], recipe: Recipe) -> set[str]:
 
 
 def split_problems(prompts: Mapping[str, str], *, validation_frac: float, seed: int) -> tuple[list[str], list[str]]:
-    """(train, validation): ``round(validation_frac * n)`` problems for validation, at least one on either side.
+    """Split problems into (train, validation): ``round(validation_frac * n)`` for validation, at least one in each.
 
-    Both lists keep the order of ``prompts``. Problems whose texts differ only in case and white space are on the same
-    side, so validation may get a few more.
+    Both lists keep the order of ``prompts``. Problems whose texts differ only in case and whitespace are kept together,
+    so validation may get a few more.
 
     Args:
         prompts: text of each problem, by problem id.
@@ -111,8 +110,9 @@ def split_problems(prompts: Mapping[str, str], *, validation_frac: float, seed: 
             f"a split into train and validation needs at least 2 problems with distinct texts, got {len(groups)}"
         )
     count = min(max(round(validation_frac * len(prompts)), 1), len(prompts) - 1)
-    validation = _drawn(_ranked(groups, "split", seed)[:-1], count)
-    return [name for name in prompts if name not in validation], [name for name in prompts if name in validation]
+    validation = _first_problems(_ranked(groups, "split", seed)[:-1], count)
+    train = [problem_id for problem_id in prompts if problem_id not in validation]
+    return train, [problem_id for problem_id in prompts if problem_id in validation]
 
 
 def bag(prompts: Mapping[str, str], *, bag_frac: float, seed: int, adapter: str) -> list[str]:
@@ -125,8 +125,8 @@ def bag(prompts: Mapping[str, str], *, bag_frac: float, seed: int, adapter: str)
         prompts: text of each problem, by problem id.
     """
     count = max(round(bag_frac * len(prompts)), 1)
-    drawn = _drawn(_ranked(by_text(prompts), "bag", seed, adapter), count)
-    return [name for name in prompts if name in drawn]
+    sampled = _first_problems(_ranked(by_text(prompts), "bag", seed, adapter), count)
+    return [problem_id for problem_id in prompts if problem_id in sampled]
 
 
 def out_of_bag(
@@ -162,14 +162,14 @@ def _ranked(groups: Iterable[list[str]], *key: object) -> list[list[str]]:
     return sorted(groups, key=lambda ids: min(content_id(*key, name) for name in ids))
 
 
-def _drawn(groups: Iterable[list[str]], count: int) -> set[str]:
-    """The first whole groups, until there are ``count`` problems."""
-    drawn: set[str] = set()
+def _first_problems(groups: Iterable[list[str]], count: int) -> set[str]:
+    """Problems of the first whole groups, until there are ``count``."""
+    taken: set[str] = set()
     for ids in groups:
-        if len(drawn) >= count:
+        if len(taken) >= count:
             break
-        drawn.update(ids)
-    return drawn
+        taken.update(ids)
+    return taken
 
 
 def with_defaults(config: PairsConfig, defaults: TaskDefaults) -> PairsConfig:
@@ -186,8 +186,8 @@ def build_pairs(
     """Pairs of a correct and an incorrect candidate of the same problem, in the order of the problems.
 
     Greedy, failed and unlabeled candidates are skipped. Equal texts count once; texts with contradictory labels are
-    skipped. With violation scores (continuous tasks), the best ``POSITIVE_FRAC`` of a problem's texts are chosen
-    against the rest, and equal scores are never paired.
+    skipped. With violation scores (continuous tasks), the best ``POSITIVE_FRAC`` of a problem's texts are paired
+    with the others, and equal scores are never paired.
 
     Limits per problem: ``config.max_correct`` correct texts, sampled by seed; ``config.max_incorrect`` incorrect texts,
     the smallest severity first (near misses teach more), ties sampled by seed; ``config.max_pairs`` pairs, sampled
@@ -207,7 +207,7 @@ def build_pairs(
 
 
 class PairMaker:
-    """Makes pairs as ``build_pairs`` does, one problem at a time, and counts the kinds of problems."""
+    """Maker of the pairs of ``build_pairs``, one problem at a time. Counts why problems have no pairs."""
 
     def __init__(self, config: PairsConfig, *, seed: int) -> None:
         self.num_pairs = 0
@@ -229,7 +229,7 @@ class PairMaker:
         config, seed = self._config, self._seed
         pairs: list[tuple[Label, Label]] = []
         all_texts: list[Label] = []
-        for author, written in _compared(pool, config).items():
+        for author, written in _by_author(pool, config).items():
             texts = _labelled_texts(written, label_of)
             capped = _capped(texts, config, seed_for(seed, "caps", problem_id, *author))
             pairs += _all_pairs(capped)
@@ -243,7 +243,7 @@ class PairMaker:
         ]
 
     def require_pairs(self) -> None:
-        """Check that there is a pair.
+        """Check that at least one pair was made.
 
         Raises:
             PoolError: no problem has a pair; the message counts the reasons.
@@ -253,18 +253,18 @@ class PairMaker:
         config, kinds = self._config, self._kinds
         across = f", {_BOTH} in {kinds[_BOTH]}" if config.within_author else ""
         raise PoolError(
-            f"nothing to pair in {kinds.total()} problems: all candidates correct in {kinds['all correct']}, "
+            f"no pairs in {kinds.total()} problems: all candidates correct in {kinds['all correct']}, "
             f"all incorrect in {kinds['all incorrect']}, none labeled in {kinds['unlabeled']}, "
-            f"equal in {kinds['equal']}{across}; {_remedy(config)}"
+            f"all scores equal in {kinds['equal']}{across}; {_remedy(config)}"
         )
 
 
-def _compared(pool: Sequence[Candidate], config: PairsConfig) -> dict[tuple[str, ...], list[Candidate]]:
-    """Candidates that may be paired, by author: each author's own, or all under ``()``."""
-    compared: dict[tuple[str, ...], list[Candidate]] = {}
+def _by_author(pool: Sequence[Candidate], config: PairsConfig) -> dict[tuple[str, ...], list[Candidate]]:
+    """Candidates that may be paired with each other, by author; without ``within_author`` all under ``()``."""
+    groups: dict[tuple[str, ...], list[Candidate]] = {}
     for candidate in pool:
-        compared.setdefault((candidate.generator,) if config.within_author else (), []).append(candidate)
-    return dict(sorted(compared.items()))
+        groups.setdefault((candidate.generator,) if config.within_author else (), []).append(candidate)
+    return dict(sorted(groups.items()))
 
 
 def _remedy(config: PairsConfig) -> str:
@@ -274,7 +274,7 @@ def _remedy(config: PairsConfig) -> str:
 
 
 def _labelled_texts(pool: Sequence[Candidate], label_of: Mapping[str, Label]) -> list[Label]:
-    """One label per distinct text, by candidate id: that of the smallest id."""
+    """One label per distinct text, that of its candidate with the smallest id, in the order of these ids."""
     by_text: dict[str, list[Label]] = {}
     for candidate in sorted(pool, key=lambda candidate: candidate.candidate_id):
         label = label_of.get(candidate.candidate_id)

@@ -165,7 +165,7 @@ def find_number(text: str, *, fallback: bool = False) -> Fraction | None:
     """The number given as the answer, by the order in the module's docstring.
 
     Args:
-        text: a completion.
+        text: completion to read.
         fallback: without a mark, read the last number of the last line. Not done inside a truncated JSON object, whose
             last number belongs to the reasoning.
     """
@@ -328,7 +328,7 @@ def answer_phrases(text: str, *, of_choices: bool = False) -> Iterator[str]:
     ``_MAX_PHRASES``. A displayed formula there replaces the line, as ``\[...\]`` in one line.
 
     Args:
-        text: a completion.
+        text: completion to read.
         of_choices: also accept "the correct option is".
     """
     pattern = _CHOICE_PHRASE if of_choices else _PHRASE

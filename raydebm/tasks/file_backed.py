@@ -80,7 +80,7 @@ class ReferenceTask(FileTask):
         return str(answer)
 
     def gold_of(self, problem: Problem, answer: str) -> Gold:
-        """Gold with this answer."""
+        """Gold of a problem whose right answer is known."""
         return Gold(task=self.name, problem_id=problem.problem_id, value={self.gold_key: answer})
 
     def gold_from_answer(self, problem: Problem, text: str) -> Gold | None:
@@ -106,8 +106,8 @@ def question_of(task: str, text: str, *, difficulty: str = "", **data: Any) -> P
     """Problem of a question; its id depends on the text alone.
 
     Args:
-        task: the task's name.
-        text: the question; surrounding white space is removed.
+        task: name of the problem's task.
+        text: the question; surrounding whitespace is removed.
         difficulty: group for breakdowns in reports.
         **data: other fields, such as ``source_id``, the name in the source that joins recorded pools; None and empty
             values are left out.
@@ -126,9 +126,9 @@ def typed_question(text: str, needs: str, holds: Callable[[str], bool] = str.isa
     """The text typed by a client, unchanged.
 
     Args:
-        text: the text.
+        text: question as typed by a client.
         needs: requirement of a question, for the message, such as ``"a question needs words"``.
-        holds: test of a character; one that passes makes the text a question.
+        holds: test of a character. The text is a question if any of its characters passes.
 
     Raises:
         TaskDataError: no character passes.

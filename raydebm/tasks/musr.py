@@ -197,7 +197,7 @@ def _files(path: Path, split: str) -> tuple[list[Path], bool]:
     files = sorted(file for file in path.glob("*") if file.name.endswith(_DATA_SUFFIXES) and "pool" not in file.name)
     if not files:
         raise TaskDataError(
-            f"source {str(path)!r} is no file, and no folder with data files ({', '.join(_DATA_SUFFIXES)}); "
+            f"source {str(path)!r} is neither a file nor a folder with data files ({', '.join(_DATA_SUFFIXES)}); "
             f"give one, or hub:{HUB_DATASET}"
         )
     return files, False
@@ -237,7 +237,7 @@ def _read_choices(value: Any, where: str) -> list[str]:
         try:
             value = ast.literal_eval(value)
         except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
-            raise TaskDataError(f"{where}: choices are no list: {str(value)[:60]!r}") from error
+            raise TaskDataError(f"{where}: choices must be a list, got {str(value)[:60]!r}") from error
     if not isinstance(value, list | tuple):
         raise TaskDataError(f"{where}: choices must be a list, got {type(value).__name__}")
     choices = [_SPACES.sub(" ", str(choice)).strip() for choice in value]
@@ -305,8 +305,8 @@ def _read_choice(marked: str, choices: Sequence[str], *, is_marked: bool = True)
     not follow alone; after either, "or" and the like must not offer another one.
 
     Args:
-        marked: the text.
-        choices: all choices.
+        marked: text after a mark such as "the answer is", or a sentence.
+        choices: texts of the problem's choices, in order.
         is_marked: the text is marked as the answer. A free sentence may begin with a choice that it rules out, so there
             a choice's own words count only as the whole beginning.
     """

@@ -57,10 +57,10 @@ PAPER: dict[str, PaperData] = {
 
 def load_paper_problems(task: Task, split: str, *, source: str | None = None, seed: int = 0) -> list[Pair]:
     """The paper's problems of a split, in the order of their source; with shipped ids, exactly these. A split that the
-    paper does not use is the task's own.
+    paper does not use is loaded by the task.
 
     Args:
-        task: a task of the paper.
+        task: one of the paper's benchmarks.
         split: ``"train"`` or ``"test"``.
         source: a copy of the data, as in ``Task.load``. Default: the published data set.
         seed: as in ``Task.load``.

@@ -42,7 +42,7 @@ def test_every_kind_is_told_by_its_kind():
         ([{"kind": "eorm", "name": "x", "hidden_size": 20}], "multiple of 8"),
         (
             [{"kind": "judge", "name": "x", "generator": {"kind": "vllm", "name": "v", "model": "m"}}],
-            "baselines.0.judge.generator: .*started to write candidates alone; give 'v' the `url`",
+            "baselines.0.judge.generator: .*'v' needs the `url` of a running vLLM server",
         ),
     ],
     ids=["same-name", "unknown-kind", "no-model", "heads", "no-server"],

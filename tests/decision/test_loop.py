@@ -109,7 +109,7 @@ def test_a_second_pass_that_fails_leaves_the_decision_to_the_first(run, make_sou
     outcome = run(make_source([make_candidate("a", "42")], failure), {"a": UNSURE})
 
     assert outcome.answer == "42"
-    assert f"pass 2 could not be drawn ({failure}), so this rests on earlier passes" in outcome.reason
+    assert f"pass 2 could not be sampled ({failure}), so this rests on earlier passes" in outcome.reason
     assert (outcome.passes[1].num_requested, outcome.passes[1].num_failed) == (8, 8)
 
 

@@ -86,6 +86,9 @@ def faults_of_source(source, *, messages=True):
         if re.match(r"\s*(?:Of|What|How|Which|Who|Why)\s", text):
             faults.append(f"{text.strip().splitlines()[0]!r}: begin with a noun or a verb")
         faults += faults_in(text, HABITS | PLAIN_HABITS)
+        for name, meaning in re.findall(r"^ *(\w+): (?:(?:the|an?) )?([\w ]+)\.$", text, flags=re.MULTILINE):
+            if meaning.lower() == name.replace("_", " "):
+                faults.append(f"{name}: described by its own name")
     defined = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     for node in ast.walk(tree):
         if isinstance(node, defined) and IDENTIFIERS.search(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", node.name)):
@@ -165,3 +168,9 @@ def test_a_docstring_that_begins_with_of_a_private_name_and_a_bad_message_are_fo
     source = 'class Ruling:\n    rate: float = 0.1\n    """Of AdamW."""\n\n\nraise ValueError(f"{x!r} is no number")\n'
 
     assert [fault.split(":")[0] for fault in faults_of_source(source)] == ["'is no '", "'Of AdamW.'", "Ruling"]
+
+
+def test_an_argument_that_is_described_by_its_own_name_is_found():
+    source = '"""Read.\n\nArgs:\n    run_dir: the run dir.\n    limit: lowest limit.\n"""\n'
+
+    assert faults_of_source(source) == ["run_dir: described by its own name"]

@@ -65,14 +65,14 @@ def test_a_problem_of_one_class_gives_no_pair(pool):
 def test_when_nothing_can_be_paired_the_error_counts_why():
     with pytest.raises(
         PoolError,
-        match=r"nothing to pair in 6 problems: all candidates correct in 3, all incorrect in 2, none labeled in 1, "
-        r"equal in 0; take more samples",
+        match=r"no pairs in 6 problems: all candidates correct in 3, all incorrect in 2, none labeled in 1, "
+        r"all scores equal in 0; take more samples",
     ):
         build_pairs(*made({"p": "CC", "q": "C", "r": "C-", "s": "II", "t": "I", "u": "--"}), config=ALL, seed=0)
 
 
 def test_no_candidates_at_all_is_a_pool_error():
-    with pytest.raises(PoolError, match="nothing to pair in 0 problems"):
+    with pytest.raises(PoolError, match="no pairs in 0 problems"):
         build_pairs([], [], config=ALL, seed=0)
 
 
@@ -124,7 +124,7 @@ def test_equal_violation_scores_are_never_paired():
 
 
 def test_a_continuous_pool_of_equal_scores_is_counted_as_equal():
-    with pytest.raises(PoolError, match="equal in 1"):
+    with pytest.raises(PoolError, match="all scores equal in 1"):
         build_pairs(*made({"p": "II"}, scores={"p0": 0.2, "p1": 0.2}), config=ALL, seed=0)
 
 
@@ -201,7 +201,7 @@ def distinct(ids):
 
 
 TWINS = {f"{name}{n}": text for n in range(50) for name, text in (("p", f"How many? {n}"), ("q", f"how  many? {n}"))}
-"""Fifty problems, each twice but for case and white space."""
+"""Fifty problems, each twice but for case and whitespace."""
 
 
 def test_equal_problems_are_on_one_side_of_the_split():
@@ -425,7 +425,7 @@ def test_problems_with_the_same_text_share_a_fold():
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_fewer_than_two_folds_are_refused(count):
-    with pytest.raises(ConfigError, match=f"at least 2 parts, got {count}"):
+    with pytest.raises(ConfigError, match=f"at least 2 folds are needed, got {count}"):
         deal_folds({"p": "a", "q": "b"}, count=count, seed=0)
 
 

@@ -107,7 +107,7 @@ def test_each_hub_split_is_a_subset(task, monkeypatch):
     ("change", "message"),
     [
         ({"choices": None}, "choices must be a list, got NoneType"),
-        ({"choices": "['a', "}, "choices are no list"),
+        ({"choices": "['a', "}, "choices must be a list"),
         ({"choices": ["Ana"]}, "at least two, all different"),
         ({"answer_index": 2}, "answer_index must be from 0 to 1, got 2"),
         ({"answer_choice": "Mackenzie"}, "answer_index 1 is 'Ana', but answer_choice is 'Mackenzie'"),

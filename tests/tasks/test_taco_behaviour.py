@@ -136,7 +136,7 @@ def test_an_input_without_an_expected_output_is_no_test(observed):
             "def f(n):\n    yield n",
             CALLS[:1],
             "Public test 1 of 1: for f(2) the expected result is 4, but the call returned generator, "
-            "which is no plain value.",
+            "which is not a plain value.",
         ),
     ],
 )

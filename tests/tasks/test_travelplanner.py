@@ -74,7 +74,7 @@ def test_an_annotated_plan_that_begins_with_the_query_is_read(task, tmp_path):
         ({"budget": "much"}, "budget must be a number of dollars, got 'much'"),
         ({"local_constraint": 3}, "local_constraint must be an object"),
         ({"reference_information": "[1, 2]"}, "reference information must be a list of objects"),
-        ({"reference_information": "no list"}, "reference information is no list of objects"),
+        ({"reference_information": "no list"}, "reference information must be a list of objects"),
         (
             {"reference_information": [{"Description": "Ships to Cole", "Content": ""}]},
             "'Ships to Cole' is of an unknown",
@@ -167,7 +167,7 @@ def test_a_trip_in_plain_words_is_refused_with_what_to_send(task):
         ("<think>[{{'day': 1}}]</think>{plan}", []),
         ("{python}", ["single quotes"]),
         ("{trailing}", ["trailing comma"]),
-        ('{{"plan": {plan}}}', ["the list stands under 'plan'"]),
+        ('{{"plan": {plan}}}', ["the list is under the key 'plan'"]),
         ("{apart}", ["day objects without a list around them"]),
         ("{commented}", ["comment"]),
         ("{other}\nBetter:\n{plan}", ["2 plans in the text, the last one counts"]),
@@ -220,8 +220,8 @@ def test_an_unfinished_list_is_no_plan_of_its_finished_days():
         ("attraction", ["A, Bree", "B, Bree"], "A, Bree;B, Bree;", "day 2: list of attractions joined"),
         ("lunch", None, "-", "day 2: lunch null read as '-'"),
         ("lunch", ["A, Bree"], "A, Bree", "day 2: lunch taken out of a list"),
-        ("lunch", {"name": "A"}, None, "day 2: lunch is no text and was left out"),
-        ("lunch", 7, None, "day 2: lunch is no text and was left out"),
+        ("lunch", {"name": "A"}, None, "day 2: lunch is not text and was left out"),
+        ("lunch", 7, None, "day 2: lunch is not text and was left out"),
     ],
 )
 def test_values_of_other_kinds_are_repaired_or_left_out_and_said(field, value, expected, repair):

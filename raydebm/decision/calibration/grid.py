@@ -131,11 +131,11 @@ def calibrate(
     """Search the grid over recorded candidates. Not for use inside a running event loop.
 
     Args:
-        problems: Validation split.
-        parts: Task, and recorded candidates of all passes. A later pass that is not recorded counts as failed.
-        labels: Labels by candidate id. Candidates without one are unlabelled.
-        base: Policy that supplies the signal, the number of passes and the tie order.
-        config: Lambdas, number of thresholds and limit on abstentions. Default: ``CalibrationConfig()``.
+        problems: validation split.
+        parts: task, and recorded candidates of all passes. A later pass that is not recorded counts as failed.
+        labels: labels by candidate id. Candidates without one are unlabelled.
+        base: policy that supplies the signal, the number of passes and the tie order.
+        config: lambdas, number of thresholds and limit on abstentions. Default: ``CalibrationConfig()``.
 
     Raises:
         PoolError: no problems, no labels, or a candidate that was never checked.

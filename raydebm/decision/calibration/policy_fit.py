@@ -119,11 +119,11 @@ def fit_policy(
     """Fit posterior, profile and thresholds.
 
     Args:
-        base: Policy that supplies lambda, passes and limits.
-        config: Costs and the requested guarantee.
-        profile: Profile to use. Default: chosen by tests.
-        walk: Walks for policies with several passes. Default: one pass.
-        promises: Error rates of the table of possible guarantees.
+        base: policy that supplies lambda, passes and limits.
+        config: costs and the requested guarantee.
+        profile: profile to use. Default: chosen by tests.
+        walk: walks for policies with several passes. Default: one pass.
+        promises: error rates of the table of possible guarantees.
 
     Raises:
         PoolError: fewer than two labelled problems, or no problem with a parsed answer.
@@ -173,10 +173,10 @@ def fit_thresholds(
     """Choose thresholds and certify the guarantee, with posterior and profile fixed.
 
     Args:
-        policy: Policy with a posterior that was fitted on other problems than those walked.
-        walked: Function that walks labelled problems under a policy with other thresholds.
-        config: Costs and the requested guarantee.
-        promises: Error rates of the table of possible guarantees.
+        policy: policy with a posterior that was fitted on other problems than those walked.
+        walked: function that walks labelled problems under a policy with other thresholds.
+        config: costs and the requested guarantee.
+        promises: error rates of the table of possible guarantees.
 
     Raises:
         ConfigError: the policy has no posterior.
@@ -324,7 +324,7 @@ class _Predictions:
         """Walk every problem under the posterior that was fitted and recalibrated on the other folds.
 
         Args:
-            own: Posteriors by fold.
+            own: posteriors by fold.
         """
         crossed, selected = self.crossed, self.selected
         if walk is not None or policy.waves is not None:

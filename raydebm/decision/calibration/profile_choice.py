@@ -66,9 +66,9 @@ def choose_profile(worth: Mapping[Profile, Floats], *, delta: float) -> ProfileC
     """Test the profiles in their order.
 
     Args:
-        worth: Worth of each profile's selection on each held-out problem, shape (P,), by profile: 1 or 0, or 1 -
+        worth: worth of each profile's selection on each held-out problem, shape (P,), by profile: 1 or 0, or 1 -
             violation; NaN if unlabelled. ``vote`` is required.
-        delta: Probability of replacing a profile by a worse one.
+        delta: probability of replacing a profile by a worse one.
     """
     incumbent, tests = _simplest(worth), []
     challengers: Sequence[Profile] = [profile for profile in PROFILES if profile in worth and profile not in SIMPLE]

@@ -78,8 +78,8 @@ class PromiseTest:
         """Walk the problems under the policies that need a walk of their own.
 
         Args:
-            steps: Walk under the policy.
-            walked: Function that walks the problems under another policy.
+            steps: walk under the policy.
+            walked: function that walks the problems under another policy.
         """
         own = policy.tau_accept
         if policy.waves is None:

@@ -163,14 +163,14 @@ def certify(
     """Find the lowest threshold with the guarantee.
 
     Args:
-        confidence_of: Confidence of each calibration problem's final answer, shape (P,). -inf without one.
+        confidence_of: confidence of each calibration problem's final answer, shape (P,). -inf without one.
         losses: 1 for a wrong answer and 0 for a right one, or a violation score, shape (P,).
-        max_error: alpha.
-        confidence: 1 - delta.
-        binary: Whether losses are 0 or 1.
-        floor_at: Floor of each threshold. Thresholds below their floor are not tested. May depend on confidences and
+        max_error: error to guarantee (alpha), a mean loss among answered problems.
+        confidence: probability with which the guarantee holds (1 - delta).
+        binary: whether losses are 0 or 1.
+        floor_at: floor of each threshold. Thresholds below their floor are not tested. May depend on confidences and
             never on labels.
-        by_threshold: Confidences and losses by threshold, if the threshold changes the samples. The first two arguments
+        by_threshold: confidences and losses by threshold, if the threshold changes the samples. The first two arguments
             then apply to answering every problem.
 
     Raises:
@@ -210,13 +210,13 @@ def certify_smallest(
     fixed-sequence testing over a grid from large to small (see the module docstring).
 
     Args:
-        confidence_of: See ``certify``.
-        losses: See ``certify``.
-        min_coverage: Minimum share of answered problems, in (0, 1].
+        confidence_of: see ``certify``.
+        losses: see ``certify``.
+        min_coverage: minimum share of answered problems, in (0, 1].
         confidence: 1 - delta.
-        binary: Whether losses are 0 or 1.
-        floor_at: See ``certify``.
-        by_threshold: See ``certify``.
+        binary: whether losses are 0 or 1.
+        floor_at: see ``certify``.
+        by_threshold: see ``certify``.
 
     Raises:
         ConfigError: as for ``certify``, or ``min_coverage`` is not in (0, 1].
@@ -279,10 +279,10 @@ class _Problems:
     ) -> None:
         """Raises ConfigError if there are no problems, or a value is NaN."""
         if len(losses) == 0:
-            raise ConfigError("a promise needs labelled problems, got none; label some, or run without a promise")
+            raise ConfigError("a guarantee needs labelled problems, got none; label some, or leave out max_error")
         if np.isnan(confidence_of).any() or np.isnan(losses).any():
             raise ConfigError(
-                "a promise needs a confidence and a label for every problem; leave unlabelled problems out"
+                "a guarantee needs a confidence and a label for every problem; leave unlabelled problems out"
             )
         self.starts = STARTS if binary else BOUNDED_STARTS
         self._at = (lambda _: (confidence_of, losses)) if by_threshold is None else by_threshold.at

@@ -34,8 +34,8 @@ def betting_p_value(losses: Floats, alpha: float) -> float:
     variance)), at most 1 (Waudby-Smith and Ramdas, arXiv 2010.09686).
 
     Args:
-        losses: Losses in [0, 1], shape (n,), in an order independent of their values.
-        alpha: Hypothesised mean, in (0, 1).
+        losses: losses in [0, 1], shape (n,), in an order independent of their values.
+        alpha: hypothesised mean, in (0, 1).
     """
     if len(losses) == 0:
         return 1.0

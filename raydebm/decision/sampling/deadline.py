@@ -37,8 +37,8 @@ class Deadline:
         """Start the time budget now.
 
         Args:
-            total_ms: Whole time budget.
-            spent_s: Part of it that has already passed.
+            total_ms: whole time budget.
+            spent_s: part of it that has already passed.
         """
         return cls(total_ms=total_ms, at_s=now_s() + total_ms / 1000 - spent_s)
 

@@ -47,11 +47,11 @@ class CandidateSource(Protocol):
         """Candidates of one pass. A failed one has ``error``.
 
         Args:
-            problem: Problem to answer.
-            pass_index: Number of the pass, from 1.
-            messages: Chat with feedback. None in the first pass, which uses the task's chat.
-            arrived: Callback for each candidate on arrival. The returned list has all candidates.
-            waves: Waves of the pass. The source then samples through their ``run`` and calls ``arrived`` with each
+            problem: problem, without gold.
+            pass_index: number of the pass, from 1.
+            messages: chat with feedback. None in the first pass, which uses the task's chat.
+            arrived: callback for each candidate on arrival. The returned list has all candidates.
+            waves: waves of the pass. The source then samples through their ``run`` and calls ``arrived`` with each
                 candidate.
 
         Raises:
@@ -82,7 +82,7 @@ class ScoreSource(Protocol):
 
 
 class Observer(Protocol):
-    """Receives the events of a request as they happen."""
+    """Receiver of a request's events as they happen."""
 
     def scored(self, scored: ScoredCandidate) -> None:
         """Called with each candidate that has text, once its checks and energies are known."""

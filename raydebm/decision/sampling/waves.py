@@ -85,14 +85,14 @@ class PassRule:
         """Judge the pass so far.
 
         Args:
-            judged: Candidates of the pass in any order, including failed ones.
+            judged: candidates of the pass in any order, including failed ones.
         """
         pool, remaining = (*self.earlier, *judged), self.num_planned - len(judged)
         decided = decide_pool(pool, passes_left=0, policy=self.policy)
         if decided.best is not None and decided.best.report.proof:
             return Stop(StopReason.ACCEPT, f"an exact constraint proves the answer after {len(pool)} samples")
         if remaining <= 0:
-            return Stop(StopReason.BUDGET, f"all {self.num_planned} samples of the pass were drawn")
+            return Stop(StopReason.BUDGET, f"all {self.num_planned} samples of the pass were taken")
         if len(judged) < (self.policy.waves or (1,))[0]:
             return Stop(None, "the first wave is not complete")
         posterior = self.policy.posterior
@@ -179,11 +179,11 @@ class PassWaves:
         """Prepare the waves of one pass.
 
         Args:
-            policy: Policy with ``waves``.
-            pass_index: Number of the pass, from 1.
-            earlier: Candidates of earlier passes.
-            deadline: Deadline of the problem. No wave begins after its ``draw_until_s``.
-            on_wave: Callback after each wave.
+            policy: policy with ``waves``.
+            pass_index: number of the pass, from 1.
+            earlier: candidates of earlier passes.
+            deadline: deadline of the problem. No wave begins after its ``draw_until_s``.
+            on_wave: callback after each wave.
         """
         self.cancelled: frozenset[str] = frozenset()
         """Candidate ids of requests that were cancelled because the others settled the pass."""
@@ -201,8 +201,8 @@ class PassWaves:
         """Sample wave after wave until the pass ends.
 
         Args:
-            samples: Samples of the whole pass.
-            draw: Function that requests one wave, announces each candidate (``one_pass.Arrived``), and returns when all
+            samples: all samples that the pass may take, in any order.
+            draw: function that requests one wave, announces each candidate (``one_pass.Arrived``), and returns when all
                 have arrived. It is cancelled as soon as the candidates so far settle the pass.
 
         Raises:
@@ -221,7 +221,7 @@ class PassWaves:
             try:
                 self._decision = await self._wave(ordered[begin:end], draw, pass_rule, number)
             except Exception as error:
-                self._decision = Stop(StopReason.BUDGET, f"wave {number} could not be drawn ({error})")
+                self._decision = Stop(StopReason.BUDGET, f"wave {number} could not be sampled ({error})")
                 raise
             if self._decision.reason is not None:
                 return
@@ -259,7 +259,7 @@ class PassWaves:
         """Reason for the end of the pass. None if the source sampled it without waves.
 
         Args:
-            drawn: Candidates of the pass.
+            drawn: candidates of the pass.
         """
         if self._num_planned is None:
             return None
@@ -296,10 +296,10 @@ def _stopped(decision: Stop, drawn: Sequence[ScoredCandidate], *, num_planned: i
     """Record of a pass that ended.
 
     Args:
-        decision: Decision with the reason.
-        drawn: Candidates of the pass.
-        num_planned: Samples of the whole pass.
-        num_cancelled: Requests that were cancelled in flight.
+        decision: last decision of the stopping rule, with its reason.
+        drawn: candidates of the pass.
+        num_planned: samples of the whole pass.
+        num_cancelled: requests that were cancelled in flight.
     """
     reason = StopReason.BUDGET if decision.reason is None else decision.reason
     stop = PassStop(
@@ -343,10 +343,10 @@ def cut_pass(
     """Sample a recorded pass again in waves.
 
     Args:
-        recorded: Candidates of the pass.
-        policy: Policy with ``waves``.
-        earlier: Candidates of earlier passes.
-        num_planned: Samples of the whole pass. Default: the recorded ones.
+        recorded: candidates of the pass.
+        policy: policy with ``waves``.
+        earlier: candidates of earlier passes.
+        num_planned: samples of the whole pass. Default: the recorded ones.
     """
     total = len(recorded) if num_planned is None else num_planned
     pass_rule = PassRule(policy=policy, earlier=tuple(earlier), num_planned=total)

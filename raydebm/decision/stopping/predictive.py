@@ -176,11 +176,11 @@ def reach_probability(
     at most one answer can reach, and an upper bound below.
 
     Args:
-        probabilities: Probability of each answer.
-        none: Probability of answers that have not been sampled.
-        strength: Pseudo-samples behind the probabilities, > 0.
-        remaining: Number of samples to come.
-        threshold: Probability to reach.
+        probabilities: probability of each answer.
+        none: probability of answers that have not been sampled.
+        strength: pseudo-samples behind the probabilities, > 0.
+        remaining: number of samples to come.
+        threshold: probability to reach.
     """
     counts = np.arange(remaining + 1)
     is_enough = threshold * (strength + remaining) - ROUNDING

@@ -72,11 +72,11 @@ def settled(
     """Judge the samples of one problem so far.
 
     Args:
-        votes: Number of samples by answer.
-        unanswered: Samples that failed or did not parse.
-        remaining: Samples left in the budget.
-        probabilities: Probability of each answer in ``votes``. Default: the rule on votes.
-        tau_accept: Minimum confidence to accept. 0 accepts every settled answer; required without probabilities.
+        votes: number of samples by answer.
+        unanswered: samples that failed or did not parse.
+        remaining: samples left in the budget.
+        probabilities: probability of each answer in ``votes``. Default: the rule on votes.
+        tau_accept: minimum confidence to accept. 0 accepts every settled answer; required without probabilities.
     """
     p = probabilities or {}
     # The order of arrival has no effect.

@@ -18,8 +18,8 @@ def sampling_order(requests: Iterable[GenerationRequest], prices: Mapping[str, f
     """Order one problem's requests for waves: generators alternate, the cheapest first.
 
     Args:
-        requests: Requests of one problem.
-        prices: Price of one candidate, by generator. Generators of equal price keep their order.
+        requests: a pass's requests for one problem, in any order.
+        prices: price of one candidate, by generator. Generators of equal price keep their order.
     """
     queues: dict[str, list[GenerationRequest]] = {}
     for request in requests:
@@ -72,9 +72,9 @@ class WaveSchedule:
         """Group and order the requests.
 
         Args:
-            requests: Requests of any number of problems, each once.
-            waves: Numbers of requests per problem, each >= 1. The last one repeats.
-            prices: Price of one candidate, by generator.
+            requests: requests of any number of problems, each once.
+            waves: numbers of requests per problem, each >= 1. The last one repeats.
+            prices: price of one candidate, by generator.
         """
         by_problem: dict[str, list[GenerationRequest]] = {}
         self._greedy: list[GenerationRequest] = []
@@ -106,7 +106,7 @@ class WaveSchedule:
         """Record the reports of a wave.
 
         Args:
-            reports: Reports by candidate id, for every request of ``next_wave`` that is not greedy.
+            reports: reports by candidate id, for every request of ``next_wave`` that is not greedy.
 
         Raises:
             KeyError: a report is missing.

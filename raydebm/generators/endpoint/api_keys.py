@@ -40,13 +40,13 @@ def key_of(config: OpenAIGenerator) -> Secret:
 def address_and_headers(base_url: str, api_key: str | None, headers: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """URL and headers for requests.
 
-    User and password in the URL become a header, because HTTP clients refuse them next to another one, and errors show
-    URLs.
+    User and password in the URL become a header, because HTTP clients refuse URL credentials next to an Authorization
+    header, and error messages show URLs.
 
     Args:
-        base_url: URL as in the recipe.
-        api_key: API key to send unless the URL has a user.
-        headers: Further headers.
+        base_url: ``base_url`` of the recipe, perhaps with user and password.
+        api_key: key to send unless the URL has a user.
+        headers: further headers.
     """
     found = _ADDRESS.fullmatch(base_url)
     if found is None or found["user"] is None:

@@ -123,8 +123,8 @@ class OpenAIApiGenerator:
         """One candidate per request, in order of arrival. All requests are queued at once.
 
         Args:
-            requests: Requests for candidates.
-            may_repeat: Whether to repeat a request that may have been billed, because its reply was later than
+            requests: requests to this endpoint.
+            may_repeat: whether to repeat a request that may have been billed, because its reply was later than
                 ``timeout_s``, broke off or cannot be read. Free endpoints are always asked again.
         """
         tasks = [asyncio.create_task(self._candidate(request, may_repeat=may_repeat)) for request in requests]
@@ -286,9 +286,9 @@ def failure_text(error: ReplyError | CarrierError, config: OpenAIGenerator, *, k
     """Text of an error row, without the key and passwords.
 
     Args:
-        error: Error of the request.
-        config: Configuration of the endpoint.
-        key: Key that was sent, which an endpoint may repeat in its message.
+        error: last failure of the request.
+        config: the recipe's settings of the endpoint.
+        key: key that was sent, which an endpoint may repeat in its message.
     """
     text = str(error)
     status, failure = (error.status, error.failure) if isinstance(error, ReplyError) else (None, None)

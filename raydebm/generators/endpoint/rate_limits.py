@@ -46,7 +46,7 @@ def retry_after_s(headers: Mapping[str, str], *, now: float) -> float | None:
 
 
 class RateLimit:
-    """Spreads requests evenly over the minute. After an idle second, one second's worth may be sent at once."""
+    """Limit per minute that spreads requests evenly. After an idle second, one second's worth may be sent at once."""
 
     def __init__(self, requests_per_minute: float | None) -> None:
         self._interval_s = 0.0 if requests_per_minute is None else 60.0 / requests_per_minute
@@ -72,7 +72,7 @@ class Budget:
 
         Args:
             max_usd: limit in US dollars. None for no limit.
-            journal: journal of shared costs.
+            journal: replies of all generators that share the limit. Default: costs of this process only.
             elsewhere_usd: earlier spending outside this journal.
         """
         self._max_usd = max_usd

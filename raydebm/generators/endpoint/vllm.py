@@ -104,8 +104,8 @@ def running(config: GeneratorConfig, *, host: str) -> Iterator[GeneratorConfig]:
     The server and all its processes end with the context. Other generators are yielded unchanged.
 
     Args:
-        config: Any generator.
-        host: Address of the server.
+        config: any generator.
+        host: address of the server.
 
     Raises:
         ResourceError: vLLM is missing, or the server exits or does not answer within ``STARTUP_S``.
@@ -183,7 +183,7 @@ def _wait_until_up(server: subprocess.Popen[bytes], url: str, config: VllmGenera
 
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5) as reply:  # http, to our own child
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as reply:  # http, to a child process
             return bool(reply.status == 200)
     except (urllib.error.URLError, OSError):
         return False

@@ -199,7 +199,7 @@ class GroupSpools:
         """Start with empty spools.
 
         Args:
-            configs: the generators.
+            configs: generators of the group.
             generation: settings of the block sizes.
             make_spool: function from a name such as ``http`` to an empty spool.
             total: number of requests, or an upper bound.

@@ -148,7 +148,7 @@ def on_the_scorers_node(recipe: Recipe, work: Any) -> Any:
     share = share_of(recipe.ray, nodes, device=recipe.scorer.device)
     if share.gpus:
         return work.options(num_cpus=share.cpus, num_gpus=share.gpus)
-    # Nothing else of the run is active, so the task gets several CPUs and as many torch threads. A cluster of our own
-    # may count more CPUs than this machine has.
+    # Nothing else of the run is active, so the task gets several CPUs and as many torch threads. A cluster that raydebm
+    # started may count more CPUs than this machine has.
     most = min(MAX_CPUS, max(node.get("CPU", 1.0) for node in nodes))
     return work.options(num_cpus=min(most, usable_cpus()) if is_own_cluster() else most)

@@ -160,7 +160,7 @@ def _answering(requests: Many[GenerationRequest], work: _Work, *, reads_new: boo
 
 
 class _Answering:
-    """Answers requests into one table; may be called repeatedly, as for waves."""
+    """Connection of requests to one table of candidates. May be called repeatedly, as for waves."""
 
     def __init__(
         self,

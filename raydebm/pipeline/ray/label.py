@@ -124,7 +124,7 @@ def require_problems(problems: Mapping[str, Problem], problem_ids: Set[str]) -> 
 
     Args:
         problems: problems by problem id.
-        problem_ids: problem ids of the candidates.
+        problem_ids: ids that the candidates name.
 
     Raises:
         PoolError: a problem id is unknown.
@@ -211,7 +211,7 @@ def _placed(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 class CheckBatch:
-    """Checks tables of candidates.
+    """Checker of tables of candidates.
 
     Input columns: ``CANDIDATES``, ``position``. Output columns: ``position``, those of ``LABELS``, and those of
     ``REPORTS`` prefixed with ``report_``.

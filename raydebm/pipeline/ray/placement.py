@@ -102,8 +102,8 @@ def workers_for(num_rows: int, *, per_worker: int, share: WorkerShare, config: R
 def at_once(share: WorkerShare, nodes: Sequence[Mapping[str, float]], *, is_own_cluster: bool) -> int:
     """Number of workers that compute at once.
 
-    On a cluster of our own there are more logical CPUs than cores, and a worker without a GPU fills as many cores as it
-    has threads.
+    A cluster that raydebm started has more logical CPUs than cores, and a worker without a GPU fills as many cores as
+    it has threads.
 
     Raises:
         ResourceError: no worker fits (see ``places``).
@@ -115,7 +115,7 @@ def at_once(share: WorkerShare, nodes: Sequence[Mapping[str, float]], *, is_own_
 
 
 def tasks_asked_for(config: RayConfig, *, is_own_cluster: bool) -> int | None:
-    """``ray.max_workers`` on a given cluster, which may grow; None on a cluster of our own, or if not set.
+    """``ray.max_workers`` on a given cluster, which may grow; None on one that raydebm started, or if not set.
 
     Ray's autoscaler starts a node for waiting tasks that no node can hold.
     """

@@ -2,8 +2,8 @@
 of a node share the backbone's weights.
 
 In:   problems, candidates, a checkpoint.
-Out:  ``<run>/<stage>/energies.parquet``, one row per candidate, in their order. A candidate without text or with an
-      energy that is not a number is a row with ``error``.
+Out:  ``<run>/<stage>/energies.parquet``, one row per candidate, in their order. A candidate without text or with a NaN
+      energy is a row with ``error``.
 
 Candidates are read in windows of whole problems, which bounds memory. Equal texts of a problem in a window are scored
 once. Texts are sorted by length within a window, longest first, so that batches need little padding and no long batch
@@ -47,7 +47,7 @@ class Text(NamedTuple):
     prompt: str
     text: str
     members: tuple[bool, ...]
-    """Whether each adapter scores it; () for all."""
+    """True for each adapter that scores the text; empty for all adapters."""
 
 
 BATCH_SIZE = 128
@@ -57,7 +57,7 @@ BATCHES_PER_WORKER = 4
 """Batches per worker for few texts, so that all workers are busy and end together."""
 WINDOW_ROWS = 8192
 WINDOW_CHARS = 2**25
-"""Sizes that end a window at the end of a problem: candidates, and characters of their texts."""
+"""Candidates, and characters of their texts, after which a window ends with the current problem."""
 DTYPE = "dtype"
 
 _ID = "candidate_id"
@@ -104,16 +104,16 @@ class ScoringInput:
     problems: Mapping[str, Problem]
     """Problems by problem id."""
     candidates: Many[Candidate]
-    """Candidates grouped by problem; equal texts of a problem outside its group may be scored twice."""
+    """Candidates, those of a problem one after the other; else equal texts of a problem may be scored twice."""
     members: Mapping[str, Sequence[bool]] = field(default_factory=dict)
-    """Adapters that score the candidates of a problem, by problem id; the other energies are null. Default: all."""
+    """By problem id, True for each adapter that scores its candidates; the other energies are null. Default: all."""
     known: KnownEnergies | None = None
     """Energies of candidates that need no scoring."""
 
     def text_of(self, candidate: Candidate) -> Text:
         """The text to score for a candidate."""
-        prompt, asked = self.problems[candidate.problem_id].prompt, self.members.get(candidate.problem_id, ())
-        return Text(prompt, candidate.text or "", tuple(asked))
+        prompt, members = self.problems[candidate.problem_id].prompt, self.members.get(candidate.problem_id, ())
+        return Text(prompt, candidate.text or "", tuple(members))
 
 
 def score(
@@ -153,8 +153,8 @@ def score(
 
 
 class _DistinctTexts:
-    """Distinct texts of the candidates, window by window, as columns of ``_INPUT``. Adds the rows of candidates that
-    need no scoring on the way."""
+    """Distinct texts of the candidates, window by window, as columns of ``_INPUT``. The rows of candidates that need no
+    scoring are added to ``rows``."""
 
     def __init__(self, given: ScoringInput, reasoning: Reasoning, rows: PlacedRows) -> None:
         self.num_texts = 0
@@ -165,22 +165,22 @@ class _DistinctTexts:
         as_scored = (candidate.as_scored(self._reasoning) for candidate in self._given.candidates)
         for window in in_windows(enumerate(as_scored)):
             require_problems(self._given.problems, {candidate.problem_id for _, candidate in window})
-            rows = [self._given_row(*placed) for placed in window]
-            if given := [row for row in rows if row is not None]:
-                self._rows.add(pa.Table.from_pylist(given, schema=_OUTPUT))
+            rows = [self._row_without_scoring(*placed) for placed in window]
+            if ready := [row for row in rows if row is not None]:
+                self._rows.add(pa.Table.from_pylist(ready, schema=_OUTPUT))
             if texts := self._distinct([placed for placed, row in zip(window, rows, strict=True) if row is None]):
                 self.num_texts += len(texts)
                 yield texts
 
-    def _given_row(self, position: int, candidate: Candidate) -> Row | None:
+    def _row_without_scoring(self, position: int, candidate: Candidate) -> Row | None:
         """The row of a candidate that needs no scoring, else None."""
         if candidate.text is None:
             return _unscored(position, candidate)
         known = self._given.known
         if known is None or (row := known.rows.get(candidate.candidate_id)) is None:
             return None
-        asked_only = row.of_members(self._given.text_of(candidate).members)
-        return ENERGIES.row(asked_only) | {POSITION: position, DTYPE: known.dtype}
+        energies = row.of_members(self._given.text_of(candidate).members)
+        return ENERGIES.row(energies) | {POSITION: position, DTYPE: known.dtype}
 
     def _distinct(self, window: Sequence["_PlacedCandidate"]) -> list[Row]:
         candidates: dict[Text, list[Row]] = {}
@@ -218,7 +218,7 @@ def _unscored(position: int, candidate: Candidate) -> Row:
 
 
 def _written(rows: PlacedRows, recipe: Recipe, run: RunDir, stage: str, *, num_texts: int) -> ScoreSummary:
-    """Write and count the table."""
+    """Write the table, and count its rows."""
     errors: dict[str, None] = {}
     num_failed = num_truncated = 0
     dtype: str | None = None
@@ -242,7 +242,7 @@ def _written(rows: PlacedRows, recipe: Recipe, run: RunDir, stage: str, *, num_t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Source:
-    """Shared arguments of all scorers of a stage."""
+    """Checkpoint, weights and resources of all scorers of a stage."""
 
     checkpoint: str
     weights: Any
@@ -261,8 +261,8 @@ def _read(checkpoint: str, recipe: Recipe, dtype: str) -> _Source:
     """
     share = share_of(recipe.ray, cluster_nodes(), device=recipe.scorer.device)
     device = "cpu" if share.gpus == 0 and recipe.scorer.device == "auto" else recipe.scorer.device
-    weights, checked = cast("Any", _read_weights).remote(checkpoint, dtype, device)
-    trained_on, chosen = get_or_raise(checked)
+    weights, read = cast("Any", _read_weights).remote(checkpoint, dtype, device)
+    trained_on, chosen = get_or_raise(read)
     if trained_on != recipe.scorer.reasoning:
         raise CheckpointError(
             f"{checkpoint} was trained with scorer.reasoning {trained_on!r}, and the recipe says "
@@ -274,10 +274,10 @@ def _read(checkpoint: str, recipe: Recipe, dtype: str) -> _Source:
 def _scored(
     windows: Iterator[list[Row]], source: _Source, recipe: Recipe, *, spool_at: tuple[RunDir, str], num_texts: int
 ) -> Iterator[pa.Table]:
-    """Columns of ``_OUTPUT``, in any order.
+    """Score the texts. Yields tables with the columns of ``_OUTPUT``, in any order.
 
     Args:
-        spool_at: run and stage of the spool for GPUs.
+        spool_at: run and stage of the spool that GPUs read from.
         num_texts: approximate number of texts.
     """
     share = source.share
@@ -287,7 +287,7 @@ def _scored(
     setup = {"source": replace(source, weights=[source.weights]), "recipe": recipe}
     if share.gpus == 0:
         tables = _tables(windows, size=batch_size)
-        # Loading takes as long as scoring one or two texts.
+        # Tasks suffice: loading the ensemble takes as long as scoring one or two texts.
         yield from map_in_tasks(ScoreBatch, setup, tables, num_cpus=share.cpus, num_at_once=num_workers)
         return
     run, stage = spool_at
@@ -338,7 +338,7 @@ def _read_weights(checkpoint: str, dtype: str, device: str) -> tuple[dict[str, A
 
 
 class ScoreBatch:
-    """Scores tables of texts.
+    """Scorer of tables of texts.
 
     Input columns: ``prompt``, ``text``, ``members``, and the ``candidates`` with the text. Output columns, one row per
     candidate: ``ENERGIES``, ``dtype``, ``position``.

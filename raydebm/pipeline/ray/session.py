@@ -46,8 +46,8 @@ ENVIRONMENT = {
 """Variables for drivers and workers, read at import. The caller's values are kept."""
 
 OWN_CLUSTER_ENVIRONMENT = {
-    # Preemption watching and metrics: useless on a cluster that ends with us, and each costs a process or a poll per
-    # adapter.
+    # Preemption watching and metrics: useless on a cluster that ends with its driver, and each costs a process or a
+    # poll per adapter.
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     "RAY_TRAIN_METRICS_ENABLED": "0",
     # Text lengths vary, and oneDNN would keep a compiled primitive for each.
@@ -128,7 +128,7 @@ def _own_cluster(config: RayConfig) -> Iterator[Path]:
 def _raylet_muted() -> Iterator[None]:
     """Keep the raylet's messages off the terminal: Ray has no setting for them, and also writes them to raylet.out.
 
-    They are about the number of worker processes, or repeat a failure that we report ourselves.
+    They are about the number of worker processes, or repeat a failure that raydebm reports itself.
     """
     from ray._private import worker
 

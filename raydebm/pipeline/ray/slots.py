@@ -65,7 +65,7 @@ class _LeanTrainer(DataParallelTrainer):
     """Ray's trainer without a process group and without useless helper processes.
 
     Each helper is a separate Python process per slot. The data set manager has no data sets; the cleaner frees the
-    resources of a dead driver, which die with our own cluster anyway. If Ray renames this hook, the helpers are back
+    resources of a dead driver, which end with raydebm's cluster anyway. If Ray renames this hook, the helpers are back
     and nothing else changes.
     """
 

@@ -141,7 +141,6 @@ def train_ensemble(
 
 
 def _read_backbone(recipe: Recipe) -> SharedBackbone:
-    """Start to read the recipe's backbone."""
     weights, fingerprint = cast("Any", read_backbone).remote(recipe)
     return SharedBackbone(weights=weights, fingerprint=fingerprint)
 
@@ -200,7 +199,7 @@ def _is_complete(job: TrainingJob, backbone: SharedBackbone) -> bool:
 
 
 class _Watch:
-    """Reads epochs from the run directory, the only place that all nodes share."""
+    """Reader of the epochs in the run directory, the only place that all nodes share."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Energies of candidates."""
+"""Train the ensemble, and score candidates with it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ def make_energies(context: StageContext, known: KnownEnergies | None = None) -> 
 
 
 def adapters_out_of_bag(context: StageContext) -> dict[str, tuple[bool, ...]]:
-    """Adapters that did not train on each training problem; empty if the posterior does not learn from these."""
+    """Adapters that did not train on each training problem; empty if the posterior is not fitted on these problems."""
     recipe = context.recipe
     if not context.run.learns_out_of_bag(recipe):
         return {}
@@ -39,7 +39,7 @@ def adapters_out_of_bag(context: StageContext) -> dict[str, tuple[bool, ...]]:
 
 
 def pool_candidates(context: StageContext) -> StoredTable[Candidate]:
-    """The scored candidates of the first pass."""
+    """The candidates of the first pass that are to be scored."""
     splits = context.splits()
     scored = {*splits[VALIDATION], *splits[TEST], *adapters_out_of_bag(context)}
     return context.run.stored_candidates().where(
@@ -58,14 +58,14 @@ def score_candidates(
     """Score candidates with the run's ensemble, and write the table to ``stage``.
 
     Args:
-        members: which adapters score the candidates of a problem, by problem id. Default: all.
+        members: by problem id, True for each adapter that scores its candidates. Default: all adapters.
         known: energies that need no scoring.
     """
     from raydebm.pipeline.ray.score import ScoringInput, score
 
     checkpoint = context.run.uri("scorer")
     if not holds_ensemble(checkpoint):
-        raise CheckpointError(f"{checkpoint} holds no ensemble; run `raydebm run` first")
+        raise CheckpointError(f"{checkpoint} does not contain an ensemble; run `raydebm run` first")
     return score(
         ScoringInput(problems=context.problems(), candidates=candidates, members=members or {}, known=known),
         checkpoint=checkpoint,

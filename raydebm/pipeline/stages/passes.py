@@ -52,7 +52,7 @@ def complete(
 
 
 def recorded_parts(context: StageContext, pools: RecordedPools) -> tuple[Parts, ReplaySource]:
-    """The parts for a replay of recorded pools, and their source, which collects missing requests."""
+    """Parts of the triage loop that replay recorded pools, and their source, which collects missing requests."""
     source = ReplaySource(pools.candidates, requests_of=_requests_of(context))
     parts = Parts(
         task=context.task,
@@ -65,7 +65,7 @@ def recorded_parts(context: StageContext, pools: RecordedPools) -> tuple[Parts, 
 
 
 def _requests_of(context: StageContext) -> RequestsOf:
-    """The requests of a later pass; for a recorded pool only those with a reply to this feedback."""
+    """Function that makes the requests of a later pass; GenerationError if a pool has no reply to the feedback."""
     config, pool = context.passes.regenerator, context.recorded_replies
     if pool is None or not isinstance(config, RecordedGenerator):
         return context.passes.later
@@ -97,10 +97,10 @@ def _warn_of_other_feedback(context: StageContext, split: str, outcomes: Sequenc
 
 
 def forget_failed_passes(context: StageContext) -> None:
-    """Mark failed requests of later passes for another try. Answers are kept.
+    """Mark failed requests of later passes to be sent again. Answers are kept.
 
-    Their rows are removed, so that only they are missing when the calibration (validation) or the evaluation (test) is
-    made again.
+    The rows of failed requests are removed, so that calibration (validation) or evaluation (test) is repeated and
+    samples only them.
     """
     for split, stage in ((VALIDATION, "calibration"), (TEST, "evaluation")):
         for later in later_passes(context, split):

@@ -76,7 +76,7 @@ def answerable(
     A recorded pool rarely covers a whole benchmark, and a problem without candidates measures nothing.
 
     Args:
-        recipe: the recipe with the generators.
+        recipe: recipe whose generators are asked.
         loaded: result of ``load_problems``.
         pools: the recipe's recorded pools for these problems. Default: read here.
 

@@ -42,10 +42,10 @@ def train_several(
     test problems, the candidates and the folds are those of the recipe's own seed.
 
     Args:
-        shared: Run of all trainings and the summary, with their problems, candidates and labels.
-        seeds: At least two seeds, or with folds at least one.
-        folds: Number of folds. Default: the recipe's own test problems.
-        retry_failed: Whether to repeat requests that failed in an earlier run.
+        shared: run of all trainings and the summary, with their problems, candidates and labels.
+        seeds: at least two seeds, or with folds at least one.
+        folds: number of folds. Default: the recipe's own test problems.
+        retry_failed: whether to repeat requests that failed in an earlier run.
 
     Returns:
         The summary and the address of its report.
@@ -108,8 +108,8 @@ def check_classes(fold_of: Mapping[str, int], labels: Iterable[Label]) -> None:
     """Check that each fold has candidates of different worth, before training.
 
     Args:
-        fold_of: Fold by problem id.
-        labels: Labels of candidates. Those of other problems are ignored.
+        fold_of: fold by problem id.
+        labels: labels of candidates. Those of other problems are ignored.
 
     Raises:
         PoolError: all labelled candidates of a fold are correct, or all incorrect (or have the same violation score),

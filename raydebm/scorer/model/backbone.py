@@ -4,7 +4,7 @@ In:   a name (hub name, folder, ``embedded:<name>``, ``package:minilm``), option
 Out:  ``Backbone``: an encoder without gradients, its tokenizer and the fingerprint of its weights.
 Does not know: adapters, energies, Ray.
 
-``frozen_weights`` is for an object store: the arrays may be read-only and shared between processes, and
+``frozen_weights`` returns arrays for an object store. They may be read-only and shared between processes;
 ``load_backbone`` maps them without copying.
 """
 
@@ -42,7 +42,7 @@ DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backbone:
-    """A frozen encoder, in eval mode and without gradients. Never changed: see ``structure_copy``."""
+    """A frozen encoder, in eval mode and without gradients. Adapters change a ``structure_copy`` of it instead."""
 
     name: str
     family: str
@@ -60,7 +60,7 @@ class Backbone:
 
     @property
     def context(self) -> int:
-        """Maximum input in tokens, by the model and its tokenizer."""
+        """Maximum input in tokens: the model's or its tokenizer's, whichever is smaller."""
         own = num_positions(self.encoder) or UNBOUNDED
         return min(own, int(getattr(self.tokenizer, "model_max_length", None) or own))
 
@@ -81,11 +81,11 @@ class Backbone:
 
 
 def resolve_backbone(name: str) -> Path | str:
-    """The folder of a name, or the hub name itself.
+    """Resolve a backbone's name to a local folder. A hub name is returned unchanged.
 
     Raises:
         ConfigError: ``package:minilm`` without the package, or an unknown package.
-        CheckpointError: the package's weights are not the known ones, or a path does not exist.
+        CheckpointError: the package's weights have another hash, or a path does not exist.
     """
     kind, separator, rest = name.partition(":")
     if separator and kind == "embedded":
@@ -133,9 +133,9 @@ def frozen_weights(name: str, *, dtype: Literal["float32", "stored"] = "float32"
     """The encoder's weights as arrays for an object store or a shared mapping.
 
     Args:
-        name: name as in a recipe.
-        dtype: ``"float32"`` for arrays that CPU workers can map; ``"stored"`` for the file's own dtype, half the size
-            if that has 16 bits. The fingerprint is the same.
+        name: ``scorer.backbone`` of a recipe.
+        dtype: ``"float32"`` for arrays that CPU workers can map; ``"stored"`` for the dtype in the file, which is half
+            the size if it has 16 bits. The fingerprint is the same for both.
 
     Raises:
         CheckpointError: the model cannot be read, or weights are missing or have another shape.
@@ -157,7 +157,7 @@ def load_backbone(
     """Load the frozen encoder, or map given weights.
 
     Args:
-        name: name as in a recipe; config and tokenizer are always read from it.
+        name: ``scorer.backbone`` of a recipe; config and tokenizer are always read from there.
         weights: result of ``frozen_weights``. On the CPU and in the arrays' own dtype nothing is copied, and the arrays
             may be read-only; on a GPU each process has its own copy on the device.
         device: torch device; ``"auto"`` is the first visible GPU, else the CPU.
@@ -186,7 +186,7 @@ def load_backbone(
 
 
 def make_backbone(encoder: PreTrainedModel, tokenizer: Any, *, name: str, fingerprint: str | None = None) -> Backbone:
-    """A backbone from parts in memory; freezes the encoder.
+    """Make a backbone from an encoder and a tokenizer in memory, and freeze the encoder.
 
     Raises:
         CheckpointError: the family is unknown, or the tokenizer lacks [CLS], [SEP] or padding, or a decoder's EOS.
@@ -338,7 +338,9 @@ def _rebuild_buffers(encoder: PreTrainedModel) -> None:
         fresh = _fresh_buffers(parent, encoder.config)
         for name in names:
             if name not in fresh:
-                raise CheckpointError(f"no rule to rebuild buffer {name!r} of {type(parent).__name__}; add one here")
+                raise CheckpointError(
+                    f"buffer {name!r} of {type(parent).__name__} cannot be rebuilt; choose a backbone of another type"
+                )
             setattr(parent, name, fresh[name])
 
 

@@ -20,7 +20,7 @@ from raydebm.errors import ConfigError
 from raydebm.records import REFERENCE_HEADING
 
 MIN_FILL = 0.85
-"""A micro-batch ends at a text shorter than this fraction of its longest one,"""
+"""A micro-batch ends at a text shorter than this fraction of its longest text,"""
 MIN_TOKENS = {"cpu": 1024, "cuda": 16384}
 """but not below this size, by type of device: small matrix products cost more than the padding they avoid."""
 CHUNK = 1000
@@ -86,7 +86,7 @@ def decoder_form(tokenizer: Any) -> TextForm:
 
 
 class TextEncoder:
-    """Tokenizes pairs of texts, without segment ids; long ones are cut by ``fitted``."""
+    """Tokenizer of pairs of texts, without segment ids. ``fitted`` cuts long ones."""
 
     def __init__(self, tokenizer: Any, *, max_length: int, is_decoder: bool = False) -> None:
         self._form = decoder_form(tokenizer) if is_decoder else encoder_form(tokenizer)
@@ -200,7 +200,7 @@ def plan_micro_batches(lengths: Sequence[int], *, max_tokens: int, device: str =
     A text longer than ``max_tokens`` has its own group.
 
     Args:
-        device: Type of the device that reads the texts, which sets the smallest group (``MIN_TOKENS``).
+        device: type of the device that reads the texts, which sets the smallest group (``MIN_TOKENS``).
     """
     min_tokens = MIN_TOKENS.get(device, MIN_TOKENS["cuda"])
     order = sorted(range(len(lengths)), key=lambda position: (-lengths[position], position))
@@ -235,7 +235,7 @@ def micro_batches(
     """Cut a list of texts into padded micro-batches on the CPU, which contain every position once.
 
     Args:
-        device: Type of the device that will read them.
+        device: type of the device that will read them.
     """
     plan = plan_micro_batches([len(tokens) for tokens in ids], max_tokens=max_tokens, device=device)
     return [pad(ids, positions=positions, pad_id=pad_id) for positions in plan]

@@ -1,7 +1,7 @@
 """Dropout with cheap masks on a CPU.
 
 On a CPU torch samples a mask one float at a time: 19 % of an adapter's training step on MiniLM. Here a mask is sampled
-as eight random bytes at a time from the same generator, so seeds and saved generator states work as before.
+eight random bytes at a time from the same generator, so seeds and saved generator states have their usual effect.
 """
 
 import math
@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 LEVELS = 256
-"""One byte per element: rates are multiples of 1/256 (0.2 becomes 51/256 = 0.199), and the scale is exact for them."""
+"""Values of the random byte per element. The rate is rounded to a multiple of 1/256 (0.2 becomes 51/256 = 0.199), and
+the remaining elements are scaled by the rounded rate."""
 
 
 class ByteDropout(nn.Module):
-    """As ``nn.Dropout``: zero with probability p while training, the rest scaled by 1 / (1 - p)."""
+    """Like ``nn.Dropout``: zero with probability p while training, the rest scaled by 1 / (1 - p)."""
 
     def __init__(self, p: float) -> None:
         super().__init__()

@@ -14,18 +14,20 @@ def check_pooling(pooling: Pooling, *, is_decoder: bool, name: str) -> None:
     """Refuse ``cls`` on a decoder.
 
     Raises:
-        ConfigError: the backbone is a decoder, whose first token sees nothing of the text.
+        ConfigError: the backbone is a decoder, whose first token does not see the rest of the text.
     """
     if pooling == "cls" and is_decoder:
         raise ConfigError(
-            f"pooling is cls, and the first token of the decoder {name!r} sees nothing of the text; set "
+            f"pooling is cls, but the first token of the decoder {name!r} does not see the text; set "
             "scorer.pooling, or the adapter's own pooling, to last or mean"
         )
 
 
 def pooled(states_BTD: Tensor, mask_BT: Tensor, *, pooling: Pooling) -> Tensor:
-    """Pooled states, shape (B, D): of the first token for ``cls`` (the paper's h_CLS), of the last token for ``last``,
-    the mean over tokens for ``mean``. Padding does not count.
+    """Pooled states, shape (B, D).
+
+    The state of the first token for ``cls`` (the paper's h_CLS), that of the last token for ``last``, the mean over
+    tokens for ``mean``. Padding is excluded.
 
     Args:
         states_BTD: last hidden states.

@@ -53,11 +53,11 @@ def gain_of_bfloat16(encoder: nn.Module) -> float:
     states_BTD = torch.randn(TEXTS, length, config.hidden_size, generator=torch.Generator().manual_seed(0))
     mask_BT = torch.ones(TEXTS, length, dtype=torch.long)
     seconds = [float("inf"), float("inf")]
-    for number in range(ROUNDS + 1):
+    for round_index in range(ROUNDS + 1):
         for index, (model, dtype) in enumerate(zip(models, dtypes, strict=True)):
             started = time.process_time()
             model(inputs_embeds=states_BTD.to(dtype), attention_mask=mask_BT)
-            if number > 0:  # the first round warms up
+            if round_index > 0:  # the first round warms up
                 seconds[index] = min(seconds[index], time.process_time() - started)
     return seconds[0] / max(seconds[1], 1e-9)
 

@@ -131,7 +131,7 @@ def _suffix(name: str, chosen: Set[str], everything: Sequence[str]) -> str:
 
 
 def _suffixes(name: str) -> Iterator[str]:
-    """``c``, ``b.c``, ``a.b.c``"""
+    """Suffixes of a dotted name, the shortest first: ``c``, ``b.c``, ``a.b.c`` for ``a.b.c``."""
     parts = name.split(".")
     return (".".join(parts[-count:]) for count in range(1, len(parts) + 1))
 

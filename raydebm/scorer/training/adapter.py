@@ -33,7 +33,7 @@ from raydebm.scorer.model.lora import plain_config
 from raydebm.scorer.training.adapter_data import AdapterData, data_fingerprint
 from raydebm.scorer.training.gradient import backward
 from raydebm.scorer.training.loss import StepPairs, bradley_terry_loss, num_ordered, step_pairs
-from raydebm.scorer.training.member import HEAD, LORA, EnsembleMember, gather, part
+from raydebm.scorer.training.member import HEAD, LORA, EnsembleMember, gather, under_prefix
 from raydebm.scorer.training.schedule import Portion, Step, learning_rate_factor, plan_steps, portions_of
 from raydebm.scorer.training.settings import PLACEMENT, TrainingSettings, autocast_dtype, graph_bytes
 
@@ -93,8 +93,8 @@ def train_adapter(
     """Train one adapter and its head and write its folder.
 
     Args:
-        out_dir: Adapter folder to write.
-        report: Callback after each epoch.
+        out_dir: adapter folder to write.
+        report: callback after each epoch.
         resume_from: ``checkpoint`` of an earlier report of the same call. Training continues at the next epoch.
 
     Raises:
@@ -369,8 +369,8 @@ class _AdapterRun:
             self._out_dir,
             record=record,
             config=plain_config(self._member.lora_config, backbone=self._backbone.name),
-            lora=part(self._best, LORA),
-            head=part(self._best, HEAD),
+            lora=under_prefix(self._best, LORA),
+            head=under_prefix(self._best, HEAD),
         )
         shutil.rmtree(self._out_dir / "epochs", ignore_errors=True)
         return AdapterResult(adapter=self._adapter.name, folder=self._out_dir, record=record)

@@ -29,10 +29,10 @@ def backward(
     """Add the gradient of the step's (scaled) loss to the parameters of adapter and head.
 
     Args:
-        batches: Micro-batches that contain each of the N texts once.
-        pairs: Pairs of the N texts.
-        scaler: Scaler of float16 mixed precision; disabled otherwise.
-        max_graph_bytes: Estimated memory above which the step runs in two phases, in pieces below it. A single text is
+        batches: micro-batches that contain each of the N texts once.
+        pairs: pairs to compare, as indices of the N texts.
+        scaler: scaler of float16 mixed precision; disabled otherwise.
+        max_graph_bytes: estimated memory above which the step runs in two phases, in pieces below it. A single text is
             never split.
 
     Returns:

@@ -30,7 +30,7 @@ def step_pairs(groups: Sequence[tuple[str, int, Sequence[tuple[int, int]]]], *, 
     """Concatenate the problems of a step.
 
     Args:
-        groups: Id, number of distinct texts, and pairs (chosen, rejected) of each problem.
+        groups: id, number of distinct texts, and pairs (chosen, rejected) of each problem.
 
     Raises:
         PoolError: a problem without pairs.

@@ -82,7 +82,7 @@ class EnsembleMember(nn.Module):
         return pooled(output.last_hidden_state, batch.mask, pooling=self._pooling)
 
     def graph_bytes(self, batches: Sequence[MicroBatch]) -> float:
-        """Estimated memory of the kept graphs of these micro-batches, in bytes."""
+        """Estimated memory of the autograd graphs of these micro-batches, in bytes."""
         config = self._encoder_config
         per_token = ACTIVATIONS_PER_TOKEN * config.hidden_size
         # Eager attention (DeBERTa) keeps its scores, a T x T matrix per head.
@@ -108,8 +108,8 @@ class EnsembleMember(nn.Module):
             CheckpointError: the state belongs to another adapter or head.
         """
         try:
-            outcome: Any = set_peft_model_state_dict(self.encoder, part(state, LORA))
-            self.head.load_state_dict(part(state, HEAD))
+            outcome: Any = set_peft_model_state_dict(self.encoder, under_prefix(state, LORA))
+            self.head.load_state_dict(under_prefix(state, HEAD))
         except (RuntimeError, KeyError) as error:
             raise CheckpointError(f"the saved weights do not belong to this adapter: {error}") from error
         missing = [key for key in outcome.missing_keys if "lora_" in key]
@@ -127,10 +127,10 @@ def check_member(adapter: AdapterConfig, backbone: Backbone, *, pooling: Pooling
     """Check that an adapter can be trained on a backbone.
 
     Args:
-        adapter: Adapter to check.
-        backbone: Backbone to train on.
-        pooling: Pooling of the adapter, or of the scorer.
-        max_length: Context of the adapter, or of the scorer. The backbone's may be shorter.
+        adapter: settings of the adapter.
+        backbone: the adapter's own backbone, or the scorer's.
+        pooling: the adapter's own pooling, or the scorer's.
+        max_length: the adapter's own context in tokens, or the scorer's. The backbone's may be shorter.
 
     Raises:
         ConfigError: the backbone lacks a target or a layer, does not fit the pooling, or its context is too short. The
@@ -152,8 +152,8 @@ def check_member(adapter: AdapterConfig, backbone: Backbone, *, pooling: Pooling
         )
 
 
-def part(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The entries under a prefix, without it."""
+def under_prefix(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The entries with this prefix, by names without it."""
     return {key.removeprefix(prefix): tensor for key, tensor in state.items() if key.startswith(prefix)}
 
 

@@ -32,9 +32,9 @@ def writing_to(folder: str, *, part: str, finished: tuple[str, ...] = ()) -> Ite
     """Context manager for writing to a folder.
 
     Args:
-        folder: Folder for the message.
-        part: Name of the adapter, or of another part that is written.
-        finished: Names of complete adapters.
+        folder: folder that is written to, for the message.
+        part: adapter or other part that is written, for the message.
+        finished: adapters that are already complete, for the message.
 
     Raises:
         StorageError: the disk is full or read-only, a quota is used up, or the folder is another user's.

@@ -1,4 +1,4 @@
-"""Reports of a training's jobs to experiment trackers."""
+"""Report the progress of training jobs to experiment trackers."""
 
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,13 +13,14 @@ from raydebm.scorer.training.training_job import PROGRESS, TrainingJob
 from raydebm.tasks import task_of
 
 TOKEN_FILE = "tracking.json"
-"""Identity of a training, in the folder of resumable epochs. Removed with it when the training is complete."""
-KEPT = ("best_epoch", "train_loss", "validation_loss", "validation_accuracy", "seconds", "restarts")
+"""File with the identity of a training, in the folder of resumable epochs. The folder is removed when the training is
+complete."""
+REPORTED = ("best_epoch", "train_loss", "validation_loss", "validation_accuracy", "seconds", "restarts")
 """Fields of a finished adapter's summary that trackers receive."""
 
 
 class TrackedJobs:
-    """Reporter of a training's jobs to its trackers."""
+    """Connection between the jobs of a training and its trackers."""
 
     def __init__(self, tracking: Tracking) -> None:
         self._tracking = tracking
@@ -30,17 +31,17 @@ class TrackedJobs:
         self._tracking.epoch(adapter, numbers.pop("epoch"), numbers)
 
     def finish(self, jobs: Iterable[TrainingJob]) -> None:
-        """Report these jobs as trained. Jobs that are not reported by the end have failed."""
+        """Report these jobs as trained. At the end, jobs that were not reported count as failed."""
         for job in jobs:
             summary = (job.finished() or {}).get("summary", {})
-            self._tracking.finish(job.adapter.name, {key: summary.get(key) for key in KEPT})
+            self._tracking.finish(job.adapter.name, {key: summary.get(key) for key in REPORTED})
 
 
 @contextmanager
 def tracked(
     jobs: Sequence[TrainingJob], *, train: Sequence[TrainingGroup], validation: Sequence[TrainingGroup]
 ) -> Iterator[TrackedJobs]:
-    """Open the recipe's trackers for the jobs of one training, at least one, and close them at the end."""
+    """Open the recipe's trackers for the jobs (at least one) of a training, and close them at the end."""
     recipe = jobs[0].recipe
     if not recipe.training.report_to:
         yield TrackedJobs(Tracking((), _training(jobs, {}, token="")))
@@ -54,7 +55,7 @@ def tracked(
 
 
 def training_identity(job: TrainingJob) -> str:
-    """Random id of a training, kept until all its adapters are trained, including by later jobs."""
+    """Random id of a training. A resumed training has the same id."""
     if not job.run.exists(job.stage, PROGRESS, TOKEN_FILE):
         job.run.write_json({"token": secrets.token_hex(8)}, job.stage, PROGRESS, TOKEN_FILE)
     return str(job.run.read_json(job.stage, PROGRESS, TOKEN_FILE)["token"])

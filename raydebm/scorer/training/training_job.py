@@ -64,7 +64,7 @@ class TrainingJob:
         """Store the report of an epoch.
 
         Args:
-            epoch: Number of the epoch, from 1.
+            epoch: number of the epoch, from 1.
         """
         self._write(facts, f"{epoch:04d}.json")
 
@@ -76,9 +76,9 @@ class TrainingJob:
         """Record the location of an epoch's checkpoint, and keep the previous one: Ray Train stores the last two.
 
         Args:
-            epoch: Number of the epoch, from 1. Records of this and later epochs are removed, because a training that
+            epoch: number of the epoch, from 1. Records of this and later epochs are removed, because a training that
                 repeats the epoch could not read them.
-            path: Path that ends in the folders of the Ray Train run and the checkpoint.
+            path: path that ends in the folders of the Ray Train run and the checkpoint.
         """
         run, checkpoint = path.rstrip("/").split("/")[-2:]
         before = next((place for place in self._places() if place["epoch"] < epoch), None)

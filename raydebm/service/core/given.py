@@ -89,7 +89,7 @@ async def within_deadline(work: Awaitable[T], most_s: float | None, *, received:
     """Await the work, and cancel it at its deadline.
 
     Args:
-        work: the work.
+        work: awaitable to wait for.
         most_s: deadline in seconds from arrival. Default: no limit.
         received: ``time.perf_counter()`` at arrival. Default: now.
 

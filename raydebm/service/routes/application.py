@@ -39,7 +39,7 @@ def create_app(
     """The ASGI application over one service.
 
     Args:
-        service: the service.
+        service: service that answers the requests.
         keyring: keys of the clients. Default: no key is needed.
         echo_request_id: see ``GuardSettings``.
         intake: counter of open requests, shared with the previous application. Default: a new one.

@@ -81,7 +81,7 @@ async def request_events(
     """Run one request and yield its events. Closing the generator cancels the work upstream.
 
     Args:
-        service: the service.
+        service: service that answers the requests.
         context: the request.
         told: formats the facts of a progress event; returns None to skip it.
         answered: formats the answer.

@@ -107,7 +107,7 @@ def parse_expression(text: str, *, at_root: bool = True) -> Mapping[str, Any]:
     """Parse and check an expression.
 
     Args:
-        text: JMESPath.
+        text: the expression, in JMESPath with ``_Functions``.
         at_root: the expression is evaluated on the whole document and starts at ``answer`` or ``problem``; otherwise it
             is evaluated on one element of a list.
 

@@ -53,11 +53,11 @@ def check_template(template: str, known: Collection[str]) -> str:
 
 
 def fill(template: str, values: Mapping[str, Any], *, render: Callable[[Any], str] | None = None) -> str:
-    """Fill in the values. A name without a value stays as it is; values are never templates themselves.
+    """Fill in the values. A name without a value remains; values are never treated as templates.
 
     Args:
         template: a checked template.
-        values: values by name.
+        values: values to fill in, by name in the template.
         render: formatting of values without a format. Default: short text.
     """
     write = render or short_text

@@ -91,7 +91,7 @@ class KnightsKnaves:
     def load(
         self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0
     ) -> Iterator[tuple[Problem, Gold]]:
-        """Yield puzzles; generated train and test puzzles share no logic form.
+        """Yield puzzles. No generated test puzzle has the logic form of a generated training puzzle.
 
         Args:
             split: ``"train"`` or ``"test"``.
@@ -99,7 +99,7 @@ class KnightsKnaves:
                 file (or a folder with a file named after the split) with the fields quiz and, optionally, names,
                 statements and solution; or ``"hub:K-and-K/knights-and-knaves"``.
             limit: maximum number of puzzles.
-            seed: seed of the generator.
+            seed: seed of generated puzzles.
 
         Raises:
             TaskDataError: the data is missing or malformed.

@@ -187,7 +187,7 @@ def problem_of(question: str, *, level: str = "", subject: str = "", source_id: 
     """Problem of a question; its id depends on the text alone.
 
     Args:
-        question: the text; surrounding white space is removed.
+        question: the text; surrounding whitespace is removed.
         level: "1" to "5", or "" if unknown.
         subject: name such as "Algebra", or "".
         source_id: the problem's name in its source, which joins recorded pools.

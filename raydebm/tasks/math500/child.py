@@ -22,7 +22,7 @@ def main(cpu_s: float, max_bytes: int) -> None:
     os.dup2(2, 1)  # output of a library must not mix with the replies
     resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, whose end closes our input
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, whose end closes standard input
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
@@ -58,8 +58,8 @@ def _is_equal(library: Any, gold: str, answer: str) -> bool:
 def _with_one_i(parsed: list[list[Any]]) -> list[list[Any]]:
     """The forms with i as a number; in comparisons such as i < 5, as a real unknown.
 
-    The library takes it for an unknown, real or not depending on the surrounding text, so that 2(1 + i) and 2 + 2i
-    would share no unknown.
+    The library reads i as an unknown, which is real or not depending on the surrounding text, so that 2(1 + i) and
+    2 + 2i would not share their unknowns.
     """
     sympy = importlib.import_module("sympy")
     for meaning in (sympy.I, sympy.Symbol("i", real=True)):

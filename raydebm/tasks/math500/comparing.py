@@ -1,8 +1,8 @@
 """Equivalence of two LaTeX answers, by sympy in a persistent process that can be killed.
 
 sympy may run for hours on a short text ("9^{9^{9^9}}"), and Python's signals reach only the main thread. So comparisons
-run in a child process, which the kernel kills if one takes too long; the next one gets a new child. Works in any
-thread; threads of a process take turns.
+run in a child process. The kernel kills it if a comparison takes too long, and the next comparison starts a new one.
+Works in any thread; the threads of a process take turns.
 """
 
 import functools
@@ -29,7 +29,7 @@ class UndecidedError(Exception):
 
 
 class Comparer:
-    """Compare one pair at a time in a child process, which starts with the first comparison."""
+    """Child process that compares one pair of answers at a time. It starts with the first comparison."""
 
     def __init__(self, *, cpu_s: float = CPU_S, wall_s: float = WALL_S) -> None:
         self._cpu_s, self._wall_s = cpu_s, wall_s
@@ -46,7 +46,7 @@ class Comparer:
             try:
                 reply = self._child.ask({"gold": gold, "answer": answer}, timeout_s=self._wall_s)
             except ChildLostError as error:
-                raise UndecidedError(self._end_of(error)) from error
+                raise UndecidedError(self._reason(error)) from error
         if "error" in reply:
             raise UndecidedError(reply["error"])
         return bool(reply["equal"])
@@ -68,7 +68,7 @@ class Comparer:
             raise UndecidedError(reply["error"])
         return child
 
-    def _end_of(self, error: ChildLostError) -> str:
+    def _reason(self, error: ChildLostError) -> str:
         if error.exit_code == -signal.SIGPROF:
             return f"the comparison took more than {self._cpu_s:g} s of CPU time and was stopped"
         return f"the comparing process {error}"

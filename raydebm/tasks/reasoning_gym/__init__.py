@@ -115,7 +115,7 @@ def problem_of(text: str, *, dataset: str = "", category: str = "", source_id: s
     """Problem of a question; its id depends on the text alone.
 
     Args:
-        text: the question; surrounding white space is removed.
+        text: the question; surrounding whitespace is removed.
         dataset: name of its data set, or "".
         category: group of data sets for breakdowns in reports, such as ``"games"``, or "".
         source_id: the problem's name in its source, which joins recorded pools.

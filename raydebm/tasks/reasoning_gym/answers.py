@@ -23,7 +23,7 @@ _HEXADECIMAL = re.compile(r"-?0[xX][0-9a-fA-F]{1,60}")
 
 
 def find_answer(text: str) -> str | None:
-    """Content of the last complete ``<answer>`` part, without surrounding white space, or None.
+    """Content of the last complete ``<answer>`` part, without surrounding whitespace, or None.
 
     An empty part is not an answer.
     """
@@ -36,7 +36,7 @@ def find_answer(text: str) -> str | None:
 def normal_form(answer: str) -> str:
     """Normal form; equal for equivalent answers.
 
-    In one line, white space only separates; in several lines, which may be a drawing, only that at their ends is
+    In one line, whitespace only separates; in several lines, which may be a drawing, only that at their ends is
     ignored. Also ignored are the case of a single word, commas in numbers, trailing zeros of decimals, and the spaces
     and quotes of a list or map in JSON or Python.
     """
@@ -70,7 +70,7 @@ def _json(text: str) -> Any:
 
 
 def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no number of JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _plain(value: Any) -> Any:

@@ -131,7 +131,7 @@ def main(score_cpu_s: float, entries_cpu_s: float, max_bytes: int) -> None:
     os.dup2(2, 1)  # output of a library must not mix with the replies
     resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, whose end closes our input
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, whose end closes standard input
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")

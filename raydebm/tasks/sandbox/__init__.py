@@ -31,7 +31,7 @@ ALLOW_UNSANDBOXED = "RAYDEBM_ALLOW_UNSANDBOXED"
 
 
 class Sandbox:
-    """Starts sandboxes.
+    """Factory of sandboxed processes, with the limits and packages of their programs.
 
     Args:
         limits: default limits of every program.

@@ -178,7 +178,7 @@ class Session:
         return self.call_encoded(function, encode(list(arguments)), limits=limits)
 
     def call_encoded(self, function: str, arguments: Any, *, limits: Limits | None = None) -> CallResult:
-        """As ``call``, with arguments from ``inside.values.encode``."""
+        """Call a function with arguments from ``inside.values.encode``; else like ``call``."""
         return self._asked({"function": function, "arguments": arguments}, limits or self._limits)
 
     def _open(self, role: str, arguments: list[Any], limits: Limits) -> None:

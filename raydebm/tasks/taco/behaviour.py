@@ -37,7 +37,7 @@ _ENDINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """One public test of one program."""
+    """Result of a program on one public test."""
 
     test: PublicTest
     output: str | None
@@ -113,10 +113,10 @@ def behaviour_of(program: Program, tests: Sequence[PublicTest], *, sandbox: Sand
     No test is run after one that had to be stopped; the remaining ones count as failed.
 
     Args:
-        program: an untrusted program.
-        tests: at least one, all of one kind.
-        sandbox: sandbox to run in.
-        limits: limits of each test.
+        program: untrusted program and the way to run it.
+        tests: at least one test; either all call a function, or all use stdin.
+        sandbox: isolation of the program.
+        limits: time, memory and output that each test may use.
 
     Raises:
         ResourceError: no sandbox can be started.
@@ -183,8 +183,8 @@ class _Run:
             output = _digest(_canonical(result.value, is_json=test.is_json))
             if test.expected is None or _is_expected(result.value, test):
                 return Observation(test=test, output=output, passed=True)
-        except _NoResultError as error:
-            return _failed(test, f"the call returned {error}, which is no plain value")
+        except _NotPlainError as error:
+            return _failed(test, f"the call returned {error}, which is not a plain value")
         except RecursionError:
             return _failed(test, "the call returned a value that is nested too deeply")
         got = f"the call returned {_clipped_text(_shown(result.value))}"
@@ -199,8 +199,8 @@ class _Run:
         return self._session
 
 
-class _NoResultError(Exception):
-    """A value that is not plain data, such as a generator or a lambda."""
+class _NotPlainError(Exception):
+    """The result is not plain data, but for example a generator or a lambda."""
 
 
 def _is_expected(value: Any, test: PublicTest) -> bool:
@@ -210,7 +210,7 @@ def _is_expected(value: Any, test: PublicTest) -> bool:
 def _canonical(value: Any, *, is_json: bool) -> str:
     """Canonical text of values that a test treats as equal: ``4`` and ``4.0``, sets in any order, last digits."""
     if isinstance(value, Opaque):
-        raise _NoResultError(_clipped_text(value.name))
+        raise _NotPlainError(_clipped_text(value.name))
     if isinstance(value, bool | int):
         return hex(value)
     if isinstance(value, float):

@@ -1,7 +1,7 @@
 """Example calls of a function in a docstring or a statement: ``>>> f(2)`` with its result, or ``f(2) == 4``.
 
-Only unambiguous Python counts: arguments and results are literals (``ast.literal_eval``). A call whose result cannot be
-read still gives an input.
+Only literal arguments and results are read (``ast.literal_eval``). A call whose result cannot be read is still an
+input.
 """
 
 import ast
@@ -25,6 +25,7 @@ _RELATION = re.compile(
 _EQUALS = re.compile(r"\s*=(?![=>])")
 _WORDS = {"true": True, "false": False, "null": None}
 _BLOCK_LINES = 10
+"""Maximum number of lines of a result in an interactive session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +76,11 @@ def asserted_call(source: str) -> ExampleCall | None:
 
 
 def _docstring(text: str, function: str) -> str:
-    """First string below the function's head, or the whole text without such a head."""
-    head = re.search(rf"^[ \t]*def {re.escape(function)}\b[^\n]*$", text, re.MULTILINE)
-    if head is None:
+    """The first string after ``def function``; the whole text if it does not define the function."""
+    definition = re.search(rf"^[ \t]*def {re.escape(function)}\b[^\n]*$", text, re.MULTILINE)
+    if definition is None:
         return text
-    below = text[head.end() :]
+    below = text[definition.end() :]
     starts = [(place, quote) for quote in _QUOTES if (place := below.find(quote)) >= 0]
     if not starts:
         return text
@@ -89,7 +90,7 @@ def _docstring(text: str, function: str) -> str:
 
 
 def _call_at(text: str, start: int, opened: int) -> tuple[int, tuple[Any, ...] | None]:
-    """End of the call, and its arguments; None if they are not literals."""
+    """(end of the call, its arguments); None for arguments that are not literals."""
     end = opened
     for _ in range(_MAX_CLOSINGS):
         end = text.find(")", end, start + MAX_CALL_CHARS) + 1
@@ -155,7 +156,7 @@ def _literal(text: str) -> tuple[bool, Any]:
     if text in _WORDS:
         return True, _WORDS[text]
     is_read, value = _value(text)
-    # ("Venus") may mean a tuple of one.
+    # ("Venus") is a string in Python, but a writer may mean a tuple of one
     is_doubtful = text.startswith("(") and text.endswith(")") and not isinstance(value, tuple | complex | int | float)
     return (False, None) if is_doubtful else (is_read, value)
 

@@ -37,7 +37,7 @@ def find_program(text: str, *, function: str | None = None, head: str = "") -> s
     it compiles. Text that compiles as a whole has its fences in strings and comments, and counts whole.
 
     Args:
-        text: the completion.
+        text: completion, perhaps with thinking.
         function: name of the requested function.
         head: beginning of the program in the prompt, up to the function's body.
     """
@@ -100,7 +100,7 @@ def _blocks(text: str) -> Iterator[_Block]:
 
 
 def _outdented(lines: list[str], depth: int) -> str:
-    """The lines without their fence's indentation: each loses at most that many columns of white space.
+    """The lines without their fence's indentation: each loses at most that many columns of whitespace.
 
     No line loses more than the first line of code: if only the fence is indented, the program is already right.
     """
@@ -142,7 +142,7 @@ def _does_something(statement: ast.stmt) -> bool:
 
 
 def _clean(code: str) -> str:
-    """The code without empty lines at either end, and without white space at the end of the last line."""
+    """The code without empty lines at either end, and without whitespace at the end of the last line."""
     return code.strip("\n\r").rstrip() if code.strip() else ""
 
 

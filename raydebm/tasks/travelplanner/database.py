@@ -1,8 +1,7 @@
-"""Read the benchmark's sandbox database: a folder of CSV files, as published by its authors.
+"""Read the benchmark's database of trips: a folder of CSV files, as published by its authors.
 
 In:   the folder with ``accommodations/``, ``attractions/``, ``restaurants/``, ``flights/``, ``googleDistanceMatrix/``
-and
-      ``background/``. The flight file may be a subset.
+      and ``background/``. The file of flights may be a subset.
 Out:  a Catalogue, cached per process.
 Does not know: problems, plans.
 """
@@ -26,23 +25,25 @@ from raydebm.tasks.travelplanner.catalogue import (
 )
 
 VARIABLE = "RAYDEBM_TRAVELPLANNER_DB"
-"""Environment variable with the folder."""
+"""Environment variable with the database's folder."""
 
 _NO_VALUE = frozenset({"", "nan", "NaN", "NA", "N/A", "None", "null"})
 _SELF_DRIVING_RATE = 0.05
 """Dollars per kilometre; a taxi costs one dollar per kilometre."""
 
+_REMEDY = "copy the benchmark's database again"
+
 _Row = Mapping[str, str]
 
 
 def database_folder() -> str | None:
-    """The folder in the environment, or None."""
+    """The database's folder according to the environment, or None."""
     return os.environ.get(VARIABLE) or None
 
 
 @cache
 def read_database(folder: str) -> Catalogue:
-    """The whole sandbox, without rows that lack a value (which the benchmark's evaluator also drops).
+    """The whole database, without rows that lack a value (which the benchmark's evaluator also drops).
 
     Raises:
         TaskDataError: a file or column is missing; the message names it.
@@ -110,7 +111,7 @@ def _drives(root: Path) -> Iterator[Drive]:
 
 
 def drive_of(origin: str, destination: str, *, duration: str, distance: str) -> Drive:
-    """A drive with the benchmark's costs; one that takes a day or more has none."""
+    """A drive with the benchmark's costs. Without a duration, or of a day or more, it has none there."""
     kilometres = re.fullmatch(r"\s*([\d,]+(?:\.\d+)?)\s*km\s*", distance)
     if kilometres is None or not duration or "day" in duration:
         return Drive(origin=origin, destination=destination, duration=duration, distance=distance)
@@ -128,7 +129,7 @@ def drive_of(origin: str, destination: str, *, duration: str, distance: str) -> 
 def _states(root: Path) -> dict[str, str]:
     file = root / "background" / "citySet_with_states.txt"
     if not file.is_file():
-        raise TaskDataError(f"the database at {str(root)!r} has no {file.relative_to(root)}")
+        raise TaskDataError(f"the database at {str(root)!r} lacks {file.relative_to(root)}; {_REMEDY}")
     lines = [line.split("\t") for line in file.read_text(encoding="utf-8").split("\n") if line.strip()]
     return {parts[0]: parts[1] for parts in lines if len(parts) == 2}
 
@@ -137,12 +138,12 @@ def _rows(root: Path, name: str, columns: tuple[str, ...], *, complete: bool = T
     """Rows of the one CSV file in a folder; with ``complete``, only those with a value in every column."""
     files = sorted((root / name).glob("*.csv"))
     if not files:
-        raise TaskDataError(f"the database at {str(root)!r} has no {name}/*.csv")
+        raise TaskDataError(f"the database at {str(root)!r} lacks {name}/*.csv; {_REMEDY}")
     with files[0].open(encoding="utf-8", newline="") as stream:
         reader = csv.DictReader(stream)
         missing = [column for column in columns if column not in (reader.fieldnames or ())]
         if missing:
-            raise TaskDataError(f"{str(files[0])!r} lacks column(s) {', '.join(missing)}")
+            raise TaskDataError(f"{str(files[0])!r} lacks column(s) {', '.join(missing)}; {_REMEDY}")
         for row in reader:
             if not complete or all(row[column] not in _NO_VALUE for column in columns):
                 yield row

@@ -4,8 +4,8 @@ In:   any text.
 Out:  each outermost list or object in it, with the repairs needed to parse it.
 Does not know: plans.
 
-Nothing is ever evaluated. Understood beyond JSON: trailing commas, single-quoted strings, ``None``/``True``/``False``,
-``//`` and ``#`` comments between values, bare line breaks in strings. Unclosed values do not count. The work is bounded
+Nothing is ever evaluated. Accepted beyond JSON: trailing commas, single-quoted strings, ``None``/``True``/``False``,
+``//`` and ``#`` comments between values, bare line breaks in strings. Unclosed values are ignored. The time is bounded
 for any text.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 MAX_CHARS = 400_000
 MAX_STEPS = 200_000
-"""Characters of failed attempts in one text before the search ends."""
+"""The search in a text ends when failed attempts to read a value have read this many characters."""
 _START_STEPS = 10
 """Minimum cost of an attempt."""
 _MAX_APOSTROPHES = 500
@@ -72,7 +72,7 @@ def values_in(text: str) -> Iterator[LooseValue]:
 
 
 def _value_at(text: str, start: int) -> tuple[LooseValue | None, int]:
-    """(value that begins here or None, number of characters read)."""
+    """(value that begins at ``start`` or None, number of characters read in vain)."""
     try:
         value, end = _STRICT.raw_decode(text, start)
         return LooseValue(value, (), start, end), 0
@@ -114,7 +114,7 @@ _STRICT = json.JSONDecoder(strict=True, parse_constant=_no_constant, object_pair
 
 
 class _LooseReader:
-    """Recursive descent over one text, with notes of its repairs."""
+    """Recursive-descent parser of one text that notes its repairs."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -197,7 +197,7 @@ class _LooseReader:
         return _ESCAPE.sub(_unescaped, raw) if "\\" in raw else raw, end
 
     def _apostrophes(self, position: int, raw: str, end: int) -> tuple[str, int]:
-        """``'d' Curry House, Reno'`` ends at the quote before a comma, colon or bracket, on the same line."""
+        """Content and end of a string such as ``'d' Curry House, Reno'``, which ends before a comma, colon, bracket."""
         if self.text[end - 1] == "'" and _SINGLE_END.match(self.text, end - 1):
             return raw, end
         limit = position + _MAX_APOSTROPHES

@@ -69,7 +69,7 @@ def canonical_plan(days: Sequence[Mapping[str, Any]]) -> PlanReading:
     repairs: list[str] = []
     objects = [day for day in days if _is_day(day)]
     if len(objects) != len(days):
-        repairs.append(f"{len(days) - len(objects)} list items that are no day")
+        repairs.append(f"{len(days) - len(objects)} list items that are not days")
     if not objects:
         return PlanReading(plan=None, reason="no day objects")
     try:
@@ -111,28 +111,28 @@ def _days_in(value: Any) -> tuple[list[Mapping[str, Any]], list[str]]:
     if isinstance(value, list):
         days = [entry for entry in value if _is_day(entry)]
         strangers = len(value) - len(days)
-        return days, [f"{strangers} list items that are no day"] if days and strangers else []
+        return days, [f"{strangers} list items that are not days"] if days and strangers else []
     if not isinstance(value, dict):
         return [], []
     lists = {key: entry for key, entry in value.items() if isinstance(entry, list) and any(map(_is_day, entry))}
     if len(lists) == 1:
         key, entry = next(iter(lists.items()))
         days, repairs = _days_in(entry)
-        return days, [*repairs, f"the list stands under {key!r}"]
+        return days, [*repairs, f"the list is under the key {key!r}"]
     by_day = {key: entry for key, entry in value.items() if _DAY_NUMBER.fullmatch(key) and _is_day(entry)}
     if by_day:
         days = [{"day": key, **entry} for key, entry in by_day.items()]
-        return days, ["days stand under their names"]
+        return days, ["days are under their names"]
     inner = [entry for entry in value.values() if isinstance(entry, dict)]
     if len(inner) == 1 and len(value) == 1:
         days, repairs = _days_in_once(inner[0])
-        return days, [*repairs, f"the plan stands under {next(iter(value))!r}"] if days else []
+        return days, [*repairs, f"the plan is under the key {next(iter(value))!r}"] if days else []
     return [], []
 
 
 def _days_in_once(value: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[str]]:
     by_day = {key: day for key, day in value.items() if _DAY_NUMBER.fullmatch(key) and _is_day(day)}
-    return [{"day": key, **day} for key, day in by_day.items()], ["days stand under their names"] if by_day else []
+    return [{"day": key, **day} for key, day in by_day.items()], ["days are under their names"] if by_day else []
 
 
 def _is_day(value: Any) -> bool:
@@ -215,5 +215,5 @@ def _text(name: str, value: Any, number: int, repairs: list[str]) -> str | None:
         if len(value) <= 1:
             repairs.append(f"day {number}: {name} taken out of a list")
             return value[0].strip() if value else "-"
-    repairs.append(f"day {number}: {name} is no text and was left out")
+    repairs.append(f"day {number}: {name} is not text and was left out")
     return None

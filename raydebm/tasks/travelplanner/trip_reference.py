@@ -107,7 +107,7 @@ def _parsed(text: str, where: str) -> Any:
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
-        raise TaskDataError(f"{where}: reference information is no list of objects: {text[:60]!r}...") from error
+        raise TaskDataError(f"{where}: reference information must be a list of objects: {text[:60]!r}...") from error
 
 
 def _read_item(match: re.Match[str], content: Any, rows: dict[str, list[Any]], *, where: str) -> None:
@@ -186,7 +186,7 @@ def _number(cells: Mapping[str, str], name: str, where: str) -> float:
     try:
         return float(cells[name].replace("$", "").replace(",", ""))
     except (KeyError, ValueError) as error:
-        raise TaskDataError(f"{where}: {name} is no number: {cells.get(name)!r}") from error
+        raise TaskDataError(f"{where}: {name} must be a number, got {cells.get(name)!r}") from error
 
 
 def _name(text: str) -> str:

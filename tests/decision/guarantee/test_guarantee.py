@@ -163,7 +163,7 @@ def test_a_promise_that_means_nothing_is_refused(value):
 @pytest.mark.parametrize(
     ("confidence", "losses", "message"),
     [
-        ([], [], "a promise needs labelled problems, got none"),
+        ([], [], "a guarantee needs labelled problems, got none"),
         ([0.5], [math.nan], "leave unlabelled problems out"),
         ([math.nan], [0.0], "a confidence and a label for every problem"),
     ],

@@ -153,7 +153,7 @@ def test_waves_go_on_where_answers_differ(run, samples):
 
     assert list(map(len, source.asked)) == [4, 4, 8]
     stop = outcome.passes[0].stop
-    assert (stop.reason, stop.words) == ("budget", "all 16 samples of the pass were drawn")
+    assert (stop.reason, stop.words) == ("budget", "all 16 samples of the pass were taken")
     assert (stop.num_samples, stop.tokens_saved, stop.saved_frac) == (16, 0, 0.0)
 
 
@@ -224,7 +224,7 @@ def test_a_failing_wave_leaves_the_decision_to_those_before(run, samples):
 
     stop = outcome.passes[0].stop
     assert outcome.decision is Decision.ACCEPT
-    assert (stop.reason, stop.words) == ("budget", "wave 2 could not be drawn (endpoint is down)")
+    assert (stop.reason, stop.words) == ("budget", "wave 2 could not be sampled (endpoint is down)")
     assert (len(source.asked), outcome.passes[0].num_failed, stop.tokens_saved) == (2, 4, 0)
 
 

@@ -180,7 +180,7 @@ def test_a_recipe_that_is_a_fold_already_is_refused(tmp_path):
         train_several(Pipeline(recipe=recipe), folds=2, seeds=[0])
 
 
-@pytest.mark.parametrize(("count", "message"), [(1, "at least 2 parts, got 1"), (23, "at most 22 folds")])
+@pytest.mark.parametrize(("count", "message"), [(1, "at least 2 folds are needed, got 1"), (23, "at most 22 folds")])
 def test_too_few_and_too_many_folds_are_refused_before_anything_is_drawn(tmp_path, count, message):
     with pytest.raises(ConfigError, match=message):
         train_several(Pipeline(recipe=recipe_of(tmp_path)), folds=count, seeds=[0])
@@ -252,7 +252,7 @@ def test_a_fold_that_has_nothing_to_train_on_is_named(finished, tmp_path):
         for candidate in finished[0].run.candidates()
     ]
     run.write_labels(one_sided)
-    with pytest.raises(PoolError, match="fold 0 of 2: nothing to pair"):
+    with pytest.raises(PoolError, match="fold 0 of 2: no pairs"):
         train_several(Pipeline(recipe=small(finished[0].recipe, tmp_path)), folds=2, seeds=[3])
 
 

@@ -367,7 +367,7 @@ def test_a_pass_that_was_lost_while_it_was_drawn_costs_what_had_come(billed, slo
 
     bill, answer = billed()
 
-    assert "pass 2 could not be drawn (the scorer is gone)" in answer.reason
+    assert "pass 2 could not be sampled (the scorer is gone)" in answer.reason
     assert (answer.summary.cost_usd, bill.cost_usd, bill.decisions) == (5 * 0.25, 5 * 0.25, 1)
     assert (named(answer)["ada"].asked, named(answer)["ada"].failed) == (4, 2)  # nothing of pass 2 could be used
 
