@@ -203,7 +203,7 @@ class Chooser:
         return [{} if candidate.text is None else known[candidate.text] for candidate in candidates]
 
     def _energies(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Energies | None]:
-        """Equal texts are scored once, so that they have equal energies."""
+        """Energies by candidate. Equal texts are scored once, so that they have equal energies."""
         if self.scorer is None:
             return [None] * len(candidates)
         candidates = [candidate.as_scored(self.reasoning) for candidate in candidates]

@@ -115,7 +115,7 @@ class TrainingError(RaydebmError):
 
 class StorageError(TrainingError):
     """A disk accepts no more training output: it is full, read-only or another user's. All adapters would fail
-    alike."""
+    for the same reason."""
 
 
 class ResourceError(RaydebmError):

@@ -28,7 +28,7 @@ def content_id(*parts: object, length: int = 20) -> str:
 
 
 def share_of(*parts: object) -> float:
-    """A number in [0, 1) from the parts, for shares that never change."""
+    """A number in [0, 1) from the parts, to choose a fixed share of things."""
     return int(content_id(*parts, length=12), 16) / 16**12
 
 

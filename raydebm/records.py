@@ -355,19 +355,19 @@ class PassStop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassRecord:
-    """One round: requests, the best candidate over all rounds so far, and the decision."""
+    """One pass: its requests, the best candidate over all passes so far, and the decision."""
 
     pass_index: int
     num_requested: int
     num_failed: int
     selected: str | None
-    """Id of the candidate with the lowest energy over all rounds so far; None if none parsed."""
+    """Id of the candidate with the lowest energy over all passes so far; None if none parsed."""
     sigma: float | None
     """The triage signal, as compared with the thresholds."""
     penalty: float | None
     decision: Decision
     feedback: str | None = None
-    """Feedback in the prompts of the next round."""
+    """Feedback in the prompts of the next pass."""
     confidence: float | None = None
     """Probability that the selected answer is right; None without a posterior."""
     stop: PassStop | None = None
@@ -376,7 +376,7 @@ class PassRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The result of the two-pass loop for one problem (paper Algorithm 1)."""
+    """The result of the loop for one problem (paper Algorithm 1)."""
 
     problem: Problem
     decision: Decision

@@ -34,7 +34,7 @@ MAX_SHOWN = 20
 
 @app.command("list")
 def list_tasks() -> None:
-    """The built-in and installed tasks. A task file needs no installation: a recipe names it by its path."""
+    """List the built-in and installed tasks. A task file is not installed: a recipe names its path."""
     from raydebm.tasks import task_table
 
     for name, where in sorted(task_table().items()):

@@ -1,4 +1,4 @@
-"""Recipe section ``confounding``: who rewrites answers, and how much is scored again."""
+"""Recipe section ``confounding``: the rewriter of answers, and the amount of text that is scored again."""
 
 from collections.abc import Sequence
 

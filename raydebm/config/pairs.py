@@ -5,7 +5,7 @@ from pydantic import Field, model_validator
 from raydebm.config.section import Section
 
 BAG_FRAC = 0.8
-"""Share of the training problems that each adapter is trained on, drawn per adapter."""
+"""Share of the training problems that each adapter is trained on, sampled per adapter."""
 POSITIVE_FRAC = 0.25
 """For tasks with violation scores: the share of a problem's best candidates that counts as correct (paper: 25 %)."""
 

@@ -18,7 +18,7 @@ MOST_PASSES = 100
 
 
 class PolicySettings(Section):
-    """Thresholds, passes and waves, with the same meaning and default wherever a policy is written down."""
+    """Thresholds, passes and waves, with the same meaning and default wherever a policy is stated."""
 
     rule: Rule = "posterior"
     """``posterior``: thresholds on the probability that the answer is right, fitted on labelled problems.

@@ -204,11 +204,11 @@ def load_recipe(path: str | Path, *, overrides: Iterable[str] = (), known_tasks:
 
 
 def with_recorded_answers(recipe: Recipe, pool: str) -> Recipe:
-    """The same recipe without its models: each generator answers what the model of its name wrote in a recorded pool.
+    """The same recipe without its models: each generator replays the model of its name in a recorded pool.
 
     Args:
-        recipe: names the generators and how many samples each gives.
-        pool: what ``generators[].pool`` takes (docs/recorded_pools.md).
+        recipe: recipe with the generators' names and numbers of samples.
+        pool: value for ``generators[].pool`` (docs/recorded_pools.md).
 
     Raises:
         ConfigError: a part of the recipe needs generators that can be asked, such as ``confounding.swap``.

@@ -1,4 +1,4 @@
-"""The base class of recipe sections, and what pydantic finds wrong with one, in words."""
+"""The base class of recipe sections, and pydantic's errors as text."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -10,19 +10,19 @@ from raydebm.errors import without_credentials
 
 def _stays_below(name: str) -> str:
     if not name.strip() or ".." in name or name.startswith("/"):
-        raise ValueError("a name is not empty, has no '..', and begins with no '/'")
+        raise ValueError("a name must not be empty, contain '..' or begin with '/'")
     return name
 
 
 FolderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-"""A name that becomes one of a folder or file."""
+"""A name that a folder or file gets unchanged."""
 PathName = Annotated[str, AfterValidator(_stays_below)]
-"""A name, of any words, that may become a path below a folder."""
+"""A name of any characters that is a path below a folder."""
 MOST_SAMPLES = 100_000
-"""Every sample is a request that a plan counts one by one, so a slip of the keyboard would count for ever."""
+"""Limit that catches typing errors: a plan counts its requests one by one, and would not end."""
 SampleCount = Annotated[int, Field(ge=1, le=MOST_SAMPLES)]
 Device = Annotated[str, Field(pattern=r"^(auto|(cpu|cuda|mps|xpu|hpu|npu|xla|mtia)(:\d+)?)$")]
-"""``auto``, or torch's name of a device."""
+"""``auto``, or a device by torch's name."""
 
 
 class Section(BaseModel):
@@ -34,14 +34,14 @@ class Section(BaseModel):
 
 
 def problems_in(error: ValidationError, *, root: str) -> Iterator[str]:
-    """One line per problem: its path, what is wrong, and the value, without passwords of addresses.
+    """One line per fault: its path, the message, and the value, without passwords in addresses.
 
     Args:
-        root: how a problem of the whole is named, which has no path.
+        root: name of the whole value, for faults without a path.
     """
-    for problem in error.errors():
-        path = ".".join(str(part) for part in problem["loc"])
-        # Where the whole is wrong, its message names the values, and the whole would hide it.
-        has_own_value = path and problem["type"] not in {"missing", "extra_forbidden"}
-        value = f" (got {problem['input']!r})" if has_own_value else ""
-        yield without_credentials(f"{path or root}: {problem['msg'].removeprefix('Value error, ')}{value}")
+    for fault in error.errors():
+        path = ".".join(str(part) for part in fault["loc"])
+        # Without a path the value is the whole section, and the message names the parts that matter.
+        has_own_value = path and fault["type"] not in {"missing", "extra_forbidden"}
+        value = f" (got {fault['input']!r})" if has_own_value else ""
+        yield without_credentials(f"{path or root}: {fault['msg'].removeprefix('Value error, ')}{value}")

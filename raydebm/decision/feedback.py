@@ -61,7 +61,10 @@ def feedback_text(task: Task, best: ScoredCandidate) -> str:
 
 
 def exemplar(pool: Sequence[ScoredCandidate]) -> ScoredCandidate | None:
-    """Candidate to comment on if none can be selected: parsed before unparsed, then lowest mu, then smallest id."""
+    """Candidate to comment on if none can be selected.
+
+    Parsed before unparsed, then by penalty, mu, pass and id, the lowest first.
+    """
     written = [scored for scored in pool if scored.candidate.text is not None]
     return min(written, key=_exemplar_key, default=None)
 

@@ -35,7 +35,7 @@ START_S = 60.0
 
 
 class Reporter:
-    """Check candidates concurrently, each within a time limit. Thread-safe."""
+    """Concurrent checker of candidates, each within a time limit. Thread-safe."""
 
     def __init__(self, *, deadline_s: float, most: int | None = None) -> None:
         """Args:

@@ -12,7 +12,7 @@ from raydebm.errors import CheckpointError, UnknownNameError
 
 ENCODER = "encoder-mini"
 GENERATORS = ("kk-ada", "kk-bo", "kk-cy", "kk-dee")
-"""From the strongest to the weakest."""
+"""Embedded language models, the strongest first."""
 NAMES = (ENCODER, *GENERATORS)
 SMALL_LLMS = "gsm8k_small_llms"
 """The problems, as a folder of ``train.jsonl`` and ``test.jsonl``, and answers as its ``candidates.parquet``."""

@@ -57,25 +57,25 @@ class _GrowingLayer(DynamicLayer):  # type: ignore[no-untyped-call]  # transform
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self._stored_keys, self._stored_values = key_states[:, :, :0], value_states[:, :, :0]
-            self._show(0)
+            self._expose(0)
         start = self.get_seq_length()
         end = start + key_states.shape[-2]
         if end > self._stored_keys.shape[-2]:
             self._move(start, capacity=end + self._ROOM)
         self._stored_keys[:, :, start:end] = key_states
         self._stored_values[:, :, start:end] = value_states
-        return self._show(end)
+        return self._expose(end)
 
     def reorder_cache(self, beam_idx: Any) -> None:
         length = self.get_seq_length()
         self._move(length, capacity=length + self._ROOM, rows=beam_idx)
-        self._show(length)
+        self._expose(length)
 
     def _move(self, length: int, *, capacity: int, rows: Tensor | None = None) -> None:
         self._stored_keys = _enlarged(self._stored_keys[:, :, :length], capacity, rows=rows)
         self._stored_values = _enlarged(self._stored_values[:, :, :length], capacity, rows=rows)
 
-    def _show(self, length: int) -> tuple[Tensor, Tensor]:
+    def _expose(self, length: int) -> tuple[Tensor, Tensor]:
         keys, values = self._stored_keys[:, :, :length], self._stored_values[:, :, :length]
         self.keys, self.values = keys, values
         return keys, values
@@ -130,7 +130,7 @@ def decode(
 
 
 class _DecodingBatch:
-    """State of one decoding: rows in the cache, their tokens, finished rows."""
+    """Rows that are decoded together: their cache, their tokens, and which of them are finished."""
 
     def __init__(
         self, model: Any, rows: Sequence[DecodeRow], *, eos_ids: Sequence[int], pad_id: int, logprobs: bool

@@ -203,7 +203,7 @@ def local_folder(folder: str | Path) -> Path:
 
 
 class JournaledGenerator:
-    """Answers from the journal if possible, and records the inner generator's answers."""
+    """Generator that answers from the journal if possible, and records the inner generator's answers."""
 
     def __init__(self, inner: Generator, journal: Journal) -> None:
         self.name = inner.name

@@ -29,8 +29,8 @@ Rank = tuple[int, int, int]
 """(pass, sample index, 1 if greedy)."""
 
 Entries = Sequence[tuple[str, str, Rank, Candidate]]
-"""(problem id in the file, model, rank, candidate) of every usable entry: one per key, in later passes one per key and
-chat."""
+"""(problem id in the file, model, rank, candidate) of every usable entry. Problem, model and rank occur once, in later
+passes once per chat."""
 
 Pool = tuple[Entries, set[str]]
 """The entries of the requested models, and the names of all models in the file."""
@@ -77,7 +77,7 @@ def answers_chat(recorded: Candidate, messages: Sequence[Message], response_form
 
 
 def read_pool_file(name: str | Path, task: str, text_fields: Sequence[str], models: Sequence[str] | None) -> Pool:
-    """The entries of a file.
+    """Read the entries of a pool file.
 
     Args:
         task: the task's name, stored with each candidate.
@@ -225,7 +225,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _row(line: str) -> dict[str, Any]:
-    """One line.
+    """Parse one line.
 
     Raises:
         ValueError: the line lacks its problem or model, or the chat of a later pass.

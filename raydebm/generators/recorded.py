@@ -223,7 +223,7 @@ def _joinable(problems: Iterable[Problem]) -> dict[str, str]:
 
 
 def _wanted_models(known: set[str], models: Sequence[str] | None) -> dict[str, int]:
-    """Index of each wanted model."""
+    """Position of each model to read. Raises UnknownNameError for one that the pool does not have."""
     for model in models or ():
         if model not in known:
             raise UnknownNameError("model of the recorded pool", model, known)

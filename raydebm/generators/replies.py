@@ -77,7 +77,7 @@ class ReplyError(Exception):
 
     @property
     def fatal(self) -> bool:
-        """Whether every other request to this endpoint will fail alike."""
+        """Whether every other request to this endpoint will fail for the same reason."""
         return self.status in _FATAL_STATUS
 
     @property

@@ -64,7 +64,7 @@ class GenerationSummary:
 
 
 class Tally:
-    """Counts candidate rows as they stream by."""
+    """Counter of candidate rows as they arrive."""
 
     def __init__(self) -> None:
         self.num_ok = self.num_failed = self.num_reused = 0
@@ -74,7 +74,7 @@ class Tally:
         self._failed: Counter[str] = Counter()
         self._samples: Counter[str] = Counter()
         self._tokens: Counter[str] = Counter()
-        self._untold: set[str] = set()
+        self._without_tokens: set[str] = set()
 
     @property
     def num_rows(self) -> int:
@@ -102,13 +102,13 @@ class Tally:
         self._samples[generator] += 1
         self._tokens[generator] += tokens or 0
         if tokens is None and not failed:
-            self._untold.add(generator)
+            self._without_tokens.add(generator)
 
     def saved(self, unsent: Mapping[str, int], *, num_problems: int, num_settled: int) -> SavedSamples:
         """Savings from not sending these numbers of samples, by generator."""
         num_unsent, num_samples = sum(unsent.values()), self._samples.total()
         tokens = share = None
-        if not any(name in self._untold or not self._samples[name] for name in unsent):
+        if not any(name in self._without_tokens or not self._samples[name] for name in unsent):
             tokens = round(sum(count * self._tokens[name] / self._samples[name] for name, count in unsent.items()))
             share = tokens / max(tokens + self._tokens.total(), 1)
         return SavedSamples(

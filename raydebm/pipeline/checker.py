@@ -25,7 +25,7 @@ START_S = 60.0
 
 
 class DeadlineChecker:
-    """Check candidates of one task, each within a time limit. Not thread-safe."""
+    """Checker of one task's candidates, each within a time limit. Not thread-safe."""
 
     def __init__(self, task: TaskConfig, *, deadline_s: float) -> None:
         """Args:

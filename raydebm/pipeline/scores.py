@@ -163,7 +163,7 @@ def evidence_names(recipe: Recipe) -> frozenset[str]:
 
 
 def _key_of(baseline: BaselineConfig) -> Secret | None:
-    """Read in the driver and passed on, because a worker may have another environment."""
+    """Key of a judge. Read in the driver and passed on, because a worker may have another environment."""
     if not isinstance(baseline, JudgeBaseline):
         return None
     return check_keys([baseline.generator]).get(baseline.generator.name)
@@ -220,7 +220,7 @@ def evidence_of(recipe: Recipe, run: RunDir, folder: str) -> Scores:
 
 
 def read_scores(run: RunDir, names: Iterable[str], *, folder: str = SCORES_FOLDER) -> Scores:
-    """Name -> candidate id -> score or None. Parts of a score are named ``<name>.<part>``."""
+    """Scores by baseline name, then by candidate id. Parts of a score are named ``<name>.<part>``."""
     scores: dict[str, dict[str, float | None]] = {}
     for name in names:
         rows = run.scores(name, folder)

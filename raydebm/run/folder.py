@@ -21,7 +21,7 @@ from raydebm.run.codec import Codec
 T = TypeVar("T")
 
 TABLES_IN_MEMORY = 16
-"""Cached tables: those of one or two runs, since stages read the same ones in turn."""
+"""Number of cached tables, enough for one or two runs: one stage after another reads the same tables."""
 PARTIAL = ".tmp"
 """Suffix of files being written."""
 BATCH_ROWS = 1024
@@ -78,9 +78,10 @@ class TableWriter:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder. ``root`` is a local path or a filesystem URL (``s3://bucket/run``)."""
+    """A local folder, or one on another filesystem."""
 
     root: str
+    """Local path or filesystem URL (``s3://bucket/run``)."""
 
     @property
     def is_local(self) -> bool:
@@ -88,7 +89,7 @@ class Folder:
         return not is_url(self.root)
 
     def uri(self, *parts: str) -> str:
-        """The address of a path below the folder, in the form of the root."""
+        """The address of a path below the folder: a path if the root is one, else a URL."""
         return "/".join([self.root.rstrip("/"), *parts])
 
     def exists(self, *parts: str) -> bool:
@@ -180,7 +181,7 @@ class Folder:
         """The object in a JSON file that a complete stage must have.
 
         Raises:
-            ConfigError: as ``read_object``, or the file is missing; the message gives the remedy.
+            ConfigError: the file is missing, or see ``read_object``.
         """
         remedy = self._remedy(*parts)
         value = self.read_object(*parts, remedy=remedy)
@@ -228,12 +229,14 @@ class Folder:
             columns: columns to read. Default: those of the codec. Missing columns with a default are left out.
 
         Raises:
-            PoolError: as for ``read_records``.
+            PoolError: see ``read_records``.
         """
         wanted = codec.schema.names if columns is None else list(columns)
         for path in self._table_files(*parts):
             with self._opened_table(path) as file:
-                schema = pa.schema([codec.schema.field(name) for name in self._present(codec, file, wanted, *parts)])
+                schema = pa.schema(
+                    [codec.schema.field(name) for name in self._present_columns(codec, file, wanted, *parts)]
+                )
                 for batch in file.iter_batches(batch_size=size, columns=schema.names):
                     yield pa.Table.from_batches([batch]).select(schema.names).cast(schema)
 
@@ -265,7 +268,7 @@ class Folder:
         """A stream into a temporary file, renamed when everything is written."""
         filesystem, path = self._at(*parts)
         filesystem.create_dir(path.rsplit("/", 1)[0], recursive=True)
-        suffix = f".{uuid.uuid4().hex[:12]}{PARTIAL}"  # its own: another process may write the same file
+        suffix = f".{uuid.uuid4().hex[:12]}{PARTIAL}"  # unique, because another process may write the same file
         try:
             with filesystem.open_output_stream(path + suffix) as stream:
                 yield stream
@@ -293,7 +296,7 @@ class Folder:
         except (pa.ArrowInvalid, OSError) as error:
             raise PoolError(f"{where} is not a readable Parquet table: {error}") from error
 
-    def _present(self, codec: Codec[Any], file: pq.ParquetFile, names: Iterable[str], *parts: str) -> list[str]:
+    def _present_columns(self, codec: Codec[Any], file: pq.ParquetFile, names: Iterable[str], *parts: str) -> list[str]:
         known = file.schema_arrow.names
         missing = [name for name in codec.required if name in names and name not in known]
         if missing:

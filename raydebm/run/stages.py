@@ -39,7 +39,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """A stage that was made elsewhere, with the reason."""
+    """Kind of run directory that got a stage from elsewhere, such as imported decisions."""
 
     marker: str
     """The file that marks such a run directory."""
@@ -100,7 +100,7 @@ _BY_NAME = {stage.name: stage for stage in STAGES}
 
 
 def givers_of(folder: str) -> tuple[Given, ...]:
-    """Kinds of run directories that contain this folder from elsewhere."""
+    """Kinds of run directories that got this stage from elsewhere."""
     return next((stage.given_by for stage in STAGES if stage.name == folder), ())
 
 

@@ -18,7 +18,7 @@ from raydebm.run.codec import Codec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitProblem:
-    """A problem with its split of the recipe's task."""
+    """A problem, and the split of the recipe's task that it is from."""
 
     problem: Problem
     split: str
@@ -41,14 +41,14 @@ class EnergyRow:
     error: str | None = None
 
     def of_members(self, asked: Sequence[bool]) -> "EnergyRow":
-        """The row without energies of members that are not ``asked``; () asks all."""
+        """The row with the energies of some members; if ``asked`` is empty, of all."""
         if self.members is None or not asked:
             return self
         members = (energy if is_asked else None for energy, is_asked in zip(self.members, asked, strict=True))
         return replace(self, members=tuple(members))
 
     def spread_over(self, asked: Sequence[bool]) -> "EnergyRow":
-        """Expand energies of the ``asked`` members to one entry per member; () asks all."""
+        """The row with one entry per member, given energies of some; if ``asked`` is empty, of all."""
         if self.members is None or not asked:
             return self
         remaining = iter(self.members)
@@ -69,7 +69,7 @@ class EnergyRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownEnergies:
-    """Known energies of some candidates."""
+    """Energies of candidates from an earlier stage, which are not scored again."""
 
     rows: Mapping[str, EnergyRow]
     """Rows by candidate id, with the energies of all members."""

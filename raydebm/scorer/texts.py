@@ -1,4 +1,4 @@
-"""Score texts, several requests in one pass of the ensemble. A bad text fails alone.
+"""Score texts, several requests in one pass of the ensemble. A bad text does not affect the others.
 
 Used by the service and the batch stages. Does not know: Ray, torch, files.
 """
@@ -17,7 +17,7 @@ LESS_MEMORY = "lower scorer.max_length, or score on a device with more memory"
 
 
 class Scored(Protocol):
-    """Result for one text, as ``ensemble.TextEnergies``."""
+    """Result for one text; protocol of ``ensemble.TextEnergies``."""
 
     @property
     def members(self) -> tuple[float, ...]:

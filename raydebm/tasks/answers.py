@@ -6,9 +6,11 @@ Does not know: problems, gold, tasks.
 
 Marks of an answer, strongest first; the last mark of a kind counts, because models correct themselves:
 
-1. ``#### 18`` (headings such as ``#### Step 1: ...`` and ``#### 2. Total`` are not answers) 2. ``{"answer": "18"}``,
-also without valid JSON around it 3. ``\boxed{18}`` and ``\boxed 18`` 4. "the answer is 18", "Answer: 18", "A: 18", also
-with the formula on the lines below 5. the last number of the last line: only with ``fallback=True``
+1. ``#### 18`` (headings such as ``#### Step 1: ...`` and ``#### 2. Total`` are not answers)
+2. ``{"answer": "18"}``, also without valid JSON around it
+3. ``\boxed{18}`` and ``\boxed 18``
+4. "the answer is 18", "Answer: 18", "A: 18", also with the formula on the lines below
+5. the last number of the last line: only with ``fallback=True``
 
 Some answers repeat their result at the end without a space: ``\(\boxed{\$45.00}\).45.00``. The full stop before it is
 not a decimal point, and of several boxes in the last line such a repeated result selects one.
@@ -31,7 +33,7 @@ from typing import NamedTuple
 _MAX_CHARS = 200
 """Longer numbers are not answers, and Python refuses to read integers of more than 4300 digits."""
 _SURELY_SHORT_BITS = 500
-"""Bits of numerator and denominator; 200 digits have 664."""
+"""Numerator and denominator with fewer bits have fewer than 200 digits, which take 664 bits."""
 _MAX_EXPONENT = 100
 _MAX_BOXES, MAX_BOX_CHARS = 20, 1000
 """Limits on the search for a closing brace, so that degenerate text stays cheap."""
@@ -116,10 +118,10 @@ _JSON_ANSWER = re.compile(
 # Models write LaTeX into JSON without the second backslash, and JSON then reads the start of \frac as a form feed.
 _BARE_LATEX = re.compile(r"(?<!\\)\\(?=[bfrt][a-z]{2})")
 _TWO_BACKSLASHES = r"\\\\"
-_BEHIND_PHRASE = r"[*_:\s]*(?=([^\n]{0,500}))"
+_AFTER_PHRASE = r"[*_:\s]*(?=([^\n]{0,500}))"
 _PHRASE, _CHOICE_PHRASE = (
     re.compile(
-        rf"(?:\b(?:{subject})\b[*_\s]*(?:is|would be|equals|:|=)|^[ \t]*A:){_BEHIND_PHRASE}",
+        rf"(?:\b(?:{subject})\b[*_\s]*(?:is|would be|equals|:|=)|^[ \t]*A:){_AFTER_PHRASE}",
         re.IGNORECASE | re.MULTILINE,
     )
     for subject in ("answer", "answer|(?:correct|right|best) (?:option|choice)")
@@ -173,7 +175,7 @@ def find_number(text: str, *, fallback: bool = False) -> Fraction | None:
         if marked is not None:
             return read_number(marked)
     for phrase in answer_phrases(text):
-        numbers = _of_last_side(_FIRST_CLAUSE.sub("", sentences(phrase)[0]))
+        numbers = _numbers_after_equals(_FIRST_CLAUSE.sub("", sentences(phrase)[0]))
         if numbers:
             return numbers[0]
     return _last_number(text) if fallback and not opens_object(text) else None
@@ -182,14 +184,14 @@ def find_number(text: str, *, fallback: bool = False) -> Fraction | None:
 def read_number(text: str) -> Fraction | None:
     """The number of a short text that is known to be an answer: "$1,080", "3 1/2 hours", "2 * 9 = 18" (18).
 
-    Of several numbers the first counts ("4 (3 onions and 1 potato)" is 4), after the last equals sign. None if that is
-    not a complete answer, such as the 18 of "18 - 3".
+    Of several numbers the first counts ("4 (3 onions and 1 potato)" is 4), after the last equals sign. None if the
+    first one is not a complete answer, such as the 18 of "18 - 3".
     """
-    numbers = _of_last_side(text)
+    numbers = _numbers_after_equals(text)
     return numbers[0] if numbers else None
 
 
-def _of_last_side(text: str) -> list[Fraction | None]:
+def _numbers_after_equals(text: str) -> list[Fraction | None]:
     return numbers_in(_EQUALS.split(text)[-1])
 
 
@@ -227,11 +229,11 @@ class HashMark(NamedTuple):
 
     text: str
     ends_text: bool
-    """It is in the last line, so it is not a heading."""
+    """True if the mark is in the last line, so that it cannot be a heading."""
 
 
 def hash_marks(text: str) -> list[HashMark]:
-    """All marks in order. Bare numbers 1, 2, ... with text after the last of them are section headings."""
+    """All marks in order; empty if they are the bare numbers 1, 2, ... of sections with text."""
     lines = text.rstrip().split("\n")
     marks = [
         HashMark(_without_closing_hashes(mark), number == len(lines))
@@ -246,7 +248,7 @@ def hash_marks(text: str) -> list[HashMark]:
 
 
 def hash_answers(text: str) -> list[HashMark]:
-    """Marks that are not section headings, without "the final answer is"; those with words may still be headings."""
+    """Marks that are not known forms of headings, without "the final answer is". One with words may be a heading."""
     answers = (HashMark(_SAYS_ANSWER.sub("", mark.text, count=1), mark.ends_text) for mark in hash_marks(text))
     return [mark for mark in answers if mark.text and not _HEADING.match(mark.text)]
 
@@ -269,10 +271,10 @@ def json_answer(text: str) -> str | None:
 
 def json_answers(text: str) -> list[str]:
     """Values of all ``"answer"`` fields as text, also without valid JSON around them; null is "null"."""
-    return [_said_in(match) for match in _JSON_ANSWER.finditer(text)]
+    return [_json_text(match) for match in _JSON_ANSWER.finditer(text)]
 
 
-def _said_in(match: re.Match[str]) -> str:
+def _json_text(match: re.Match[str]) -> str:
     if match["bare"] is not None:
         return match["bare"].strip()
     return _unescaped(match["double"]) if match["single"] is None else match["single"].replace("\\'", "'")
@@ -286,7 +288,7 @@ def _unescaped(quoted: str) -> str:
 
 
 class Box(NamedTuple):
-    """A box and its position."""
+    """Content of a ``\\boxed{...}``, and its position in the text."""
 
     content: str
     start: int

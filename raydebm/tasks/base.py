@@ -58,7 +58,7 @@ class Judgement:
     """Parts of the violation score by name, each in [0, 1], lower is better; empty if it has none. A task gives the
     same names for every answer, with 0 for a satisfied part."""
     severity: int | None = None
-    """Distance of an incorrect answer from right, if the task distinguishes kinds of failure; smaller is nearer."""
+    """Distance of an incorrect answer from a correct one, if the task distinguishes kinds of failure."""
     reason: str = ""
 
 
@@ -69,11 +69,11 @@ def instructed(instructions: str, prompt: str) -> tuple[Message, ...]:
 
 @runtime_checkable
 class Task(Protocol):
-    """One benchmark, or a user's own job."""
+    """One benchmark, or a user's own type of problem."""
 
     @property
     def name(self) -> str:
-        """Name in recipes; small letters, digits and ``_``."""
+        """Name in recipes: lowercase letters, digits and ``_``."""
         ...
 
     @property
@@ -144,8 +144,10 @@ class GoldFromAnswer(Protocol):
 
 
 def gold_maker(task: object) -> GoldFromAnswer | None:
-    """The task if one correct answer to a problem makes gold, else None. A class whose tasks differ in this has
-    ``labels_by_gold``."""
+    """The task if gold can be made of one correct answer, else None.
+
+    If this depends on the task and not only on its class, the class has the property ``labels_by_gold``.
+    """
     return task if isinstance(task, GoldFromAnswer) and getattr(task, "labels_by_gold", True) else None
 
 

@@ -20,7 +20,7 @@ Pairs = Iterator[tuple[Problem, Gold]]
 
 
 class FileTask(ABC):
-    """Loading and asking."""
+    """Base class of tasks with problems in files: loads them, and makes the chat of a problem."""
 
     name: ClassVar[str]
     instructions: ClassVar[str]

@@ -23,7 +23,7 @@ _CARD = "README.md"
 _USUAL_SPLITS = ("train", "validation", "test", "dev")
 
 Splits = dict[str, list[str]]
-"""Split -> its files, in order."""
+"""Files by split, in order."""
 
 
 _NO_ROWS = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")
@@ -73,8 +73,8 @@ def hub_splits(dataset: str, configuration: str | None = None) -> HubSplits:
 def splits_of(names: Iterable[str], card: Mapping[str, Any], configuration: str | None) -> Splits:
     """Assign a repository's files to splits.
 
-    By the data set's card (``configs``), else by the names of the files: a folder or a word of the name is the split's.
-    Files that name no split are ``train``, as in `datasets`.
+    By the data set's card (``configs``), else by folders or words in the names of the files. If no name has a split,
+    all files are ``train``, as in `datasets`.
 
     Args:
         names: names of the repository's files.
@@ -117,7 +117,7 @@ def _chosen(configs: Sequence[Mapping[str, Any]], wanted: str | None) -> Mapping
 
 
 def _declared(data: Sequence[str], config: Mapping[str, Any]) -> Splits:
-    """Files of a card's configuration: one pattern, several, or one or several per split."""
+    """Files of a card's configuration, which gives one or more patterns, for ``train`` or by split."""
     declared = config["data_files"]
     entries = declared if isinstance(declared, list) else [declared]
     splits: Splits = {}

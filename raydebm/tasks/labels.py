@@ -9,7 +9,7 @@ from raydebm.tasks.base import Judgement, Task
 
 
 def label_candidate(task: Task, problem: Problem, gold: Gold | None, candidate: Candidate) -> Label:
-    """Label one candidate. Never raises: the label's reason holds any error."""
+    """Label one candidate. Never raises: an error becomes the label's reason."""
     judgement = _judge(task, problem, gold, candidate)
     return Label(
         candidate_id=candidate.candidate_id,

@@ -232,7 +232,7 @@ def _problem_and_gold(task: ReferenceTask, row: Row, where: str) -> tuple[Proble
 
 
 def _read_choices(value: Any, where: str) -> list[str]:
-    """The hub stores the list as the text of a Python list."""
+    """Texts of the choices. The hub stores the list as text in Python's notation."""
     if isinstance(value, str):
         try:
             value = ast.literal_eval(value)

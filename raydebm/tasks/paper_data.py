@@ -1,9 +1,8 @@
 """The paper's problems under one name (``task.data: paper`` in a recipe).
 
 If the problems are determined by published data alone, their ids are shipped (``paper_ids/``: content ids of this
-package, so no text), and a source that lacks one of them is refused. Otherwise, because the paper names no ids and no
-copy of the data was readable at the time of writing, a rule chooses them when the data is loaded. docs/paper.md has a
-row for each.
+package, so no text), and a source that lacks one of them is refused. Otherwise, because the paper does not name ids, a
+rule chooses the problems when the data is loaded. docs/paper.md has a row for each.
 """
 
 import gzip
@@ -31,13 +30,13 @@ class PaperData:
     """The paper's problems of one task."""
 
     counts: dict[str, int]
-    """Split -> number of problems."""
+    """Number of problems by split."""
     source: str | None = None
     """Source for ``Task.load``. Default: the task's own."""
     whole: str | None = None
     """Source split that both are chosen from. Default: the split of the same name."""
     choose: Callable[[Iterable[Pair], str], Sequence[Pair]] = _all
-    """(problems of the source, split) -> those of the split, if no ids are shipped."""
+    """Function that chooses a split's problems from those of the source. Not used for splits with shipped ids."""
     shipped: tuple[str, ...] = ()
     """Splits whose ids are shipped."""
 
@@ -88,7 +87,7 @@ def load_paper_problems(task: Task, split: str, *, source: str | None = None, se
 
 
 def shipped_ids(task: str, split: str) -> tuple[str, ...]:
-    """Shipped problem ids of a split."""
+    """Ids of the paper's problems of a split, from ``paper_ids/``."""
     file = resources.files("raydebm.tasks").joinpath("paper_ids", f"{task}_{split}.txt.gz")
     return tuple(gzip.decompress(file.read_bytes()).decode("ascii").split())
 
@@ -99,6 +98,6 @@ def _with_ids(pairs: Iterable[Pair], ids: Sequence[str], *, where: str) -> list[
     if len(chosen) < len(wanted):
         raise TaskDataError(
             f"{where}: the source lacks {len(wanted) - len(chosen)} of the paper's {len(wanted)} problems; its texts "
-            "are others, or it is a part only: give a whole copy of the published data, or leave out `task.data`"
+            "differ, or it is incomplete: give a whole copy of the published data, or leave out `task.data`"
         )
     return chosen

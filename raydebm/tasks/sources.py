@@ -220,7 +220,7 @@ def _csv_rows(file: Path) -> Iterator[Row]:
 
 
 def _parquet_rows(file: Path) -> Iterator[Row]:
-    """In batches: a benchmark of programs would fill the memory."""
+    """Rows of a Parquet file, read in batches: a whole benchmark of programs would fill the memory."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(file) as table:

@@ -219,7 +219,7 @@ def certify_smallest(
         by_threshold: see ``certify``.
 
     Raises:
-        ConfigError: as for ``certify``, or ``min_coverage`` is not in (0, 1].
+        ConfigError: see ``certify``, or ``min_coverage`` is not in (0, 1].
     """
     check_promise(0.5, confidence)
     if not 0 < min_coverage <= 1:

@@ -170,10 +170,11 @@ def reach_probability(
 ) -> float:
     """Probability that some answer has probability ``threshold`` or more after ``remaining`` more samples.
 
-    Beliefs are a Dirichlet: p of strength s becomes (p s + x) / (s + m) when x of the m samples agree, x beta-binomial.
-    New answers have the size intensity (none s) theta^-1 (1 - theta)^(s - 1). The result is the sum of each answer's
-    probability and the expected number of new answers above the threshold. It is exact for a threshold above 1/2, which
-    at most one answer can reach, and an upper bound below.
+    The probabilities are a Dirichlet distribution of strength s: when x of m samples give an answer, its p becomes
+    (p s + x) / (s + m), and x is beta-binomial. New answers have the size intensity
+    (none s) theta^-1 (1 - theta)^(s - 1). The result is the sum of each answer's probability and the expected number of
+    new answers above the threshold: exact for a threshold above 1/2, which at most one answer can reach, and an upper
+    bound below.
 
     Args:
         probabilities: probability of each answer.

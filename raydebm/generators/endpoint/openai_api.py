@@ -231,7 +231,7 @@ class OpenAIApiGenerator:
     def _refuse_if_hopeless(self, request: GenerationRequest) -> None:
         if (refusal := self._budget.refusal()) is not None:
             raise ReplyError(refusal, failure=FailureKind.BUDGET)
-        if (refusal := self._refusals.standing(request, now=time.monotonic())) is not None:
+        if (refusal := self._refusals.applying_to(request, now=time.monotonic())) is not None:
             reason = f"not sent, because the endpoint refused an earlier request: {refusal}"
             raise ReplyError(reason, failure=FailureKind.NOT_SENT)
 

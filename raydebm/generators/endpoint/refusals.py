@@ -1,4 +1,4 @@
-"""Refusals of an endpoint, so that requests that would fail alike are not sent for a while.
+"""Refusals of an endpoint, so that requests that would fail for the same reason are not sent for a while.
 
 Pure: the clock is an argument. Does not know: HTTP, the form of a refusal.
 """
@@ -57,10 +57,10 @@ class Refusals:
             self._doubts.popitem(last=False)
 
     def note_success(self, request: GenerationRequest) -> None:
-        """Clear suspected refusals of requests of this shape."""
+        """Forget doubtful refusals of requests like this one (same response format and token limit)."""
         self._doubts.pop(_shape(request), None)
 
-    def standing(self, request: GenerationRequest, *, now: float) -> str | None:
+    def applying_to(self, request: GenerationRequest, *, now: float) -> str | None:
         """The known refusal that applies to this request; None if it should be sent."""
         if self._all is not None and now - self._all[0] < PAUSE_S:
             return self._all[1]

@@ -13,7 +13,7 @@ from raydebm.generators.endpoint.transports import Body, CarrierError, LostReply
 from raydebm.generators.replies import HttpReply
 
 REST_S = 30.0
-"""Rest time of a failed server."""
+"""Time in which a failed server gets no requests."""
 _NOT_TAKEN = frozenset({502, 503})
 
 
@@ -39,7 +39,7 @@ class Replicas:
 
         Args:
             transports: transports by URL; the first of equally busy ones is asked.
-            rest_s: rest time of a failed server, while there are others.
+            rest_s: time in which a failed server gets no requests, unless all have failed.
         """
         self._replicas = [_Replica(url, transport) for url, transport in transports.items()]
         self._rest_s = rest_s

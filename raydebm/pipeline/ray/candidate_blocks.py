@@ -75,7 +75,7 @@ class Setup:
 
 
 class GenerateBlocks:
-    """Ray Data actor: answers one block of requests per call; several calls overlap on its event loop.
+    """Ray Data actor that answers one block of requests per call. Several calls overlap on its event loop.
 
     Input columns: the request columns and ``position``. Output columns: the candidate columns and ``position``.
     """
@@ -120,7 +120,7 @@ class GenerateBlocks:
                 await generator.aclose()
 
     def _generator(self, name: str) -> Generator | RaydebmError:
-        """Built on first use, because semaphores and sessions belong to the running loop."""
+        """The generator of a name, built on first use, because semaphores and sessions belong to the running loop."""
         if self._slots is None:
             self._slots = asyncio.Semaphore(self._setup.num_in_flight)
         if name not in self._generators:

@@ -100,8 +100,8 @@ def generate_in_waves(
 
     Raises:
         ConfigError: the recipe has no ``generation.waves``.
-        PoolError: a request names an unknown problem, or as for ``generate``.
-        MissingKeyError, UnknownNameError, ResourceError: as for ``generate``.
+        PoolError: a request names an unknown problem, or see ``generate``.
+        MissingKeyError, UnknownNameError, ResourceError: see ``generate``.
     """
     work = _Work(
         recipe=recipe,

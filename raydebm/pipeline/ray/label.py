@@ -106,7 +106,7 @@ def gold_free_reports(
     """Gold-free reports by candidate id, without reading gold. Ray must be initialised.
 
     Raises:
-        PoolError, ResourceError: as ``label``.
+        PoolError, ResourceError: see ``label``.
     """
     require_problems(problems, {candidate.problem_id for candidate in candidates})
     rows = list(map(CANDIDATES.row, candidates))
@@ -138,7 +138,7 @@ def require_problems(problems: Mapping[str, Problem], problem_ids: Set[str]) -> 
 
 
 def _written(rows: PlacedRows, run: RunDir, stage: str) -> LabelSummary:
-    """Write and count both tables."""
+    """Write both tables, and count their rows."""
     verdicts: Counter[str] = Counter()
     reasons, num_parsed = CommonTexts(), 0
     with (
@@ -174,7 +174,7 @@ def _checked(
     total: int,
     recipe: Recipe,
 ) -> Iterator[pa.Table]:
-    """Columns of ``_OUTPUT``, in any order.
+    """Check the candidates. Yields tables with the columns of ``_OUTPUT``, in any order.
 
     Args:
         tables: function from a maximum number of rows to tables of the candidates, in order.

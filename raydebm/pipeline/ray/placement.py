@@ -1,6 +1,6 @@
 """Number of workers that fit the cluster at once.
 
-Ray Train retries an impossible request for ever, so a worker that fits no node is an error before anything starts, and
+Ray Train retries an impossible request forever, so a worker that fits no node is an error before anything starts, and
 no more trainers start than fit side by side.
 """
 
@@ -81,7 +81,7 @@ def places(share: WorkerShare, nodes: Sequence[Mapping[str, float]]) -> int:
 
 
 def workers_for(num_rows: int, *, per_worker: int, share: WorkerShare, config: RayConfig) -> int:
-    """Number of workers for so many rows: all that fit, or ``ray.max_workers``, but no idle ones. Ray must be
+    """Number of workers for a number of rows: all that fit, or ``ray.max_workers``, but no idle ones. Ray must be
     initialised.
 
     Actors hold their GPU to the end, so ``ray.max_workers`` only counts for workers without one.

@@ -257,7 +257,7 @@ def _read(checkpoint: str, recipe: Recipe, dtype: str) -> _Source:
     """Read the checkpoint on the cluster, and choose one dtype for all scorers.
 
     Raises:
-        CheckpointError, ResourceError: as ``score``.
+        CheckpointError, ResourceError: see ``score``.
     """
     share = share_of(recipe.ray, cluster_nodes(), device=recipe.scorer.device)
     device = "cpu" if share.gpus == 0 and recipe.scorer.device == "auto" else recipe.scorer.device

@@ -33,7 +33,7 @@ ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # train.report waits for the controller's next check: 2 s by default, longer than a small epoch.
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.25",
-    # On a busy machine a worker that needs more than 60 s to start would be stopped and restarted for ever.
+    # On a busy machine a worker that needs more than 60 s to start would be stopped and restarted forever.
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "600",
     # Workers keep the driver's folder, so that relative paths in a recipe mean the same everywhere.
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
@@ -184,7 +184,7 @@ def _attached(address: str) -> Iterator[None]:
 
 
 def _environment() -> dict[str, str]:
-    """Environment variables for workers of a given cluster; those of an own cluster inherit them."""
+    """Environment variables for workers of a given cluster; those of raydebm's own cluster inherit them."""
     return {name: os.environ[name] for name in ENVIRONMENT}
 
 

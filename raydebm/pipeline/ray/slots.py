@@ -128,8 +128,8 @@ def fit_all(
 def _fit_slot(slot: Sequence[TrainingJob], context: SlotContext, given_up: threading.Event) -> dict[str, str]:
     """Train the slot's jobs; returns reasons of failures by adapter name.
 
-    A run ends with the first adapter that fails for good, and another run trains the rest. Restarts count per adapter:
-    if a run used them up on several adapters, another run continues.
+    A run ends with the first adapter that fails after all its restarts, and another run trains the rest. Restarts count
+    per adapter: if a run used them up on several adapters, another run continues.
     """
     failed: dict[str, str] = {}
     waiting = list(slot)
@@ -149,7 +149,7 @@ def _fit_slot(slot: Sequence[TrainingJob], context: SlotContext, given_up: threa
         if refusal is None:
             break
         failed[refusal.adapter] = refusal.reason
-        LOG.error("adapter %s failed for good: %s", refusal.adapter, refusal.reason)
+        LOG.error("adapter %s failed and is not restarted: %s", refusal.adapter, refusal.reason)
         waiting = [job for job in waiting if job.adapter.name != refusal.adapter and not context.is_complete(job)]
         if refusal.refuses_all:
             return failed | {job.adapter.name: refusal.reason for job in waiting}

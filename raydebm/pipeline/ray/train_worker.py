@@ -91,7 +91,7 @@ class Refusal:
     adapter: str
     reason: str
     refuses_all: bool = False
-    """Whether the slot's other adapters would fail alike, as on a full disk."""
+    """Whether the slot's other adapters would fail for the same reason, such as a full disk."""
 
 
 def train_loop(config: Mapping[str, Any]) -> Refusal | None:

@@ -52,7 +52,7 @@ def candidates_as_scored(context: StageContext) -> Iterator[Candidate]:
 
 
 def _pairs(context: StageContext, problem_ids: Collection[str], maker: PairMaker) -> Iterator[Pair]:
-    """Raises PoolError at the end if there are no pairs, so that no empty table is left."""
+    """Pairs of these problems. Raises PoolError at the end if there are none, so that no empty table is left."""
     candidates, labels = context.run.stored_candidates(), context.run.stored_labels()
     if len(candidates) != len(labels):
         raise PoolError(f"{len(candidates)} candidates have {len(labels)} labels; label them again")

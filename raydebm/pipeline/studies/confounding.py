@@ -1,6 +1,6 @@
 """Confounding of a run's scorer: does it recognise the author of an answer?
 
-In:   the pipeline of a finished run (missing stages are made first).
+In:   the pipeline of a finished run (missing stages are run first).
 Out:  a report, as JSON, Markdown and HTML.
 """
 
@@ -54,7 +54,7 @@ def confounding(pipeline: Pipeline) -> tuple[ConfoundingReport, str]:
     pipeline.make("calibration")
     swap = swap_inputs(pipeline, keys)
     report = confounding_of(pipeline.run, settings_of(pipeline), swap, name=pipeline.name)
-    return report, written(report, pipeline, "confounding")
+    return report, write_report(report, pipeline, "confounding")
 
 
 def swap_inputs(context: StageContext, keys: Mapping[str, Secret]) -> SwapInputs:
@@ -69,7 +69,7 @@ def swap_inputs(context: StageContext, keys: Mapping[str, Secret]) -> SwapInputs
     )
 
 
-def written(report: ConfoundingReport | RepairReport, context: StageContext, stage: str) -> str:
+def write_report(report: ConfoundingReport | RepairReport, context: StageContext, stage: str) -> str:
     """Write metrics.json, report.md and report.html below the run; returns the page's address."""
     provenance = {
         "command": command_line(),

@@ -1,6 +1,6 @@
 """The repair of a run's scorer: heads refitted on data that is balanced over generators.
 
-In:   the pipeline of a finished run (missing stages are made first).
+In:   the pipeline of a finished run (missing stages are run first).
 Out:  ``<run>/repair``, a run directory, and a report of before and after.
 """
 
@@ -17,7 +17,7 @@ from raydebm.pipeline.pools import later_passes
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.stages.energies import make_energies
 from raydebm.pipeline.studies.children import share_scores
-from raydebm.pipeline.studies.confounding import settings_of, swap_inputs, written
+from raydebm.pipeline.studies.confounding import settings_of, swap_inputs, write_report
 from raydebm.pipeline.writing_lock import write_lock
 from raydebm.run.directory import RunDir
 from raydebm.run.fingerprints import new_manifest
@@ -55,7 +55,7 @@ def repair_run(pipeline: Pipeline) -> tuple[RepairReport, str]:
         folder.write_json(_repair_marker(pipeline), REPAIRED.marker)
         report, known = repaired_heads(pipeline.run, texts, settings_of(pipeline), swap)
         repaired = run_of_scorer(pipeline, pipeline.recipe.model_copy(update={"run_dir": folder.root}))
-        address = written(report, pipeline, "repair")
+        address = write_report(report, pipeline, "repair")
         facts = make_energies(repaired, known)
         repaired.run.finish("energies", new_manifest("energies", repaired.recipe, repaired.run, facts=facts))
     return report, address

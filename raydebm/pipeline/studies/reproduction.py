@@ -1,6 +1,6 @@
 """The paper's tables and figures over several runs, with variants, repairs and transfer between them.
 
-In:   pipelines of finished runs (missing stages are made first).
+In:   pipelines of finished runs (missing stages are run first).
 Out:  one report, as JSON, Markdown and HTML, and the tables scored for it.
 """
 
@@ -60,9 +60,9 @@ def reproduce(
     """
     families = [make_variants(pipeline) for pipeline in pipelines]
     members = [with_repairs([family.run, *(child for _, child in family.variants)]) for family in families]
-    everyone = [pipeline for family in members for pipeline in family]
+    all_pipelines = [pipeline for family in members for pipeline in family]
     studies, screens = [], dict[str, ConfoundingReport]()
-    for pipeline in everyone:
+    for pipeline in all_pipelines:
         evaluation = pipeline.evaluate()
         pools, validation = (evaluated_pools(pipeline, split) for split in (TEST, VALIDATION))
         if len(pools.authors) > 1:  # one generator has no other to be confused with
@@ -76,7 +76,7 @@ def reproduce(
         if (repaired := RunDir(root).uri("repair")) in screens
     ]
     fewer = {pipeline.run.root for family in families for pipeline in family.on_fewer_generators}
-    whole_pools = [pipeline for pipeline in everyone if pipeline.run.root not in fewer]
+    whole_pools = [pipeline for pipeline in all_pipelines if pipeline.run.root not in fewer]
     transfers = []
     if with_transfer and len(whole_pools) > 1:
         transfers = [transfer_between(whole_pools, run=run, num_problems=transfer_problems)]
@@ -144,7 +144,7 @@ def _shapes(content: bytes) -> list[list[int]]:
 
 
 def with_repairs(pipelines: Sequence[Pipeline]) -> list[Pipeline]:
-    """The runs, each followed by its repair if there is one and it is not among them."""
+    """Add after each run its repair, if it has one that is not given."""
     given = {pipeline.run.root for pipeline in pipelines}
     runs = []
     for pipeline in pipelines:
@@ -234,24 +234,26 @@ def findings_of(report: ConfoundingReport) -> dict[str, Estimate]:
     if picked:
         [(favourite, _)] = picked.most_common(1)
         others = [count for count in report.cases.counts if count.generator != favourite]
-        found["selections of other generators on EASY problems"] = _number(
+        found["selections of other generators on EASY problems"] = _count_of(
             sum(count.num_picked for count in others if count.difficulty == "EASY"),
             sum(count.num_picked for count in others),
         )
-        found["wrong selections of the favourite with a right alternative"] = _number(
+        found["wrong selections of the favourite with a right alternative"] = _count_of(
             sum(count.num_avoidable for count in report.cases.counts if count.generator == favourite),
             picked.total(),
         )
     return found
 
 
-def _number(count: int, total: int) -> Estimate:
+def _count_of(count: int, total: int) -> Estimate:
     return Estimate(value=float(count), low=None, high=None, n=total)
 
 
 def _share_of_wrong_answers(pipeline: Pipeline) -> dict[str, Estimate]:
-    """Fraction of incorrect programs that run with wrong output, on the training problems; empty for tasks whose labels
-    give no such reason."""
+    """Share of incorrect programs that run but print a wrong answer, on training and validation problems.
+
+    Empty for tasks whose labels do not have this reason.
+    """
     problems = {*pipeline.splits()[TRAIN], *pipeline.splits()[VALIDATION]}
     wrong, incorrect = Counter[str](), Counter[str]()
     for label in pipeline.run.labels():

@@ -26,7 +26,7 @@ class Family:
 
     run: Pipeline
     variants: tuple[tuple[VariantConfig, Pipeline], ...]
-    """Without variants that only repair the run's own scorer."""
+    """Variants with runs of their own: not those that only repair the run's scorer."""
 
     @property
     def on_fewer_generators(self) -> list[Pipeline]:

@@ -23,7 +23,7 @@ def lowest_adapted(encoder: nn.Module, modules: Iterable[str]) -> int:
 
 
 class Trunk:
-    """The shared blocks of some encoders, which it replaces in them."""
+    """Lowest blocks of some encoders, replaced in them by shared ones."""
 
     def __init__(self, encoders: Sequence[nn.Module], num_blocks: int) -> None:
         """Share the lowest ``num_blocks`` blocks, which must compute the same in all encoders."""

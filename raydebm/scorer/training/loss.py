@@ -18,7 +18,7 @@ class StepPairs:
     """Pairs of one step, as indices into its N distinct texts."""
 
     chosen: Tensor
-    """Shape (P,), as rejected and weights."""
+    """Shape (P,), like ``rejected`` and ``weights``."""
     rejected: Tensor
     weights: Tensor
     """1 / (pairs of the pair's problem * problems): the mean over a problem's pairs, then over problems. Sums to 1."""
@@ -57,7 +57,7 @@ def step_pairs(groups: Sequence[tuple[str, int, Sequence[tuple[int, int]]]], *, 
 
 
 def bradley_terry_loss(energies_N: Tensor, pairs: StepPairs) -> Tensor:
-    """softplus(E(chosen) - E(rejected)), mean over a problem's pairs, then over problems.
+    """Mean softplus(E(chosen) - E(rejected)), over a problem's pairs, then over problems.
 
     Returns:
         Scalar in nats, float32. ln 2 for equal energies.

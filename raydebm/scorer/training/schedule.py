@@ -1,4 +1,4 @@
-"""Pairs and learning rate of each optimiser step, planned before training. No torch."""
+"""Pairs and learning rate of each optimiser step, planned before training, without torch."""
 
 import math
 from collections.abc import Sequence
@@ -85,8 +85,8 @@ def plan_steps(portions: Sequence[Portion], *, batch_size: int) -> list[Step]:
 
 
 def learning_rate_factor(step: int, *, num_steps: int, warmup_frac: float) -> float:
-    """Linear warm-up to 1 over the first ``warmup_frac`` of the steps, then a cosine to 0 (paper). ``step`` is from
-    0."""
+    """Linear warm-up to 1 over the first ``warmup_frac`` of the steps, then a cosine to 0 (paper). Steps are
+    counted from 0."""
     num_warmup = math.ceil(num_steps * warmup_frac)
     if step < num_warmup:
         return (step + 1) / num_warmup

@@ -148,7 +148,7 @@ class RuleInput:
         return self._visit(text, parse_expression(text), self._value)
 
     def value_in(self, element: Any, text: str) -> Any:
-        """Value of an expression on one element; raises as ``value_of``."""
+        """Value of an expression on one element. Errors are those of ``value_of``."""
         return self._visit(text, parse_expression(text, at_root=False), element)
 
     def _visit(self, text: str, tree: Mapping[str, Any], value: Any) -> Any:

@@ -210,7 +210,7 @@ class Unique(ValuesRule):
 
 
 class Member(ValuesRule):
-    """Every value is in a table. Severity: share of the values that do not."""
+    """Every value is in a table. Severity: share of the values that are not."""
 
     PLACES: ClassVar[frozenset[str]] = ValuesRule.PLACES | {"allowed"}
     MESSAGE: ClassVar[str] = "{path} is {value}, which is not one of {allowed}"
@@ -219,7 +219,7 @@ class Member(ValuesRule):
     """A list, or an expression such as ``problem.catalog[].id``."""
     ignore_case: bool = False
     negate: bool = False
-    """No value is in the table."""
+    """Require that no value is in the table, instead of every value."""
 
     def expressions(self) -> Iterator[str]:
         yield from super().expressions()
@@ -297,7 +297,7 @@ class Required(Rule):
 
 
 class SchemaRule(Rule):
-    """A value obeys a JSON Schema. Severity: faults / (faults + 1), so that each fault more costs more."""
+    """A value obeys a JSON Schema. Severity: faults / (faults + 1), so that each further fault costs more."""
 
     PLACES: ClassVar[frozenset[str]] = frozenset({"path", "reason"})
     MESSAGE: ClassVar[str] = "{path}: {reason}"

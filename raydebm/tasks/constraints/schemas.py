@@ -118,7 +118,7 @@ def validator_of(schema: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def _kept_validator(schema_text: str) -> Any:
-    """For tasks' schemas only: clients' would fill the memory."""
+    """Cached validator of a task's schema. Not for schemas of clients, which would fill the memory."""
     return validator_of(json.loads(schema_text))
 
 

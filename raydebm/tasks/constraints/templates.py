@@ -19,7 +19,7 @@ _NUMBER_FORMAT = re.compile(r",?(?:\.\d)?[fd%]?")
 
 
 def places_in(template: str) -> list[str]:
-    """Names in a template, each once.
+    """Names of a template's placeholders, each once.
 
     Raises:
         ConstraintError: a placeholder that is not a bare name (``{x.y}``, ``{x[0]}``, ``{x!r}``), or a format that is
@@ -81,7 +81,7 @@ def short_text(value: Any) -> str:
 
 
 def full_text(value: Any) -> str:
-    """The same without cutting."""
+    """Readable form of a value, as in ``short_text``, but never cut."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and not isinstance(value, bool):

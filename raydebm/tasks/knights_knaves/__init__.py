@@ -56,7 +56,7 @@ def _broken_statements(problem: Problem, answer: Answer) -> Iterator[Finding]:
 
 @lru_cache(maxsize=1024)
 def _num_solutions(statements: tuple[Statement, ...]) -> int:
-    """Cached, because it is needed for every candidate of a puzzle."""
+    """Number of solutions. Cached, because every candidate of a puzzle needs it."""
     return len(solutions(statements))
 
 

@@ -1,6 +1,6 @@
 """Parse a puzzle's text into names, roles and statements.
 
-Understands the published wording, and Reasoning Gym's variant of it with other roles and nested claims.
+It accepts the published wording, and Reasoning Gym's variant with other roles and nested claims.
 """
 
 import re
@@ -83,7 +83,7 @@ def _read_speeches(text: str, names: Sequence[str], roles: Roles) -> dict[str, S
         if match is None or match["name"] not in names:
             raise TaskDataError(f"cannot tell who says what at {text[position : position + 80]!r}")
         if match["name"] in said:
-            raise TaskDataError(f"{match['name']} makes two statements; expected one a person")
+            raise TaskDataError(f"{match['name']} makes two statements; expected one per person")
         said[match["name"]] = read_claim(match["claim"], names, roles)
         position = match.end()
         position += len(text[position:]) - len(text[position:].lstrip())
@@ -107,7 +107,7 @@ def read_claim(text: str, names: Sequence[str], roles: Roles) -> Statement:
 
 
 class _ClaimReader:
-    """Recursive descent; a token is an operator word, a parenthesis or a finished atom."""
+    """Recursive-descent parser. A token is an operator word, a parenthesis or a complete atom."""
 
     def __init__(self, text: str, names: Sequence[str], roles: Roles) -> None:
         self.text = text

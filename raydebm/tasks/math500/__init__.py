@@ -101,7 +101,7 @@ class Math500(ReferenceTask):
         return f"\\boxed{{{answer}}}"
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:
-        """Compares text alone: answers with one key are equivalent, and so may be answers with two keys."""
+        """Key by text alone: answers with equal keys are equivalent, and those with different keys may be, too."""
         return normal_form(answer)
 
     def is_right(self, reference: str, answer: str) -> bool:

@@ -77,7 +77,7 @@ class ReasoningGym(FileTask):
         return normal_form(answer)
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
-        """By the package's verifier, else by the expected answer."""
+        """Judge by the package's verifier if there is one, else by the expected answer."""
         answer = self.parse(problem, text)
         if answer is None:
             return Judgement(verdict=Verdict.INCORRECT, reason="no answer between the tags")
@@ -107,7 +107,7 @@ def _verified(problem: Problem, entry: Any, answer: str) -> Judgement:
 
 @lru_cache(maxsize=1024)
 def _score(dataset: str, config: str, index: int, question: str, answer: str) -> float:
-    """Cached: candidates of a problem often give the same answer, and some verifiers take a second."""
+    """The verifier's score. Cached, because candidates often give the same answer, and some verifiers take a second."""
     return library().score(dataset, json.loads(config), index, question=question, answer=answer)
 
 

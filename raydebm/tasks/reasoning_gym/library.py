@@ -52,7 +52,7 @@ def is_installed() -> bool:
 
 
 class Library:
-    """Generate entries and score answers in a child process, which starts with the first call."""
+    """Child process that generates entries and scores answers. It starts with the first call."""
 
     def __init__(self, *, score_cpu_s: float = SCORE_CPU_S, entries_cpu_s: float = ENTRIES_CPU_S) -> None:
         self._limits = (score_cpu_s, entries_cpu_s)

@@ -167,7 +167,7 @@ def _configs_beside(file: Path) -> Mapping[str, Any]:
 
 @dataclass
 class _Makers:
-    """Find the entries of questions. Data sets that cannot be generated are reported once."""
+    """Finder of questions' entries. Data sets that cannot be generated are reported once."""
 
     _failed: set[str] = field(default_factory=set)
 

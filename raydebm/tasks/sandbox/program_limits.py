@@ -26,7 +26,7 @@ class Limits:
 
 class Status(StrEnum):
     OK = "ok"
-    """It ended by itself with exit code 0, or the call returned."""
+    """The program ended by itself with exit code 0, or the call returned."""
     RUNTIME_ERROR = "runtime_error"
     TIMEOUT = "timeout"
     MEMORY = "memory"

@@ -12,7 +12,7 @@ _REFUSED = (
     *("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"),
     # memory and descriptors of other processes
     *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "pidfd_getfd", "pidfd_open", "kcmp"),
-    # network; vsock reaches the host of a virtual machine whatever the network namespace
+    # network; vsock reaches the host of a virtual machine from any network namespace
     *("socket", "bind", "listen", "accept", "accept4", "connect"),
     # namespaces and mounts
     *("unshare", "setns", "mount", "umount2", "pivot_root", "chroot"),

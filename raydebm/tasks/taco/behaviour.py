@@ -43,7 +43,7 @@ class Observation:
     output: str | None
     """Digest of the program's result for the input, or None without one."""
     passed: bool
-    """Also true if the expected output is unknown."""
+    """Whether the result is as expected; also true if the expected output is unknown."""
     got: str = ""
     """Actual result in words, for a failed test; empty if it passed."""
 
@@ -183,7 +183,7 @@ class _Run:
             output = _digest(_canonical(result.value, is_json=test.is_json))
             if test.expected is None or _is_expected(result.value, test):
                 return Observation(test=test, output=output, passed=True)
-        except _NotPlainError as error:
+        except _NotPlainResultError as error:
             return _failed(test, f"the call returned {error}, which is not a plain value")
         except RecursionError:
             return _failed(test, "the call returned a value that is nested too deeply")
@@ -199,7 +199,7 @@ class _Run:
         return self._session
 
 
-class _NotPlainError(Exception):
+class _NotPlainResultError(Exception):
     """The result is not plain data, but for example a generator or a lambda."""
 
 
@@ -210,7 +210,7 @@ def _is_expected(value: Any, test: PublicTest) -> bool:
 def _canonical(value: Any, *, is_json: bool) -> str:
     """Canonical text of values that a test treats as equal: ``4`` and ``4.0``, sets in any order, last digits."""
     if isinstance(value, Opaque):
-        raise _NotPlainError(_clipped_text(value.name))
+        raise _NotPlainResultError(_clipped_text(value.name))
     if isinstance(value, bool | int):
         return hex(value)
     if isinstance(value, float):

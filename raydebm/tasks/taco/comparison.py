@@ -18,9 +18,9 @@ def same_output(printed: str, expected: str) -> bool:
     """True for equal text; or equal lines, ignoring surrounding spaces and empty lines; or equal words with equal
     numbers.
 
-    Numbers are equal within 1e-5 of the expected one plus 1e-8. If that is written as a whole number they are equal
-    within 1e-6, as "4.0" and "4" are: from 100,000 on the other tolerance would be a whole unit. Leading zeros count:
-    "0011" is not 11.
+    Numbers are equal within 1e-5 of the expected one plus 1e-8. If the expected one is written as a whole number, the
+    tolerance is 1e-6 ("4.0" equals "4"), because from 100,000 on the other one would be a whole unit. Leading zeros
+    count: "0011" is not 11.
     """
     if printed.strip() == expected.strip():
         return True
@@ -63,12 +63,12 @@ def _is_whole(word: str) -> bool:
 
 
 def same_value(returned: Any, expected: Any) -> bool:
-    """True for equal values; tuples count as lists. The data sets wrap most expected values in a list, so its only item
-    counts too.
+    """True for equal values; tuples count as lists. The data sets wrap most expected values in a list, so the returned
+    value may also equal its first item.
 
     Args:
         returned: plain data from the sandbox.
-        expected: JSON; its text keys of objects may also mean whole numbers.
+        expected: JSON value. Keys of its objects may also stand for whole numbers.
     """
     value = without_tuples(returned)
     if _equal(value, without_tuples(expected)):
@@ -77,8 +77,7 @@ def same_value(returned: Any, expected: Any) -> bool:
 
 
 def same_literal(returned: Any, expected: Any) -> bool:
-    """True for values equal by ``==``, so that a list is not a tuple, with numbers equal within the graders'
-    tolerance."""
+    """True for values equal by ``==`` (a list is not a tuple), with the graders' tolerance for floats."""
     if isinstance(expected, list | tuple):
         return (
             isinstance(returned, list | tuple)

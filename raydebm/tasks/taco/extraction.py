@@ -137,7 +137,7 @@ def _program(text: str) -> str | None:
 
 
 def _does_something(statement: ast.stmt) -> bool:
-    """Words such as "yes" or "a, b" are expressions too, but not programs."""
+    """True unless it is an expression without a call: words such as "yes" or "a, b" are expressions, not programs."""
     return not isinstance(statement, ast.Expr) or any(isinstance(node, ast.Call) for node in ast.walk(statement))
 
 

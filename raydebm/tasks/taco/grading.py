@@ -130,7 +130,7 @@ def _grade_function(
 
 
 def _arguments(values: Sequence[Any]) -> list[Any]:
-    """JSON only has text keys; if all keys of a first argument are whole numbers, they were numbers originally."""
+    """Arguments with numbers as keys of the first one if all look like them: JSON only has text keys."""
     if values and isinstance(values[0], dict):
         try:
             return [{int(key): entry for key, entry in values[0].items()}, *values[1:]]
@@ -147,7 +147,7 @@ def completed(code: str, head: str, function: str) -> str:
 
 
 def _grade_by_assertions(code: str, tests: Mapping[str, Any], sandbox: Sandbox, limits: Limits) -> GradingReport:
-    """Test code and program run in two sandboxes: only plain values pass between them."""
+    """Grade by test code. It runs in another sandbox than the program, and only plain values pass between them."""
     with sandbox.session() as session, sandbox.session() as tester:
         result = session.open_program(completed(code, tests["head"], tests["function"]), limits=limits)
         if result.status is not Status.OK:

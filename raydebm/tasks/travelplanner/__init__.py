@@ -170,7 +170,7 @@ def _catalogue_for(problem: Problem, database: str | None = None) -> Catalogue |
 
 @lru_cache(maxsize=512)
 def _reference_catalogue(prompt: str) -> Catalogue | None:
-    """Cached, because many plans are checked against the same problem."""
+    """Catalogue of the reference information in a prompt. Cached, because many plans answer the same problem."""
     reference = reference_in(prompt)
     return None if reference is None else reference.catalogue()
 
@@ -188,7 +188,7 @@ def _view(problem: Problem, answer: Sequence[Mapping[str, Any]]) -> PlanView:
 
 @lru_cache(maxsize=32)
 def _cached_view(prompt: str, data: str, answer: str, database: str | None) -> PlanView:
-    """Cached, because five constraints look at one answer, each on its own."""
+    """Parsed plan with its catalogue. Cached, because five constraints check the same answer."""
     catalogue = _reference_catalogue(prompt) or (None if database is None else read_database(database))
     return view_of(trip_of(json.loads(data)), json.loads(answer), catalogue, purpose="constraint")
 

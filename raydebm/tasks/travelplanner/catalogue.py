@@ -1,6 +1,6 @@
 """The world of a trip: restaurants, attractions, accommodations, flights and drives.
 
-In:   rows of the sandbox database or of a problem's reference information (see ``database`` and ``reference``).
+In:   rows of the benchmark's database or of a problem's reference information (see ``database`` and ``reference``).
 Out:  a Catalogue with look-ups by name and city.
 Does not know: plans, problems, files.
 
@@ -68,7 +68,7 @@ class Flight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drive:
-    """The road between two cities. Costs are dollars per car; None if the sandbox has no such drive."""
+    """The road between two cities. Costs are dollars per car; None if the database has no such drive."""
 
     origin: str
     destination: str

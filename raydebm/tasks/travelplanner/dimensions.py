@@ -211,7 +211,7 @@ def _per_stay(stays: list[tuple[Entity, Stay]], count: int, message: str, wish: 
 
 
 def _missing_cuisines(view: PlanView, share: float) -> Iterator[Finding]:
-    """A meal at the origin does not count, as in the benchmark."""
+    """Requested cuisines without a meal. One at the origin does not count, as in the benchmark."""
     had = {
         cuisine
         for entity in view.entities
@@ -309,7 +309,7 @@ def _visits_in_blocks(view: PlanView) -> Iterator[str]:
 
 
 def _visits_asked_cities(view: PlanView) -> Iterator[str]:
-    """As many cities as requested, all of them in the destination."""
+    """Check that the plan visits as many cities as requested, all of them in the destination."""
     trip, catalogue = view.trip, view.catalogue
     first_day = {city: day for day, city in reversed(view.route) if city != trip.org}
     if trip.visiting_city_number is not None and len(first_day) != trip.visiting_city_number:

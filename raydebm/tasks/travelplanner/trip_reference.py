@@ -1,4 +1,4 @@
-"""Reference information: the sandbox's facts for one trip, given with the question (sole-planning mode).
+"""Reference information: the database's rows for one trip, given with the question (sole-planning mode).
 
 In:   the benchmark's own form (a list of {"Description", "Content"}, also as text; contents are tables of fixed width),
 or
@@ -132,7 +132,7 @@ def _read_item(match: re.Match[str], content: Any, rows: dict[str, list[Any]], *
 
 
 def _collected(rows: Mapping[str, Iterable[Any]]) -> TripReference:
-    """Drives are listed once per mode of transport, and drives and tables may repeat: each counts once."""
+    """Rows without repetitions: drives are listed once per mode of transport, and drives and tables may repeat."""
     return TripReference(
         **{
             name: tuple(dict.fromkeys(entries)) if name == "drives" else tuple(entries)

@@ -26,29 +26,29 @@ def refused(ask):
 def test_three_problems_in_a_row_spare_the_others_for_a_while(refused, ask):
     refusals = refused("p: 404", "q: 404", "r: 404")
 
-    assert refusals.standing(ask("s: 404"), now=PAUSE_S - 1) == "HTTP 404"
-    assert refusals.standing(ask("s: 404"), now=PAUSE_S) is None
+    assert refusals.applying_to(ask("s: 404"), now=PAUSE_S - 1) == "HTTP 404"
+    assert refusals.applying_to(ask("s: 404"), now=PAUSE_S) is None
 
 
 @pytest.mark.parametrize("changes", [{"response_format": SCHEMA}, {"sampling": Sampling(max_tokens=9999)}])
 def test_who_asks_for_something_else_is_not_spared(refused, ask, changes):
     refusals = refused("p: 404", "q: 404", "r: 404", **changes)
 
-    assert refusals.standing(dataclasses.replace(ask("s: 404"), **changes), now=1.0) == "HTTP 404"
-    assert refusals.standing(ask("s: 404"), now=1.0) is None
+    assert refusals.applying_to(dataclasses.replace(ask("s: 404"), **changes), now=1.0) == "HTTP 404"
+    assert refusals.applying_to(ask("s: 404"), now=1.0) is None
 
 
 def test_a_shorter_prompt_than_any_refused_one_is_sent(refused, ask):
     """It may be what the credit still covers."""
     refusals = refused("p: " + "x" * 900, "q: " + "x" * 700, "r: " + "x" * 800)
 
-    assert refusals.standing(ask("s: " + "x" * 699), now=1.0) is None
-    assert refusals.standing(ask("s: " + "x" * 700), now=1.0) == "HTTP 404"
+    assert refusals.applying_to(ask("s: " + "x" * 699), now=1.0) is None
+    assert refusals.applying_to(ask("s: " + "x" * 700), now=1.0) == "HTTP 404"
 
 
 def test_a_wrong_key_is_everybodys_at_once(ask):
     refusals = Refusals()
     refusals.note_all("HTTP 401", now=0.0)
 
-    assert refusals.standing(ask("p: ok"), now=PAUSE_S - 1) == "HTTP 401"
-    assert refusals.standing(ask("p: ok"), now=PAUSE_S) is None
+    assert refusals.applying_to(ask("p: ok"), now=PAUSE_S - 1) == "HTTP 401"
+    assert refusals.applying_to(ask("p: ok"), now=PAUSE_S) is None

@@ -25,7 +25,8 @@ class Clock:
             return 0.0
 
     def left_s(self) -> float:
-        """At most 0 at a limit; a sleep of this length cannot overshoot with one running thread."""
+        """Seconds until the nearest limit, at most 0 at one. With one running thread, a sleep of this length cannot
+        overshoot."""
         cpu_left_s = self._cpu_end - self._cpu_s()
         return min(self._wall_end - time.monotonic(), cpu_left_s + 0.001 if cpu_left_s > 0 else 0)
 
