@@ -56,7 +56,7 @@ def cost_rows(
     Args:
         selectors: Selectors to price.
         rows: Results of the selectors, looked up by name.
-        pools: Pools.
+        pools: Evaluated pools, one per problem.
         judge_usd: US dollars per rated candidate by judge. Scores of local models are not billed.
     """
     worth = {row.name: row for row in rows}

@@ -198,7 +198,7 @@ def asked_of(
     """Task whose constraints count, and the texts to score.
 
     Args:
-        service: the service.
+        service: service that answers the requests.
         problem: text of the problem.
         texts: candidates.
         task: name of a served task. Default: the only one.
