@@ -168,7 +168,7 @@ def main() -> None:
     reader.page(limit=50)
     print(f"{'the first list of a process':<40} {1000 * (time.perf_counter() - started):8.1f} ms")
     strict = Filter(decision="abstain", task="task1", min_sigma=1.6)
-    some_id = reader.page(limit=1, offset=arguments.records // 2).rows[0].record_id
+    some_id = reader.page(limit=1, offset=arguments.records // 2).data[0].record_id
     for name, work in {
         "newest 50": lambda: reader.page(limit=50),
         "page in the middle": lambda: reader.page(limit=50, offset=arguments.records // 2),

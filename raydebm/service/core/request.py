@@ -5,7 +5,8 @@ Every client error is raised here, as a ServiceError that names the field.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+
+from pydantic import Field
 
 from raydebm.decision.policy import Policy
 from raydebm.errors import ConfigError, RaydebmError, ServiceError
@@ -13,7 +14,7 @@ from raydebm.generators.passes import PassRequests
 from raydebm.identity import content_id
 from raydebm.records import GenerationRequest, Message, Problem
 from raydebm.service.settings.bundle import Bundle
-from raydebm.service.settings.overrides import Overrides, SamplingOverrides
+from raydebm.service.settings.overrides import Body, Data, Overrides, SamplingOverrides, Text
 from raydebm.service.spending import Account, check_count, no_prices, unpriced
 from raydebm.tasks.base import Task
 
@@ -53,15 +54,14 @@ NOT_A_PROBLEM = (RaydebmError, KeyError, IndexError, TypeError, ValueError, Attr
 """Exceptions of tasks for a text or ``data`` that they cannot parse."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GivenProblem:
-    """A problem in structured form, which needs no parsing."""
+class ProblemBody(Body):
+    """A problem whose structure the client already has, instead of a text to read it from."""
 
-    prompt: str
-    data: Mapping[str, Any] | None = None
-    """The task's own fields, as in ``problems.parquet``. Default: parsed from the prompt."""
-    problem_id: str | None = None
-    difficulty: str = ""
+    prompt: Text = Field(min_length=1)
+    data: Data | None = None
+    """The task's own fields, as in ``problems.parquet``. Default: the task reads them from the prompt."""
+    problem_id: Text | None = Field(None, min_length=1, max_length=200)
+    difficulty: Text = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,7 @@ def request_context(
     *,
     request_id: str,
     task_name: str | None,
-    problem: str | GivenProblem,
+    problem: str | ProblemBody,
     sampling: SamplingOverrides | None = None,
     conversation: Conversation | None = None,
 ) -> RequestContext:
@@ -185,7 +185,7 @@ def charged_to(context: RequestContext, account: Account | None) -> RequestConte
     return replace(context, account=account)
 
 
-def read_problem(bundle: Bundle, task_name: str | None, problem: str | GivenProblem) -> ReadProblem:
+def read_problem(bundle: Bundle, task_name: str | None, problem: str | ProblemBody) -> ReadProblem:
     """Parse the problem with its task, and find the run of that task.
 
     Args:
@@ -223,7 +223,7 @@ def check_context(bundle: Bundle, context: Sequence[Message]) -> None:
         raise ServiceError(message, 413, "context_too_long", "messages")
 
 
-def _check_length(bundle: Bundle, problem: str | GivenProblem) -> None:
+def _check_length(bundle: Bundle, problem: str | ProblemBody) -> None:
     text = problem if isinstance(problem, str) else problem.prompt
     if not text.strip():
         raise ServiceError("the problem is empty", 400, "missing_text", "problem")
@@ -232,7 +232,7 @@ def _check_length(bundle: Bundle, problem: str | GivenProblem) -> None:
         raise ServiceError(message, 413, "problem_too_long", "problem")
 
 
-def _problem(task: Task, problem: str | GivenProblem) -> Problem:
+def _problem(task: Task, problem: str | ProblemBody) -> Problem:
     if isinstance(problem, str):
         return task.problem_from_text(problem)
     if problem.data is None:

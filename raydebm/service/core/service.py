@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from raydebm import tracing
 from raydebm.decision.loop import solve
-from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.sampling.deadline import Deadline, is_late
 from raydebm.decision.sampling.one_pass import Parts
 from raydebm.errors import CeilingReachedError, LimitReachedError, RaydebmError, ServiceError, as_service_error
@@ -100,18 +99,11 @@ class TriageService:
             summary=summary_of(record),
             activity=activity,
             is_stored=self.records is not None and self.records.put(record),
-            suspended=self._suspension(record.policy),
+            suspended=None if self.claims is None else self.claims.suspended(record.policy),
         )
         self.meter.decided(result)
         log.info("decision", extra={"facts": decision_facts(result)})
         return result
-
-    def _suspension(self, policy: Policy) -> str | None:
-        """Reason why the guarantee of the deciding policy is suspended; None if it is in force or does not exist."""
-        if self.claims is None or policy.guarantee is None:
-            return None
-        suspension = self.claims.suspension(policy_id(policy))
-        return suspension.reason if suspension.suspended else None
 
     async def _solve(self, context: RequestContext, activity: Activity, *, waited_s: float) -> Outcome:
         total_ms = context.policy.deadline_ms

@@ -16,7 +16,7 @@ from fastapi.responses import JSONResponse, Response
 from raydebm.errors import ServiceError
 from raydebm.service.core.request import RequestContext, charged_to, request_context
 from raydebm.service.core.service import TriageService
-from raydebm.service.routes.answers import CandidateBody, ChoiceBody, TriageResponse, triage_answer
+from raydebm.service.routes.answers import ChoiceBody, TriageResponse, triage_answer
 from raydebm.service.routes.connection import EventStream, while_connected
 from raydebm.service.routes.json_form import JsonForm, format_for_endpoints, read_form, written_in
 from raydebm.service.routes.openapi import examples_of
@@ -126,9 +126,9 @@ class Reply:
     """Facts of one of several choices: its ``ChoiceBody`` without the text."""
 
     @property
-    def finish_reason(self) -> str:
+    def end(self) -> dict[str, str]:
         """``length`` for a cut text, which clients look for; a refusal is never cut."""
-        return "length" if self.is_cut else "stop"
+        return {"finish_reason": "length" if self.is_cut else "stop"}
 
 
 def replies_of(answer: TriageResponse, on_abstain: str, form: JsonForm | None = None) -> list[Reply]:
@@ -143,13 +143,16 @@ def replies_of(answer: TriageResponse, on_abstain: str, form: JsonForm | None = 
         ServiceError: 422 for an abstention when the client asked for an error; 400 for an answer that does not fit the
             form.
     """
-    given = _given(answer, on_abstain)
-    if given is None:
-        return [_refused(answer, on_abstain)]
+    selected = answer.candidate if answer.decision == "accept" or on_abstain == "best" else None
+    if selected is None:
+        words = f"No answer can be trusted: {answer.reason}."
+        if on_abstain == "error":
+            raise ServiceError(words, 422, "abstained")
+        return [Reply(content=words) if on_abstain == "text" else Reply(refusal=words)]
     choices = answer.choices or []
     first = Reply(
-        content=given.text if form is None else form.content(given.answer or ""),
-        is_cut=given.finish_reason == "length",
+        content=selected.text if form is None else form.content(selected.answer or ""),
+        is_cut=selected.finish_reason == "length",
         facts=_facts(choices[0]) if choices else None,
     )
     return [first, *(reply for choice in choices[1:] if (reply := _further(choice, form)) is not None)]
@@ -168,45 +171,25 @@ def _facts(choice: ChoiceBody) -> dict[str, Any]:
     return choice.model_dump(exclude={"text", "finish_reason"})
 
 
-def _refused(answer: TriageResponse, on_abstain: str) -> Reply:
-    words = f"No answer can be trusted: {answer.reason}."
-    if on_abstain == "error":
-        raise ServiceError(words, 422, "abstained")
-    return Reply(content=words) if on_abstain == "text" else Reply(refusal=words)
-
-
-def _given(answer: TriageResponse, on_abstain: str) -> CandidateBody | None:
-    """Candidate whose text is returned, or None."""
-    return answer.candidate if answer.decision == "accept" or on_abstain == "best" else None
-
-
 def completion_body(
-    answer: TriageResponse, *, model: str, on_abstain: str, form: JsonForm | None = None, n: int | None = None
+    answer: TriageResponse, request: ChatRequest, *, on_abstain: str, form: JsonForm | None
 ) -> dict[str, Any]:
     """Body of a chat completion without streaming. Raises ServiceError (see ``replies_of``)."""
     replies = replies_of(answer, on_abstain, form)
+    choices = []
+    for index, reply in enumerate(replies):
+        message = {"role": "assistant", "content": reply.content, "refusal": reply.refusal}
+        choices.append(_with_facts(reply, {"index": index, "message": message, "logprobs": None, **reply.end}))
     return {
-        **_head(answer, model, "chat.completion"),
-        "choices": [_choice(index, reply) for index, reply in enumerate(replies)],
+        **_head(answer, request.model, "chat.completion"),
+        "choices": choices,
         "usage": answer.usage.model_dump(),
-        "raydebm": answer.chat_object(choices=_count(answer, replies, n)),
+        "raydebm": answer.chat_object(choices=_count(answer, replies, request.n)),
     }
 
 
-def _choice(index: int, reply: Reply) -> dict[str, Any]:
-    message = {"role": "assistant", "content": reply.content, "refusal": reply.refusal}
-    choice = {"index": index, "message": message, "logprobs": None, "finish_reason": reply.finish_reason}
-    return choice if reply.facts is None else {**choice, "raydebm": reply.facts}
-
-
 def completion_chunks(
-    answer: TriageResponse,
-    *,
-    model: str,
-    on_abstain: str,
-    include_usage: bool,
-    form: JsonForm | None = None,
-    n: int | None = None,
+    answer: TriageResponse, request: ChatRequest, *, on_abstain: str, form: JsonForm | None
 ) -> Iterator[dict[str, Any]]:
     """Chunks of the answer, choice by choice: the role, the text in pieces, the end. The last has the ``raydebm``
     object; the usage follows if requested.
@@ -215,24 +198,25 @@ def completion_chunks(
         ServiceError: see ``replies_of``.
     """
     replies = replies_of(answer, on_abstain, form)
-    head = _head(answer, model, "chat.completion.chunk")
+    head = _head(answer, request.model, "chat.completion.chunk")
+
+    def chunk(index: int, delta: dict[str, Any], **more: Any) -> dict[str, Any]:
+        return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None, **more}
+
     for index, reply in enumerate(replies):
-        *pieces, end = _deltas(index, reply)
-        yield from ({**head, "choices": [piece]} for piece in pieces)
+        field, text = ("content", reply.content) if reply.refusal is None else ("refusal", reply.refusal)
+        said: dict[str, Any] = {"role": "assistant", "content": "" if reply.refusal is None else None}
+        for delta in (said, *({field: piece} for piece in pieces_of(text or ""))):
+            yield {**head, "choices": [chunk(index, delta)]}
         is_last = index == len(replies) - 1
-        decision = {"raydebm": answer.chat_object(choices=_count(answer, replies, n))} if is_last else {}
-        yield {**head, "choices": [end], **decision}
-    if include_usage:
+        decision = {"raydebm": answer.chat_object(choices=_count(answer, replies, request.n))} if is_last else {}
+        yield {**head, "choices": [_with_facts(reply, chunk(index, {}, **reply.end))], **decision}
+    if request.stream_options is not None and request.stream_options.include_usage:
         yield {**head, "choices": [], "usage": answer.usage.model_dump()}
 
 
-def _deltas(index: int, reply: Reply) -> Iterator[dict[str, Any]]:
-    field, text = ("content", reply.content) if reply.refusal is None else ("refusal", reply.refusal)
-    yield _delta(index, {"role": "assistant", "content": "" if reply.refusal is None else None})
-    for piece in pieces_of(text or ""):
-        yield _delta(index, {field: piece})
-    end = _delta(index, {}, finish_reason=reply.finish_reason)
-    yield end if reply.facts is None else {**end, "raydebm": reply.facts}
+def _with_facts(reply: Reply, choice: dict[str, Any]) -> dict[str, Any]:
+    return choice if reply.facts is None else {**choice, "raydebm": reply.facts}
 
 
 def pieces_of(text: str) -> Sequence[str]:
@@ -245,15 +229,12 @@ def _count(answer: TriageResponse, replies: Sequence[Reply], n: int | None) -> d
     if n is None:
         return None
     num_given = sum(reply.facts is not None for reply in replies)
-    return {"asked": n, "given": num_given, "reason": None if num_given == n else _why_fewer(answer, num_given)}
-
-
-def _why_fewer(answer: TriageResponse, num_given: int) -> str:
+    reason = f"of the distinct answers of the candidates, {num_given} may be given out"
     if num_given == 0:
-        return "no answer can be trusted"
-    if num_given < len(answer.choices or []):
-        return "the other answers cannot be given in this response_format"
-    return f"of the distinct answers of the candidates, {num_given} may be given out"
+        reason = "no answer can be trusted"
+    elif num_given < len(answer.choices or []):
+        reason = "the other answers cannot be given in this response_format"
+    return {"asked": n, "given": num_given, "reason": None if num_given == n else reason}
 
 
 def _head(answer: TriageResponse, model: str, kind: str) -> dict[str, Any]:
@@ -264,10 +245,6 @@ def _head(answer: TriageResponse, model: str, kind: str) -> dict[str, Any]:
         "model": model,
         "system_fingerprint": f"{answer.versions.get('checkpoint', '')}-{answer.versions.get('policy', '')}",
     }
-
-
-def _delta(index: int, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
-    return {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
 
 
 # ---- routes ----------------------------------------------------------------------------------------------------------
@@ -301,20 +278,10 @@ def chat_routes(service: TriageService) -> APIRouter:
         With `stream`, the response is progress, then the answer's chunks, then `[DONE]`."""
         context, overrides, form = await asked(service, body, request)
 
-        def completion(answer: TriageResponse) -> dict[str, Any]:
-            return completion_body(answer, model=body.model, on_abstain=overrides.on_abstain, form=form, n=body.n)
+        on_abstain = overrides.on_abstain
 
         def chunks(answer: TriageResponse) -> list[str]:
-            include_usage = body.stream_options is not None and body.stream_options.include_usage
-            texts = completion_chunks(
-                answer,
-                model=body.model,
-                on_abstain=overrides.on_abstain,
-                include_usage=include_usage,
-                form=form,
-                n=body.n,
-            )
-            return [event_text(chunk) for chunk in texts]
+            return [event_text(chunk) for chunk in completion_chunks(answer, body, on_abstain=on_abstain, form=form)]
 
         if body.stream:
             events = request_events(
@@ -326,7 +293,9 @@ def chat_routes(service: TriageService) -> APIRouter:
             )
             return EventStream(ended_by_done(events))
         answer = triage_answer(await while_connected(request, service.triage(context)))
-        return JSONResponse(await written_in(form, lambda: completion(answer)))
+        return JSONResponse(
+            await written_in(form, lambda: completion_body(answer, body, on_abstain=on_abstain, form=form))
+        )
 
     return router
 

@@ -9,12 +9,11 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, Field
 
-from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.rules import beliefs_about
 from raydebm.errors import OverloadedError, ServiceError
 from raydebm.service.routes.answers import CandidateBody, DecisionDetails, candidate_body, details_of
@@ -22,7 +21,7 @@ from raydebm.service.routes.connection import while_connected
 from raydebm.service.routes.outcomes import NOT_ALLOWED, ReportedAs, may_see_decisions
 from raydebm.service.store.outcomes import RIGHT, WRONG, ClaimMonitor, ReportedOutcome
 from raydebm.service.store.parquet_folder import UNREADABLE
-from raydebm.service.store.reader import DecisionReader, Filter, SortKey
+from raydebm.service.store.reader import DecisionList, DecisionReader, Filter, SortKey
 from raydebm.service.store.record import DecisionRecord, DecisionSummary, summary_of
 
 log = logging.getLogger(__name__)
@@ -45,14 +44,6 @@ class ListQuery(Filter):
     descending: bool = True
     offset: int = Field(0, ge=0, le=1_000_000_000)
     limit: int = Field(50, ge=1, le=MAX_LIMIT)
-
-
-class DecisionList(BaseModel):
-    object: Literal["list"] = "list"
-    total: int
-    """Number of decisions that match the filter."""
-    offset: int
-    data: list[DecisionSummary]
 
 
 class StoredProblem(BaseModel):
@@ -164,13 +155,11 @@ class DecisionArchive:
         ServiceError: 503 if the folder cannot be read or too many reads wait; likewise in the other methods.
         """
 
-        def read() -> DecisionList:
-            page = self._reader.page(
+        return await self._read(
+            lambda: self._reader.page(
                 query, sort=query.sort, descending=query.descending, offset=query.offset, limit=query.limit
             )
-            return DecisionList(total=page.total, offset=page.offset, data=page.rows)
-
-        return await self._read(read)
+        )
 
     async def get(self, record_id: str) -> StoredDecision:
         """Raise ServiceError 404 if the decision does not exist."""
@@ -178,14 +167,10 @@ class DecisionArchive:
         def read() -> StoredDecision:
             record = self._record(record_id)
             history = self._reader.outcomes.history(record_id)
-            return stored_decision(record, history, suspended=self._suspended(record.policy))
+            suspended = None if self._claims is None else self._claims.suspended(record.policy)
+            return stored_decision(record, history, suspended=suspended)
 
         return await self._read(read)
-
-    def _suspended(self, policy: Policy) -> str | None:
-        """Reason why the policy's guarantee is suspended; None if it is in force or not watched."""
-        suspension = None if self._claims is None else self._claims.suspension(policy_id(policy))
-        return suspension.reason if suspension is not None and suspension.suspended else None
 
     def _record(self, record_id: str) -> DecisionRecord:
         record = self._reader.get(record_id)

@@ -5,7 +5,6 @@ Does not know: Ray. The table of problems has no gold, and the table of gold is 
 
 import asyncio
 import random
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -128,21 +127,22 @@ def _test_problems(bundle: Bundle) -> list[Problem]:
     return [problem for problem in problems if problem.problem_id in test and problem.task in bundle.tasks]
 
 
-def policies_of(bundle: Bundle) -> dict[str, dict[str, Any]]:
-    """The served policy of each task, within the service's ceilings and with its deadline."""
-    return {name: run.served(policy).to_json() for run in bundle.runs for name, policy in run.policies.items()}
-
-
 def options_body(bundle: Bundle, *, num_problems: int) -> OptionsBody:
     """Body of ``/v1/options``; ``num_problems`` is the number of sample problems."""
     policy = bundle.policies[bundle.tasks[0]]
     return OptionsBody(
         tasks=list(bundle.tasks),
-        policies=policies_of(bundle),
-        named_policies={name: _changes(bundle, name) for name in bundle.profiles},
+        policies={name: run.served(own).to_json() for run in bundle.runs for name, own in run.policies.items()},
+        named_policies={
+            name: changes.model_dump(by_alias=True, exclude_unset=True) for name, changes in bundle.profiles.items()
+        },
         generators=list(bundle.all_generators),
         generators_of={name: list(bundle.of(name).generators) for name in bundle.tasks},
-        num_samples=_num_samples(bundle),
+        num_samples={
+            config.name: run.recipe.generation.num_samples if config.num_samples is None else config.num_samples
+            for run in reversed(bundle.runs)
+            for config in run.generator_configs()
+        },
         seed=bundle.recipe.seed,
         limits=RequestLimits(
             max_passes=min(MAX_PASSES, policy.max_passes),
@@ -154,18 +154,6 @@ def options_body(bundle: Bundle, *, num_problems: int) -> OptionsBody:
         stores_decisions=bundle.records is not None,
         versions=dict(bundle.versions),
     )
-
-
-def _changes(bundle: Bundle, name: str) -> dict[str, Any]:
-    return bundle.profiles[name].model_dump(by_alias=True, exclude_unset=True)
-
-
-def _num_samples(bundle: Bundle) -> Mapping[str, int]:
-    return {
-        config.name: run.recipe.generation.num_samples if config.num_samples is None else config.num_samples
-        for run in reversed(bundle.runs)
-        for config in run.generator_configs()
-    }
 
 
 def sample_routes(bundle: Bundle) -> APIRouter:

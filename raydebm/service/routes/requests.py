@@ -11,12 +11,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from raydebm.errors import ServiceError
-from raydebm.service.core.request import ROLES, Conversation, GivenProblem
+from raydebm.service.core.request import ROLES, Conversation, ProblemBody
 from raydebm.service.routes.answers import MAX_ANSWERS
 from raydebm.service.settings.bundle import Bundle
 from raydebm.service.settings.overrides import (
     SEED_LIMIT,
-    Body,
     ChatOverrides,
     Data,
     Overrides,
@@ -29,25 +28,6 @@ MAX_STOPS = 16
 TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
 """Kinds of text parts, in a user's turns and in the model's earlier ones."""
 StopText = Annotated[Text, Field(min_length=1)]
-
-
-class ProblemBody(Body):
-    """A problem whose structure the client already has, instead of a text to read it from."""
-
-    prompt: Text = Field(min_length=1)
-    data: Data | None = None
-    """The task's own fields, as in ``problems.parquet``. Default: the task reads them from the prompt."""
-    problem_id: Text | None = Field(None, min_length=1, max_length=200)
-    difficulty: Text = ""
-
-    def given(self) -> GivenProblem:
-        """The same as a record."""
-        return GivenProblem(prompt=self.prompt, data=self.data, problem_id=self.problem_id, difficulty=self.difficulty)
-
-
-def given_problem(problem: str | ProblemBody) -> str | GivenProblem:
-    """The text unchanged, a body as a record."""
-    return problem if isinstance(problem, str) else problem.given()
 
 
 def _fields_as_text(problem: Any) -> Any:

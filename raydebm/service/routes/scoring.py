@@ -18,12 +18,12 @@ from raydebm.errors import ServiceError
 from raydebm.records import Violation
 from raydebm.service.core.given import given_candidates, judged, scored_pairs, within_deadline
 from raydebm.service.core.parts import NO_ANSWER, check_lengths, check_tokens
-from raydebm.service.core.request import NO_PROBLEM, read_problem
+from raydebm.service.core.request import NO_PROBLEM, ProblemBody, read_problem
 from raydebm.service.core.service import TriageService
 from raydebm.service.routes.answers import Usage, candidate_body, energy_fields
 from raydebm.service.routes.connection import while_connected
 from raydebm.service.routes.openapi import examples_of
-from raydebm.service.routes.requests import ProblemBody, given_problem, merged_overrides, model_ids, parse_model
+from raydebm.service.routes.requests import merged_overrides, model_ids, parse_model
 from raydebm.service.settings.bundle import Bundle
 from raydebm.service.settings.overrides import MAX_DEADLINE_MS, Body, Finite, NotNegative, Overrides, Text, writable
 from raydebm.service.store.record import Judged
@@ -175,7 +175,7 @@ async def _score_candidates(service: TriageService, request: ScoreRequest) -> Sc
     if request.problem is None or texts is None:
         raise ServiceError("give both 'problem' and 'candidates'", 400, "missing_text", "problem")
     check_lengths(texts, "candidates", service.bundle.max_candidate_chars)
-    read = read_problem(service.bundle, request.task, given_problem(request.problem))
+    read = read_problem(service.bundle, request.task, request.problem)
     bundle, problem = read.bundle, read.problem
     check_tokens(sum(len(problem.prompt) + len(text) for text in texts), bundle.max_score_tokens)
     policy = bundle.policies[read.task.name]

@@ -36,7 +36,7 @@ from raydebm.service.logs import redact
 from raydebm.service.routes.answers import TriageResponse, candidate_body, pass_body, triage_answer
 from raydebm.service.routes.connection import EventStream, while_connected
 from raydebm.service.routes.openapi import examples_of
-from raydebm.service.routes.requests import TriageRequest, given_problem, merged_overrides, read_conversation
+from raydebm.service.routes.requests import TriageRequest, merged_overrides, read_conversation
 
 log = logging.getLogger(__name__)
 
@@ -233,7 +233,7 @@ def triage_routes(service: TriageService) -> APIRouter:
             overrides,
             request_id=state.request_id,
             task_name=body.task,
-            problem=given_problem(problem),
+            problem=problem,
             conversation=conversation,
         )
         context = charged_to(replace(context, num_choices=body.n, received=state.received), state.account)

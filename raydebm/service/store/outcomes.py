@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from raydebm.decision.guarantee.watch import ErrorWatch, Suspension, suspension_of
+from raydebm.decision.policy import Policy, policy_id
 from raydebm.identity import content_id
 from raydebm.run.codec import Codec
 from raydebm.service.store.parquet_folder import OUTCOME_FILES, UNREADABLE, FolderReader, FolderWriter
@@ -242,6 +243,11 @@ class ClaimMonitor:
             self._looked_at = now
             threading.Thread(target=self.look, name="raydebm-claims", daemon=True).start()
         return suspension_of(self._watches[policy]) if policy in self.claims else Suspension()
+
+    def suspended(self, policy: Policy) -> str | None:
+        """Reason why a policy's guarantee is suspended; None if it is in force or does not exist."""
+        suspension = self.suspension(policy_id(policy))
+        return suspension.reason if policy.guarantee is not None and suspension.suspended else None
 
     def take_over(self, earlier: "ClaimMonitor | None") -> None:
         """Copy an earlier monitor's state of equal guarantees, so that suspensions survive while the outcomes cannot be

@@ -5,7 +5,6 @@ Lists use columns in memory; everything else skips files by their times. Files m
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import and_
@@ -116,15 +115,14 @@ def _scalar(time: datetime) -> pa.Scalar:
     return pa.scalar(time, pa.timestamp("us", tz="UTC"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """Part of a list."""
+class DecisionList(BaseModel):
+    """Part of a list. Answers and reasons are cut to their first 200 characters."""
 
+    object: Literal["list"] = "list"
     total: int
-    """Number of decisions that pass the filter."""
+    """Number of decisions that match the filter."""
     offset: int
-    rows: list[DecisionSummary]
-    """Answers and reasons are cut to their first 200 characters."""
+    data: list[DecisionSummary]
 
 
 class DecisionReader:
@@ -151,7 +149,7 @@ class DecisionReader:
         descending: bool = True,
         offset: int = 0,
         limit: int = 50,
-    ) -> Page:
+    ) -> DecisionList:
         """A page of the decisions that pass, sorted; those without a value for ``sort`` are last, ties by record id.
 
         Raises:
@@ -165,7 +163,7 @@ class DecisionReader:
         direction = "descending" if descending else "ascending"
         order = pc.sort_indices(lines, sort_keys=[(sort, direction), ("record_id", direction)])
         rows = lines.take(order[offset : offset + limit]).to_pylist()
-        return Page(total=lines.num_rows, offset=offset, rows=list(_summaries(rows)))
+        return DecisionList(total=lines.num_rows, offset=offset, data=list(_summaries(rows)))
 
     def summary(self, record_id: str) -> DecisionSummary | None:
         """One decision's row of a list; None if it does not exist."""

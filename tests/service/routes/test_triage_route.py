@@ -3,7 +3,8 @@
 import pytest
 
 from raydebm.identity import seed_for
-from raydebm.service.routes.requests import ProblemBody, TriageRequest
+from raydebm.service.core.request import ProblemBody
+from raydebm.service.routes.requests import TriageRequest
 from raydebm.tasks import get_task
 
 

@@ -344,7 +344,7 @@ def test_old_files_go(make_record, folder):
         writer = DecisionWriter(folder, args, clock=lambda moment=clock: moment)
         writer.put(make_record(index))
         writer.close()
-    assert [row.request_id for row in DecisionReader(folder).page().rows] == ["r259200"]
+    assert [row.request_id for row in DecisionReader(folder).page().data] == ["r259200"]
 
 
 def test_the_oldest_files_go_when_all_are_too_large(make_record, folder):
@@ -355,7 +355,7 @@ def test_the_oldest_files_go_when_all_are_too_large(make_record, folder):
     sizes = [file.size for file in record_files(folder)]
     writer = DecisionWriter(folder, RecordsArgs(max_mb=(sum(sizes[1:]) + 10) / 1e6), clock=START.timestamp)
     writer.flush()
-    assert [row.request_id for row in DecisionReader(folder).page().rows] == ["r2", "r1"]
+    assert [row.request_id for row in DecisionReader(folder).page().data] == ["r2", "r1"]
 
 
 def test_other_files_of_the_folder_are_left_alone(folder, tmp_path):
@@ -470,6 +470,6 @@ def test_what_lists_show_is_read_once_and_cut(make_record, stored, monkeypatch, 
     best = replace(template.outcome.best, report=replace(template.outcome.best.report, answer="\u00e4" * 500))
     record = make_record(0, outcome=replace(template.outcome, best=best, pool=(best,)))
     reader = stored([record])
-    assert reader.page().rows[0].answer == "\u00e4" * 200
+    assert reader.page().data[0].answer == "\u00e4" * 200
     monkeypatch.setattr(FolderReader, "_scan", lambda self, file, *rest, **options: iter(()))
     assert reader.page().total == 1
