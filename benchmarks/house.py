@@ -23,7 +23,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 BUDGETS: Mapping[str, int] = {
     "source lines": 51_920,
     "modules": 349,
-    "test lines": 39_360,
+    "test lines": 39_480,
     "benchmark lines": 2_420,
     "client lines": 460,
     "document lines outside docs/log": 5_600,

@@ -8,7 +8,7 @@ The decision equals the service's for the same candidates when no further pass i
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -164,13 +164,14 @@ class Chooser:
         if self.reporter is not None:
             self.reporter.close()
 
-    def best_of(self, problem: str | Problem, candidates: Sequence[Given]) -> Choice:
+    def best_of(self, problem: str | Problem, candidates: Sequence[Given], *, kind: str = "") -> Choice:
         """Check, score and decide. See ``raydebm.best_of``."""
         asked = self._problem(problem)
+        asked = replace(asked, kind=kind or asked.kind)
         written = _candidates(candidates, task=self.task, problem=asked)
         reports, energies = self._reports(asked, written), self._energies(asked, written)
         pool = [
-            ScoredCandidate(candidate=candidate, report=report, energies=energy, scores=own)
+            ScoredCandidate(candidate=candidate, report=report, energies=energy, scores=own, kind=asked.kind)
             for candidate, report, energy, own in zip(
                 written, reports, energies, self._scores(asked, written), strict=True
             )
@@ -221,6 +222,7 @@ def best_of(
     candidates: Sequence[Given],
     *,
     run: str,
+    kind: str = "",
     energies: bool = True,
     check_timeout_s: float | None = DEADLINE_S,
 ) -> Choice:
@@ -231,6 +233,7 @@ def best_of(
         candidates: texts, (text, author) pairs, or records; see ``Given``.
         run: directory of a finished run, or ``demo`` for the one in this package. Cached per process; ``Chooser.load``
             reads it again.
+        kind: kind of question, as in the run's problems; authors' skills differ by kind. Default: the problem's own.
         energies: use the scorer, which needs torch.
         check_timeout_s: time limit of one candidate's checks in seconds; see ``Chooser.load``.
 
@@ -239,7 +242,7 @@ def best_of(
         TaskDataError: the text is not a problem of the run's task.
         CheckpointError: the scorer cannot be loaded.
     """
-    return _loaded(str(run), energies, check_timeout_s).best_of(problem, candidates)
+    return _loaded(str(run), energies, check_timeout_s).best_of(problem, candidates, kind=kind)
 
 
 @lru_cache(maxsize=4)

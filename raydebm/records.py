@@ -55,6 +55,8 @@ class Problem:
     """JSON fields for gold-free checks, such as names and parsed statements."""
     difficulty: str = ""
     """Group for breakdowns in reports, such as ``"4 people"``."""
+    kind: str = ""
+    """Kind of question, such as a subject. Authors' skills are learned by kind. Empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,6 +312,8 @@ class ScoredCandidate:
     energies: Energies | None
     scores: Mapping[str, float] = field(default_factory=dict)
     """Scores of the recipe's evidence baselines by name, higher is better; missing if not measured."""
+    kind: str = ""
+    """Its problem's ``kind``."""
 
     @property
     def evidence_scores(self) -> dict[str, float]:

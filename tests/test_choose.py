@@ -6,6 +6,7 @@ import subprocess
 import sys
 from contextlib import closing
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,8 +14,9 @@ import raydebm
 from raydebm.choose import Chooser, best_of
 from raydebm.config import parse_recipe
 from raydebm.decision.evidence.posterior import Posterior
-from raydebm.decision.evidence.reference import Author, Reference
+from raydebm.decision.evidence.reference import Author, Kind, Reference
 from raydebm.decision.policy import Policy
+from raydebm.decision.redecide import redecide
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import CheckpointError, ConfigError, ScoringError, TaskDataError
 from raydebm.generators.requests import answered
@@ -22,18 +24,22 @@ from raydebm.records import Candidate, Decision, Energies
 from raydebm.run.directory import RunDir
 from raydebm.service.core.request import request_context
 from raydebm.service.core.service import TriageService
+from raydebm.service.routes.chat import chat_context
+from raydebm.service.routes.requests import ChatRequest
 from raydebm.service.settings.app_args import AppArgs
 from raydebm.service.settings.bundle import load_bundle
 from raydebm.service.settings.overrides import Overrides
+from raydebm.service.store.record import record_of, record_row
 
+AUTHORS = {
+    "ada": Author(skill=3.0, center=0.0, scale=1.0),
+    "bo": Author(skill=-3.0, center=0.0, scale=1.0),
+}
 POSTERIOR = Posterior(
     weights={"votes": 1.0, "skill": 0.5, "authors": 0.5, "energy": 0.5},
     context_weights={"none": -2.0},
     reference=Reference(
-        authors={
-            "ada": Author(skill=3.0, center=0.0, scale=1.0),
-            "bo": Author(skill=-3.0, center=0.0, scale=1.0),
-        },
+        authors=AUTHORS,
         default=Author(skill=0.0, center=0.0, scale=1.0),
         lambda_=1.0,
     ),
@@ -116,6 +122,21 @@ def test_the_skill_of_authors_counts(chooser):
 
     assert chooser.best_of(PROBLEM, pairs).answer == "#### 7"
     assert chooser.best_of(PROBLEM, [text for text, _ in pairs]).answers[0].answer == "#### 8"
+
+
+def by_kind():
+    """The policy where bo is the better author in the kind "divisions"."""
+    known = {name: replace(author, kinds={"divisions": -author.skill}) for name, author in AUTHORS.items()}
+    kinds = {"divisions": Kind(level=0.0, difficulty=0.0, num_problems=9)}
+    reference = replace(POSTERIOR.reference, authors=known, kinds=kinds)
+    return POLICY.replaced(posterior=replace(POSTERIOR, reference=reference))
+
+
+@pytest.mark.parametrize(("kind", "answer"), [("", "#### 7"), ("divisions", "#### 8"), ("riddles", "#### 7")])
+def test_skills_are_those_of_the_kind(chooser, kind, answer):
+    choice = replace(chooser, policy=by_kind()).best_of(PROBLEM, [(SEVEN, "ada"), (EIGHT, "bo")], kind=kind)
+
+    assert choice.answer == answer
 
 
 def test_records_keep_their_author(chooser):
@@ -308,6 +329,32 @@ def test_the_service_decides_the_same(run, chooser, profile, tau_answer):
     text = served.best.candidate.text if served.decision == "accept" else None
     assert (choice.decision, choice.answer, choice.text) == (served.decision, served.answer, text)
     assert choice.reason == served.reason
+
+
+def test_the_service_and_its_replay_decide_by_the_kind_of_a_chat(run, chooser):
+    folder = RunDir(run)
+    folder.write_json(by_kind().to_json(), "calibration", "policy.json")
+    folder.write_json({"backbone": "embedded:encoder-mini"}, "scorer", "ensemble.json")
+    backend = Recorded(
+        task=chooser.task,
+        texts={"ada": [SEVEN, SEVEN], "bo": [EIGHT, EIGHT]},
+        scorer=TableScorer({SEVEN: (1.0, 1.0), EIGHT: (1.0, 1.0)}),
+    )
+    bundle = load_bundle(AppArgs(run_dir=run, records=None))
+    messages = [{"role": "user", "content": PROBLEM}]
+    chat = ChatRequest.model_validate(
+        {"model": "raydebm/gsm8k", "messages": messages, "raydebm": {"kind": "divisions"}}
+    )
+    context, _ = chat_context(bundle, chat, request_id="r")
+    stored = []
+
+    asyncio.run(TriageService(bundle, backend, records=SimpleNamespace(put=stored.append)).triage(context))
+
+    record = record_of(record_row(stored[0]))
+    again = redecide(record.recorded)
+    assert record.problem.kind == "divisions"
+    assert record.outcome.best.report.answer == again.best.report.answer == "#### 8"
+    assert again.confidence == record.outcome.confidence
 
 
 # ---- bad input ------------------------------------------------------------------------------------------------------

@@ -74,6 +74,8 @@ class PoolTable:
     """Names of the generators by code, sorted."""
     written: Ints
     """Shape (P,). Number of written candidates."""
+    kinds: tuple[str, ...]
+    """Kind of question by pool. Empty text if unknown."""
     candidates: tuple[ScoredCandidate, ...]
     """Candidate of each row, R in total."""
     pool_of_row: Ints
@@ -142,6 +144,7 @@ class PoolTable:
             clusters=tuple(clusters),
             authors=authors,
             written=np.bincount(places[:, 0], minlength=len(pools)),
+            kinds=tuple(next((scored.kind for scored in pool if scored.kind), "") for pool in pools),
             candidates=candidates,
             pool_of_row=places[:, 0],
             cluster_of_row=np.array(cluster_of_row, dtype=np.intp),
@@ -185,6 +188,7 @@ class PoolTable:
             problems=tuple(self.problems[pool] for pool in chosen) if self.problems else (),
             clusters=clusters,
             written=self.written[chosen],
+            kinds=tuple(self.kinds[pool] for pool in chosen),
             failed=(),
             greedy=None,
             **{
@@ -275,6 +279,13 @@ class PoolTable:
     def offsets(self) -> Ints:
         """First row of each pool, and R, shape (P + 1,)."""
         return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.intp)
+
+    @cached_property
+    def kind_of_pool(self) -> tuple[tuple[str, ...], Ints]:
+        """Distinct kinds in order of appearance, and the index of each pool's kind among them, shape (P,)."""
+        codes: dict[str, int] = {}
+        of_pool = [codes.setdefault(kind, len(codes)) for kind in self.kinds]
+        return tuple(codes), np.array(of_pool, dtype=np.intp)
 
     @cached_property
     def pool_of_cluster(self) -> Ints:

@@ -102,6 +102,8 @@ def assembled(problems: Iterable[Problem], recorded: RecordedPools, *, scores: S
     Raises:
         PoolError: no problem has any candidate, or candidates of a problem have different numbers of energies.
     """
+    problems = list(problems)
+    kinds = {problem.problem_id: problem.kind for problem in problems}
     scored: dict[str, list[ScoredCandidate]] = {}
     for name, candidate in recorded.candidates.items():
         if candidate.pass_index == 1:
@@ -111,6 +113,7 @@ def assembled(problems: Iterable[Problem], recorded: RecordedPools, *, scores: S
                     report=recorded.reports.get(name) or unchecked(name, "no constraint report was recorded"),
                     energies=recorded.energies.get(name),
                     scores=recorded.scores.get(name, {}),
+                    kind=kinds.get(candidate.problem_id, ""),
                 )
             )
     answered = [problem for problem in problems if problem.problem_id in scored]

@@ -102,13 +102,14 @@ class ReferenceTask(FileTask):
         return Judgement(verdict=Verdict.CORRECT)
 
 
-def question_of(task: str, text: str, *, difficulty: str = "", **data: Any) -> Problem:
+def question_of(task: str, text: str, *, difficulty: str = "", kind: str = "", **data: Any) -> Problem:
     """Problem of a question; its id depends on the text alone.
 
     Args:
         task: name of the problem's task.
         text: the question; surrounding whitespace is removed.
         difficulty: group for breakdowns in reports.
+        kind: kind of question, or "" if unknown.
         **data: other fields, such as ``source_id``, the name in the source that joins recorded pools; None and empty
             values are left out.
     """
@@ -119,6 +120,7 @@ def question_of(task: str, text: str, *, difficulty: str = "", **data: Any) -> P
         prompt=prompt,
         data={name: value for name, value in data.items() if value},
         difficulty=difficulty,
+        kind=kind,
     )
 
 

@@ -84,6 +84,18 @@ def test_rows_become_problems(loaded):
     assert gold.problem_id == problem.problem_id
 
 
+def test_a_column_says_the_kind_of_a_problem(tmp_path):
+    rows = [ROWS[0], {**ROWS[1], "kind": None}]
+    task = shop(data={"kind": "kind", "fields": ["codes"]})
+
+    kinds = [problem.kind for problem, _ in task.load("train", source=write(tmp_path, rows))]
+    typed = task.problem_from_text(json.dumps({"message": "Late.", "paid": 1, "codes": [], "kind": "late"}))
+
+    assert kinds == ["late", ""]
+    assert typed.kind == "late"
+    assert "kind" not in typed.data
+
+
 def test_gold_stands_nowhere_but_in_gold(loaded):
     for problem, gold in loaded:
         assert str(gold.value["answer"]) not in canonical_json(PROBLEM.row(problem))
@@ -103,6 +115,7 @@ def test_a_problem_is_the_same_whatever_its_gold(loaded, tmp_path):
         {"data": {"fields": ["codes", "expected"]}},
         {"data": {"fields": ["codes"], "id": "expected"}},
         {"data": {"fields": ["codes"], "difficulty": "expected"}},
+        {"data": {"fields": ["codes"], "kind": "expected"}},
     ],
 )
 def test_a_task_that_shows_gold_is_refused(changes):

@@ -9,7 +9,8 @@ through ``authors`` and ``skill``:
 ``authors``      sum over authors g of f_ga, the share of g's candidates that are in a: one vote per author
 ``skill``        sum over authors of f_ga logit q_g, with q_g the author's skill. With ``authors``, whose weight
                  takes the part of log 1/c, c the probability that wrong answers coincide, this is the one-coin
-                 naive Bayes vote; without it, it fails for q_g < 1/2
+                 naive Bayes vote; without it, it fails for q_g < 1/2. Where problems have kinds, logit q_g is the
+                 author's in the kind of question minus the level of the kind, which all authors share
 ``energy``       mean of z over the pool minus the lowest z in a
 ``penalty``      minus the lowest E_constraint in a, at most ``MAX_PENALTY``
 ``length``       mean over the pool minus the mean over a of the log number of characters, standardised within authors
@@ -20,6 +21,8 @@ Terms for "none of them":
 
 ==============  ======================================================================================
 ``none``        1
+``kind``        difficulty of the kind of question: log-odds that no candidate is right on its problems, minus those on
+                all problems; left out where problems have no kinds
 ``pool_length`` mean over the pool of the standardised log number of characters: high if all texts are longer than usual
 ``unparsed``    share of written candidates without an answer
 ==============  ======================================================================================
@@ -37,6 +40,8 @@ from raydebm.decision.groups import Floats, lowest, mean
 from raydebm.decision.table import PoolTable
 from raydebm.energy import total_energies
 
+KIND = "kind"
+"""Name of the term that is left out where problems have no kinds."""
 MAX_PENALTY = 10.0
 MIN_LOG_SHARE = -50.0
 
@@ -99,6 +104,7 @@ BUILT_IN = (
     Term(name="penalty", words="constraints", measure=_penalty),
     Term(name="length", words="brevity of its texts", measure=_length),
     Term(name="none", words="none of them", about="none", measure=lambda inputs: np.ones(inputs.table.num_pools)),
+    Term(name=KIND, words="kind of question", about="none", measure=lambda inputs: inputs.difficulty),
     Term(name="pool_length", words="mean length", about="none", measure=lambda inputs: inputs.pool_length),
     Term(name="unparsed", words="no answer", about="none", measure=lambda inputs: inputs.table.unparsed),
 )

@@ -1,8 +1,8 @@
 """Fit the posterior on labelled problems, and predict problems that it was not fitted on.
 
 The weights maximise likelihood times prior (``likelihoods``). Skills are shrunk towards the pooled share of right
-candidates by ``SKILL_PRIOR`` pseudo-candidates. A problem's own candidates are excluded from the skills used in its
-evidence.
+candidates by ``SKILL_PRIOR`` pseudo-candidates, and an author's skill in one kind of question towards its skill over
+all kinds by ``KIND_PRIOR``. A problem's own candidates are excluded from both in its evidence.
 """
 
 import math
@@ -12,12 +12,13 @@ from functools import cached_property
 
 import numpy as np
 
+from raydebm.decision.evidence.built_in_terms import KIND
 from raydebm.decision.evidence.likelihoods import Design, exclusive, independent, maximum, quasi_maximum
 from raydebm.decision.evidence.measuring import POOL_SCORE, SCORE, evidence_of, terms_about
 from raydebm.decision.evidence.posterior import PRIOR, Competition, Outcome, Posterior, filled
-from raydebm.decision.evidence.reference import Author, Reference
+from raydebm.decision.evidence.reference import Author, Kind, Reference
 from raydebm.decision.evidence.terms import representatives
-from raydebm.decision.groups import Bools, Floats, Ints, ratio
+from raydebm.decision.groups import Bools, Floats, Ints, ratio, sigmoid
 from raydebm.decision.table import PoolTable
 from raydebm.errors import PoolError
 from raydebm.identity import content_id
@@ -26,6 +27,11 @@ from raydebm.tasks.base import Task
 
 SKILL_PRIOR = 10.0
 """Pseudo-candidates added to every author's skill, at the pooled share of right candidates."""
+KIND_PRIOR = 50.0
+"""Pseudo-candidates added to an author's candidates of one kind, and to those of all authors together
+(docs/log/skill_by_kind.md)."""
+DIFFICULTY_PRIOR = 2.0
+"""Pseudo-problems added to the problems of one kind, at the share without a right candidate over all kinds."""
 NUM_FOLDS = 10
 
 
@@ -100,13 +106,56 @@ class LabelledTable:
         worth = self.worth[representatives(self.table, reference)]
         return np.where(np.isnan(worth), self.cluster_worth, worth)
 
+    @property
+    def has_kinds(self) -> bool:
+        """Whether the problems are of several kinds. One kind says nothing."""
+        return len(self.table.kind_of_pool[0]) > 1
+
+    @cached_property
+    def unsolved(self) -> Floats:
+        """Shape (P, 2). 1 minus the worth of a pool's best candidate, and 1; both 0 for pools without labels and with
+        a proven answer, about which nothing is estimated."""
+        table = self.table
+        is_proven = np.bincount(table.pool_of_cluster, table.proof == 1, table.num_pools) > 0
+        values = np.zeros((len(self.pools), 2))
+        for place, pool in enumerate(self.pools):
+            if pool.is_labelled and not is_proven[place]:
+                values[place] = 1 - np.nanmax(pool.worth), 1
+        return values
+
+    def sums_by_kind(self, values: Floats, used: Bools) -> Floats:
+        """Sums of ``values`` (P, X) over the pools in use of each kind, shape (number of kinds, X).
+
+        0 for the unknown kind, so that everything about it is what holds over all kinds.
+        """
+        kinds, kind = self.table.kind_of_pool
+        sums = np.zeros((len(kinds), values.shape[1]))
+        np.add.at(sums, kind[used], values[used])
+        return np.where(np.array([bool(name) for name in kinds])[:, None], sums, 0.0)
+
+    def _others_of_kind(self, values: Floats, used: Bools) -> Floats:
+        """Sums over the other pools in use of each pool's kind, shape (P, X)."""
+        kinds, kind = self.table.kind_of_pool
+        is_own = used & np.array([bool(name) for name in kinds])[kind]
+        return self.sums_by_kind(values, used)[kind] - np.where(is_own[:, None], values, 0.0)
+
+    def difficulties(self, used: Bools) -> Floats:
+        """Difficulty of each pool's kind from the other pools in use, shape (P,)."""
+        overall = self.unsolved[used].sum(axis=0) - np.where(used[:, None], self.unsolved, 0.0)
+        return _difficulty(self._others_of_kind(self.unsolved, used), overall)
+
     def skills(self, used: Bools) -> Floats:
-        """Shrunk log-odds of each row's author from the pools in use, excluding the row's own pool. Shape (R,)."""
+        """Skill of each row's author in the pool's kind of question, from the other pools in use. Shape (R,)."""
         right, total = self.right[used].sum(axis=0), self.total[used].sum(axis=0)
         pooled = _pooled(right, total)
         own = np.where(used[:, None], 1.0, 0.0)
         share = (right - own * self.right + SKILL_PRIOR * pooled) / (total - own * self.total + SKILL_PRIOR)
-        log_odds: Floats = np.log(share / (1 - share))[self.table.pool_of_row, self.table.author_of_row]
+        skills: Floats = np.log(share / (1 - share))
+        if self.has_kinds:
+            right, total = (self._others_of_kind(values, used) for values in (self.right, self.total))
+            in_kind, level = _skills_in_kind(right, total, skills, pooled)
+            skills = in_kind - level
+        log_odds: Floats = skills[self.table.pool_of_row, self.table.author_of_row]
         return log_odds
 
 
@@ -115,8 +164,34 @@ def _pooled(right: Floats, total: Floats) -> float:
     return float((right.sum() + 0.5) / (total.sum() + 1.0))
 
 
+def _skills_in_kind(right: Floats, total: Floats, overall: Floats, pooled: float) -> tuple[Floats, Floats]:
+    """Log-odds of G authors on problems of one kind, and the level of the kind, for each of X kinds: shapes (X, G) and
+    (X, 1).
+
+    An author's share is shrunk towards its log-odds over all kinds, moved by the level, which is shrunk towards 0.
+
+    Args:
+        right: Right candidates of the kind by author, shape (X, G).
+        total: Labelled candidates of the kind by author, shape (X, G).
+        overall: Log-odds of the authors over all kinds, shape (G,) or (X, G).
+        pooled: Share of right candidates over all authors and kinds.
+    """
+    share = (right.sum(axis=1) + KIND_PRIOR * pooled) / (total.sum(axis=1) + KIND_PRIOR)
+    level = (np.log(share / (1 - share)) - _logit(pooled))[:, None]
+    own = (right + KIND_PRIOR * sigmoid(overall + level)) / (total + KIND_PRIOR)
+    return np.log(own / (1 - own)), level
+
+
 def _logit(share: float) -> float:
     return math.log(share / (1 - share))
+
+
+def _difficulty(of_kind: Floats, overall: Floats) -> Floats:
+    """Log-odds of "no candidate is right" in a kind minus those over all kinds, from sums (..., 2) of ``unsolved``."""
+    base = (overall[..., 0] + 0.5) / (overall[..., 1] + 1.0)
+    share = (of_kind[..., 0] + DIFFICULTY_PRIOR * base) / (of_kind[..., 1] + DIFFICULTY_PRIOR)
+    difference: Floats = np.log(share / (1 - share)) - np.log(base / (1 - base))
+    return difference
 
 
 def reference_of(labelled_table: LabelledTable, used: Bools, *, lambda_: float) -> Reference:
@@ -129,9 +204,29 @@ def reference_of(labelled_table: LabelledTable, used: Bools, *, lambda_: float) 
     lengths = _norms(np.log1p(table.length), table, in_use)
     scores = {name: _norms(values, table, in_use & ~np.isnan(values)) for name, values in table.evidence_scores.items()}
     shares = [*((right + SKILL_PRIOR * pooled) / (total + SKILL_PRIOR)).tolist(), pooled]
+    names, kind_of_pool = table.kind_of_pool
+    in_kinds: list[dict[str, float]] = [{} for _ in shares]
+    kinds: dict[str, Kind] = {}
+    if labelled_table.has_kinds:
+        own, labelled, unsolved = (
+            labelled_table.sums_by_kind(values, used)
+            for values in (labelled_table.right, labelled_table.total, labelled_table.unsolved)
+        )
+        skills, levels = _skills_in_kind(own, labelled, np.array([_logit(share) for share in shares[:-1]]), pooled)
+        difficulties = _difficulty(unsolved, labelled_table.unsolved[used].sum(axis=0))
+        sizes = np.bincount(kind_of_pool[used], minlength=len(names))
+        for row, name in enumerate(names):
+            if not name or not labelled[row].any():
+                continue
+            kinds[name] = Kind(
+                level=float(levels[row, 0]), difficulty=float(difficulties[row]), num_problems=int(sizes[row])
+            )
+            for code in np.flatnonzero(labelled[row]):
+                in_kinds[code][name] = float(skills[row, code])
     *authors, default = [
         Author(
             skill=_logit(share),
+            kinds=in_kinds[code],
             center=energies[code][0],
             scale=energies[code][1],
             length_center=lengths[code][0],
@@ -140,7 +235,12 @@ def reference_of(labelled_table: LabelledTable, used: Bools, *, lambda_: float) 
         )
         for code, share in enumerate(shares)
     ]
-    return Reference(authors=dict(zip(table.authors, authors, strict=True)), default=default, lambda_=lambda_)
+    return Reference(
+        authors=dict(zip(table.authors, authors, strict=True)),
+        default=default,
+        lambda_=lambda_,
+        kinds=kinds,
+    )
 
 
 def _norms(values: Floats, table: PoolTable, used: Bools) -> list[tuple[float, float]]:
@@ -178,7 +278,9 @@ def _design(
     Empty if every answer is proven or refuted, or no answer was parsed.
     """
     table = labelled_table.table
-    evidence = evidence_of(table, reference, skills=labelled_table.skills(used))
+    evidence = evidence_of(
+        table, reference, skills=labelled_table.skills(used), difficulties=labelled_table.difficulties(used)
+    )
     owner, count = table.pool_of_cluster, len(table.clusters)
     proof = [cluster.proof for clusters in table.clusters for cluster in clusters]
     is_open = np.array([value is None for value in proof], dtype=bool)
@@ -242,7 +344,10 @@ def fit_posterior(
     if terms is None:
         terms = [*(term.name for term in terms_about("answer")), *(SCORE + name for name in scores)]
     if context is None:
-        context = [*(term.name for term in terms_about("none")), *(POOL_SCORE + name for name in scores)]
+        context = [
+            *(term.name for term in terms_about("none") if term.name != KIND or labelled_table.has_kinds),
+            *(POOL_SCORE + name for name in scores),
+        ]
     start = Posterior(
         weights={name: PRIOR.get(name, 0.0) for name in terms},
         context_weights={name: PRIOR.get(name, 0.0) for name in context},

@@ -77,7 +77,12 @@ class Evidence:
 
 
 def evidence_of(
-    table: PoolTable, reference: Reference, *, skills: Floats | None = None, names: Container[str] | None = None
+    table: PoolTable,
+    reference: Reference,
+    *,
+    skills: Floats | None = None,
+    difficulties: Floats | None = None,
+    names: Container[str] | None = None,
 ) -> Evidence:
     """Measure the terms of every cluster.
 
@@ -85,6 +90,7 @@ def evidence_of(
         table: Pools.
         reference: Statistics of the authors.
         skills: Log-odds of the author of each row in a cluster, shape (R,). Default: the skills of ``reference``.
+        difficulties: Difficulty of each pool's kind, shape (P,). Default: the difficulties of ``reference``.
         names: Names of the terms to measure. Default: all. Baseline scores are always measured where candidates have
             them.
 
@@ -92,7 +98,7 @@ def evidence_of(
         ConfigError: a user's term does not return one number per answer, or per pool.
     """
     table = table.answered
-    inputs = TermInputs(table=table, reference=reference, skills=skills)
+    inputs = TermInputs(table=table, reference=reference, skills=skills, difficulties=difficulties)
     answers, none = (
         [term for term in terms_about(about) if names is None or term.name in names] for about in ("answer", "none")
     )

@@ -47,6 +47,7 @@ PRIOR: Mapping[str, float] = {
     "energy": 0.25,
     "penalty": 1.0,
     "none": -1.0,
+    "kind": 0.5,
 }
 """Weights before any label is seen: votes at full weight, authors at half of their log-odds because they are not
 independent, energies at a small weight, and E_constraint at the paper's lambda of 1. Absent terms have weight 0."""

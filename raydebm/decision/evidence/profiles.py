@@ -2,7 +2,7 @@
 
 ===============  ==============================================================================
 ``vote``         the answer with the most candidates
-``best_author``  the most frequent answer of the most skilled author present
+``best_author``  the most frequent answer of the author present that is most skilled in the kind of question
 ``energy``       the answer of the lowest E = mu + lambda E_constraint
 ``energy_vote``  the answer with the largest sum of exp(-E)
 ``posterior``    the most probable answer
@@ -24,6 +24,7 @@ import numpy as np
 from raydebm.config.policy import Profile
 from raydebm.decision.evidence.built_in_terms import energy_votes, log_votes, minus_energies
 from raydebm.decision.evidence.posterior import Belief, Estimates, PoolBeliefs, Posterior
+from raydebm.decision.evidence.terms import skill_of_rows
 from raydebm.decision.groups import Floats, Ints
 from raydebm.decision.table import PoolTable
 
@@ -44,11 +45,9 @@ def _preference(profile: Profile, table: PoolTable, posterior: Posterior) -> Flo
 
 
 def _votes_of_best_author(table: PoolTable, posterior: Posterior) -> Floats:
-    """Candidates per cluster by the most skilled author present in the pool."""
-    skills = np.array([posterior.reference.author(name).skill for name in table.authors])
-    order = np.empty(len(skills), dtype=np.intp)
-    order[sorted(range(len(skills)), key=lambda code: (skills[code], table.authors[code]))] = np.arange(len(skills))
-    rank = order[table.author_of_row]
+    """Candidates per cluster by the author present in the pool that is most skilled in its kind of question."""
+    skills, names = skill_of_rows(table, posterior.reference), np.array(table.authors)[table.author_of_row]
+    _, rank = np.unique(np.rec.fromarrays([skills, names]), return_inverse=True)
     best = np.full(len(table.clusters), -1, dtype=np.intp)
     np.maximum.at(best, table.pool_of_row, rank)
     by_best = (rank == best[table.pool_of_row]).astype(np.float64)

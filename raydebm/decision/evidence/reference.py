@@ -11,6 +11,9 @@ class Author:
 
     skill: float
     """Log-odds that one of the author's candidates is right."""
+    kinds: Mapping[str, float] = field(default_factory=dict)
+    """The same on problems of one kind, for each kind with labelled candidates of the author. Empty where problems have
+    no kinds."""
     center: float
     """Mean of mu over the author's candidates."""
     scale: float
@@ -30,6 +33,17 @@ class Author:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """Statistics of one kind of question on labelled problems."""
+
+    level: float
+    """Log-odds that a candidate of any author is right, minus those on all problems."""
+    difficulty: float
+    """Log-odds that no candidate of a problem is right, minus those on all problems."""
+    num_problems: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
     """Statistics of all authors."""
 
@@ -38,10 +52,26 @@ class Reference:
     """Statistics for authors without labelled candidates: all authors together."""
     lambda_: float
     """Weight of E_constraint in E."""
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    """By name. Empty where problems have no kinds."""
 
     def author(self, name: str) -> Author:
         """Statistics of one author; the default for one without labelled candidates."""
         return self.authors.get(name, self.default)
+
+    def skill(self, author: str, kind: str) -> float:
+        """Skill of an author in a kind of question, without the level of the kind.
+
+        The skill over all kinds if the kind is unknown or has no labelled candidate of the author.
+        """
+        known = self.author(author)
+        if kind not in self.kinds or kind not in known.kinds:
+            return known.skill
+        return known.kinds[kind] - self.kinds[kind].level
+
+    def difficulty(self, kind: str) -> float:
+        """Difficulty of a kind of question; 0 if the kind is unknown."""
+        return self.kinds[kind].difficulty if kind in self.kinds else 0.0
 
     def score_norm(self, author: str, score: str) -> tuple[float, float]:
         """(mean, standard deviation) of a baseline's score over an author's candidates."""
@@ -49,8 +79,8 @@ class Reference:
 
     def to_json(self) -> dict[str, Any]:
         """The reference as JSON values, as in a policy file, with authors ordered by name."""
-        value = asdict(self)
-        return {**value, "authors": {name: asdict(author) for name, author in sorted(self.authors.items())}}
+        authors = {name: _json(author) for name, author in sorted(self.authors.items())}
+        return {**_json(self), "authors": authors, "default": _json(self.default)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Reference":
@@ -59,7 +89,13 @@ class Reference:
             authors={name: Author.from_json(author) for name, author in value["authors"].items()},
             default=Author.from_json(value["default"]),
             lambda_=value["lambda_"],
+            kinds={name: Kind(**kind) for name, kind in value.get("kinds", {}).items()},
         )
+
+
+def _json(part: Author | Reference) -> dict[str, Any]:
+    """JSON values, without the key ``kinds`` where problems have none."""
+    return {name: value for name, value in asdict(part).items() if value or name != "kinds"}
 
 
 PLAIN = Reference(authors={}, default=Author(skill=0.0, center=0.0, scale=1.0), lambda_=1.0)

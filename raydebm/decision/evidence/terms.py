@@ -25,21 +25,30 @@ MAX_Z = 5.0
 """Standardised energies and lengths are clipped to [-5, 5], to limit the effect of an outlier."""
 
 
+def skill_of_rows(table: PoolTable, reference: Reference) -> Floats:
+    """Skill of each row's author in its pool's kind of question, shape (R,)."""
+    kinds, kind_of_pool = table.kind_of_pool
+    known = [[reference.skill(name, kind) for kind in kinds] for name in table.authors]
+    by_author = np.array(known).reshape(len(table.authors), len(kinds))
+    skills: Floats = by_author[table.author_of_row, kind_of_pool[table.pool_of_row]]
+    return skills
+
+
 _PROOF_ORDER = {True: 0, None: 1, False: 2}
 
 
 def representatives(table: PoolTable, reference: Reference) -> Ints:
     """Row of the candidate to return for each cluster, shape (C,). Every cluster must have a row.
 
-    Proven candidates are preferred and refuted ones are last. Within each group the order is: most skilled author,
-    lowest E, lowest mu, lowest E_constraint, earliest pass, smallest id.
+    Proven candidates are preferred and refuted ones are last. Within each group the order is: author most skilled in
+    the problem's kind of question, lowest E, lowest mu, lowest E_constraint, earliest pass, smallest id.
     """
     if not table.num_clusters:
         return np.empty(0, dtype=np.intp)
     rows = np.flatnonzero(table.cluster_of_row >= 0)
     given, cluster, penalty = [table.candidates[row] for row in rows], table.cluster_of_row[rows], table.penalty[rows]
     mu = np.where(np.isnan(table.mu), np.inf, table.mu)[rows]
-    skill = np.array([reference.author(name).skill for name in table.authors])[table.author_of_row[rows]]
+    skill = skill_of_rows(table, reference)[rows]
     order = np.lexsort(
         (
             np.array([scored.candidate.candidate_id for scored in given]),
@@ -70,19 +79,28 @@ class TermInputs:
     """Statistics of the authors."""
     skills: Floats | None = None
     """Shape (R,). Log-odds of each row's author. Default: the skills of ``reference``."""
+    difficulties: Floats | None = None
+    """Shape (P,). Difficulty of each pool's kind of question. Default: the difficulties of ``reference``."""
 
     @cached_property
     def _authors(self) -> Floats:
-        """Skill, center, scale, length center and length scale of each row's author, shape (R, 5)."""
+        """Center, scale, length center and length scale of each row's author, shape (R, 4)."""
         known = [self.reference.author(name) for name in self.table.authors]
-        figures = [(of.skill, of.center, of.scale, of.length_center, of.length_scale) for of in known]
-        by_row: Floats = np.array(figures).reshape(-1, 5)[self.table.author_of_row]
+        figures = [(of.center, of.scale, of.length_center, of.length_scale) for of in known]
+        by_row: Floats = np.array(figures).reshape(-1, 4)[self.table.author_of_row]
         return by_row
 
     @cached_property
     def skill(self) -> Floats:
-        """Log-odds that the row's author is right, shape (R,)."""
-        return self._authors[:, 0] if self.skills is None else self.skills
+        """Skill of the row's author in the pool's kind of question, shape (R,)."""
+        return skill_of_rows(self.table, self.reference) if self.skills is None else self.skills
+
+    @cached_property
+    def difficulty(self) -> Floats:
+        """Difficulty of each pool's kind of question, shape (P,)."""
+        if self.difficulties is not None:
+            return self.difficulties
+        return np.array([self.reference.difficulty(kind) for kind in self.table.kinds], dtype=np.float64)
 
     @cached_property
     def voice(self) -> Floats:
@@ -98,7 +116,7 @@ class TermInputs:
     @cached_property
     def z(self) -> Floats:
         """z of the rows in ``scored``."""
-        mu, (_, center, scale, _, _) = self.table.mu[self.scored], self._authors[self.scored].T
+        mu, (center, scale, _, _) = self.table.mu[self.scored], self._authors[self.scored].T
         return _cut((mu - center) / scale)
 
     @cached_property
@@ -109,7 +127,7 @@ class TermInputs:
     @cached_property
     def length(self) -> Floats:
         """Log number of characters, standardised within authors, shape (R,)."""
-        _, _, _, center, scale = self._authors.T
+        _, _, center, scale = self._authors.T
         return _cut((np.log1p(self.table.length) - center) / scale)
 
     @cached_property

@@ -177,7 +177,7 @@ class _Pass:
     """Candidates of one pass, from their arrival to their energies."""
 
     def __init__(self, problem: Problem, parts: Parts) -> None:
-        self._parts = parts
+        self._problem, self._parts = problem, parts
         self.news = asyncio.Event()
         self._is_closed = False
         self._arrived: dict[str, Candidate] = {}
@@ -255,7 +255,7 @@ class _Pass:
     def _scored(self, candidate: Candidate) -> ScoredCandidate:
         if candidate.text is None:
             report = unchecked(candidate.candidate_id, f"no text to check: {candidate.error}")
-            return ScoredCandidate(candidate=candidate, report=report, energies=None)
+            return ScoredCandidate(candidate=candidate, report=report, energies=None, kind=self._problem.kind)
         if self._parts.deadline is not None and not self._is_judged(candidate):
             return self._parts.deadline.unjudged(candidate)
         return ScoredCandidate(
@@ -263,6 +263,7 @@ class _Pass:
             report=self._checks.results[candidate.candidate_id],
             energies=self._energies.results[candidate.candidate_id],
             scores={} if self._scores is None else self._scores.results[candidate.candidate_id],
+            kind=self._problem.kind,
         )
 
 

@@ -60,7 +60,7 @@ async def judged(
         baseline_scores(),
     )
     return [
-        ScoredCandidate(candidate=candidate, report=report, energies=own_energies, scores=own_scores)
+        ScoredCandidate(candidate=candidate, report=report, energies=own_energies, scores=own_scores, kind=problem.kind)
         for candidate, report, own_energies, own_scores in zip(candidates, reports, energies, scores, strict=True)
     ]
 

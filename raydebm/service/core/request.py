@@ -62,6 +62,8 @@ class ProblemBody(Body):
     """The task's own fields, as in ``problems.parquet``. Default: the task reads them from the prompt."""
     problem_id: Text | None = Field(None, min_length=1, max_length=200)
     difficulty: Text = ""
+    kind: Text = Field("", max_length=200)
+    """Kind of question, as in the run's problems; authors' skills differ by kind. Default: the task's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,13 +239,14 @@ def _problem(task: Task, problem: str | ProblemBody) -> Problem:
         return task.problem_from_text(problem)
     if problem.data is None:
         read = task.problem_from_text(problem.prompt)
-        return replace(read, problem_id=problem.problem_id or read.problem_id)
+        return replace(read, problem_id=problem.problem_id or read.problem_id, kind=problem.kind or read.kind)
     made = Problem(
         task=task.name,
         problem_id=problem.problem_id or content_id(task.name, problem.prompt, problem.data),
         prompt=problem.prompt,
         data=problem.data,
         difficulty=problem.difficulty,
+        kind=problem.kind,
     )
     task.messages(made)  # raises if the data lacks a field that the task needs
     task.parse(made, "")

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from raydebm.errors import ServiceError
-from raydebm.service.core.request import RequestContext, charged_to, request_context
+from raydebm.service.core.request import ProblemBody, RequestContext, charged_to, request_context
 from raydebm.service.core.service import TriageService
 from raydebm.service.routes.answers import ChoiceBody, TriageResponse, triage_answer
 from raydebm.service.routes.connection import EventStream, while_connected
@@ -82,7 +82,7 @@ def chat_context(
         overrides if overrides.seed is not None else overrides.model_copy(update={"seed": request.seed}),
         request_id=request_id,
         task_name=task_name,
-        problem=conversation.problem,
+        problem=ProblemBody(prompt=conversation.problem, kind=overrides.kind),
         sampling=request.sampling(),
         conversation=conversation,
     )

@@ -65,7 +65,7 @@ class SampleProblem(BaseModel):
     total: int
     task: str
     problem: dict[str, Any]
-    """``prompt``, ``data``, ``problem_id``, ``difficulty``."""
+    """``prompt``, ``data``, ``problem_id``, ``difficulty``, and ``kind`` where it is known."""
 
 
 class Samples:
@@ -114,6 +114,7 @@ class Samples:
             "data": dict(problem.data),
             "problem_id": problem.problem_id,
             "difficulty": problem.difficulty,
+            **({"kind": problem.kind} if problem.kind else {}),
         }
         return SampleProblem(index=chosen, total=len(problems), task=problem.task, problem=body)
 

@@ -122,5 +122,8 @@ class ChatOverrides(Overrides):
     on_abstain: OnAbstain = "refuse"
     """Response to an abstention. refuse: a refusal in OpenAI's format; text: its words as content, for clients that do
     not show refusals; best: the selected text anyway; error: HTTP 422."""
+    kind: Annotated[Text, Field(max_length=200)] = ""
+    """Kind of question, as in the run's problems; authors' skills differ by kind. Default: what the task reads from the
+    text."""
     progress: Literal["comments", "events", "none"] = "comments"
     """Progress in a stream: SSE comments, which every client skips, named events for browsers, or none."""

@@ -3,8 +3,8 @@
 In:   a ``TaskDefinition``: prompt, output format, constraints as declarative rules, optional gold, data files.
 Out:  a ``Task`` like the built-in ones.
 
-Gold is removed from a data row before anything else is read from it; a definition whose prompt, fields, id or
-difficulty name gold's column is refused.
+Gold is removed from a data row before anything else is read from it; a definition whose prompt, fields, id,
+difficulty or kind name gold's column is refused.
 """
 
 import json
@@ -143,8 +143,12 @@ class DeclaredTask:
         problem_id = content_id(self.name, prompt, data)
         if columns.id is not None and row.get(columns.id) is not None:
             data[SOURCE_ID] = str(row[columns.id])
-        difficulty = "" if columns.difficulty is None else str(row.get(columns.difficulty, ""))
-        return Problem(task=self.name, problem_id=problem_id, prompt=prompt, data=data, difficulty=difficulty)
+        groups = {
+            group: str(row[column])
+            for group, column in (("difficulty", columns.difficulty), ("kind", columns.kind))
+            if column is not None and row.get(column) is not None
+        }
+        return Problem(task=self.name, problem_id=problem_id, prompt=prompt, data=data, **groups)
 
     def problem_from_text(self, text: str) -> Problem:
         """Parse a problem typed by a client: a JSON object with the task's fields, or the text of its only field.
@@ -155,7 +159,8 @@ class DeclaredTask:
         row = _json_object(text)
         fields = self.definition.fields
         if row is not None and set(fields) <= set(row):
-            return self._problem_of({name: row[name] for name in fields}, "the text")
+            kind = self.definition.data.kind
+            return self._problem_of({name: row[name] for name in row if name in fields or name == kind}, "the text")
         if len(fields) > 1:
             raise TaskDataError(
                 f"task {self.name!r} needs the fields {', '.join(fields)}: send a JSON object with them as the text, "

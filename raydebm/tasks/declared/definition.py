@@ -97,6 +97,8 @@ class Data(Strict):
     """Columns that constraints read as ``problem.<field>``, in addition to those that the prompt names."""
     difficulty: str | None = None
     """Column by which reports group their results."""
+    kind: str | None = None
+    """Column with the kind of question, such as its subject. Authors' skills are learned by kind."""
 
 
 class Defaults(Strict):
@@ -191,6 +193,7 @@ class TaskDefinition(Strict):
             "the prompt or data.fields": self.fields,
             "data.id": [self.data.id],
             "data.difficulty": [self.data.difficulty],
+            "data.kind": [self.data.kind],
         }
         for where, columns in seen.items():
             if self.gold.field in columns:

@@ -184,7 +184,7 @@ def _is_other_by_form(gold: str, answer: str) -> bool:
 
 
 def problem_of(question: str, *, level: str = "", subject: str = "", source_id: str | None = None) -> Problem:
-    """Problem of a question; its id depends on the text alone.
+    """Problem of a question; its id depends on the text alone. Its kind is subject and level, if the subject is known.
 
     Args:
         question: the text; surrounding whitespace is removed.
@@ -193,7 +193,8 @@ def problem_of(question: str, *, level: str = "", subject: str = "", source_id: 
         source_id: the problem's name in its source, which joins recorded pools.
     """
     difficulty = f"level {level}" if level else ""
-    return question_of(TASK, question, difficulty=difficulty, subject=subject, source_id=source_id)
+    kind = ", ".join(filter(None, [subject, difficulty])) if subject else ""
+    return question_of(TASK, question, difficulty=difficulty, kind=kind, subject=subject, source_id=source_id)
 
 
 def _is_without_reference(row: Row, where: str) -> bool:

@@ -116,11 +116,11 @@ def problem_of(text: str, *, dataset: str = "", category: str = "", source_id: s
 
     Args:
         text: the question; surrounding whitespace is removed.
-        dataset: name of its data set, or "".
+        dataset: name of its data set, which is the problem's kind, or "".
         category: group of data sets for breakdowns in reports, such as ``"games"``, or "".
         source_id: the problem's name in its source, which joins recorded pools.
     """
-    return question_of(TASK, text, difficulty=category, dataset=dataset, source_id=source_id)
+    return question_of(TASK, text, difficulty=category, kind=dataset, dataset=dataset, source_id=source_id)
 
 
 def _problem_and_gold(question: Question) -> tuple[Problem, Gold]:

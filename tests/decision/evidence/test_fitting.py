@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from decision_pools import labelled, scored, synthetic_problems
 
-from raydebm.decision.evidence.built_in_terms import CONTEXT, TERMS
+from raydebm.decision.evidence.built_in_terms import CONTEXT, KIND, TERMS
 from raydebm.decision.evidence.fitting import (
     LabelledPool,
     LabelledTable,
@@ -204,7 +204,7 @@ def test_the_prior_stays_where_no_answer_is_open(pool):
     posterior = fit_posterior([labelled(f"p{index}", pool, {"A"}) for index in range(4)], lambda_=1.0)
 
     assert posterior.weights == {name: PRIOR.get(name, 0.0) for name in TERMS}
-    assert posterior.context_weights == {name: PRIOR.get(name, 0.0) for name in CONTEXT}
+    assert posterior.context_weights == {name: PRIOR.get(name, 0.0) for name in CONTEXT if name != KIND}
 
 
 @pytest.mark.parametrize("pools", [[], [labelled("p", [scored("a", "A")], worth=[math.nan])]])
