@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 Given = str | tuple[str, str] | Candidate
 """A candidate: its text, (text, author), or a record. The author is the name of its generator in the run's recipe,
-whose skill the run has estimated. Texts without an author count as one unknown author's."""
+whose skill the run has estimated. Texts without an author are attributed to one unknown author."""
 
 UNKNOWN_AUTHOR = "client"
 GIVEN = "the candidates were given, not sampled as those of the calibration problems"
@@ -129,7 +129,8 @@ class Chooser:
             device: device of the scorer: ``auto``, ``cpu`` or ``cuda``.
             dtype: type of the encoder: ``float32``, ``bfloat16``, ``float16``, or ``auto`` for that of the run's
                 energies.
-            check_timeout_s: time limit of one candidate's checks, in child processes; one that exceeds it fails alone.
+            check_timeout_s: time limit of one candidate's checks, in child processes. A candidate that exceeds it
+                fails without affecting the others.
                 None for checks in this process without a limit.
 
         Raises:
@@ -181,7 +182,7 @@ class Chooser:
     def _problem(self, problem: str | Problem) -> Problem:
         if isinstance(problem, Problem):
             if problem.task != self.task.name:
-                raise ConfigError(f"the problem belongs to task {problem.task!r}; the run is about {self.task.name!r}")
+                raise ConfigError(f"the problem belongs to task {problem.task!r}; the run has task {self.task.name!r}")
             return problem
         try:
             return self.task.problem_from_text(well_formed(problem))
@@ -257,7 +258,7 @@ def _load_scorer(run: RunDir, *, device: str, dtype: str) -> TextScorer:
     except ImportError as error:
         raise CheckpointError(f"the scorer cannot be loaded ({error}); {remedy}") from error
     if not holds_ensemble(address):
-        raise CheckpointError(f"{address} holds no trained ensemble; run `raydebm run`, or {remedy}")
+        raise CheckpointError(f"{address} does not contain a trained ensemble; run `raydebm run`, or {remedy}")
     with local_copy(address) as folder:
         return EnsembleScorer.load(folder, device=device, dtype=run.scoring_type(dtype))
 
@@ -310,11 +311,11 @@ def _energies_of(candidate: Candidate, scored: Any) -> Energies | None:
 
 def _choice(decided: PoolDecision, pool: Sequence[ScoredCandidate], policy: Policy) -> Choice:
     best = decided.best
-    given_out = best if decided.decision is Decision.ACCEPT else None
+    accepted = best if decided.decision is Decision.ACCEPT else None
     return Choice(
         decision=decided.decision,
-        answer=None if given_out is None else given_out.report.answer,
-        text=None if given_out is None else given_out.candidate.text,
+        answer=None if accepted is None else accepted.report.answer,
+        text=None if accepted is None else accepted.candidate.text,
         selected=None if best is None else _place(best, pool),
         confidence=decided.confidence,
         reason=decided.reason,

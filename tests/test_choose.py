@@ -382,7 +382,7 @@ def test_half_a_character_is_read(chooser):
 def test_a_problem_of_another_task_is_refused(chooser):
     other = replace(chooser.task.problem_from_text(PROBLEM), task="musr")
 
-    with pytest.raises(ConfigError, match="belongs to task 'musr'; the run is about 'gsm8k'"):
+    with pytest.raises(ConfigError, match="belongs to task 'musr'; the run has task 'gsm8k'"):
         chooser.best_of(other, [SEVEN])
 
 
@@ -398,7 +398,9 @@ def test_a_text_that_the_task_cannot_read_is_refused(chooser):
 
 
 def test_a_run_without_adapters_says_how_to_do_without(run):
-    with pytest.raises(CheckpointError, match="no trained ensemble; run `raydebm run`, or pass energies=False"):
+    with pytest.raises(
+        CheckpointError, match="not contain a trained ensemble; run `raydebm run`, or pass energies=False"
+    ):
         best_of(PROBLEM, [SEVEN], run=run)
 
 

@@ -53,7 +53,7 @@ class Journal:
         self._read_usd = 0.0
         self._file: int | None = None
         self._ends_torn = False
-        """Whether the own file ends with a torn line."""
+        """Whether this journal's own file ends with a torn line."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -133,7 +133,7 @@ class Journal:
                 self._read(entry.name)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close this journal's own file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -164,7 +164,7 @@ class Journal:
             _LOG.warning("journal %s/%s: line ignored, its request will be repeated: %s", self._folder, name, error)
             return
         self._index.add(candidate.candidate_id, number, self._offsets[name])
-        self._read_usd += candidate.cost_usd or 0.0  # also for a known answer: it was paid twice
+        self._read_usd += candidate.cost_usd or 0.0  # also for a known answer, which was then paid for twice
 
 
 def _row(line: bytes) -> dict[str, Any]:

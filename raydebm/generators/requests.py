@@ -17,7 +17,7 @@ from raydebm.records import Candidate, FailureKind, GenerationRequest, Message, 
 TEMPLATE_TOKENS = 16
 """Upper limit of a chat template's tokens per message."""
 WORST_SHARE = 10
-"""Inverse share of tokens in ``LogProbs.worst``: the mean is over one in this many tokens, at least one."""
+"""``LogProbs.worst`` is the mean over the least likely 1 / WORST_SHARE of the tokens, at least one."""
 CHARS_PER_TOKEN = 4
 """Rule of thumb for English text. Results are always labelled as estimates."""
 
@@ -29,7 +29,7 @@ class LogProbs:
     mean: float
     """Mean log-probability of a token."""
     worst: float
-    """Mean log-probability of the least likely tenth."""
+    """Mean log-probability of the least likely tenth of the tokens."""
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "LogProbs":
@@ -244,7 +244,7 @@ def worst_cost(config: GeneratorConfig, request: GenerationRequest) -> float | N
 
 def highest_prices(requests: Iterable[GenerationRequest], generators: Sequence[GeneratorConfig]) -> dict[str, float]:
     """Upper limit of one candidate's cost in US dollars by generator, from its first request. An endpoint without
-    prices counts as free, as for ``max_usd``.
+    prices counts as free, as it does for ``generation.max_usd``.
 
     Raises:
         UnknownNameError: a request names a generator that is not among ``generators``.

@@ -37,7 +37,9 @@ def read_ensemble_file(address: str) -> dict[str, Any]:
     try:
         ensemble = Folder(address).read_json(ENSEMBLE_FILE)
     except FileNotFoundError as error:
-        raise CheckpointError(f"{address} holds no trained ensemble (no {ENSEMBLE_FILE}); run `raydebm run`") from error
+        raise CheckpointError(
+            f"{address} does not contain a trained ensemble (no {ENSEMBLE_FILE}); run `raydebm run`"
+        ) from error
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{where} cannot be read: {error}; train again") from error
     if not isinstance(ensemble, dict):

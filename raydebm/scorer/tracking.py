@@ -4,7 +4,7 @@ In:   the adapters in training, their settings, one dict of numbers per epoch.
 Out:  nothing that raydebm reads: the record of a training is each adapter's ``training.json``.
 Does not know: Ray, torch. Workers know nothing of trackers; the driver reads epochs from the run directory.
 
-A tracker is a function that starts its runs and returns another one, ``tell``. It runs in its own thread and can
+A tracker is a function that starts its runs and returns a function ``Tell``. It runs in its own thread, so that it can
 neither slow a training down nor end it: after an error it is named in a warning and disabled.
 """
 
@@ -30,8 +30,8 @@ CLOSE_LIMIT_S = 120.0
 """Longest wait at the end of a training for trackers that are still sending."""
 
 Tell = Callable[[str, int | None, Mapping[str, Any] | None], None]
-"""(adapter, epoch from 1, its numbers). Without an epoch the adapter is finished: with the numbers of its best epoch,
-or with None after a failure. An interrupted training repeats its epochs from the first."""
+"""Function of (adapter, epoch from 1, numbers of the epoch). Without an epoch the adapter is finished: with the numbers
+of its best epoch, or with None after a failure. An interrupted training repeats its epochs from the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +178,9 @@ class Tracking:
         for sender in self._senders:
             sender.join(limit_s)
             if sender.is_alive():
-                LOG.warning("tracker %s is still sending after %.0f s and is left behind", sender.name, limit_s)
+                LOG.warning(
+                    "tracker %s is still sending after %.0f s; the rest of its data is lost", sender.name, limit_s
+                )
 
     def _tell(self, adapter: str, epoch: int | None, numbers: Mapping[str, Any] | None) -> None:
         known = None if numbers is None else {key: value for key, value in numbers.items() if value is not None}
@@ -201,6 +203,6 @@ class _Sender(threading.Thread):
                 tell(*told)
         except Exception as error:  # noqa: BLE001 - other people's packages and services; training must not notice
             LOG.warning(
-                "tracker %s failed and gets nothing more of this training: %s: %s",
+                "tracker %s failed and receives nothing more from this training: %s: %s",
                 self.name, type(error).__name__, error,
             )  # fmt: skip

@@ -287,7 +287,8 @@ def test_an_ensemble_is_read_and_named_by_its_file(run):
 
 
 @pytest.mark.parametrize(
-    ("content", "match"), [(None, "holds no trained ensemble"), (b"{", "cannot be read"), (b"[]", "must be an object")]
+    ("content", "match"),
+    [(None, "does not contain a trained ensemble"), (b"{", "cannot be read"), (b"[]", "must be an object")],
 )
 def test_an_ensemble_that_cannot_be_read_is_named(run, content, match):
     if content is not None:

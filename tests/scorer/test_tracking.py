@@ -72,7 +72,7 @@ def test_a_tracker_that_fails_is_named_once_and_the_others_go_on(trackers, caplo
 
     assert [call[:2] for call in told[:2]] == [("a0", 1), ("a0", 2)]
     assert [record.message for record in caplog.records] == [
-        "tracker wandb failed and gets nothing more of this training: OSError: disk full"
+        "tracker wandb failed and receives nothing more from this training: OSError: disk full"
     ]
 
 

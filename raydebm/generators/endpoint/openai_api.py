@@ -66,7 +66,7 @@ class EndpointAccess:
     """Semaphore over all endpoints of this process, entered after the endpoint's own."""
 
 
-def _over_servers(config: OpenAIGenerator, connect: Callable[[OpenAIGenerator], Transport]) -> Transport:
+def _transport_to(config: OpenAIGenerator, connect: Callable[[OpenAIGenerator], Transport]) -> Transport:
     if not config.replica_urls:
         return connect(config)
     urls = dict.fromkeys(config.addresses)
@@ -89,8 +89,7 @@ class _Attempts:
 
 
 class OpenAIApiGenerator:
-    """Generator with one model behind one endpoint. Used from one event loop at a time; ``aclose`` frees it for
-    another."""
+    """Generator with one model behind one endpoint. It belongs to one event loop until ``aclose``."""
 
     def __init__(
         self,
@@ -107,12 +106,14 @@ class OpenAIApiGenerator:
         self._key = access.key or key_of(config)
         self._budget = access.budget or Budget(None)
         self._backoff = backoff or Backoff()
-        self._transport = _over_servers(config, lambda server: transport(server, self._key))
+        self._transport = _transport_to(config, lambda server: transport(server, self._key))
         self._slots = asyncio.Semaphore(config.max_in_flight)
         self._shared_slots = access.shared_slots or nullcontext()
         self._rate = RateLimit(config.requests_per_minute)
         self._jitter = random.Random(seed_for("jitter", config.name, os.getpid()))
-        self._turn = asyncio.Lock()  # first come, first served: one waits for the rate limit, the others for it
+        self._turn = (
+            asyncio.Lock()
+        )  # first come, first served: one request waits for the rate limit, the others for the lock
         self._refusals = Refusals()
         self._is_free = cost_of(config, 1, 1) == 0.0
         self._asks_logprobs = config.logprobs
@@ -176,8 +177,11 @@ class OpenAIApiGenerator:
 
         A last attempt without a stated cost may have been billed, even after others that were refused for free.
         """
-        says = isinstance(error, ReplyError) and (error.failure, usage_cost(self._config, error.usage)) != (None, None)
-        if says:  # states its cost, or that nothing was sent
+        is_stated = isinstance(error, ReplyError) and (error.failure, usage_cost(self._config, error.usage)) != (
+            None,
+            None,
+        )
+        if is_stated:  # the error states its cost, or that nothing was sent
             return call.cost_usd
         if not call.cost_usd:
             return None
@@ -188,11 +192,11 @@ class OpenAIApiGenerator:
         request, attempt = call.request, 0
         while True:
             await self._wait_for_turn(request)
-            wished_s: float | None = None
+            retry_s: float | None = None
             body = chat_body(self._config, request, logprobs=self._asks_logprobs)
             try:
                 reply = await self._transport.post(body)
-                wished_s = retry_after_s(reply.headers, now=time.time())
+                retry_s = retry_after_s(reply.headers, now=time.time())
                 completion = read_reply(reply)
                 self._refusals.note_success(request)
                 self._bill(call, completion.usage)
@@ -216,7 +220,7 @@ class OpenAIApiGenerator:
             except CarrierError:
                 if attempt >= self._config.max_retries:
                     raise
-            wait_s = self._backoff.wait_s(attempt, chance=self._jitter.random(), retry_after_s=wished_s)
+            wait_s = self._backoff.wait_s(attempt, chance=self._jitter.random(), retry_after_s=retry_s)
             await asyncio.sleep(wait_s)
             attempt += 1
 
@@ -245,7 +249,7 @@ class OpenAIApiGenerator:
         if refused and self._asks_logprobs:
             self._asks_logprobs = False
             _LOG.warning(
-                "%s gives no log-probabilities, so the candidates of %s have none: %s",
+                "%s does not return log-probabilities, so the candidates of %s have none: %s",
                 without_credentials(self._config.base_url),
                 self.name,
                 self._explain(error),

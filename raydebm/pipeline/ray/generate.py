@@ -2,8 +2,8 @@
 
 An answer comes from the journal, a recorded pool, or Ray Data (``candidate_blocks``). Requests are processed in
 windows, so that neither they nor their answers are in memory together. In waves, the answers so far decide which
-problems need more (``decision.stopping.wave_schedule``); the waves of all problems are in step, and the schedule holds
-the requests.
+problems need more (``decision.stopping.wave_schedule``); all problems have the same wave at the same time, and
+the schedule stores the requests.
 """
 
 import contextlib
@@ -76,7 +76,7 @@ def generate(
     )
     with _answering(requests, work) as answering:
         answering.answer(_placed(requests))
-        if answering.sink.total != answering.sink.tally.num_rows:  # some were the same
+        if answering.sink.total != answering.sink.tally.num_rows:  # some requests were equal
             answering.sink.expect(answering.sink.tally.num_rows)
         return answering.finish()
 
@@ -129,7 +129,7 @@ def generate_in_waves(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """Settings, destination and account of a generation."""
+    """Settings, destination and account of one call of ``generate``."""
 
     recipe: Recipe
     run: RunDir
@@ -149,7 +149,7 @@ def _placed(requests: Iterable[GenerationRequest]) -> Iterator[Placed]:
 @contextlib.contextmanager
 def _answering(requests: Many[GenerationRequest], work: _Work, *, reads_new: bool = False) -> Iterator["_Answering"]:
     """Check generators and keys, raising as ``generate`` does. Servers stop with the context."""
-    configs = _asked(work.recipe, requests)
+    configs = _generators_with_requests(work.recipe, requests)
     keys = check_keys(configs)
     with tempfile.TemporaryDirectory(prefix="raydebm-") as folder, contextlib.ExitStack() as servers:
         sink = CandidateSink(Path(folder), total=len(requests), on_progress=work.on_progress, reads_new=reads_new)
@@ -193,7 +193,7 @@ class _Answering:
         waiting = [(group, spools) for group, spools in groups if spools.num_requests]
         for group, _ in waiting:  # before anything is sent
             check_server(group[0])
-        waiting.sort(key=lambda one: one[0] != self._turn)  # first those whose servers are still up from the last wave
+        waiting.sort(key=lambda entry: entry[0] != self._turn)  # first the group whose servers still run
         for group, spools in waiting:
             setup = self._reached(group)
             stream(spools, setup=setup, generation=self._work.recipe.generation, sink=self.sink, num_gpus=num_gpus)
@@ -233,8 +233,8 @@ class _Answering:
         if self._recorded is None:
             self._recorded = tuple(recorded_generators(self._configs, problems=self._work.problems))
         for generator in self._recorded:
-            mine = [(position, request) for position, request in placed if request.generator == generator.name]
-            self.sink.write_candidates((position, generator.reply(request)) for position, request in mine)
+            own = [(position, request) for position, request in placed if request.generator == generator.name]
+            self.sink.write_candidates((position, generator.reply(request)) for position, request in own)
         recorded = {generator.name for generator in self._recorded}
         return [(position, request) for position, request in placed if request.generator not in recorded]
 
@@ -264,7 +264,7 @@ def _saved(schedule: WaveSchedule, tally: Tally) -> SavedSamples:
     return tally.saved(unsent, num_problems=schedule.num_problems, num_settled=schedule.num_settled)
 
 
-def _asked(recipe: Recipe, requests: Iterable[GenerationRequest]) -> tuple[GeneratorConfig, ...]:
+def _generators_with_requests(recipe: Recipe, requests: Iterable[GenerationRequest]) -> tuple[GeneratorConfig, ...]:
     """The recipe's generators with requests, in the recipe's order."""
     known = {config.name: config for config in recipe.generators}
     names = dict.fromkeys(request.generator for request in requests)

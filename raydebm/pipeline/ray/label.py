@@ -148,9 +148,9 @@ def _written(rows: PlacedRows, run: RunDir, stage: str) -> LabelSummary:
         for table in rows.tables():
             labels.write(table)
             reports.write(_reports_of(table))
-            rulings = list(zip(table["verdict"].to_pylist(), table["reason"].to_pylist(), strict=True))
-            verdicts.update(verdict for verdict, _ in rulings)
-            reasons.update(reason for verdict, reason in rulings if verdict == Verdict.UNLABELED)
+            judged = list(zip(table["verdict"].to_pylist(), table["reason"].to_pylist(), strict=True))
+            verdicts.update(verdict for verdict, _ in judged)
+            reasons.update(reason for verdict, reason in judged if verdict == Verdict.UNLABELED)
             num_parsed += table.num_rows - table[f"{REPORT}answer"].null_count
     return LabelSummary(
         num_candidates=labels.num_rows,

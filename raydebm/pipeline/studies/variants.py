@@ -74,9 +74,7 @@ def take_over(shared: Pipeline, child: Pipeline) -> None:
     candidates = _candidates_of(shared, child.recipe)
     if not candidates:
         names = ", ".join(generator.name for generator in child.recipe.generators)
-        raise PoolError(
-            f"{shared.run.uri('candidates')} holds no candidate of {names}, so {child.recipe.name} has none"
-        )
+        raise PoolError(f"{shared.run.uri('candidates')} has no candidate of {names}, so {child.recipe.name} has none")
     candidate_ids = frozenset(candidate.candidate_id for candidate in candidates)
     answered = frozenset(candidate.problem_id for candidate in candidates)
     writers: dict[StageName, Callable[[], dict[str, Any]]] = {

@@ -10,11 +10,11 @@ target    role                                                such as
 ``Wi``    feed-forward in, with its gate                      ``Wi``; ``gate_proj``, ``up_proj``; ``intermediate.dense``
 ========  ==================================================  ==================================================
 
-A layer belongs to the attention if a module around it is named so. In the attention, the names of ``ATTENTION_OUT``
-are its output and all others its input; elsewhere the layer with the hidden size as input leads in, and the one with it
-as output leads out. Only repeated layers are used, so no embedding or pooler is adapted. On DeBERTa the roles follow
-the paper's own table for adapters a0, a1 and a4, which differs from the others: ``Wqkv`` is query and value, ``Wo``
-with it adds the key, and ``Wi`` the attention's output.
+A layer belongs to the attention if the name of a module around it says so. In the attention, layers named in
+``ATTENTION_OUT`` are its output and all others its input. Elsewhere a layer is an input if its own input has the hidden
+size, and an output if its own output has. Only repeated layers are used, so no embedding or pooler is adapted. On
+DeBERTa the roles follow the paper's own table for adapters a0, a1 and a4, which differs from the others: ``Wqkv`` is
+query and value, ``Wo`` with it adds the key, and ``Wi`` the attention's output.
 """
 
 import math
@@ -47,13 +47,13 @@ def target_modules(adapter: AdapterConfig, encoder: nn.Module) -> tuple[str, ...
     """
     linear = linear_layers(encoder)
     if _is_deberta(encoder) and set(adapter.targets) <= set(ROLES):
-        suffixes = _of_deberta(adapter)
+        suffixes = _deberta_suffixes(adapter)
         chosen = {name for name in linear if any(f".{name}".endswith(f".{suffix}") for suffix in suffixes)}
     else:
         chosen = _chosen(adapter, encoder, linear)
     chosen &= _in_layers(adapter, encoder, linear)
     if not chosen:
-        raise ConfigError(f"adapter {adapter.name!r}: layers {adapter.layers} hold none of its targets")
+        raise ConfigError(f"adapter {adapter.name!r}: layers {adapter.layers} have none of its targets; choose others")
     everything = [name for name, _ in encoder.named_modules() if name]
     return tuple(sorted({_suffix(name, chosen, everything) for name in chosen}))
 
@@ -136,7 +136,7 @@ def _suffixes(name: str) -> Iterator[str]:
     return (".".join(parts[-count:]) for count in range(1, len(parts) + 1))
 
 
-def _of_deberta(adapter: AdapterConfig) -> tuple[str, ...]:
+def _deberta_suffixes(adapter: AdapterConfig) -> tuple[str, ...]:
     if "Wqkv" not in adapter.targets:
         raise ConfigError(
             f"adapter {adapter.name!r}: targets {adapter.targets} have no counterpart on DeBERTa; "

@@ -19,6 +19,7 @@ class Trip:
     """Structured fields of a query. None for a preference that is not stated, or a field that could not be parsed."""
 
     org: str | None
+    """The city of departure."""
     dest: str | None
     """The city of a three-day trip, the state of a longer one."""
     days: int
@@ -40,7 +41,7 @@ class Trip:
 
 
 def trip_of(data: Mapping[str, Any]) -> Trip:
-    """The trip in a problem's data."""
+    """Read the trip from a problem's data."""
     wishes = data.get("local_constraint") or {}
     return Trip(
         org=data.get("org"),

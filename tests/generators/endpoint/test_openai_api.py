@@ -285,7 +285,7 @@ def test_an_endpoint_that_refuses_log_probabilities_is_asked_without(answer, ask
     assert [candidate.error for candidate in candidates] == [None] * 3
     assert ["logprobs" in body for body in server.bodies] == [True, False, False, False]
     (warning,) = [record.getMessage() for record in caplog.records if record.name.startswith("raydebm")]
-    assert "gives no log-probabilities, so the candidates of g have none" in warning
+    assert "does not return log-probabilities, so the candidates of g have none" in warning
 
 
 def test_a_request_that_the_budget_forbids_says_so_by_its_kind(answer, ask):
