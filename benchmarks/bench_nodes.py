@@ -36,7 +36,8 @@ from bench_processes import cpu_seconds, parents_and_cpu, served
 from matplotlib.figure import Figure
 
 from raydebm.config import GenerationConfig, OpenAIGenerator, Recipe, TaskConfig
-from raydebm.evaluation.report.drawing import GREY, LINES, svg_of, tidy
+from raydebm.evaluation.report.document import svg_of
+from raydebm.evaluation.report.figures import GREY, LINES, tidy
 from raydebm.pipeline.ray.session import ENVIRONMENT
 from raydebm.records import GenerationRequest, Sampling
 from raydebm.run.directory import RunDir

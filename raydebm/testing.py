@@ -13,7 +13,7 @@ from raydebm.decision.evidence.reference import PLAIN, Reference
 from raydebm.decision.evidence.terms import Term, TermInputs
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.decision.table import PoolTable
-from raydebm.evaluation.selectors.selector import Weights
+from raydebm.evaluation.selectors import Weights
 from raydebm.identity import content_id
 from raydebm.records import (
     Candidate,

@@ -10,7 +10,7 @@ from rich.text import Text
 from raydebm.errors import RaydebmError
 
 if TYPE_CHECKING:
-    from raydebm.evaluation.report.table_cells import Table as ReportTable
+    from raydebm.evaluation.report.document import Table as ReportTable
     from raydebm.evaluation.results.evaluation import Evaluation
     from raydebm.pipeline.runner import Pipeline
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from raydebm.decision.groups import Floats
 from raydebm.decision.table import PoolTable
-from raydebm.evaluation.report.table_cells import Table, decimal, table_of
+from raydebm.evaluation.report.document import Table, decimal, table_of
 
 MAX_SHOWN = 20
 """Maximum number of cases in the table. The data has all of them."""

@@ -25,8 +25,7 @@ from raydebm.confounding.report import (
 from raydebm.confounding.swap import SwapResult, rescored_swap
 from raydebm.decision.table import PoolTable
 from raydebm.errors import PoolError
-from raydebm.evaluation.report.document import ReportDocument
-from raydebm.evaluation.report.table_cells import Table
+from raydebm.evaluation.report.document import ReportDocument, Table
 from raydebm.records import Candidate, Label, Problem, Reasoning, Verdict
 
 if TYPE_CHECKING:

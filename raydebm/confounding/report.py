@@ -21,20 +21,22 @@ from raydebm.confounding.cases import CaseStudies, case_studies, case_tables
 from raydebm.confounding.screen import MAX_IDENTITY_SHARE, Screen, screen
 from raydebm.confounding.swap import SwapResult
 from raydebm.decision.table import PoolTable
-from raydebm.evaluation.report.document import Chapter, Plate, ReportDocument, plate_of
-from raydebm.evaluation.report.drawing import BLUE, RED, percent_of, tidy
-from raydebm.evaluation.report.study_figures import pick_figure, short_name
-from raydebm.evaluation.report.table_cells import (
+from raydebm.evaluation.report.document import (
     Cell,
+    Chapter,
+    Plate,
+    ReportDocument,
     Table,
     decimal,
     number,
     percent,
+    plate_of,
     points,
     table_of,
     with_interval,
 )
-from raydebm.evaluation.selectors.standard import best_generator_of
+from raydebm.evaluation.report.figures import BLUE, RED, percent_of, pick_figure, short_name, tidy
+from raydebm.evaluation.selectors import best_generator_of
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.identity import seed_for
 from raydebm.scorer.texts import TextScorer

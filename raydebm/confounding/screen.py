@@ -17,8 +17,7 @@ import numpy as np
 
 from raydebm.decision.groups import Bools
 from raydebm.decision.table import PoolTable
-from raydebm.evaluation.selectors.selector import values_of
-from raydebm.evaluation.selectors.standard import best_generator_of, standard_selectors
+from raydebm.evaluation.selectors import best_generator_of, standard_selectors, values_of
 from raydebm.evaluation.stats.effects import generator_effects
 from raydebm.evaluation.stats.intervals import (
     NOTHING,

@@ -11,7 +11,7 @@ from raydebm.decision.sampling.checks import unchecked
 from raydebm.decision.table import PoolTable, Scores
 from raydebm.errors import PoolError
 from raydebm.evaluation.results.evaluating import SHUFFLE_SEED
-from raydebm.evaluation.results.texts_read import TextsRead, texts_read
+from raydebm.evaluation.results.evaluation import TextsRead, texts_read
 from raydebm.identity import seed_for
 from raydebm.pipeline.context import StageContext
 from raydebm.pipeline.scores import evidence_of, scores_of

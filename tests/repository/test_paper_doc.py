@@ -8,7 +8,7 @@ import pytest
 import yaml
 from paper_page import NUM_CELLS, REPOSITORY, cells_of_rows, paper_rows, quoted
 
-from raydebm.evaluation.paper.published import paper
+from raydebm.evaluation.paper.paper_cells import paper
 
 STATUSES = {"same", "reading", "differs", "ready", "missing"}
 ROWS = paper_rows()

@@ -4,12 +4,14 @@ A signal is a number per problem about the energy minimiser ("the pick"), NaN if
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from raydebm.decision.groups import Bools, Floats, Ints, ratio
 from raydebm.decision.table import PoolTable
+from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, Weights, over_blocks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,3 +123,111 @@ def _margin(pools: PoolTable, energy: Floats, picked: Ints, same: Bools) -> Floa
     margin = pools.least(np.where(same, math.inf, energy)) - pools.at(energy, picked)
     bounded: Floats = np.where(np.isposinf(margin), 1.0, margin / (1 + np.where(np.isposinf(margin), 0.0, margin)))
     return bounded
+
+
+LEFT_OUT = 0.2
+"""Share of problems, the least certain, that ``accuracy_at_80`` excludes."""
+NUM_RESAMPLES = 500
+"""Number of bootstrap resamples used here. Rank statistics need a sort per resample, and 500 determine the interval to
+about a tenth of its width."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalRow:
+    """Quality of one signal as a predictor of correct selections.
+
+    Accuracy is mean worth, and an error is 1 - worth: correct and wrong, or 1 - violation and violation.
+    """
+
+    name: str
+    description: str
+    auroc: Estimate
+    """AUROC for "the selection is correct". 0.5 is chance."""
+    accuracy_at_80: Estimate
+    """Mean worth of the 80 % most certain."""
+    gain_at_80: Estimate
+    """accuracy_at_80 minus the accuracy on all problems. If the interval is above 0, abstaining by this signal
+    helps."""
+
+
+def signal_rows(
+    signals: Sequence[Signal], worth: Floats, bootstrap: Bootstrap, *, correct: Floats | None = None
+) -> tuple[SignalRow, ...]:
+    """Evaluate each signal.
+
+    Args:
+        worth: Worth of the selections that the signals describe, in [0, 1] or NaN, shape (P,).
+        correct: Correctness for the AUROC, 1, 0 or NaN, shape (P,). Default: ``worth``.
+    """
+    fewer = Bootstrap(bootstrap.counts[:NUM_RESAMPLES])
+    return tuple(_row(signal, worth, worth if correct is None else correct, fewer) for signal in signals)
+
+
+def _row(signal: Signal, worth: Floats, correct: Floats, bootstrap: Bootstrap) -> SignalRow:
+    known = ~(np.isnan(signal.values) | np.isnan(worth))
+    n = int(known.sum())
+    at_80 = gain = NOTHING
+    if n:
+        # The first row is the sample itself; the others are resamples.
+        weights = np.vstack([np.ones((1, n), dtype=np.uint8), bootstrap.counts[:, known]])
+        base, risk = risks(signal.values[known], worth[known], weights, (0.0, LEFT_OUT)).T
+        accuracy = 1 - risk
+        gains = accuracy + base - 1
+        at_80 = bootstrap.share(float(accuracy[0]), accuracy[1:], num_answered(LEFT_OUT, n))
+        gain = bootstrap.interval(float(gains[0]), gains[1:], n)
+    return SignalRow(
+        name=signal.name,
+        description=signal.description,
+        auroc=bootstrap.auroc(signal.values, correct) if n else NOTHING,
+        accuracy_at_80=at_80,
+        gain_at_80=gain,
+    )
+
+
+def num_answered(left_out: float, n: int) -> int:
+    """Number of answered problems of n if this share is excluded."""
+    return n - round(left_out * n)
+
+
+def risks(certainty: Floats, right: Floats, weights_Bn: Weights, left_out: Sequence[float]) -> Floats:  # noqa: N803
+    """Share of errors among the most certain problems, in each of B weightings, shape (B, F). Equal certainties are
+    split.
+
+    Args:
+        certainty: Certainty, shape (n,).
+        right: Worth in [0, 1], shape (n,).
+        weights_Bn: Whole numbers >= 0. A weight of w counts as w problems.
+        left_out: Abstention rates, F values. Ties at the cut-off count fractionally.
+    """
+    order = np.argsort(-certainty, kind="stable")
+    starts = np.flatnonzero(np.r_[True, np.diff(certainty[order]) != 0])
+    wrong = 1 - right[order]
+
+    def measured(block: Weights) -> Floats:
+        weight = np.take(block, order, axis=1).astype(np.float64)
+        errors = weight * wrong
+        if len(starts) < len(order):
+            weight, errors = (np.add.reduceat(values, starts, axis=1) for values in (weight, errors))
+        reached, lost = np.cumsum(weight, axis=1), np.cumsum(errors, axis=1)
+        limits = [reached[:, -1] - np.round(share * reached[:, -1]) for share in left_out]
+        return np.stack([_risk(limit, weight, errors, reached, lost) for limit in limits], axis=1)
+
+    return over_blocks(measured, weights_Bn)
+
+
+def _risk(limit: Floats, weight: Floats, errors: Floats, reached: Floats, lost: Floats) -> Floats:
+    """Share of errors among the most certain problems of total weight ``limit``, shape (b,). NaN where it is 0.
+
+    Args:
+        limit: Total weight to keep, shape (b,).
+        weight: Weight of each group of equal certainty, shape (b, G). ``errors`` has the same shape; ``reached`` and
+            ``lost`` are the running sums.
+    """
+    rows = np.arange(len(limit))
+    cut = np.array([np.searchsorted(*pair, side="right") for pair in zip(reached, limit, strict=True)], dtype=np.intp)
+    inside = np.minimum(cut, weight.shape[1] - 1)
+    before, wrong = reached[rows, inside] - weight[rows, inside], lost[rows, inside] - errors[rows, inside]
+    of_cut = errors[rows, inside] * (limit - before) / np.maximum(weight[rows, inside], 1)
+    total = np.where(cut < weight.shape[1], wrong + of_cut, lost[:, -1])
+    risk: Floats = np.divide(total, limit, where=limit > 1e-12, out=np.full(len(total), math.nan))
+    return risk

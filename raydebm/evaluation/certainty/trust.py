@@ -13,8 +13,7 @@ from raydebm.evaluation.certainty.reliability import (
     pick_reliabilities,
     sigma_bins,
 )
-from raydebm.evaluation.certainty.signals import SIGMA, Signal, event_of, signals, worth_of
-from raydebm.evaluation.certainty.uncertainty import SignalRow, signal_rows
+from raydebm.evaluation.certainty.signals import SIGMA, Signal, SignalRow, event_of, signal_rows, signals, worth_of
 from raydebm.evaluation.stats.intervals import Bootstrap
 
 LEARNED = "learned certainty"

@@ -16,11 +16,14 @@ from raydebm.evaluation.paper.paper_cells import (
     Context,
     Measure,
     Measured,
+    PublishedTable,
     ReproducedTable,
     Status,
     by_energy_and_mu,
     found_or,
     no_pool,
+    paper,
+    share_of,
     without,
 )
 from raydebm.evaluation.paper.paper_measures import (
@@ -28,6 +31,7 @@ from raydebm.evaluation.paper.paper_measures import (
     by_generator,
     by_group,
     calibration_error,
+    cross_pool,
     dimension,
     example,
     is_model_of,
@@ -35,16 +39,15 @@ from raydebm.evaluation.paper.paper_measures import (
     overview,
     repair_in,
     screen,
+    single_multi,
     single_shot,
     transferred,
 )
-from raydebm.evaluation.paper.paper_pools import cross_pool, single_multi
 from raydebm.evaluation.paper.paper_text import text_claim
-from raydebm.evaluation.paper.published import PublishedTable, paper, share_of
+from raydebm.evaluation.report.document import number, points
 from raydebm.evaluation.report.evaluation_tables import rule_in_words
-from raydebm.evaluation.report.table_cells import number, points
 from raydebm.evaluation.results.entries import ALL_PASSES, OURS, SelectorRow
-from raydebm.evaluation.selectors.selector import SINGLE_SHOT
+from raydebm.evaluation.selectors import SINGLE_SHOT
 from raydebm.evaluation.studies.pool_size import MU_ONLY
 from raydebm.evaluation.studies.study import StudyResults
 from raydebm.evaluation.studies.transfer import Transfer

@@ -14,7 +14,7 @@ from raydebm.evaluation.paper.paper_cells import (
     without,
 )
 from raydebm.evaluation.paper.paper_measures import NO_REPAIR, calibration_error, repair_in
-from raydebm.evaluation.report.table_cells import points, with_interval
+from raydebm.evaluation.report.document import points, with_interval
 from raydebm.evaluation.results.entries import ALL_PASSES, OURS
 from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.evaluation.studies.generator_table import GeneratorRow

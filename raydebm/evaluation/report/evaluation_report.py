@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from raydebm.evaluation.certainty.uncertainty import NUM_RESAMPLES
-from raydebm.evaluation.report import drawing, study_figures
+from raydebm.evaluation.certainty.signals import NUM_RESAMPLES
+from raydebm.evaluation.report import figures
 from raydebm.evaluation.report.document import Chapter, Plate, ReportDocument, plate_of
 from raydebm.evaluation.report.evaluation_tables import tables
 from raydebm.evaluation.report.headline import main_rows, sentences
@@ -34,7 +34,7 @@ def _opening_plate(evaluation: Evaluation) -> Plate:
         f"Bars: {value} (left) and share of the random-to-oracle gap closed (right); lines: 95 % intervals by "
         "bootstrap over problems."
     )
-    return plate_of(drawing.selector_figure(main_rows(evaluation)), "At a glance", caption)
+    return plate_of(figures.selector_figure(main_rows(evaluation)), "At a glance", caption)
 
 
 def _pass_at_n(evaluation: Evaluation) -> Plate | None:
@@ -46,7 +46,7 @@ def _pass_at_n(evaluation: Evaluation) -> Plate | None:
         "The higher the upper curve starts above the lower one, the more the energy puts correct candidates first."
         + ("" if tolerance is None else f" Correct is here a violation score of at most {tolerance:g}.")
     )
-    return plate_of(drawing.pass_at_n_figure(evaluation.pass_at_n), "pass@n by energy order", caption)
+    return plate_of(figures.pass_at_n_figure(evaluation.pass_at_n), "pass@n by energy order", caption)
 
 
 def _picks(evaluation: Evaluation) -> Plate | None:
@@ -62,7 +62,7 @@ def _picks(evaluation: Evaluation) -> Plate | None:
         caption += " This run's loop decides by the posterior instead."
     elif policy["signal"] == "pool_mean":
         caption += " The dashed line is a limit of the pool's mean sigma here, which is not shown."
-    figure = drawing.triage_figure(
+    figure = figures.triage_figure(
         evaluation.picks, theta_sigma=policy["theta_sigma"], theta_abstain=policy["theta_abstain"]
     )
     return plate_of(figure, "Triage surface", caption)
@@ -79,7 +79,7 @@ def _reliability(evaluation: Evaluation) -> Plate | None:
         "dashed diagonal mean that the probability can be taken at its word. Last panel: accuracy by tenths of sigma; "
         "if sigma told, it would fall from left to right."
     )
-    return plate_of(study_figures.reliability_figure(rows, tenths), "Reliability", caption)
+    return plate_of(figures.reliability_figure(rows, tenths), "Reliability", caption)
 
 
 def provenance(evaluation: Evaluation) -> dict[str, str]:

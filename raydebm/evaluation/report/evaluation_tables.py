@@ -6,8 +6,7 @@ from typing import Any
 
 from raydebm.evaluation.certainty.confidence import DecisionStudy, Promise
 from raydebm.evaluation.certainty.reliability import Reliability
-from raydebm.evaluation.report.headline import main_rows
-from raydebm.evaluation.report.table_cells import (
+from raydebm.evaluation.report.document import (
     ECE_HEADERS,
     ECE_IN_WORDS,
     Cell,
@@ -22,12 +21,11 @@ from raydebm.evaluation.report.table_cells import (
     table_of,
     with_interval,
 )
-from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, DifficultyRow, SelectorRow
-from raydebm.evaluation.results.evaluation import Evaluation
+from raydebm.evaluation.report.headline import main_rows
+from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, DifficultyRow, DimensionTable, SelectorRow
+from raydebm.evaluation.results.evaluation import Evaluation, TextsRead
 from raydebm.evaluation.results.selector_costs import CostRow, has_prices
-from raydebm.evaluation.results.texts_read import TextsRead
 from raydebm.evaluation.results.theory import EnsembleTheory
-from raydebm.evaluation.results.violation_parts import DimensionTable
 from raydebm.evaluation.stats.intervals import NOTHING
 from raydebm.evaluation.stats.significance import Comparison, p_text
 from raydebm.generators.tally import SavedSamples

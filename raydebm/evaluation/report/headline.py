@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from raydebm.evaluation.certainty.confidence import CHOSEN, DecisionStudy
-from raydebm.evaluation.report.table_cells import number, percent, with_interval
+from raydebm.evaluation.report.document import number, percent, with_interval
 from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, VOTE, SelectorRow
-from raydebm.evaluation.results.evaluation import Evaluation
-from raydebm.evaluation.results.texts_read import TextsRead
-from raydebm.evaluation.selectors.selector import SINGLE_SHOT
+from raydebm.evaluation.results.evaluation import Evaluation, TextsRead
+from raydebm.evaluation.selectors import SINGLE_SHOT
 
 MAIN_SELECTORS = (
     "random",

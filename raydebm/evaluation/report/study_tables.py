@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from raydebm.evaluation.report.evaluation_tables import comparison_table
-from raydebm.evaluation.report.table_cells import (
+from raydebm.evaluation.report.document import (
     Cell,
     Table,
     decimal,
@@ -14,14 +13,14 @@ from raydebm.evaluation.report.table_cells import (
     table_of,
     with_interval,
 )
+from raydebm.evaluation.report.evaluation_tables import comparison_table
 from raydebm.evaluation.stats.intervals import Estimate
-from raydebm.evaluation.studies.decomposition import Decomposition
 from raydebm.evaluation.studies.ensemble_size import EnsembleSize
 from raydebm.evaluation.studies.generator_table import GeneratorRow
 from raydebm.evaluation.studies.pool_size import PoolSize
 from raydebm.evaluation.studies.study import StudyResults
 from raydebm.evaluation.studies.transfer import Transfer
-from raydebm.evaluation.studies.variance import VariancePartition
+from raydebm.evaluation.studies.two_terms import Decomposition, VariancePartition
 from raydebm.evaluation.studies.variants import VariantRow, VariantStudy
 
 

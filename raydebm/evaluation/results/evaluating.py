@@ -13,10 +13,11 @@ from raydebm.decision.table import PoolTable
 from raydebm.errors import ConfigError, PoolError
 from raydebm.evaluation.certainty.confidence import Decided, decision_study
 from raydebm.evaluation.certainty.trust import trust
-from raydebm.evaluation.results.energy_measures import energy_measures
+from raydebm.evaluation.results.energy_metrics import energy_measures
 from raydebm.evaluation.results.entries import (
     comparisons,
     difficulties,
+    dimension_table,
     entry_of,
     loop_entries,
     selector_rows,
@@ -25,9 +26,14 @@ from raydebm.evaluation.results.entries import (
 from raydebm.evaluation.results.evaluation import BY_PART, Counts, Evaluation
 from raydebm.evaluation.results.outcomes import outcome_values, summarise_loop, wave_savings
 from raydebm.evaluation.results.selector_costs import cost_rows
-from raydebm.evaluation.results.violation_parts import dimension_table
-from raydebm.evaluation.selectors.selector import BEST_GENERATOR, SINGLE_SHOT, Selector, added_selectors
-from raydebm.evaluation.selectors.standard import best_generator_of, standard_selectors
+from raydebm.evaluation.selectors import (
+    BEST_GENERATOR,
+    SINGLE_SHOT,
+    Selector,
+    added_selectors,
+    best_generator_of,
+    standard_selectors,
+)
 from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.evaluation.stats.json_results import command_line, versions
 from raydebm.records import Label, Outcome

@@ -14,7 +14,7 @@ import numpy as np
 from raydebm.decision.groups import Floats
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.results.entries import SelectorRow
-from raydebm.evaluation.selectors.selector import SINGLE_SHOT, Selector
+from raydebm.evaluation.selectors import SINGLE_SHOT, Selector
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
 
 _ONE_CANDIDATE = ("random", "first", "greedy")

@@ -10,8 +10,8 @@ import numpy as np
 
 from raydebm.decision.groups import Floats, Ints
 from raydebm.decision.table import PoolTable
-from raydebm.evaluation.certainty.uncertainty import NUM_RESAMPLES
-from raydebm.evaluation.results.selector_metrics import pair_accuracies
+from raydebm.evaluation.certainty.signals import NUM_RESAMPLES
+from raydebm.evaluation.results.energy_metrics import pair_accuracies
 from raydebm.evaluation.results.theory import EnsembleTheory, ensemble_accuracy
 from raydebm.evaluation.stats.intervals import (
     MIN_PER_CLASS,

@@ -9,7 +9,7 @@ import numpy as np
 from raydebm.config.pairs import POSITIVE_FRAC
 from raydebm.decision.groups import Floats, ratio
 from raydebm.decision.table import PoolTable
-from raydebm.evaluation.results.selector_metrics import pair_accuracies
+from raydebm.evaluation.results.energy_metrics import pair_accuracies
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
 from raydebm.evaluation.studies.pool_size import EnergyOrder, of_oracle, of_votes
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from raydebm.decision.groups import Bools, Floats, Ints, ratio
 from raydebm.decision.table import PoolTable
-from raydebm.evaluation.results.selector_metrics import pass_at_n_by_chance
+from raydebm.evaluation.results.energy_metrics import pass_at_n_by_chance
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, mean_of_known, on_all_cpus
 from raydebm.identity import seed_for
 

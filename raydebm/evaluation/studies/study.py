@@ -13,7 +13,6 @@ from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.evaluation.stats.json_results import JsonResults
 from raydebm.evaluation.studies.author_energies import energy_spread
-from raydebm.evaluation.studies.decomposition import Decomposition, LambdaRow, decomposition, lambda_sweep
 from raydebm.evaluation.studies.ensemble_size import EnsembleSize, ensemble_sizes
 from raydebm.evaluation.studies.generator_table import GeneratorRow, PoolKind, generator_rows, pool_kinds
 from raydebm.evaluation.studies.judges import Agreement, RatedPicks, judge_agreement, rated_picks
@@ -26,7 +25,14 @@ from raydebm.evaluation.studies.overview import (
     training_pool,
 )
 from raydebm.evaluation.studies.pool_size import PoolSize, pool_sizes
-from raydebm.evaluation.studies.variance import VariancePartition, variance_partition
+from raydebm.evaluation.studies.two_terms import (
+    Decomposition,
+    LambdaRow,
+    VariancePartition,
+    decomposition,
+    lambda_sweep,
+    variance_partition,
+)
 
 NUM_BINS = 32
 MAX_RIDGES = 8

@@ -13,7 +13,7 @@ from raydebm.decision.groups import Floats
 from raydebm.decision.table import PoolTable, on_common_problems
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
 from raydebm.evaluation.stats.significance import Comparison, compare, holm_adjusted
-from raydebm.evaluation.studies.variance import variance_partition
+from raydebm.evaluation.studies.two_terms import variance_partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -18,19 +18,24 @@ import numpy as np
 
 from raydebm.errors import PoolError
 from raydebm.evaluation.certainty.reliability import Reliability, reliability
-from raydebm.evaluation.certainty.signals import CORRECT, Signal, event_of, is_graded, varies, worth_of
-from raydebm.evaluation.certainty.trust import CONFIDENCE, LEARNED, Certainty
-from raydebm.evaluation.certainty.uncertainty import (
+from raydebm.evaluation.certainty.signals import (
+    CORRECT,
     LEFT_OUT,
     NUM_RESAMPLES,
+    Signal,
     SignalRow,
+    event_of,
+    is_graded,
     num_answered,
     risks,
     signal_rows,
+    varies,
+    worth_of,
 )
+from raydebm.evaluation.certainty.trust import CONFIDENCE, LEARNED, Certainty
 from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, VOTE, WEIGHTED_VOTE, SelectorEntry
-from raydebm.evaluation.results.texts_read import TextsRead, joined_texts
-from raydebm.evaluation.selectors.selector import BEST_GENERATOR
+from raydebm.evaluation.results.evaluation import TextsRead, joined_texts
+from raydebm.evaluation.selectors import BEST_GENERATOR
 from raydebm.evaluation.stats.intervals import (
     Bootstrap,
     Estimate,

@@ -2,18 +2,21 @@
 
 from collections.abc import Callable
 
-from raydebm.evaluation.report.document import Chapter, Plate, ReportDocument, plate_of
-from raydebm.evaluation.report.evaluation_tables import comparison_table, reliability_table, texts_table
-from raydebm.evaluation.report.headline import unread_problems
-from raydebm.evaluation.report.study_figures import reliability_figure
-from raydebm.evaluation.report.table_cells import (
+from raydebm.evaluation.report.document import (
     Cell,
+    Chapter,
+    Plate,
+    ReportDocument,
     Table,
     decimal,
     number,
+    plate_of,
     points,
     table_of,
 )
+from raydebm.evaluation.report.evaluation_tables import comparison_table, reliability_table, texts_table
+from raydebm.evaluation.report.figures import reliability_figure
+from raydebm.evaluation.report.headline import unread_problems
 from raydebm.evaluation.results.entries import OURS
 from raydebm.evaluation.stats.json_results import versions
 from raydebm.evaluation.trainings.training_summary import (

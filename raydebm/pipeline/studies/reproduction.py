@@ -15,8 +15,13 @@ import numpy as np
 from raydebm.config import EormBaseline, JudgeBaseline
 from raydebm.confounding.report import ConfoundingReport, spread_table
 from raydebm.decision.table import PoolTable
-from raydebm.evaluation.paper.reproduction import Picks, Reproduction, ReproductionSection, reproduction
-from raydebm.evaluation.paper.reproduction_report import write_reproduction
+from raydebm.evaluation.paper.reproduction import (
+    Picks,
+    Reproduction,
+    ReproductionSection,
+    reproduction,
+    write_reproduction,
+)
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.evaluation.stats.json_results import command_line

@@ -9,8 +9,7 @@ from pathlib import PurePath
 
 from raydebm.config import Recipe, ScorerConfig
 from raydebm.decision.table import PoolTable
-from raydebm.evaluation.paper.paper_cells import REPAIRED_COLUMNS
-from raydebm.evaluation.paper.published import paper
+from raydebm.evaluation.paper.paper_cells import REPAIRED_COLUMNS, paper
 from raydebm.evaluation.studies.transfer import RefusedCell, ScoredRun, Transfer, transfer
 from raydebm.identity import content_id
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext

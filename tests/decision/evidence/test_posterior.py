@@ -14,7 +14,7 @@ from raydebm.decision.evidence.posterior import LOWEST, PRIOR, Posterior, specia
 from raydebm.decision.evidence.reference import Author, Reference
 from raydebm.decision.table import PoolTable
 from raydebm.errors import ConfigError
-from raydebm.evaluation.selectors.standard import standard_selectors
+from raydebm.evaluation.selectors import standard_selectors
 
 ENERGY = {"energy"}
 """Terms that need a scorer."""

@@ -5,8 +5,7 @@ import pytest
 from hand_made import table_of
 from sklearn.metrics import roc_auc_score
 
-from raydebm.evaluation.certainty.signals import Signal, signals
-from raydebm.evaluation.certainty.uncertainty import num_answered, risks, signal_rows
+from raydebm.evaluation.certainty.signals import Signal, num_answered, risks, signal_rows, signals
 from raydebm.evaluation.stats.intervals import Bootstrap
 
 

@@ -6,13 +6,10 @@ from hand_made import table_of
 
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
-from raydebm.evaluation.paper.paper_cells import Context
-from raydebm.evaluation.paper.paper_figures import figure_table
-from raydebm.evaluation.paper.published import paper
-from raydebm.evaluation.paper.reproduction import reproduction
-from raydebm.evaluation.paper.reproduction_report import document
+from raydebm.evaluation.paper.paper_cells import Context, paper
+from raydebm.evaluation.paper.reproduction import document, figure_table, reproduction
 from raydebm.evaluation.report.evaluation_report import plates
-from raydebm.evaluation.report.study_figures import study_plates
+from raydebm.evaluation.report.figures import study_plates
 from raydebm.evaluation.studies.transfer import ScoredRun, transfer
 
 

@@ -1,7 +1,7 @@
 import pytest
 
+from raydebm.evaluation.paper.paper_cells import paper, share_of
 from raydebm.evaluation.paper.paper_tables import MEASURES
-from raydebm.evaluation.paper.published import paper, share_of
 
 
 def test_every_table_is_rectangular_and_has_a_measure():

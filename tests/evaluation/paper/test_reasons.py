@@ -6,7 +6,7 @@ from hand_made import table_of
 
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
-from raydebm.evaluation.paper.published import paper
+from raydebm.evaluation.paper.paper_cells import paper
 from raydebm.evaluation.paper.reproduction import reproduction
 from raydebm.evaluation.report.study_tables import transfer_table
 from raydebm.evaluation.studies.transfer import RefusedCell, ScoredRun, transfer

@@ -16,13 +16,18 @@ from hand_made import table_of
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
-from raydebm.evaluation.paper import reproduction_report
-from raydebm.evaluation.paper.reproduction import Picks, Reproduction, ReproductionSection, reproduction
-from raydebm.evaluation.paper.reproduction_report import document, write_reproduction
-from raydebm.evaluation.report import study_figures
-from raydebm.evaluation.report.drawing import svg_of
+from raydebm.evaluation.paper import reproduction as reproduction_report
+from raydebm.evaluation.paper.reproduction import (
+    Picks,
+    Reproduction,
+    ReproductionSection,
+    document,
+    reproduction,
+    write_reproduction,
+)
+from raydebm.evaluation.report import figures
+from raydebm.evaluation.report.document import Table, svg_of
 from raydebm.evaluation.report.study_tables import transfer_table
-from raydebm.evaluation.report.table_cells import Table
 from raydebm.evaluation.stats.intervals import NOTHING
 from raydebm.evaluation.studies.study import StudyResults
 from raydebm.evaluation.studies.transfer import ScoredRun, transfer
@@ -487,15 +492,15 @@ def test_a_transferred_cell_of_the_paper_is_by_mu_alone_with_e_beside_it(make_po
 @pytest.mark.parametrize(
     "draw",
     [
-        lambda study, matrix: study_figures.ensemble_size_figure(study.ensemble_sizes),
-        lambda study, matrix: study_figures.pool_size_figure(study.pool_sizes),
-        lambda study, matrix: study_figures.decomposition_figure(study.decomposition),
-        lambda study, matrix: study_figures.ridge_figure(study.ridges),
-        lambda study, matrix: study_figures.reliability_figure(
+        lambda study, matrix: figures.ensemble_size_figure(study.ensemble_sizes),
+        lambda study, matrix: figures.pool_size_figure(study.pool_sizes),
+        lambda study, matrix: figures.decomposition_figure(study.decomposition),
+        lambda study, matrix: figures.ridge_figure(study.ridges),
+        lambda study, matrix: figures.reliability_figure(
             study.evaluation.trust.reliabilities, study.evaluation.trust.sigma_bins
         ),
-        lambda study, matrix: study_figures.transfer_figure(matrix),
-        lambda study, matrix: study_figures.pick_figure({"a": {"g": 1.0}}, share_of_correct={"g": 0.5, "h": 0.5}),
+        lambda study, matrix: figures.transfer_figure(matrix),
+        lambda study, matrix: figures.pick_figure({"a": {"g": 1.0}}, share_of_correct={"g": 0.5, "h": 0.5}),
     ],
     ids=["ensemble", "pool-size", "terms", "ridges", "reliability", "transfer", "picks"],
 )

@@ -6,7 +6,7 @@ from hand_made import table_of
 
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
-from raydebm.evaluation.paper.published import paper
+from raydebm.evaluation.paper.paper_cells import paper
 from raydebm.evaluation.paper.reproduction import reproduction
 from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.evaluation.studies.study import Fit

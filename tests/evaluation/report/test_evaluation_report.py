@@ -13,14 +13,10 @@ from hand_made import table_of
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
-from raydebm.evaluation.report.drawing import (
-    pass_at_n_figure,
-    selector_figure,
-    svg_of,
-    triage_figure,
-)
+from raydebm.evaluation.report.document import svg_of
 from raydebm.evaluation.report.evaluation_report import document, plates, write_report
 from raydebm.evaluation.report.evaluation_tables import selector_table
+from raydebm.evaluation.report.figures import pass_at_n_figure, selector_figure, triage_figure
 from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.records import Decision, Label, Outcome, PassRecord, Verdict

@@ -13,8 +13,8 @@ from raydebm.evaluation.report.evaluation_report import document
 from raydebm.evaluation.report.evaluation_tables import loop_table, main_table
 from raydebm.evaluation.report.headline import main_rows, sentences
 from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
+from raydebm.evaluation.results.evaluation import TextsRead
 from raydebm.evaluation.results.outcomes import LoopSummary, wave_savings
-from raydebm.evaluation.results.texts_read import TextsRead
 from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.records import Decision, Outcome, PassRecord, PassStop, Problem
 

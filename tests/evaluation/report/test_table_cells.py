@@ -3,7 +3,7 @@
 import pytest
 
 from raydebm.evaluation.certainty.reliability import CalibrationError
-from raydebm.evaluation.report.table_cells import ece_cells, ece_in_words, number, points, with_interval
+from raydebm.evaluation.report.document import ece_cells, ece_in_words, number, points, with_interval
 from raydebm.evaluation.stats.intervals import Estimate
 
 

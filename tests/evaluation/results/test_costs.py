@@ -15,7 +15,7 @@ from raydebm.evaluation.certainty.confidence import Decided
 from raydebm.evaluation.report.evaluation_tables import cost_table
 from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate, selectors_of
 from raydebm.evaluation.results.evaluation import Evaluation
-from raydebm.evaluation.selectors.selector import values_of
+from raydebm.evaluation.selectors import values_of
 from raydebm.generators.tally import SavedSamples
 
 

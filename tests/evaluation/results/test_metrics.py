@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from raydebm.evaluation.results.energy_measures import energy_measures
-from raydebm.evaluation.results.selector_metrics import (
+from raydebm.evaluation.results.energy_metrics import (
     EnergyPicks,
     energy_gaps,
+    energy_measures,
     kendall_taus,
     pair_accuracies,
     pass_at_n_by_chance,

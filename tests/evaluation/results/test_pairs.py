@@ -6,7 +6,7 @@ from hand_made import make_pool, table_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydebm.evaluation.results.selector_metrics import pair_accuracies
+from raydebm.evaluation.results.energy_metrics import pair_accuracies
 
 ENERGIES = st.sampled_from([0.0, 1.0, 2.5]) | st.none()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raydebm.evaluation.results.texts_read import TextsRead, joined_texts, texts_read
+from raydebm.evaluation.results.evaluation import TextsRead, joined_texts, texts_read
 from raydebm.run.tables import EnergyRow
 
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydebm.decision.table import correct_of
-from raydebm.evaluation.selectors.selector import values_of
-from raydebm.evaluation.selectors.standard import standard_selectors
+from raydebm.evaluation.selectors import standard_selectors, values_of
 
 ENERGIES = st.sampled_from([-1.0, 0.0, 0.5, 2.0])
 ROWS = st.tuples(

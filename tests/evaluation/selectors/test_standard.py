@@ -7,8 +7,7 @@ from hand_made import table_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydebm.evaluation.selectors.selector import values_of
-from raydebm.evaluation.selectors.standard import best_generator_of, standard_selectors
+from raydebm.evaluation.selectors import best_generator_of, standard_selectors, values_of
 
 
 class OneValue(NamedTuple):

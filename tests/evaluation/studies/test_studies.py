@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 from hand_made import table_of
 
-from raydebm.evaluation.results.violation_parts import dimension_table
-from raydebm.evaluation.selectors.standard import standard_selectors
+from raydebm.evaluation.results.entries import dimension_table
+from raydebm.evaluation.selectors import standard_selectors
 from raydebm.evaluation.stats.intervals import Bootstrap
-from raydebm.evaluation.studies.decomposition import decomposition, lambda_sweep
 from raydebm.evaluation.studies.ensemble_size import ensemble_sizes, subsets
 from raydebm.evaluation.studies.generator_table import generator_rows, pool_kinds
 from raydebm.evaluation.studies.judges import judge_agreement, rated_picks
 from raydebm.evaluation.studies.overview import example_of, overview, training_pool
 from raydebm.evaluation.studies.pool_size import pool_sizes
 from raydebm.evaluation.studies.transfer import ScoredRun, transfer
-from raydebm.evaluation.studies.variance import variance_partition
+from raydebm.evaluation.studies.two_terms import decomposition, lambda_sweep, variance_partition
 
 
 def bootstrap(pools):

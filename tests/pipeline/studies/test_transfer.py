@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from raydebm.evaluation.paper.published import paper
+from raydebm.evaluation.paper.paper_cells import paper
 from raydebm.pipeline.studies.transfer import (
     _as_published,
     _first_problems,

@@ -1,1 +1,0 @@
-"""Selectors: ways to choose one candidate of a pool."""
