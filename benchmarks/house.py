@@ -21,13 +21,13 @@ from raydebm.service.settings.app_args import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 51_920,
-    "modules": 349,
-    "test lines": 39_480,
-    "benchmark lines": 2_420,
-    "client lines": 460,
+    "source lines": 51_480,
+    "modules": 336,
+    "test lines": 39_230,
+    "benchmark lines": 2_410,
+    "client lines": 442,
     "document lines outside docs/log": 5_600,
-    "tracked bytes": 15_950_000,
+    "tracked bytes": 15_940_000,
     "recipe keys": 167,
     "service arguments": 28,
     "commands": 16,

@@ -18,7 +18,7 @@ from raydebm.decision.rules import beliefs_about
 from raydebm.errors import OverloadedError, ServiceError
 from raydebm.service.routes.answers import CandidateBody, DecisionDetails, candidate_body, details_of
 from raydebm.service.routes.connection import while_connected
-from raydebm.service.routes.outcomes import NOT_ALLOWED, ReportedAs, may_see_decisions
+from raydebm.service.routes.outcomes import NOT_ALLOWED, ReportedAs, may_see_decisions, stored_here
 from raydebm.service.store.outcomes import RIGHT, WRONG, ClaimMonitor, ReportedOutcome
 from raydebm.service.store.parquet_folder import UNREADABLE
 from raydebm.service.store.reader import DecisionList, DecisionReader, Filter, SortKey
@@ -202,19 +202,14 @@ def decision_routes(decisions: DecisionArchive | None) -> APIRouter:
     """
     router = APIRouter(tags=["decisions"], prefix="/v1/decisions", dependencies=[Depends(may_see_decisions)])
 
-    def stored() -> DecisionArchive:
-        if decisions is None:
-            raise ServiceError("this service stores no decisions; set `records.folder`", 404, "no_records")
-        return decisions
-
     @router.get("", summary="List stored decisions", response_model=DecisionList, responses=NOT_ALLOWED)
     async def page(query: Annotated[ListQuery, Query()], request: Request) -> DecisionList:
         """Stored decisions that pass a filter, sorted, a page at a time."""
-        return await while_connected(request, stored().page(query))
+        return await while_connected(request, stored_here(decisions).page(query))
 
     @router.get("/{record_id}", summary="Show a stored decision", response_model=StoredDecision, responses=NOT_ALLOWED)
     async def one(record_id: str, request: Request) -> StoredDecision:
         """Everything about one stored decision: problem, passes with feedback, candidates, settings, versions."""
-        return await while_connected(request, stored().get(record_id))
+        return await while_connected(request, stored_here(decisions).get(record_id))
 
     return router

@@ -154,6 +154,13 @@ def may_see_decisions(request: Request) -> None:
         raise ServiceError("this key may not see stored decisions (`decisions: false`)", 403, "not_allowed")
 
 
+def stored_here(found: T | None) -> T:
+    """Raise ServiceError 404 if the service stores no decisions."""
+    if found is None:
+        raise ServiceError("this service stores no decisions; set `records.folder`", 404, "no_records")
+    return found
+
+
 def check_reporter(request: Request, name: str, watched: Collection[str]) -> None:
     """Check that the caller may report under this name. Without keys, and with keys from the environment, anyone may.
 
@@ -404,11 +411,6 @@ def outcome_routes(desk: OutcomeDesk | None, *, watched: Collection[str] = ()) -
     """
     router = APIRouter(tags=["outcomes"], dependencies=[Depends(may_see_decisions)])
 
-    def open_desk() -> OutcomeDesk:
-        if desk is None:
-            raise ServiceError("this service stores no decisions; set `records.folder`", 404, "no_records")
-        return desk
-
     @router.post(
         "/v1/decisions/{record_id}/outcome",
         summary="Report an outcome",
@@ -424,11 +426,11 @@ def outcome_routes(desk: OutcomeDesk | None, *, watched: Collection[str] = ()) -
         needs a key that lists it (403)."""
         check_reporter(request, body.by, watched)
         key = getattr(request.state, "key", None)
-        return await while_connected(request, open_desk().report(record_id, body, key=key))
+        return await while_connected(request, stored_here(desk).report(record_id, body, key=key))
 
     @router.get("/v1/outcomes", summary="Show live accuracy", response_model=OutcomeFigures, responses=NOT_ALLOWED)
     async def figures(request: Request) -> OutcomeFigures:
         """Coverage, live accuracy and the test of the promised error rate, by policy."""
-        return await while_connected(request, open_desk().figures())
+        return await while_connected(request, stored_here(desk).figures())
 
     return router

@@ -3,9 +3,6 @@
 import json
 
 import pytest
-from local_service import NAME
-
-from raydebm.run.directory import RunDir
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -20,10 +17,6 @@ def test_workers_label_and_check_without_the_file(labelled, declared_folder):
     assert sum(row.penalty == 0 for row in reports) == 24
 
 
-def test_the_run_directory_holds_the_task(labelled):
-    assert RunDir(labelled.root).read_json("recipe.json")["task"]["definition"]["name"] == NAME
-
-
 def test_the_service_checks_gives_feedback_and_accepts(local_service):
     answer = local_service.typed
 
@@ -31,10 +24,6 @@ def test_the_service_checks_gives_feedback_and_accepts(local_service):
     assert [pass_["decision"] for pass_ in answer["passes"]] == ["regenerate", "accept"]
     assert "- the refund is 30.00; it must be at most 20.00" in answer["feedback"][0]
     assert "- the reply neither thanks nor apologises" in answer["feedback"][0]
-
-
-def test_a_problem_with_prompt_and_data_is_the_same_problem(local_service):
-    assert local_service.prompted["decision"] == "accept"
 
 
 def test_the_chat_route_names_what_is_missing(local_service):

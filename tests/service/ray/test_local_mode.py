@@ -54,13 +54,6 @@ def live_client(live_run, live_backend):
     return post
 
 
-def test_a_random_model_is_asked_and_its_babble_does_not_parse(live_client, puzzle):
-    answer = live_client("/v1/triage", {"problem": puzzle, "generators": ["babbler"], "return_candidates": True}).json()
-    assert (answer["decision"], answer["candidate"]) == ("abstain", None)
-    assert all(candidate["text"] is not None and candidate["answer"] is None for candidate in answer["candidates"])
-    assert answer["usage"]["completion_tokens"] > 0
-
-
 def test_scores_are_the_ensembles_own(live_client, live_run, puzzle, texts):
     scorer = EnsembleScorer.load(f"{live_run}/scorer", device="cpu", dtype="float32")
     direct = scorer.score([(puzzle, texts["right"])])[0]
@@ -79,12 +72,6 @@ def test_a_request_for_a_generator_that_is_not_loaded_is_a_row_with_an_error(liv
     candidates = asyncio.run(live_backend.generate(requests, lambda candidate: None, may_repeat=True))
     assert [candidate.candidate_id for candidate in candidates] == [request.candidate_id for request in requests]
     assert all("'eve' is not loaded; loaded: recorded, babbler" in candidate.error for candidate in candidates)
-
-
-def test_status_names_what_is_loaded(live_backend):
-    status = asyncio.run(live_backend.status())
-    assert status["generators"] == ["recorded", "babbler"]
-    assert status["scorer"]["adapters"] == ["a0", "a1"]
 
 
 def test_a_reader_scores_in_its_own_deployment(live_run, tiny_models, puzzle, texts):

@@ -302,38 +302,6 @@ def test_a_generator_that_breaks_halfway_gives_rows_with_errors_for_the_rest(err
     assert candidates[1].error == words
 
 
-def test_candidates_that_come_together_travel_together():
-    class Prompt:
-        async def stream(self, requests):
-            for request in requests:
-                await asyncio.sleep(0)
-                yield answered(request, "fine")
-
-    async def sizes():
-        return [len(batch) async for batch in deployment_of(prompt=Prompt()).stream(requests_of("prompt"))]
-
-    assert asyncio.run(sizes()) == [2]
-
-
-def test_a_candidate_does_not_wait_for_a_slower_one():
-    first_was_read = asyncio.Event()
-
-    class Gated:
-        async def stream(self, requests):
-            yield answered(requests[0], "fine")
-            await first_was_read.wait()
-            yield answered(requests[1], "fine")
-
-    async def sizes():
-        counts = []
-        async for batch in deployment_of(gated=Gated()).stream(requests_of("gated")):
-            counts.append(len(batch))
-            first_was_read.set()
-        return counts
-
-    assert asyncio.run(sizes()) == [1, 1]
-
-
 def test_one_broken_generator_leaves_the_others_alone():
     class Good:
         async def stream(self, requests):
