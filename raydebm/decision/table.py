@@ -28,6 +28,8 @@ Scores = Mapping[str, Mapping[str, float | None]]
 
 None, NaN or a missing entry: the candidate was not scored.
 """
+SHUFFLE_SEED = 42
+"""Seed of the candidates' order in a run's pool, which must not reveal their generators."""
 TRUNCATED = ("length", "max_tokens")
 """Finish reasons of a truncated text."""
 

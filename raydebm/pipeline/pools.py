@@ -4,19 +4,20 @@ import logging
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from raydebm.decision.policy import Policy, policy_id, policy_of
 from raydebm.decision.sampling.checks import unchecked
-from raydebm.decision.table import PoolTable, Scores
+from raydebm.decision.table import SHUFFLE_SEED, PoolTable, Scores
 from raydebm.errors import PoolError
-from raydebm.evaluation.results.evaluating import SHUFFLE_SEED
-from raydebm.evaluation.results.evaluation import TextsRead, texts_read
 from raydebm.identity import seed_for
 from raydebm.pipeline.context import StageContext
 from raydebm.pipeline.scores import evidence_of, scores_of
 from raydebm.records import Candidate, ConstraintReport, Energies, Label, Problem, ScoredCandidate
 from raydebm.run.directory import SCORES_FOLDER
+
+if TYPE_CHECKING:
+    from raydebm.evaluation.results.evaluation import TextsRead
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +62,10 @@ def recorded_pools(context: StageContext, *splits: str) -> RecordedPools:
     return pools
 
 
-def texts_read_of(context: StageContext) -> tuple[TextsRead, ...]:
+def texts_read_of(context: StageContext) -> tuple["TextsRead", ...]:
     """Fractions of the first pass's texts that the scorer read, by split."""
+    from raydebm.evaluation.results.evaluation import texts_read  # loads scipy, which a dry run does not need
+
     return texts_read(
         context.run.energies(),
         problem_of={candidate.candidate_id: candidate.problem_id for candidate in context.run.stored_candidates()},

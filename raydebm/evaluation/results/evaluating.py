@@ -9,7 +9,7 @@ import numpy as np
 
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
-from raydebm.decision.table import PoolTable
+from raydebm.decision.table import SHUFFLE_SEED, PoolTable
 from raydebm.errors import ConfigError, PoolError
 from raydebm.evaluation.certainty.confidence import Decided, decision_study
 from raydebm.evaluation.certainty.trust import trust
@@ -38,8 +38,6 @@ from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.evaluation.stats.json_results import command_line, versions
 from raydebm.records import Label, Outcome
 
-SHUFFLE_SEED = 42
-"""Seed of the candidates' order in a pool, which must not reveal their generators."""
 TOLERANCE = 0.15
 """Largest violation score of a correct candidate in pass@n, for tasks with violation scores (paper)."""
 
