@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP = PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-input
 PYTEST_ARGS ?=
 
-.PHONY: demo demo-real check-demo test test-all test-touched test-clients mutations damage damage-training damage-generation damage-serving damage-overload check format fuzz audit sbom clean
+.PHONY: demo demo-real check-demo test test-all test-touched test-clients mutations damage damage-training damage-generation damage-serving damage-overload check format fuzz audit sbom docs clean
 
 $(VENV)/.ready: pyproject.toml client/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "raydebm needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
@@ -108,5 +108,14 @@ sbom: .audit/.ready $(VENV)/.ready
 	@.audit/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file sbom.json $(VENV)
 	@echo "sbom.json (CycloneDX) lists what is installed in $(VENV)"
 
+# The documentation site, in site/. Its tools have an environment of their own.
+.docs/.ready:
+	@$(PYTHON) -m venv .docs
+	@.docs/bin/pip install --quiet --disable-pip-version-check --no-input mkdocs-material==9.8.2 'mkdocstrings[python]==1.0.8'
+	@touch $@
+docs: .docs/.ready
+	@NO_MKDOCS_2_WARNING=1 .docs/bin/mkdocs build --quiet
+	@echo "site/index.html; .docs/bin/mkdocs serve shows it while you write"
+
 clean:
-	rm -rf build dist sbom.json .audit .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf build dist site sbom.json .audit .docs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

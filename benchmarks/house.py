@@ -23,10 +23,10 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 BUDGETS: Mapping[str, int] = {
     "source lines": 51_480,
     "modules": 336,
-    "test lines": 39_230,
+    "test lines": 39_430,
     "benchmark lines": 2_410,
     "client lines": 442,
-    "document lines outside docs/log": 5_600,
+    "document lines outside docs/log": 5_620,
     "tracked bytes": 15_940_000,
     "recipe keys": 167,
     "service arguments": 28,

@@ -9,54 +9,53 @@ from typer.main import get_command
 
 from raydebm import __version__
 
-VERBS = {
-    "init": ("runs:init", "Write a recipe, serve_config.yaml and cluster.yaml."),
-    "demo": ("demo:demo", "Train, evaluate, serve and ask, offline on small models."),
-    "run": ("runs:run", "Run all stages of a recipe, from problems to the report."),
-    "calibrate": ("calibrate:calibrate", "Choose profile and thresholds, and certify a promise."),
-    "seeds": ("studies:seeds", "Train with several seeds, or on all folds but one."),
-    "reproduce": ("studies:reproduce", "Write every table and figure of the paper."),
-    "confounding": ("studies:confounding", "Test whether the scorer recognises who wrote an answer."),
-    "serve": ("serve:serve", "Serve finished runs until Ctrl-C or SIGTERM."),
-    "replay": ("replay:replay", "Decide stored traffic again under another policy."),
-    "import-decisions": ("imports:import_decisions", "Turn decisions with outcomes into a run for training."),
-    "export": ("export:export", "Write a scorer and its model card for the Hugging Face hub."),
-    "task": ("task:app", "Write and check tasks of your own."),
-    "validate": ("runs:validate", "Check a recipe and print it with its defaults."),
-    "reference": ("runs:reference", "Print every key of a recipe, with its meaning."),
+GROUPS = {
+    "Begin": {
+        "demo": ("demo:demo", "Train, evaluate, serve and ask, offline on small models."),
+        "init": ("runs:init", "Write a recipe, serve_config.yaml and cluster.yaml."),
+        "task": ("task:app", "Write and check tasks of your own."),
+        "validate": ("runs:validate", "Check a recipe and print it with its defaults."),
+        "reference": ("runs:reference", "Print every key of a recipe, with its meaning."),
+    },
+    "Train and measure": {
+        "run": ("runs:run", "Run all stages of a recipe, from problems to the report."),
+        "calibrate": ("calibrate:calibrate", "Choose profile and thresholds, and certify a promise."),
+        "seeds": ("studies:seeds", "Train with several seeds, or on all folds but one."),
+        "confounding": ("studies:confounding", "Test whether the scorer recognises who wrote an answer."),
+        "reproduce": ("studies:reproduce", "Write every table and figure of the paper."),
+        "export": ("export:export", "Write a scorer and its card for the Hugging Face hub."),
+    },
+    "Serve": {
+        "serve": ("serve:serve", "Serve finished runs until Ctrl-C or SIGTERM."),
+        "replay": ("replay:replay", "Decide stored traffic again under another policy."),
+        "import-decisions": ("imports:import_decisions", "Turn decisions with outcomes into a run for training."),
+    },
 }
-"""Verbs in the order of a user's work.
-
-Each with its target, a module of this package and a name in it (a function, or a ``typer.Typer`` for a group), and its
-line of ``raydebm --help``, the first line of the function's docstring."""
+"""Verbs by section of the help: target ``module:name`` in this package, and the first line of its docstring."""
+VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
 
 
 class VerbGroup(TyperGroup):
-    """Group of commands that are imported when called."""
-
     def list_commands(self, ctx: Any) -> list[str]:
-        """The verbs in help order, without importing them."""
         return list(VERBS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Import the command of a verb."""
         return command_of(cmd_name) if cmd_name in VERBS else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write one line per verb."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, words) for name, (_, words) in VERBS.items()])
+        for title, verbs in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(len("import-decisions")), words) for name, (_, words) in verbs.items()])
 
 
 def command_of(name: str) -> Any:
     """Parser of a verb, whose module is imported."""
     module, function = VERBS[name][0].split(":")
     target = getattr(importlib.import_module(f"raydebm.cli.{module}"), function)
-    if isinstance(target, typer.Typer):
-        return get_command(target)
-    alone = _typer()
-    alone.command(name)(target)
-    return get_command(alone)
+    group = target if isinstance(target, typer.Typer) else _typer()
+    if group is not target:
+        group.command(name)(target)
+    return get_command(group)
 
 
 def _typer(**settings: Any) -> typer.Typer:
@@ -83,4 +82,4 @@ def root(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Make ``app`` a group although none of its commands is registered with it."""
+    """Make ``app`` a group, although its commands are not registered with it."""

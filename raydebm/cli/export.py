@@ -13,7 +13,7 @@ def export(
     run_dir: Annotated[str, typer.Option("--run-dir", help="A finished run: a folder or a URL.")] = "runs/demo",
     license: Annotated[str | None, typer.Option(help="Your licence, by the hub's name, such as apache-2.0.")] = None,
 ) -> None:
-    """Write a scorer and its model card for the Hugging Face hub.
+    """Write a scorer and its card for the Hugging Face hub.
 
     `hf upload USER/NAME FOLDER` publishes it.
     """

@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+import yaml
 
 REPOSITORY = Path(__file__).parents[2]
 DOCS = REPOSITORY / "docs"
@@ -124,3 +125,11 @@ def test_the_log_lists_every_experiment_by_its_title():
     titles = {page: page.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ") for page in EXPERIMENTS}
 
     assert [page.name for page, title in titles.items() if f"[{title}]({page.name})" not in text] == []
+
+
+def test_the_site_has_every_page_but_single_experiments_in_its_navigation():
+    navigation = yaml.safe_load((REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    listed = re.findall(r"[\w/]+\.md", str(navigation))
+    assert sorted(listed) == sorted(
+        str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if page not in EXPERIMENTS
+    )

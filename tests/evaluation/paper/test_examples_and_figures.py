@@ -89,6 +89,7 @@ def test_every_figure_of_the_paper_has_a_row_in_a_report(trips):
     [table] = document(reproduction([trips])).chapters[1].tables
 
     assert [row[0].split("(")[-1] for row in table.rows] == [f"{figure.label})" for figure in paper().figures]
+    assert row_of(table, "fig:calibration")["TravelPlanner"] == "-"
 
 
 @pytest.fixture(scope="module")

@@ -306,10 +306,22 @@ def test_tables_of_data_are_of_the_training_pool(make_pool, puzzles):
     assert cell(reproduction([puzzles]), "tab:permodel", "Qwen-2.5-7B", "K&K").reason == "test pool"
 
 
+def test_with_violation_scores_a_generator_is_measured_by_its_share_of_the_best_quarter(make_pool):
+    pools = some_pools(make_pool)
+    own = hand_made.studied(pools, policy=Policy(), config=CONFIG, task="knights_knaves", train=pools)
+    share = own.training.accuracy
+    own = replace(own, training=replace(own.training, best_quarter={"qwen-2.5-7b": share}))
+
+    measured = cell(reproduction([own]), "tab:permodel", "Qwen-2.5-7B", "K&K")
+
+    assert measured.estimate == share
+    assert "share among the best quarter" in measured.reason
+
+
 def test_single_model_columns_are_of_a_run_on_one_generator(make_pool, puzzles):
     pools = [
         make_pool(
-            (index % 2, {"members": (0.0,), "generator": "qwen"}),
+            (int(index < 3), {"members": (0.0,), "generator": "qwen"}),
             (0, {"members": (1.0,), "generator": "qwen"}),
             problem_id=f"p{index}",
             difficulty=f"{2 + index // 4} people",
@@ -321,7 +333,7 @@ def test_single_model_columns_are_of_a_run_on_one_generator(make_pool, puzzles):
     measured = cell(reproduction([puzzles, single]), "tab:kk_difficulty", "2 people", "Single-model EBM")
     absent = cell(reproduction([puzzles]), "tab:kk_difficulty", "2 people", "Single-model EBM")
 
-    assert measured.estimate.value == 0.5
+    assert measured.estimate.value == 0.75
     assert absent.reason == "no run on the candidates of one generator was given"
 
 

@@ -280,6 +280,12 @@ def test_files_are_written_where_asked(tmp_path, evaluation):
     assert Evaluation.from_json(RunDir(str(tmp_path)).read_json("evaluation", "metrics.json")) == evaluation
 
 
+def test_a_threshold_above_the_plot_is_named_in_its_legend_alone(evaluation):
+    (axes,) = triage_figure(evaluation.picks, theta_sigma=0.1, theta_abstain=9.0).axes
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert {"theta_sigma = 0.1", "theta_abstain = 9 (above the plot)"} <= set(labels)
+
+
 @pytest.mark.parametrize(
     "draw",
     [
@@ -322,6 +328,18 @@ def test_pass_at_n_and_selective_accuracy_by_e_and_by_mu_alone(make_pool):
     assert [(row.by_energy.value, row.by_mu.value) for row in evaluation.pass_at_n] == [(1.0, 0.0), (1.0, 1.0)]
     assert {row.pass_at_1.value for row in evaluation.selective} == {1.0}
     assert {row.pass_at_1.value for row in evaluation.mu_selective} == {0.0}
+
+
+def test_the_most_uncertain_selections_are_dropped_first(make_pool):
+    """The selection of q is wrong, and its adapters differ by 2."""
+    pools = [
+        make_pool((1, {"members": (0.0, 0.0)}), problem_id="p"),
+        make_pool((0, {"members": (0.0, 2.0)}), problem_id="q"),
+    ]
+
+    by_share = {row.abstain_frac: row.pass_at_1.value for row in evaluated(pools).selective}
+
+    assert (by_share[0.0], by_share[0.5]) == (0.5, 1.0)
 
 
 def test_energies_of_a_violation_task_are_judged_by_what_was_trained(make_pool):

@@ -301,13 +301,14 @@ def test_overview_counts(make_pool):
     pools = [
         make_pool((1, {"members": (0.0,)}), (0, {"broken": [("budget", 0.5)], "penalty": 0.5}), problem_id="a"),
         make_pool((None, {"text": None, "penalty": math.inf}), (0, {"penalty": math.inf}), (0, {}), problem_id="b"),
+        make_pool((1, {}), (1, {}), problem_id="c"),
     ]
 
     facts = overview(table_of(pools), bootstrap(pools))
 
-    assert (facts.num_problems, facts.num_candidates, facts.fewest, facts.most) == (2, 4, 2, 2)
+    assert (facts.num_problems, facts.num_candidates, facts.fewest, facts.most) == (3, 6, 2, 2)
     assert (facts.num_failed, facts.num_unparsed, facts.num_unlabeled) == (1, 1, 0)
-    assert (facts.accuracy.value, facts.mixed.value, facts.solvable.value) == (0.25, 0.5, 0.5)
+    assert (facts.accuracy.value, facts.mixed.value, facts.solvable.value) == pytest.approx((1 / 2, 1 / 3, 2 / 3))
     assert facts.constraints == {"budget": 1}
 
 

@@ -61,6 +61,12 @@ def test_the_difference_is_paired_over_the_problems(compared):
     assert comparison.test == "McNemar, exact"
 
 
+def test_a_scorer_of_one_generator_is_compared_with_those_of_several_that_have_as_many_candidates(several, single):
+    rows = [scored("first", several), scored("two", several), scored("one", single)]
+    study = variant_study(rows, title="", num_bootstrap=100)
+    assert study.comparison("one", "two", "E").difference.value == -0.75
+
+
 def test_a_variant_on_fewer_problems_is_compared_on_these(several, single):
     study = variant_study([scored("whole", several), scored("alone", single[:4])], title="", num_bootstrap=100)
     assert study.comparison("alone", "whole", "E").difference.n == 4
