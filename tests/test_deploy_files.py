@@ -21,7 +21,7 @@ def deploy(repository):
 @pytest.fixture(scope="module")
 def own_metrics(repository):
     """Name -> kind, of every metric that the service makes."""
-    source = (repository / "raydebm" / "service" / "ray" / "prometheus.py").read_text(encoding="utf-8")
+    source = (repository / "raydebm" / "service" / "ray" / "metrics.py").read_text(encoding="utf-8")
     return {
         call.args[0].value: call.func.id
         for call in ast.walk(ast.parse(source))
