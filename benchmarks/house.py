@@ -21,13 +21,13 @@ from raydebm.service.settings.app_args import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 51_480,
-    "modules": 336,
-    "test lines": 39_430,
-    "benchmark lines": 2_410,
-    "client lines": 442,
-    "document lines outside docs/log": 5_620,
-    "tracked bytes": 15_940_000,
+    "source lines": 51_610,
+    "modules": 337,
+    "test lines": 39_540,
+    "benchmark lines": 2_510,
+    "client lines": 450,
+    "document lines outside docs/log": 5_680,
+    "tracked bytes": 15_970_000,
     "recipe keys": 167,
     "service arguments": 28,
     "commands": 16,

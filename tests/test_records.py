@@ -128,7 +128,7 @@ def test_an_abstention_gives_no_answer():
 
 def test_problem_has_no_gold_field():
     assert {field.name for field in dataclasses.fields(Problem)} == {
-        "task", "problem_id", "prompt", "data", "difficulty"
+        "task", "problem_id", "prompt", "data", "difficulty", "kind"
     }  # fmt: skip
 
 

@@ -81,8 +81,12 @@ def validate(
     answers: Annotated[
         Path | None, typer.Option("--answers", help="Answers to try: JSON lines with problem_id, model, text.")
     ] = None,
+    text_field: Annotated[
+        str | None, typer.Option("--text-field", help="Field of --answers with the answer's text; default: text.")
+    ] = None,
 ) -> None:
     """Check a task and its data, and show the answers that it finds in samples. Exit code 1 means a fault."""
+    from raydebm.generators.pool_files import TEXT_FIELDS
     from raydebm.tasks import find_task
 
     try:
@@ -96,7 +100,7 @@ def validate(
                 f"--answers needs problems, and task {task.name!r} has none; give a file of problems with --data"
             )
         if answers is not None and rows:
-            _show_answers(task, _config_of(file), rows, answers)
+            _show_answers(task, _config_of(file), rows, answers, [text_field] if text_field else TEXT_FIELDS)
     except RaydebmError as error:
         rows, faults = [], [str(error)]
     for fault in faults[:MAX_SHOWN]:
@@ -162,7 +166,13 @@ def _config_of(file: str) -> "TaskConfig":
     return TaskConfig.model_validate(with_definition({"task": {"name": file}})["task"])
 
 
-def _show_answers(task: "Task", config: "TaskConfig", rows: Sequence[tuple["Problem", "Gold"]], file: Path) -> None:
+def _show_answers(
+    task: "Task",
+    config: "TaskConfig",
+    rows: Sequence[tuple["Problem", "Gold"]],
+    file: Path,
+    text_fields: Sequence[str],
+) -> None:
     """Print counts of all answers, and for the first ones the parsed answer, penalty and label.
 
     They are checked in a child process with a time limit each, like the labels of a run.
@@ -178,7 +188,7 @@ def _show_answers(task: "Task", config: "TaskConfig", rows: Sequence[tuple["Prob
     golds = {gold.problem_id: gold for _, gold in rows}
     checked = []
     with closing(DeadlineChecker(config, deadline_s=DEADLINE_S)) as checker:
-        for candidate in import_pool(file, task=task.name, problems=problems.values()):
+        for candidate in import_pool(file, task=task.name, problems=problems.values(), text_fields=text_fields):
             gold = golds.get(candidate.problem_id)
             label, report = checker.check(problems[candidate.problem_id], gold, candidate)
             checked.append((candidate, report, label))

@@ -43,6 +43,17 @@ def test_a_new_task_is_valid_and_its_answers_are_as_intended(raydebm, starter):
     assert "warning" not in done.stdout
 
 
+def test_the_field_of_the_texts_can_be_named(raydebm, starter):
+    answers = (starter / "reply" / "answers.jsonl").read_text(encoding="utf-8")
+    (starter / "said.jsonl").write_text(answers.replace('"text":', '"said":'), encoding="utf-8")
+
+    done = raydebm(
+        "task", "validate", "reply/task.yaml", "--answers", "said.jsonl", "--text-field", "said", cwd=starter
+    )
+
+    assert "45 parsed, 24 break no constraint; 27 correct, 21 incorrect" in done.stdout
+
+
 def test_a_new_recipe_is_valid(raydebm, starter):
     done = raydebm("validate", "--config", "reply/recipe.yaml", cwd=starter)
 

@@ -103,7 +103,7 @@ def test_a_record_survives_its_table(tmp_path, codec, record):
 
 
 def test_another_record_in_a_record_gives_its_columns_in_its_place():
-    assert PROBLEMS.schema.names == ["task", "problem_id", "prompt", "data_json", "difficulty", "split"]
+    assert PROBLEMS.schema.names == ["task", "problem_id", "prompt", "data_json", "difficulty", "kind", "split"]
     assert PROBLEMS.row(SplitProblem(problem=PROBLEM, split="train"))["data_json"] == '{"names":["A"]}'
 
 

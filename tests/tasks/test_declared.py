@@ -480,7 +480,7 @@ def test_any_answer_can_be_checked_and_counted(answer):
         ({"nmae": "x"}, "nmae: Extra inputs are not permitted"),
         ({"name": "My Task"}, "small letters, digits and _"),
         ({"prompt": "no field"}, "prompt: the prompt needs at least one field"),
-        ({"output": {"format": "xml"}}, "output.format: Input should be 'json', 'number', 'choice' or 'text' (got"),
+        ({"output": {"format": "xml"}}, "output.format: Input should be 'json', 'number', 'choice', 'pattern' or"),
         ({"output": {"format": "choice"}}, "output: format choice needs choices"),
         ({"output": {"format": "choice", "choices": ["A", "a"]}}, "output: choices must be different"),
         ({"output": {"format": "text", "schema": {}}}, "output: schema goes with format json"),
@@ -521,3 +521,102 @@ def test_every_mistake_is_listed_at_once():
         shop(instructions=5, vote="x", output={"format": "xml"})
 
     assert len(str(caught.value).splitlines()) == 4
+
+
+# ---- patterns, formulas, choices by row ------------------------------------------------------------------------------
+
+
+BRACKETS = {"format": "pattern", "patterns": [r"\[\[(.*?)\]\]", r"<(\w+)>"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("[[A]] or rather [[ B ]]", "B"),
+        ("<A>, in brackets [[C]]", "C"),
+        ("<A> then <B>", "B"),
+        ("[[A]], as [[]]", "A"),
+        ("none at all", None),
+        ("[[ ]]", None),
+    ],
+    ids=["last match", "first pattern", "next pattern", "empty match", "no match", "blank"],
+)
+def test_the_answer_is_the_last_match_of_the_first_pattern_that_matches(text, answer):
+    assert simple(output=BRACKETS).parse(None, text) == answer
+
+
+@pytest.mark.parametrize(("pattern", "answer"), [("(?s).*", "two\nlines"), ("x{0}", None), ("[^\\s\\S]", None)])
+def test_patterns_that_match_everything_or_nothing(pattern, answer):
+    task = simple(output={"format": "pattern", "patterns": [pattern]})
+
+    assert task.parse(None, " two\nlines ") == answer
+
+
+def test_a_pattern_whose_matches_read_too_much_finds_no_answer():
+    """Each of 20,000 matches looks for a b in all of the rest."""
+    task = simple(output={"format": "pattern", "patterns": ["a.*b|a"]})
+
+    assert task.parse(None, "a" * 20_000) is None
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ({"format": "pattern"}, "format pattern needs patterns"),
+        ({"patterns": ["x"]}, "no other format has them"),
+        ({"format": "pattern", "patterns": ["(?=x)"]}, "is refused.*lookaround"),
+        ({"choices_field": "options"}, "choices_field goes with format choice"),
+    ],
+)
+def test_settings_of_another_format_are_refused(output, message):
+    with pytest.raises(ConfigError, match=message):
+        simple(output=output)
+
+
+def verdict_of(task, row, text):
+    problem, gold = task.problem_and_gold(row, "row 1")
+    return task.judge(problem, gold, text).verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"), [("[[ x + 1 ]]", "correct"), ("[[1+x]]", "correct"), ("[[x]]", "incorrect")]
+)
+def test_formulas_are_compared_as_in_math(text, verdict):
+    task = simple(output=BRACKETS, gold={"field": "gold", "match": "latex"})
+
+    assert verdict_of(task, {"question": "?", "gold": "x+1"}, text) == verdict
+
+
+@pytest.mark.parametrize(("kind", "verdict"), [("sums", "correct"), ("words", "incorrect"), ("", "incorrect")])
+def test_answers_are_compared_by_kind(kind, verdict):
+    gold = {"field": "gold", "by_kind": {"sums": {"match": "number"}}}
+    task = simple(output=BRACKETS, gold=gold, data={"kind": "kind"})
+
+    assert verdict_of(task, {"question": "?", "kind": kind, "gold": "0.5"}, "[[1/2]]") == verdict
+
+
+def test_comparisons_by_kind_need_a_column_of_kinds():
+    with pytest.raises(ConfigError, match=r"gold\.by_kind needs data\.kind"):
+        simple(gold={"field": "gold", "by_kind": {"sums": {"match": "number"}}})
+
+
+def test_answers_that_differ_in_whitespace_are_one_answer():
+    task = simple(output=BRACKETS, gold={"field": "gold", "ignore_space": True})
+    problem, gold = task.problem_and_gold({"question": "?", "gold": "All are."}, "row 1")
+
+    assert task.judge(problem, gold, "[[All  are]]").verdict == "correct"
+    assert task.vote_key(problem, "All are.") == task.vote_key(problem, "Allare")
+
+
+LETTERS = {"format": "choice", "choices": ["A", "B", "C"], "choices_field": "letters"}
+
+
+@pytest.mark.parametrize(
+    ("letters", "answer"), [(["A", "B", "C"], "C"), (["A", "B"], None), (["X"], None), ("ABC", None), ([], None)]
+)
+def test_a_row_with_fewer_options_allows_only_these(letters, answer):
+    """A row whose column is no list, or names none of the task's choices, has no answer."""
+    task = simple(output=LETTERS)
+    problem, _ = task.problem_and_gold({"question": "?", "letters": letters}, "row 1")
+
+    assert task.parse(problem, "The answer is C") == answer

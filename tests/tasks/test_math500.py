@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Verdict
 from raydebm.run.json_lines import read_json_lines
-from raydebm.tasks.math500 import Math500, is_equivalent, problem_of
-from raydebm.tasks.math500.comparing import Comparer, UndecidedError, comparer
-from raydebm.tasks.math500.latex import clean, exact_number, find_latex, normal_form
+from raydebm.tasks.formulas import is_equivalent
+from raydebm.tasks.formulas.comparing import Comparer, UndecidedError, comparer
+from raydebm.tasks.formulas.latex import clean, exact_number, find_latex, normal_form
+from raydebm.tasks.math500 import Math500, problem_of
 
 ROW = {"problem": "What is $1/2$?", "solution": "It is $\\boxed{\\frac{1}{2}}$.", "level": "Level 3", "type": "Algebra"}
 
@@ -351,7 +352,7 @@ def test_what_cannot_be_decided_is_unlabeled(task, monkeypatch):
 def test_a_child_that_does_not_start_is_undecided_in_time(monkeypatch, tmp_path):
     silent = tmp_path / "silent.py"
     silent.write_text("import time\ntime.sleep(60)\n")
-    monkeypatch.setattr("raydebm.tasks.math500.comparing._SCRIPT", silent)
+    monkeypatch.setattr("raydebm.tasks.formulas.comparing._SCRIPT", silent)
     with pytest.raises(UndecidedError, match=r"took longer than 0\.2 s"):
         Comparer(wall_s=0.2).is_equal("x", "y")
 

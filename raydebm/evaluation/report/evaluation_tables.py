@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from raydebm.evaluation.certainty.confidence import DecisionStudy, Promise
+from raydebm.evaluation.certainty.confidence import DecisionStudy, KindSkills, Promise
 from raydebm.evaluation.certainty.reliability import Reliability
 from raydebm.evaluation.report.document import (
     ECE_HEADERS,
@@ -44,6 +45,7 @@ def tables(evaluation: Evaluation) -> list[Table]:
     all_tables = [
         selector_table(evaluation),
         *([] if study is None else [_promise_table(study), _confidence_table(study), _profile_table(study)]),
+        *([] if study is None or not study.kinds else [_kind_table(study)]),
         *([] if evaluation.dimensions is None else [_dimension_table(evaluation.dimensions)]),
         *([] if evaluation.loop is None else [loop_table(evaluation)]),
         comparison_table(evaluation.violation_comparisons, what="violation avoided"),
@@ -417,6 +419,25 @@ def _profile_table(study: DecisionStudy) -> Table:
             "replaced": lambda test: "yes" if test.replaced else "no",
         },
     )
+
+
+def _kind_table(study: DecisionStudy) -> Table:
+    authors = sorted({name for row in study.kinds for name in row.right})
+    return table_of(
+        "Skill by author and kind of question",
+        "Probability in % that one answer of the author is right on a problem of the kind, shrunk towards the author's "
+        "over all kinds; labelled problems. Who is believed depends on it.",
+        study.kinds,
+        {
+            "kind": lambda row: row.kind,
+            "problems": lambda row: row.num_problems,
+            **{name: partial(_right_of, name) for name in authors},
+        },
+    )
+
+
+def _right_of(author: str, row: KindSkills) -> str:
+    return f"{100 * row.right[author]:.1f}"
 
 
 def _confidence_table(study: DecisionStudy) -> Table:

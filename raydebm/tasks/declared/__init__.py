@@ -25,10 +25,11 @@ from raydebm.tasks.constraints.expressions import EvaluationError, RuleInput, pr
 from raydebm.tasks.constraints.json_values import key_of
 from raydebm.tasks.constraints.rule import View, compile_rule
 from raydebm.tasks.constraints.rule_kinds import read_rule
-from raydebm.tasks.constraints.templates import fill, full_text
-from raydebm.tasks.declared.answer_reading import find_answer, seen_by_rules, write_answer
-from raydebm.tasks.declared.definition import TaskDefinition, read_definition
-from raydebm.tasks.declared.matching import check_gold, mismatch
+from raydebm.tasks.constraints.templates import fill, full_text, short_text
+from raydebm.tasks.declared.answer_reading import find_answer, named_choice, seen_by_rules, write_answer
+from raydebm.tasks.declared.definition import GoldRule, TaskDefinition, read_definition
+from raydebm.tasks.declared.matching import check_gold, compared, mismatch
+from raydebm.tasks.formulas.comparing import UndecidedError
 from raydebm.tasks.sources import JSON_LINES, check_split, distinct, file_rows, local_file
 
 __all__ = ["DeclaredTask", "declared_task", "read_definition"]
@@ -129,7 +130,8 @@ class DeclaredTask:
         """
         rule, value = self.definition.gold, {}
         if rule is not None and row.get(rule.field) is not None:
-            check_gold(rule, self.definition.output, row[rule.field], where)
+            kind = "" if self.definition.data.kind is None else str(row.get(self.definition.data.kind))
+            check_gold(rule.of_kind(kind), self.definition.output, row[rule.field], where)
             value = {"answer": row[rule.field]}
         problem = self._problem_of(
             {name: cell for name, cell in row.items() if rule is None or name != rule.field}, where
@@ -214,7 +216,16 @@ class DeclaredTask:
     # ---- answers -----------------------------------------------------------------------------------------------
 
     def parse(self, problem: Problem, text: str) -> Answer | None:
-        return find_answer(self.definition.output, text)
+        return find_answer(self.definition.output, text, self._choices(problem))
+
+    def _choices(self, problem: Problem) -> list[str] | None:
+        """Choices of the row; None for all. A row that allows none of the task's choices has no answer."""
+        output = self.definition.output
+        if output.choices_field is None:
+            return None
+        allowed = problem.data.get(output.choices_field)
+        names = {named_choice(output.choices, str(name)) for name in allowed} if isinstance(allowed, list) else set()
+        return [choice for choice in output.choices if choice in names]
 
     def render(self, problem: Problem, answer: Answer) -> str:
         return write_answer(self.definition.output, answer)
@@ -223,7 +234,9 @@ class DeclaredTask:
         """Value of ``vote``, or of the whole answer if ``vote`` has no value."""
         seen = self.seen_by_rules(problem, answer)
         vote = _value(self.definition.vote, problem, seen)
-        return key_of(answer if vote is None or self.definition.vote == "answer" else vote)
+        value = answer if vote is None or self.definition.vote == "answer" else vote
+        rule = self._gold_rule(problem)
+        return key_of(value) if rule is None or not rule.ignore_space else compared(rule, value)
 
     @property
     def labels_by_constraints(self) -> bool:
@@ -237,7 +250,7 @@ class DeclaredTask:
 
     def gold_from_answer(self, problem: Problem, text: str) -> Gold | None:
         """See ``GoldFromAnswer``; also None if answers are not labelled by gold."""
-        rule, answer = self.definition.gold, self.parse(problem, text)
+        rule, answer = self._gold_rule(problem), self.parse(problem, text)
         if rule is None or answer is None or not self.labels_by_gold:
             return None
         value = answer if rule.value == "answer" else _value(rule.value, problem, self.seen_by_rules(problem, answer))
@@ -252,7 +265,7 @@ class DeclaredTask:
         by = self.definition.labels or ("gold" if self.definition.gold is not None else None)
         if by == "constraints":
             return self._judge_by_constraints(problem, text)
-        rule = self.definition.gold
+        rule = self._gold_rule(problem)
         if by is None or rule is None:
             return Judgement(
                 verdict=Verdict.UNLABELED, reason="the task declares neither gold nor `labels: constraints`"
@@ -263,10 +276,17 @@ class DeclaredTask:
         if answer is None:
             return Judgement(verdict=Verdict.INCORRECT, reason="no answer in the requested format")
         value = answer if rule.value == "answer" else _value(rule.value, problem, self.seen_by_rules(problem, answer))
-        fault = mismatch(rule, self.definition.output, value, gold.value["answer"])
+        try:
+            fault = mismatch(rule, self.definition.output, value, gold.value["answer"])
+        except UndecidedError as error:
+            return Judgement(verdict=Verdict.UNLABELED, reason=f"{short_text(value)}: {error}")
         if fault is not None:
             return Judgement(verdict=Verdict.INCORRECT, reason=fault)
         return Judgement(verdict=Verdict.CORRECT)
+
+    def _gold_rule(self, problem: Problem) -> GoldRule | None:
+        rule = self.definition.gold
+        return None if rule is None else rule.of_kind(problem.kind)
 
     def _judge_by_constraints(self, problem: Problem, text: str) -> Judgement:
         answer = self.parse(problem, text)

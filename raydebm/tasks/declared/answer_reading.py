@@ -24,11 +24,14 @@ from raydebm.tasks.answers import (
     render_number,
     sentences,
 )
+from raydebm.tasks.constraints.patterns import compile_pattern
 from raydebm.tasks.constraints.schemas import MAX_DEPTH, below
 from raydebm.tasks.declared.definition import Output
 
 _WORK_PER_CHARACTER = 20
 """Characters that failed starts of JSON may read per character of the text, so that ``{{{{`` stays cheap."""
+_MAX_READ = 50_000_000
+"""Characters that the matches of one pattern may read: each of many can cost a scan of the rest of the text."""
 _BEFORE_CHOICE = re.compile(r"\A(?:the )?(?:final )?answer(?: is)?[ *_]*:?")
 _BEHIND_CHOICE = re.compile(r"[*_`'\")]*(?:\Z|\s?[,;:(]|\s[-\u2013\u2014]\s|\s(?:because|since)\b)")
 """Allowed text after a choice at the start of a sentence; "a guess" does not begin with choice A."""
@@ -36,8 +39,14 @@ _LISTED = re.compile(r"[a-z][.)] \S")
 _AROUND_CHOICE = " \t*_`'\"().:,;!"
 
 
-def find_answer(output: Output, text: str) -> Any | None:
-    """Answer of a completion in canonical form, or None."""
+def find_answer(output: Output, text: str, choices: list[str] | None = None) -> Any | None:
+    """Answer of a completion in canonical form, or None.
+
+    Args:
+        output: Format of the answer.
+        text: The completion.
+        choices: For format choice: the choices of the row. Default: all of ``output``.
+    """
     if len(text) > output.max_chars or not _is_writable(text):
         return None
     if output.format == "json":
@@ -46,15 +55,28 @@ def find_answer(output: Output, text: str) -> Any | None:
         number = find_number(text, fallback=True)
         return None if number is None else render_number(number)
     if output.format == "choice":
-        return _find_choice(output.choices, text)
+        return _find_choice(output.choices if choices is None else choices, text)
+    if output.format == "pattern":
+        return next(filter(None, (_last_match(pattern, text) for pattern in output.patterns)), None)
     return text.strip() or None
 
 
+def _last_match(pattern: str, text: str) -> str | None:
+    """The last match that is not blank; None also if the matches read more than ``_MAX_READ`` characters."""
+    compiled, found, read = compile_pattern(pattern), None, 0
+    for match in compiled.finditer(text):
+        found = (match.group(1 if compiled.groups else 0) or "").strip() or found
+        read += len(text) - match.start()
+        if read > _MAX_READ:
+            return None
+    return found
+
+
 def write_answer(output: Output, answer: Any) -> str:
-    """Canonical text, which ``find_answer`` reads back."""
+    """Canonical text, which ``find_answer`` reads back, except for patterns: the answer alone, without its mark."""
     if output.format == "json":
         return json.dumps(answer, ensure_ascii=False)
-    return str(answer) if output.format == "text" else f"#### {answer}"
+    return str(answer) if output.format in ("text", "pattern") else f"#### {answer}"
 
 
 def seen_by_rules(output: Output, answer: Any) -> Any:

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from raydebm.errors import ConfigError, ConstraintError
 from raydebm.tasks.base import FEEDBACK, RULES, TaskDefaults
 from raydebm.tasks.constraints.expressions import problem_fields
+from raydebm.tasks.constraints.patterns import compile_pattern
 from raydebm.tasks.constraints.rule import Expression, Strict
 from raydebm.tasks.constraints.rule_kinds import AnyRule, Schema
 from raydebm.tasks.constraints.templates import places_in
@@ -34,10 +35,10 @@ def _prompt(template: str) -> str:
 class Output(Strict):
     """Format of the answer in a completion."""
 
-    format: Literal["json", "number", "choice", "text"] = "text"
+    format: Literal["json", "number", "choice", "pattern", "text"] = "text"
     """json: the last JSON object (array, if the schema says so); number: after ``####``, in ``\\boxed{}`` or last;
     choice: one of ``choices`` after ``####``, as JSON field ``answer``, in ``\\boxed{}``, after "the answer is", or
-    alone on the last line; text: the whole completion."""
+    alone on the last line; pattern: what one of ``patterns`` finds; text: the whole completion."""
     json_schema: Schema | None = Field(None, alias="schema")
     """For json: a JSON Schema. An answer that does not match it still counts as an answer, and each fault violates the
     constraint ``schema``."""
@@ -46,6 +47,12 @@ class Output(Strict):
     choices: list[str] = Field(default_factory=list)
     """For choice: the possible answers, each a single line, compared without case. A letter or number may be followed
     by its meaning: ``B) Paris``."""
+    choices_field: str | None = None
+    """For choice: column with the row's own choices, a list, for rows with fewer of them: of ``choices`` it allows
+    those."""
+    patterns: list[str] = Field(default_factory=list)
+    """For pattern: RE2 expressions, the strongest mark first. The answer is the last match of the first one that
+    matches anything but whitespace: its first group, or all of it, without surrounding whitespace."""
     max_chars: int = Field(100_000, ge=1, le=1_000_000)
     """Maximum length of a completion; a longer one has no answer."""
 
@@ -55,24 +62,32 @@ class Output(Strict):
             raise ValueError(f"schema goes with format json, not {self.format}")
         if bool(self.choices) != (self.format == "choice"):
             raise ValueError("format choice needs choices, and no other format has them")
+        if self.choices_field is not None and self.format != "choice":
+            raise ValueError(f"choices_field goes with format choice, not {self.format}")
+        if bool(self.patterns) != (self.format == "pattern"):
+            raise ValueError("format pattern needs patterns, and no other format has them")
+        for pattern in self.patterns:
+            try:
+                compile_pattern(pattern)
+            except ConstraintError as error:
+                raise ValueError(str(error)) from error
         names = [choice.strip().casefold() for choice in self.choices]
         if len(set(names)) < len(names) or not all(names) or any("\n" in name for name in names):
             raise ValueError(f"choices must be different single lines, got {self.choices}")
         return self
 
 
-class GoldRule(Strict):
-    """Column of the reference answer, and the comparison of answers with it."""
+class AnswerComparison(Strict):
+    """Comparison of answers with the reference answer."""
 
-    field: str
-    """Column of the data. It is removed from the row before anything else is read."""
-    value: Expression = "answer"
-    """Expression on the answer whose value is compared."""
-    match: Literal["exact", "number", "set", "json"] = "exact"
+    match: Literal["exact", "number", "set", "json", "latex"] = "exact"
     """exact: the same text or number, or the same answer of format number or choice; number: as numbers ("$1,080" is
-    1080); set: the same items in any order; json: the same JSON value."""
+    1080); set: the same items in any order; json: the same JSON value; latex: equivalent formulas, as in MATH, or the
+    same text."""
     ignore_case: bool = False
     """Compare without case."""
+    ignore_space: bool = False
+    """Compare texts without whitespace and without a full stop at the end. Votes ignore them, too."""
     tolerance: float = Field(0.0, ge=0, allow_inf_nan=False)
     """For number: allowed difference."""
 
@@ -81,6 +96,22 @@ class GoldRule(Strict):
         if self.tolerance and self.match != "number":
             raise ValueError(f"tolerance goes with match number, not {self.match}")
         return self
+
+
+class GoldRule(AnswerComparison):
+    """Column of the reference answer, and the comparison of answers with it."""
+
+    field: str
+    """Column of the data. It is removed from the row before anything else is read."""
+    value: Expression = "answer"
+    """Expression on the answer whose value is compared."""
+    by_kind: dict[str, AnswerComparison] = Field(default_factory=dict)
+    """Other comparisons, by kind of question (``data.kind``)."""
+
+    def of_kind(self, kind: str) -> "GoldRule":
+        """The rule for problems of a kind."""
+        other = self.by_kind.get(kind)
+        return self if other is None else self.model_copy(update=dict(other))
 
 
 class Data(Strict):
@@ -157,7 +188,8 @@ class TaskDefinition(Strict):
     @property
     def fields(self) -> tuple[str, ...]:
         """Columns that become ``Problem.data``."""
-        return tuple(dict.fromkeys([*places_in(self.prompt), *self.data.fields]))
+        own = [] if self.output.choices_field is None else [self.output.choices_field]
+        return tuple(dict.fromkeys([*places_in(self.prompt), *self.data.fields, *own]))
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -189,8 +221,10 @@ class TaskDefinition(Strict):
             if self.labels == "gold":
                 yield "labels: gold needs a gold section"
             return
+        if self.gold.by_kind and self.data.kind is None:
+            yield "gold.by_kind needs data.kind, the column with the kinds"
         seen = {
-            "the prompt or data.fields": self.fields,
+            "the prompt, data.fields or output.choices_field": self.fields,
             "data.id": [self.data.id],
             "data.difficulty": [self.data.difficulty],
             "data.kind": [self.data.kind],

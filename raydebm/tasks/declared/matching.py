@@ -11,6 +11,7 @@ from raydebm.tasks.constraints.json_values import is_number, key_of
 from raydebm.tasks.constraints.templates import full_text, short_text
 from raydebm.tasks.declared.answer_reading import named_choice
 from raydebm.tasks.declared.definition import GoldRule, Output
+from raydebm.tasks.formulas import is_equivalent
 
 
 def check_gold(rule: GoldRule, output: Output, value: Any, where: str) -> None:
@@ -19,7 +20,7 @@ def check_gold(rule: GoldRule, output: Output, value: Any, where: str) -> None:
         raise TaskDataError(f"{where}: field {rule.field!r} must be a number, got {value!r:.60}")
     if rule.match == "set" and not isinstance(value, list):
         raise TaskDataError(f"{where}: field {rule.field!r} must be a list, got {value!r:.60}")
-    if rule.match == "exact" and isinstance(value, list | dict):
+    if rule.match in ("exact", "latex") and isinstance(value, list | dict):
         raise TaskDataError(f"{where}: field {rule.field!r} must be a text or a number; use match: json or set")
     if _expected(rule, output, value) is None:
         kind = "a number" if output.format == "number" else f"one of the choices {', '.join(output.choices)}"
@@ -32,7 +33,9 @@ def mismatch(rule: GoldRule, output: Output, value: Any, wanted: Any) -> str | N
         return f"nothing at {rule.value}"
     expected = _expected(rule, output, wanted)
     try:
-        matches = {"number": _same_number, "set": _same_set, "json": _same_value}.get(rule.match, _same_text)
+        matches = {"number": _same_number, "set": _same_set, "json": _same_value, "latex": _same_formula}.get(
+            rule.match, _same_text
+        )
         if matches(rule, value, expected):
             return None
     except EvaluationError as error:
@@ -64,7 +67,7 @@ def _same_set(rule: GoldRule, value: Any, wanted: Any) -> bool:
 
 
 def _same_value(rule: GoldRule, value: Any, wanted: Any) -> bool:
-    return _key(rule, value) == _key(rule, wanted)
+    return compared(rule, value) == compared(rule, wanted)
 
 
 def _same_text(rule: GoldRule, value: Any, wanted: Any) -> bool:
@@ -72,6 +75,11 @@ def _same_text(rule: GoldRule, value: Any, wanted: Any) -> bool:
     if isinstance(value, str) is not isinstance(wanted, str):
         value, wanted = (_written(part) if isinstance(part, str) else part for part in (value, wanted))
     return _same_value(rule, value, wanted)
+
+
+def _same_formula(rule: GoldRule, value: Any, wanted: Any) -> bool:
+    """Raises UndecidedError if it is not decided within the limits of the comparison."""
+    return _same_text(rule, value, wanted) or is_equivalent(full_text(wanted), full_text(value))
 
 
 def _written(text: str) -> Any:
@@ -82,11 +90,14 @@ def _written(text: str) -> Any:
 
 
 def _keys(rule: GoldRule, values: list[Any]) -> set[str]:
-    return {_key(rule, value) for value in values}
+    return {compared(rule, value) for value in values}
 
 
-def _key(rule: GoldRule, value: Any) -> str:
-    return key_of(value.strip() if isinstance(value, str) else value, ignore_case=rule.ignore_case)
+def compared(rule: GoldRule, value: Any) -> str:
+    """Key of a value; values that the rule compares as equal have equal keys, except for formulas and numbers."""
+    if isinstance(value, str):
+        value = "".join(value.split()).rstrip(".") if rule.ignore_space else value.strip()
+    return key_of(value, ignore_case=rule.ignore_case)
 
 
 def _quoted(value: Any) -> str:

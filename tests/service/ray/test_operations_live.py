@@ -201,7 +201,7 @@ def test_adapters_and_policy_change_under_load_and_no_request_fails_or_mixes_the
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"checkpoint": "/nowhere/scorer"}, "no trained ensemble"),
+        ({"checkpoint": "/nowhere/scorer"}, "does not contain a trained ensemble"),
         ({"policy": "/nowhere/policy.json"}, "does not exist"),
         ({"device": "cpu"}, "cannot be changed while the service runs"),
         ({"policies": {"odd": {"theta_sigma": -1}}}, "theta_sigma"),

@@ -25,7 +25,7 @@ def test_a_complete_run_gives_everything(write_run):
     [
         (["recipe"], ConfigError, r"recipe\.json does not exist; make a run first"),
         (["policy"], ConfigError, r"policy\.json does not exist; run `raydebm calibrate`"),
-        (["scorer"], CheckpointError, r"no trained ensemble .* run `raydebm run`"),
+        (["scorer"], CheckpointError, r"does not contain a trained ensemble .* run `raydebm run`"),
     ],
 )
 def test_a_missing_piece_is_named_with_the_way_out(write_run, without, kind, words):
