@@ -26,7 +26,7 @@ BUDGETS: Mapping[str, int] = {
     "test lines": 39_540,
     "benchmark lines": 2_510,
     "client lines": 450,
-    "document lines outside docs/log": 5_680,
+    "document lines outside docs/log": 5_690,
     "tracked bytes": 15_970_000,
     "recipe keys": 167,
     "service arguments": 28,
