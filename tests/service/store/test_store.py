@@ -416,7 +416,7 @@ def test_a_damaged_file_is_read_as_far_as_it_can_be_and_never_raises(make_record
         list(reader.records())
 
 
-@pytest.mark.parametrize("text", ["{", "[" * 100_000], ids=["open", "deep"])
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, "0"], ids=["open", "deep", "number"])
 def test_a_decision_whose_damaged_text_is_no_json_is_left_out(make_record, stored, folder, monkeypatch, text):
     records = [make_record(index) for index in range(3)]
     reader, rows = stored(records), [record_row(record) for record in records]
