@@ -23,7 +23,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 BUDGETS: Mapping[str, int] = {
     "source lines": 51_610,
     "modules": 337,
-    "test lines": 39_540,
+    "test lines": 39_530,
     "benchmark lines": 2_510,
     "client lines": 450,
     "document lines outside docs/log": 5_690,

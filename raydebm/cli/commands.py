@@ -36,6 +36,8 @@ VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()
 
 
 class VerbGroup(TyperGroup):
+    """Commands that are imported when called, listed in sections."""
+
     def list_commands(self, ctx: Any) -> list[str]:
         return list(VERBS)
 
@@ -43,9 +45,10 @@ class VerbGroup(TyperGroup):
         return command_of(cmd_name) if cmd_name in VERBS else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
+        width = max(map(len, VERBS))  # the same in every section
         for title, verbs in GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(name.ljust(len("import-decisions")), words) for name, (_, words) in verbs.items()])
+                formatter.write_dl([(name.ljust(width), words) for name, (_, words) in verbs.items()])
 
 
 def command_of(name: str) -> Any:

@@ -113,10 +113,6 @@ class RunDir(Folder):
         """The energies of a stage's candidates."""
         return self.read_records(ENERGIES, stage, "energies.parquet")
 
-    def write_energies(self, energies: Iterable[EnergyRow], stage: str = "energies") -> int:
-        """Write a stage's energies; returns their number."""
-        return self.write_records(ENERGIES, energies, stage, "energies.parquet")
-
     def scores(self, baseline: str, folder: str = SCORES_FOLDER) -> tuple[CandidateScore, ...]:
         """A baseline's scores. Later passes have their own folders."""
         return self.read_records(SCORES, folder, f"{baseline}.parquet")

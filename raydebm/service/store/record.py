@@ -214,7 +214,7 @@ def record_row(record: DecisionRecord) -> Row:
 def record_of(row: Row) -> DecisionRecord:
     """Inverse of ``record_row``. Raises ValueError, KeyError or TypeError for a damaged row."""
     whole = json.loads(row["record_json"])
-    selected = whole.pop("selected", None) if isinstance(whole, dict) else None
+    selected = whole["selected"]
     record = _RECORD.validate_python(whole)
     pool = tuple(record.outcome.pool)
     best = None if selected is None else {each.candidate.candidate_id: each for each in pool}[selected]

@@ -23,7 +23,7 @@ from raydebm.pipeline.stages.evaluation import make_evaluation
 from raydebm.pipeline.stages.pairs import make_pairs
 from raydebm.pipeline.stages.problems import make_problems
 from raydebm.records import Verdict
-from raydebm.run.tables import EnergyRow
+from raydebm.run.tables import ENERGIES, EnergyRow
 from raydebm.tasks.labels import label_candidate
 
 HERE = Path(__file__).parent
@@ -48,13 +48,14 @@ def results(run_dir):
     run.write_json({"format": 2, "made_up": True}, "scorer", "ensemble.json")
     unseen = adapters_out_of_bag(context)
     splits = {name: split for split, names in context.splits().items() for name in names}
-    run.write_energies(
+    energies = (
         EnergyRow(candidate_id=one.candidate_id, members=_energies(label), num_tokens=9).of_members(
             unseen.get(one.problem_id, ())
         )
         for one, label in zip(candidates, labels, strict=True)
         if not one.is_greedy and (splits[one.problem_id] != "train" or one.problem_id in unseen)
     )
+    run.write_records(ENERGIES, energies, "energies", "energies.parquet")
     for stage in ("problems", "candidates", "labels", "pairs", "scorer", "energies"):
         run.finish(stage, {})
     make_calibration(context)

@@ -1,0 +1,33 @@
+"""Task files for recorded pools: our labels beside the recorded verdicts, on a part of the answers."""
+
+import pytest
+
+from raydebm.config.task_file import read_task_file
+from raydebm.records import Verdict
+from raydebm.run.json_lines import read_json_lines
+from raydebm.tasks.declared import DeclaredTask
+
+
+@pytest.mark.parametrize(
+    ("name", "problems", "pool", "every", "least"),
+    [
+        ("mmlu_pro", "problems_mmlu_pro", "pool_mmlu_pro", 20, 1400),
+        ("kor_bench", "problems_kor", "pool_kor_main", 10, 900),
+    ],
+    ids=["mmlu_pro", "kor_bench"],
+)
+def test_labels_are_the_verdicts_but_for_one_in_sixty(repository, shared_data, name, problems, pool, every, least):
+    task = DeclaredTask(read_task_file(repository / "configs" / "tasks" / f"{name}.yaml"))
+    folder = shared_data / name
+    known = {
+        problem.data["source_id"]: (problem, gold)
+        for problem, gold in task.load("test", source=str(folder / f"{problems}.jsonl.gz"))
+    }
+    rows = [row for _, row in read_json_lines(str(folder / f"{pool}.jsonl.gz"))][::every]
+    agree = 0
+    for row in rows:
+        verdict = task.judge(*known[row["problem_id"]], row["text"]).verdict
+        agree += (verdict is Verdict.CORRECT) == row["correct"]
+
+    assert len(rows) > least
+    assert agree / len(rows) >= 0.985
