@@ -40,7 +40,7 @@ from raydebm.tasks import task_of
 from raydebm.tasks.base import Task
 
 if TYPE_CHECKING:
-    from raydebm.baselines.evidence import EvidenceScorers
+    from raydebm.evaluation.baselines.evidence import EvidenceScorers
 
 Given = str | tuple[str, str] | Candidate
 """A candidate: its text, (text, author), or a record. The author is the name of its generator in the run's recipe,
@@ -264,7 +264,7 @@ def _load_scorer(run: RunDir, *, device: str, dtype: str) -> TextScorer:
 
 
 def _load_baselines(configs: Sequence[BaselineConfig], run: RunDir) -> "EvidenceScorers":
-    from raydebm.baselines.evidence import EvidenceScorers
+    from raydebm.evaluation.baselines.evidence import EvidenceScorers
 
     return EvidenceScorers.load(configs, run)
 

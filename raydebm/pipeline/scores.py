@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from raydebm.baselines.running import NO_TEXT
 from raydebm.config import BaselineConfig, JudgeBaseline, Recipe
 from raydebm.decision.table import Scores
 from raydebm.errors import ScoringError
+from raydebm.evaluation.baselines.running import NO_TEXT
 from raydebm.generators import Secret, check_keys
 from raydebm.generators.journal import spent_usd
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext

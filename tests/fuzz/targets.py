@@ -18,10 +18,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from raydebm.baselines.judge import read_rating
 from raydebm.decision.policy import Policy
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import ConfigError, ConstraintError, TaskDataError
+from raydebm.evaluation.baselines.judge import read_rating
 from raydebm.generators.replies import HttpReply, ReplyError, read_reply, split_reasoning
 from raydebm.records import Candidate, Decision, Energies, Outcome, PassRecord, Problem, ScoredCandidate, well_formed
 from raydebm.run.json_lines import read_json_lines

@@ -4,8 +4,8 @@ import pytest
 from chat_endpoint import chat_endpoint
 from tiny_run import recipe_of
 
-from raydebm.baselines.eorm import EormRecord
 from raydebm.errors import MissingKeyError
+from raydebm.evaluation.baselines.eorm import EormRecord
 from raydebm.generators import Journal
 from raydebm.pipeline.context import StageContext
 from raydebm.pipeline.runner import Pipeline

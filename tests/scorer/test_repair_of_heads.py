@@ -12,11 +12,11 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
 from raydebm.config import PAPER_ADAPTERS, PairsConfig, parse_recipe
-from raydebm.confounding.features import FeatureExtractor
-from raydebm.confounding.refit import RepairSettings, RepairText, balanced_cells, cell_weights, repair_heads
-from raydebm.confounding.repair_report import RepairData, repair, repair_texts
-from raydebm.confounding.report import ConfoundingSettings
 from raydebm.errors import CheckpointError, ConfigError, PoolError
+from raydebm.evaluation.confounding.features import FeatureExtractor
+from raydebm.evaluation.confounding.refit import RepairSettings, RepairText, balanced_cells, cell_weights, repair_heads
+from raydebm.evaluation.confounding.repair_report import RepairData, repair, repair_texts
+from raydebm.evaluation.confounding.report import ConfoundingSettings
 from raydebm.pipeline.pools import RecordedPools, assembled
 from raydebm.records import Candidate, ConstraintReport, Label, Problem, Sampling, Verdict
 from raydebm.scorer.ensemble import EnsembleScorer, head_of, write_ensemble

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import ray
 
-from raydebm.baselines import build_scorer, score_candidates
 from raydebm.config import Recipe
+from raydebm.evaluation.baselines import build_scorer, score_candidates
 from raydebm.generators import Secret
 from raydebm.generators.account import journal_and_budget
 from raydebm.pipeline.ray.placement import cluster_nodes, share_of

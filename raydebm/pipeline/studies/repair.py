@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from raydebm.config import Recipe
-from raydebm.confounding.repair_report import RepairReport, repair_texts
-from raydebm.confounding.style_swaps import swap_keys
 from raydebm.errors import ConfigError
+from raydebm.evaluation.confounding.repair_report import RepairReport, repair_texts
+from raydebm.evaluation.confounding.style_swaps import swap_keys
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
 from raydebm.pipeline.pools import later_passes
 from raydebm.pipeline.runner import Pipeline
@@ -24,7 +24,7 @@ from raydebm.run.fingerprints import new_manifest
 from raydebm.run.stages import REPAIRED
 
 if TYPE_CHECKING:
-    from raydebm.confounding.refit import RepairText
+    from raydebm.evaluation.confounding.refit import RepairText
 
 _LOG = logging.getLogger(__name__)
 

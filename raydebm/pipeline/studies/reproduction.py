@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from raydebm.config import EormBaseline, JudgeBaseline
-from raydebm.confounding.report import ConfoundingReport, spread_table
 from raydebm.decision.table import PoolTable
+from raydebm.evaluation.confounding.report import ConfoundingReport, spread_table
 from raydebm.evaluation.paper.reproduction import (
     Picks,
     Reproduction,

@@ -217,7 +217,7 @@ class BaselineDeployment:
         configs: baselines to load.
         run_dir: run directory with the checkpoints of baselines trained on its pairs.
         """
-        from raydebm.baselines.evidence import EvidenceScorers
+        from raydebm.evaluation.baselines.evidence import EvidenceScorers
 
         forget_client_keys()
         configure_logs(request_id_of_serve)

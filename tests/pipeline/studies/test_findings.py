@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from raydebm.config import parse_recipe
-from raydebm.confounding.cases import CaseCount
+from raydebm.evaluation.confounding.cases import CaseCount
 from raydebm.evaluation.paper.paper_cells import paper
 from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.pipeline.studies.reproduction import _fit, _models, _share_of_wrong_answers, findings_of

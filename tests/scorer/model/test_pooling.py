@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from raydebm.config import PAPER_ADAPTERS
-from raydebm.confounding.features import FeatureExtractor
 from raydebm.errors import ConfigError
+from raydebm.evaluation.confounding.features import FeatureExtractor
 from raydebm.pipeline.export import peft_example
 from raydebm.scorer.checkpoint import read_ensemble, write_ensemble
 from raydebm.scorer.ensemble import EnsembleScorer, head_of

@@ -1,0 +1,276 @@
+"""A causal language model as a reader: likelihood and certainty of an answer's tokens, without training.
+
+In:   pools, and a model.
+Out:  three signals per text over the answer's tokens: ``logprob`` (mean log-probability), ``entropy`` (minus the mean
+      entropy of the next-token distribution) and ``worst`` (mean log-probability of the worst tenth). Higher is better.
+Does not know: labels, energies, the author of an answer.
+
+The input is the problem, a newline and the answer. Long inputs are cut like the scorer's texts (``batching.fitted``),
+so one token of a cut answer follows another than in the original. The problem's tokens are context and are not
+measured. Answers to one problem share its context, which runs once if this saves a quarter of their tokens
+(``SHARED_FROM``).
+
+Shapes: B texts of a micro-batch, A tokens of an answer, V vocabulary.
+"""
+
+import copy
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, DynamicCache
+
+from raydebm.config import ModelBaseline
+from raydebm.evaluation.baselines.loading import LoadedModel
+from raydebm.evaluation.baselines.protocol import PoolTexts, TextScore, flattened, regrouped
+from raydebm.generators.requests import LogProbs
+from raydebm.scorer.model.batching import (
+    MicroBatch,
+    fitted,
+    pad,
+    plan_micro_batches,
+    token_ids,
+    without_reference,
+)
+
+BETWEEN = "\n"
+"""Text between problem and answer."""
+MICRO_BATCH_TOKENS = 2048
+"""Padded tokens of one forward pass. The logits of a large vocabulary take 0.6 MB per token."""
+TOKENS_AT_ONCE = 128
+"""Number of answer tokens whose next-token distributions are in memory at once: 130 MB for a vocabulary of 256,000."""
+SHARED_FROM = 0.25
+"""Minimum share of tokens, of several answers with their problem, saved by running the problem once. That run is
+separate and has one row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Signals over an answer's tokens, higher is better, or the reason for their absence."""
+
+    logprob: float | None
+    """Mean log-probability, in nats."""
+    entropy: float | None
+    """Minus the mean entropy of the next-token distribution, in nats."""
+    worst: float | None
+    """Mean log-probability of the worst tenth."""
+    num_tokens: int = 0
+    error: str | None = None
+
+    @classmethod
+    def of(cls, log_probs: Sequence[float], entropies: Sequence[float]) -> "Reading":
+        """Average the values of an answer's tokens, at least one."""
+        summary = LogProbs.of(log_probs)
+        return cls(
+            logprob=summary.mean,
+            entropy=-sum(entropies) / len(entropies),
+            worst=summary.worst,
+            num_tokens=len(log_probs),
+        )
+
+    @classmethod
+    def failed(cls, error: str) -> "Reading":
+        """Result for an answer that could not be read."""
+        return cls(None, None, None, error=error)
+
+    def score(self) -> TextScore:
+        """Entropy, with the other signals as parts."""
+        if self.entropy is None or self.logprob is None or self.worst is None:
+            return TextScore.failed(self.error or "the model gives no log-probabilities")
+        return TextScore.of(self.entropy, {"logprob": self.logprob, "worst": self.worst})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Input:
+    ids: Sequence[int]
+    start: int
+    """Index of the answer's first token."""
+    end: int
+    """Index after the answer's last token."""
+
+    @property
+    def context(self) -> tuple[int, ...]:
+        """Tokens before the answer."""
+        return tuple(self.ids[: self.start])
+
+    @property
+    def length(self) -> int:
+        """Number of tokens of the answer."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Context:
+    """Shared context of several answers, after the model has run on it."""
+
+    num_tokens: int
+    cache: DynamicCache
+    logits_V: Tensor  # noqa: N815
+    """Logits of an answer's first token."""
+
+    def repeated(self, count: int) -> DynamicCache:
+        """Cache of keys and values for ``count`` answers, which the model extends."""
+        cache = copy.deepcopy(self.cache)
+        cache.batch_repeat_interleave(count)
+        return cache
+
+
+class Reader:
+    """Reader with a local model."""
+
+    def __init__(self, config: ModelBaseline) -> None:
+        """Load the model.
+
+        Raises:
+            CheckpointError: the model cannot be read.
+        """
+        self.name = config.name
+        self._loaded = LoadedModel(config, AutoModelForCausalLM)
+
+    def score(self, pools: Sequence[PoolTexts]) -> list[list[TextScore]]:
+        return regrouped(pools, [reading.score() for reading in self.read(flattened(pools))])
+
+    def read(self, texts: Sequence[tuple[str, str]]) -> list[Reading]:
+        """One reading per (problem, answer), in order. An answer without tokens has an error."""
+        inputs = self._inputs(texts)
+        readings = [Reading.failed("the tokenizer found nothing to read in the text")] * len(inputs)
+        wanted = [place for place, given in enumerate(inputs) if given.end > given.start]
+        alone = []
+        for places in _by_context(inputs, wanted):
+            rows = [inputs[place] for place in places]
+            context = self._context(rows[0].context) if _shares(rows) else None
+            if context is None:
+                alone += places
+                continue
+            for place, reading in zip(places, self._in_batches(rows, context), strict=True):
+                readings[place] = reading
+        for place, reading in zip(alone, self._in_batches([inputs[place] for place in alone]), strict=True):
+            readings[place] = reading
+        return readings
+
+    def _in_batches(self, rows: Sequence[_Input], context: _Context | None = None) -> list[Reading]:
+        """Readings of inputs, or of answers after one context, in order."""
+        pad_id = self._loaded.pad_id()
+        most = MICRO_BATCH_TOKENS if pad_id is not None else 1
+        ids = [row.ids if context is None else row.ids[row.start :] for row in rows]
+        readings = dict[int, Reading]()
+        for group in plan_micro_batches([len(tokens) for tokens in ids], max_tokens=most):
+            batch = pad(ids, positions=group, pad_id=pad_id or 0)
+            chosen = [rows[place] for place in group]
+            read = self._read(batch, chosen) if context is None else self._read_after(context, batch, chosen)
+            readings |= zip(group, read, strict=True)
+        return [readings[place] for place in range(len(rows))]
+
+    def _inputs(self, texts: Sequence[tuple[str, str]]) -> list[_Input]:
+        tokenizer = self._loaded.tokenizer
+        requests = {problem: without_reference(problem) for problem, _ in texts}
+        ids = token_ids(tokenizer, (*requests, *requests.values(), BETWEEN, *(answer for _, answer in texts)))
+        opening = self._opening()
+        return [
+            self._input(opening, ids[problem], ids[requests[problem]], ids[BETWEEN], ids[answer])
+            for problem, answer in texts
+        ]
+
+    def _opening(self) -> list[int]:
+        """Tokens before every text, such as BOS."""
+        tokenizer = self._loaded.tokenizer
+        first = tokenizer(BETWEEN)["input_ids"][:1]
+        return [int(first[0])] if first and first[0] == tokenizer.bos_token_id else []
+
+    def _input(
+        self,
+        opening: Sequence[int],
+        whole: Sequence[int],
+        request: Sequence[int],
+        between: Sequence[int],
+        answer: Sequence[int],
+    ) -> _Input:
+        room = self._loaded.max_length - len(opening) - len(between)
+        problem, answer = fitted(whole, answer, room, request=request)
+        ids = array("i", (*opening, *problem, *between, *answer))
+        # The very first token has no prediction.
+        return _Input(ids=ids, start=max(len(ids) - len(answer), 1), end=len(ids))
+
+    @torch.inference_mode()
+    def _read(self, batch: MicroBatch, rows: Sequence[_Input]) -> list[Reading]:
+        moved = batch.to(self._loaded.device)
+        first = min(row.start for row in rows) - 1
+        num_logits = int(moved.ids.shape[1]) - first
+        output: Any = self._loaded.model(
+            input_ids=moved.ids,
+            attention_mask=moved.mask,
+            logits_to_keep=num_logits,
+        )
+        offset = int(moved.ids.shape[1]) - output.logits.shape[1]
+        return [
+            reading_of(logits[row.start - 1 - offset : row.end - 1 - offset], ids[row.start : row.end])
+            for logits, ids, row in zip(output.logits, moved.ids, rows, strict=True)
+        ]
+
+    @torch.inference_mode()
+    def _context(self, ids: Sequence[int]) -> _Context | None:
+        """Run the model on a context. None if the model's cache is not the keys and values of each token."""
+        output: Any = self._loaded.model(
+            input_ids=torch.tensor([ids], device=self._loaded.device), use_cache=True, logits_to_keep=1
+        )
+        cache = output.past_key_values
+        if type(cache) is not DynamicCache:
+            return None
+        return _Context(num_tokens=len(ids), cache=cache, logits_V=output.logits[0, -1])
+
+    @torch.inference_mode()
+    def _read_after(self, context: _Context, batch: MicroBatch, rows: Sequence[_Input]) -> list[Reading]:
+        """Readings of a batch of answers after a shared context."""
+        moved = batch.to(self._loaded.device)
+        before = moved.mask.new_ones(len(rows), context.num_tokens)
+        output: Any = self._loaded.model(
+            input_ids=moved.ids,
+            attention_mask=torch.cat([before, moved.mask], dim=1),
+            past_key_values=context.repeated(len(rows)),
+        )
+        return [
+            reading_of(torch.cat([context.logits_V[None], logits[: row.length - 1]]), ids[: row.length])
+            for logits, ids, row in zip(output.logits, moved.ids, rows, strict=True)
+        ]
+
+
+def _by_context(inputs: Sequence[_Input], places: Sequence[int]) -> list[list[int]]:
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for place in places:
+        groups.setdefault(inputs[place].context, []).append(place)
+    return list(groups.values())
+
+
+def _shares(rows: Sequence[_Input]) -> bool:
+    """Whether running the context once saves enough."""
+    saved = (len(rows) - 1) * rows[0].start
+    return saved >= SHARED_FROM * sum(row.end for row in rows)
+
+
+def reading_of(logits_AV: Tensor, tokens_A: Tensor) -> Reading:  # noqa: N803
+    """Reading of one answer.
+
+    Args:
+        logits_AV: Logits before each of the answer's tokens.
+        tokens_A: Tokens of the answer.
+    """
+    log_probs: list[float] = []
+    entropies: list[float] = []
+    # A few tokens at a time: there are four copies of the logits, and those of a long answer may take a gigabyte.
+    for start in range(0, len(tokens_A), TOKENS_AT_ONCE):
+        slice_ = slice(start, start + TOKENS_AT_ONCE)
+        own, entropy = _measured(logits_AV[slice_], tokens_A[slice_])
+        log_probs += own.cpu().tolist()
+        entropies += entropy.cpu().tolist()
+    return Reading.of(log_probs, entropies)
+
+
+def _measured(logits_AV: Tensor, tokens_A: Tensor) -> tuple[Tensor, Tensor]:  # noqa: N803
+    """Log-probability of each token, and entropy of its predicted distribution."""
+    log_probs_AV = logits_AV.float().log_softmax(-1)  # noqa: N806
+    own_A = log_probs_AV.gather(-1, tokens_A[:, None]).squeeze(-1)  # noqa: N806
+    # A token with p = 0 has log p = -inf and adds nothing to the entropy.
+    return own_A, -(log_probs_AV.exp() * log_probs_AV.clamp(min=-1e4)).sum(-1)

@@ -1,0 +1,286 @@
+"""EORM (Jiang et al., 2025): a small transformer trained from scratch that assigns an energy to a solution.
+
+Architecture and training follow the authors' released code: token embeddings times sqrt(D) without positions, pre-norm
+encoder layers, the first token's state through LayerNorm -> Linear -> GELU -> Linear; Bradley-Terry over all pairs of a
+problem, one problem per step, AdamW, cosine with warm-up, the epoch with the highest validation accuracy. With the
+GPT-2 vocabulary it has 53.4 million parameters. One difference: a long text loses the middle of its problem, where the
+original loses its end, including the answer.
+
+Shapes: N distinct texts of a step, B texts of a micro-batch, T tokens, D hidden size.
+"""
+
+import math
+import random
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from raydebm.config import EormBaseline
+from raydebm.errors import CheckpointError, PoolError
+from raydebm.evaluation.baselines.protocol import PoolTexts, TextScore, flattened, regrouped
+from raydebm.identity import seed_for
+from raydebm.pretrained import ModelSource
+from raydebm.scorer.checkpoint import load_tensors, read_record, save_tensors
+from raydebm.scorer.checkpoint_records import Record
+from raydebm.scorer.model.backbone import resolve_backbone, resolve_device
+from raydebm.scorer.model.batching import MicroBatch, fitted, ids_of_pairs, micro_batches
+from raydebm.scorer.pairs import TrainingGroup
+from raydebm.scorer.training.adapter_data import data_fingerprint
+from raydebm.scorer.training.loss import bradley_terry_loss, step_pairs
+from raydebm.scorer.training.member import gather
+from raydebm.scorer.training.schedule import learning_rate_factor
+
+RECORD_FILE = "eorm.json"
+WEIGHTS_FILE = "eorm.safetensors"
+NUM_LAYERS, NUM_HEADS, DROPOUT, WEIGHT_DECAY, WARMUP_FRAC = 2, 4, 0.2, 0.01, 0.1
+"""Values of the authors' released code."""
+MICRO_BATCH_TOKENS = 8192
+"""Padded tokens of one forward pass."""
+NUM_SPECIAL = 2
+"""[CLS] before the problem and [SEP] after it."""
+
+
+class EormEpoch(Record):
+    epoch: int
+    """Number of the epoch, from 1."""
+    train_loss: float
+    """Training loss in nats; ln 2 is chance."""
+    validation_accuracy: float | None
+    """Share of validation problems whose lowest energy is a correct candidate's. None without validation problems."""
+
+
+class EormRecord(Record):
+    """Contents of eorm.json, which is written last."""
+
+    format: int = 1
+    config: EormBaseline
+    data_fingerprint: str
+    vocabulary: int
+    epochs: tuple[EormEpoch, ...]
+    best_epoch: int
+    num_train_problems: int
+    num_train_pairs: int
+    num_validation_problems: int
+    num_parameters: int
+
+
+class EormModel(nn.Module):
+    """Energies of token ids. Lower is better."""
+
+    def __init__(self, config: EormBaseline, *, vocabulary: int) -> None:
+        super().__init__()
+        size = config.hidden_size
+        self._scale = math.sqrt(size)
+        self.embedding = nn.Embedding(vocabulary, size)
+        layer = nn.TransformerEncoderLayer(
+            size, NUM_HEADS, dim_feedforward=4 * size, dropout=DROPOUT, activation="gelu",
+            batch_first=True, norm_first=True,
+        )  # fmt: skip
+        self.encoder = nn.TransformerEncoder(layer, NUM_LAYERS, enable_nested_tensor=False)
+        self.head = nn.Sequential(nn.LayerNorm(size), nn.Linear(size, size), nn.GELU(), nn.Linear(size, 1))
+
+    def forward(self, batch: MicroBatch) -> Tensor:
+        """Energies, shape (B,)."""
+        embedded_BTD = self.embedding(batch.ids) * self._scale  # noqa: N806
+        hidden_BTD = self.encoder(embedded_BTD, src_key_padding_mask=batch.mask == 0)  # noqa: N806
+        energies_B: Tensor = self.head(hidden_BTD[:, 0]).squeeze(-1)  # noqa: N806
+        return energies_B
+
+
+class _EormTexts:
+    """Token ids of ``[CLS] problem [SEP] candidate``. GPT-2's single special token is used for both marks, as
+    published."""
+
+    def __init__(self, config: EormBaseline) -> None:
+        source = ModelSource(
+            called=f"baseline {config.name!r}: tokenizer {config.tokenizer!r}",
+            place=resolve_backbone(config.tokenizer),
+            remedy="Check the network, or give a local folder or package:minilm",
+        )
+        self._tokenizer: Any = source.tokenizer()
+        tokenizer = self._tokenizer
+        self.cls = _first(tokenizer.bos_token_id, tokenizer.cls_token_id, tokenizer.eos_token_id)
+        self.sep = _first(tokenizer.eos_token_id, tokenizer.sep_token_id)
+        self.pad = _first(tokenizer.pad_token_id, self.sep)
+        self.vocabulary = len(tokenizer)
+        self._room = config.max_length - NUM_SPECIAL
+
+    def __call__(self, texts: Sequence[tuple[str, str]]) -> list[Sequence[int]]:
+        return [self._join(*ids) for ids in ids_of_pairs(self._tokenizer, texts)]
+
+    def _join(self, whole: Sequence[int], request: Sequence[int], answer: Sequence[int]) -> Sequence[int]:
+        problem, answer = fitted(whole, answer, self._room, request=request)
+        return array("i", (self.cls, *problem, self.sep, *answer))
+
+
+def _first(*ids: int | None) -> int:
+    for token_id in ids:
+        if token_id is not None:
+            return token_id
+    raise CheckpointError("EORM's tokenizer has neither of [CLS], BOS and EOS; choose another baselines.tokenizer")
+
+
+def train_eorm(
+    config: EormBaseline, *, train: Sequence[TrainingGroup], validation: Sequence[TrainingGroup], folder: Path
+) -> EormRecord:
+    """Train from scratch and write the best epoch's weights. Deterministic on one machine.
+
+    Args:
+        train: Problems with all their pairs.
+        validation: Problems that choose the epoch, by the share of problems won. If empty, the last epoch is stored.
+
+    Raises:
+        PoolError: there is nothing to train on.
+        ScoringError: the loss became NaN or infinite.
+        CheckpointError: the tokenizer cannot be read.
+    """
+    if not train:
+        raise PoolError(f"baseline {config.name!r}: no pairs to train on; sample more candidates per problem")
+    device = resolve_device("auto")
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed_for(0, "eorm"))
+        return _Training(config, train, validation, device).run(folder)
+
+
+class _Training:
+    def __init__(
+        self,
+        config: EormBaseline,
+        train: Sequence[TrainingGroup],
+        validation: Sequence[TrainingGroup],
+        device: torch.device,
+    ) -> None:
+        self._config, self._device = config, device
+        self._train, self._validation = list(train), list(validation)
+        self._texts = _EormTexts(config)
+        pairs = [(group.prompt, text) for group in (*train, *validation) for text in group.texts]
+        self._ids = dict(zip(pairs, self._texts(pairs), strict=True))
+        self._model = EormModel(config, vocabulary=self._texts.vocabulary).to(device)
+        self._optimizer = torch.optim.AdamW(
+            self._model.parameters(), lr=config.learning_rate, weight_decay=WEIGHT_DECAY, fused=True
+        )
+        self._step = 0
+
+    def run(self, folder: Path) -> EormRecord:
+        epochs: list[EormEpoch] = []
+        best_epoch, best = 0, dict[str, Tensor]()
+        for epoch in range(1, self._config.max_epochs + 1):
+            loss = self._train_epoch(epoch)
+            accuracy = self._accuracy()
+            epochs.append(EormEpoch(epoch=epoch, train_loss=loss, validation_accuracy=accuracy))
+            before = epochs[best_epoch - 1].validation_accuracy if best_epoch else None
+            if accuracy is None or before is None or accuracy > before:
+                best_epoch = epoch
+                best = {key: tensor.detach().cpu().clone() for key, tensor in self._model.state_dict().items()}
+        return self._write(folder, epochs, best_epoch, best)
+
+    def _train_epoch(self, epoch: int) -> float:
+        """Mean loss over problems, each at its own step."""
+        config = self._config
+        self._model.train()
+        groups = sorted(self._train, key=lambda group: group.problem_id)
+        random.Random(seed_for(0, "eorm", "order", epoch)).shuffle(groups)
+        total, num_steps = 0.0, len(groups) * config.max_epochs
+        for group in groups:
+            factor = learning_rate_factor(self._step, num_steps=num_steps, warmup_frac=WARMUP_FRAC)
+            for parameters in self._optimizer.param_groups:
+                parameters["lr"] = config.learning_rate * factor
+            pairs = step_pairs([(group.problem_id, len(group.texts), group.pairs)], device=self._device)
+            loss = bradley_terry_loss(self._energies([group]), pairs)
+            self._optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
+            self._optimizer.step()
+            total += float(loss.detach())
+            self._step += 1
+        return total / len(groups)
+
+    def _energies(self, groups: Sequence[TrainingGroup]) -> Tensor:
+        ids = [self._ids[group.prompt, text] for group in groups for text in group.texts]
+        batches = micro_batches(ids, max_tokens=MICRO_BATCH_TOKENS, pad_id=self._texts.pad)
+        return gather([self._model(batch.to(self._device)) for batch in batches], batches)
+
+    @torch.no_grad()
+    def _accuracy(self) -> float | None:
+        if not self._validation:
+            return None
+        self._model.eval()
+        won = 0
+        for group in self._validation:
+            picked = int(self._energies([group]).argmin())
+            won += picked in {chosen for chosen, _ in group.pairs}
+        return won / len(self._validation)
+
+    def _write(self, folder: Path, epochs: Sequence[EormEpoch], best_epoch: int, best: dict[str, Tensor]) -> EormRecord:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / RECORD_FILE).unlink(missing_ok=True)
+        record = EormRecord(
+            config=self._config,
+            data_fingerprint=data_fingerprint(self._train, self._validation),
+            vocabulary=self._texts.vocabulary,
+            epochs=tuple(epochs),
+            best_epoch=best_epoch,
+            num_train_problems=len(self._train),
+            num_train_pairs=sum(len(group.pairs) for group in self._train),
+            num_validation_problems=len(self._validation),
+            num_parameters=sum(tensor.numel() for tensor in best.values()),
+        )
+        save_tensors(folder / WEIGHTS_FILE, best)
+        (folder / RECORD_FILE).write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        return record
+
+
+class Eorm:
+    """Scorer with a trained EORM. The score is minus its energy."""
+
+    def __init__(self, config: EormBaseline, record: EormRecord, weights: dict[str, Tensor]) -> None:
+        """Build the scorer from weights.
+
+        Raises:
+            CheckpointError: the weights do not match this record, or its tokenizer cannot be read.
+        """
+        self.name = config.name
+        self.record = record
+        self._config = config
+        self._texts = _EormTexts(record.config)
+        self._device = resolve_device("auto")
+        self._model = EormModel(record.config, vocabulary=record.vocabulary)
+        try:
+            self._model.load_state_dict(weights)
+        except RuntimeError as error:
+            raise CheckpointError(f"baseline {config.name!r}: the weights do not fit: {error}") from error
+        if self._texts.vocabulary != record.vocabulary:
+            raise CheckpointError(
+                f"baseline {config.name!r}: tokenizer {record.config.tokenizer!r} has {self._texts.vocabulary} tokens, "
+                f"the checkpoint was trained with {record.vocabulary}; use the same tokenizer, or train again"
+            )
+        self._model = self._model.eval().to(self._device)
+
+    @classmethod
+    def load(cls, folder: Path, config: EormBaseline) -> "Eorm":
+        """Load a checkpoint. Raises CheckpointError if the folder is missing, torn, or has another tokenizer."""
+        return cls(config, read_record(folder / RECORD_FILE, EormRecord), load_tensors(folder / WEIGHTS_FILE))
+
+    @staticmethod
+    def is_trained(folder: Path, config: EormBaseline, *parts: Sequence[TrainingGroup]) -> bool:
+        """Whether the folder has a checkpoint of these settings and this data (train, validation). Without data: of any
+        data."""
+        if not (folder / RECORD_FILE).is_file():
+            return False
+        record = read_record(folder / RECORD_FILE, EormRecord)
+        same = record.config.model_dump(exclude={"name"}) == config.model_dump(exclude={"name"})
+        return same and (not any(parts) or record.data_fingerprint == data_fingerprint(*parts))
+
+    @torch.inference_mode()
+    def score(self, pools: Sequence[PoolTexts]) -> list[list[TextScore]]:
+        ids = self._texts(flattened(pools))
+        scores: list[TextScore] = [TextScore(None, "not reached")] * len(ids)
+        for batch in micro_batches(ids, max_tokens=MICRO_BATCH_TOKENS, pad_id=self._texts.pad):
+            energies = self._model(batch.to(self._device)).float().cpu().tolist()
+            for position, energy in zip(batch.positions, energies, strict=True):
+                scores[position] = TextScore.of(-energy)
+        return regrouped(pools, scores)

@@ -1,0 +1,326 @@
+"""Repair: retrain the energy heads on group-balanced data, with everything else frozen (DFR; Kirichenko et al. 2023).
+
+The features of a scorer that recognises good authors often also contain the quality of a text; only its last layers
+prefer the former. If every (generator, label) group has the same weight, the generator has no predictive value, and
+retrained heads use the remaining information.
+
+In:   the features of a checkpoint; labelled texts with their generators, for training and for early stopping.
+Out:  a new checkpoint folder of the same form with other heads, and a record of the repair.
+Does not know: Ray, tasks, pools, metrics.
+
+Shapes: N texts, D hidden size, K adapters.
+"""
+
+import math
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from raydebm.errors import ConfigError, PoolError, ScoringError
+from raydebm.evaluation.confounding.features import FeatureExtractor
+from raydebm.identity import seed_for
+from raydebm.scorer.checkpoint import CARD_FILE, StoredAdapter, write_adapter, write_ensemble
+from raydebm.scorer.checkpoint_records import EnsembleRecord
+from raydebm.scorer.model.head import EnergyHead
+
+Sizes = Mapping[str, tuple[int, int]]
+"""Generator -> numbers of correct and of incorrect texts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairText:
+    """One labelled candidate."""
+
+    candidate_id: str
+    problem_id: str
+    prompt: str
+    text: str
+    generator: str
+    correct: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairSettings:
+    """Training of the heads: logistic loss of each text's label, with equal weight for all (generator, label) cells."""
+
+    cap: int = 396
+    """Maximum number of texts in a cell (paper), sampled with the seed."""
+    min_cell: int = 8
+    """Minimum number of texts in a generator's cells. In smaller ones the name would still predict the label."""
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    head_dropout: float = 0.2
+    batch_size: int = 256
+    """Texts per optimiser step."""
+    max_epochs: int = 100
+    patience: int = 10
+    """Epochs without a lower validation loss before training stops."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadResult:
+    """One refitted head. Losses in nats; ln 2 = 0.693 is chance."""
+
+    adapter: str
+    num_epochs: int
+    best_epoch: int
+    train_loss: float
+    validation_loss: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairResult:
+    """Result of a repair."""
+
+    folder: Path
+    record: EnsembleRecord
+    cells: Sizes
+    """Numbers of texts used."""
+    left_out: Sizes
+    """Excluded generators with too small a cell, and their numbers of texts."""
+    heads: tuple[HeadResult, ...]
+    trainable_share: float
+    """Parameters of the heads over all parameters of the ensemble (the paper: 0.4 %, with the backbone counted once per
+    adapter)."""
+
+
+def repair_heads(
+    extractor: FeatureExtractor,
+    out: Path,
+    *,
+    train: Sequence[RepairText],
+    validation: Sequence[RepairText] = (),
+    settings: RepairSettings,
+) -> RepairResult:
+    """Refit every head of a checkpoint and write the repaired checkpoint to ``out``.
+
+    Deterministic on one machine with one number of threads.
+
+    Args:
+        extractor: Features of the checkpoint.
+        train: Training texts, without problems of ``validation`` or of the test split.
+        validation: Texts for early stopping, balanced in the same way. If empty, all epochs run and the last is stored.
+
+    Raises:
+        PoolError: fewer than two generators have both labels, or problems are on both sides.
+        ScoringError: a loss became NaN or infinite.
+        ConfigError: ``out`` is the checkpoint itself.
+    """
+    if out.resolve() == extractor.folder.resolve():
+        raise ConfigError(f"repair writes a new checkpoint; {str(out)!r} is the one that is to be repaired")
+    shared = {example.problem_id for example in train} & {example.problem_id for example in validation}
+    if shared:
+        raise PoolError(f"{len(shared)} problems are in repair's train and validation part, such as {min(shared)!r}")
+    fit, left_out = balanced_cells(train, cap=settings.cap, min_cell=settings.min_cell, seed=settings.seed)
+    generators = {example.generator for example in fit}
+    if len(generators) < 2:
+        raise PoolError(
+            f"repair needs at least two generators with {settings.min_cell} correct and {settings.min_cell} incorrect "
+            f"answers each; left out: {_in_words(left_out)}"
+        )
+    check = [example for example in validation if example.generator in generators]
+    states = extractor.states([(example.prompt, example.text) for example in (*fit, *check)])
+    heads: list[HeadResult] = []
+    shutil.rmtree(out, ignore_errors=True)
+    for adapter, states_ND in zip(extractor.adapters, states, strict=True):
+        trainer = _HeadTrainer(adapter.record.adapter.name, states_ND, fit=fit, check=check, settings=settings)
+        heads.append(trainer.run())
+        _write(out / heads[-1].adapter, adapter, trainer.head, heads[-1], settings)
+    cells = cell_sizes(fit)
+    return RepairResult(
+        folder=out,
+        record=_gather(out, extractor, settings=settings, cells=cells, left_out=left_out, heads=heads),
+        cells=cells,
+        left_out=left_out,
+        heads=tuple(heads),
+        trainable_share=_trainable_share(extractor),
+    )
+
+
+def balanced_cells(
+    texts: Sequence[RepairText], *, cap: int, min_cell: int, seed: int
+) -> tuple[list[RepairText], dict[str, tuple[int, int]]]:
+    """At most ``cap`` texts per (generator, label) cell, and the excluded generators.
+
+    Equal texts of a problem and generator count once. The order of ``texts`` has no effect.
+    """
+    cells: dict[tuple[str, bool], list[RepairText]] = defaultdict(list)
+    distinct = {(example.problem_id, example.generator, example.text, example.correct): example for example in texts}
+    for _, example in sorted(distinct.items()):
+        cells[example.generator, example.correct].append(example)
+    sizes = cell_sizes(list(distinct.values()))
+    left_out = {name: size for name, size in sizes.items() if min(size) < min_cell}
+    examples: list[RepairText] = []
+    for name in sizes:
+        for label in (True, False):
+            cell = [] if name in left_out else cells[name, label]
+            examples += Random(seed_for(seed, "cell", name, label)).sample(cell, min(cap, len(cell)))
+    return examples, left_out
+
+
+def cell_sizes(texts: Sequence[RepairText]) -> dict[str, tuple[int, int]]:
+    """Numbers of correct and incorrect texts by generator, sorted by name."""
+    counts = Counter((example.generator, example.correct) for example in texts)
+    return {name: (counts[name, True], counts[name, False]) for name in sorted({name for name, _ in counts})}
+
+
+def cell_weights(texts: Sequence[RepairText]) -> list[float]:
+    """Weights that sum to 1, with the same sum for every (generator, label) cell."""
+    sizes = Counter((example.generator, example.correct) for example in texts)
+    return [1.0 / (len(sizes) * sizes[example.generator, example.correct]) for example in texts]
+
+
+def _in_words(sizes: Sizes) -> str:
+    return ", ".join(f"{name} ({right} correct, {wrong} incorrect)" for name, (right, wrong) in sizes.items()) or "none"
+
+
+class _HeadTrainer:
+    """Trainer of one new head on fixed features: rows of ``fit``, then rows of ``check``."""
+
+    def __init__(
+        self,
+        name: str,
+        states_ND: Tensor,
+        *,
+        fit: Sequence[RepairText],
+        check: Sequence[RepairText],
+        settings: RepairSettings,
+    ) -> None:
+        self._name, self._settings = name, settings
+        self._fit = _Objective.of(fit, states_ND[: len(fit)])
+        self._check = _Objective.of(check, states_ND[len(fit) :]) if check else None
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed_for(settings.seed, "repair", name))
+            self.head = EnergyHead(states_ND.shape[1], dropout=settings.head_dropout)
+
+    def run(self) -> HeadResult:
+        """Train until the validation loss stops decreasing, and keep the best epoch."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed_for(self._settings.seed, "repair steps", self._name))
+            return self._train()
+
+    def _train(self) -> HeadResult:
+        settings = self._settings
+        optimizer = torch.optim.AdamW(
+            self.head.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
+        )
+        best_loss, best_epoch, best_train = math.inf, 0, math.nan
+        best = {key: tensor.clone() for key, tensor in self.head.state_dict().items()}
+        epoch = 0
+        for epoch in range(1, settings.max_epochs + 1):
+            train_loss, loss = self._epoch(optimizer), self._validate()
+            if loss is None or loss < best_loss:
+                best_loss, best_epoch, best_train = (math.inf if loss is None else loss), epoch, train_loss
+                best = {key: tensor.clone() for key, tensor in self.head.state_dict().items()}
+            if epoch - best_epoch >= settings.patience:
+                break
+        self.head.load_state_dict(best)
+        self.head.eval()
+        return HeadResult(
+            adapter=self._name,
+            num_epochs=epoch,
+            best_epoch=best_epoch,
+            train_loss=best_train,
+            validation_loss=None if self._check is None else best_loss,
+        )
+
+    def _epoch(self, optimizer: torch.optim.Optimizer) -> float:
+        """Balanced loss over the epoch, each part at its own step."""
+        self.head.train()
+        total, size = 0.0, len(self._fit.weights)
+        for rows in torch.split(torch.randperm(size), self._settings.batch_size):
+            loss = self._fit.loss(self.head, rows)
+            if not torch.isfinite(loss):
+                raise ScoringError(f"repair of adapter {self._name!r}: the loss is {float(loss)}")
+            optimizer.zero_grad(set_to_none=True)
+            # Normalised to the step, so that the step size does not depend on the number of steps.
+            (loss * (size / len(rows))).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            total += float(loss.detach())
+        return total
+
+    @torch.no_grad()
+    def _validate(self) -> float | None:
+        if self._check is None:
+            return None
+        self.head.eval()
+        return float(self._check.loss(self.head, torch.arange(len(self._check.weights))))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Objective:
+    """Weighted logistic loss over texts."""
+
+    states_ND: Tensor  # noqa: N815
+    signs: Tensor
+    """1 for correct, -1 for incorrect."""
+    weights: Tensor
+
+    @classmethod
+    def of(cls, texts: Sequence[RepairText], states_ND: Tensor) -> "_Objective":
+        signs = torch.tensor([1.0 if example.correct else -1.0 for example in texts])
+        return cls(states_ND, signs, torch.tensor(cell_weights(texts)))
+
+    def loss(self, head: EnergyHead, rows: Tensor) -> Tensor:
+        """Loss over the selected rows. Over all rows it is the balanced mean, in nats."""
+        energies = head(self.states_ND[rows])
+        # P(correct) = sigmoid(-E): low energies are good.
+        return (softplus(energies * self.signs[rows]) * self.weights[rows]).sum()
+
+
+def _write(
+    folder: Path, adapter: StoredAdapter, head: EnergyHead, result: HeadResult, settings: RepairSettings
+) -> None:
+    repaired = {"settings": asdict(settings), "result": asdict(result)}
+    # The head is stored as trained by its own loss, without rescaling.
+    changes = {"settings": adapter.record.settings | {"repair": repaired}, "scale": 1.0, "offset": 0.0}
+    record = adapter.record.model_copy(update=changes)
+    write_adapter(folder, record=record, config=adapter.peft_config, lora=adapter.lora, head=head.state_dict())
+
+
+def _gather(
+    out: Path,
+    extractor: FeatureExtractor,
+    *,
+    settings: RepairSettings,
+    cells: Sizes,
+    left_out: Sizes,
+    heads: Sequence[HeadResult],
+) -> EnsembleRecord:
+    facts = {
+        "settings": asdict(settings),
+        "cells": {name: list(size) for name, size in cells.items()},
+        "left_out": {name: list(size) for name, size in left_out.items()},
+        "heads": [asdict(head) for head in heads],
+    }
+    folders = {name: out / name for name in extractor.record.adapters}
+    record = write_ensemble(out, folders, dict(extractor.record.meta) | {"repair": facts})
+    losses = ", ".join(
+        f"{head.adapter} {head.train_loss:.4f} / "
+        + ("-" if head.validation_loss is None else f"{head.validation_loss:.4f}")
+        for head in heads
+    )
+    section = (
+        "\n## Repair\n\n"
+        "The energy heads were trained again on data in which every (generator, label) group weighs the same; adapters "
+        "and backbone are as before. The table above describes the training before the repair.\n\n"
+        f"Groups: {_in_words(cells)}. Left out: {_in_words(left_out)}. "
+        f"Balanced loss (train / validation, nats): {losses}.\n"
+    )
+    card = out / CARD_FILE
+    card.write_text(card.read_text(encoding="utf-8") + section, encoding="utf-8")
+    return record
+
+
+def _trainable_share(extractor: FeatureExtractor) -> float:
+    heads = sum(tensor.numel() for adapter in extractor.adapters for tensor in adapter.head.values())
+    lora = sum(tensor.numel() for adapter in extractor.adapters for tensor in adapter.lora.values())
+    return heads / (heads + extractor.num_backbone_parameters + lora)

@@ -1,0 +1,433 @@
+"""All results about a scorer's confounding, as data, as tables and as a document.
+
+In:   evaluated pools; if available, the scorer, its features, and results of style swaps.
+Out:  ``ConfoundingReport``.
+Does not know: the implementation of scoring and rewriting, Ray.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from raydebm.decision.table import PoolTable
+from raydebm.evaluation.confounding.ablation import AblationRow, style_ablation
+from raydebm.evaluation.confounding.author_probe import ProbeData, ProbeRow, probes
+from raydebm.evaluation.confounding.cases import CaseStudies, case_studies, case_tables
+from raydebm.evaluation.confounding.screen import MAX_IDENTITY_SHARE, Screen, screen
+from raydebm.evaluation.confounding.swap import SwapResult
+from raydebm.evaluation.report.document import (
+    Cell,
+    Chapter,
+    Plate,
+    ReportDocument,
+    Table,
+    decimal,
+    number,
+    percent,
+    plate_of,
+    points,
+    table_of,
+    with_interval,
+)
+from raydebm.evaluation.report.figures import BLUE, RED, percent_of, pick_figure, short_name, tidy
+from raydebm.evaluation.selectors import best_generator_of
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
+from raydebm.identity import seed_for
+from raydebm.scorer.texts import TextScorer
+
+Features = Callable[[Sequence[tuple[str, str]]], NDArray[np.float32]]
+"""Function from (problem, candidate) texts to features, shape (R, F): ``FeatureExtractor.joined``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfoundingSettings:
+    """Settings of the measurements."""
+
+    lambda_: float
+    """Weight of E_constraint in the selection."""
+    task: str = ""
+    """Name of the task, for headings."""
+    num_bootstrap: int = 2000
+    seed: int = 0
+    max_ablation_problems: int | None = 100
+    """Number of problems to rescore in every variant, sampled with the seed. None means all."""
+    max_probe_texts: int | None = 4000
+    """Number of candidates for the probes, from whole problems. None means all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Optional sources of a report in addition to the energies. A missing one omits its section."""
+
+    scorer: TextScorer | None = None
+    """Scorer for the style ablation, and for code-only and explanation-only scoring."""
+    features: Features | None = None
+    """Features for the linear probes."""
+    swaps: tuple[SwapResult, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfoundingReport:
+    task: str
+    scorer: str
+    """Name of the checkpoint."""
+    lambda_: float
+    best_generator: str | None
+    """Generator chosen on validation pools, or None if it was chosen in hindsight."""
+    screen: Screen
+    ablation: tuple[AblationRow, ...]
+    num_ablation_problems: int
+    probes: tuple[ProbeRow, ...]
+    swaps: tuple[SwapResult, ...]
+    cases: CaseStudies
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as JSON values, with the warnings in words."""
+        warnings, untested = self.screen.warnings(), self.screen.untested()
+        return dataclasses.asdict(self) | {"warnings": list(warnings), "untested": list(untested)}
+
+    def summary(self) -> str:
+        """Results in sentences, generated from the numbers."""
+        says = "The screen warns" if self.screen.warnings() else "The screen"
+        return (
+            f"Scorer {self.scorer}, {self.screen.num_problems} problems, lambda {self.lambda_:g}. "
+            f"{says}: {self.screen.verdict()}."
+        )
+
+    def tables(self) -> list[Table]:
+        """Tables with rows."""
+        tables = [generator_table(self.screen), spread_table({"value": self.screen}), *self.experiment_tables()]
+        return [*tables, *case_tables(self.cases)]
+
+    def experiment_tables(self) -> list[Table]:
+        """Tables of the experiments that rescore texts."""
+        return [
+            *([_ablation_table(self)] if self.ablation else []),
+            *([_probe_table(self.probes)] if self.probes else []),
+            *map(_swap_table, self.swaps),
+        ]
+
+    def document(self, provenance: Mapping[str, str] | None = None) -> ReportDocument:
+        """The report as a page."""
+        title = f"Confounding: {self.task}" if self.task else "Confounding"
+        return document(title, self.summary(), self.tables(), {"picked": self.screen}, provenance)
+
+
+def document(
+    title: str,
+    summary: str,
+    tables: Sequence[Table],
+    screens: Mapping[str, Screen],
+    provenance: Mapping[str, str] | None,
+) -> ReportDocument:
+    """Page with the figures of the given screens, by scorer."""
+    plates = [plate for plate in (_pick_plate(screens), _energies_plate(screens)) if plate is not None]
+    return ReportDocument(
+        title=title,
+        summary=(summary,),
+        chapters=(Chapter(title="Figures", plates=plates), Chapter(title="Tables", tables=tables)),
+        provenance=provenance or {},
+    )
+
+
+def confounding_report(
+    pools: PoolTable,
+    *,
+    sources: Sources,
+    settings: ConfoundingSettings,
+    validation: PoolTable | None = None,
+    scorer: str = "the scorer",
+) -> ConfoundingReport:
+    """Screen, probes, ablation and case studies of one scorer on one set of pools.
+
+    Args:
+        pools: Test pools with the energies of this scorer.
+        sources: Additional sources.
+        settings: Settings of the measurements.
+        validation: Pools that choose the "best generator". Without any, it is chosen in hindsight.
+        scorer: Name of the checkpoint, for headings.
+    """
+    best = None if validation is None else best_generator_of(validation, by_violation=False)
+    sampled = _sampled_pools(pools, settings.max_ablation_problems, settings.seed)
+    ablation: tuple[AblationRow, ...] = ()
+    if sources.scorer is not None:
+        ablation = style_ablation(
+            sampled,
+            sources.scorer,
+            lambda_=settings.lambda_,
+            best_generator=best,
+            bootstrap=_bootstrap(sampled, settings),
+        )
+    return ConfoundingReport(
+        task=settings.task,
+        scorer=scorer,
+        lambda_=settings.lambda_,
+        best_generator=best,
+        screen=screen(pools, lambda_=settings.lambda_, best_generator=best, bootstrap=_bootstrap(pools, settings)),
+        ablation=ablation,
+        num_ablation_problems=sampled.num_pools if ablation else 0,
+        probes=() if sources.features is None else _probes(pools, sources.features, settings),
+        swaps=sources.swaps,
+        cases=case_studies(pools, lambda_=settings.lambda_),
+    )
+
+
+def _bootstrap(pools: PoolTable, settings: ConfoundingSettings) -> Bootstrap:
+    return Bootstrap.of(pools.num_pools, num_bootstrap=settings.num_bootstrap, seed=settings.seed)
+
+
+def _sampled_pools(pools: PoolTable, limit: int | None, seed: int) -> PoolTable:
+    if limit is None or pools.num_pools <= limit:
+        return pools
+    return pools.of_pools(sorted(Random(seed_for(seed, "ablation")).sample(range(pools.num_pools), limit)))
+
+
+def _probes(pools: PoolTable, features: Features, settings: ConfoundingSettings) -> tuple[ProbeRow, ...]:
+    shuffled = list(range(pools.num_pools))
+    Random(seed_for(settings.seed, "probe")).shuffle(shuffled)
+    rows: list[tuple[str, str, str, str, float]] = []
+    for pool in shuffled:
+        own = np.arange(pools.offsets[pool], pools.offsets[pool + 1])
+        problem = pools.problems[pool]
+        written = [
+            (problem.problem_id, problem.prompt, candidate.text or "", candidate.generator, float(pools.correct[row]))
+            for row in own
+            for candidate in (pools.candidates[row].candidate,)
+        ]
+        if settings.max_probe_texts is not None and rows and len(rows) + len(written) > settings.max_probe_texts:
+            break
+        rows += written
+    data = ProbeData(
+        features=features([(prompt, text) for _, prompt, text, _, _ in rows]),
+        problem_ids=[row[0] for row in rows],
+        generators=[row[3] for row in rows],
+        correct=np.array([row[4] for row in rows]),
+        num_chars=np.array([float(len(row[2])) for row in rows]),
+    )
+    return probes(data, num_bootstrap=settings.num_bootstrap, seed=settings.seed)
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+def generator_table(screening: Screen, *, title: str = "Generators") -> Table:
+    """Selections by generator, and the energies of each generator's answers."""
+    return table_of(
+        title,
+        "Picks and the share of correct answers, which a scorer that knows only correctness would pick, with "
+        "95 % intervals of the difference. Offset: mu of a generator's correct answers relative to all correct "
+        "answers of the same problems (above 0: disliked). Picks and shares: on the problems that it answered. "
+        "AUROC within: does the energy tell its own right answers from its own wrong ones (0.5: no)?",
+        screening.generators,
+        {
+            "generator": lambda row: row.generator,
+            "n": lambda row: row.num_candidates,
+            "correct %": lambda row: percent(row.accuracy),
+            "share of correct %": lambda row: percent(row.correct_share),
+            "picked %": lambda row: percent(row.pick_share),
+            "difference": lambda row: points(row.excess),
+            "mu correct": lambda row: decimal(row.energy_correct.value),
+            "mu incorrect": lambda row: decimal(row.energy_incorrect.value),
+            "offset": lambda row: decimal(row.offset.value),
+            "AUROC within": lambda row: number(row.within_auroc),
+        },
+    )
+
+
+def spread_table(screens: Mapping[str, Screen]) -> Table:
+    """One column per scorer, such as before and after a repair."""
+
+    def accuracy(name: str) -> Callable[[Screen], Cell]:
+        return lambda each: _accuracy(each, name)
+
+    figures: list[tuple[str, str, Callable[[Screen], Cell]]] = [
+        ("spread of correct energies (std over generators)", "large", lambda each: number(each.spread)),
+        ("the same, largest minus smallest", "large", lambda each: number(each.spread_range)),
+        ("the same, within problems", "large", lambda each: number(each.spread_in_problem)),
+        (
+            "variance of correct energies due to the generator",
+            f"above {MAX_IDENTITY_SHARE:g}",
+            lambda each: number(each.identity_share),
+        ),
+        ("gap between wrong and right, same generator", "near or below 0", lambda each: number(each.gap_within)),
+        (
+            "spread within problems, in units of that gap",
+            "above 1, or no gap",
+            lambda each: "no gap" if each.relative_spread.value is None else number(each.relative_spread),
+        ),
+        ("AUROC within a generator, mean", "its interval holds 0.5", lambda each: number(each.within_auroc)),
+        ("pair accuracy, same generator", "near 0.5", lambda each: _pairs(each.pairs_within)),
+        (
+            "pair accuracy, different generators",
+            "far above the same generator's",
+            lambda each: _pairs(each.pairs_between),
+        ),
+        ("ours: correct %", "", accuracy("ours")),
+        ("best generator: correct %", "", accuracy("best generator")),
+        ("random: correct %", "", accuracy("random")),
+        ("oracle: correct %", "", accuracy("oracle")),
+        ("ours minus best generator", "its interval holds 0", lambda each: points(each.ours_minus_best_generator)),
+        ("warnings", "", lambda each: len(each.warnings())),
+    ]
+
+    def of(screening: Screen) -> Callable[[tuple[str, str, Callable[[Screen], Cell]]], Cell]:
+        return lambda figure: figure[2](screening)
+
+    return table_of(
+        "Screen",
+        "95 % intervals by bootstrap over problems; n where a figure is about some of them only. The difference to "
+        "the best generator is paired, on the problems that it answered. The paper calls a spread below 0.25 "
+        "unconfounded, in the energy units of its own scorers; the share of variance and the spread in units of the "
+        "gap need none, so they alone can be compared between scorers. Last column: what points to a shortcut.",
+        figures,
+        {
+            "figure": lambda figure: figure[0],
+            **{name: of(screening) for name, screening in screens.items()},
+            "a shortcut when": lambda figure: figure[1],
+        },
+    )
+
+
+def _pairs(estimate: Estimate) -> str:
+    return "no such pairs" if estimate.n == 0 else f"{number(estimate)}, n={estimate.n}"
+
+
+def _accuracy(screening: Screen, name: str) -> str:
+    estimate = screening.accuracy.get(name)
+    if estimate is None:
+        return "-"
+    notes = [f"n={estimate.n}"] if estimate.n != screening.num_problems else []
+    if name == "best generator":
+        notes.append(f"{screening.best_generator}{', chosen in hindsight' if screening.is_in_hindsight else ''}")
+    return with_interval(estimate) + (f" ({'; '.join(notes)})" if notes else "")
+
+
+def _ablation_table(report: ConfoundingReport) -> Table:
+    return table_of(
+        "Style ablation",
+        f"{report.num_ablation_problems} problems rescored without features of style. A spread that falls while "
+        "the gap between right and wrong stays was style; where both fall, the same tokens carry both. A row is "
+        "about the candidates that have such a text, and about the problems that have such candidates; the last "
+        "column chooses among the same candidates by their original texts.",
+        report.ablation,
+        {
+            "texts": lambda row: row.name,
+            "candidates": lambda row: row.num_candidates,
+            "changed": lambda row: row.num_changed,
+            "spread": lambda row: number(row.screen.spread),
+            "due to generator": lambda row: number(row.screen.identity_share),
+            "gap within a generator": lambda row: number(row.screen.gap_within),
+            "AUROC within": lambda row: number(row.screen.within_auroc),
+            "problems": lambda row: row.screen.num_problems,
+            "ours: correct %": lambda row: row.screen.accuracy.get("ours"),
+            "the same by the original texts": lambda row: row.ours_by_original,
+        },
+    )
+
+
+def _probe_table(rows: Sequence[ProbeRow]) -> Table:
+    return table_of(
+        "Linear probes of the features",
+        "Logistic regression on the features that the energy heads read, cross-validated by problem. Guessing: "
+        "the commonest class; of generators, the commonest of those that answered the same problem. What a probe "
+        "reads is there to be used; whether the energy uses it, the other tables say.",
+        rows,
+        {
+            "target": lambda row: row.target,
+            "classes": lambda row: row.num_classes,
+            "n": lambda row: row.num_candidates,
+            "accuracy %": lambda row: row.accuracy,
+            "guessing %": lambda row: decimal(row.majority, 1, scale=100),
+            "difference": lambda row: points(row.lift),
+        },
+    )
+
+
+def _swap_table(result: SwapResult) -> Table:
+    return table_of(
+        f"Style swap of correct answers by {result.source}",
+        "Change in mu after rewriting in another style, over rewritings that the checker still finds correct. "
+        "Above 0: the same content is liked less in that style. The source's own style, where given, is the "
+        "control: what rewriting as such does.",
+        result.rows,
+        {
+            "style": lambda row: f"{row.style} (control)" if row.is_control else row.style,
+            "asked": lambda row: row.num_asked,
+            "failed": lambda row: row.num_failed,
+            "no longer correct": lambda row: row.num_incorrect,
+            "unlabeled": lambda row: row.num_unlabeled,
+            "n problems": lambda row: row.change.n,
+            "change in mu": lambda row: number(row.change),
+        },
+    )
+
+
+# ---- figures ---------------------------------------------------------------------------------------------------------
+
+
+def _pick_plate(screens: Mapping[str, Screen]) -> Plate | None:
+    """Picks of each scorer and the share of correct answers. None if nothing was picked."""
+    shares = {
+        name: {row.generator: row.pick_share.value for row in screen.generators if row.pick_share.value is not None}
+        for name, screen in screens.items()
+    }
+    correct = {
+        row.generator: row.correct_share.value
+        for screen in screens.values()
+        for row in screen.generators
+        if row.correct_share.value is not None
+    }
+    if not correct or not any(shares.values()):
+        return None
+    caption = (
+        "Whose candidates are picked, and each generator's share of the correct candidates (means over problems). "
+        "Bars of one length: correctness explains the picks. A long bar of picks above a short grey one: a favourite."
+    )
+    return plate_of(pick_figure(shares, share_of_correct=correct), "Picks by generator", caption)
+
+
+def _energies_plate(screens: Mapping[str, Screen]) -> Plate | None:
+    """Mean energies of each generator's answers. None without energies."""
+    known = (row.energy_correct.value for screen in screens.values() for row in screen.generators)
+    if all(value is None for value in known):
+        return None
+    caption = (
+        "Mean energy of each generator's correct (circles) and incorrect answers (crosses); lines: 95 % intervals. A "
+        "scorer that reads answers has all circles left of all crosses. Where circle and cross of one generator lie "
+        "together and the generators apart, it reads authors."
+    )
+    return plate_of(_energies_by_generator_figure(screens), "Energies by generator", caption)
+
+
+def _energies_by_generator_figure(screens: Mapping[str, Screen]) -> Figure:
+    """Mean mu of each generator's correct and incorrect answers with intervals, one panel per scorer."""
+    names = [row.generator for row in next(iter(screens.values())).generators]
+    figure = Figure(figsize=(1.6 + 3.9 * len(screens), 1.7 + 0.42 * len(names)), layout="constrained")
+    panels = figure.subplots(1, len(screens), squeeze=False, sharey=True).ravel()
+    for axes, (title, screening) in zip(panels, screens.items(), strict=True):
+        tidy(axes)
+        rows = {row.generator: row for row in screening.generators}
+        for offset, label, colour, mark in ((-0.14, "correct", BLUE, "o"), (0.14, "incorrect", RED, "x")):
+            for place, name in enumerate(names):
+                row = rows.get(name)
+                energy = None if row is None else row.energy_correct if mark == "o" else row.energy_incorrect
+                span = None if energy is None else percent_of(energy)
+                if span is not None:
+                    value, low, high = (part / 100 for part in span)
+                    height = place + offset
+                    axes.plot([low, high], [height, height], color=colour, linewidth=1.2)
+                    axes.plot(value, height, color=colour, marker=mark, markersize=6, linestyle="none")
+            axes.plot([], [], color=colour, marker=mark, linestyle="none", label=label)
+        axes.set_title(title if len(screens) > 1 else "", fontsize=9)
+        axes.set_xlabel("mean mu (lower is better)")
+        axes.set_yticks(range(len(names)), [short_name(name) for name in names], fontsize=8)
+        axes.set_ylim(len(names) - 0.5, -0.5)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=8, loc="outside lower center", ncols=2)
+    return figure

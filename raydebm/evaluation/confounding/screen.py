@@ -1,0 +1,329 @@
+"""Screen of scored pools for author recognition: does the energy rank answers, or their authors (paper, appendix)?
+
+In:   evaluated pools with energies, of any task.
+Out:  per generator: picks, energies of its correct and incorrect answers, ranking among its own answers; over all: the
+      spread of correct energies between generators, and the comparison with always picking the best generator.
+Does not know: texts, scorers. Experiments that rescore texts are in ``raydebm.evaluation.confounding``.
+
+Only the N candidates of a pool are used, and of these the labelled and scored ones.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from raydebm.decision.groups import Bools
+from raydebm.decision.table import PoolTable
+from raydebm.evaluation.selectors import best_generator_of, standard_selectors, values_of
+from raydebm.evaluation.stats.effects import generator_effects
+from raydebm.evaluation.stats.intervals import (
+    NOTHING,
+    Bootstrap,
+    Estimate,
+    Floats,
+    Weights,
+    fewest_of_a_class,
+    mean_of_known,
+    weighted_auroc,
+    weighted_sums,
+)
+from raydebm.evaluation.studies.author_energies import (
+    CandidateTable,
+    Statistic,
+    over_generators,
+    std,
+    value_range,
+)
+
+MAX_IDENTITY_SHARE = 0.2
+"""Limit on the generator's share of the variance of correct candidates' energies. The screen warns above it if the
+interval's lower end is above half of it. Scale-free, unlike the paper's spread."""
+MAX_WEIGHTS = 4_000_000
+"""Number of resamples times candidates in memory at once."""
+MAX_EXCESS = 0.1
+"""Limit on the share of picks minus the share of correct candidates. The screen warns above it if the interval's lower
+end is above half of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthorRow:
+    """One generator's share of the pools and of the picks."""
+
+    generator: str
+    num_candidates: int
+    num_correct: int
+    accuracy: Estimate
+    correct_share: Estimate
+    """Share among a problem's correct candidates, mean over the problems that it answered with any correct one: the
+    picks of a scorer that depends only on correctness."""
+    pick_share: Estimate
+    """Share of the picks, on the same problems."""
+    excess: Estimate
+    """``pick_share`` minus ``correct_share``."""
+    energy_correct: Estimate
+    """Mean mu of its correct candidates. Lower is better."""
+    energy_incorrect: Estimate
+    offset: Estimate
+    """Mean over its correct candidates of mu minus the mean mu of all correct candidates of the same problem. Above 0,
+    the energy disfavours its correct answers. It adjusts for difficulty: a weak generator is right on easy problems."""
+    within_auroc: Estimate
+    """AUROC of its own correct answers having lower energy than its own incorrect ones, over all problems, for mu minus
+    the problem's effect (``effects``). 0.5 for a scorer that only recognises generators."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    """Results of one scorer on one set of pools."""
+
+    num_problems: int
+    generators: tuple[AuthorRow, ...]
+    spread: Estimate
+    """Standard deviation (ddof=0) over generators of the mean energy of correct candidates: the paper's figure."""
+    spread_range: Estimate
+    """Largest minus smallest of these means, the definition behind the paper's headline 6.67."""
+    spread_in_problem: Estimate
+    """Standard deviation over generators of ``offset``, adjusted for differences between problems."""
+    identity_share: Estimate
+    """Share of the variance of correct candidates' energies within a problem that is explained by the generator, from 0
+    to 1. About (generators - 1) / (correct candidates - 1) by chance."""
+    gap_within: Estimate
+    """Mean energy of a generator's incorrect minus that of its correct candidates, mean over generators, with mu
+    relative to its problem's effect. The paper's correct/incorrect gap within one generator."""
+    relative_spread: Estimate
+    """``spread_in_problem`` over ``gap_within``: effect of the author relative to that of correctness. It has no unit,
+    so it can be compared between scorers with different scales."""
+    within_auroc: Estimate
+    """Mean of the generators' ``within_auroc``."""
+    pairs_within: Estimate
+    """Pair accuracy over pairs of the same generator. n is 0 if each generator has one answer."""
+    pairs_between: Estimate
+    """Pair accuracy over pairs of different generators."""
+    accuracy: Mapping[str, Estimate]
+    """Share correct of ours, random, the best generator and the oracle."""
+    best_generator: str | None
+    """Generator with the most correct answers. None with one generator."""
+    is_in_hindsight: bool
+    """Whether it was chosen on these problems, and is therefore a bound."""
+    ours_minus_best_generator: Estimate
+    """Paired difference, on the problems that it answered."""
+
+    def warnings(self) -> tuple[str, ...]:
+        """Signs of a shortcut, one sentence each; empty without any. A screen is not a proof."""
+        signs = []
+        favoured = [
+            f"{row.generator} (+{100 * (row.excess.value or 0):.0f} points)"
+            for row in self.generators
+            if _is_above(row.excess, MAX_EXCESS)
+        ]
+        if favoured:
+            signs.append(f"picked more often than its share of correct answers: {', '.join(favoured)}")
+        if _is_above(self.identity_share, MAX_IDENTITY_SHARE):
+            signs.append(
+                f"the generator explains {100 * (self.identity_share.value or 0):.0f} % of the variance of correct "
+                "answers' energies within a problem"
+            )
+        if self.within_auroc.low is not None and self.within_auroc.low <= 0.5:
+            signs.append("among answers of the same generator the energy is not shown to be better than chance")
+        margin = self.ours_minus_best_generator
+        if margin.low is not None and margin.low <= 0:
+            signs.append("choosing by energy is not shown to beat always choosing the best generator")
+        return tuple(signs)
+
+    def _could_test(self) -> dict[str, bool]:
+        """Name of each test of ``warnings``, and whether these pools allow it."""
+        return {
+            "who is picked": any(row.excess.low is not None for row in self.generators),
+            "energies of correct answers by generator": self.identity_share.low is not None,
+            "ranking among answers of the same generator": self.within_auroc.low is not None,
+            "the comparison with the best generator": self.ours_minus_best_generator.low is not None,
+        }
+
+    def untested(self) -> tuple[str, ...]:
+        """Tests that these pools do not allow, in words. Empty if all are possible."""
+        return tuple(name for name, possible in self._could_test().items() if not possible)
+
+    def verdict(self) -> str:
+        """Warnings, or their absence, and the tests that were not possible."""
+        warnings, untested = self.warnings(), self.untested()
+        if not any(self._could_test().values()):
+            return "nothing could be tested: that needs energies, two generators and answers of both labels"
+        text = "; ".join(warnings) if warnings else "nothing found that points to a shortcut"
+        return f"{text} (not testable here: {', '.join(untested)})" if untested else text
+
+
+def _is_above(estimate: Estimate, limit: float) -> bool:
+    """Whether the value is above the limit and its interval's lower end above half of it, so that a value near 0 gives
+    no warning."""
+    return estimate.value is not None and estimate.value > limit and (estimate.low or 0.0) > limit / 2
+
+
+def screen(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, best_generator: str | None = None) -> Screen:
+    """Compute the screen, with bootstrap intervals over the pools' problems.
+
+    Args:
+        bootstrap: Resamples of as many problems as there are pools.
+        best_generator: Generator with the most correct answers on validation pools. Default: chosen in hindsight, as a
+            bound.
+    """
+    in_hindsight = best_generator is None
+    best_generator = best_generator_of(pools, by_violation=False) if in_hindsight else best_generator
+    table = CandidateTable.of(pools)
+    places, centred, picks = range(len(table.generators)), _centred(table), _picks(pools, lambda_)
+    sums, in_problem = table.correct_sums(table.mu), over_generators(table.correct_sums(table.offset), bootstrap, std)
+    gap = _mean_statistic([_gap(table, centred, index, bootstrap) for index in places], table, bootstrap)
+    within = [_within_auroc(table, centred, index, bootstrap) for index in places]
+    values = _selector_values(pools, lambda_, best_generator)
+    rivals = {"ours", "best generator"} <= values.keys()
+    return Screen(
+        num_problems=pools.num_pools,
+        generators=tuple(_row(table, index, picks, within[index], bootstrap) for index in places),
+        spread=over_generators(sums, bootstrap, std).estimate(bootstrap),
+        spread_range=over_generators(sums, bootstrap, value_range).estimate(bootstrap),
+        spread_in_problem=in_problem.estimate(bootstrap),
+        gap_within=gap.estimate(bootstrap),
+        relative_spread=in_problem.over(gap).estimate(bootstrap),
+        identity_share=_identity_share(table, bootstrap),
+        within_auroc=_mean_statistic(within, table, bootstrap).estimate(bootstrap),
+        pairs_within=bootstrap.mean(_pair_accuracies(pools, same=True)),
+        pairs_between=bootstrap.mean(_pair_accuracies(pools, same=False)),
+        accuracy={name: bootstrap.proportion(correct) for name, correct in values.items()},
+        best_generator=best_generator if "best generator" in values else None,
+        is_in_hindsight=in_hindsight,
+        ours_minus_best_generator=bootstrap.mean(values["ours"] - values["best generator"]) if rivals else NOTHING,
+    )
+
+
+def _centred(table: CandidateTable) -> Floats:
+    """mu minus the problem's effect, which is its mean as if all generators had answered it. Shape (R,).
+
+    The generator's effect is not removed. Values are rounded to nine digits of the largest, so that values that differ
+    only in the last digits are ties.
+    """
+    if not len(table.mu):
+        return table.mu
+    effects = generator_effects(table.problem, table.generator, table.mu, num_generators=len(table.generators))
+    left = np.bincount(table.problem, weights=table.mu - effects[table.generator])
+    centred: Floats = table.mu - (left / np.maximum(np.bincount(table.problem), 1))[table.problem]
+    return np.round(centred, 9 - math.ceil(math.log10(max(float(np.abs(table.mu).max()), 1e-9))))
+
+
+def _picks(pools: PoolTable, lambda_: float) -> Floats:
+    """Index of the picked generator per problem. NaN if nothing is picked or no candidate is correct."""
+    picked = pools.select(lambda_)
+    writers = pools.at(pools.author_of_row.astype(np.float64), picked)
+    return np.where(pools.any(pools.correct == 1), writers, math.nan)
+
+
+def _row(table: CandidateTable, index: int, picks: Floats, within: Statistic, bootstrap: Bootstrap) -> AuthorRow:
+    own, right = table.generator == index, table.correct == 1
+    everything, good, bad = (table.sums(table.mu, rows) for rows in (own, own & right, own & ~right))
+    all_right = table.sums(table.mu, right).counts
+    known = ~np.isnan(picks) & (all_right > 0) & (everything.counts > 0)
+    share = np.where(known, good.counts / np.maximum(all_right, 1), math.nan)
+    picked = np.where(known, (picks == index).astype(float), math.nan)
+    accuracy = np.where(everything.counts > 0, good.counts / np.maximum(everything.counts, 1), math.nan)
+    offset = table.sums(table.offset, own & right)
+    return AuthorRow(
+        generator=table.generators[index],
+        num_candidates=int(own.sum()),
+        num_correct=int((own & right).sum()),
+        accuracy=bootstrap.proportion(accuracy),
+        correct_share=bootstrap.proportion(share),
+        pick_share=bootstrap.proportion(picked),
+        excess=bootstrap.mean(picked - share),
+        energy_correct=bootstrap.ratio(good.energies, good.counts),
+        energy_incorrect=bootstrap.ratio(bad.energies, bad.counts),
+        offset=bootstrap.ratio(offset.energies, offset.counts),
+        within_auroc=bootstrap.auroc_interval(
+            within.value, within.samples, within.n, fewest=fewest_of_a_class(table.correct[own])
+        ),
+    )
+
+
+def _within_auroc(table: CandidateTable, centred: Floats, index: int, bootstrap: Bootstrap) -> Statistic:
+    """AUROC of -centred mu for correctness among one generator's rows. Undefined with one class."""
+    own = np.flatnonzero(table.generator == index)
+    scores, correct = -centred[own], table.correct[own]
+    if not len(own) or correct.min() == correct.max():
+        return dataclasses.replace(Statistic.undefined(bootstrap), n=len(np.unique(table.problem[own])))
+    value = weighted_auroc(scores, correct, np.ones((1, len(own))))[0]
+    # In blocks: resamples times candidates exceed the memory for large pools.
+    step = max(1, MAX_WEIGHTS // len(own))
+    samples = [
+        weighted_auroc(scores, correct, bootstrap.counts[start : start + step, table.problem[own]])
+        for start in range(0, len(bootstrap.counts), step)
+    ]
+    return Statistic(float(value), np.concatenate(samples), len(np.unique(table.problem[own])))
+
+
+def _gap(table: CandidateTable, centred: Floats, index: int, bootstrap: Bootstrap) -> Statistic:
+    """Mean centred energy of one generator's incorrect minus that of its correct rows. Undefined without both."""
+    wrong, right = (table.sums(centred, (table.generator == index) & (table.correct == label)) for label in (0.0, 1.0))
+    if not (wrong.counts.sum() and right.counts.sum()):
+        return Statistic.undefined(bootstrap)
+    samples = wrong.resampled(bootstrap) - right.resampled(bootstrap)
+    return Statistic(wrong.mean - right.mean, samples, table.num_problems)
+
+
+def _mean_statistic(statistics: Sequence[Statistic], table: CandidateTable, bootstrap: Bootstrap) -> Statistic:
+    """Mean over the generators with a defined value, separately in each resample."""
+    usable = [statistic for statistic in statistics if not math.isnan(statistic.value)]
+    if not usable:
+        return Statistic.undefined(bootstrap)
+    samples = mean_of_known(np.stack([statistic.samples for statistic in usable]))
+    value = float(np.mean([statistic.value for statistic in usable]))
+    return Statistic(value, samples, len(np.unique(table.problem)))
+
+
+def _identity_share(table: CandidateTable, bootstrap: Bootstrap) -> Estimate:
+    """Variance of ``offset`` between generators over its total variance (eta squared)."""
+    right = ~np.isnan(table.offset)
+    shared = table.sums(table.mu, right).counts > 1  # a single correct candidate equals its mean
+    right &= shared[table.problem]
+    squares = table.sums(table.offset**2, right).energies
+    if not right.any() or squares.sum() <= 1e-12:
+        return Estimate(value=None, low=None, high=None, n=int(shared.sum()))
+    parts = [table.sums(table.offset, right & (table.generator == index)) for index in range(len(table.generators))]
+
+    def between(weights: Weights) -> Floats:
+        total = np.zeros(len(weights))
+        for part in parts:
+            top, bottom = weighted_sums(weights, part.energies), weighted_sums(weights, part.counts)
+            total += np.divide(top**2, bottom, where=bottom > 0, out=np.zeros_like(top))
+        whole = weighted_sums(weights, squares)
+        values: Floats = np.divide(total, whole, where=whole > 0, out=np.full_like(whole, math.nan))
+        return values
+
+    value = float(between(np.ones((1, table.num_problems)))[0])
+    return bootstrap.interval(value, between(bootstrap.counts), int(shared.sum()))
+
+
+def _pair_accuracies(pools: PoolTable, *, same: bool) -> Floats:
+    """Share of (correct, incorrect) pairs of the same generator, or of two, in which mu is lower for the correct one.
+    Shape (P,); ties count half, NaN without such pairs."""
+    mu, correct = pools.grid(pools.mu), pools.grid(pools.correct)
+    author, values = pools.grid(pools.author_of_row, -1), np.full(pools.num_pools, math.nan)
+    for row, (energy, labels, generator) in enumerate(zip(mu, correct, author, strict=True)):
+        right, wrong = (np.flatnonzero((labels == label) & ~np.isnan(energy)) for label in (1, 0))
+        wanted: Bools = (generator[right][:, None] == generator[wrong]) == same
+        if wanted.any():
+            difference = energy[wrong] - energy[right][:, None]
+            values[row] = ((difference > 0) + 0.5 * (difference == 0))[wanted].mean()
+    return values
+
+
+def _selector_values(pools: PoolTable, lambda_: float, best_generator: str | None) -> dict[str, Floats]:
+    selectors = {
+        selector.name: selector
+        for selector in standard_selectors(pools, lambda_=lambda_, best_generator=best_generator)
+    }
+    names = [name for name in ("ours", "random", "oracle", "best generator") if name in selectors]
+    return {name: values_of(selectors[name], pools).correct for name in names}
+
+
+def values_of_ours(pools: PoolTable, lambda_: float) -> Floats:
+    """Whether the selection by energy is correct, shape (P,). NaN without a label."""
+    return _selector_values(pools, lambda_, None).get("ours", np.full(pools.num_pools, math.nan))

@@ -1,0 +1,316 @@
+"""Rescoring, probes and style swaps, with scorers and generators that are rules."""
+
+import asyncio
+import json
+
+import numpy as np
+import pytest
+from hand_made import table_of
+
+from raydebm.errors import PoolError, ScoringError
+from raydebm.evaluation.confounding.ablation import rescored, style_ablation, variants
+from raydebm.evaluation.confounding.author_probe import ProbeData, probes
+from raydebm.evaluation.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
+from raydebm.evaluation.confounding.swap import Rewriter, SwapSettings, rescored_swap, style_swap
+from raydebm.evaluation.stats.intervals import Bootstrap
+from raydebm.generators.requests import answered, unanswered
+from raydebm.records import Label, Verdict
+from raydebm.scorer.ensemble import TextEnergies
+
+
+class RuleScorer:
+    """Energies by a rule of the text; refuses texts with NAN."""
+
+    def __init__(self, rule):
+        self.rule = rule
+        self.texts = []
+
+    def score(self, texts):
+        if any("NAN" in text for _, text in texts):
+            raise ScoringError("not a number")
+        self.texts += texts
+        return [TextEnergies(members=(self.rule(text),), num_tokens=1, num_truncated=0) for _, text in texts]
+
+
+def likes_headings(text):
+    """-2 for a heading, -1 for the right number."""
+    return -2.0 * text.startswith("## ") - 1.0 * ("4" in text)
+
+
+@pytest.fixture
+def pools(make_pool):
+    """``fancy`` writes headings, ``plain`` does not; both are right once and wrong once, in each of six problems."""
+    rows = (
+        (1, {"generator": "fancy", "text": "## Sum\n4"}),
+        (0, {"generator": "fancy", "text": "## Sum\n5"}),
+        (1, {"generator": "plain", "text": "Sum\n4"}),
+        (0, {"generator": "plain", "text": "Sum\n5"}),
+    )
+    return table_of(make_pool(*rows, problem_id=f"p{index}") for index in range(6))
+
+
+def bootstrap_of(pools):
+    return Bootstrap.of(pools.num_pools, num_bootstrap=100, seed=1)
+
+
+def test_taking_out_the_style_takes_out_the_spread_and_keeps_the_gap(pools):
+    rows = {
+        row.name: row
+        for row in style_ablation(pools, RuleScorer(likes_headings), lambda_=1.0, bootstrap=bootstrap_of(pools))
+    }
+
+    assert rows["original"].screen.spread_range.value == 2.0
+    assert rows["no headers"].screen.spread_range.value == 0.0
+    assert rows["original"].screen.gap_within.value == rows["no headers"].screen.gap_within.value == 1.0
+    assert (rows["original"].num_changed, rows["no headers"].num_changed) == (0, 12)
+
+
+def test_variants_that_change_nothing_are_left_out(pools):
+    rows = style_ablation(pools, RuleScorer(likes_headings), lambda_=1.0, bootstrap=bootstrap_of(pools))
+
+    assert [row.name for row in rows] == [
+        "original", "no headers", "no headers + latex", "no headers + latex + io", "no headers + latex + io + comments",
+    ]  # fmt: skip
+    assert "code only" in variants()
+
+
+def test_equal_texts_are_scored_once_over_all_variants(pools):
+    scorer = RuleScorer(likes_headings)
+
+    style_ablation(pools, scorer, lambda_=1.0, bootstrap=bootstrap_of(pools))
+
+    assert len(scorer.texts) == len(set(scorer.texts)) == 4
+
+
+def test_a_variant_is_about_the_problems_that_have_such_texts(make_pool):
+    """One of two problems has code: there the choice by the code alone is right, and by the whole text wrong."""
+    right, wrong = "```python\n4\n```", "## no\n```python\n5\n```"
+    pools = table_of(
+        [
+            make_pool((1, {"text": right, "generator": "a"}), (0, {"text": wrong, "generator": "b"}), problem_id="p"),
+            make_pool((1, {"text": "4", "generator": "a"}), (0, {"text": "5", "generator": "b"}), problem_id="q"),
+        ]
+    )
+
+    rows = style_ablation(pools, RuleScorer(likes_headings), lambda_=1.0, bootstrap=bootstrap_of(pools))
+    row = next(row for row in rows if row.name == "code only")
+
+    assert (row.num_candidates, row.screen.num_problems) == (2, 1)
+    assert (row.screen.accuracy["ours"].value, row.ours_by_original.value) == (1.0, 0.0)
+
+
+def test_a_text_that_cannot_be_scored_is_counted_and_the_others_are_scored(make_pool):
+    pools = table_of(make_pool((1, {"text": "4", "generator": "a"}), (0, {"text": "NAN", "generator": "b"})))
+
+    row = style_ablation(pools, RuleScorer(likes_headings), lambda_=1.0, bootstrap=bootstrap_of(pools))[0]
+
+    assert (row.num_candidates, row.num_failed) == (1, 1)
+
+
+def test_pools_under_another_scorer(pools):
+    changed = rescored(pools, RuleScorer(likes_headings))
+
+    assert sorted(changed.of_pools([0]).mu.tolist()) == [-3.0, -2.0, -1.0, 0.0]
+    assert np.isnan(pools.mu).all()
+
+
+def probe_data(*, num_problems=30, tells_writer):
+    """Four candidates a problem by two writers; the first feature is the writer or noise, the second correctness."""
+    random = np.random.default_rng(3)
+    rows = [(f"p{problem}", name, label) for problem in range(num_problems) for name in "ab" for label in (0, 1)]
+    noise = random.normal(size=(len(rows), 3))
+    writer = np.array([1.0 if name == "a" else -1.0 for _, name, _ in rows])
+    correct = np.array([float(label) for _, _, label in rows])
+    features = noise + np.stack([3 * writer * tells_writer, 6 * correct, np.zeros(len(rows))], axis=1)
+    return ProbeData(
+        features=features.astype(np.float32),
+        problem_ids=[problem for problem, _, _ in rows],
+        generators=[name for _, name, _ in rows],
+        correct=correct,
+        num_chars=random.permutation(len(rows)).astype(float),
+    )
+
+
+@pytest.mark.parametrize(
+    ("tells_writer", "low", "high"), [(True, 0.9, 1.0), (False, 0.25, 0.7)], ids=["told", "hidden"]
+)
+def test_a_probe_finds_the_writer_exactly_when_the_features_tell(tells_writer, low, high):
+    rows = {row.target: row for row in probes(probe_data(tells_writer=tells_writer), num_bootstrap=200)}
+
+    for target in ("generator", "generator (correct answers)"):
+        assert low <= rows[target].accuracy.value <= high
+        assert rows[target].majority == 0.5
+    assert rows["correct"].accuracy.value > 0.9
+    assert rows["longer than the problem's median answer"].accuracy.value < 0.7
+
+
+def test_a_target_with_one_class_is_left_out():
+    data = probe_data(tells_writer=True)
+    same = ProbeData(
+        features=data.features,
+        problem_ids=data.problem_ids,
+        generators=["a"] * len(data.generators),
+        correct=data.correct,
+        num_chars=data.num_chars,
+    )
+
+    assert [row.target for row in probes(same, num_bootstrap=50)] == [
+        "longer than the problem's median answer",
+        "correct",
+    ]
+
+
+def test_columns_of_different_lengths_are_refused():
+    with pytest.raises(PoolError, match="one value of each kind"):
+        ProbeData(
+            features=np.zeros((2, 1), dtype=np.float32), problem_ids=["p"], generators=["a"], correct=np.ones(2),
+            num_chars=np.ones(2),
+        )  # fmt: skip
+
+
+class RuleGenerator:
+    """Rewrites by a rule of the solution; None is a failed request."""
+
+    def __init__(self, name, rule):
+        self.name = name
+        self.rule = rule
+        self.requests = []
+
+    async def stream(self, requests):
+        self.requests += requests
+        for request in reversed(requests):
+            solution = request.messages[-1]["content"].split("Solution:\n")[1].split("\n\n")[0]
+            text = self.rule(solution)
+            yield unanswered(request, "HTTP 500") if text is None else answered(request, text)
+
+    async def aclose(self):
+        pass
+
+
+def check(problem, candidate):
+    verdict = Verdict.UNLABELED if candidate.text is None else Verdict.INCORRECT
+    if candidate.text is not None and "4" in candidate.text:
+        verdict = Verdict.CORRECT
+    return Label(candidate_id=candidate.candidate_id, problem_id=problem.problem_id, verdict=verdict)
+
+
+def swapped(pools, rewriters, **settings):
+    return asyncio.run(
+        style_swap(
+            pools,
+            rewriters,
+            source="fancy",
+            scorer=RuleScorer(likes_headings),
+            check=check,
+            settings=SwapSettings(num_bootstrap=100, **settings),
+        )
+    )
+
+
+def test_the_same_answer_in_another_style_has_another_energy(pools):
+    plain = RuleGenerator("plain-model", lambda text: text.removeprefix("## "))
+    own = RuleGenerator("fancy-model", lambda text: text)
+
+    result = swapped(pools, [Rewriter(style="plain", generator=plain), Rewriter(style="fancy", generator=own)])
+
+    rows = {row.style: row for row in result.rows}
+    assert (rows["plain"].change.value, rows["plain"].change.n) == (2.0, 6)
+    assert (rows["fancy"].change.value, rows["fancy"].is_control) == (0.0, True)
+
+
+def test_the_same_rewritings_can_be_scored_by_another_scorer(pools):
+    plain = RuleGenerator("plain-model", lambda text: text.removeprefix("## "))
+    result = swapped(pools, [Rewriter(style="plain", generator=plain)])
+
+    again = rescored_swap(result, pools, RuleScorer(lambda text: -1.0 * ("4" in text)))
+
+    assert (result.rows[0].change.value, again.rows[0].change.value) == (2.0, 0.0)
+    assert len(plain.requests) == 6
+    with pytest.raises(PoolError, match="originals of the style swap are not in the pools"):
+        rescored_swap(result, pools.of_pools([0, 1]), RuleScorer(likes_headings))
+
+
+def test_only_rewritings_that_are_still_correct_count(make_pool, pools):
+    replies = iter(["4", "5", None, "4", "4", "4"])
+    careless = RuleGenerator("m", lambda text: next(replies))
+
+    row = swapped(pools, [Rewriter(style="plain", generator=careless)]).rows[0]
+
+    assert (row.num_asked, row.num_failed, row.num_incorrect, row.change.n) == (6, 1, 1, 4)
+    assert row.change.value == 2.0
+
+
+def test_examples_of_a_style_are_shown_when_someone_else_rewrites(pools):
+    other = RuleGenerator("m", lambda text: "4")
+
+    swapped(pools, [Rewriter(style="plain", generator=other, examples=("Look: 7",))], max_problems=1)
+
+    content = other.requests[0].messages[-1]["content"]
+    assert "Example 1:\nLook: 7" in content
+    assert "these examples" in content
+    assert len(other.requests) == 1
+
+
+def test_a_source_without_a_correct_answer_has_nothing_to_swap(make_pool):
+    pools = table_of(make_pool((0, {"generator": "fancy"})))
+    with pytest.raises(PoolError, match="no correct answer"):
+        swapped(pools, [Rewriter(style="plain", generator=RuleGenerator("m", str))])
+
+
+def test_the_report_holds_every_section_as_data_and_as_text(pools):
+    scorer = RuleScorer(likes_headings)
+    plain = RuleGenerator("plain-model", lambda text: text.removeprefix("## "))
+    swaps = (swapped(pools, [Rewriter(style="plain", generator=plain)]),)
+    sources = Sources(
+        scorer=scorer,
+        features=lambda texts: np.array([[float("##" in text), float("4" in text)] for _, text in texts], "float32"),
+        swaps=swaps,
+    )
+
+    report = confounding_report(
+        rescored(pools, scorer), sources=sources, validation=pools, scorer="rule",
+        settings=ConfoundingSettings(
+            lambda_=1.0, task="toy", num_bootstrap=100, max_ablation_problems=3, max_probe_texts=20
+        ),
+    )  # fmt: skip
+
+    assert isinstance(report, ConfoundingReport)
+    assert report.num_ablation_problems == 3
+    assert report.probes[0].num_candidates == 20
+    text = report.document().markdown()
+    for heading in (
+        "Generators",
+        "Screen",
+        "Style ablation",
+        "Linear probes",
+        "Style swap of correct answers by fancy",
+    ):
+        assert f"### {heading}" in text
+    page = report.document({"command": "<b>"}).html()
+    assert page.count("<svg") == 2
+    assert "&lt;b&gt;" in page
+    stored = json.loads(json.dumps(report.to_json(), allow_nan=False))
+    assert stored["screen"]["spread"]["value"] == 1.0
+    assert stored["warnings"]
+
+
+def test_a_report_without_a_scorer_has_the_screen_and_the_selections_alone(pools):
+    report = confounding_report(
+        rescored(pools, RuleScorer(likes_headings)),
+        sources=Sources(),
+        settings=ConfoundingSettings(lambda_=1.0, num_bootstrap=100),
+    )
+
+    assert (report.ablation, report.probes, report.swaps) == ((), (), ())
+    assert [table.title for table in report.tables()] == [
+        "Generators",
+        "Screen",
+        "Selections by generator and difficulty",
+    ]
+
+
+def test_without_a_pick_there_is_no_figure(make_pool):
+    pools = table_of(make_pool((0, {"generator": "a"}), (0, {"generator": "b"})))
+    report = confounding_report(pools, sources=Sources(), settings=ConfoundingSettings(lambda_=1.0, num_bootstrap=100))
+
+    assert "<svg" not in report.document().html()
