@@ -25,7 +25,7 @@ from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.paper.reproduction import reproduction, write_reproduction
-from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
+from raydebm.evaluation.results.evaluation import EvaluationInputs, evaluate
 from raydebm.evaluation.studies.study import StudyResults, study
 from raydebm.records import Candidate, ConstraintReport, Energies, Label, Problem, ScoredCandidate, Verdict, Violation
 from raydebm.run.directory import RunDir

@@ -22,9 +22,8 @@ from raydebm.decision.evidence.profiles import PROFILES, winners
 from raydebm.decision.groups import Floats
 from raydebm.decision.guarantee.guarantee import certify_smallest
 from raydebm.decision.table import PoolTable
-from raydebm.evaluation.certainty.reliability import reliability
+from raydebm.evaluation.certainty.reliability import LEARNED, reliability, trust
 from raydebm.evaluation.certainty.signals import Signal, signal_rows
-from raydebm.evaluation.certainty.trust import LEARNED, trust
 from raydebm.evaluation.report.document import ECE_HEADERS, ece_cells, number, points, with_interval
 from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.pipeline.context import TEST, VALIDATION

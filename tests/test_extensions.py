@@ -10,7 +10,7 @@ from raydebm.decision.evidence.terms import Term, add_term
 from raydebm.decision.table import PoolTable
 from raydebm.errors import ConfigError
 from raydebm.evaluation import selectors as selector_module
-from raydebm.evaluation.results.evaluating import selectors_of
+from raydebm.evaluation.results.evaluation import selectors_of
 from raydebm.evaluation.selectors import Selector, add_selectors, uniform
 from raydebm.extensions import load_extensions
 from raydebm.testing import labelled_pool, measured, scored_candidate

@@ -12,7 +12,7 @@ from typing import Any
 from raydebm.config import BaselineConfig, JudgeBaseline, Recipe
 from raydebm.decision.table import Scores
 from raydebm.errors import ScoringError
-from raydebm.evaluation.baselines.running import NO_TEXT
+from raydebm.evaluation.baselines.protocol import NO_TEXT
 from raydebm.generators import Secret, check_keys
 from raydebm.generators.journal import spent_usd
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from raydebm.decision.table import PoolTable
-from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
+from raydebm.evaluation.results.evaluation import EvaluationInputs, evaluate
 from raydebm.evaluation.studies.study import Subject, study
 from raydebm.records import Label, Problem, Sampling, Verdict, Violation
 from raydebm.testing import scored_candidate

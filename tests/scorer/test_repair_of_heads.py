@@ -13,8 +13,14 @@ from safetensors.torch import load_file, save_file
 
 from raydebm.config import PAPER_ADAPTERS, PairsConfig, parse_recipe
 from raydebm.errors import CheckpointError, ConfigError, PoolError
-from raydebm.evaluation.confounding.features import FeatureExtractor
-from raydebm.evaluation.confounding.refit import RepairSettings, RepairText, balanced_cells, cell_weights, repair_heads
+from raydebm.evaluation.confounding.refit import (
+    FeatureExtractor,
+    RepairSettings,
+    RepairText,
+    balanced_cells,
+    cell_weights,
+    repair_heads,
+)
 from raydebm.evaluation.confounding.repair_report import RepairData, repair, repair_texts
 from raydebm.evaluation.confounding.report import ConfoundingSettings
 from raydebm.pipeline.pools import RecordedPools, assembled

@@ -18,8 +18,7 @@ from raydebm.config import (
     ModelBaseline,
 )
 from raydebm.errors import ConfigError
-from raydebm.evaluation.baselines.protocol import CandidateScorer, PoolTexts, TextScore
-from raydebm.evaluation.baselines.running import score_candidates
+from raydebm.evaluation.baselines.protocol import CandidateScorer, PoolTexts, TextScore, score_candidates
 from raydebm.generators import Budget, Journal, Secret
 from raydebm.scorer.pairs import TrainingGroup
 
@@ -64,11 +63,11 @@ def build_scorer(
 
             return Judge(config, journal=journal, budget=budget, key=key)
         case ModelBaseline(kind="reward_model"):
-            from raydebm.evaluation.baselines.reward_model import RewardModel
+            from raydebm.evaluation.baselines.reward_models import RewardModel
 
             return RewardModel(config)
         case ModelBaseline(kind="process_reward"):
-            from raydebm.evaluation.baselines.process_reward import ProcessRewardModel
+            from raydebm.evaluation.baselines.reward_models import ProcessRewardModel
 
             return ProcessRewardModel(config)
         case ModelBaseline():

@@ -24,8 +24,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, DynamicCache
 
 from raydebm.config import ModelBaseline
-from raydebm.evaluation.baselines.loading import LoadedModel
 from raydebm.evaluation.baselines.protocol import PoolTexts, TextScore, flattened, regrouped
+from raydebm.evaluation.baselines.reward_models import LoadedModel
 from raydebm.generators.requests import LogProbs
 from raydebm.scorer.model.batching import (
     MicroBatch,

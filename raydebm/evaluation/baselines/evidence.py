@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from raydebm.config import BaselineConfig
 from raydebm.evaluation.baselines import build_scorer
-from raydebm.evaluation.baselines.protocol import CandidateScorer, PoolTexts, TextScore
-from raydebm.evaluation.baselines.running import scored_pools
+from raydebm.evaluation.baselines.protocol import CandidateScorer, PoolTexts, TextScore, scored_pools
 from raydebm.records import Problem
 from raydebm.run.addresses import local_copy
 from raydebm.run.directory import RunDir

@@ -1,11 +1,15 @@
-"""Interface of all scorers of candidates."""
+"""Interface of all scorers of candidates, and how one runs over a run's candidates.
+
+In bounded pieces, each distinct text once, one row per candidate.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from raydebm.records import Problem
+from raydebm.errors import PoolError, ScoringError, in_one_line, is_out_of_memory
+from raydebm.records import Candidate, CandidateScore, Problem
 
 Item = TypeVar("Item")
 
@@ -67,3 +71,92 @@ def regrouped(pools: Sequence[PoolTexts], items: Sequence[Item]) -> list[list[It
         groups.append(list(items[start : start + len(pool.texts)]))
         start += len(pool.texts)
     return groups
+
+
+POOLS_PER_CALL = 16
+NO_TEXT = "no text to score"
+"""Beginning of the error of a candidate without text."""
+REMEDY = "choose a smaller model or a device with more memory"
+
+
+def score_candidates(
+    scorer: CandidateScorer,
+    problems: Mapping[str, Problem],
+    candidates: Sequence[Candidate],
+    *,
+    pools_per_call: int = POOLS_PER_CALL,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> list[CandidateScore]:
+    """One row per candidate, in order. Candidates without text are rows with ``error``.
+
+    Args:
+        problems: Problems by id.
+        pools_per_call: Number of problems per call of the scorer.
+        on_progress: Callback with (problems done, problems).
+
+    Raises:
+        PoolError: a candidate's problem is not among the problems.
+        ScoringError: the scorer returned another number of scores than it received texts.
+    """
+    pools = _pools(problems, candidates)
+    by_text: dict[tuple[str, str], TextScore] = {}
+    done = 0
+    for start in range(0, len(pools), pools_per_call):
+        chunk = pools[start : start + pools_per_call]
+        for pool, row in zip(chunk, scored_pools(scorer, chunk), strict=True):
+            by_text |= {(pool.problem.problem_id, text): score for text, score in zip(pool.texts, row, strict=True)}
+        done += len(chunk)
+        if on_progress is not None:
+            on_progress(done, len(pools))
+    return [_row(scorer.name, candidate, by_text) for candidate in candidates]
+
+
+def scored_pools(scorer: CandidateScorer, pools: Sequence[PoolTexts]) -> list[list[TextScore]]:
+    """One score per text for each pool, in order.
+
+    If memory is insufficient, the pools are halved. Texts of a single pool that is too large have errors.
+
+    Raises:
+        ScoringError: the scorer returned another number of scores than it received texts.
+    """
+    try:
+        scores = scorer.score(pools)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        if len(pools) == 1:
+            return [[TextScore.failed(f"{in_one_line(str(error))}; {REMEDY}")] * len(pools[0].texts)]
+    else:
+        if [len(row) for row in scores] != [len(pool.texts) for pool in pools]:
+            raise ScoringError(
+                f"baseline {scorer.name!r} gave {[len(row) for row in scores]} scores for pools of "
+                f"{[len(pool.texts) for pool in pools]} texts"
+            )
+        return scores
+    # Outside the handler, because the error's traceback holds the partial results.
+    middle = len(pools) // 2
+    return scored_pools(scorer, pools[:middle]) + scored_pools(scorer, pools[middle:])
+
+
+def _pools(problems: Mapping[str, Problem], candidates: Iterable[Candidate]) -> list[PoolTexts]:
+    texts: dict[str, dict[str, None]] = {}
+    for candidate in candidates:
+        if candidate.problem_id not in problems:
+            raise PoolError(
+                f"candidate {candidate.candidate_id!r} answers problem {candidate.problem_id!r}, "
+                "which is not among the problems given"
+            )
+        if candidate.text is not None:
+            texts.setdefault(candidate.problem_id, {})[candidate.text] = None
+    return [PoolTexts(problem=problems[name], texts=tuple(distinct)) for name, distinct in texts.items()]
+
+
+def _row(name: str, candidate: Candidate, by_text: Mapping[tuple[str, str], TextScore]) -> CandidateScore:
+    if candidate.text is None:
+        return CandidateScore(
+            candidate_id=candidate.candidate_id, name=name, score=None, error=f"{NO_TEXT}: {candidate.error}"
+        )
+    score = by_text[candidate.problem_id, candidate.text]
+    return CandidateScore(
+        candidate_id=candidate.candidate_id, name=name, score=score.value, error=score.error, parts=score.parts
+    )

@@ -19,9 +19,8 @@ from raydebm.decision.evidence.terms import representatives
 from raydebm.decision.groups import Floats, Ints
 from raydebm.decision.policy import Policy
 from raydebm.decision.table import PoolTable
-from raydebm.evaluation.certainty.reliability import Reliability, reliability
+from raydebm.evaluation.certainty.reliability import CONFIDENCE, Certainty, Reliability, reliability
 from raydebm.evaluation.certainty.signals import Signal, SignalRow
-from raydebm.evaluation.certainty.trust import CONFIDENCE, Certainty
 from raydebm.evaluation.selectors import BEST_GENERATOR, Selector, one_hot
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.records import OWN_LOGPROB, OWN_WORST_LOGPROB

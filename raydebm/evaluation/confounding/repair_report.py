@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from raydebm.config.pairs import POSITIVE_FRAC
 from raydebm.decision.table import PoolTable
 from raydebm.errors import PoolError
-from raydebm.evaluation.confounding.ablation import rescored
+from raydebm.evaluation.confounding.experiments import rescored
 from raydebm.evaluation.confounding.report import (
     ConfoundingReport,
     ConfoundingSettings,
@@ -29,8 +29,7 @@ from raydebm.evaluation.report.document import ReportDocument, Table
 from raydebm.records import Candidate, Label, Problem, Reasoning, Verdict
 
 if TYPE_CHECKING:
-    from raydebm.evaluation.confounding.features import FeatureExtractor
-    from raydebm.evaluation.confounding.refit import RepairResult, RepairSettings, RepairText
+    from raydebm.evaluation.confounding.refit import FeatureExtractor, RepairResult, RepairSettings, RepairText
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

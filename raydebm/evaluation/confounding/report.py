@@ -16,9 +16,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from raydebm.decision.table import PoolTable
-from raydebm.evaluation.confounding.ablation import AblationRow, style_ablation
-from raydebm.evaluation.confounding.author_probe import ProbeData, ProbeRow, probes
 from raydebm.evaluation.confounding.cases import CaseStudies, case_studies, case_tables
+from raydebm.evaluation.confounding.experiments import AblationRow, ProbeData, ProbeRow, probes, style_ablation
 from raydebm.evaluation.confounding.screen import MAX_IDENTITY_SHARE, Screen, screen
 from raydebm.evaluation.confounding.swap import SwapResult
 from raydebm.evaluation.report.document import (

@@ -3,7 +3,7 @@
 In:   evaluated pools with energies, of any task.
 Out:  per generator: picks, energies of its correct and incorrect answers, ranking among its own answers; over all: the
       spread of correct energies between generators, and the comparison with always picking the best generator.
-Does not know: texts, scorers. Experiments that rescore texts are in ``raydebm.evaluation.confounding``.
+Does not know: texts, scorers. Experiments that rescore texts are in ``experiments`` and ``swap``.
 
 Only the N candidates of a pool are used, and of these the labelled and scored ones.
 """
@@ -30,7 +30,7 @@ from raydebm.evaluation.stats.intervals import (
     weighted_auroc,
     weighted_sums,
 )
-from raydebm.evaluation.studies.author_energies import (
+from raydebm.evaluation.studies.generators import (
     CandidateTable,
     Statistic,
     over_generators,

@@ -11,9 +11,8 @@ import yaml
 from raydebm.evaluation.report.document import number, with_interval
 from raydebm.evaluation.results.entries import ALL_PASSES, OURS, WEIGHTED_VOTE
 from raydebm.evaluation.stats.intervals import Estimate
+from raydebm.evaluation.studies.scorers import Transfer, VariantStudy
 from raydebm.evaluation.studies.study import StudyResults
-from raydebm.evaluation.studies.transfer import Transfer
-from raydebm.evaluation.studies.variants import VariantStudy
 
 Status = Literal["measured", "not measurable", "needs a key or GPU", "not applicable"]
 MIN_PROBLEMS = 30

@@ -41,17 +41,16 @@ from raydebm.evaluation.paper.paper_measures import (
     screen,
     single_multi,
     single_shot,
+    text_claim,
     transferred,
 )
-from raydebm.evaluation.paper.paper_text import text_claim
 from raydebm.evaluation.report.document import number, points
 from raydebm.evaluation.report.evaluation_tables import rule_in_words
 from raydebm.evaluation.results.entries import ALL_PASSES, OURS, SelectorRow
 from raydebm.evaluation.selectors import SINGLE_SHOT
-from raydebm.evaluation.studies.pool_size import MU_ONLY
+from raydebm.evaluation.studies.scorers import Transfer, VariantStudy
+from raydebm.evaluation.studies.sizes import MU_ONLY
 from raydebm.evaluation.studies.study import StudyResults
-from raydebm.evaluation.studies.transfer import Transfer
-from raydebm.evaluation.studies.variants import VariantStudy
 
 
 def reproduced_tables(

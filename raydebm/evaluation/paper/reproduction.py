@@ -38,9 +38,8 @@ from raydebm.evaluation.report.headline import sentences, unread_problems
 from raydebm.evaluation.report.study_tables import study_tables, transfer_tables, variant_tables
 from raydebm.evaluation.results.entries import OURS
 from raydebm.evaluation.stats.json_results import JsonResults, command_line, versions
+from raydebm.evaluation.studies.scorers import Transfer, VariantStudy
 from raydebm.evaluation.studies.study import StudyResults
-from raydebm.evaluation.studies.transfer import Transfer
-from raydebm.evaluation.studies.variants import VariantStudy
 from raydebm.run.directory import RunDir
 
 _NO_PANEL, _DRAWING = "-", "a drawing of the idea, without data"

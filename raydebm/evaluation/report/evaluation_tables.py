@@ -23,10 +23,10 @@ from raydebm.evaluation.report.document import (
     with_interval,
 )
 from raydebm.evaluation.report.headline import main_rows
+from raydebm.evaluation.results.energy_metrics import EnsembleTheory
 from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, DifficultyRow, DimensionTable, SelectorRow
 from raydebm.evaluation.results.evaluation import Evaluation, TextsRead
 from raydebm.evaluation.results.selector_costs import CostRow, has_prices
-from raydebm.evaluation.results.theory import EnsembleTheory
 from raydebm.evaluation.stats.intervals import NOTHING
 from raydebm.evaluation.stats.significance import Comparison, p_text
 from raydebm.generators.tally import SavedSamples

@@ -15,10 +15,9 @@ from raydebm.evaluation.report.document import Plate, ece_cells, plate_of
 from raydebm.evaluation.results.energy_metrics import PassAtN, PickPoint
 from raydebm.evaluation.results.entries import OURS, SelectorRow
 from raydebm.evaluation.stats.intervals import Estimate
-from raydebm.evaluation.studies.ensemble_size import EnsembleSize
-from raydebm.evaluation.studies.pool_size import PoolSize
+from raydebm.evaluation.studies.scorers import Transfer
+from raydebm.evaluation.studies.sizes import EnsembleSize, PoolSize
 from raydebm.evaluation.studies.study import Ridge, StudyResults
-from raydebm.evaluation.studies.transfer import Transfer
 from raydebm.evaluation.studies.two_terms import Decomposition
 
 HATCHES = ("", "//", "..", "xx", "\\\\", "++")

@@ -15,13 +15,11 @@ from raydebm.evaluation.report.document import (
 )
 from raydebm.evaluation.report.evaluation_tables import comparison_table
 from raydebm.evaluation.stats.intervals import Estimate
-from raydebm.evaluation.studies.ensemble_size import EnsembleSize
-from raydebm.evaluation.studies.generator_table import GeneratorRow
-from raydebm.evaluation.studies.pool_size import PoolSize
+from raydebm.evaluation.studies.generators import GeneratorRow
+from raydebm.evaluation.studies.scorers import Transfer, VariantRow, VariantStudy
+from raydebm.evaluation.studies.sizes import EnsembleSize, PoolSize
 from raydebm.evaluation.studies.study import StudyResults
-from raydebm.evaluation.studies.transfer import Transfer
 from raydebm.evaluation.studies.two_terms import Decomposition, VariancePartition
-from raydebm.evaluation.studies.variants import VariantRow, VariantStudy
 
 
 def study_tables(results: StudyResults) -> list[Table]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
-from raydebm.evaluation.studies.generator_table import BEST_SHARE
+from raydebm.evaluation.studies.generators import BEST_SHARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

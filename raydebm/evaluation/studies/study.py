@@ -12,10 +12,7 @@ from raydebm.decision.table import PoolTable
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.evaluation.stats.json_results import JsonResults
-from raydebm.evaluation.studies.author_energies import energy_spread
-from raydebm.evaluation.studies.ensemble_size import EnsembleSize, ensemble_sizes
-from raydebm.evaluation.studies.generator_table import GeneratorRow, PoolKind, generator_rows, pool_kinds
-from raydebm.evaluation.studies.judges import Agreement, RatedPicks, judge_agreement, rated_picks
+from raydebm.evaluation.studies.generators import GeneratorRow, PoolKind, energy_spread, generator_rows, pool_kinds
 from raydebm.evaluation.studies.overview import (
     PoolExample,
     PoolOverview,
@@ -24,7 +21,8 @@ from raydebm.evaluation.studies.overview import (
     overview,
     training_pool,
 )
-from raydebm.evaluation.studies.pool_size import PoolSize, pool_sizes
+from raydebm.evaluation.studies.scorers import Agreement, RatedPicks, judge_agreement, rated_picks
+from raydebm.evaluation.studies.sizes import EnsembleSize, PoolSize, ensemble_sizes, pool_sizes
 from raydebm.evaluation.studies.two_terms import (
     Decomposition,
     LambdaRow,

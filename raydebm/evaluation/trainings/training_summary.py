@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from raydebm.errors import PoolError
-from raydebm.evaluation.certainty.reliability import Reliability, reliability
+from raydebm.evaluation.certainty.reliability import CONFIDENCE, LEARNED, Certainty, Reliability, reliability
 from raydebm.evaluation.certainty.signals import (
     CORRECT,
     LEFT_OUT,
@@ -32,7 +32,6 @@ from raydebm.evaluation.certainty.signals import (
     varies,
     worth_of,
 )
-from raydebm.evaluation.certainty.trust import CONFIDENCE, LEARNED, Certainty
 from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, VOTE, WEIGHTED_VOTE, SelectorEntry
 from raydebm.evaluation.results.evaluation import TextsRead, joined_texts
 from raydebm.evaluation.selectors import BEST_GENERATOR

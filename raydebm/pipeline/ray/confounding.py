@@ -16,7 +16,7 @@ from raydebm.decision.table import PoolTable
 from raydebm.evaluation.confounding.refit import RepairText
 from raydebm.evaluation.confounding.repair_report import RepairData, RepairReport, repair
 from raydebm.evaluation.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
-from raydebm.evaluation.confounding.style_swaps import SwapInputs, style_swaps
+from raydebm.evaluation.confounding.swap import SwapInputs, style_swaps
 from raydebm.pipeline.ray.placement import cluster_nodes, share_of
 from raydebm.pipeline.ray.session import get_or_raise, is_own_cluster
 from raydebm.run.addresses import local_copy
@@ -25,7 +25,7 @@ from raydebm.run.tables import KnownEnergies
 from raydebm.scorer.texts import score_texts
 
 if TYPE_CHECKING:
-    from raydebm.evaluation.confounding.features import FeatureExtractor
+    from raydebm.evaluation.confounding.refit import FeatureExtractor
 
 MAX_CPUS = 8.0
 """Limit on CPUs of a task that scores without a GPU; a small encoder gains little from more."""
@@ -135,7 +135,7 @@ def _known_energies(extractor: "FeatureExtractor", repaired: Path, data: RepairD
 
 def _extractor(folder: Path, run: RunDir, recipe: Recipe) -> "FeatureExtractor":
     """The extractor, in the dtype of the run's energies, so that results are comparable."""
-    from raydebm.evaluation.confounding.features import FeatureExtractor
+    from raydebm.evaluation.confounding.refit import FeatureExtractor
 
     dtype = run.scoring_type(recipe.scorer.dtype)
     tokens = recipe.scorer.micro_batch_tokens

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from raydebm.evaluation.certainty.confidence import Decided
-from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
-from raydebm.evaluation.results.evaluation import Evaluation
+from raydebm.evaluation.results.evaluation import Evaluation, EvaluationInputs, evaluate
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
 from raydebm.pipeline.pools import calibrated_policy, evaluated_pools, fit_in_force, recorded_pools, texts_read_of
 from raydebm.pipeline.scores import judge_prices

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.confounding.repair_report import RepairReport
 from raydebm.evaluation.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
-from raydebm.evaluation.confounding.style_swaps import SwapInputs, swap_keys
+from raydebm.evaluation.confounding.swap import SwapInputs, swap_keys
 from raydebm.evaluation.stats.json_results import command_line, versions
 from raydebm.generators import Secret
 from raydebm.pipeline.context import TEST, VALIDATION, StageContext

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from raydebm.config import Recipe
 from raydebm.errors import ConfigError
 from raydebm.evaluation.confounding.repair_report import RepairReport, repair_texts
-from raydebm.evaluation.confounding.style_swaps import swap_keys
+from raydebm.evaluation.confounding.swap import swap_keys
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
 from raydebm.pipeline.pools import later_passes
 from raydebm.pipeline.runner import Pipeline

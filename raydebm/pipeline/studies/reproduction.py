@@ -25,8 +25,8 @@ from raydebm.evaluation.paper.reproduction import (
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.evaluation.stats.json_results import command_line
+from raydebm.evaluation.studies.scorers import ScoredVariant, VariantStudy, variant_study
 from raydebm.evaluation.studies.study import Fit, StudyResults, Subject, study
-from raydebm.evaluation.studies.variants import ScoredVariant, VariantStudy, variant_study
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION
 from raydebm.pipeline.pools import calibrated_policy, evaluated_pools
 from raydebm.pipeline.runner import Pipeline

@@ -12,11 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from raydebm.config import FoldConfig
 from raydebm.errors import ConfigError, PoolError
 from raydebm.evaluation.certainty.confidence import Decided
-from raydebm.evaluation.certainty.trust import certainty
-from raydebm.evaluation.results.entries import entry_of, loop_entries
-from raydebm.evaluation.results.evaluating import selectors_of
-from raydebm.evaluation.results.evaluation import Evaluation
-from raydebm.evaluation.results.outcomes import outcome_values
+from raydebm.evaluation.certainty.reliability import certainty
+from raydebm.evaluation.results.entries import entry_of, loop_entries, outcome_values
+from raydebm.evaluation.results.evaluation import Evaluation, selectors_of
 from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.evaluation.stats.json_results import command_line
 from raydebm.evaluation.trainings.training_summary import Training, TrainingFacts, TrainingSummary, summarise

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from raydebm.config import Recipe, ScorerConfig
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.paper.paper_cells import REPAIRED_COLUMNS, paper
-from raydebm.evaluation.studies.transfer import RefusedCell, ScoredRun, Transfer, transfer
+from raydebm.evaluation.studies.scorers import RefusedCell, ScoredRun, Transfer, transfer
 from raydebm.identity import content_id
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
 from raydebm.pipeline.pools import RecordedPools, assembled, calibrated_policy, evaluated_pools, recorded_pools

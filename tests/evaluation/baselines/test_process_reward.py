@@ -4,8 +4,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from raydebm.config import ModelBaseline
 from raydebm.errors import CheckpointError
-from raydebm.evaluation.baselines import process_reward as process_reward_module
-from raydebm.evaluation.baselines.process_reward import ProcessRewardModel, split_steps
+from raydebm.evaluation.baselines import reward_models as process_reward_module
+from raydebm.evaluation.baselines.reward_models import ProcessRewardModel, split_steps
 
 TEXT = "w4 w5\nw6 w7 w8\n\nw9 right"
 

@@ -5,12 +5,13 @@ import pytest
 from hand_made import table_of
 
 from raydebm.evaluation.certainty.reliability import (
+    certainty,
     fitted,
     pair_reliability,
     reliability,
     sigma_bins,
+    trust,
 )
-from raydebm.evaluation.certainty.trust import certainty, trust
 from raydebm.evaluation.stats.intervals import Bootstrap
 
 

@@ -8,8 +8,7 @@ import pytest
 from hand_made import table_of
 
 from raydebm.errors import PoolError, ScoringError
-from raydebm.evaluation.confounding.ablation import rescored, style_ablation, variants
-from raydebm.evaluation.confounding.author_probe import ProbeData, probes
+from raydebm.evaluation.confounding.experiments import ProbeData, probes, rescored, style_ablation, variants
 from raydebm.evaluation.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
 from raydebm.evaluation.confounding.swap import Rewriter, SwapSettings, rescored_swap, style_swap
 from raydebm.evaluation.stats.intervals import Bootstrap

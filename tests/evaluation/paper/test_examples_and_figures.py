@@ -10,7 +10,7 @@ from raydebm.evaluation.paper.paper_cells import Context, paper
 from raydebm.evaluation.paper.reproduction import document, figure_table, reproduction
 from raydebm.evaluation.report.evaluation_report import plates
 from raydebm.evaluation.report.figures import study_plates
-from raydebm.evaluation.studies.transfer import ScoredRun, transfer
+from raydebm.evaluation.studies.scorers import ScoredRun, transfer
 
 
 def plans(make_pool):

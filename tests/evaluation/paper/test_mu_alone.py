@@ -9,8 +9,7 @@ from hand_made import table_of
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.paper.reproduction import reproduction
-from raydebm.evaluation.studies.transfer import ScoredRun, transfer
-from raydebm.evaluation.studies.variants import ScoredVariant, variant_study
+from raydebm.evaluation.studies.scorers import ScoredRun, ScoredVariant, transfer, variant_study
 
 
 @pytest.fixture(scope="module")

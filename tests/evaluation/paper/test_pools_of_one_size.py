@@ -7,7 +7,7 @@ from hand_made import table_of
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.paper.reproduction import reproduction
-from raydebm.evaluation.studies.variants import ScoredVariant, variant_study
+from raydebm.evaluation.studies.scorers import ScoredVariant, variant_study
 
 
 def pools_of(make_pool, generators, num_right, num_each=1):

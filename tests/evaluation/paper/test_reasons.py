@@ -9,7 +9,7 @@ from raydebm.decision.policy import Policy
 from raydebm.evaluation.paper.paper_cells import paper
 from raydebm.evaluation.paper.reproduction import reproduction
 from raydebm.evaluation.report.study_tables import transfer_table
-from raydebm.evaluation.studies.transfer import RefusedCell, ScoredRun, transfer
+from raydebm.evaluation.studies.scorers import RefusedCell, ScoredRun, transfer
 
 CONFIG = EvaluationConfig(num_bootstrap=100)
 

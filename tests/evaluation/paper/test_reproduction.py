@@ -29,8 +29,8 @@ from raydebm.evaluation.report import figures
 from raydebm.evaluation.report.document import Table, svg_of
 from raydebm.evaluation.report.study_tables import transfer_table
 from raydebm.evaluation.stats.intervals import NOTHING
+from raydebm.evaluation.studies.scorers import ScoredRun, transfer
 from raydebm.evaluation.studies.study import StudyResults
-from raydebm.evaluation.studies.transfer import ScoredRun, transfer
 from raydebm.run.directory import RunDir
 
 CONFIG = EvaluationConfig(num_bootstrap=100)

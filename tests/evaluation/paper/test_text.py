@@ -9,8 +9,8 @@ from raydebm.decision.policy import Policy
 from raydebm.evaluation.paper.paper_cells import paper
 from raydebm.evaluation.paper.reproduction import reproduction
 from raydebm.evaluation.stats.intervals import Estimate
+from raydebm.evaluation.studies.scorers import ScoredRun, transfer
 from raydebm.evaluation.studies.study import Fit
-from raydebm.evaluation.studies.transfer import ScoredRun, transfer
 
 CONFIG = EvaluationConfig(num_bootstrap=100)
 

@@ -17,8 +17,7 @@ from raydebm.evaluation.report.document import svg_of
 from raydebm.evaluation.report.evaluation_report import document, plates, write_report
 from raydebm.evaluation.report.evaluation_tables import selector_table
 from raydebm.evaluation.report.figures import pass_at_n_figure, selector_figure, triage_figure
-from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
-from raydebm.evaluation.results.evaluation import Evaluation
+from raydebm.evaluation.results.evaluation import Evaluation, EvaluationInputs, evaluate
 from raydebm.records import Decision, Label, Outcome, PassRecord, Verdict
 from raydebm.run.directory import RunDir
 

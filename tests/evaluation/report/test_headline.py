@@ -12,9 +12,8 @@ from raydebm.evaluation.certainty.confidence import Promise
 from raydebm.evaluation.report.evaluation_report import document
 from raydebm.evaluation.report.evaluation_tables import loop_table, main_table
 from raydebm.evaluation.report.headline import main_rows, sentences
-from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
-from raydebm.evaluation.results.evaluation import TextsRead
-from raydebm.evaluation.results.outcomes import LoopSummary, wave_savings
+from raydebm.evaluation.results.entries import LoopSummary, wave_savings
+from raydebm.evaluation.results.evaluation import EvaluationInputs, TextsRead, evaluate
 from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.records import Decision, Outcome, PassRecord, PassStop, Problem
 

@@ -13,8 +13,7 @@ from raydebm.decision.evidence.reference import PLAIN, Author
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.certainty.confidence import Decided
 from raydebm.evaluation.report.evaluation_tables import cost_table
-from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate, selectors_of
-from raydebm.evaluation.results.evaluation import Evaluation
+from raydebm.evaluation.results.evaluation import Evaluation, EvaluationInputs, evaluate, selectors_of
 from raydebm.evaluation.selectors import values_of
 from raydebm.generators.tally import SavedSamples
 

@@ -5,7 +5,7 @@ import pytest
 from hand_made import table_of
 from scipy.stats import norm
 
-from raydebm.evaluation.results.theory import ensemble_accuracy, ensemble_theory
+from raydebm.evaluation.results.energy_metrics import ensemble_accuracy, ensemble_theory
 from raydebm.evaluation.stats.intervals import Bootstrap
 
 

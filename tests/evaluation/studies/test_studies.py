@@ -11,12 +11,10 @@ from hand_made import table_of
 from raydebm.evaluation.results.entries import dimension_table
 from raydebm.evaluation.selectors import standard_selectors
 from raydebm.evaluation.stats.intervals import Bootstrap
-from raydebm.evaluation.studies.ensemble_size import ensemble_sizes, subsets
-from raydebm.evaluation.studies.generator_table import generator_rows, pool_kinds
-from raydebm.evaluation.studies.judges import judge_agreement, rated_picks
+from raydebm.evaluation.studies.generators import generator_rows, pool_kinds
 from raydebm.evaluation.studies.overview import example_of, overview, training_pool
-from raydebm.evaluation.studies.pool_size import pool_sizes
-from raydebm.evaluation.studies.transfer import ScoredRun, transfer
+from raydebm.evaluation.studies.scorers import ScoredRun, judge_agreement, rated_picks, transfer
+from raydebm.evaluation.studies.sizes import ensemble_sizes, pool_sizes, subsets
 from raydebm.evaluation.studies.two_terms import decomposition, lambda_sweep, variance_partition
 
 

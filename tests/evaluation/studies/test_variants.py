@@ -9,8 +9,7 @@ from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.paper.reproduction import Reproduction, reproduction
 from raydebm.evaluation.report.study_tables import variant_tables
-from raydebm.evaluation.studies.transfer import ScoredRun, transfer
-from raydebm.evaluation.studies.variants import ScoredVariant, variant_study
+from raydebm.evaluation.studies.scorers import ScoredRun, ScoredVariant, transfer, variant_study
 
 QWEN, GEMMA = {"generator": "qwen-2.5-7b"}, {"generator": "gemma"}
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from raydebm.errors import PoolError
+from raydebm.evaluation.certainty.reliability import Certainty
 from raydebm.evaluation.certainty.signals import Signal
-from raydebm.evaluation.certainty.trust import Certainty
 from raydebm.evaluation.results.entries import SelectorEntry
 from raydebm.evaluation.trainings.training_summary import Training, TrainingFacts, compared_pairs
 from raydebm.evaluation.trainings.training_summary import summarise as summarised

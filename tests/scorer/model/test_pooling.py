@@ -10,7 +10,7 @@ import torch
 
 from raydebm.config import PAPER_ADAPTERS
 from raydebm.errors import ConfigError
-from raydebm.evaluation.confounding.features import FeatureExtractor
+from raydebm.evaluation.confounding.refit import FeatureExtractor
 from raydebm.pipeline.export import peft_example
 from raydebm.scorer.checkpoint import read_ensemble, write_ensemble
 from raydebm.scorer.ensemble import EnsembleScorer, head_of
