@@ -21,8 +21,8 @@ from raydebm.service.settings.app_args import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 51_610,
-    "modules": 337,
+    "source lines": 51_450,
+    "modules": 322,
     "test lines": 39_530,
     "benchmark lines": 2_510,
     "client lines": 450,

@@ -1,4 +1,4 @@
-"""What the scorer reads: rescoring without features of style, and linear probes of the energy heads' features.
+"""Experiments on texts: rescoring without features of style, and linear probes of the energy heads' features.
 
 In:   evaluated pools and a scorer of texts; features of candidates with generator, problem, label and length of each.
 Out:  a screen per variant of the texts (the remaining spread between generators, the remaining gap between right and

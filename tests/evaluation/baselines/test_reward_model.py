@@ -4,7 +4,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from raydebm.config import ModelBaseline
 from raydebm.errors import CheckpointError
-from raydebm.evaluation.baselines import loading
+from raydebm.evaluation.baselines import reward_models as loading
 from raydebm.evaluation.baselines.reward_models import RewardModel
 
 TEXTS = ("w4 right", "w9 w8 w7 w6 wrong", "w5")
