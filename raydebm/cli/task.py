@@ -50,14 +50,14 @@ def new(
     folder: Annotated[Path | None, typer.Option("--folder", help="Where to write; default: ./NAME.")] = None,
 ) -> None:
     """Write a small task that works offline: task file, data, recorded answers, recipe."""
+    from raydebm.cli.starter import task_file_for, task_files
     from raydebm.tasks import task_table
-    from raydebm.tasks.declared.starter import starter_files, task_file_for
 
     if name in task_table():
         raise ConfigError(f"task {name!r} exists already (`raydebm task list`); choose another name")
     target = Path(name) if folder is None else folder
     where = target.as_posix()
-    files = starter_files(name, where) if data is None else {"task.yaml": task_file_for(name, where, data)}
+    files = task_files(name, where) if data is None else {"task.yaml": task_file_for(name, where, data)}
     with writing(target, option="--folder"):
         if target.exists() and any(target.iterdir() if target.is_dir() else [target]):
             raise ConfigError(f"{str(target)!r} exists and is not empty; choose another name or --folder")

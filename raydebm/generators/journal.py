@@ -14,13 +14,13 @@ import json
 import logging
 import os
 import re
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from raydebm.errors import ConfigError
-from raydebm.generators.disk_index import DiskIndex
 from raydebm.generators.protocol import Generator
 from raydebm.identity import canonical_json
 from raydebm.records import Candidate, GenerationRequest, well_formed
@@ -31,6 +31,7 @@ _LOG = logging.getLogger(__name__)
 _FILE_NUMBERS = itertools.count()
 _LOST = "lost_usd"
 """The only field of a line for a failed request."""
+_CACHE_KIB = 8192
 _SPENT = re.compile(rb'"(?:cost|lost)_usd":([0-9.eE+-]+)[,}]')
 """The cost in a line. Never matches inside a text, where quotation marks are escaped."""
 
@@ -45,8 +46,12 @@ class Journal:
             ConfigError: the folder cannot be made or written.
         """
         self._folder = local_folder(folder)
-        self._index = DiskIndex()
-        """File number and start of the line, by candidate id."""
+        # Places of the lines by candidate id, for more ids than fit in memory: a temporary file that SQLite removes.
+        # Workers make it in one thread and use it in another.
+        self._index = sqlite3.connect("", check_same_thread=False, isolation_level=None)
+        for setting in ("journal_mode = OFF", "synchronous = OFF", f"cache_size = -{_CACHE_KIB}"):
+            self._index.execute(f"PRAGMA {setting}")
+        self._index.execute("CREATE TABLE places (id TEXT PRIMARY KEY, file INTEGER, start INTEGER) WITHOUT ROWID")
         self._own_name = f"{time.time_ns()}-{os.getpid()}-{next(_FILE_NUMBERS)}.jsonl"
         self._names = [self._own_name]
         self._offsets = {self._own_name: 0}
@@ -62,12 +67,10 @@ class Journal:
         self.catch_up()
 
     def __len__(self) -> int:
-        return len(self._index)
+        return int(self._index.execute("SELECT COUNT(*) FROM places").fetchone()[0])
 
-    @property
-    def folder(self) -> Path:
-        """The folder of the journal's files."""
-        return self._folder
+    def __contains__(self, candidate_id: str) -> bool:
+        return self._place(candidate_id) is not None
 
     @property
     def read_usd(self) -> float:
@@ -76,7 +79,7 @@ class Journal:
 
     def get(self, candidate_id: str) -> Candidate | None:
         """The recorded candidate; None if it was not answered yet."""
-        place = self._index.find(candidate_id)
+        place = self._place(candidate_id)
         if place is None:
             return None
         number, start = place
@@ -93,12 +96,12 @@ class Journal:
         """
         if candidate.text is None:
             return
-        if self._index.find(candidate.candidate_id) is not None:
+        if candidate.candidate_id in self:
             if candidate.cost_usd:
                 self.put_lost(candidate.cost_usd)
             return
         start = self._write(CANDIDATES.row(candidate))
-        self._index.add(candidate.candidate_id, 0, start)
+        self._add(candidate.candidate_id, 0, start)
 
     def put_lost(self, usd: float) -> None:
         """Store the cost of a request without an answer.
@@ -107,6 +110,16 @@ class Journal:
             OSError: the disk refused the line (full, gone).
         """
         self._write({_LOST: usd})
+
+    def _place(self, candidate_id: str) -> tuple[int, int] | None:
+        """File number and start of the line."""
+        place: tuple[int, int] | None = self._index.execute(
+            "SELECT file, start FROM places WHERE id = ?", (candidate_id,)
+        ).fetchone()
+        return place
+
+    def _add(self, candidate_id: str, number: int, start: int) -> None:
+        self._index.execute("INSERT OR IGNORE INTO places VALUES (?, ?, ?)", (candidate_id, number, start))
 
     def _write(self, row: Mapping[str, Any]) -> int:
         """Append a line; returns its start. Never truncates, because other processes may be reading."""
@@ -163,7 +176,7 @@ class Journal:
         except (ValueError, KeyError, TypeError) as error:
             _LOG.warning("journal %s/%s: line ignored, its request will be repeated: %s", self._folder, name, error)
             return
-        self._index.add(candidate.candidate_id, number, self._offsets[name])
+        self._add(candidate.candidate_id, number, self._offsets[name])
         self._read_usd += candidate.cost_usd or 0.0  # also for a known answer, which was then paid for twice
 
 

@@ -3,15 +3,13 @@
 Does not know: endpoints, models, Ray.
 """
 
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from raydebm.config import GeneratorConfig, OpenAIGenerator
 from raydebm.errors import UnknownNameError
-from raydebm.identity import canonical_json, seed_for
+from raydebm.identity import seed_for
 from raydebm.records import Candidate, FailureKind, GenerationRequest, Message, Problem, Sampling
 
 TEMPLATE_TOKENS = 16
@@ -140,45 +138,6 @@ def answered(
         latency_s=latency_s,
         logprob=None if logprobs is None else logprobs.mean,
         worst_logprob=None if logprobs is None else logprobs.worst,
-    )
-
-
-def request_row(request: GenerationRequest) -> dict[str, Any]:
-    """A flat row for Arrow and Ray Data; ``request_of`` is the inverse."""
-    sampling = request.sampling
-    return {
-        "task": request.task,
-        "problem_id": request.problem_id,
-        "generator": request.generator,
-        "messages_json": canonical_json([dict(message) for message in request.messages]),
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "max_tokens": sampling.max_tokens,
-        "stop_json": canonical_json(list(sampling.stop)),
-        "seed": request.seed,
-        "pass_index": request.pass_index,
-        "sample_index": request.sample_index,
-        "response_format": request.response_format,
-    }
-
-
-def request_of(row: Mapping[str, Any]) -> GenerationRequest:
-    """The request stored in a table row."""
-    return GenerationRequest(
-        task=row["task"],
-        problem_id=row["problem_id"],
-        generator=row["generator"],
-        messages=tuple(json.loads(row["messages_json"])),
-        sampling=Sampling(
-            temperature=row["temperature"],
-            top_p=row["top_p"],
-            max_tokens=row["max_tokens"],
-            stop=tuple(json.loads(row["stop_json"])),
-        ),
-        seed=row["seed"],
-        pass_index=row["pass_index"],
-        sample_index=row["sample_index"],
-        response_format=row["response_format"],
     )
 
 

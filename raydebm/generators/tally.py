@@ -64,10 +64,10 @@ class GenerationSummary:
 
 
 class Tally:
-    """Counter of candidate rows as they arrive."""
+    """Counter of candidate rows."""
 
     def __init__(self) -> None:
-        self.num_ok = self.num_failed = self.num_reused = 0
+        self.num_ok = self.num_failed = 0
         self._prompt_tokens = self._completion_tokens = self._num_unpriced = 0
         self._usd = 0.0
         self._errors = CommonTexts()
@@ -76,12 +76,7 @@ class Tally:
         self._tokens: Counter[str] = Counter()
         self._without_tokens: set[str] = set()
 
-    @property
-    def num_rows(self) -> int:
-        """Number of answered and failed requests."""
-        return self.num_ok + self.num_failed
-
-    def add(self, rows: Iterable[Mapping[str, Any]], *, reused: bool = False) -> None:
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Count rows of the candidates table."""
         for row in rows:
             self._prompt_tokens += row["prompt_tokens"] or 0
@@ -95,7 +90,6 @@ class Tally:
                 self._failed[row["generator"]] += 1
                 continue
             self.num_ok += 1
-            self.num_reused += reused
             self._num_unpriced += row["cost_usd"] is None
 
     def _add_sample(self, generator: str, tokens: int | None, *, failed: bool) -> None:
@@ -120,13 +114,13 @@ class Tally:
             token_share=share,
         )
 
-    def summary(self, *, seconds: float, saved: SavedSamples | None = None) -> GenerationSummary:
+    def summary(self, *, seconds: float, num_reused: int = 0, saved: SavedSamples | None = None) -> GenerationSummary:
         """The counts with time and cost, for the stage's manifest."""
         return GenerationSummary(
-            num_requests=self.num_rows,
+            num_requests=self.num_ok + self.num_failed,
             num_ok=self.num_ok,
             num_failed=self.num_failed,
-            num_reused=self.num_reused,
+            num_reused=num_reused,
             prompt_tokens=self._prompt_tokens,
             completion_tokens=self._completion_tokens,
             usd=self._usd,

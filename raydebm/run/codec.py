@@ -54,6 +54,7 @@ class Codec(Generic[T]):
         self._parts: list[tuple[str, Codec[Any] | _Column]] = [
             (field.name, _part(field, hints[field.name], int32))
             for field in fields(kind)  # type: ignore[arg-type]
+            if field.init
         ]
         self.schema: pa.Schema = pa.schema([column for _, part in self._parts for column in part.schema])
 

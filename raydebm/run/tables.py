@@ -8,6 +8,7 @@ from raydebm.records import (
     CandidateScore,
     ConstraintReport,
     Energies,
+    GenerationRequest,
     Gold,
     Label,
     Pair,
@@ -84,6 +85,7 @@ CANDIDATES = Codec(Candidate, int32=("pass_index", "sample_index", "max_tokens")
 LABELS = Codec(Label, int32=("severity",))
 REPORTS = Codec(ConstraintReport)
 ENERGIES = Codec(EnergyRow, int32=("num_tokens", "num_truncated"))
+REQUESTS = Codec(GenerationRequest, int32=("pass_index", "sample_index", "max_tokens"))
 PAIRS = Codec(Pair)
 SCORES = Codec(CandidateScore)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from raydebm.config import TriageConfig, parse_recipe
-from raydebm.decision.evidence.posterior import Posterior, special_case
+from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.reference import Author, Reference
 from raydebm.decision.policy import Policy, policy_of
 from raydebm.decision.rules import decide, decide_by_confidence, decide_pool, select, signal_of
@@ -211,7 +211,7 @@ PROMISE = {
     "tau": 0.3,
     "thresholds": [0.8, 0.5, 0.3],
 }
-VOTES = special_case("votes")
+VOTES = Posterior(weights={"votes": 1.0}, context_weights={})
 BY_VOTES = Policy(rule="posterior", posterior=VOTES, tau_accept=0.6, tau_answer=0.3, max_passes=2)
 PROMISED = BY_VOTES.replaced(guarantee=PROMISE)
 
@@ -344,7 +344,7 @@ def test_a_promise_survives_thresholds_that_it_was_certified_for(policy, changes
         {"budget": 4},
         {"deadline_ms": 100},
         {"max_usd": 0.1},
-        {"posterior": special_case("energy").to_json()},
+        {"posterior": Posterior(weights={"energy": 1.0}, context_weights={}).to_json()},
     ],
     ids=str,
 )

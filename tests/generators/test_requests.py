@@ -7,8 +7,6 @@ from raydebm.errors import UnknownNameError
 from raydebm.generators.requests import (
     estimate_cost,
     highest_prices,
-    request_of,
-    request_row,
     requests_for,
     worst_cost,
 )
@@ -29,13 +27,6 @@ def test_one_request_per_sample():
 
 def test_seeds_do_not_depend_on_how_samples_are_split_into_calls():
     assert make(samples=range(3)) == [*make(samples=range(1)), *make(samples=range(1, 3))]
-
-
-def test_row_reads_back():
-    (request,) = make(samples=range(1), sampling=Sampling(stop=("END",)))
-    request = replace(request, response_format='{"type": "json_object"}')
-    copy = request_of(request_row(request))
-    assert (copy, copy.candidate_id) == (request, request.candidate_id)
 
 
 def test_cost_range():

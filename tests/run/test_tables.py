@@ -14,6 +14,7 @@ from raydebm.records import (
     CandidateScore,
     ConstraintReport,
     Energies,
+    GenerationRequest,
     Gold,
     Label,
     Pair,
@@ -33,6 +34,7 @@ from raydebm.run.tables import (
     PAIRS,
     PROBLEMS,
     REPORTS,
+    REQUESTS,
     SCORES,
     EnergyRow,
     SplitProblem,
@@ -92,6 +94,13 @@ PROBLEM = Problem(task="t", problem_id="p", prompt="q", data={"names": ["A"]}, d
         (SCORES, CandidateScore(candidate_id="b", name="rm", score=None, error="too long")),
         (GOLDS, Gold(task="t", problem_id="p", value={"answer": "18"})),
         (PROBLEMS, SplitProblem(problem=PROBLEM, split="train")),
+        (
+            REQUESTS,
+            GenerationRequest(
+                task="t", problem_id="p", generator="g", messages=({"role": "user", "content": "hi"},),
+                sampling=Sampling(stop=("END",)), seed=3, pass_index=2, response_format='{"type": "json_object"}',
+            ),
+        ),
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip

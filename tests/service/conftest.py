@@ -148,10 +148,10 @@ def declared_folder(tmp_path_factory):
     """The files that `raydebm task new` writes, until ``declared_recipe`` has read them."""
     from local_service import NAME
 
-    from raydebm.tasks.declared.starter import starter_files
+    from raydebm.cli.starter import task_files
 
     folder = tmp_path_factory.mktemp("declared")
-    for name, content in starter_files(NAME, str(folder)).items():
+    for name, content in task_files(NAME, str(folder)).items():
         (folder / name).write_text(content, encoding="utf-8")
     return folder
 

@@ -20,7 +20,7 @@ import yaml
 from hand_written_run import PUZZLE, RECIPE, RIGHT, SURE, UNREADABLE, UNSURE, WRONG, Client, HandWritten
 
 from raydebm.config import parse_recipe
-from raydebm.decision.evidence.posterior import special_case
+from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
 from raydebm.errors import ResourceError
 from raydebm.run.directory import RunDir
@@ -37,7 +37,11 @@ KEYS = {"reader": {"decisions": False}, "auditor": {"decisions": True}, "busy": 
 POLICIES = {
     "paper": Policy(num_regenerate=2),
     "posterior": Policy(
-        rule="posterior", posterior=special_case("votes"), tau_accept=0.6, tau_answer=0.4, num_regenerate=2
+        rule="posterior",
+        posterior=Posterior(weights={"votes": 1.0}, context_weights={}),
+        tau_accept=0.6,
+        tau_answer=0.4,
+        num_regenerate=2,
     ),
 }
 TEXTS = {"right": RIGHT, "wrong": WRONG, "unreadable": UNREADABLE, "failed": None}

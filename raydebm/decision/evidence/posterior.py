@@ -316,12 +316,6 @@ def confidences(beliefs: PoolBeliefs) -> dict[str, float]:
     }
 
 
-def special_case(term: str, lambda_: float = 1.0) -> Posterior:
-    """Posterior with all weight on one term. ``votes`` is majority vote."""
-    reference = Reference(authors={}, default=PLAIN.default, lambda_=lambda_)
-    return Posterior(weights={term: 1.0}, context_weights={}, reference=reference)
-
-
 def filled(column: Floats, owner: Ints, count: int) -> Floats:
     """Fill the gaps of a term with its mean over the pool's clusters that have it; 0 if none has it."""
     known = ~np.isnan(column)

@@ -5,60 +5,39 @@ run as tasks in existing processes. One row per candidate; a failed request is a
 the journal before it is in a block, so that a restart repeats no answered request. Requests are stored in spools of the
 run, and Ray Data carries only their addresses.
 
-Input columns: those of ``request_row``, and ``position``. Output columns: ``run.tables.CANDIDATES``, and ``position``.
+Columns of requests: ``run.tables.REQUESTS``. Columns of candidates: ``run.tables.CANDIDATES``.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import collections.abc
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TypeGuard
 
 import pyarrow as pa
 import ray.data
 from ray.data import ActorPoolStrategy
 
-from raydebm.config import (
-    GenerationConfig,
-    GeneratorConfig,
-    TransformersGenerator,
-)
+from raydebm.config import GenerationConfig, GeneratorConfig, TransformersGenerator
 from raydebm.errors import RaydebmError
 from raydebm.generators import Budget, EndpointAccess, Generator, Journal, Secret, build_generator, collect
-from raydebm.generators.requests import request_of, request_row, unanswered
-from raydebm.generators.sink import WITH_POSITION, Blocks, CandidateSink, Placed
+from raydebm.generators.requests import unanswered
 from raydebm.pipeline.ray.pooled import map_in_tasks
 from raydebm.records import Candidate, GenerationRequest
-from raydebm.run.spool import POSITION, Spool, read_slices, slice_rows, with_position
-from raydebm.run.tables import CANDIDATES
+from raydebm.run.folder import Folder
+from raydebm.run.spool import Spool, read_slices, slice_rows
+from raydebm.run.tables import CANDIDATES, REQUESTS
 
-WINDOW_REQUESTS = 4096
-"""Requests that are arranged into blocks together, and held in the driver's memory."""
 HTTP_TASK_ROWS = 256
 """Maximum number of requests per process for one task. They return together, so all should be in flight at once. A new
 actor takes longer to start than many endpoints to answer."""
-
 _HTTP_BLOCK_ROWS = 64
 _HTTP_CPUS = 0.25
-_REQUESTS = with_position(
-    pa.schema(
-        [
-            ("task", pa.string()),
-            ("problem_id", pa.string()),
-            ("generator", pa.string()),
-            ("messages_json", pa.string()),
-            ("temperature", pa.float64()),
-            ("top_p", pa.float64()),
-            ("max_tokens", pa.int32()),
-            ("stop_json", pa.string()),
-            ("seed", pa.int64()),
-            ("pass_index", pa.int32()),
-            ("sample_index", pa.int32()),
-            ("response_format", pa.string()),
-        ]
-    )
-)
+_LOCAL_CPUS = 1.0
+Blocks = collections.abc.Generator[pa.Table, None, None]
+"""Answers as they arrive. Closing it ends the actors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +53,8 @@ class Setup:
     threads: int
 
 
-class GenerateBlocks:
-    """Ray Data actor that answers one block of requests per call. Several calls overlap on its event loop.
-
-    Input columns: the request columns and ``position``. Output columns: the candidate columns and ``position``.
-    """
+class GenerateSlices:
+    """Ray Data actor that answers the requests of one slice per call. Several calls overlap on its event loop."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -89,20 +65,13 @@ class GenerateBlocks:
         self._generators: dict[str, Generator | RaydebmError] = {}
 
     async def __call__(self, block: pa.Table) -> pa.Table:
-        rows = block.to_pylist()
-        requests = [request_of(row) for row in rows]
         by_generator: dict[str, list[GenerationRequest]] = {}
-        for request in requests:
+        for row in pa.concat_tables(read_slices(block)).to_pylist():
+            request = REQUESTS.record(row)
             by_generator.setdefault(request.generator, []).append(request)
         answers = await asyncio.gather(*(self._answers(name, group) for name, group in by_generator.items()))
-        by_id = {candidate.candidate_id: candidate for group in answers for candidate in group}
-        return pa.Table.from_pylist(
-            [
-                CANDIDATES.row(by_id[request.candidate_id]) | {POSITION: row[POSITION]}
-                for row, request in zip(rows, requests, strict=True)
-            ],
-            schema=WITH_POSITION,
-        )
+        rows = [CANDIDATES.row(candidate) for group in answers for candidate in group]
+        return pa.Table.from_pylist(rows, schema=CANDIDATES.schema)
 
     async def _answers(self, name: str, requests: list[GenerationRequest]) -> list[Candidate]:
         generator = self._generator(name)
@@ -124,27 +93,14 @@ class GenerateBlocks:
         if self._slots is None:
             self._slots = asyncio.Semaphore(self._setup.num_in_flight)
         if name not in self._generators:
+            access = EndpointAccess(budget=self._budget, key=self._setup.keys.get(name), shared_slots=self._slots)
             try:
                 self._generators[name] = build_generator(
-                    self._configs[name],
-                    access=EndpointAccess(
-                        budget=self._budget,
-                        key=self._setup.keys.get(name),
-                        shared_slots=self._slots,
-                    ),
-                    journal=self._journal,
-                    threads=self._setup.threads,
+                    self._configs[name], access=access, journal=self._journal, threads=self._setup.threads
                 )
             except RaydebmError as error:  # one model that cannot be loaded must not stop the others
                 self._generators[name] = error
         return self._generators[name]
-
-
-class GenerateSlices(GenerateBlocks):
-    """``GenerateBlocks`` for slices of a spool. Input column: ``address``."""
-
-    async def __call__(self, block: pa.Table) -> pa.Table:
-        return await super().__call__(pa.concat_tables(read_slices(block)))
 
 
 class GenerateShare(GenerateSlices):
@@ -157,166 +113,123 @@ class GenerateShare(GenerateSlices):
             await self.aclose()
 
 
-class RequestSpool:
-    """Waiting requests for one kind of generators, arranged into blocks within windows."""
-
-    def __init__(self, spool: Spool, blocks_of: Callable[[Sequence[Placed]], Iterable[Sequence[Placed]]]) -> None:
-        """Start with an empty spool.
-
-        Args:
-            spool: an empty spool.
-            blocks_of: function that arranges a window's requests into blocks.
-        """
-        self.spool = spool
-        self._blocks_of = blocks_of
-        self._window: list[Placed] = []
-
-    def add(self, placed: Placed) -> None:
-        """Add a request. Call ``flush`` after the last one."""
-        self._window.append(placed)
-        if len(self._window) == WINDOW_REQUESTS:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write the pending requests."""
-        for block in self._blocks_of(self._window):
-            rows = [request_row(request) | {POSITION: position} for position, request in block]
-            self.spool.add(pa.Table.from_pylist(rows, schema=_REQUESTS))
-        self._window = []
-
-
-class GroupSpools:
-    """Requests to generators that run at the same time: endpoints and local models."""
+class WaitingRequests:
+    """Requests to generators that run at the same time, in two spools: endpoints and local models."""
 
     def __init__(
-        self,
-        configs: Sequence[GeneratorConfig],
-        generation: GenerationConfig,
-        make_spool: Callable[[str], Spool],
-        *,
-        total: int,
+        self, configs: Sequence[GeneratorConfig], generation: GenerationConfig, folder: Folder, *parts: str, total: int
     ) -> None:
         """Start with empty spools.
 
         Args:
-            configs: generators of the group.
+            configs: the generators.
             generation: settings of the block sizes.
-            make_spool: function from a name such as ``http`` to an empty spool.
+            folder: the run's folder.
+            parts: path of the spools below it.
             total: number of requests, or an upper bound.
         """
         self.names = {config.name for config in configs}
-        self._generation = generation
-        self._batch_sizes = {config.name: config.batch_size for config in configs if _is_local(config)}
-        self._total = total
-        self.http = RequestSpool(make_spool("http"), self._http_blocks)
-        self.local = RequestSpool(make_spool("local"), self._local_blocks)
-
-    def add(self, placed: Placed) -> None:
-        """Add a request to one of the generators. Call ``flush`` after the last one."""
-        name = placed[1].generator
-        (self.local if name in self._batch_sizes else self.http).add(placed)
-
-    def flush(self) -> None:
-        """Write the pending requests."""
-        self.http.flush()
-        self.local.flush()
+        self._generation, self._total = generation, total
+        self._batch_sizes = {
+            config.name: config.batch_size for config in configs if isinstance(config, TransformersGenerator)
+        }
+        self.http, self.local = Spool(folder, *parts, "http"), Spool(folder, *parts, "local")
 
     @property
     def num_requests(self) -> int:
         """Number of written requests."""
-        return self.http.spool.num_rows + self.local.spool.num_rows
+        return self.http.num_rows + self.local.num_rows
 
-    def _http_blocks(self, placed: Sequence[Placed]) -> Iterator[Sequence[Placed]]:
-        """Alternate between endpoints, so that all are busy from the start."""
-        by_generator: dict[str, list[Placed]] = {}
-        for placed_request in placed:
-            by_generator.setdefault(placed_request[1].generator, []).append(placed_request)
-        alternating = [entry for turn in zip_longest(*by_generator.values()) for entry in turn if entry is not None]
-        return _chunks(alternating, slice_rows(self._total, at_least=_HTTP_BLOCK_ROWS))
+    def add(self, requests: Sequence[GenerationRequest]) -> None:
+        """Write those of the requests that are to these generators."""
+        by_generator: dict[str, list[GenerationRequest]] = {}
+        for request in requests:
+            if request.generator in self.names:
+                by_generator.setdefault(request.generator, []).append(request)
+        local = {name: own for name, own in by_generator.items() if name in self._batch_sizes}
+        share = max(1, -(-sum(map(len, local.values())) // self._generation.num_processes))
+        for name, own in local.items():  # similar lengths together, in multiples of the model's batch
+            own.sort(key=lambda one: (sum(len(message["content"]) for message in one.messages), one.problem_id))
+            size = min(slice_rows(self._total, at_least=self._batch_sizes[name]), share)
+            _write(self.local, own, size=size)
+        # Endpoints alternate, so that all are busy from the start.
+        turns = zip_longest(*(own for name, own in by_generator.items() if name not in local))
+        alternating = [request for turn in turns for request in turn if request is not None]
+        _write(self.http, alternating, size=slice_rows(self._total, at_least=_HTTP_BLOCK_ROWS))
 
-    def _local_blocks(self, placed: Sequence[Placed]) -> Iterator[Sequence[Placed]]:
-        """Group requests of one generator by similar length, in multiples of its batch size."""
-        share = max(1, -(-len(placed) // self._generation.num_processes))
-        for name, size in self._batch_sizes.items():
-            mine = sorted(
-                (placed_request for placed_request in placed if placed_request[1].generator == name),
-                key=lambda placed_request: (
-                    sum(len(message["content"]) for message in placed_request[1].messages),
-                    placed_request[1].problem_id,
-                ),
+    def answer(self, setup: Setup, take: Callable[[pa.Table], None], *, num_gpus: float) -> None:
+        """Stream the answers of endpoints and of local models at the same time.
+
+        Args:
+            take: called with each block, in two threads.
+            num_gpus: GPUs for local models.
+        """
+
+        def consume(blocks: Blocks) -> None:
+            # Closed here: after an error the traceback would keep the blocks, and with them running actors.
+            with contextlib.closing(blocks):
+                for block in blocks:
+                    take(block)
+
+        streams = [self._http_answers(setup), self._local_answers(setup, num_gpus)]
+        with ThreadPoolExecutor(max_workers=len(streams)) as pool:
+            for done in [pool.submit(consume, blocks) for blocks in streams]:
+                done.result()
+
+    def _http_answers(self, setup: Setup) -> Blocks:
+        """Run few requests in tasks, a share of the slices each; many in actors.
+
+        An actor works on many blocks at once, because it would drain at the end of each block otherwise. It holds twice
+        as many rows as may be in flight.
+        """
+        num_processes, num_in_flight = self._generation.num_processes, self._generation.num_in_flight
+        addresses = self.http.addresses
+        if self.http.num_rows <= num_processes * min(HTTP_TASK_ROWS, num_in_flight):
+            shares = (pa.concat_tables(addresses[at::num_processes]) for at in range(num_processes) if addresses[at:])
+            yield from _in_tasks(setup, shares, num_cpus=_HTTP_CPUS, num_at_once=num_processes)
+            return
+        overlap = max(4, 2 * -(-num_in_flight // _HTTP_BLOCK_ROWS))
+        yield from _in_actors(
+            addresses, setup, num_actors=num_processes, max_concurrency=overlap, num_cpus=_HTTP_CPUS, num_gpus=0.0
+        )
+
+    def _local_answers(self, setup: Setup, num_gpus: float) -> Blocks:
+        """Run in tasks if there is at most one block per process, on CPUs: a later pass of few problems."""
+        addresses, num_processes = self.local.addresses, self._generation.num_processes
+        if len(addresses) <= num_processes and not num_gpus:
+            yield from _in_tasks(setup, iter(addresses), num_cpus=_LOCAL_CPUS, num_at_once=num_processes)
+        elif addresses:
+            num_actors = min(num_processes, len(addresses))
+            yield from _in_actors(
+                addresses,
+                setup,
+                num_actors=num_actors,
+                max_concurrency=1,
+                num_cpus=_LOCAL_CPUS,
+                num_gpus=min(1.0, num_gpus / num_actors),
             )
-            yield from _chunks(mine, min(slice_rows(self._total, at_least=size), share))
 
 
-def _is_local(config: GeneratorConfig) -> TypeGuard[TransformersGenerator]:
-    return isinstance(config, TransformersGenerator)
+def _write(spool: Spool, requests: Sequence[GenerationRequest], *, size: int) -> None:
+    for start in range(0, len(requests), size):
+        rows = [REQUESTS.row(request) for request in requests[start : start + size]]
+        spool.add(pa.Table.from_pylist(rows, schema=REQUESTS.schema))
 
 
-def stream(
-    spools: GroupSpools, *, setup: Setup, generation: GenerationConfig, sink: CandidateSink, num_gpus: float
-) -> None:
-    """Stream the blocks of endpoints and of local models at the same time.
-
-    Args:
-        num_gpus: GPUs for local models.
-    """
-    streams = [
-        _http_answers(spools.http.spool, setup, generation),
-        _local_answers(spools.local.spool, setup, generation, num_gpus),
-    ]
-    with ThreadPoolExecutor(max_workers=len(streams)) as pool:
-        for done in [pool.submit(sink.consume, blocks) for blocks in streams]:
-            done.result()
-
-
-def _http_answers(spool: Spool, setup: Setup, generation: GenerationConfig) -> Blocks:
-    """Run few requests in tasks, a share of the slices each; many in actors.
-
-    An actor works on many blocks at once, because it would drain at the end of each block otherwise. It holds twice as
-    many rows as may be in flight.
-    """
-    num_processes = generation.num_processes
-    if spool.num_rows <= num_processes * min(HTTP_TASK_ROWS, generation.num_in_flight):
-        addresses = spool.addresses
-        shares = (
-            pa.concat_tables(addresses[first::num_processes]) for first in range(min(num_processes, len(addresses)))
-        )
-        yield from map_in_tasks(GenerateShare, {"setup": setup}, shares, num_cpus=_HTTP_CPUS, num_at_once=num_processes)
-        return
-    overlap = max(4, 2 * -(-generation.num_in_flight // _HTTP_BLOCK_ROWS))
-    yield from _in_actors(
-        spool, setup, num_actors=num_processes, max_concurrency=overlap, num_cpus=_HTTP_CPUS, num_gpus=0.0
-    )
-
-
-def _local_answers(spool: Spool, setup: Setup, generation: GenerationConfig, num_gpus: float) -> Blocks:
-    """Run in tasks if there is at most one block per process, on CPUs: a later pass of few problems."""
-    if not spool.num_slices:
-        return
-    num_processes = generation.num_processes
-    wants_gpu = num_gpus > 0 and any(map(_is_local, setup.configs))
-    if spool.num_slices <= num_processes and not wants_gpu:
-        yield from map_in_tasks(
-            GenerateBlocks, {"setup": setup}, spool.tables(), num_cpus=1.0, num_at_once=num_processes
-        )
-        return
-    num_actors = min(num_processes, spool.num_slices)
-    yield from _in_actors(
-        spool,
-        setup,
-        num_actors=num_actors,
-        max_concurrency=1,
-        num_cpus=1.0,
-        num_gpus=min(1.0, num_gpus / num_actors) if wants_gpu else 0.0,
-    )
+def _in_tasks(setup: Setup, shares: Iterator[pa.Table], *, num_cpus: float, num_at_once: int) -> Iterator[pa.Table]:
+    return map_in_tasks(GenerateShare, {"setup": setup}, shares, num_cpus=num_cpus, num_at_once=num_at_once)
 
 
 def _in_actors(
-    spool: Spool, setup: Setup, *, num_actors: int, max_concurrency: int, num_cpus: float, num_gpus: float
+    addresses: list[pa.Table],
+    setup: Setup,
+    *,
+    num_actors: int,
+    max_concurrency: int,
+    num_cpus: float,
+    num_gpus: float,
 ) -> Blocks:
-    if not spool.num_slices:
-        return
-    answered = ray.data.from_arrow(spool.addresses).map_batches(
+    answered = ray.data.from_arrow(addresses).map_batches(
         GenerateSlices,
         # Ray Data needs a number with GPUs; None keeps blocks whole.
         batch_size=1 if num_gpus else None,
@@ -331,8 +244,3 @@ def _in_actors(
         num_gpus=num_gpus,
     )
     yield from answered.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1)
-
-
-def _chunks(items: Sequence[Placed], size: int) -> Iterator[Sequence[Placed]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]

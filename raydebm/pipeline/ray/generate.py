@@ -1,21 +1,21 @@
 """Candidates of a run: answers to all requests, at once or in waves, in one table in the order of the requests.
 
-An answer comes from the journal, a recorded pool, or Ray Data (``candidate_blocks``). Requests are processed in
-windows, so that neither they nor their answers are in memory together. In waves, the answers so far decide which
-problems need more (``decision.stopping.wave_schedule``); all problems have the same wave at the same time, and
-the schedule stores the requests.
+An answer comes from the journal, a recorded pool, or Ray Data (``candidate_blocks``), which stores it in the journal;
+the table is written from there. Requests are processed in windows, so that neither they nor their answers are in memory
+together. In waves, the answers so far decide which problems need more (``decision.stopping.wave_schedule``); all
+problems have the same wave at the same time, and the schedule stores the requests.
 """
 
 import contextlib
 import logging
-import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 
+import pyarrow as pa
 import ray
 
 from raydebm.config import GeneratorConfig, Recipe
@@ -23,23 +23,24 @@ from raydebm.decision.stopping.wave_schedule import WaveSchedule
 from raydebm.errors import UnknownNameError
 from raydebm.generators import Journal, Secret, check_keys
 from raydebm.generators.account import JournalAccount
-from raydebm.generators.disk_index import DiskIndex
 from raydebm.generators.endpoint.vllm import check_server, running, turns
-from raydebm.generators.recorded import PoolGenerator, recorded_generators
+from raydebm.generators.recorded import recorded_generators
 from raydebm.generators.requests import highest_prices
-from raydebm.generators.sink import CandidateSink, Placed, Progress
-from raydebm.generators.tally import GenerationSummary, SavedSamples, Tally, check_enough
-from raydebm.pipeline.ray.candidate_blocks import WINDOW_REQUESTS, GroupSpools, Setup, stream
+from raydebm.generators.tally import GenerationSummary, Tally, check_enough
+from raydebm.pipeline.ray.candidate_blocks import Setup, WaitingRequests
 from raydebm.pipeline.ray.label import gold_free_reports
-from raydebm.records import GenerationRequest, Problem
+from raydebm.records import Candidate, GenerationRequest, Problem
 from raydebm.run.directory import RunDir
 from raydebm.run.folder import Many
-from raydebm.run.spool import Spool
 from raydebm.run.tables import CANDIDATES
 
 _LOG = logging.getLogger(__name__)
+WINDOW_REQUESTS = 4096
+"""Requests that are arranged into blocks together, and held in the driver's memory."""
 _SPOOL = "spool"
 """Folder of waiting requests, in the stage."""
+Progress = Callable[[int, int], None]
+"""Called with (requests done, requests)."""
 
 
 def generate(
@@ -54,9 +55,10 @@ def generate(
 ) -> GenerationSummary:
     """Answer all requests and write ``<run>/<stage>/candidates.parquet`` in their order, then the manifest.
 
-    Ray must be initialised. Answers in the journal are reused. Equal requests are answered once.
+    Ray must be initialised. Answers in the journal are reused.
 
     Args:
+        requests: different requests.
         problems: problems for joining recorded pools by the source's own ids.
         account: the journal, and the run with the limit. Default: ``<run>/<stage>/journal/``.
 
@@ -66,19 +68,10 @@ def generate(
         PoolError: too many requests failed; the answers are in the journal.
         ResourceError: a vLLM server cannot be started.
     """
-    work = _Work(
-        recipe=recipe,
-        run=run,
-        stage=stage,
-        account=account or JournalAccount(run, (stage, "journal")),
-        problems=tuple(problems),
-        on_progress=on_progress,
-    )
-    with _answering(requests, work) as answering:
-        answering.answer(_placed(requests))
-        if answering.sink.total != answering.sink.tally.num_rows:  # some requests were equal
-            answering.sink.expect(answering.sink.tally.num_rows)
-        return answering.finish()
+    work = _Work(recipe, run, stage, account or JournalAccount(run, (stage, "journal")), on_progress)
+    with _answering(requests, work, problems) as answering:
+        answering.answer(requests)
+        return answering.finish(requests)
 
 
 def generate_in_waves(
@@ -103,31 +96,23 @@ def generate_in_waves(
         PoolError: a request names an unknown problem, or see ``generate``.
         MissingKeyError, UnknownNameError, ResourceError: see ``generate``.
     """
-    work = _Work(
-        recipe=recipe,
-        run=run,
-        stage="candidates",
-        account=JournalAccount(run, ("candidates", "journal")),
-        problems=tuple(problems.values()),
-        on_progress=on_progress,
-    )
-    with _answering(requests, work, reads_new=True) as answering:
-        by_id = {request.candidate_id: (position, request) for position, request in _placed(requests)}
-        planned = [request for _, request in by_id.values()]
+    planned = list(requests)
+    work = _Work(recipe, run, "candidates", JournalAccount(run, ("candidates", "journal")), on_progress)
+    with _answering(planned, work, problems.values()) as answering:
         schedule = WaveSchedule(
-            planned,
-            waves=recipe.generation.waves or (),
-            prices=highest_prices(planned, recipe.generators),
+            planned, waves=recipe.generation.waves or (), prices=highest_prices(planned, recipe.generators)
         )
         while wave := schedule.next_wave():
-            answering.answer([by_id[request.candidate_id] for request in wave])
-            voting = [candidate for candidate in answering.sink.read_new() if not candidate.is_greedy]
+            answering.answer(wave)
+            voting = [answering.candidate(request) for request in wave if not request.sampling.is_greedy]
             schedule.record(gold_free_reports(problems, voting, recipe=recipe))
-            answering.sink.expect(len(planned) - len(schedule.unsent))
-        return answering.finish(schedule)
+            answering.expect(len(planned) - len(schedule.unsent))
+        unsent = {request.candidate_id for request in schedule.unsent}
+        sent = [request for request in planned if request.candidate_id not in unsent]
+        return answering.finish(sent, schedule)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Work:
     """Settings, destination and account of one call of ``generate``."""
 
@@ -135,108 +120,122 @@ class _Work:
     run: RunDir
     stage: str
     account: JournalAccount
-    problems: tuple[Problem, ...]
     on_progress: Progress | None
 
 
-def _placed(requests: Iterable[GenerationRequest]) -> Iterator[Placed]:
-    """Each distinct request with its position."""
-    known = DiskIndex()
-    distinct = (request for request in requests if known.add(request.candidate_id))
-    return enumerate(distinct)
-
-
 @contextlib.contextmanager
-def _answering(requests: Many[GenerationRequest], work: _Work, *, reads_new: bool = False) -> Iterator["_Answering"]:
+def _answering(requests: Many[GenerationRequest], work: _Work, problems: Iterable[Problem]) -> Iterator["_Answering"]:
     """Check generators and keys, raising as ``generate`` does. Servers stop with the context."""
-    configs = _generators_with_requests(work.recipe, requests)
+    known = {config.name: config for config in work.recipe.generators}
+    names = dict.fromkeys(request.generator for request in requests)
+    for name in names:
+        if name not in known:
+            raise UnknownNameError("generator", name, known)
+    configs = tuple(config for name, config in known.items() if name in names)
     keys = check_keys(configs)
-    with tempfile.TemporaryDirectory(prefix="raydebm-") as folder, contextlib.ExitStack() as servers:
-        sink = CandidateSink(Path(folder), total=len(requests), on_progress=work.on_progress, reads_new=reads_new)
+    with contextlib.ExitStack() as servers:
         try:
-            yield _Answering(work, configs=configs, keys=keys, sink=sink, servers=servers)
+            yield _Answering(work, configs, keys, problems, servers, total=len(requests))
         finally:
             work.run.remove(work.stage, _SPOOL)
 
 
 class _Answering:
-    """Connection of requests to one table of candidates. May be called repeatedly, as for waves."""
+    """Answers to the requests of one table. ``answer`` may be called repeatedly, as for waves."""
 
     def __init__(
         self,
         work: _Work,
-        *,
         configs: tuple[GeneratorConfig, ...],
         keys: dict[str, Secret],
-        sink: CandidateSink,
+        problems: Iterable[Problem],
         servers: contextlib.ExitStack,
+        *,
+        total: int,
     ) -> None:
-        self.sink = sink
         self._work, self._configs, self._keys, self._servers = work, configs, keys, servers
+        self._total = total
         self._started = time.monotonic()
         self._journal = Journal(work.account.folder)
-        self._recorded: tuple[PoolGenerator, ...] | None = None
+        self._recorded = {pool.name: pool for pool in recorded_generators(configs, problems=problems)}
+        self._held: dict[str, Candidate] = {}
+        """Candidates that the journal does not have: failed requests, and answers that are not visible here yet."""
+        self._num_reused = self._num_done = 0
+        self._lock = threading.Lock()
         self._turn: tuple[GeneratorConfig, ...] = ()
         self._setup: Setup | None = None
 
-    def answer(self, placed: Iterable[Placed]) -> None:
-        """Add these requests' candidates to the table: from the journal, a recorded pool, or a generator."""
-        num_gpus = _cluster_gpus()
-        groups = [(group, self._spools(group, f"{number}")) for number, group in enumerate(turns(self._configs))]
-        spools_of = {name: spools for _, spools in groups for name in spools.names}
-        placed = iter(placed)
-        while block := list(islice(placed, WINDOW_REQUESTS)):
-            for missing in self._replay_recorded(self.sink.write_reused(block, self._journal)):
-                spools_of[missing[1].generator].add(missing)
-        for _, spools in groups:
-            spools.flush()
-        waiting = [(group, spools) for group, spools in groups if spools.num_requests]
+    def answer(self, requests: Iterable[GenerationRequest]) -> None:
+        """Answer these requests: from the journal, a recorded pool, or a generator."""
+        work, generation = self._work, self._work.recipe.generation
+        waiting = [
+            (group, WaitingRequests(group, generation, work.run, work.stage, _SPOOL, f"{number}", total=self._total))
+            for number, group in enumerate(turns(self._configs))
+        ]
+        rest = iter(requests)
+        while window := list(islice(rest, WINDOW_REQUESTS)):
+            asked = [request for request in window if request.generator not in self._recorded]
+            missing = [request for request in asked if request.candidate_id not in self._journal]
+            self._num_reused += len(asked) - len(missing)
+            self._tell(len(window) - len(missing))
+            for _, spools in waiting:
+                spools.add(missing)
+        waiting = [(group, spools) for group, spools in waiting if spools.num_requests]
         for group, _ in waiting:  # before anything is sent
             check_server(group[0])
         waiting.sort(key=lambda entry: entry[0] != self._turn)  # first the group whose servers still run
         for group, spools in waiting:
-            setup = self._reached(group)
-            stream(spools, setup=setup, generation=self._work.recipe.generation, sink=self.sink, num_gpus=num_gpus)
+            spools.answer(self._reached(group), self._take, num_gpus=_cluster_gpus())
 
-    def _spools(self, group: tuple[GeneratorConfig, ...], name: str) -> GroupSpools:
-        """Empty spools for the requests to a group of generators."""
-        work = self._work
-        return GroupSpools(
-            group,
-            work.recipe.generation,
-            lambda kind: Spool(work.run, work.stage, _SPOOL, f"{name}-{kind}"),
-            total=self.sink.total,
-        )
+    def candidate(self, request: GenerationRequest) -> Candidate:
+        """The candidate of an answered request."""
+        if request.generator in self._recorded:
+            return self._recorded[request.generator].reply(request)
+        stored = self._journal.get(request.candidate_id)
+        return self._held[request.candidate_id] if stored is None else stored
 
-    def finish(self, schedule: WaveSchedule | None = None) -> GenerationSummary:
-        """Write the table and the manifest.
+    def expect(self, total: int) -> None:
+        """Set the expected number of requests."""
+        self._total = total
+        self._tell(0)
+
+    def finish(self, requests: Iterable[GenerationRequest], schedule: WaveSchedule | None = None) -> GenerationSummary:
+        """Write the table of these requests, and the manifest.
 
         Raises:
             PoolError: too many requests failed.
         """
-        work, tally = self._work, self.sink.tally
-        summary = tally.summary(
-            seconds=time.monotonic() - self._started, saved=None if schedule is None else _saved(schedule, tally)
-        )
-        max_failed_frac = work.recipe.generation.max_failed_frac
-        check_enough(summary, max_failed_frac=max_failed_frac, journal=work.account.folder)
+        work, tally = self._work, Tally()
         with work.run.open_table(CANDIDATES, work.stage, "candidates.parquet") as table:
-            for rows in self.sink.tables():
-                table.write(rows)
+            rest = iter(requests)
+            while rows := [CANDIDATES.row(self.candidate(request)) for request in islice(rest, WINDOW_REQUESTS)]:
+                tally.add(rows)
+                table.write(pa.Table.from_pylist(rows, schema=CANDIDATES.schema))
+            saved = None
+            if schedule is not None:
+                unsent = Counter(request.generator for request in schedule.unsent)
+                saved = tally.saved(unsent, num_problems=schedule.num_problems, num_settled=schedule.num_settled)
+            seconds = time.monotonic() - self._started
+            summary = tally.summary(seconds=seconds, num_reused=self._num_reused, saved=saved)
+            max_failed_frac = work.recipe.generation.max_failed_frac
+            check_enough(summary, max_failed_frac=max_failed_frac, journal=work.account.folder)
         if summary.num_failed:
             _LOG.warning("%d of %d requests failed: %s", summary.num_failed, summary.num_requests, summary.errors)
         work.run.finish(work.stage, summary.facts())
         return summary
 
-    def _replay_recorded(self, placed: Sequence[Placed]) -> list[Placed]:
-        """Answer requests to recorded pools by look-up; returns the others."""
-        if self._recorded is None:
-            self._recorded = tuple(recorded_generators(self._configs, problems=self._work.problems))
-        for generator in self._recorded:
-            own = [(position, request) for position, request in placed if request.generator == generator.name]
-            self.sink.write_candidates((position, generator.reply(request)) for position, request in own)
-        recorded = {generator.name for generator in self._recorded}
-        return [(position, request) for position, request in placed if request.generator not in recorded]
+    def _take(self, block: pa.Table) -> None:
+        """Hold the candidates of a block that the journal does not have."""
+        candidates = map(CANDIDATES.record, block.to_pylist())
+        with self._lock:
+            self._journal.catch_up()
+            self._held |= {one.candidate_id: one for one in candidates if one.candidate_id not in self._journal}
+            self._tell(block.num_rows)
+
+    def _tell(self, num_more: int) -> None:
+        self._num_done += num_more
+        if self._work.on_progress is not None:
+            self._work.on_progress(self._num_done, self._total)
 
     def _reached(self, group: tuple[GeneratorConfig, ...]) -> Setup:
         """Arguments of the actors. Servers start with the first request that needs them, and run until another group is
@@ -257,21 +256,6 @@ class _Answering:
                 threads=recipe.ray.threads_per_worker,
             )
         return self._setup
-
-
-def _saved(schedule: WaveSchedule, tally: Tally) -> SavedSamples:
-    unsent = Counter(request.generator for request in schedule.unsent)
-    return tally.saved(unsent, num_problems=schedule.num_problems, num_settled=schedule.num_settled)
-
-
-def _generators_with_requests(recipe: Recipe, requests: Iterable[GenerationRequest]) -> tuple[GeneratorConfig, ...]:
-    """The recipe's generators with requests, in the recipe's order."""
-    known = {config.name: config for config in recipe.generators}
-    names = dict.fromkeys(request.generator for request in requests)
-    for name in names:
-        if name not in known:
-            raise UnknownNameError("generator", name, known)
-    return tuple(config for config in recipe.generators if config.name in names)
 
 
 def _cluster_gpus() -> float:

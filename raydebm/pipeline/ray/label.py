@@ -8,11 +8,9 @@ The driver reads candidates as tasks become free, and holds only a few tables.
 """
 
 import math
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -28,7 +26,6 @@ from raydebm.run.codec import Row
 from raydebm.run.common_texts import CommonTexts
 from raydebm.run.directory import RunDir
 from raydebm.run.folder import StoredTable
-from raydebm.run.spool import POSITION, PlacedRows, with_position
 from raydebm.run.tables import CANDIDATES, LABELS, REPORTS
 from raydebm.tasks import task_of
 
@@ -40,8 +37,7 @@ BATCH_ROWS = 256
 WORKER = WorkerShare(cpus=1.0, gpus=0.0)
 REPORT = "report_"
 
-_CHECKED = pa.schema([*LABELS.schema, *(field.with_name(REPORT + field.name) for field in REPORTS.schema)])
-_OUTPUT = with_position(_CHECKED)
+_OUTPUT = pa.schema([*LABELS.schema, *(field.with_name(REPORT + field.name) for field in REPORTS.schema)])
 _NUM_REASONS = 3
 
 
@@ -91,13 +87,28 @@ def label(
     """
     require_problems(problems, set(candidates.column("problem_id")))
     total = len(candidates)
-    with tempfile.TemporaryDirectory(prefix="raydebm-") as folder:
-        rows = PlacedRows(Path(folder), _CHECKED)
-        for checked in _checked(problems, golds, candidates.tables, total=total, recipe=recipe):
-            rows.add(checked)
+    verdicts: Counter[str] = Counter()
+    reasons, num_parsed = CommonTexts(), 0
+    with (
+        run.open_table(LABELS, stage, "labels.parquet") as labels,
+        run.open_table(REPORTS, stage, "reports.parquet") as reports,
+    ):
+        for table in _checked(problems, golds, candidates.tables, total=total, recipe=recipe):
+            labels.write(table)
+            reports.write(_reports_of(table))
+            judged = list(zip(table["verdict"].to_pylist(), table["reason"].to_pylist(), strict=True))
+            verdicts.update(verdict for verdict, _ in judged)
+            reasons.update(reason for verdict, reason in judged if verdict == Verdict.UNLABELED)
+            num_parsed += table.num_rows - table[f"{REPORT}answer"].null_count
             if on_progress is not None:
-                on_progress(rows.num_rows, total)
-        return _written(rows, run, stage)
+                on_progress(labels.num_rows, total)
+    return LabelSummary(
+        num_candidates=total,
+        verdicts=verdicts,
+        num_parsed=num_parsed,
+        num_failed=verdicts[Verdict.UNLABELED],
+        reasons=dict(reasons.most_common(_NUM_REASONS)),
+    )
 
 
 def gold_free_reports(
@@ -137,30 +148,6 @@ def require_problems(problems: Mapping[str, Problem], problem_ids: Set[str]) -> 
         )
 
 
-def _written(rows: PlacedRows, run: RunDir, stage: str) -> LabelSummary:
-    """Write both tables, and count their rows."""
-    verdicts: Counter[str] = Counter()
-    reasons, num_parsed = CommonTexts(), 0
-    with (
-        run.open_table(LABELS, stage, "labels.parquet") as labels,
-        run.open_table(REPORTS, stage, "reports.parquet") as reports,
-    ):
-        for table in rows.tables():
-            labels.write(table)
-            reports.write(_reports_of(table))
-            judged = list(zip(table["verdict"].to_pylist(), table["reason"].to_pylist(), strict=True))
-            verdicts.update(verdict for verdict, _ in judged)
-            reasons.update(reason for verdict, reason in judged if verdict == Verdict.UNLABELED)
-            num_parsed += table.num_rows - table[f"{REPORT}answer"].null_count
-    return LabelSummary(
-        num_candidates=labels.num_rows,
-        verdicts=verdicts,
-        num_parsed=num_parsed,
-        num_failed=verdicts[Verdict.UNLABELED],
-        reasons=dict(reasons.most_common(_NUM_REASONS)),
-    )
-
-
 def _reports_of(table: pa.Table) -> pa.Table:
     names = REPORTS.schema.names
     return table.select([REPORT + name for name in names]).rename_columns(names)
@@ -174,7 +161,7 @@ def _checked(
     total: int,
     recipe: Recipe,
 ) -> Iterator[pa.Table]:
-    """Check the candidates. Yields tables with the columns of ``_OUTPUT``, in any order.
+    """Check the candidates. Yields tables with the columns of ``_OUTPUT``, in the order of the candidates.
 
     Args:
         tables: function from a maximum number of rows to tables of the candidates, in order.
@@ -188,7 +175,7 @@ def _checked(
     reference = ray.put((dict(problems), dict(golds)))
     setup = {"task": task, "deadline_s": defaults.label_deadline_s, "reference": [reference]}
     size = rows_per_task(total, per_worker=defaults.labels_per_worker, num_workers=num_workers)
-    yield from map_in_tasks(CheckBatch, setup, _placed(tables(size)), num_cpus=WORKER.cpus, num_at_once=num_workers)
+    yield from map_in_tasks(CheckBatch, setup, tables(size), num_cpus=WORKER.cpus, num_at_once=num_workers)
 
 
 def rows_per_task(total: int, *, per_worker: int, num_workers: int) -> int:
@@ -202,19 +189,11 @@ def rows_per_task(total: int, *, per_worker: int, num_workers: int) -> int:
     return math.ceil(share / math.ceil(share / size))
 
 
-def _placed(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    first = 0
-    for table in tables:
-        positions = pa.array(range(first, first + table.num_rows), pa.int64())
-        yield table.append_column(POSITION, positions)
-        first += table.num_rows
-
-
 class CheckBatch:
     """Checker of tables of candidates.
 
-    Input columns: ``CANDIDATES``, ``position``. Output columns: ``position``, those of ``LABELS``, and those of
-    ``REPORTS`` prefixed with ``report_``.
+    Input columns: ``CANDIDATES``. Output columns: those of ``LABELS``, and those of ``REPORTS`` prefixed with
+    ``report_``.
     """
 
     def __init__(self, *, task: TaskConfig, deadline_s: float, reference: list[Any]) -> None:
@@ -236,4 +215,4 @@ class CheckBatch:
         problem = self._problems[candidate.problem_id]
         label, report = self._checker.check(problem, self._golds.get(candidate.problem_id), candidate)
         report_part = {REPORT + name: value for name, value in REPORTS.row(report).items()}
-        return {POSITION: row[POSITION]} | LABELS.row(label) | report_part
+        return LABELS.row(label) | report_part

@@ -9,6 +9,7 @@ Does not know: the content of the tables.
 
 import asyncio
 import inspect
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol, cast
@@ -43,12 +44,12 @@ def map_in_tasks(
     num_cpus: float,
     num_at_once: int,
 ) -> Iterator[pa.Table]:
-    """``make(**setup)(table)`` for each table, each in its own task; results in any order.
+    """``make(**setup)(table)`` for each table, each in its own task; results in the order of the tables.
 
-    Tables are read lazily, so that only those of running tasks are held. The worker is built once per table, so tables
-    should be worth that. Tasks of lost processes run again. If the caller stops or a task fails, running tasks are
-    cancelled: a coroutine when its event loop next wakes up. If this process was started to ignore SIGINT, which Ray
-    cancels with, they run to their end.
+    Tables are read lazily, and results wait for earlier ones in Ray's object store, so that the driver holds only a
+    few. The worker is built once per table, so tables should be worth that. Tasks of lost processes run again. If the
+    caller stops or a task fails, running tasks are cancelled: a coroutine when its event loop next wakes up. If this
+    process was started to ignore SIGINT, which Ray cancels with, they run to their end.
 
     Raises:
         RaydebmError: a worker raised it.
@@ -57,13 +58,17 @@ def map_in_tasks(
     # `cast`: the type of ray.remote depends on its arguments.
     work = cast("Any", ray.remote(num_cpus=num_cpus)(_run))
     waiting = (work.remote(make, [shared], table) for table in tables)
-    running = list(islice(waiting, num_at_once))
+    running, ordered = list[Any](), deque[Any]()
     try:
-        while running:
-            done, running = ray.wait(running)
-            running += islice(waiting, len(done))
-            for reference in done:
-                yield get_or_raise(reference)
+        while True:
+            started = list(islice(waiting, num_at_once - len(running)))
+            running += started
+            ordered += started
+            while ordered and ordered[0] not in running:
+                yield get_or_raise(ordered.popleft())
+            if not running:
+                return
+            _, running = ray.wait(running)
     finally:
         for reference in running:
             ray.cancel(reference)

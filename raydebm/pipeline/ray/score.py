@@ -5,18 +5,16 @@ In:   problems, candidates, a checkpoint.
 Out:  ``<run>/<stage>/energies.parquet``, one row per candidate, in their order. A candidate without text or with a NaN
       energy is a row with ``error``.
 
-Candidates are read in windows of whole problems, which bounds memory. Equal texts of a problem in a window are scored
-once. Texts are sorted by length within a window, longest first, so that batches need little padding and no long batch
-is last.
+Candidates are read in windows of whole problems, which bounds memory: of a candidate only its energies stay. Equal
+texts of a problem in a window are scored once. Texts are sorted by length within a window, longest first, so that
+batches need little padding and no long batch is last.
 """
 
 import contextlib
 import math
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
@@ -36,7 +34,7 @@ from raydebm.run.addresses import local_copy, resolved
 from raydebm.run.codec import Row
 from raydebm.run.directory import RunDir
 from raydebm.run.folder import Many
-from raydebm.run.spool import POSITION, PlacedRows, Spool, read_slices, slice_rows, with_position
+from raydebm.run.spool import Spool, read_slices, slice_rows
 from raydebm.run.tables import ENERGIES, EnergyRow, KnownEnergies
 from raydebm.scorer.texts import score_texts
 
@@ -58,7 +56,7 @@ BATCHES_PER_WORKER = 4
 WINDOW_ROWS = 8192
 WINDOW_CHARS = 2**25
 """Candidates, and characters of their texts, after which a window ends with the current problem."""
-DTYPE = "dtype"
+DTYPE, POSITION = "dtype", "position"
 
 _ID = "candidate_id"
 _CANDIDATES = pa.list_(pa.struct([(POSITION, pa.int64()), (_ID, pa.string())]))
@@ -66,8 +64,7 @@ _INPUT = pa.schema(
     [("prompt", pa.string()), ("text", pa.string()), ("members", pa.list_(pa.bool_())), ("candidates", _CANDIDATES)]
 )
 _NUM_ERRORS = 3
-_SCORED = ENERGIES.schema.append(pa.field(DTYPE, pa.string()))
-_OUTPUT = with_position(_SCORED)
+_OUTPUT = pa.schema([*ENERGIES.schema, (DTYPE, pa.string()), (POSITION, pa.int64())])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +112,16 @@ class ScoringInput:
         prompt, members = self.problems[candidate.problem_id].prompt, self.members.get(candidate.problem_id, ())
         return Text(prompt, candidate.text or "", tuple(members))
 
+    def row_without_scoring(self, candidate: Candidate) -> Row | None:
+        """The row of a candidate that needs no scoring, else None."""
+        name, dtype = candidate.candidate_id, None if self.known is None else self.known.dtype
+        if candidate.text is None:
+            error = f"no text to score: {candidate.error}"
+            return ENERGIES.row(EnergyRow(candidate_id=name, members=None, error=error)) | {DTYPE: None}
+        if self.known is None or name not in self.known.rows:
+            return None
+        return ENERGIES.row(self.known.rows[name].of_members(self.text_of(candidate).members)) | {DTYPE: dtype}
+
 
 def score(
     given: ScoringInput,
@@ -136,61 +143,68 @@ def score(
         PoolError: a candidate names an unknown problem.
         ResourceError: no node can hold a scorer, and ``ray.max_workers`` does not ask for one.
     """
-    total = len(given.candidates)
-    with tempfile.TemporaryDirectory(prefix="raydebm-") as folder:
-        rows = PlacedRows(Path(folder), _SCORED)
-        texts = _DistinctTexts(given, recipe.scorer.reasoning, rows)
-        windows = iter(texts)
-        if first := next(windows, None):
-            dtype = given.known.dtype if given.known else run.scoring_type(recipe.scorer.dtype)
-            source = _read(resolved(checkpoint), recipe, dtype)
-            num_texts = len(first) if total <= WINDOW_ROWS else total
-            for scored in _scored(chain([first], windows), source, recipe, spool_at=(run, stage), num_texts=num_texts):
-                rows.add(scored)
-                if on_progress is not None:
-                    on_progress(rows.num_rows, total)
-        return _written(rows, recipe, run, stage, num_texts=texts.num_texts)
+    total, num_done, num_texts = len(given.candidates), 0, 0
+    made = [_OUTPUT.empty_table()]
+
+    def take(table: pa.Table) -> None:
+        nonlocal num_done
+        made.append(table)
+        num_done += table.num_rows
+        if on_progress is not None:
+            on_progress(num_done, total)
+
+    def counted(windows: Iterator[list[Row]]) -> Iterator[list[Row]]:
+        nonlocal num_texts
+        for texts in windows:
+            num_texts += len(texts)
+            yield texts
+
+    windows = counted(_distinct_texts(given, recipe.scorer.reasoning, take))
+    if first := next(windows, None):
+        dtype = given.known.dtype if given.known else run.scoring_type(recipe.scorer.dtype)
+        source = _read(resolved(checkpoint), recipe, dtype)
+        expected = len(first) if total <= WINDOW_ROWS else total
+        for table in _scored(chain([first], windows), source, recipe, spool_at=(run, stage), num_texts=expected):
+            take(table)
+    rows = pa.concat_tables(made).sort_by(POSITION)
+    with run.open_table(ENERGIES, stage, "energies.parquet") as energies:
+        energies.write(rows)
+    failed, dtypes = rows["error"].drop_null(), rows[DTYPE].drop_null().unique().to_pylist()
+    return ScoreSummary(
+        num_candidates=rows.num_rows,
+        num_failed=len(failed),
+        num_truncated=pc.sum(pc.greater(rows["num_truncated"], 0), min_count=0).as_py(),
+        num_texts=num_texts,
+        dtype=dtypes[0] if dtypes else run.scoring_type(recipe.scorer.dtype),
+        errors=tuple(failed.unique().to_pylist()[:_NUM_ERRORS]),
+    )
 
 
-class _DistinctTexts:
-    """Distinct texts of the candidates, window by window, as columns of ``_INPUT``. The rows of candidates that need no
-    scoring are added to ``rows``."""
+def _distinct_texts(given: ScoringInput, reasoning: Reasoning, take: Callable[[pa.Table], None]) -> Iterator[list[Row]]:
+    """Distinct texts of the candidates, window by window, as columns of ``_INPUT``: by set of adapters, those with few
+    adapters last, longest first within each set.
 
-    def __init__(self, given: ScoringInput, reasoning: Reasoning, rows: PlacedRows) -> None:
-        self.num_texts = 0
-        self._given, self._reasoning, self._rows = given, reasoning, rows
-
-    def __iter__(self) -> Iterator[list[Row]]:
-        """Texts by set of adapters, those with few adapters last, longest first within each set."""
-        as_scored = (candidate.as_scored(self._reasoning) for candidate in self._given.candidates)
-        for window in in_windows(enumerate(as_scored)):
-            require_problems(self._given.problems, {candidate.problem_id for _, candidate in window})
-            rows = [self._row_without_scoring(*placed) for placed in window]
-            if ready := [row for row in rows if row is not None]:
-                self._rows.add(pa.Table.from_pylist(ready, schema=_OUTPUT))
-            if texts := self._distinct([placed for placed, row in zip(window, rows, strict=True) if row is None]):
-                self.num_texts += len(texts)
-                yield texts
-
-    def _row_without_scoring(self, position: int, candidate: Candidate) -> Row | None:
-        """The row of a candidate that needs no scoring, else None."""
-        if candidate.text is None:
-            return _unscored(position, candidate)
-        known = self._given.known
-        if known is None or (row := known.rows.get(candidate.candidate_id)) is None:
-            return None
-        energies = row.of_members(self._given.text_of(candidate).members)
-        return ENERGIES.row(energies) | {POSITION: position, DTYPE: known.dtype}
-
-    def _distinct(self, window: Sequence["_PlacedCandidate"]) -> list[Row]:
-        candidates: dict[Text, list[Row]] = {}
+    Args:
+        take: called with the rows of candidates that need no scoring.
+    """
+    for window in in_windows(enumerate(candidate.as_scored(reasoning) for candidate in given.candidates)):
+        require_problems(given.problems, {candidate.problem_id for _, candidate in window})
+        ready: list[Row] = []
+        placed: dict[Text, list[Row]] = {}
         for position, candidate in window:
-            named = {POSITION: position, _ID: candidate.candidate_id}
-            candidates.setdefault(self._given.text_of(candidate), []).append(named)
-        ordered = sorted(
-            candidates, key=lambda text: (sum(text.members), text.members, -len(text.prompt + text.text), text)
-        )
-        return [text._asdict() | {"candidates": candidates[text]} for text in ordered]
+            row = given.row_without_scoring(candidate)
+            if row is not None:
+                ready.append(row | {POSITION: position})
+            else:
+                named = {POSITION: position, _ID: candidate.candidate_id}
+                placed.setdefault(given.text_of(candidate), []).append(named)
+        if ready:
+            take(pa.Table.from_pylist(ready, schema=_OUTPUT))
+        if placed:
+            ordered = sorted(
+                placed, key=lambda text: (sum(text.members), text.members, -len(text.prompt + text.text), text)
+            )
+            yield [text._asdict() | {"candidates": placed[text]} for text in ordered]
 
 
 _PlacedCandidate = tuple[int, Candidate]
@@ -209,35 +223,6 @@ def in_windows(placed: Iterator[_PlacedCandidate]) -> Iterator[list[_PlacedCandi
             window, chars = [], 0
     if window:
         yield window
-
-
-def _unscored(position: int, candidate: Candidate) -> Row:
-    error = f"no text to score: {candidate.error}"
-    row = ENERGIES.row(EnergyRow(candidate_id=candidate.candidate_id, members=None, error=error))
-    return row | {POSITION: position, DTYPE: None}
-
-
-def _written(rows: PlacedRows, recipe: Recipe, run: RunDir, stage: str, *, num_texts: int) -> ScoreSummary:
-    """Write the table, and count its rows."""
-    errors: dict[str, None] = {}
-    num_failed = num_truncated = 0
-    dtype: str | None = None
-    with run.open_table(ENERGIES, stage, "energies.parquet") as energies:
-        for table in rows.tables():
-            energies.write(table)
-            failed = table["error"].drop_null()
-            num_failed += len(failed)
-            num_truncated += pc.sum(pc.greater(table["num_truncated"], 0), min_count=0).as_py()
-            errors |= dict.fromkeys(failed.unique().to_pylist() if len(errors) < _NUM_ERRORS else ())
-            dtype = dtype or next(iter(table[DTYPE].drop_null().unique().to_pylist()), None)
-    return ScoreSummary(
-        num_candidates=energies.num_rows,
-        num_failed=num_failed,
-        num_truncated=num_truncated,
-        num_texts=num_texts,
-        dtype=dtype or run.scoring_type(recipe.scorer.dtype),
-        errors=tuple(errors)[:_NUM_ERRORS],
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

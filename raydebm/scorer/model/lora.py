@@ -9,27 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor, nn
-from transformers import PreTrainedConfig
 
 from raydebm.config import AdapterConfig
 from raydebm.errors import CheckpointError
-from raydebm.scorer.model.backbone import encoder_on_meta
 from raydebm.scorer.model.blocks import structure_copy
-from raydebm.scorer.model.head import EnergyHead
 from raydebm.scorer.model.targets import target_modules
 
 PEFT_PREFIX = "base_model.model."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterSize:
-    """Number of trainable parameters of one adapter with its head."""
-
-    lora: int
-    head: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,18 +61,6 @@ def attach(encoder: nn.Module, config: LoraConfig) -> PeftModel:
         warnings.simplefilter("ignore", FutureWarning)
         model = get_peft_model(structure_copy(encoder), config)
     return cast("PeftModel", model)
-
-
-def adapter_size(adapter: AdapterConfig, config: PreTrainedConfig) -> AdapterSize:
-    """Trainable parameters on a backbone, counted on the meta device."""
-    encoder = encoder_on_meta(config)
-    member = attach(encoder, lora_config(adapter, encoder))
-    with torch.device("meta"):
-        head = EnergyHead(int(config.hidden_size))
-    return AdapterSize(
-        lora=sum(parameter.numel() for name, parameter in member.named_parameters() if "lora_" in name),
-        head=sum(parameter.numel() for parameter in head.parameters()),
-    )
 
 
 def low_rank_updates(state: Mapping[str, Tensor], peft_config: Mapping[str, Any], *, where: str) -> dict[str, LowRank]:

@@ -15,13 +15,15 @@ from raydebm.decision.calibration.policy_fit import (
     reliability_table,
 )
 from raydebm.decision.calibration.walks import Walk, final_step
-from raydebm.decision.evidence.posterior import special_case
+from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.profiles import PROFILES
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import decide_pool
 from raydebm.decision.sampling.waves import cut_pass
 from raydebm.errors import PoolError
 from raydebm.records import Decision
+
+VOTES = Posterior(weights={"votes": 1.0}, context_weights={})
 
 ONE_PASS = Policy(max_passes=1)
 PROBLEMS = synthetic_problems(60, seed=7)
@@ -334,7 +336,13 @@ def test_the_walks_in_waves_are_at_the_policys_tau_accept_the_median_above_it_an
 @pytest.mark.parametrize(("floor", "certified"), [(-np.inf, True), (0.95, False)])
 def test_nothing_is_promised_below_the_floor_of_the_policy_that_a_threshold_implies(floor, certified):
     """The threshold 0.9 needs a tau_accept above 0.6, and longer waves may make what was refused as sure as 0.95."""
-    policy = Policy(rule="posterior", posterior=special_case("votes"), max_passes=1, waves=(2,), tau_accept=0.6)
+    policy = Policy(
+        rule="posterior",
+        posterior=VOTES,
+        max_passes=1,
+        waves=(2,),
+        tau_accept=0.6,
+    )
     confidence, worth = np.full((60, 1), 0.9), np.ones((60, 1))
 
     fitted = fit_thresholds(
@@ -355,7 +363,7 @@ def two_passes(worth):
 @pytest.mark.parametrize("max_error", [None, 0.9])
 def test_labels_choose_where_problems_stop_only_where_nothing_is_promised(max_error):
     """A second pass is worth its cost by the labels in the second case alone: it turns wrong into right."""
-    policy = Policy(rule="posterior", posterior=special_case("votes"), max_passes=2, tau_accept=0.5)
+    policy = Policy(rule="posterior", posterior=VOTES, max_passes=2, tau_accept=0.5)
     steps = two_passes(np.ones(60))
     better = Walk(confidence=steps.confidence, worth=np.stack([np.zeros(60), np.ones(60)], axis=1))
     config = DecisionConfig(max_error=max_error, costs={"pass": 0.05})
@@ -369,7 +377,7 @@ def test_labels_choose_where_problems_stop_only_where_nothing_is_promised(max_er
 
 def test_labels_do_not_choose_the_policy_of_the_table_of_promises():
     """By the labels a second pass turns wrong into right; the confidences alone stop elsewhere."""
-    policy = Policy(rule="posterior", posterior=special_case("votes"), max_passes=2, tau_accept=0.5)
+    policy = Policy(rule="posterior", posterior=VOTES, max_passes=2, tau_accept=0.5)
     asked, unasked = (DecisionConfig(max_error=error, costs={"pass": 0.05}) for error in (0.9, None))
     confidence = two_passes(np.zeros(60)).confidence
     better = Walk(confidence=confidence, worth=np.stack([np.zeros(60), np.ones(60)], axis=1))

@@ -15,9 +15,11 @@ from raydebm.decision.evidence.fitting import (
     folds_of,
     reference_of,
 )
-from raydebm.decision.evidence.posterior import PRIOR, special_case
+from raydebm.decision.evidence.posterior import PRIOR, Posterior
 from raydebm.decision.evidence.reference import PLAIN
 from raydebm.errors import ConfigError, PoolError
+
+VOTES = Posterior(weights={"votes": 1.0}, context_weights={})
 
 TWO = [
     labelled("p1", [scored("a", "A", (1.0,), author="g1"), scored("b", "B", (2.0,), author="g2")], {"A"}),
@@ -236,7 +238,7 @@ def test_problems_that_are_the_same_are_in_one_fold():
     twins = [*pools, *(replace(pool, problem_id=f"twin of {pool.problem_id}") for pool in pools)]
     keyed = [replace(pool, text_key=f"text {index % 6}") for index, pool in enumerate(twins)]
 
-    crossed = cross_fit(table_of(keyed), lambda used: special_case("votes"), num_folds=3)
+    crossed = cross_fit(table_of(keyed), lambda used: VOTES, num_folds=3)
 
     assert (crossed.fold[:6] == crossed.fold[6:]).all()
     assert sorted(np.bincount(crossed.fold[:6])) == [2, 2, 2]
@@ -246,11 +248,11 @@ def test_every_problem_is_predicted_by_a_posterior_fitted_on_the_others():
     table = table_of(synthetic_problems(7, seed=2))
     seen = []
 
-    crossed = cross_fit(table, lambda used: seen.append(used) or special_case("votes"), num_folds=3)
+    crossed = cross_fit(table, lambda used: seen.append(used) or VOTES, num_folds=3)
 
     assert len(seen) == 3
     assert all((used == (crossed.fold != fold)).all() for fold, used in enumerate(seen))
-    assert crossed.probability == pytest.approx(special_case("votes").estimates(table.table).probability)
+    assert crossed.probability == pytest.approx(VOTES.estimates(table.table).probability)
 
 
 def test_a_problems_label_does_not_reach_its_own_prediction():

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from raydebm.decision.evidence.built_in_terms import CONTEXT, TERMS
-from raydebm.decision.evidence.posterior import LOWEST, PRIOR, Posterior, special_case
+from raydebm.decision.evidence.posterior import LOWEST, PRIOR, Posterior
 from raydebm.decision.evidence.reference import Author, Reference
 from raydebm.decision.table import PoolTable
 from raydebm.errors import ConfigError
@@ -30,7 +30,7 @@ FULL = Posterior(
     offset=0.1,
 )
 """Every term carries weight."""
-VOTES = special_case("votes")
+VOTES = Posterior(weights={"votes": 1.0}, context_weights={})
 
 
 def by_answer(posterior, pool):
@@ -70,7 +70,7 @@ def test_recalibration_of_the_log_odds():
 
 
 def test_a_term_measured_for_some_answers_counts_as_their_mean_for_the_others():
-    posterior = special_case("energy")
+    posterior = Posterior(weights={"energy": 1.0}, context_weights={})
     pool = [scored("a", "A", (1.0,)), scored("b", "B", (3.0,)), scored("c", "C")]
 
     probabilities = by_answer(posterior, pool)
@@ -196,7 +196,7 @@ def answers_of(name, pool, *, lambda_):
 
 @given(pool=pools())
 def test_all_weight_on_votes_is_the_majority_vote(pool):
-    best = special_case("votes").beliefs(pool).best
+    best = VOTES.beliefs(pool).best
 
     assert ({best.cluster.key} if best else set()) <= answers_of("majority vote", pool, lambda_=1.0)
 

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydebm.decision.evidence.fitting import CrossFit, LabelledTable
-from raydebm.decision.evidence.posterior import LOWEST, Posterior, special_case
+from raydebm.decision.evidence.posterior import LOWEST, Posterior
 from raydebm.decision.evidence.recalibration import recalibrated
 from raydebm.decision.table import PoolTable
 
-VOTES = special_case("votes")
+VOTES = Posterior(weights={"votes": 1.0}, context_weights={})
 INDEPENDENT = Posterior(weights={"votes": 1.0}, context_weights={}, competition="independent")
 
 ONE = np.array([1])

@@ -8,7 +8,7 @@ from decision_pools import scored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from raydebm.decision.evidence.posterior import special_case
+from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.reference import Author, Reference
 from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy
@@ -20,6 +20,8 @@ from raydebm.decision.sampling.waves import cut_pass, generator_order, in_turns
 from raydebm.errors import GenerationError
 from raydebm.generators.requests import unanswered
 from raydebm.records import Candidate, ConstraintReport, Decision, Energies, GenerationRequest, Sampling
+
+BY_VOTES = Posterior(weights={"votes": 1.0}, context_weights={})
 
 # Votes alone decide when to stop; any sigma is accepted.
 VOTES = Policy(theta_sigma=10.0, theta_abstain=20.0, max_passes=1, waves=(4, 4, 8, 16))
@@ -272,7 +274,7 @@ def test_later_passes_are_sampled_in_waves_too(run, samples):
 
 
 def test_a_hopeless_pass_ends_and_the_loop_regenerates(run, samples):
-    posterior = replace(special_case("votes"), context_weights={"none": 3.0})
+    posterior = replace(BY_VOTES, context_weights={"none": 3.0})
     policy = VOTES.replaced(rule="posterior", posterior=posterior, tau_accept=0.99, tau_answer=0.0, max_passes=2)
     source = Waved(samples(*map(str, range(16))), samples(*["42"] * 16, letter="b", pass_index=2))
 
@@ -284,7 +286,7 @@ def test_a_hopeless_pass_ends_and_the_loop_regenerates(run, samples):
 
 
 def test_answers_that_do_not_compete_are_sampled_to_the_end(run, samples):
-    posterior = replace(special_case("votes"), competition="independent")
+    posterior = replace(BY_VOTES, competition="independent")
     policy = VOTES.replaced(rule="posterior", posterior=posterior, tau_accept=0.0, tau_answer=0.0)
 
     stop = run(Waved(samples(*["42"] * 16)), policy).passes[0].stop
@@ -296,7 +298,7 @@ def test_a_settled_answer_that_the_profile_does_not_select_ends_nothing():
     """The author who is trusted most says B once; the posterior believes the many that say A."""
     author = Author(skill=0.0, center=0.0, scale=1.0)
     reference = Reference(authors={"expert": replace(author, skill=5.0)}, default=author, lambda_=1.0)
-    posterior = replace(special_case("votes"), reference=reference)
+    posterior = replace(BY_VOTES, reference=reference)
     policy = VOTES.replaced(rule="posterior", posterior=posterior, tau_accept=0.4, tau_answer=0.0)
     pool = [scored("e", "B", (0.0,), author="expert"), *(scored(f"c{i}", "A", (0.0,), author="x") for i in range(15))]
 
@@ -313,7 +315,11 @@ def test_a_settled_answer_that_the_profile_does_not_select_ends_nothing():
 def with_skills(prices, **skills):
     authors = {name: Author(skill=skill, center=0.0, scale=1.0) for name, skill in skills.items()}
     reference = Reference(authors=authors, default=Author(skill=0.0, center=0.0, scale=1.0), lambda_=1.0)
-    return Policy(posterior=replace(special_case("votes"), reference=reference), prices=prices, waves=(4,))
+    return Policy(
+        posterior=replace(BY_VOTES, reference=reference),
+        prices=prices,
+        waves=(4,),
+    )
 
 
 def test_generators_come_by_right_answers_per_dollar():

@@ -67,7 +67,7 @@ def run(kind, tmp_path, *, num_tables, num_at_once=1):
 def test_every_table_goes_through_a_worker(local_ray, tmp_path, kind):
     tables = run(kind, tmp_path, num_tables=5, num_at_once=2)
 
-    assert sorted(table["x"][0].as_py() for table in tables) == [0, 2, 4, 6, 8]
+    assert [table["x"][0].as_py() for table in tables] == [0, 2, 4, 6, 8]
 
 
 def test_a_process_serves_one_table_after_another_and_each_worker_is_closed(local_ray, tmp_path):
@@ -85,10 +85,10 @@ def test_a_table_is_taken_when_a_task_can_begin(local_ray, tmp_path):
             taken.append(number)
             yield pa.table({"x": [number]})
 
-    done = map_in_tasks(Doubler, {"folder": str(tmp_path)}, tables(), num_cpus=1, num_at_once=2)
+    done = map_in_tasks(Doubler, {"folder": str(tmp_path)}, tables(), num_cpus=1, num_at_once=1)
     next(done)
 
-    assert taken == [0, 1, 2]
+    assert taken == [0, 1]
 
 
 def test_no_tables_give_nothing(local_ray, tmp_path):

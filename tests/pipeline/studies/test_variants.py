@@ -106,13 +106,13 @@ def test_the_variants_stand_in_one_table(report):
 
 def test_trained_parameters_are_those_of_adapter_and_head(report, run):
     """Head of width 64: LayerNorm 2 * d, Linear d * d + d, Linear d + 1; adapters as ``adapter_size`` counts them."""
+    from adapter_sizes import adapter_size
     from transformers import AutoConfig
 
     from raydebm.embedded import embedded_path
-    from raydebm.scorer.model.lora import adapter_size
 
     size = adapter_size(run.recipe.scorer.adapters[0], AutoConfig.from_pretrained(embedded_path("encoder-mini")))
-    assert trained_weights(run.run, ["a0"]).num_parameters == size.lora + size.head
+    assert trained_weights(run.run, ["a0"]).num_parameters == sum(size)
 
 
 def test_a_second_report_makes_no_stage_again(report, run, tmp_path):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from raydebm.decision.evidence.posterior import special_case
+from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.service.core.request import request_context
 from raydebm.service.core.service import TriageService
@@ -15,6 +15,8 @@ from raydebm.service.routes.decisions import stored_decision
 from raydebm.service.settings.app_args import AppArgs
 from raydebm.service.settings.bundle import load_bundle
 from raydebm.service.settings.overrides import Overrides
+
+VOTES = Posterior(weights={"votes": 1.0}, context_weights={})
 
 PROMISE = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500}
 PROMISING = Policy(max_passes=2, num_regenerate=2, guarantee=PROMISE)
@@ -81,7 +83,7 @@ def test_a_service_of_some_of_the_generators_does_not_claim_it(ask):
 
 def test_a_policy_that_was_calibrated_with_another_scorer_does_not_claim_it(write_run, backend, ask):
     def service(checkpoint):
-        posterior = replace(special_case("votes"), checkpoint=checkpoint)
+        posterior = replace(VOTES, checkpoint=checkpoint)
         policy = PROMISING.replaced(rule="posterior", posterior=posterior)
         return create_app(TriageService(load_bundle(AppArgs(run_dir=write_run(policy=policy))), backend))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raydebm.decision.evidence.posterior import special_case
+from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
 from raydebm.service.core.service import TriageService
 from raydebm.service.routes.application import create_app
@@ -19,7 +19,7 @@ TEXTS = ("It is #### 1", "It is #### 1", "It is #### 2", "It is #### 3")
 def voting_client(write_run, recipe, backend, client):
     """A service that decides by votes about a task whose answers are numbers. Its candidates are ``TEXTS``."""
     backend.write = lambda request: TEXTS[2 * (request.generator == "bo") + request.sample_index]
-    vote = special_case("votes")
+    vote = Posterior(weights={"votes": 1.0}, context_weights={})
     policy = Policy(rule="posterior", posterior=vote, tau_accept=0.1, tau_answer=0.1, max_passes=1)
     run = write_run({**recipe, "task": {"name": "gsm8k"}}, policy)
     return type(client)(create_app(TriageService(load_bundle(AppArgs(run_dir=run)), backend)))
