@@ -21,13 +21,13 @@ from raydebm.service.settings.app_args import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 51_450,
-    "modules": 322,
-    "test lines": 39_530,
+    "source lines": 50_970,
+    "modules": 319,
+    "test lines": 39_430,
     "benchmark lines": 2_510,
     "client lines": 450,
-    "document lines outside docs/log": 5_690,
-    "tracked bytes": 15_970_000,
+    "document lines outside docs/log": 5_680,
+    "tracked bytes": 15_960_000,
     "recipe keys": 167,
     "service arguments": 28,
     "commands": 16,
