@@ -38,7 +38,7 @@ from raydebm.run.directory import RunDir
 from raydebm.scorer.ensemble import EnsembleScorer
 from raydebm.service.ray.app import start_local
 from raydebm.service.ray.shutdown import stop_serve
-from raydebm.service.settings.app_args import AppArgs
+from raydebm.service.settings import AppArgs
 
 Handle: TypeAlias = "DeploymentHandle[Any]"
 TEXTS = ('Ava contradicts herself. {"Ava": "knave", "Zoey": "knight"}', '{"Ava": "knight", "Zoey": "knight"}')

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from raydebm.cli.commands import VERBS, command_of
 from raydebm.config import Recipe
-from raydebm.service.settings.app_args import AppArgs
+from raydebm.service.settings import AppArgs
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

@@ -23,12 +23,10 @@ from raydebm.generators.requests import answered
 from raydebm.records import Candidate, Decision, Energies
 from raydebm.run.directory import RunDir
 from raydebm.service.core.request import request_context
-from raydebm.service.core.service import TriageService
+from raydebm.service.core.triage import TriageService
+from raydebm.service.routes.bodies import ChatRequest
 from raydebm.service.routes.chat import chat_context
-from raydebm.service.routes.requests import ChatRequest
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
-from raydebm.service.settings.overrides import Overrides
+from raydebm.service.settings import AppArgs, Overrides, load_bundle
 from raydebm.service.store.record import record_of, record_row
 
 AUTHORS = {

@@ -198,7 +198,7 @@ def test_serves_configuration_passes_rays_own_check(serve_config):
 
 
 def test_its_arguments_pass_the_applications_own_check(serve_config):
-    from raydebm.service.settings.app_args import AppArgs
+    from raydebm.service.settings import AppArgs
 
     limits = AppArgs.model_validate(serve_config["applications"][0]["args"]).limits
     ingress = serve_config["applications"][0]["deployments"][0]

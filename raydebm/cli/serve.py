@@ -34,7 +34,7 @@ def serve(
 
     from raydebm.run.addresses import resolved, run_address
     from raydebm.service.ray.app import serve_until_interrupted
-    from raydebm.service.settings.app_args import parse_args
+    from raydebm.service.settings import parse_args
 
     given = {
         "run_dir": resolved(run_address(run_dir)),

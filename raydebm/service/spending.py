@@ -10,7 +10,6 @@ import asyncio
 import math
 import sqlite3
 import threading
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -30,12 +29,10 @@ NANO = 1_000_000_000
 MAX_USD = 1e8
 BUSY_S = 30.0
 """Longest wait for another process's transaction, which takes milliseconds."""
-_TABLES = """
-CREATE TABLE IF NOT EXISTS spent (
-  day TEXT, account TEXT, nano_usd INTEGER, candidates INTEGER, PRIMARY KEY (day, account));
-CREATE TABLE IF NOT EXISTS held (
-  id TEXT, account TEXT, day TEXT, nano_usd INTEGER, candidates INTEGER, PRIMARY KEY (id, account));
-"""
+SERVICE = "service"
+"""Account of the whole service."""
+WorstCost = Callable[[GenerationRequest], float]
+N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +47,11 @@ class Amount:
         """An amount, rounded up; more than ``MAX_USD`` counts as infinite."""
         return cls(math.ceil(min(usd, MAX_USD) * NANO), candidates)
 
+    @property
+    def usd(self) -> float:
+        """The money in US dollars."""
+        return self.nano_usd / NANO
+
     def __add__(self, other: "Amount") -> "Amount":
         return Amount(self.nano_usd + other.nano_usd, self.candidates + other.candidates)
 
@@ -62,11 +64,6 @@ class Ceilings(BaseModel):
     usd: float | None = Field(None, ge=0, allow_inf_nan=False)
     candidates: int | None = Field(None, ge=0)
 
-    @property
-    def is_limit(self) -> bool:
-        """True if anything is limited."""
-        return self != Ceilings()
-
     def covers(self, amount: Amount) -> bool:
         """True if the amount is within the ceilings."""
         return (self.usd is None or amount.nano_usd <= round(self.usd * NANO)) and (
@@ -76,20 +73,22 @@ class Ceilings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Amounts reserved for one pass."""
+    """Amount reserved for one pass."""
 
-    hold_id: str
+    day: str
+    accounts: tuple[str, ...]
+    amount: Amount
     granted: tuple[int, ...]
     """Indices of the granted amounts. Empty if nothing fits."""
 
 
 class Ledger:
-    """Accounts by name and UTC day. Every call is one transaction; calls may come from any thread."""
+    """Accounts by name and UTC day. Every call is one transaction, may come from any thread, and raises ResourceError
+    if the file cannot be used."""
 
     def __init__(self, path: str, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         """Args:
         path: the SQLite file on a local disk, created on first use.
-        clock: current time, which determines the day.
         """
         self._path, self._clock = path, clock
         self._lock = threading.Lock()
@@ -99,41 +98,27 @@ class Ledger:
         """Reserve as many of the wanted amounts as fit below every ceiling, in order.
 
         One that does not fit is skipped; a later, smaller one may still fit.
-
-        Raises:
-            ResourceError: the file cannot be used.
         """
-        hold_id, day = uuid.uuid4().hex, self._day()
+        day, held, granted = self._day(), Amount(), []
         with self._transaction() as db:
             totals = {account: _total(db, day, account) for account in accounts}
-            held, granted = Amount(), []
             for place, amount in enumerate(wanted):
                 more = held + amount
                 if all(ceilings.covers(totals[account] + more) for account, ceilings in accounts.items()):
                     held = more
                     granted.append(place)
-            if granted:
-                for account in accounts:
-                    _add(db, day, account, held)
-                    row = (hold_id, account, day, held.nano_usd, held.candidates)
-                    db.execute("INSERT INTO held (id, account, day, nano_usd, candidates) VALUES (?, ?, ?, ?, ?)", row)
-        return Hold(hold_id, tuple(granted))
+            _add(db, day, accounts, held)
+        return Hold(day, tuple(accounts), held, tuple(granted))
 
     def settle(self, hold: Hold, actual: Amount) -> None:
-        """Replace a hold by the actual amount.
-
-        Raises:
-            ResourceError: the file cannot be used; the hold then counts as spent.
-        """
+        """Replace a hold by the actual amount. If the file cannot be used, the hold counts as spent."""
+        held = hold.amount
         with self._transaction() as db:
-            rows = db.execute(
-                "DELETE FROM held WHERE id = ? RETURNING account, day, nano_usd, candidates", (hold.hold_id,)
-            ).fetchall()
-            for account, day, nano_usd, candidates in rows:
-                _add(db, day, account, Amount(actual.nano_usd - nano_usd, actual.candidates - candidates))
+            change = Amount(actual.nano_usd - held.nano_usd, actual.candidates - held.candidates)
+            _add(db, hold.day, hold.accounts, change)
 
     def spent(self, account: str) -> Amount:
-        """Today's spending including holds. Raises ResourceError."""
+        """Today's spending including holds."""
         with self._transaction() as db:
             return _total(db, self._day(), account)
 
@@ -174,7 +159,8 @@ class Ledger:
         # Safe against the death of a process; a power cut may lose the last moments.
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=NORMAL")
-        db.executescript(_TABLES)
+        columns = "day TEXT, account TEXT, nano_usd INTEGER, candidates INTEGER, PRIMARY KEY (day, account)"
+        db.execute(f"CREATE TABLE IF NOT EXISTS spent ({columns})")
         return db
 
 
@@ -184,19 +170,12 @@ def _total(db: sqlite3.Connection, day: str, account: str) -> Amount:
     return Amount() if row is None else Amount(*row)
 
 
-def _add(db: sqlite3.Connection, day: str, account: str, amount: Amount) -> None:
-    db.execute(
+def _add(db: sqlite3.Connection, day: str, accounts: Iterable[str], amount: Amount) -> None:
+    db.executemany(
         "INSERT INTO spent (day, account, nano_usd, candidates) VALUES (?, ?, ?, ?) ON CONFLICT (day, account) "
         "DO UPDATE SET nano_usd = nano_usd + excluded.nano_usd, candidates = candidates + excluded.candidates",
-        (day, account, amount.nano_usd, amount.candidates),
+        [(day, account, amount.nano_usd, amount.candidates) for account in accounts],
     )
-
-
-N = TypeVar("N", int, float)
-SERVICE = "service"
-"""Account of the whole service."""
-WorstCost = Callable[[GenerationRequest], float]
-_UNSENT = frozenset({FailureKind.NOT_SENT, FailureKind.BUDGET})
 
 
 # ---- of one request -------------------------------------------------------------------------------------------------
@@ -222,7 +201,7 @@ def within_ceilings(asked: Policy, *, operators: Policy, ceilings: Ceilings) -> 
 
 
 def check_count(name: str, value: int | None, most: int) -> None:
-    """Raise ServiceError (400) for a count above the operator's."""
+    """Raise ServiceError 400 for a count above the operator's."""
     if value is not None and value > most:
         message = f"{name} is {value}, and this service allows at most {most}; ask for fewer, or for a named policy"
         raise ServiceError(message, 400, "above_ceiling", name)
@@ -234,10 +213,9 @@ def _lower(asked: N | None, most: N | None) -> N | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Affordable:
-    """The affordable part of a pass."""
+    """The affordable part of a pass, in order, and what was left out."""
 
     asked: list[GenerationRequest]
-    """Affordable requests, in order."""
     over_budget: list[GenerationRequest]
     """Requests left out because each may cost more than the remaining money."""
     cheapest_usd: float
@@ -248,25 +226,24 @@ def affordable(
     requests: Sequence[GenerationRequest],
     *,
     most: int | None = None,
-    left_usd: float | None = None,
-    worst: WorstCost | None = None,
+    left_usd: float = math.inf,
+    worst: WorstCost = lambda request: 0.0,
 ) -> Affordable:
     """Take every generator's first sample, then every generator's second, and so on, up to the limits.
 
     Args:
         requests: requests of the pass.
         most: remaining budget of candidates. Default: no limit. Those beyond it are dropped silently.
-        left_usd: remaining US dollars. Default: no limit. Each request reserves its worst cost; one that costs too much
-            is skipped, and a later, cheaper one may still fit.
-        worst: worst cost of a request; required with ``left_usd``.
+        left_usd: remaining US dollars. Each request reserves its worst cost; one that costs too much is skipped, and a
+            later, cheaper one may still fit.
+        worst: worst cost of a request.
     """
-    order = turns(requests)
     asked: list[int] = []
     over: dict[int, float] = {}
-    for place in order[: len(order) if most is None else max(0, most)]:
-        cost = 0.0 if left_usd is None or worst is None else worst(requests[place])
-        if left_usd is None or cost <= left_usd:
-            left_usd = None if left_usd is None else left_usd - cost
+    for place in turns(requests)[: None if most is None else max(0, most)]:
+        cost = worst(requests[place])
+        if cost <= left_usd:
+            left_usd -= cost
             asked.append(place)
         else:
             over[place] = cost
@@ -282,9 +259,6 @@ def turns(requests: Sequence[GenerationRequest]) -> list[int]:
     return sorted(range(len(requests)), key=lambda place: (requests[place].sample_index, place))
 
 
-# ---- prices ---------------------------------------------------------------------------------------------------------
-
-
 def spent(asked: Iterable[GenerationRequest], drawn: Iterable[Candidate], worst: WorstCost) -> Amount:
     """Upper bound on the use of requests: each candidate's stated cost, or its worst. Requests that were never sent use
     nothing."""
@@ -294,28 +268,22 @@ def spent(asked: Iterable[GenerationRequest], drawn: Iterable[Candidate], worst:
         candidate = stated.get(request.candidate_id)
         cost = None if candidate is None else candidate.cost_usd
         # No try of such a request left this process; one that did states its possible cost.
-        if cost is not None or candidate is None or candidate.failure not in _UNSENT:
+        unsent = candidate is not None and candidate.failure in (FailureKind.NOT_SENT, FailureKind.BUDGET)
+        if cost is not None or not unsent:
             total += Amount.of(worst(request) if cost is None else cost)
     return total
 
 
-def spent_usd(asked: Iterable[GenerationRequest], drawn: Iterable[Candidate], worst: WorstCost) -> float:
-    """``spent`` in US dollars."""
-    return spent(asked, drawn, worst).nano_usd / NANO
-
-
-def unpriced(configs: Iterable[GeneratorConfig]) -> list[str]:
-    """Names of the endpoints without both prices, whose cost is unbounded."""
-    return [
+def no_prices(configs: Iterable[GeneratorConfig]) -> str | None:
+    """Why money cannot be limited with these generators: endpoints without both prices have unbounded costs."""
+    names = [
         config.name
         for config in configs
         if isinstance(config, OpenAIGenerator)
         and (config.usd_per_million_prompt_tokens is None or config.usd_per_million_completion_tokens is None)
     ]
-
-
-def no_prices(names: Sequence[str]) -> str:
-    """Error message for a limit on money with these generators."""
+    if not names:
+        return None
     return (
         f"max_usd needs the prices of every generator that is asked, and the recipe has none for {', '.join(names)}; "
         "set usd_per_million_prompt_tokens and usd_per_million_completion_tokens there, or ask other generators"
@@ -323,7 +291,7 @@ def no_prices(names: Sequence[str]) -> str:
 
 
 def worst_of(configs: Iterable[GeneratorConfig]) -> WorstCost:
-    """Worst cost of a request to one of these generators, which all have prices; infinite without."""
+    """Worst cost of a request to one of these generators; infinite without prices."""
     known = {config.name: config for config in configs}
 
     def worst(request: GenerationRequest) -> float:
@@ -411,21 +379,9 @@ class Account:
         resets_at = self.ledger.resets_at().isoformat()
         statuses = []
         for name, ceilings in self.ceilings.items():
-            total = self.ledger.spent(name)
-            used = {"usd": total.nano_usd / NANO, "candidates": total.candidates}
+            account, total = SERVICE if name == SERVICE else "key", self.ledger.spent(name)
+            used = {"usd": total.usd, "candidates": total.candidates}
             for kind, limit in ceilings.model_dump(exclude_none=True).items():
-                account = SERVICE if name == SERVICE else "key"
                 left = max(0.0, limit - used[kind])
                 statuses.append(CeilingStatus(account=account, kind=kind, limit=limit, left=left, resets_at=resets_at))
         return statuses
-
-
-def account_of(
-    ledger: Ledger | None, *, service: Ceilings, key_name: str | None = None, key: Ceilings | None = None
-) -> Account | None:
-    """A caller's account, or None if nothing is limited."""
-    named = {SERVICE: service}
-    if key_name is not None and key is not None:
-        named[f"key:{key_name}"] = key
-    ceilings = {name: limits for name, limits in named.items() if limits.is_limit}
-    return Account(ledger, ceilings) if ledger is not None and ceilings else None

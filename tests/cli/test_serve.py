@@ -9,7 +9,7 @@ import typer
 from raydebm.cli.commands import command_of
 from raydebm.errors import ResourceError
 from raydebm.service.ray.app import check_port
-from raydebm.service.settings.app_args import RunArgs
+from raydebm.service.settings import RunArgs
 
 
 @pytest.fixture

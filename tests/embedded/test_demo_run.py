@@ -10,8 +10,7 @@ from raydebm.embedded import DEMO_RUN_FOLDER
 from raydebm.errors import ConfigError
 from raydebm.run.addresses import is_packaged, run_address
 from raydebm.run.directory import RunDir
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.settings import AppArgs, load_bundle
 
 
 def files():

@@ -18,7 +18,7 @@ from raydebm.records import (
     ScoredCandidate,
     Violation,
 )
-from raydebm.service.access.keys import load_keyring
+from raydebm.service.access import load_keyring
 from raydebm.service.store.outcomes import ReportedOutcome, content_of
 from raydebm.service.store.reader import DecisionReader
 from raydebm.service.store.record import DecisionRecord, new_record_id

@@ -24,11 +24,10 @@ from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
 from raydebm.errors import ResourceError
 from raydebm.run.directory import RunDir
-from raydebm.service.access.keys import load_keyring
-from raydebm.service.core.service import TriageService
+from raydebm.service.access import load_keyring
+from raydebm.service.core.triage import TriageService
 from raydebm.service.routes.application import create_app
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.settings import AppArgs, load_bundle
 from raydebm.service.store.writer import DecisionWriter
 
 FOLDER = Path(__file__).parent / "golden"

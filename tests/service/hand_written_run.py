@@ -16,10 +16,9 @@ from raydebm.errors import ServiceError
 from raydebm.generators.requests import TokenUsage, answered, unanswered
 from raydebm.records import Energies
 from raydebm.run.directory import RunDir
-from raydebm.service.core.service import TriageService
+from raydebm.service.core.triage import TriageService
 from raydebm.service.routes.application import create_app
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.settings import AppArgs, load_bundle
 from raydebm.tasks import get_task
 
 PUZZLE = (

@@ -19,7 +19,7 @@ from raydebm.records import GenerationRequest, Sampling, ScoredCandidate
 from raydebm.run.tables import CANDIDATES
 from raydebm.service.ray.app import start_local
 from raydebm.service.ray.shutdown import stop_serve
-from raydebm.service.settings.app_args import AppArgs
+from raydebm.service.settings import AppArgs
 from raydebm.tasks import task_of
 
 NAME = "reply"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from raydebm.service.access.keys import ApiKey, Keyring
-from raydebm.service.core.service import TriageService
+from raydebm.service.access import ApiKey, Keyring
+from raydebm.service.core.triage import TriageService
 from raydebm.service.routes.application import create_app
 from raydebm.service.store.writer import DecisionWriter
 

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from raydebm.service.routes.requests import TriageRequest
-from raydebm.service.settings.overrides import MAX_DEPTH
+from raydebm.service.routes.bodies import TriageRequest
+from raydebm.service.settings import MAX_DEPTH
 from raydebm.tasks import get_task
 
 SURROGATE = "\ud800"

@@ -15,12 +15,11 @@ import yaml
 from ray import serve
 
 from raydebm.run.directory import RunDir
-from raydebm.service.core.service import TriageService
+from raydebm.service.core.triage import TriageService
 from raydebm.service.ray.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
 from raydebm.service.ray.handles import HandleBackend
 from raydebm.service.routes.application import create_app
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.settings import AppArgs, load_bundle
 from raydebm.service.store.writer import DecisionWriter
 from raydebm_client import AsyncRaydebm, Progress, Raydebm, ServiceError
 

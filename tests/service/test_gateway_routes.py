@@ -3,9 +3,9 @@
 import pytest
 from two_runs import LIKE_THEM
 
-from raydebm.service.core.service import TriageService
+from raydebm.service.core.triage import TriageService
 from raydebm.service.routes.application import create_app
-from raydebm.service.settings.bundle import load_gateway
+from raydebm.service.settings import load_gateway
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import re
 import pytest
 import yaml
 
-from raydebm.service.access.keys import LOOK_EVERY_S
+from raydebm.service.access import LOOK_EVERY_S
 from raydebm.service.ray.ingress import CHANGEABLE, changed_args
-from raydebm.service.settings.app_args import AppArgs
+from raydebm.service.settings import AppArgs
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,9 @@ import re
 import pytest
 import yaml
 
-from raydebm.service.access.keys import load_keyring
+from raydebm.service.access import load_keyring
 from raydebm.service.ray import metrics
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.overrides import ChatOverrides
+from raydebm.service.settings import AppArgs, ChatOverrides
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import pytest
 
 from raydebm.errors import ResourceError
 from raydebm.run.ensemble_file import CheckpointRef
-from raydebm.service.access.keys import ENVIRONMENT
-from raydebm.service.core.service import TriageService
+from raydebm.service.access import ENVIRONMENT
+from raydebm.service.core.triage import TriageService
 from raydebm.service.ray import app as app_module
 from raydebm.service.ray import deployments
 from raydebm.service.ray.loaded import Ensembles

@@ -7,7 +7,7 @@ from raydebm.config import parse_recipe
 from raydebm.decision.policy import Policy
 from raydebm.run.directory import RunDir
 from raydebm.run.tables import SplitProblem
-from raydebm.service.settings.app_args import AppArgs, RunArgs
+from raydebm.service.settings import AppArgs, RunArgs
 from raydebm.tasks import get_task
 
 NAMES, GOODS, OTHERS = ("Ben", "Ida", "Leo", "Mia", "Tom"), ("apples", "pears", "eggs"), ("friend", "uncle", "niece")

@@ -3,7 +3,7 @@
 Every client error is raised here, as a ServiceError that names the field.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import Field
@@ -13,9 +13,8 @@ from raydebm.errors import ConfigError, RaydebmError, ServiceError
 from raydebm.generators.passes import PassRequests
 from raydebm.identity import content_id
 from raydebm.records import GenerationRequest, Message, Problem
-from raydebm.service.settings.bundle import Bundle
-from raydebm.service.settings.overrides import Body, Data, Overrides, SamplingOverrides, Text
-from raydebm.service.spending import Account, check_count, no_prices, unpriced
+from raydebm.service.settings import Body, Bundle, Data, Overrides, SamplingOverrides, Text
+from raydebm.service.spending import Account, check_count, no_prices, worst_of
 from raydebm.tasks.base import Task
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
@@ -67,15 +66,6 @@ class ProblemBody(Body):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadProblem:
-    """A parsed problem and its run."""
-
-    bundle: Bundle
-    task: Task
-    problem: Problem
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestContext:
     """One validated request. Immutable, so that concurrent requests share no state."""
 
@@ -107,10 +97,9 @@ class RequestContext:
         """The problem as scored by the ensemble, with the earlier turns: a follow-up means nothing alone."""
         return transcript(self.earlier_turns, self.problem.prompt)
 
-    @property
-    def versions(self) -> Mapping[str, str]:
-        """Versions in the response; ``policy`` is the policy file's name."""
-        return self.bundle.versions
+    def worst_cost(self, request: GenerationRequest) -> float:
+        """Worst cost of a request in US dollars; infinite without prices."""
+        return worst_of(self.bundle.generator_configs())(request)
 
     def requests(self, pass_index: int, messages: tuple[Message, ...] | None) -> list[GenerationRequest]:
         """Generation requests of a pass, equal to those of evaluation for this problem."""
@@ -142,24 +131,35 @@ def request_context(
     problem: str | ProblemBody,
     sampling: SamplingOverrides | None = None,
     conversation: Conversation | None = None,
+    account: Account | None = None,
+    received: float | None = None,
+    num_choices: int | None = None,
 ) -> RequestContext:
     """Validate a request.
 
     Raises:
-        ServiceError: an unknown task or generator, a text that is not a problem or is too long, or bad overrides.
+        ServiceError: an unknown task or generator, a text that is not a problem or is too long, bad overrides, or a
+            limit on money with a generator that has no prices.
     """
-    read = read_problem(bundle, task_name, problem)
-    bundle = read.bundle
+    bundle, task, read = read_problem(bundle, task_name, problem)
     context = () if conversation is None else conversation.context
-    check_context(bundle, context)
-    policy = policy_for(bundle, read.problem.task, overrides)
-    generators = _generators(bundle, overrides.generators)
-    if policy.max_usd is not None:
-        check_prices(bundle, generators)
+    if (size := sum(len(message["content"]) for message in context)) > bundle.max_problem_chars:
+        message = f"the earlier messages have {size} characters; at most {bundle.max_problem_chars} are accepted"
+        raise ServiceError(message, 413, "context_too_long", "messages")
+    policy = policy_for(bundle, read.task, overrides)
+    for name in overrides.generators or ():
+        if name not in bundle.generators:
+            message = f"generator {name!r} is not served here; served: {', '.join(bundle.generators)}"
+            raise ServiceError(message, 400, "unknown_generator", "generators")
+    generators = tuple(name for name in bundle.generators if name in (overrides.generators or bundle.generators))
+    limits_money = policy.max_usd is not None or (account is not None and account.limits_money)
+    fault = no_prices(config for config in bundle.generator_configs() if config.name in generators)
+    if limits_money and fault is not None:
+        raise ServiceError(fault, 400, "no_prices", "max_usd")
     return RequestContext(
         request_id=request_id,
-        problem=read.problem,
-        task=read.task,
+        problem=read,
+        task=task,
         policy=policy,
         bundle=bundle,
         generators=generators,
@@ -169,31 +169,14 @@ def request_context(
         return_candidates=overrides.return_candidates,
         earlier_turns=context,
         ignored_messages=0 if conversation is None else conversation.num_ignored,
+        account=account,
+        received=received,
+        num_choices=num_choices,
     )
 
 
-def charged_to(context: RequestContext, account: Account | None) -> RequestContext:
-    """The same request with an account to charge.
-
-    Args:
-        context: the request.
-        account: the caller's spending limits. None for no limit.
-
-    Raises:
-        ServiceError: 400, the account limits money, and one of the generators has no prices.
-    """
-    if account is not None and account.limits_money:
-        check_prices(context.bundle, context.generators)
-    return replace(context, account=account)
-
-
-def read_problem(bundle: Bundle, task_name: str | None, problem: str | ProblemBody) -> ReadProblem:
-    """Parse the problem with its task, and find the run of that task.
-
-    Args:
-        bundle: the served runs.
-        task_name: name of a served task. Default: the only one.
-        problem: the text, or its structured form.
+def read_problem(bundle: Bundle, task_name: str | None, problem: str | ProblemBody) -> tuple[Bundle, Task, Problem]:
+    """The run of a task (by default the only one), the task, and the problem that it reads.
 
     Raises:
         ServiceError: 404 for an unknown task, 400 if several are served and none is named, 413 for a text that is too
@@ -206,7 +189,12 @@ def read_problem(bundle: Bundle, task_name: str | None, problem: str | ProblemBo
     if name not in bundle.tasks:
         message = f"task {name!r} is not served here; served: {', '.join(bundle.tasks)}"
         raise ServiceError(message, 404, "unknown_task", "task")
-    _check_length(bundle, problem)
+    text = problem if isinstance(problem, str) else problem.prompt
+    if not text.strip():
+        raise ServiceError("the problem is empty", 400, "missing_text", "problem")
+    if len(text) > bundle.max_problem_chars:
+        message = f"the problem has {len(text)} characters; at most {bundle.max_problem_chars} are accepted"
+        raise ServiceError(message, 413, "problem_too_long", "problem")
     task = bundle.task(name)
     try:
         read = _problem(task, problem)
@@ -214,24 +202,7 @@ def read_problem(bundle: Bundle, task_name: str | None, problem: str | ProblemBo
         words = str(error) if isinstance(error, RaydebmError) else f"its data is not what the task needs ({error!r})"
         message = f"the text is not a problem of task {name}: {words}"
         raise ServiceError(message, 422, NO_PROBLEM, "problem") from error
-    return ReadProblem(bundle=bundle.of(name).alone, task=task, problem=read)
-
-
-def check_context(bundle: Bundle, context: Sequence[Message]) -> None:
-    """Raise ServiceError 413 for earlier turns that are too long."""
-    size = sum(len(message["content"]) for message in context)
-    if size > bundle.max_problem_chars:
-        message = f"the earlier messages have {size} characters; at most {bundle.max_problem_chars} are accepted"
-        raise ServiceError(message, 413, "context_too_long", "messages")
-
-
-def _check_length(bundle: Bundle, problem: str | ProblemBody) -> None:
-    text = problem if isinstance(problem, str) else problem.prompt
-    if not text.strip():
-        raise ServiceError("the problem is empty", 400, "missing_text", "problem")
-    if len(text) > bundle.max_problem_chars:
-        message = f"the problem has {len(text)} characters; at most {bundle.max_problem_chars} are accepted"
-        raise ServiceError(message, 413, "problem_too_long", "problem")
+    return bundle.of(name).alone, task, read
 
 
 def _problem(task: Task, problem: str | ProblemBody) -> Problem:
@@ -254,16 +225,7 @@ def _problem(task: Task, problem: str | ProblemBody) -> Problem:
 
 
 def policy_for(bundle: Bundle, task_name: str, overrides: Overrides) -> Policy:
-    """The request's policy, within the operator's ceilings.
-
-    Args:
-        bundle: the operator's policies.
-        task_name: task of the problem.
-        overrides: changes by the request.
-
-    Raises:
-        ServiceError: 400 for invalid settings.
-    """
+    """The request's policy, within the operator's ceilings. Raises ServiceError 400 for invalid settings."""
     profile = bundle.profiles.get(overrides.policy or "", Overrides())
     try:
         operators = bundle.policies[task_name].changed(profile.policy_changes())
@@ -273,20 +235,3 @@ def policy_for(bundle: Bundle, task_name: str, overrides: Overrides) -> Policy:
     if overrides.num_samples != profile.num_samples:  # the operator's own count is lowered without an error
         check_count("num_samples", overrides.num_samples, profile.num_samples or bundle.max_samples)
     return bundle.served(policy, operators=operators)
-
-
-def check_prices(bundle: Bundle, generators: Sequence[str]) -> None:
-    """Raise ServiceError 400 if one of these generators has no prices, so that its cost is unbounded."""
-    without = unpriced(config for config in bundle.generator_configs() if config.name in generators)
-    if without:
-        raise ServiceError(no_prices(without), 400, "no_prices", "max_usd")
-
-
-def _generators(bundle: Bundle, wanted: list[str] | None) -> tuple[str, ...]:
-    if wanted is None:
-        return bundle.generators
-    unknown = [name for name in wanted if name not in bundle.generators]
-    if unknown:
-        message = f"generator {unknown[0]!r} is not served here; served: {', '.join(bundle.generators)}"
-        raise ServiceError(message, 400, "unknown_generator", "generators")
-    return tuple(name for name in bundle.generators if name in wanted)

@@ -43,8 +43,7 @@ from raydebm.service.ray.deployments import (
 from raydebm.service.ray.ingress import TriageIngress
 from raydebm.service.ray.proxy import PROXY_MIDDLEWARES, PROXY_SETTING
 from raydebm.service.ray.shutdown import close_application, drain, end_serve_run, interrupted_by_signals, stop_serve
-from raydebm.service.settings.app_args import AppArgs, parse_args, request_timeout_s
-from raydebm.service.settings.bundle import load_gateway
+from raydebm.service.settings import AppArgs, load_gateway, parse_args, request_timeout_s
 from raydebm.user_files import text_of, yaml_value
 
 __all__ = [

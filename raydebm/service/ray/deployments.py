@@ -22,11 +22,11 @@ from raydebm.records import Candidate, ConstraintReport, Energies, GenerationReq
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import CheckpointRef, read_ref
 from raydebm.scorer.texts import TextScorer, TextToScore, energies_of_lists
-from raydebm.service.access.keys import ENVIRONMENT as CLIENT_KEYS
+from raydebm.service.access import ENVIRONMENT as CLIENT_KEYS
 from raydebm.service.logs import configure_logs
 from raydebm.service.ray.loaded import Draws, Ensembles, LoadedGenerators, Trace
 from raydebm.service.ray.slices import MAX_TEXTS, SLICE_S, SliceQueue
-from raydebm.service.settings.bundle import RunSource
+from raydebm.service.settings import RunSource
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from raydebm.errors import RaydebmError, ServiceError
 from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Problem
 from raydebm.run.ensemble_file import CheckpointRef
 from raydebm.scorer.texts import TextToScore
-from raydebm.service.settings.bundle import Bundle, RunSource
+from raydebm.service.settings import Bundle, RunSource
 
 log = logging.getLogger(__name__)
 

@@ -12,23 +12,19 @@ from pydantic import ValidationError
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 from starlette.routing import BaseRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from raydebm import tracing
 from raydebm.errors import ConfigError, RaydebmError
 from raydebm.records import GC_THRESHOLD
-from raydebm.service.access.admission import Intake
-from raydebm.service.access.guard import PUBLIC_PATHS, Traced
-from raydebm.service.access.keys import load_keyring
-from raydebm.service.core.service import TriageService
+from raydebm.service.access import Intake, load_keyring
+from raydebm.service.core.triage import TriageService
 from raydebm.service.logs import configure_logs, redact
-from raydebm.service.page import page_paths
 from raydebm.service.ray.handles import HandleBackend
 from raydebm.service.ray.metrics import RayMeter
 from raydebm.service.routes.application import create_app
-from raydebm.service.routes.outcomes import claim_monitor
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import Bundle, load_gateway
+from raydebm.service.routes.stored import claim_monitor
+from raydebm.service.settings import AppArgs, Bundle, load_gateway
 from raydebm.service.store.writer import writer_of
 
 log = logging.getLogger(__name__)
@@ -87,27 +83,21 @@ class Exchangeable:
     """An ASGI application that can be replaced while requests run."""
 
     def __init__(self, app: FastAPI) -> None:
-        self._fastapi: FastAPI = app
-        self._app: ASGIApp = app
+        self._app = app
 
-    def replace(self, app: FastAPI, wrapped: ASGIApp | None = None) -> None:
-        """Route new requests to another application.
-
-        Args:
-            app: the application with the routes.
-            wrapped: the same application with its middleware. Default: ``app``.
-        """
-        self._fastapi, self._app = app, app if wrapped is None else wrapped
+    def replace(self, app: FastAPI) -> None:
+        """Route new requests to another application."""
+        self._app = app
 
     @property
     def routes(self) -> list[BaseRoute]:
         """The application's routes, whose patterns label Serve's metrics."""
-        return self._fastapi.routes
+        return self._app.routes
 
     @property
     def router(self) -> Any:
         """The FastAPI application's router, which Serve reads."""
-        return self._fastapi.router
+        return self._app.router
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
@@ -230,12 +220,12 @@ class TriageIngress:
         )
         if self._app is None:
             self._app = Exchangeable(app)
-        self._app.replace(app, Traced(app, untraced=PUBLIC_PATHS | page_paths()))
+        self._app.replace(app)
         return self._app
 
     async def close(self) -> int:
         """Refuse new requests. Returns the number of open ones (see ``shutdown.drain``)."""
-        self._intake.close()
+        self._intake.is_closed = True
         return self._intake.num_open
 
     def _notices(self) -> list[str]:

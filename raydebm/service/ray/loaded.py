@@ -19,7 +19,7 @@ from raydebm.generators.requests import candidate_facts, unanswered
 from raydebm.records import Candidate, GenerationRequest
 from raydebm.run.addresses import local_copy
 from raydebm.run.ensemble_file import CheckpointRef, read_ref
-from raydebm.service.settings.bundle import RunSource
+from raydebm.service.settings import RunSource
 
 if TYPE_CHECKING:
     from raydebm.scorer.ensemble import EnsembleScorer

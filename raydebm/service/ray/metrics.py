@@ -11,7 +11,7 @@ from ray.util.metrics import Counter, Gauge, Histogram
 
 from raydebm.decision.guarantee.watch import ErrorWatch
 from raydebm.records import Candidate
-from raydebm.service.core.result import Meter, TriageResult
+from raydebm.service.core.triage import Meter, TriageResult
 
 SECONDS: list[float] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300]
 SIGMAS: list[float] = [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2, 3, 5]

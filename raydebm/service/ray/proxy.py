@@ -11,12 +11,14 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from raydebm.service.access.guard import PAID_PATHS, REQUEST_ID_PATTERN
+from raydebm.service.access import REQUEST_ID_PATTERN
 from raydebm.service.error_form import RETRY_AFTER_S, error_body
 
 PROXY_SETTING = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
 PROXY_MIDDLEWARES = "raydebm.service.ray.proxy:proxy_middlewares"
 HEADER = "x-request-id"
+PAID_PATHS = ("/v1/chat/completions", "/v1/responses", "/v1/triage")
+"""Paths whose requests may have paid for candidates when their replica died."""
 
 
 def proxy_middlewares() -> list[Middleware]:

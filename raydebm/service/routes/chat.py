@@ -2,40 +2,62 @@
 
 An abstention is HTTP 200 with ``refusal`` set and ``content`` null, as OpenAI's clients handle refusals. The reasons
 are in the top-level ``raydebm`` object, which typed clients expose as ``model_extra``.
+
+For clients that send ``response_format`` the content is the task's parsed, canonical answer as JSON. If they need an
+object and the answer is something else, it is wrapped in one: under the schema's only property, else under ``answer``.
 """
 
+import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from raydebm.errors import ServiceError
-from raydebm.service.core.request import ProblemBody, RequestContext, charged_to, request_context
-from raydebm.service.core.service import TriageService
-from raydebm.service.routes.answers import ChoiceBody, TriageResponse, triage_answer
-from raydebm.service.routes.connection import EventStream, while_connected
-from raydebm.service.routes.json_form import JsonForm, format_for_endpoints, read_form, written_in
-from raydebm.service.routes.openapi import examples_of
-from raydebm.service.routes.requests import (
+from raydebm.errors import ConstraintError, ServiceError
+from raydebm.records import well_formed
+from raydebm.service.core.request import ProblemBody, RequestContext, request_context
+from raydebm.service.core.triage import TriageService
+from raydebm.service.routes.bodies import (
+    CandidateBody,
     ChatRequest,
+    ChoiceBody,
+    ResponseFormat,
+    TriageResponse,
     merged_overrides,
     model_body,
-    models_body,
+    model_ids,
     parse_model,
     read_conversation,
+    triage_answer,
 )
-from raydebm.service.routes.triage import ended_by_done, event_text, progress_event, request_events
-from raydebm.service.settings.bundle import Bundle
-from raydebm.service.settings.overrides import ChatOverrides
+from raydebm.service.routes.openapi import examples_of
+from raydebm.service.routes.streams import (
+    EventStream,
+    ended_by_done,
+    event_text,
+    progress_event,
+    request_events,
+    while_connected,
+)
+from raydebm.service.settings import ChatOverrides
+from raydebm.service.spending import Account
+from raydebm.tasks.base import Task
+from raydebm.tasks.constraints.expressions import EvaluationError
+from raydebm.tasks.constraints.schemas import Steps, check_schema, faults_of, validator_of
 
+T = TypeVar("T")
 CHUNK_CHARS = 80
+PARAM = "response_format"
+MAX_SCHEMA_CHARS = 64_000
+"""Maximum length of a client's schema, as JSON."""
+MAX_FORM_STEPS = 5_000
+"""Limit on validation steps per request, over all choices and all shapes of each."""
 FREE_TOOL_CHOICES = ("auto", "none")
 """Values of ``tool_choice`` that leave a model free to answer in words."""
-
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "tool_choice": FREE_TOOL_CHOICES,
     "function_call": FREE_TOOL_CHOICES,
@@ -49,69 +71,168 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 """Fields that would change the answer and are not supported, with the values that change nothing. Tools may be offered:
 candidates do not call them, as any model may choose unless it is forced to."""
-
 _OURS = frozenset(field.alias or name for name, field in ChatOverrides.model_fields.items())
 """Fields of the ``raydebm`` object. At the top level they would be ignored silently."""
 
 
-# ---- requests and answers --------------------------------------------------------------------------------------------
+# ---- requests -------------------------------------------------------------------------------------------------------
+
+
+async def asked(
+    service: TriageService, body: ChatRequest, request: Request
+) -> tuple[RequestContext, ChatOverrides, "JsonForm | None"]:
+    """Context, reply settings and JSON form of a chat. Raises ServiceError."""
+    state, wanted = request.state, body.response_format
+    # Checking a schema is slow, and other requests go on meanwhile.
+    form = await asyncio.to_thread(json_form, wanted) if wanted and wanted.json_schema else json_form(wanted)
+    facts = {"request_id": state.request_id, "received": state.received, "account": state.account}
+    return *chat_context(service, body, **facts), form
 
 
 def chat_context(
-    bundle: Bundle,
+    service: TriageService,
     request: ChatRequest,
     *,
     request_id: str,
     received: float | None = None,
+    account: Account | None = None,
 ) -> tuple[RequestContext, ChatOverrides]:
     """Context of the request, and its settings for the reply.
 
     Raises:
         ServiceError: an unknown model, unsupported fields, missing text, or an error of ``request_context``.
     """
-    _check_supported(request)
-    task_name, policy = parse_model(bundle, request.model)
-    overrides = merged_overrides(bundle, request.raydebm, policy=policy)
+    for name, value in (request.model_extra or {}).items():
+        if name in _OURS:
+            message = f"{name!r} belongs in the body's raydebm object: extra_body={{'raydebm': {{{name!r}: ...}}}}"
+            raise ServiceError(message, 400, "misplaced_parameter", name)
+        require_neutral(name, value, _NEUTRAL)
+    task_name, policy = parse_model(service.bundle, request.model)
+    overrides = merged_overrides(service.bundle, request.raydebm, policy=policy)
     conversation = read_conversation(request.messages)
     wanted = request.response_format
     if wanted is not None and wanted.type != "text" and overrides.on_abstain == "text":
         message = "on_abstain 'text' answers in words, which response_format rules out; use 'refuse', 'best' or 'error'"
         raise ServiceError(message, 400, "bad_override", "on_abstain")
     context = request_context(
-        bundle,
+        service.bundle,
         overrides if overrides.seed is not None else overrides.model_copy(update={"seed": request.seed}),
         request_id=request_id,
         task_name=task_name,
         problem=ProblemBody(prompt=conversation.problem, kind=overrides.kind),
         sampling=request.sampling(),
         conversation=conversation,
+        received=received,
+        account=account,
+        num_choices=request.n,
     )
     offered = format_for_endpoints(wanted, context.task)
     response_format = None if offered is None else json.dumps(offered, sort_keys=True)
-    return replace(context, response_format=response_format, num_choices=request.n, received=received), overrides
-
-
-def _check_supported(request: ChatRequest) -> None:
-    for name, value in (request.model_extra or {}).items():
-        if name in _OURS:
-            message = f"{name!r} belongs in the body's raydebm object: extra_body={{'raydebm': {{{name!r}: ...}}}}"
-            raise ServiceError(message, 400, "misplaced_parameter", name)
-        require_neutral(name, value, _NEUTRAL)
+    return replace(context, response_format=response_format), overrides
 
 
 def require_neutral(name: str, value: Any, neutral: Mapping[str, tuple[Any, ...]], *, instead: str = "") -> None:
-    """Refuse a field's value that would have to be ignored.
+    """Raise ServiceError 400 for a field's value that would have to be ignored.
 
     Args:
         neutral: values without an effect, by field; other fields are not checked.
         instead: further advice for the message, after leaving the field out.
-
-    Raises:
-        ServiceError: 400.
     """
     if name in neutral and value is not None and value not in neutral[name]:
         message = f"{name!r} with value {str(value)[:200]!r} is not supported; leave it out{instead}"
         raise ServiceError(message, 400, "unsupported_parameter", name)
+
+
+# ---- answers as JSON ------------------------------------------------------------------------------------------------
+
+
+class JsonForm:
+    """JSON form requested by a client, made once per request. ``schema`` is None for any object."""
+
+    def __init__(self, schema: Mapping[str, Any] | None) -> None:
+        self.schema, self.steps = schema, Steps(MAX_FORM_STEPS)
+        self._validator = None if schema is None else validator_of(schema)
+
+    def content(self, answer: str) -> str:
+        """The canonical answer as JSON in this form. Raises ServiceError 400 if it does not fit."""
+        faults = []
+        for value in self._shapes(answer):
+            fault = self._fault(value)
+            if fault is None:
+                return well_formed(json.dumps(value, ensure_ascii=False))
+            faults.append(fault)
+        message = f"the answer {answer[:200]!r} cannot be given in this response_format: {faults[0]}"
+        raise ServiceError(message, 400, "unsupported_response_format", PARAM)
+
+    def _shapes(self, answer: str) -> Iterator[Any]:
+        """The answer itself, its text if it is not an object, and either wrapped in an object."""
+        try:
+            value = json.loads(answer)
+            json.dumps(value, allow_nan=False)  # Python's parser accepts more than others, and reads 1e999 as infinity
+        except (ValueError, RecursionError):
+            value = answer
+        if isinstance(value, dict):
+            yield value
+            return
+        plain = [value] if value == answer else [value, answer]
+        yield from plain
+        properties = {} if self.schema is None else self.schema.get("properties", {})
+        name = next(iter(properties)) if isinstance(properties, dict) and len(properties) == 1 else "answer"
+        yield from ({name: shape} for shape in plain)
+
+    def _fault(self, value: Any) -> str | None:
+        if self.schema is None:
+            return None if isinstance(value, dict) else "it is not an object"
+        try:
+            faults = faults_of(self._validator, value, self.steps)
+        except EvaluationError as error:
+            return str(error)
+        return f"{faults[0].path}: {faults[0].reason}".lstrip(": ") if faults else None
+
+
+def json_form(wanted: ResponseFormat | None) -> JsonForm | None:
+    """Requested form, or None for plain text.
+
+    Raises:
+        ServiceError: 400, the schema is missing, too long, or not JSON Schema.
+    """
+    if wanted is None or wanted.type == "text":
+        return None
+    if wanted.type == "json_object":
+        return JsonForm(None)
+    schema = (wanted.json_schema or {}).get("schema")
+    fault = ""
+    if not isinstance(schema, dict):
+        fault = "response_format.json_schema needs the field 'schema', a JSON Schema"
+    elif (num_chars := len(json.dumps(schema))) > MAX_SCHEMA_CHARS:
+        fault = f"response_format.json_schema.schema has {num_chars} characters; at most {MAX_SCHEMA_CHARS} are read"
+    else:
+        try:
+            check_schema(schema)
+        except ConstraintError as error:
+            fault = f"response_format.json_schema.schema cannot be used: {error}"
+    if fault:
+        raise ServiceError(fault, 400, "unsupported_response_format", PARAM)
+    return JsonForm(schema)
+
+
+async def written_in(form: JsonForm | None, write: Callable[[], T]) -> T:
+    """Result of ``write``, in a thread if it validates against a client's schema."""
+    return write() if form is None or form.schema is None else await asyncio.to_thread(write)
+
+
+def format_for_endpoints(wanted: ResponseFormat | None, task: Task) -> dict[str, Any] | None:
+    """``response_format`` for endpoints with constrained decoding: the task's own schema, if it has one, because
+    ``parse`` reads that; a client's schema may be another shape of the same answer."""
+    if wanted is None or wanted.type == "text":
+        return None
+    schema = getattr(task, "answer_schema", None)
+    if schema is not None:
+        return {"type": "json_schema", "json_schema": {"name": task.name, "schema": dict(schema)}}
+    return {"type": "json_object"} if wanted.type == "json_object" else None
+
+
+# ---- answers --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,19 +246,14 @@ class Reply:
     facts: dict[str, Any] | None = None
     """Facts of one of several choices: its ``ChoiceBody`` without the text."""
 
-    @property
-    def end(self) -> dict[str, str]:
-        """``length`` for a cut text, which clients look for; a refusal is never cut."""
-        return {"finish_reason": "length" if self.is_cut else "stop"}
+    def choice(self, index: int, **fields: Any) -> dict[str, Any]:
+        """A finished choice. Clients look for ``length`` of a cut text; a refusal is never cut."""
+        end = {"index": index, **fields, "logprobs": None, "finish_reason": "length" if self.is_cut else "stop"}
+        return end if self.facts is None else {**end, "raydebm": self.facts}
 
 
 def replies_of(answer: TriageResponse, on_abstain: str, form: JsonForm | None = None) -> list[Reply]:
-    """The choices of a chat: the accepted answer or a refusal, then the other requested ones.
-
-    Args:
-        answer: the decision.
-        on_abstain: see ``ChatOverrides``.
-        form: JSON form of the contents. Default: the candidates' own texts.
+    """The choices of a chat: the accepted answer or a refusal, then the other requested ones that fit the form.
 
     Raises:
         ServiceError: 422 for an abstention when the client asked for an error; 400 for an answer that does not fit the
@@ -149,26 +265,44 @@ def replies_of(answer: TriageResponse, on_abstain: str, form: JsonForm | None = 
         if on_abstain == "error":
             raise ServiceError(words, 422, "abstained")
         return [Reply(content=words) if on_abstain == "text" else Reply(refusal=words)]
+    replies = []
     choices = answer.choices or []
-    first = Reply(
-        content=selected.text if form is None else form.content(selected.answer or ""),
-        is_cut=selected.finish_reason == "length",
-        facts=_facts(choices[0]) if choices else None,
-    )
-    return [first, *(reply for choice in choices[1:] if (reply := _further(choice, form)) is not None)]
+    given: list[CandidateBody | ChoiceBody] = [selected, *choices[1:]]
+    for index, choice in enumerate(given):
+        try:
+            content = choice.text if form is None else form.content(choice.answer or "")
+        except ServiceError:
+            if index == 0:
+                raise
+            continue
+        facts = choices[index].model_dump(exclude={"text", "finish_reason"}) if choices else None
+        replies.append(Reply(content=content, is_cut=choice.finish_reason == "length", facts=facts))
+    return replies
 
 
-def _further(choice: ChoiceBody, form: JsonForm | None) -> Reply | None:
-    """A further choice, or None if the answer does not fit the form."""
-    try:
-        content = choice.text if form is None else form.content(choice.answer or "")
-    except ServiceError:
-        return None
-    return Reply(content=content, is_cut=choice.finish_reason == "length", facts=_facts(choice))
+def _common(answer: TriageResponse, request: ChatRequest, kind: str) -> dict[str, Any]:
+    return {
+        "id": f"chatcmpl-{answer.request_id}",
+        "object": kind,
+        "created": int(time.time()),
+        "model": request.model,
+        "system_fingerprint": f"{answer.versions.get('checkpoint', '')}-{answer.versions.get('policy', '')}",
+    }
 
 
-def _facts(choice: ChoiceBody) -> dict[str, Any]:
-    return choice.model_dump(exclude={"text", "finish_reason"})
+def _decision(answer: TriageResponse, replies: Sequence[Reply], n: int | None) -> dict[str, Any]:
+    """The ``raydebm`` object; if choices are asked for, with their number, and the reason if there are fewer."""
+    if n is None:
+        return answer.chat_object
+    num_given = sum(reply.facts is not None for reply in replies)
+    reason: str | None = f"of the distinct answers of the candidates, {num_given} may be given out"
+    if num_given == n:
+        reason = None
+    elif num_given == 0:
+        reason = "no answer can be trusted"
+    elif num_given < len(answer.choices or []):
+        reason = "the other answers cannot be given in this response_format"
+    return {**answer.chat_object, "choices": {"asked": n, "given": num_given, "reason": reason}}
 
 
 def completion_body(
@@ -176,15 +310,12 @@ def completion_body(
 ) -> dict[str, Any]:
     """Body of a chat completion without streaming. Raises ServiceError (see ``replies_of``)."""
     replies = replies_of(answer, on_abstain, form)
-    choices = []
-    for index, reply in enumerate(replies):
-        message = {"role": "assistant", "content": reply.content, "refusal": reply.refusal}
-        choices.append(_with_facts(reply, {"index": index, "message": message, "logprobs": None, **reply.end}))
+    messages = [{"role": "assistant", "content": each.content, "refusal": each.refusal} for each in replies]
     return {
-        **_head(answer, request.model, "chat.completion"),
-        "choices": choices,
+        **_common(answer, request, "chat.completion"),
+        "choices": [reply.choice(index, message=messages[index]) for index, reply in enumerate(replies)],
         "usage": answer.usage.model_dump(),
-        "raydebm": answer.chat_object(choices=_count(answer, replies, request.n)),
+        "raydebm": _decision(answer, replies, request.n),
     }
 
 
@@ -192,31 +323,18 @@ def completion_chunks(
     answer: TriageResponse, request: ChatRequest, *, on_abstain: str, form: JsonForm | None
 ) -> Iterator[dict[str, Any]]:
     """Chunks of the answer, choice by choice: the role, the text in pieces, the end. The last has the ``raydebm``
-    object; the usage follows if requested.
-
-    Raises:
-        ServiceError: see ``replies_of``.
-    """
+    object; the usage follows if requested. Raises ServiceError (see ``replies_of``)."""
     replies = replies_of(answer, on_abstain, form)
-    head = _head(answer, request.model, "chat.completion.chunk")
-
-    def chunk(index: int, delta: dict[str, Any], **more: Any) -> dict[str, Any]:
-        return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None, **more}
-
+    common = _common(answer, request, "chat.completion.chunk")
     for index, reply in enumerate(replies):
         field, text = ("content", reply.content) if reply.refusal is None else ("refusal", reply.refusal)
         said: dict[str, Any] = {"role": "assistant", "content": "" if reply.refusal is None else None}
         for delta in (said, *({field: piece} for piece in pieces_of(text or ""))):
-            yield {**head, "choices": [chunk(index, delta)]}
-        is_last = index == len(replies) - 1
-        decision = {"raydebm": answer.chat_object(choices=_count(answer, replies, request.n))} if is_last else {}
-        yield {**head, "choices": [_with_facts(reply, chunk(index, {}, **reply.end))], **decision}
+            yield {**common, "choices": [{"index": index, "delta": delta, "logprobs": None, "finish_reason": None}]}
+        decision = {"raydebm": _decision(answer, replies, request.n)} if reply is replies[-1] else {}
+        yield {**common, "choices": [reply.choice(index, delta={})], **decision}
     if request.stream_options is not None and request.stream_options.include_usage:
-        yield {**head, "choices": [], "usage": answer.usage.model_dump()}
-
-
-def _with_facts(reply: Reply, choice: dict[str, Any]) -> dict[str, Any]:
-    return choice if reply.facts is None else {**choice, "raydebm": reply.facts}
+        yield {**common, "choices": [], "usage": answer.usage.model_dump()}
 
 
 def pieces_of(text: str) -> Sequence[str]:
@@ -224,52 +342,37 @@ def pieces_of(text: str) -> Sequence[str]:
     return [text[start : start + CHUNK_CHARS] for start in range(0, len(text), CHUNK_CHARS)]
 
 
-def _count(answer: TriageResponse, replies: Sequence[Reply], n: int | None) -> dict[str, Any] | None:
-    """Number of the requested choices that are given, with the reason if there are fewer."""
-    if n is None:
-        return None
-    num_given = sum(reply.facts is not None for reply in replies)
-    reason = f"of the distinct answers of the candidates, {num_given} may be given out"
-    if num_given == 0:
-        reason = "no answer can be trusted"
-    elif num_given < len(answer.choices or []):
-        reason = "the other answers cannot be given in this response_format"
-    return {"asked": n, "given": num_given, "reason": None if num_given == n else reason}
+def progress_form(overrides: ChatOverrides) -> Callable[[dict[str, Any]], str | None]:
+    """Writer of progress events: as comments, which every SSE client skips, as named events, or not at all. The
+    ``openai`` client parses an event of any name as a chunk."""
+    if overrides.progress == "none":
+        return lambda facts: None
+    return lambda facts: progress_event(facts, named=overrides.progress == "events")
 
 
-def _head(answer: TriageResponse, model: str, kind: str) -> dict[str, Any]:
-    return {
-        "id": f"chatcmpl-{answer.request_id}",
-        "object": kind,
-        "created": int(time.time()),
-        "model": model,
-        "system_fingerprint": f"{answer.versions.get('checkpoint', '')}-{answer.versions.get('policy', '')}",
-    }
-
-
-# ---- routes ----------------------------------------------------------------------------------------------------------
+# ---- routes ---------------------------------------------------------------------------------------------------------
 
 
 def chat_routes(service: TriageService) -> APIRouter:
     """Models and chat completions."""
-    router = APIRouter(tags=["chat"])
+    router, bundle = APIRouter(tags=["chat"]), service.bundle
 
     @router.get("/v1/models", summary="List models")
     async def models() -> dict[str, Any]:
         """One model per task and named policy."""
-        return models_body(service.bundle)
+        return {"object": "list", "data": [model_body(bundle, name) for name in model_ids(bundle)]}
 
     @router.get("/v1/models/{model_id:path}", summary="Show a model")
     async def model(model_id: str) -> dict[str, Any]:
         """One model by its id."""
-        return model_body(service.bundle, model_id)
+        return model_body(bundle, model_id)
 
     @router.post(
         "/v1/chat/completions",
         summary="Complete a chat",
         response_model=None,
         responses={200: {"content": {"application/json": {}, "text/event-stream": {}}}},
-        openapi_extra=examples_of("chat", service.bundle),
+        openapi_extra=examples_of("chat", bundle),
     )
     async def chat(body: ChatRequest, request: Request) -> Response:
         """OpenAI's chat completions. The last user message is the problem; earlier messages are context.
@@ -277,7 +380,6 @@ def chat_routes(service: TriageService) -> APIRouter:
         An abstention is a refusal: status 200, `content` null, `refusal` set. The top-level `raydebm` object says why.
         With `stream`, the response is progress, then the answer's chunks, then `[DONE]`."""
         context, overrides, form = await asked(service, body, request)
-
         on_abstain = overrides.on_abstain
 
         def chunks(answer: TriageResponse) -> list[str]:
@@ -298,20 +400,3 @@ def chat_routes(service: TriageService) -> APIRouter:
         )
 
     return router
-
-
-async def asked(
-    service: TriageService, body: ChatRequest, request: Request
-) -> tuple[RequestContext, ChatOverrides, JsonForm | None]:
-    """Context, reply settings and JSON form of a chat, on its caller's account. Raises ServiceError."""
-    state, form = request.state, await read_form(body.response_format)
-    context, overrides = chat_context(service.bundle, body, request_id=state.request_id, received=state.received)
-    return charged_to(context, state.account), overrides, form
-
-
-def progress_form(overrides: ChatOverrides) -> Callable[[dict[str, Any]], str | None]:
-    """Writer of progress events: as comments, which every SSE client skips, as named events, or not at all. The
-    ``openai`` client parses an event of any name as a chunk."""
-    if overrides.progress == "none":
-        return lambda facts: None
-    return lambda facts: progress_event(facts, named=overrides.progress == "events")

@@ -9,9 +9,8 @@ from typing import Any
 from fastapi import FastAPI
 
 from raydebm.service.core.request import ROLES
-from raydebm.service.routes.answers import ErrorBody
-from raydebm.service.routes.requests import TEXT_PARTS, model_ids
-from raydebm.service.settings.bundle import Bundle
+from raydebm.service.routes.bodies import TEXT_PARTS, ErrorBody, model_ids
+from raydebm.service.settings import Bundle
 
 _MEANINGS = {
     400: "The request is wrong; `param` names the field.",

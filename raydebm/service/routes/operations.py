@@ -15,10 +15,9 @@ from raydebm.errors import PoolError, RaydebmError, ServiceError
 from raydebm.records import Problem
 from raydebm.run.directory import RunDir
 from raydebm.scorer.pairs import held_out
-from raydebm.service.core.service import TriageService
+from raydebm.service.core.triage import TriageService
 from raydebm.service.logs import redact
-from raydebm.service.settings.bundle import Bundle
-from raydebm.service.settings.overrides import MAX_PASSES, MAX_SAMPLES
+from raydebm.service.settings import MAX_PASSES, MAX_SAMPLES, Bundle
 from raydebm.service.store.writer import DecisionWriter
 
 MAX_INDEX = 2**31 - 1
@@ -69,37 +68,25 @@ class SampleProblem(BaseModel):
 
 
 class Samples:
-    """The runs' test problems, loaded on the first request; a run's problems never change."""
+    """The runs' test problems, read on the first request; a run's problems never change."""
 
     def __init__(self, bundle: Bundle) -> None:
-        """Args:
-        bundle: the served runs. Problems of other tasks are left out; a bundle without a run directory has none.
-        """
         self._runs = bundle.runs
         self._problems: list[Problem] | None = None
         self._reading = asyncio.Lock()
 
     async def problems(self) -> list[Problem]:
-        """The problems; empty if the run has no such table, as in a run that only serves.
-
-        Raises:
-            PoolError: the table exists and cannot be read.
-        """
+        """The problems; empty if the run has no such table, as in a run that only serves. Raises PoolError if the table
+        cannot be read."""
         async with self._reading:
             if self._problems is None:
-                self._problems = await asyncio.to_thread(self._read)
+                self._problems = await asyncio.to_thread(
+                    lambda: [problem for bundle in self._runs for problem in _test_problems(bundle)]
+                )
         return self._problems
 
-    def _read(self) -> list[Problem]:
-        return [problem for bundle in self._runs for problem in _test_problems(bundle)]
-
     async def sample(self, index: int | None) -> SampleProblem:
-        """The problem at ``index``, from 0. Default: a random one.
-
-        Raises:
-            ServiceError: 404, no problem has this index.
-            PoolError: see ``problems``.
-        """
+        """The problem at ``index``, from 0, by default a random one. Raises ServiceError 404 if there is none."""
         problems = await self.problems()
         if not problems:
             raise ServiceError("this run has no test problems to show", 404, "no_problems")
@@ -109,13 +96,8 @@ class Samples:
             message = f"there is no problem {chosen}; the test split has {len(problems)}, counted from 0"
             raise ServiceError(message, 404, "unknown_problem", "index")
         problem = problems[chosen]
-        body = {
-            "prompt": problem.prompt,
-            "data": dict(problem.data),
-            "problem_id": problem.problem_id,
-            "difficulty": problem.difficulty,
-            **({"kind": problem.kind} if problem.kind else {}),
-        }
+        body = {name: getattr(problem, name) for name in ("prompt", "problem_id", "difficulty")}
+        body |= {"data": dict(problem.data), **({"kind": problem.kind} if problem.kind else {})}
         return SampleProblem(index=chosen, total=len(problems), task=problem.task, problem=body)
 
 
@@ -124,8 +106,7 @@ def _test_problems(bundle: Bundle) -> list[Problem]:
         return []
     rows = run.problems()
     test = held_out(rows, bundle.recipe)
-    problems = (row.problem for row in rows)
-    return [problem for problem in problems if problem.problem_id in test and problem.task in bundle.tasks]
+    return [row.problem for row in rows if row.problem.problem_id in test and row.problem.task in bundle.tasks]
 
 
 def options_body(bundle: Bundle, *, num_problems: int) -> OptionsBody:
@@ -199,22 +180,9 @@ class HealthBody(BaseModel):
     """Warnings for the operator while the service works, such as a refused change."""
 
 
-def _unwritten(writer: DecisionWriter | None) -> list[str]:
-    if writer is None or writer.last_error is None:
-        return []
-    return [
-        redact(
-            f"decisions cannot be written ({writer.num_waiting} wait, {writer.num_dropped} lost): {writer.last_error}"
-        )
-    ]
-
-
-def health_route(service: TriageService, writer: DecisionWriter | None) -> APIRouter:
-    """Args:
-    service: the service to check.
-    writer: writer of decisions, whose errors become warnings. None if decisions are not stored.
-    """
-    router = APIRouter(tags=["operations"])
+def health_route(service: TriageService) -> APIRouter:
+    """The route of probes."""
+    router, bundle, writer = APIRouter(tags=["operations"]), service.bundle, service.records
 
     @router.get("/health", response_model=HealthBody, response_model_exclude_none=True, summary="Check readiness")
     async def health(request: Request) -> dict[str, Any]:
@@ -222,22 +190,26 @@ def health_route(service: TriageService, writer: DecisionWriter | None) -> APIRo
 
         If the service has API keys, a request without one gets only `status` and `version`."""
         ready = {"status": "ok", "version": __version__}
+        is_stranger = request.state.keyring is not None and request.state.caller is None
         try:
             parts = await service.backend.status()
         except RaydebmError as error:
-            if request.state.may_call:
+            if not is_stranger:
                 raise
             message = "the service is not ready; ask with an API key for the reason"
             raise ServiceError(message, 503, "not_ready") from error
-        if not request.state.may_call:
+        if is_stranger:
             return ready
-        bundle = service.bundle
+        warnings = service.notices()
+        if isinstance(writer, DecisionWriter) and writer.last_error is not None:
+            counts = f"{writer.num_waiting} wait, {writer.num_dropped} lost"
+            warnings = [*warnings, redact(f"decisions cannot be written ({counts}): {writer.last_error}")]
         return {
             **ready,
             "tasks": list(bundle.tasks),
             "versions": dict(bundle.versions),
             "runs": {name: dict(bundle.of(name).versions) for name in bundle.tasks},
-            "warnings": [*service.notices(), *_unwritten(writer)],
+            "warnings": warnings,
             **parts,
         }
 

@@ -4,21 +4,34 @@ import time
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
 from itertools import count
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
-from raydebm.service.core.service import TriageService
-from raydebm.service.routes.answers import TriageResponse, triage_answer
-from raydebm.service.routes.chat import FREE_TOOL_CHOICES, asked, pieces_of, progress_form, replies_of, require_neutral
-from raydebm.service.routes.connection import EventStream, while_connected
-from raydebm.service.routes.json_form import JsonForm, written_in
+from raydebm.service.core.triage import TriageService
+from raydebm.service.routes.bodies import (
+    ChatMessage,
+    ChatRequest,
+    ContentPart,
+    ResponseFormat,
+    TriageResponse,
+    triage_answer,
+)
+from raydebm.service.routes.chat import (
+    FREE_TOOL_CHOICES,
+    Reply,
+    asked,
+    pieces_of,
+    progress_form,
+    replies_of,
+    require_neutral,
+    written_in,
+)
 from raydebm.service.routes.openapi import examples_of
-from raydebm.service.routes.requests import ChatMessage, ChatRequest, ContentPart, ResponseFormat
-from raydebm.service.routes.triage import event_text, request_events
-from raydebm.service.settings.overrides import ChatOverrides, Data, Text
+from raydebm.service.routes.streams import EventStream, event_text, request_events, while_connected
+from raydebm.service.settings import ChatOverrides, Data, Text
 
 
 class InputItem(BaseModel):
@@ -31,25 +44,16 @@ class InputItem(BaseModel):
     content: Text | list[ContentPart] | None = None
 
 
-class TextFormat(BaseModel):
+class TextFormat(ResponseFormat):
     """Output format, as ``response_format`` of a chat, but with the schema one level higher."""
 
-    model_config = ConfigDict(extra="allow")
-
-    type: Literal["text", "json_object", "json_schema"] = "text"
     json_schema: Data | None = Field(None, alias="schema")
-
-    @model_validator(mode="after")
-    def _has_schema(self) -> "TextFormat":
-        if self.type == "json_schema" and self.json_schema is None:
-            raise ValueError("type 'json_schema' needs the field 'schema', a JSON Schema")
-        return self
 
 
 class TextSettings(BaseModel):
     model_config = ConfigDict(extra="allow")
 
-    format: TextFormat = Field(default_factory=TextFormat)
+    format: TextFormat = TextFormat(type="text")
 
 
 class ResponseRequest(BaseModel):
@@ -66,7 +70,7 @@ class ResponseRequest(BaseModel):
     temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
     top_p: float | None = Field(None, gt=0, le=1, allow_inf_nan=False)
     max_output_tokens: int | None = Field(None, ge=1)
-    text: TextSettings = Field(default_factory=TextSettings)
+    text: TextSettings = TextSettings()
     metadata: Data | None = None
     """Returned unchanged."""
     raydebm: ChatOverrides | None = None
@@ -117,28 +121,17 @@ def chat_of(request: ResponseRequest) -> ChatRequest:
 def begun(request: ResponseRequest, request_id: str) -> dict[str, Any]:
     """The response before its answer."""
     return {
-        "id": f"resp_{request_id}",
-        "object": "response",
-        "created_at": int(time.time()),
-        "status": "in_progress",
-        "output": [],
-        "parallel_tool_calls": True,
-        "store": False,
+        "id": f"resp_{request_id}", "object": "response", "created_at": int(time.time()), "status": "in_progress",
+        "output": [], "parallel_tool_calls": True, "store": False,
         "text": {"format": request.text.format.model_dump(by_alias=True, exclude_none=True)},
-        "tool_choice": "auto",
-        "tools": [],
-        "truncation": "disabled",
-        "metadata": request.metadata or {},
+        "tool_choice": "auto", "tools": [], "truncation": "disabled", "metadata": request.metadata or {},
         **dict.fromkeys(("error", "incomplete_details", "previous_response_id", "reasoning", "usage", "raydebm")),
         **request.model_dump(include={"instructions", "max_output_tokens", "model", "temperature", "top_p"}),
-    }
+    }  # fmt: skip
 
 
-def response_body(
-    answer: TriageResponse, request: ResponseRequest, *, on_abstain: str, form: JsonForm | None = None
-) -> dict[str, Any]:
-    """The whole response. Raises ServiceError (see ``chat.replies_of``)."""
-    (reply,) = replies_of(answer, on_abstain, form)
+def response_body(answer: TriageResponse, request: ResponseRequest, reply: Reply) -> dict[str, Any]:
+    """The whole response."""
     status, usage = "incomplete" if reply.is_cut else "completed", answer.usage
     text = {"type": "output_text", "text": reply.content or "", "annotations": [], "logprobs": []}
     part = text if reply.refusal is None else {"type": "refusal", "refusal": reply.refusal}
@@ -155,7 +148,7 @@ def response_body(
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": usage.total_tokens,
         },
-        "raydebm": answer.chat_object(),
+        "raydebm": answer.chat_object,
     }
 
 
@@ -195,37 +188,34 @@ def response_routes(service: TriageService) -> APIRouter:
         An abstention is a message with a `refusal`. With `stream`, the response is OpenAI's events, of which the last
         one has the whole response."""
         context, overrides, form = await asked(service, chat_of(body), request)
-        numbers = count()
+        numbers, told = count(), progress_form(overrides)
 
-        def written(answer: TriageResponse) -> dict[str, Any]:
-            return response_body(answer, body, on_abstain=overrides.on_abstain, form=form)
+        async def written(answer: TriageResponse) -> dict[str, Any]:
+            (reply,) = await written_in(form, lambda: replies_of(answer, overrides.on_abstain, form))
+            return response_body(answer, body, reply)
 
         def numbered(events: Iterable[dict[str, Any]]) -> list[str]:
             return [event_text({**event, "sequence_number": next(numbers)}, event["type"]) for event in events]
 
         async def answered(answer: TriageResponse) -> list[str]:
-            return numbered(answer_events(await written_in(form, lambda: written(answer))))
+            return numbered(answer_events(await written(answer)))
 
         def failed(failure: dict[str, Any]) -> str:
             error = {name: failure["error"][name] for name in ("code", "message")}
             ended = {**begun(body, context.request_id), "status": "failed", "error": error}
-            told = {name: failure[name] for name in ("status", "should_retry")}
-            return "".join(numbered([{"type": "response.failed", "response": ended, **told}]))
+            facts = {name: failure[name] for name in ("status", "should_retry")}
+            return "".join(numbered([{"type": "response.failed", "response": ended, **facts}]))
 
         async def events() -> AsyncGenerator[str, None]:
             opening = begun(body, context.request_id)
-            for text in numbered(
-                {"type": f"response.{kind}", "response": opening} for kind in ("created", "in_progress")
-            ):
-                yield text
-            told = progress_form(overrides)
+            for kind in ("created", "in_progress"):
+                yield numbered([{"type": f"response.{kind}", "response": opening}])[0]
             async with aclosing(request_events(service, context, told=told, answered=answered, failed=failed)) as rest:
                 async for text in rest:
                     yield text
 
         if body.stream:
             return EventStream(events())
-        answer = triage_answer(await while_connected(request, service.triage(context)))
-        return JSONResponse(await written_in(form, lambda: written(answer)))
+        return JSONResponse(await written(triage_answer(await while_connected(request, service.triage(context)))))
 
     return router

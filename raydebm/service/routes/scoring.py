@@ -7,7 +7,9 @@ As for sampled candidates, a text's answer is separated from its thinking. A tex
 import asyncio
 import math
 import time
-from typing import Annotated, Any, Literal
+from collections import Counter
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -15,19 +17,36 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from raydebm.decision.evidence.posterior import confidences
 from raydebm.decision.policy import Policy
 from raydebm.errors import ServiceError
-from raydebm.records import Violation
-from raydebm.service.core.given import given_candidates, judged, scored_pairs, within_deadline
-from raydebm.service.core.parts import NO_ANSWER, check_lengths, check_tokens
+from raydebm.generators.replies import split_reasoning
+from raydebm.generators.requests import CHARS_PER_TOKEN
+from raydebm.identity import content_id
+from raydebm.records import Candidate, Problem, ScoredCandidate, Violation, scored_text
+from raydebm.scorer.texts import TextToScore
 from raydebm.service.core.request import NO_PROBLEM, ProblemBody, read_problem
-from raydebm.service.core.service import TriageService
-from raydebm.service.routes.answers import Usage, candidate_body, energy_fields
-from raydebm.service.routes.connection import while_connected
+from raydebm.service.core.triage import NO_ANSWER, NO_ENERGY, Activity, Judges, TriageService
+from raydebm.service.routes.bodies import (
+    Usage,
+    candidate_body,
+    energy_fields,
+    merged_overrides,
+    model_ids,
+    parse_model,
+)
 from raydebm.service.routes.openapi import examples_of
-from raydebm.service.routes.requests import merged_overrides, model_ids, parse_model
-from raydebm.service.settings.bundle import Bundle
-from raydebm.service.settings.overrides import MAX_DEADLINE_MS, Body, Finite, NotNegative, Overrides, Text, writable
+from raydebm.service.routes.streams import while_connected
+from raydebm.service.settings import (
+    MAX_DEADLINE_MS,
+    Body,
+    Bundle,
+    Finite,
+    NotNegative,
+    Overrides,
+    Text,
+    writable,
+)
 from raydebm.service.store.record import Judged
 
+T = TypeVar("T")
 MAX_CANDIDATES_TO_SCORE = 512
 NO_ANSWER_SCORE = -1e6
 """Score of a document without an answer or an energy (E = infinity), because clients need a finite number."""
@@ -35,6 +54,42 @@ MAX_LOG_ODDS = 10.0
 """Log-odds of a proven answer, and minus those of a refuted one; bounds every estimate."""
 MAX_PARALLEL = 16
 """Maximum number of prompts of one reward request scored concurrently."""
+
+
+# ---- limits ---------------------------------------------------------------------------------------------------------
+
+
+async def within_deadline(work: Awaitable[T], most_s: float | None, *, received: float | None) -> T:
+    """Await the work, and cancel it at its deadline in seconds from ``received`` (``time.perf_counter()`` at arrival,
+    by default now). Raises ServiceError 504."""
+    spent_s = 0.0 if received is None else time.perf_counter() - received
+    try:
+        async with asyncio.timeout(None if most_s is None else max(0.0, most_s - spent_s)) as time_is_up:
+            return await work
+    except TimeoutError as error:
+        if not time_is_up.expired():
+            raise
+        message = f"the texts were not scored within {most_s:g} s; send fewer in one request"
+        raise ServiceError(message, 504, "deadline_exceeded") from error
+
+
+def check_tokens(num_chars: int, most: int, param: str = "candidates") -> None:
+    """Raise ServiceError 413 if the texts have more than ``most`` tokens together, estimated from their length."""
+    num_tokens = num_chars // CHARS_PER_TOKEN
+    if num_tokens > most:
+        message = (
+            f"the texts to score, each with its problem, are about {num_tokens} tokens; at most {most} are "
+            "accepted in one request, so send them in several"
+        )
+        raise ServiceError(message, 413, "too_many_tokens", param)
+
+
+def check_lengths(texts: Iterable[str], param: str, limit: int) -> None:
+    """Raise ServiceError 413 for a text that is too long."""
+    longest = max((len(text) for text in texts), default=0)
+    if longest > limit:
+        message = f"a text has {longest} characters; at most {limit} are accepted"
+        raise ServiceError(message, 413, "text_too_long", param)
 
 
 # ---- scores ---------------------------------------------------------------------------------------------------------
@@ -65,20 +120,6 @@ class ScoreRequest(Body):
         if theirs and (self.task is not None or self.lambda_ is not None):
             raise ValueError("'task' and 'lambda' belong to 'problem' and 'candidates', not to 'text_1' and 'text_2'")
         return self
-
-    def text_pairs(self) -> list[tuple[str, str]]:
-        """(problem, candidate) of vLLM's shape; one ``text_1`` goes with every ``text_2``. Raises ServiceError 400."""
-        first = [self.text_1] if isinstance(self.text_1, str) else list(self.text_1 or ())
-        second = [self.text_2] if isinstance(self.text_2, str) else list(self.text_2 or ())
-        if len(first) == 1:
-            first = first * len(second)
-        if len(first) != len(second) or not second:
-            message = f"text_1 has {len(first)} text(s) and text_2 has {len(second)}; they must match"
-            raise ServiceError(message, 400, "bad_texts", "text_2")
-        if len(second) > MAX_CANDIDATES_TO_SCORE:
-            message = f"text_2 has {len(second)} texts; at most {MAX_CANDIDATES_TO_SCORE} in one request"
-            raise ServiceError(message, 400, "bad_texts", "text_2")
-        return list(zip(first, second, strict=True))
 
 
 class ScoredText(Judged):
@@ -117,25 +158,16 @@ class ScoreResponse(BaseModel):
     versions: dict[str, str]
 
 
-Scored = tuple[Bundle, list[ScoreItem]]
-"""Scores, and the run that computed them."""
-
-
 async def get_scores(
     service: TriageService, request: ScoreRequest, *, request_id: str, received: float | None = None
 ) -> ScoreResponse:
     """Scores of one request.
 
-    Args:
-        service: service with the ensemble.
-        request: texts to score.
-        request_id: id for the response.
-        received: ``time.perf_counter()`` at arrival. Default: now.
-
     Raises:
         ServiceError: the request is wrong, or a part fails; 504 at the deadline.
     """
-    most_s = service.bundle.score_deadline_s(request.deadline_ms)
+    limits_s = [service.bundle.max_deadline_s, request.deadline_ms and request.deadline_ms / 1000]
+    most_s = min((limit for limit in limits_s if limit is not None), default=None)
     bundle, items = await within_deadline(scored_texts(service, request), most_s, received=received)
     tokens = sum(score.num_tokens or 0 for score in items)
     return ScoreResponse(
@@ -148,38 +180,56 @@ async def get_scores(
     )
 
 
-async def scored_texts(service: TriageService, request: ScoreRequest) -> Scored:
-    """Score without a deadline. Raises ServiceError: the request is wrong, or a part fails."""
-    return await (_score_pairs(service, request) if request.problem is None else _score_candidates(service, request))
+async def scored_texts(service: TriageService, request: ScoreRequest) -> tuple[Bundle, list[ScoreItem]]:
+    """Scores without a deadline, and the run that computed them. Raises ServiceError."""
+    if request.problem is None or request.candidates is None:
+        return await _score_pairs(service, request)
+    return await _score_candidates(service, request, request.problem, request.candidates)
 
 
-async def _score_pairs(service: TriageService, request: ScoreRequest) -> Scored:
-    """Scores without constraints, because there is no task: E = mu."""
+async def _score_pairs(service: TriageService, request: ScoreRequest) -> tuple[Bundle, list[ScoreItem]]:
+    """Scores in vLLM's shape, without constraints, because there is no task: E = mu. One ``text_1`` goes with every
+    ``text_2``; a text without an answer after its thinking gets no energy."""
     bundle = service.bundle.alone
     if request.model in model_ids(service.bundle):
         bundle = service.bundle.of(parse_model(service.bundle, request.model)[0]).alone
-    pairs = request.text_pairs()
-    check_lengths([first for first, _ in pairs], "text_1", bundle.max_problem_chars)
-    check_lengths([second for _, second in pairs], "text_2", bundle.max_candidate_chars)
-    check_tokens(sum(len(first) + len(second) for first, second in pairs), bundle.max_score_tokens)
+    first, second = (
+        [given] if isinstance(given, str) else list(given or ()) for given in (request.text_1, request.text_2)
+    )
+    first = first * len(second) if len(first) == 1 else first
+    if len(first) != len(second) or not second:
+        message = f"text_1 has {len(first)} text(s) and text_2 has {len(second)}; they must match"
+        raise ServiceError(message, 400, "bad_texts", "text_2")
+    if len(second) > MAX_CANDIDATES_TO_SCORE:
+        message = f"text_2 has {len(second)} texts; at most {MAX_CANDIDATES_TO_SCORE} in one request"
+        raise ServiceError(message, 400, "bad_texts", "text_2")
+    check_lengths(first, "text_1", bundle.max_problem_chars)
+    check_lengths(second, "text_2", bundle.max_candidate_chars)
+    check_tokens(sum(map(len, [*first, *second])), bundle.max_score_tokens)
+    texts: dict[int, TextToScore] = {}
+    for index, (problem, given) in enumerate(zip(first, second, strict=True)):
+        text, thinking = split_reasoning(given)
+        if thinking is None or text.strip():
+            texts[index] = TextToScore(str(index), problem, scored_text(text, thinking, bundle.reasoning) or text)
+    energies = await service.backend.serving(bundle).score(list(texts.values())) if texts else []
+    found = dict(zip(texts, energies, strict=True))
     items = []
-    for index, (energies, error) in enumerate(await scored_pairs(bundle, service.backend.serving(bundle), pairs)):
-        mu = None if energies is None else energies.mu
-        score = None if mu is None else -mu
-        items.append(ScoreItem(index=index, score=score, energy=mu, **energy_fields(energies), error=error))
+    for index in range(len(second)):
+        own = found.get(index)
+        error = None if own else NO_ENERGY if index in found else NO_ANSWER
+        score, mu = (None, None) if own is None else (-own.mu, own.mu)
+        items.append(ScoreItem(index=index, score=score, energy=mu, **energy_fields(own), error=error))
     return bundle, items
 
 
-async def _score_candidates(service: TriageService, request: ScoreRequest) -> Scored:
-    texts = request.candidates
-    if request.problem is None or texts is None:
-        raise ServiceError("give both 'problem' and 'candidates'", 400, "missing_text", "problem")
+async def _score_candidates(
+    service: TriageService, request: ScoreRequest, given: str | ProblemBody, texts: Sequence[str]
+) -> tuple[Bundle, list[ScoreItem]]:
     check_lengths(texts, "candidates", service.bundle.max_candidate_chars)
-    read = read_problem(service.bundle, request.task, request.problem)
-    bundle, problem = read.bundle, read.problem
+    bundle, task, problem = read_problem(service.bundle, request.task, given)
     check_tokens(sum(len(problem.prompt) + len(text) for text in texts), bundle.max_score_tokens)
-    policy = bundle.policies[read.task.name]
-    pool = await judged(bundle, service.backend.serving(bundle), problem, given_candidates(problem, texts))
+    policy = bundle.policies[task.name]
+    pool = await _judged(service, bundle, problem, texts)
     lambda_ = policy.lambda_ if request.lambda_ is None else request.lambda_
     confidence = {} if policy.posterior is None else confidences(policy.posterior.beliefs(pool))
     items = []
@@ -192,17 +242,47 @@ async def _score_candidates(service: TriageService, request: ScoreRequest) -> Sc
     return bundle, items
 
 
+async def _judged(
+    service: TriageService, bundle: Bundle, problem: Problem, texts: Sequence[str]
+) -> list[ScoredCandidate]:
+    """Check and score texts, with baseline scores if baselines are evidence. Thinking is separated from the answer, as
+    for sampled candidates. Ids do not depend on the order, so neither do ties."""
+    seen: Counter[str] = Counter()
+    candidates = []
+    for index, given in enumerate(texts):
+        answer, thinking = split_reasoning(given)
+        candidates.append(
+            Candidate(
+                candidate_id=content_id("given", problem.problem_id, given, seen[given]),
+                task=problem.task,
+                problem_id=problem.problem_id,
+                generator="client",
+                text=answer,
+                reasoning=thinking,
+                sample_index=index,
+            )
+        )
+        seen[given] += 1
+    judges = Judges(service.backend.serving(bundle), Activity(), reasoning=bundle.reasoning)
+
+    async def baseline_scores() -> list[Mapping[str, float]]:
+        return await judges.scores(problem, candidates) if bundle.recipe.evidence else [{} for _ in candidates]
+
+    energies, reports, scores = await asyncio.gather(
+        judges.score(problem, candidates), judges.check(problem, candidates), baseline_scores()
+    )
+    return [
+        ScoredCandidate(candidate=candidate, report=report, energies=own_energies, scores=own_scores, kind=problem.kind)
+        for candidate, report, own_energies, own_scores in zip(candidates, reports, energies, scores, strict=True)
+    ]
+
+
 def asked_of(
     service: TriageService, problem: str, texts: list[str], *, task: str | None, lambda_: float | None, optional: bool
 ) -> tuple[str | None, ScoreRequest]:
-    """Task whose constraints count, and the texts to score.
+    """Task whose constraints count, by default the only one, and the texts to score.
 
     Args:
-        service: service that answers the requests.
-        problem: text of the problem.
-        texts: candidates.
-        task: name of a served task. Default: the only one.
-        lambda_: weight of the constraints. Default: the policy's.
         optional: score the texts without a task if none is named and the only one cannot read the problem.
 
     Raises:
@@ -210,7 +290,7 @@ def asked_of(
     """
     asked = {"task": task, "problem": problem, "candidates": texts, "lambda": lambda_}
     try:
-        return read_problem(service.bundle, task, problem).task.name, ScoreRequest.model_validate(asked)
+        return read_problem(service.bundle, task, problem)[1].name, ScoreRequest.model_validate(asked)
     except ServiceError as error:
         if task is not None or not optional or error.code not in (NO_PROBLEM, "missing_text"):
             raise
@@ -285,14 +365,13 @@ async def rerank(
     lambda_ = merged_overrides(service.bundle, own, policy=policy).policy_changes().get("lambda")
     task, asked = asked_of(service, request.query, texts, task=changes.task or named, lambda_=lambda_, optional=True)
     scored = await get_scores(service, asked, request_id=request_id, received=received)
-    # Documents without an energy are last, by mu if they have one.
-    unlimited = float("inf")
-    ranked = sorted(
-        scored.data,
-        key=lambda item: (item.energy is None, item.energy or 0.0, unlimited if item.mu is None else item.mu),
-    )
+
+    def rank(item: ScoreItem) -> tuple[bool, float, float]:
+        """Documents without an energy are last, by mu if they have one."""
+        return item.energy is None, item.energy or 0.0, math.inf if item.mu is None else item.mu
+
     results = []
-    for item in ranked[: request.top_n]:
+    for item in sorted(scored.data, key=rank)[: request.top_n]:
         document = request.documents[item.index]
         shown = {"text": document} if isinstance(document, str) else document.model_dump()
         results.append(
@@ -373,21 +452,15 @@ async def get_rewards(
 
     async def score(prompt: str) -> None:
         places = [place for place, other in enumerate(request.prompts) if other == prompt]
-        task, asked = asked_of(
-            service,
-            prompt,
-            [texts[place] for place in places],
-            task=settings.task,
-            lambda_=settings.lambda_,
-            optional=not wants_log_odds,
-        )
+        own, task, lambda_ = [texts[place] for place in places], settings.task, settings.lambda_
+        task, asked = asked_of(service, prompt, own, task=task, lambda_=lambda_, optional=not wants_log_odds)
         name = task or service.bundle.tasks[0]
         policy = service.bundle.of(name).policies[name]
         if wants_log_odds and policy.posterior is None:
             message = f"task {name!r} has no fitted posterior, so no log-odds; run `raydebm calibrate` on its run"
             raise ServiceError(message, 400, "no_posterior", "reward")
         async with slots:
-            items = (await scored_texts(service, asked))[1]
+            _, items = await scored_texts(service, asked)
         scored.update((place, (item, policy)) for place, item in zip(places, items, strict=True))
 
     async def score_all() -> None:
@@ -398,7 +471,7 @@ async def get_rewards(
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None  # it cancelled the others: without one reward there is no answer
 
-    await within_deadline(score_all(), service.bundle.score_deadline_s(None), received=received)
+    await within_deadline(score_all(), service.bundle.max_deadline_s, received=received)
     in_order = [scored[index] for index in range(len(texts))]
     for index, (item, _) in enumerate(in_order):
         if item.error not in (None, NO_ANSWER):
@@ -425,7 +498,7 @@ def _reward(item: ScoreItem, settings: RewardSettings) -> float:
 
 
 def log_odds(probability: float) -> float:
-    """log(p / (1 - p)), clipped to [-MAX_LOG_ODDS, MAX_LOG_ODDS]; p may be 0 or 1."""
+    """log(p / (1 - p)) within ``MAX_LOG_ODDS``; p may be 0 or 1."""
     if probability in (0, 1):
         return MAX_LOG_ODDS if probability else -MAX_LOG_ODDS
     return min(MAX_LOG_ODDS, max(-MAX_LOG_ODDS, math.log(probability) - math.log1p(-probability)))
@@ -446,6 +519,9 @@ def scoring_routes(service: TriageService) -> APIRouter:
     """Scores, reranking and rewards."""
     router = APIRouter(tags=["scoring"])
 
+    def arrival(request: Request) -> dict[str, Any]:
+        return {"request_id": request.state.request_id, "received": request.state.received}
+
     @router.post(
         "/v1/score",
         summary="Score candidates",
@@ -454,9 +530,7 @@ def scoring_routes(service: TriageService) -> APIRouter:
     )
     async def score(body: ScoreRequest, request: Request) -> ScoreResponse:
         """Energies of given candidates. `score` = -energy: higher is better."""
-        state = request.state
-        work = get_scores(service, body, request_id=state.request_id, received=state.received)
-        return await while_connected(request, work)
+        return await while_connected(request, get_scores(service, body, **arrival(request)))
 
     @router.post(
         "/v1/rerank",
@@ -467,9 +541,7 @@ def scoring_routes(service: TriageService) -> APIRouter:
     @router.post("/v2/rerank", response_model=RerankResponse, include_in_schema=False)  # Cohere's client
     async def rerank_route(body: RerankRequest, request: Request) -> RerankResponse:
         """Documents in the order of their `relevance_score`, which is -energy: higher is better; not a probability."""
-        state = request.state
-        work = rerank(service, body, request_id=state.request_id, received=state.received)
-        return await while_connected(request, work)
+        return await while_connected(request, rerank(service, body, **arrival(request)))
 
     @router.post(
         "/get_reward",

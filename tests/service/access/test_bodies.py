@@ -9,11 +9,10 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from raydebm.errors import ServiceError
-from raydebm.service.access.guard import MAX_BODY_S, read_body
-from raydebm.service.core.service import TriageService
+from raydebm.service.access import MAX_BODY_S, read_body
+from raydebm.service.core.triage import TriageService
 from raydebm.service.routes.application import create_app
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.settings import AppArgs, load_bundle
 
 
 def chunks(*parts, pause_s=0.0):

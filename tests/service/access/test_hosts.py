@@ -9,12 +9,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from raydebm.errors import ServiceError
-from raydebm.service.access.guard import check_host
-from raydebm.service.access.keys import ApiKey, Keyring
-from raydebm.service.core.service import TriageService
+from raydebm.service.access import ApiKey, Keyring, check_host
+from raydebm.service.core.triage import TriageService
 from raydebm.service.routes.application import create_app
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.settings import AppArgs, load_bundle
 
 ALLOWED = (
     "localhost",

@@ -10,8 +10,8 @@ import yaml
 
 import raydebm
 from raydebm.errors import ConfigError
-from raydebm.service.access.keys import ApiKey, Keyring, load_keyring
-from raydebm.service.core.service import TriageService
+from raydebm.service.access import ApiKey, Keyring, load_keyring
+from raydebm.service.core.triage import TriageService
 from raydebm.service.routes.application import create_app
 
 KEY = "c0ffee" * 8

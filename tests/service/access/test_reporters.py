@@ -3,11 +3,10 @@
 import pytest
 from decisions_by_hand import bearer, key_of, keyring
 
-from raydebm.service.access.keys import load_keyring
-from raydebm.service.core.service import TriageService
+from raydebm.service.access import load_keyring
+from raydebm.service.core.triage import TriageService
 from raydebm.service.routes.application import create_app
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.settings import AppArgs, load_bundle
 from raydebm.service.store.writer import DecisionWriter
 
 NAMES = {"auditors": ["audit"], "testers": ["nightly-tests"], "others": None}

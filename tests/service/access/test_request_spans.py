@@ -4,14 +4,12 @@ import io
 import json
 import logging
 
-import httpx
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from raydebm import tracing
-from raydebm.service.access.guard import Traced
 from raydebm.service.logs import REQUEST_ID, JsonLines
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -26,14 +24,8 @@ def spans(monkeypatch):
     return lambda: {span.name: span for span in exporter.get_finished_spans()}
 
 
-@pytest.fixture
-def traced(client, app):
-    client.transport = httpx.ASGITransport(app=Traced(app))
-    return client
-
-
-def test_a_request_is_one_trace_of_the_clients(traced, puzzle, spans):
-    assert traced.post("/v1/triage", {"problem": puzzle}, headers=HEADERS).status_code == 200
+def test_a_request_is_one_trace_of_the_clients(client, puzzle, spans):
+    assert client.post("/v1/triage", {"problem": puzzle}, headers=HEADERS).status_code == 200
     by_name = spans()
     assert {"POST /v1/triage", "triage", "pass", "generate", "check", "score"} <= set(by_name)
     assert {span.context.trace_id for span in by_name.values()} == {int(TRACE, 16)}
@@ -43,8 +35,8 @@ def test_a_request_is_one_trace_of_the_clients(traced, puzzle, spans):
     assert request.attributes["raydebm.request_id"] == "r-7"
 
 
-def test_the_decision_is_told_and_the_problem_is_not(traced, puzzle, spans, texts):
-    traced.post("/v1/triage", {"problem": puzzle})
+def test_the_decision_is_told_and_the_problem_is_not(client, puzzle, spans, texts):
+    client.post("/v1/triage", {"problem": puzzle})
     triage = spans()["triage"].attributes
     assert (triage["raydebm.task"], triage["raydebm.decision"], triage["raydebm.sigma"]) == (
         "knights_knaves",
@@ -56,30 +48,30 @@ def test_the_decision_is_told_and_the_problem_is_not(traced, puzzle, spans, text
     assert "Zoey" not in told
 
 
-def test_a_stream_is_traced_to_its_end(traced, puzzle, spans):
+def test_a_stream_is_client_to_its_end(client, puzzle, spans):
     body = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}], "stream": True}
-    assert traced.post("/v1/chat/completions", body, headers=HEADERS).status_code == 200
+    assert client.post("/v1/chat/completions", body, headers=HEADERS).status_code == 200
     by_name = spans()
     assert by_name["triage"].context.trace_id == int(TRACE, 16)
     assert by_name["POST /v1/chat/completions"].end_time >= by_name["triage"].end_time
 
 
-def test_a_failure_of_the_service_is_an_error_and_a_mistake_of_the_client_is_none(traced, puzzle, spans, backend):
-    traced.post("/v1/triage", {"problem": "x"})
+def test_a_failure_of_the_service_is_an_error_and_a_mistake_of_the_client_is_none(client, puzzle, spans, backend):
+    client.post("/v1/triage", {"problem": "x"})
     assert spans()["POST /v1/triage"].status.is_unset
     backend.ready = False
     backend.write = lambda request: None
-    traced.post("/v1/triage", {"problem": puzzle})
+    client.post("/v1/triage", {"problem": puzzle})
     failed = spans()["POST /v1/triage"]
     assert (failed.status.is_ok, failed.attributes["error.type"]) == (False, "503")
 
 
-def test_probes_are_not_traced(traced, spans):
-    assert traced.get("/health").status_code == 200
+def test_probes_are_not_client(client, spans):
+    assert client.get("/health").status_code == 200
     assert spans() == {}
 
 
-def test_log_lines_carry_the_trace(traced, puzzle, spans):
+def test_log_lines_carry_the_trace(client, puzzle, spans):
     stream, logger = io.StringIO(), logging.getLogger("raydebm")
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines(REQUEST_ID.get))
@@ -87,7 +79,7 @@ def test_log_lines_carry_the_trace(traced, puzzle, spans):
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
-        traced.post("/v1/triage", {"problem": puzzle}, headers=HEADERS)
+        client.post("/v1/triage", {"problem": puzzle}, headers=HEADERS)
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)

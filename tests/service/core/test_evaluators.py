@@ -6,8 +6,7 @@ import pytest
 
 from raydebm.errors import ServiceError
 from raydebm.records import Candidate, Energies, Problem
-from raydebm.service.core.activity import Activity
-from raydebm.service.core.parts import Baselines, Scorer
+from raydebm.service.core.triage import Activity, Judges
 
 
 @pytest.mark.parametrize(("reasoning", "expected"), [("answer", ["four"]), ("all", ["two and two\n\nfour"])])
@@ -20,7 +19,7 @@ def test_what_is_scored_of_a_candidate_that_thought_first(reasoning, expected):
     backend = Recording()
     thought = Candidate(candidate_id="c", task="t", problem_id="p", generator="g", text="four", reasoning="two and two")
 
-    scorer = Scorer(backend, Activity(None), reasoning=reasoning)
+    scorer = Judges(backend, Activity(), reasoning=reasoning)
     [energies] = asyncio.run(scorer.score(Problem(task="t", problem_id="p", prompt="q"), [thought]))
 
     assert (backend.texts, energies.candidate_id) == (expected, "c")
@@ -30,7 +29,7 @@ class ReadingBackend:
     """Gives every text its length as a score, or raises."""
 
     def __init__(self, error=None):
-        self.error, self.texts = error, []
+        self.error, self.texts, self.score = error, [], None
 
     async def baseline_scores(self, texts):
         if self.error is not None:
@@ -45,7 +44,7 @@ def written(name, text):
 
 def test_equal_texts_are_read_once():
     backend = ReadingBackend()
-    baselines = Baselines(backend, Activity(None))
+    baselines = Judges(backend, Activity())
     problem = Problem(task="t", problem_id="p", prompt="q")
 
     scores = asyncio.run(baselines.scores(problem, [written("a", "xy"), written("b", "z"), written("c", "xy")]))
@@ -56,6 +55,6 @@ def test_equal_texts_are_read_once():
 
 @pytest.mark.parametrize("error", [ServiceError("gone", 503, "unavailable"), RuntimeError("out of memory")])
 def test_baselines_that_do_not_work_leave_the_other_evidence(error):
-    baselines = Baselines(ReadingBackend(error), Activity(None))
+    baselines = Judges(ReadingBackend(error), Activity())
 
     assert asyncio.run(baselines.scores(Problem(task="t", problem_id="p", prompt="q"), [written("a", "xy")])) == [{}]

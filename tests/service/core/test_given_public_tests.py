@@ -6,7 +6,7 @@ import pytest
 
 from raydebm.errors import ServiceError
 from raydebm.service.core.request import read_problem
-from raydebm.service.routes.requests import TriageRequest
+from raydebm.service.routes.bodies import TriageRequest
 from raydebm.service.routes.scoring import ScoreRequest
 from raydebm.tasks import get_task
 from raydebm.tasks.taco.public_tests import public_tests
@@ -17,7 +17,7 @@ BUNDLE = SimpleNamespace(
 
 
 def problem_of(body, *, request=TriageRequest, **fields):
-    return read_problem(BUNDLE, "taco", request(problem=body, **fields).problem).problem
+    return read_problem(BUNDLE, "taco", request(problem=body, **fields).problem)[2]
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,9 @@ from raydebm.decision.redecide import recorded_outcome, redecide
 from raydebm.errors import ScoringError, ServiceError
 from raydebm.generators.requests import TokenUsage, answered, unanswered, worst_cost
 from raydebm.service.core.request import request_context
-from raydebm.service.core.service import TriageService
-from raydebm.service.routes.answers import triage_answer
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
-from raydebm.service.settings.overrides import Overrides
+from raydebm.service.core.triage import TriageService
+from raydebm.service.routes.bodies import triage_answer
+from raydebm.service.settings import AppArgs, Overrides, load_bundle
 from raydebm.service.store.record import record_of, record_row
 
 PRICES = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 15_625.0}

@@ -8,13 +8,11 @@ import pytest
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.service.core.request import request_context
-from raydebm.service.core.service import TriageService
-from raydebm.service.routes.answers import triage_answer
+from raydebm.service.core.triage import TriageService
 from raydebm.service.routes.application import create_app
-from raydebm.service.routes.decisions import stored_decision
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
-from raydebm.service.settings.overrides import Overrides
+from raydebm.service.routes.bodies import triage_answer
+from raydebm.service.routes.stored import stored_decision
+from raydebm.service.settings import AppArgs, Overrides, load_bundle
 
 VOTES = Posterior(weights={"votes": 1.0}, context_weights={})
 

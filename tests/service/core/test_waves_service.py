@@ -9,14 +9,10 @@ from upstream import TEXT, Upstream
 from raydebm.config import OpenAIGenerator
 from raydebm.decision.policy import Policy
 from raydebm.generators import build_generator
-from raydebm.service.core.activity import Activity
-from raydebm.service.core.parts import Source
 from raydebm.service.core.request import request_context
-from raydebm.service.core.service import TriageService
+from raydebm.service.core.triage import Activity, Source, TriageService
 from raydebm.service.routes.application import create_app
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
-from raydebm.service.settings.overrides import Overrides
+from raydebm.service.settings import AppArgs, Overrides, load_bundle
 from raydebm.service.spending import Ledger
 from raydebm.service.store.reader import DecisionReader
 from raydebm.service.store.stored_replay import Changes, replay_stored
@@ -187,9 +183,9 @@ def test_cancelled_requests_count_against_max_usd_at_their_worst(write_run, endp
     bundle = load_bundle(AppArgs(run_dir=write_run(recipe=endpoints, policy=WAVES)))
     context = request_context(bundle, Overrides(max_usd=3.0), request_id="r", task_name=None, problem=puzzle)
 
-    activity = Activity(None)
+    activity = Activity()
     activity.asked = context.requests(1, None)[:2]
     activity.cancelled = list(activity.asked)
-    plan = Source(context, None, activity)._plan(context.requests(1, None))
+    plan = Source(context, None, activity).plan(context.requests(1, None))
 
     assert len(plan.asked) == 1  # two of three dollars may be gone

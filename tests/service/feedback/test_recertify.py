@@ -18,7 +18,7 @@ from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import fingerprint_of
 from raydebm.run.fingerprints import current_manifest, new_manifest
 from raydebm.service.feedback.recertify import Origin, outcome_sample, recertified
-from raydebm.service.routes.answers import guarantee_body
+from raydebm.service.routes.bodies import guarantee_body
 from raydebm.service.store.reader import Filter
 from raydebm.tasks import get_task
 

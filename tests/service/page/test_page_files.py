@@ -5,10 +5,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from raydebm.service.access.keys import Keyring
-from raydebm.service.core.service import TriageService
-from raydebm.service.page import page_paths
-from raydebm.service.page.files import PAGES, page_file, static_files
+from raydebm.service.access import Keyring
+from raydebm.service.core.triage import TriageService
+from raydebm.service.page import PAGES, page_file, page_paths, static_files
 from raydebm.service.routes.application import create_app
 
 

@@ -5,10 +5,9 @@ import pytest
 from raydebm.records import Gold, Problem
 from raydebm.run.directory import RunDir
 from raydebm.run.tables import SplitProblem
-from raydebm.service.core.service import TriageService
+from raydebm.service.core.triage import TriageService
 from raydebm.service.routes.application import create_app
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.settings import AppArgs, load_bundle
 from raydebm.tasks import get_task
 
 

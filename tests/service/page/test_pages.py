@@ -17,11 +17,10 @@ from raydebm.decision.policy import Policy
 from raydebm.records import Problem
 from raydebm.run.directory import RunDir
 from raydebm.run.tables import SplitProblem
-from raydebm.service.access.keys import ApiKey, Keyring
-from raydebm.service.core.service import TriageService
+from raydebm.service.access import ApiKey, Keyring
+from raydebm.service.core.triage import TriageService
 from raydebm.service.routes.application import create_app
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.settings import AppArgs, load_bundle
 from raydebm.service.store.outcomes import OutcomeLog
 from raydebm.service.store.writer import DecisionWriter
 from raydebm.tasks import get_task

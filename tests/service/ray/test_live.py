@@ -15,7 +15,7 @@ from raydebm.errors import ResourceError
 from raydebm.generators.requests import requests_for
 from raydebm.run.directory import RunDir
 from raydebm.service.ray.app import start_local
-from raydebm.service.settings.app_args import AppArgs
+from raydebm.service.settings import AppArgs
 from raydebm.tasks import get_task
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

@@ -6,7 +6,7 @@ import pytest
 
 from raydebm.errors import ConfigError
 from raydebm.service.ray.loaded import GENERATORS_IDLE_S, LoadedGenerators
-from raydebm.service.settings.bundle import RunSource
+from raydebm.service.settings import RunSource
 
 FIRST, SECOND, THIRD = (RunSource(name, "v1", ("ada",)) for name in ("first", "second", "third"))
 

@@ -11,7 +11,7 @@ from raydebm.generators.requests import requests_for
 from raydebm.records import Sampling
 from raydebm.scorer.ensemble import EnsembleScorer
 from raydebm.scorer.texts import TextToScore
-from raydebm.service.core.service import TriageService
+from raydebm.service.core.triage import TriageService
 from raydebm.service.ray.deployments import (
     BaselineDeployment,
     ConstraintDeployment,
@@ -20,8 +20,7 @@ from raydebm.service.ray.deployments import (
 )
 from raydebm.service.ray.handles import HandleBackend
 from raydebm.service.routes.application import create_app
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.settings import AppArgs, load_bundle
 from raydebm.tasks import get_task
 
 

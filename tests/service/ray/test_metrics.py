@@ -3,13 +3,12 @@
 import pytest
 
 from raydebm.decision.guarantee.watch import ErrorWatch
-from raydebm.service.access.keys import Keyring
-from raydebm.service.core.service import TriageService
+from raydebm.service.access import Keyring
+from raydebm.service.core.triage import TriageService
 from raydebm.service.ray import metrics
 from raydebm.service.ray.metrics import RayMeter
 from raydebm.service.routes.application import create_app
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.settings import AppArgs, load_bundle
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from raydebm.decision.policy import Policy, policy_id
 from raydebm.errors import CheckpointError
 from raydebm.run.directory import RunDir
 from raydebm.service.ray.ingress import TriageIngress
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.settings import AppArgs, load_bundle
 from raydebm.service.store.outcomes import Claim, ClaimMonitor, OutcomeLog, ReportedOutcome, content_of
 
 OLD, NEW = Policy(theta_sigma=0.8, max_passes=1), Policy(theta_sigma=0.4, max_passes=1)

@@ -13,13 +13,12 @@ from fastapi import FastAPI
 
 from raydebm.errors import CheckpointError, ConfigError
 from raydebm.run.ensemble_file import CheckpointRef, read_ref
-from raydebm.service.access.keys import LOOK_EVERY_S, Keyring
-from raydebm.service.core.service import TriageService
+from raydebm.service.access import LOOK_EVERY_S, Keyring
+from raydebm.service.core.triage import TriageService
 from raydebm.service.ray.ingress import Exchangeable, changed_args, check_same_evidence
 from raydebm.service.ray.loaded import ENSEMBLE_IDLE_S, Ensembles
 from raydebm.service.routes.application import create_app
-from raydebm.service.settings.app_args import AppArgs, LimitArgs
-from raydebm.service.settings.bundle import load_bundle, load_gateway
+from raydebm.service.settings import AppArgs, LimitArgs, load_bundle, load_gateway
 
 KEYS = [letter * 20 for letter in "abc"]
 

@@ -17,7 +17,7 @@ from raydebm.service.ray import app, handles
 from raydebm.service.ray.app import check_port, failures, serve_until_interrupted
 from raydebm.service.ray.deployments import GeneratorDeployment
 from raydebm.service.ray.handles import NUM_TRIES, HandleBackend, persistently
-from raydebm.service.settings.app_args import AppArgs
+from raydebm.service.settings import AppArgs
 
 
 @pytest.fixture

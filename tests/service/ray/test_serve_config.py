@@ -16,7 +16,7 @@ from raydebm.errors import ConfigError
 from raydebm.service.ray.app import read_serve_config
 from raydebm.service.ray.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
 from raydebm.service.ray.ingress import CHANGEABLE, REVISION, TriageIngress
-from raydebm.service.settings.app_args import ANSWER_S, REQUEST_TIMEOUT_S, AppArgs
+from raydebm.service.settings import ANSWER_S, REQUEST_TIMEOUT_S, AppArgs
 
 USER_CONFIG = {
     "TriageIngress": {*CHANGEABLE, REVISION},

@@ -11,8 +11,8 @@ import time
 import httpx
 import pytest
 
-from raydebm.service.access.admission import Intake
-from raydebm.service.core.service import TriageService
+from raydebm.service.access import Intake
+from raydebm.service.core.triage import TriageService
 from raydebm.service.ray.shutdown import QUIET_POLLS, drain, interrupted_by_signals
 from raydebm.service.routes.application import create_app
 
@@ -35,7 +35,7 @@ def test_a_closed_service_finishes_what_runs_and_refuses_the_rest(closable_app, 
             running = asyncio.create_task(client.post("/v1/triage", json={"problem": puzzle}))
             while not backend.requests:
                 await asyncio.sleep(0)
-            intake.close()
+            intake.is_closed = True
             refused = [await client.post("/v1/triage", json={"problem": puzzle}), await client.get("/health")]
             num_open = intake.num_open
             backend.held = False

@@ -4,10 +4,9 @@ import pytest
 
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
-from raydebm.service.core.service import TriageService
+from raydebm.service.core.triage import TriageService
 from raydebm.service.routes.application import create_app
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.settings import AppArgs, load_bundle
 
 CHAT = "/v1/chat/completions"
 QUESTION = "How many apples are one apple?"

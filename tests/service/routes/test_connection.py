@@ -7,12 +7,11 @@ import socket
 import httpx
 import pytest
 
-from raydebm.service.access import guard
-from raydebm.service.core.service import TriageService
-from raydebm.service.routes import connection
+from raydebm.service import access as guard
+from raydebm.service.core.triage import TriageService
+from raydebm.service.routes import streams as connection
 from raydebm.service.routes.application import create_app
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.settings import AppArgs, load_bundle
 
 
 def open_request(port, path, body):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from raydebm.errors import ServiceError
 from raydebm.service.core.request import transcript, weave
-from raydebm.service.routes.requests import ChatMessage, read_conversation
+from raydebm.service.routes.bodies import ChatMessage, read_conversation
 
 
 def said(role, content="x", **more):

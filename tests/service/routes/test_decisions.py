@@ -11,12 +11,11 @@ from raydebm.decision.policy import Policy, policy_id
 from raydebm.records import (
     Decision,
 )
-from raydebm.service.core.service import TriageService
-from raydebm.service.routes import decisions as archive
+from raydebm.service.core.triage import TriageService
+from raydebm.service.routes import stored as archive
 from raydebm.service.routes.application import create_app
-from raydebm.service.routes.decisions import stored_decision
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.routes.stored import stored_decision
+from raydebm.service.settings import AppArgs, load_bundle
 from raydebm.service.store.outcomes import ClaimMonitor, OutcomeLog
 
 RECORDS = (

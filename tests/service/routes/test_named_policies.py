@@ -3,8 +3,7 @@
 import pytest
 
 from raydebm.errors import ConfigError, UnknownNameError
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.settings import AppArgs, load_bundle
 
 
 @pytest.fixture

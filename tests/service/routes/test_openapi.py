@@ -11,12 +11,11 @@ from hypothesis.errors import Unsatisfiable
 schemathesis = pytest.importorskip("schemathesis")
 checks = pytest.importorskip("schemathesis.specs.openapi.checks")
 
-from raydebm.service.access.keys import Keyring  # noqa: E402
-from raydebm.service.core.service import TriageService  # noqa: E402
+from raydebm.service.access import Keyring  # noqa: E402
+from raydebm.service.core.triage import TriageService  # noqa: E402
 from raydebm.service.routes.application import create_app  # noqa: E402
 from raydebm.service.routes.openapi import EXAMPLES  # noqa: E402
-from raydebm.service.settings.app_args import AppArgs  # noqa: E402
-from raydebm.service.settings.bundle import load_bundle  # noqa: E402
+from raydebm.service.settings import AppArgs, load_bundle  # noqa: E402
 
 # Requests for each operation that fit the document, and as many that do not.
 # With fewer, none of the requests with many settings may happen to be accepted.

@@ -17,16 +17,13 @@ from raydebm.decision.policy import Policy, policy_id
 from raydebm.records import Decision
 from raydebm.run.folder import Folder
 from raydebm.service.core.request import request_context
-from raydebm.service.core.service import TriageService
-from raydebm.service.routes import outcomes as desk_module
+from raydebm.service.core.triage import TriageService
+from raydebm.service.routes import stored as desk_module
 from raydebm.service.routes.application import create_app
-from raydebm.service.routes.outcomes import OutcomeDesk, OutcomeRequest, exact_interval
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
-from raydebm.service.settings.overrides import Overrides
+from raydebm.service.routes.stored import OutcomeRequest, RecordsDesk, exact_interval
+from raydebm.service.settings import AppArgs, Overrides, load_bundle
 from raydebm.service.store.outcomes import REFRESH_S, Claim, ClaimMonitor, OutcomeLog
 from raydebm.service.store.parquet_folder import OUTCOME_FILES, record_files
-from raydebm.service.store.reader import DecisionReader
 from raydebm.service.store.record import new_record_id
 from raydebm.service.store.writer import DecisionWriter
 
@@ -223,8 +220,7 @@ def test_who_may_not_see_decisions_may_not_report_either(
 
 @pytest.fixture
 def desk(bundle, backend, folder):
-    reader = DecisionReader(folder)
-    return OutcomeDesk(TriageService(bundle, backend), reader, ClaimMonitor(reader.outcomes, {}))
+    return RecordsDesk(TriageService(bundle, backend), ClaimMonitor(OutcomeLog(folder), {}))
 
 
 def test_reports_that_come_together_all_count(desk, folder, decisions):
@@ -242,7 +238,7 @@ def test_who_goes_away_does_not_undo_the_reports_of_others(desk, folder, decisio
             asyncio.create_task(desk.report(decisions[0].record_id, OutcomeRequest(correct=True, by=name)))
             for name in ("ada", "bo")
         ]
-        while not desk._num_waiting:
+        while not desk.num_waiting:
             await asyncio.sleep(0)
         tasks[0].cancel()
         return await tasks[1]

@@ -5,11 +5,10 @@ import time
 
 import pytest
 
-from raydebm.service.access import guard
-from raydebm.service.core.service import TriageService
+from raydebm.service import access as guard
+from raydebm.service.core.triage import TriageService
 from raydebm.service.routes.application import create_app
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.settings import AppArgs, load_bundle
 
 ENERGY = {"good": (-3.0, -1.0), "fair": (-1.0, -1.0), "bad": (2.0, 2.0)}
 

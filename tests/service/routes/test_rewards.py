@@ -10,11 +10,10 @@ import pytest
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
 from raydebm.errors import ServiceError
-from raydebm.service.core.service import TriageService
+from raydebm.service.core.triage import TriageService
 from raydebm.service.routes.application import create_app
 from raydebm.service.routes.scoring import MAX_PARALLEL, RewardRequest, RewardSettings, get_rewards, log_odds
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.settings import AppArgs, load_bundle
 from raydebm.tasks import get_task
 from raydebm_client import Raydebm
 from raydebm_client.rewards import grpo_reward

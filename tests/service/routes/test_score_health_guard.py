@@ -18,12 +18,10 @@ from raydebm.errors import (
     UnknownNameError,
     as_service_error,
 )
-from raydebm.service.core.given import within_deadline
-from raydebm.service.core.service import TriageService
+from raydebm.service.core.triage import TriageService
 from raydebm.service.routes.application import create_app
-from raydebm.service.routes.scoring import ScoreRequest, get_scores
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.routes.scoring import ScoreRequest, get_scores, within_deadline
+from raydebm.service.settings import AppArgs, load_bundle
 
 
 def test_the_answer_is_scored_apart_from_its_thinking(client, puzzle, texts, backend):

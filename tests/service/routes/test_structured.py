@@ -6,13 +6,12 @@ import threading
 import pytest
 
 from raydebm.errors import ServiceError
-from raydebm.service.core.service import TriageService
-from raydebm.service.routes import json_form as forms
+from raydebm.service.core.triage import TriageService
+from raydebm.service.routes import chat as forms
 from raydebm.service.routes.application import create_app
-from raydebm.service.routes.json_form import JsonForm, format_for_endpoints, json_form
-from raydebm.service.routes.requests import ResponseFormat
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.routes.bodies import ResponseFormat
+from raydebm.service.routes.chat import JsonForm, format_for_endpoints, json_form
+from raydebm.service.settings import AppArgs, load_bundle
 from raydebm.tasks import get_task
 
 ROLE = {"enum": ["knight", "knave"]}

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from raydebm.service.routes.connection import EventStream
+from raydebm.service.routes.streams import EventStream
 
 
 @pytest.fixture

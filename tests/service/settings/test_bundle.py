@@ -7,8 +7,7 @@ import pytest
 
 from raydebm.decision.policy import Policy
 from raydebm.errors import CheckpointError, ConfigError, UnknownNameError
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
+from raydebm.service.settings import AppArgs, load_bundle
 
 
 def test_a_complete_run_gives_everything(write_run):

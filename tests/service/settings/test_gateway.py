@@ -4,8 +4,7 @@ import pytest
 from two_runs import write_second_run
 
 from raydebm.errors import ConfigError
-from raydebm.service.settings.app_args import AppArgs, RunArgs
-from raydebm.service.settings.bundle import load_gateway
+from raydebm.service.settings import AppArgs, RunArgs, load_gateway
 
 
 def test_every_run_keeps_its_policy_adapters_and_generators(two_runs):

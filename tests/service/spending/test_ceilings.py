@@ -21,12 +21,11 @@ from raydebm.generators.requests import (
     worst_cost,
 )
 from raydebm.records import FailureKind, Sampling
-from raydebm.service.access.keys import ApiKey, Keyring
-from raydebm.service.core.service import TriageService
+from raydebm.service.access import ApiKey, Keyring
+from raydebm.service.core.triage import TriageService
 from raydebm.service.routes.application import create_app
-from raydebm.service.settings.app_args import AppArgs
-from raydebm.service.settings.bundle import load_bundle
-from raydebm.service.spending import NANO, Account, Amount, Ceilings, Ledger, spent_usd
+from raydebm.service.settings import AppArgs, load_bundle
+from raydebm.service.spending import NANO, Account, Amount, Ceilings, Ledger, spent
 
 KEYS = {name: name * 32 for name in "ab"}
 PRICES = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 15_625.0}
@@ -220,7 +219,7 @@ def test_what_was_never_sent_leaves_max_usd_to_the_next_pass(ask_for):
         unanswered(requests[1], "HTTP 500"),
         unanswered(requests[2], "cut, then not sent", failure=FailureKind.NOT_SENT, usage=TokenUsage(cost_usd=0.25)),
     ]
-    assert spent_usd(requests, drawn, lambda request: 1.0) == 1.25
+    assert spent(requests, drawn, lambda request: 1.0).usd == 1.25
 
 
 def test_a_request_that_is_cancelled_counts_its_worst(priced_app, backend, puzzle, tmp_path):

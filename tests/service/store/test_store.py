@@ -25,9 +25,9 @@ from raydebm.errors import ScoringError
 from raydebm.records import Decision, Energies, Problem
 from raydebm.run.folder import Folder
 from raydebm.service.core.request import request_context
-from raydebm.service.core.service import TriageService
-from raydebm.service.routes.answers import triage_answer
-from raydebm.service.settings.overrides import Overrides
+from raydebm.service.core.triage import TriageService
+from raydebm.service.routes.bodies import triage_answer
+from raydebm.service.settings import Overrides
 from raydebm.service.store import parquet_folder
 from raydebm.service.store.parquet_folder import MERGE_FILES, FolderReader, file_name, record_files
 from raydebm.service.store.reader import DecisionReader, Filter

@@ -18,9 +18,9 @@ from raydebm.records import (
     Verdict,
 )
 from raydebm.service.core.request import request_context
-from raydebm.service.core.service import TriageService
-from raydebm.service.routes.answers import triage_answer
-from raydebm.service.settings.overrides import Overrides
+from raydebm.service.core.triage import TriageService
+from raydebm.service.routes.bodies import triage_answer
+from raydebm.service.settings import Overrides
 from raydebm.service.store.reader import DecisionReader
 from raydebm.service.store.stored_replay import (
     Changes,

@@ -1,32 +1,239 @@
-"""A run directory for the service: recipe, policy, checkpoint, and the versions in responses.
+"""Settings: what a request may change, the application's arguments, and the run directory behind them.
 
 Every error of a run directory is found here, before a replica starts. The bundle of the first run contains those of
-further runs; its limits, records and keys apply to all (``load_gateway``).
+further runs; its limits, records and keys apply to all (``load_gateway``). Does not know: HTTP, Ray.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal
 
-from pydantic import ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from raydebm import __version__
 from raydebm.config import GeneratorConfig, Recipe
+from raydebm.config.policy import PolicySettings
 from raydebm.config.section import problems_in
-from raydebm.decision.policy import Policy, policy_id
+from raydebm.decision.policy import LIMITS, Policy, policy_id
 from raydebm.decision.policy_file import check_fits, read_policy
 from raydebm.errors import ConfigError, UnknownNameError
 from raydebm.identity import content_id
 from raydebm.records import Reasoning
-from raydebm.run.addresses import is_packaged, is_url
+from raydebm.run.addresses import is_packaged, is_url, run_address
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import CheckpointRef, fingerprint_of, read_ensemble_file, reasoning_of
-from raydebm.service.settings.app_args import AppArgs, LimitArgs
-from raydebm.service.settings.overrides import ChatOverrides
-from raydebm.service.spending import no_prices, unpriced, within_ceilings
+from raydebm.service.spending import Ceilings, no_prices, within_ceilings
 from raydebm.service.store.writer import RecordsArgs
 from raydebm.tasks import task_of
 from raydebm.tasks.base import Task
+
+# ---- what a request may change --------------------------------------------------------------------------------------
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+MAX_DEPTH = 64
+"""Maximum nesting of a client's own objects. Serialisers of responses fail at a few hundred."""
+
+
+def writable(value: Any) -> Any:
+    """Refuse values that cannot be serialised again: lone surrogates, which JSON can spell and neither UTF-8 nor a
+    tokenizer can hold, NaN, infinities, and excessive nesting."""
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError("holds a lone surrogate (such as \\ud800), which is not text") from error
+    except RecursionError as error:
+        raise ValueError(f"is nested more than {MAX_DEPTH} deep") from error
+    except ValueError as error:
+        raise ValueError("holds NaN or an infinity, which JSON has no number for") from error
+    level, depth = [value], 0
+    while level := [
+        part
+        for inner in level
+        if isinstance(inner, dict | list)
+        for part in (inner.values() if isinstance(inner, dict) else inner)
+    ]:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"is nested more than {MAX_DEPTH} deep")
+    return value
+
+
+Text = Annotated[str, AfterValidator(writable)]
+Data = Annotated[dict[str, Any], AfterValidator(writable)]
+
+
+class Body(BaseModel):
+    """Base of our own request bodies: unknown fields are refused."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid", populate_by_name=True)
+
+
+MAX_SAMPLES = 64
+"""Maximum number of candidates per generator and pass in one request."""
+MAX_PASSES = 8
+MAX_DEADLINE_MS = 3_600_000
+SEED_LIMIT = 2**63
+
+_MOST = {
+    "max_passes": MAX_PASSES,
+    "num_regenerate": MAX_SAMPLES,
+    "budget": MAX_PASSES * MAX_SAMPLES,
+    "deadline_ms": MAX_DEADLINE_MS,
+    "max_usd": 1e6,
+}
+"""Maximum values by field."""
+
+
+def _with_policy_settings(body: "type[Overrides]") -> "type[Overrides]":
+    """Add the settings of ``Policy`` as optional fields with their documentation. Default: None, not given."""
+    names = [name for name in PolicySettings.model_fields if name != "waves"] + ["profile", "lambda_", *LIMITS]
+    fields: dict[str, Any] = {}
+    for name in names:
+        setting = Policy.model_fields[name]
+        kind: Any = setting.rebuild_annotation()
+        kind = Annotated[kind, Field(le=_MOST[name])] if name in _MOST else kind
+        fields[name] = (kind | None, Field(None, alias=setting.alias, description=setting.description))
+    return create_model(body.__name__, __base__=body, __module__=body.__module__, __doc__=body.__doc__, **fields)
+
+
+@_with_policy_settings
+class Overrides(Body):
+    """Settings that a request may change. Default: those of the calibrated policy and the recipe."""
+
+    waves: list[Annotated[int, Field(ge=1, le=MAX_SAMPLES)]] | None = Field(None, max_length=MAX_SAMPLES)
+    """Sizes of the waves in which a pass is sampled; the last size repeats. An empty list: one wave for all."""
+    num_samples: int | None = Field(None, ge=1, le=MAX_SAMPLES)
+    """Candidates of each generator in pass 1."""
+    generators: list[Text] | None = Field(None, min_length=1)
+    """A subset of the service's generators."""
+    seed: int | None = Field(None, ge=-SEED_LIMIT, lt=SEED_LIMIT)
+    """Seed of the candidates. Default: the recipe's seed, so that the run's own problems give the run's candidates."""
+    return_candidates: bool = False
+    policy: Text | None = None
+    """Named policy, as in the model id ``raydebm/<task>@<policy>``. Other fields override its settings."""
+
+    def policy_changes(self) -> dict[str, Any]:
+        """The given settings and limits, by the policy's own names."""
+        return self.model_dump(by_alias=True, include=set(Policy.model_fields), exclude_none=True)
+
+
+class SamplingOverrides(BaseModel):
+    """Sampling settings of a request. Default: the recipe's."""
+
+    temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
+    top_p: float | None = Field(None, gt=0, le=1, allow_inf_nan=False)
+    max_tokens: int | None = Field(None, ge=1)
+    stop: tuple[str, ...] | None = None
+
+
+OnAbstain = Literal["refuse", "text", "best", "error"]
+
+
+class ChatOverrides(Overrides):
+    """The ``raydebm`` object of a chat request, and a named policy of the service."""
+
+    on_abstain: OnAbstain = "refuse"
+    """Response to an abstention. refuse: a refusal in OpenAI's format; text: its words as content, for clients that do
+    not show refusals; best: the selected text anyway; error: HTTP 422."""
+    kind: Annotated[Text, Field(max_length=200)] = ""
+    """Kind of question, as in the run's problems; authors' skills differ by kind. Default: what the task reads from the
+    text."""
+    progress: Literal["comments", "events", "none"] = "comments"
+    """Progress in a stream: SSE comments, which every client skips, named events for browsers, or none."""
+
+
+# ---- arguments of the application -----------------------------------------------------------------------------------
+
+REQUEST_TIMEOUT_S = 300.0
+ANSWER_S = 60.0
+"""Extra time for queueing, added to the longest deadline. A deadline starts only after Serve's queue."""
+
+
+def request_timeout_s(max_deadline_s: float | None) -> float:
+    """Seconds until Serve cuts a request off."""
+    return max(REQUEST_TIMEOUT_S, (max_deadline_s or 0.0) + ANSWER_S)
+
+
+class LimitArgs(BaseModel):
+    """Limits of one ingress replica. With several replicas, each has these limits for itself."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    keys_file: str | None = None
+    """File with hashes of API keys (see ``access``) that every ingress replica can read. Default: the keys in
+    RAYDEBM_API_KEYS, else none are required."""
+    max_running: int = Field(96, ge=1)
+    """Maximum number of requests processed at once. A quarter as many can wait; further ones are answered with 503.
+    Both together stay below the ingress deployment's ``max_ongoing_requests``, so that health checks get through."""
+    request: Ceilings = Field(default_factory=Ceilings)
+    """Maximum spending of one request, in place of the policy's ``max_usd`` and ``budget``."""
+    per_day: Ceilings = Field(default_factory=Ceilings)
+    """Maximum spending of all clients together per UTC day."""
+    key_per_day: Ceilings = Field(default_factory=Ceilings)
+    """Maximum spending of each key per UTC day. Overridden by a key's own ``per_day`` in the keys file."""
+    ledger_file: str | None = None
+    """SQLite file with the spending of each day, on a disk that all ingress replicas share. Default: ledger.sqlite of
+    the run directory."""
+
+
+class RunArgs(BaseModel):
+    """Run that the service uses."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    run_dir: Annotated[str, AfterValidator(run_address)]
+    """Run directory with recipe.json, scorer/ and calibration/policy.json: a local path that every replica's node can
+    read, or a filesystem URL. ``demo``: the finished run in this package."""
+    generators: tuple[str, ...] | None = Field(None, min_length=1)
+    """Names of the generators to serve. Default: all of the recipe."""
+    policy: str | None = None
+    """Policy file, or ``"recipe"`` for the recipe's own thresholds. Default: calibration/policy.json of the run."""
+    checkpoint: str | None = None
+    """Folder or filesystem URL of another ensemble. Default: scorer/ of the run."""
+
+
+class AppArgs(RunArgs):
+    """The ``args`` of the application in ``serve_config.yaml``. Unknown keys are refused."""
+
+    further_runs: tuple[RunArgs, ...] = ()
+    """Runs of other tasks to serve at the same address, each as the model ``raydebm/<task>``."""
+    device: str = "auto"
+    """Device of the scorer: ``auto``, ``cpu``, ``cuda``."""
+    max_deadline_s: float | None = Field(240.0, ge=1, allow_inf_nan=False)
+    """Longest deadline in seconds from a request's arrival, and the deadline of requests without their own. It must be
+    below Serve's ``request_timeout_s``, which ends a request without an answer. Default: only a request's own deadline
+    applies."""
+    max_body_bytes: int = Field(1_000_000, ge=1_000)
+    allowed_hosts: tuple[str, ...] = ()
+    """Host names that a service without keys accepts, in addition to localhost and IP addresses."""
+    policies: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Named policies: settings of a request by name. ``strict: {theta_sigma: 0.3}`` gives the models
+    ``raydebm/<task>@strict``, of every task."""
+    limits: LimitArgs = Field(default_factory=LimitArgs)
+    records: RecordsArgs | None = Field(default_factory=RecordsArgs)
+    """Storage of decisions. Default: they are not stored. With the packaged run, ``folder`` is required."""
+    auditors: tuple[str, ...] | None = Field(None, min_length=1)
+    """Reporters whose outcomes test the promise, such as an audit of random requests. Default: all."""
+
+    def of_run(self, run: RunArgs) -> "AppArgs":
+        """The arguments for another run alone."""
+        own = {name: getattr(run, name) for name in RunArgs.model_fields}
+        return self.model_copy(update={**own, "further_runs": ()})
+
+
+def parse_args(given: Mapping[str, Any], *, where: str = "the application's args") -> AppArgs:
+    """Raise ConfigError for unknown keys and wrong values, all in one message."""
+    try:
+        return AppArgs.model_validate(given)
+    except ValidationError as error:
+        problems = "; ".join(problems_in(error, root=where))
+        raise ConfigError(f"{where} do not define a service: {problems}") from error
+
+
+# ---- the run directory ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +246,6 @@ class RunSource:
     """Content id of the recipe, which detects a rewritten one."""
     generators: tuple[str, ...]
 
-    @classmethod
-    def of(cls, run_dir: str, recipe: Recipe, generators: Sequence[str]) -> "RunSource":
-        """Source of a run with a parsed recipe."""
-        return cls(run_dir, _fingerprint(recipe), tuple(generators))
-
     def configs(self) -> tuple[GeneratorConfig, ...]:
         """The generators' sections, read from the run directory.
 
@@ -51,7 +253,7 @@ class RunSource:
             ConfigError: it has no recipe, or a different one now.
         """
         recipe = RunDir(self.run_dir).recipe()
-        if (fingerprint := _fingerprint(recipe)) != self.recipe:
+        if (fingerprint := recipe_id(recipe)) != self.recipe:
             raise ConfigError(
                 f"recipe.json of {self.run_dir} is now version {fingerprint}, but version {self.recipe} is served; "
                 "set a new `revision` in the ingress deployment's user_config to load it"
@@ -59,7 +261,8 @@ class RunSource:
         return tuple(config for config in recipe.generators if config.name in self.generators)
 
 
-def _fingerprint(recipe: Recipe) -> str:
+def recipe_id(recipe: Recipe) -> str:
+    """Id of a recipe's content."""
     return content_id(recipe.model_dump(mode="json", by_alias=True), length=12)
 
 
@@ -68,7 +271,7 @@ _PROFILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """A run directory, read and checked. Picklable, for replicas."""
+    """A run directory, read and checked, with the operator's arguments (see ``AppArgs``). Picklable, for replicas."""
 
     recipe: Recipe
     policies: Mapping[str, Policy]
@@ -85,16 +288,13 @@ class Bundle:
     """Maximum number of tokens in the texts of one scoring request, each with its problem, at four characters per
     token."""
     max_deadline_s: float | None = None
-    """See ``AppArgs``."""
     allowed_hosts: tuple[str, ...] = ()
-    """See ``AppArgs``."""
     profiles: Mapping[str, ChatOverrides] = field(default_factory=dict)
     """The named policies, as changes to the served one."""
     limits: LimitArgs = field(default_factory=LimitArgs)
     records: RecordsArgs | None = None
     """Storage of decisions, with its folder. None if they are not stored."""
     auditors: tuple[str, ...] | None = None
-    """See ``AppArgs``."""
     run_dir: str | None = None
     """Folder of the run. None if its problems cannot be shown."""
     source: RunSource | None = None
@@ -170,12 +370,6 @@ class Bundle:
         policy = within_ceilings(policy, operators=operators or policy, ceilings=self.limits.request)
         return policy if self.max_deadline_s is None else policy.within(round(1000 * self.max_deadline_s))
 
-    def score_deadline_s(self, own_ms: int | None) -> float | None:
-        """Time limit of a scoring request in seconds, from its own deadline ``own_ms`` in milliseconds; None for no
-        limit."""
-        most_s = self.max_deadline_s
-        return most_s if own_ms is None else own_ms / 1000 if most_s is None else min(own_ms / 1000, most_s)
-
     def generator_configs(self) -> tuple[GeneratorConfig, ...]:
         """The recipe's sections of the served generators."""
         return tuple(config for config in self.recipe.generators if config.name in self.generators)
@@ -192,13 +386,20 @@ def load_bundle(args: AppArgs) -> Bundle:
     run = RunDir(args.run_dir)
     recipe = run.recipe()
     task = task_of(recipe.task)
-    generators = _generators(recipe, args.generators)
+    known = tuple(config.name for config in recipe.generators)
+    for name in args.generators or ():
+        if name not in known:
+            raise UnknownNameError("generator", name, known)
+    generators = tuple(name for name in known if name in (args.generators or known))
     policy = read_policy(run, recipe, task, args.policy)
     if args.policy not in (None, "recipe"):
         check_fits(policy, recipe, task, what=f"policy {args.policy!r}")
     checkpoint = args.checkpoint or run.uri("scorer")
     ensemble = read_ensemble_file(checkpoint)
     _check_ceilings(args.limits, recipe, generators, run)
+    records = args.records
+    if records is not None and records.folder is None:
+        records = None if is_packaged(run.root) else records.model_copy(update={"folder": run.uri("records")})
     return Bundle(
         recipe=recipe,
         policies={task.name: policy},
@@ -216,10 +417,10 @@ def load_bundle(args: AppArgs) -> Bundle:
         allowed_hosts=args.allowed_hosts,
         profiles=_profiles(args, recipe, policy, generators),
         limits=args.limits,
-        records=_records(run, args.records),
+        records=records,
         auditors=args.auditors,
         run_dir=run.root,
-        source=RunSource.of(run.root, recipe, generators),
+        source=RunSource(run.root, recipe_id(recipe), generators),
         reasoning=reasoning_of(ensemble),
     )
 
@@ -254,26 +455,11 @@ def load_gateway(args: AppArgs) -> Bundle:
     return replace(first, others=others)
 
 
-def _records(run: RunDir, args: RecordsArgs | None) -> RecordsArgs | None:
-    if args is None or (args.folder is None and is_packaged(run.root)):
-        return None
-    return args.model_copy(update={"folder": args.folder or run.uri("records")})
-
-
-def _generators(recipe: Recipe, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Raises UnknownNameError for a generator that the recipe lacks."""
-    kinds = {config.name: config.kind for config in recipe.generators}
-    for name in wanted or ():
-        if name not in kinds:
-            raise UnknownNameError("generator", name, kinds)
-    return tuple(name for name in kinds if wanted is None or name in wanted)
-
-
 def _check_prices(recipe: Recipe, generators: Sequence[str], max_usd: float | None, *, where: str) -> None:
     """Raise ConfigError if money is limited and one of the generators has no prices."""
-    without = unpriced(config for config in recipe.generators if config.name in generators)
-    if max_usd is not None and without:
-        raise ConfigError(f"{where}: {no_prices(without)}")
+    fault = no_prices(config for config in recipe.generators if config.name in generators)
+    if max_usd is not None and fault:
+        raise ConfigError(f"{where}: {fault}")
 
 
 def _check_ceilings(limits: LimitArgs, recipe: Recipe, generators: Sequence[str], run: RunDir) -> None:
@@ -284,7 +470,7 @@ def _check_ceilings(limits: LimitArgs, recipe: Recipe, generators: Sequence[str]
         ("limits.key_per_day", limits.key_per_day.usd),
     ):
         _check_prices(recipe, generators, max_usd, where=where)
-    is_counted = limits.per_day.is_limit or limits.key_per_day.is_limit
+    is_counted = {limits.per_day, limits.key_per_day} != {Ceilings()}
     if is_counted and limits.ledger_file is None and (not run.is_local or is_packaged(run.root)):
         raise ConfigError(
             "limits.per_day needs a file on a disk that all ingress replicas share and can write, which the run at "

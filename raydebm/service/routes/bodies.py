@@ -1,31 +1,264 @@
-"""Response bodies about decisions, also in OpenAI's shapes, and their construction from records.
+"""Bodies of requests and answers, and their conversion from and to the service's own records.
 
-An infinite energy or penalty becomes null, because JSON has no infinity. Energies: lower is better.
+Unknown fields are refused in raydebm's own request bodies. They are tolerated in OpenAI's, whose clients send many
+fields that have no effect here. In answers an infinite energy or penalty becomes null, because JSON has no infinity.
+Energies: lower is better.
 """
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.evidence.reference import PLAIN
 from raydebm.decision.evidence.terms import representatives
 from raydebm.decision.policy import Policy
 from raydebm.decision.table import PoolTable
+from raydebm.errors import ServiceError
 from raydebm.records import Energies, PassRecord, ScoredCandidate, Violation
-from raydebm.service.core.parts import NO_ANSWER, NO_ENERGY
-from raydebm.service.core.result import GeneratorUse, TriageResult, finite_or_none, stop_totals
+from raydebm.service.core.request import ROLES, Conversation, ProblemBody
+from raydebm.service.core.triage import NO_ANSWER, NO_ENERGY, GeneratorUse, TriageResult, finite_or_none, stop_totals
 from raydebm.service.logs import redact
+from raydebm.service.settings import (
+    SEED_LIMIT,
+    Bundle,
+    ChatOverrides,
+    Data,
+    Overrides,
+    SamplingOverrides,
+    Text,
+    writable,
+)
 from raydebm.service.spending import CeilingStatus
 from raydebm.service.store.record import DecisionFacts, DecisionRecord, Judged
 
 MAX_ANSWERS = 16
 """Maximum number of distinct answers with evidence in a response."""
+
+# ---- requests -------------------------------------------------------------------------------------------------------
+
+_Stop = Annotated[Text, Field(min_length=1)]
+TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
+"""Kinds of text parts, in a user's turns and in the model's earlier ones."""
+
+
+GivenFields = BeforeValidator(
+    lambda given: json.dumps(given, ensure_ascii=False) if isinstance(given, dict) and "prompt" not in given else given,
+    json_schema_input_type=Text | ProblemBody | dict[str, Any] | None,
+)
+"""Accepts an object without ``prompt`` as the fields of a task's own problem, as the JSON that the task parses."""
+
+
+class ContentPart(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
+
+    type: Text
+    text: Text | None = None
+    refusal: Text | None = None
+    """Words of an earlier refusal."""
+
+
+class ChatMessage(BaseModel):
+    """One turn. Content may be a text or a list of parts, of which only text can be read."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
+
+    role: Text
+    content: Text | list[ContentPart] | None = None
+
+
+class TriageRequest(Overrides):
+    """Exactly one of ``problem`` and ``messages``."""
+
+    task: Text | None = None
+    """Default: the only served task."""
+    problem: Annotated[Text | ProblemBody | None, GivenFields] = None
+    """A text, an object with the fields of a declared task's problem, or an object with ``prompt``."""
+    messages: list[ChatMessage] | None = None
+    """The last user message is the problem; earlier messages are context."""
+    stream: bool = False
+    """Server-sent events: progress while candidates arrive, then the full record."""
+    n: int | None = Field(None, ge=1, le=MAX_ANSWERS)
+    """Maximum number of distinct answers in ``choices``; no additional candidates are sampled for them."""
+
+    @model_validator(mode="after")
+    def _one_problem(self) -> "TriageRequest":
+        if (self.problem is None) == (self.messages is None):
+            raise ValueError("give exactly one of 'problem' and 'messages'")
+        return self
+
+
+class StreamOptions(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="ignore")
+
+    include_usage: bool = False
+
+
+class ResponseFormat(BaseModel):
+    """Format of the content: the task's answer in this form."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: Data | None = None
+
+    @model_validator(mode="after")
+    def _has_schema(self) -> "ResponseFormat":
+        writable(self.model_extra)
+        if self.type == "json_schema" and self.json_schema is None:
+            name = type(self).model_fields["json_schema"].alias or "json_schema"
+            raise ValueError(f"type 'json_schema' needs the field {name!r}")
+        return self
+
+
+class ChatRequest(BaseModel):
+    """OpenAI's body. Unsupported fields that would change the answer are refused in ``chat``."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
+
+    model: Text
+    messages: list[ChatMessage] = Field(min_length=1)
+    n: int | None = Field(None, ge=1, le=MAX_ANSWERS)
+    """Maximum number of choices: the best distinct answers, each once. No additional candidates are sampled for
+    them."""
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
+    top_p: float | None = Field(None, gt=0, le=1, allow_inf_nan=False)
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    seed: int | None = Field(None, ge=-SEED_LIMIT, lt=SEED_LIMIT)
+    stop: _Stop | Annotated[list[_Stop], Field(max_length=16)] | None = None
+    response_format: ResponseFormat | None = None
+    raydebm: ChatOverrides | None = None
+
+    def sampling(self) -> SamplingOverrides:
+        """Temperature 0 means "be deterministic" to clients that send it; answers here are, for a seed, while
+        candidates at temperature 0 would all be the same. So 0 keeps the recipe's temperature."""
+        stop = (self.stop,) if isinstance(self.stop, str) else self.stop
+        return SamplingOverrides(
+            temperature=self.temperature or None,
+            top_p=self.top_p,
+            max_tokens=self.max_completion_tokens or self.max_tokens,
+            stop=None if stop is None else tuple(stop),
+        )
+
+
+# ---- problems --------------------------------------------------------------------------------------------------------
+
+
+def read_conversation(messages: Sequence[ChatMessage]) -> Conversation:
+    """Raise ServiceError for a missing or empty user message, an unknown role, tool calls, or a part that is not
+    text."""
+    roles = [_role(message) for message in messages]
+    asked = max((index for index, role in enumerate(roles) if role == "user"), default=None)
+    if asked is None:
+        message = "messages hold no message with role 'user'; its content is the problem"
+        raise ServiceError(message, 400, "missing_text", "messages")
+    problem = _text(messages[asked])
+    if not problem.strip():
+        message = "the last user message is empty; its content is the problem"
+        raise ServiceError(message, 400, "missing_text", "messages")
+    turns = ({"role": role, "content": _text(said)} for role, said in zip(roles, messages[:asked], strict=False))
+    return Conversation(
+        problem=problem,
+        context=tuple(turn for turn in turns if turn["content"].strip()),
+        num_ignored=len(messages) - 1 - asked,
+    )
+
+
+def _role(message: ChatMessage) -> str:
+    if message.role not in ROLES:
+        known = ", ".join(ROLES)
+        reason = f"a message with role {message.role!r} cannot be used; known: {known}. Tool calls are not supported"
+        raise ServiceError(reason, 400, "unsupported_content", "messages")
+    extra = message.model_extra or {}
+    if call := next((name for name in ("tool_calls", "function_call") if extra.get(name)), None):
+        reason = f"a message with {call!r} cannot be read; only texts can, so leave the turns about tools out"
+        raise ServiceError(reason, 400, "unsupported_content", "messages")
+    return ROLES[message.role]
+
+
+def _text(message: ChatMessage) -> str:
+    if message.content is None or isinstance(message.content, str):
+        return message.content or ""
+    for part in message.content:
+        if part.type not in TEXT_PARTS:
+            reason = f"content part of type {part.type!r} cannot be read; only 'text' parts can"
+            raise ServiceError(reason, 400, "unsupported_content", "messages")
+    return "".join((part.refusal if part.type == "refusal" else part.text) or "" for part in message.content)
+
+
+# ---- models and named policies ---------------------------------------------------------------------------------------
+
+MODEL_PREFIX = "raydebm/"
+
+
+def model_ids(bundle: Bundle) -> list[str]:
+    """Every id of ``GET /v1/models``: the calibrated policy first, then the named ones."""
+    names = [MODEL_PREFIX + name for name in bundle.tasks]
+    return names + [f"{name}@{policy}" for policy in bundle.profiles for name in names]
+
+
+def parse_model(bundle: Bundle, model: str) -> tuple[str, str | None]:
+    """Task and named policy of a model id.
+
+    Raises:
+        ServiceError: 404 for an id that is not served.
+    """
+    if model not in model_ids(bundle):
+        names = ", ".join(model_ids(bundle))
+        raise ServiceError(f"model {model!r} is not served here; served: {names}", 404, "model_not_found", "model")
+    task_name, _, policy = model.removeprefix(MODEL_PREFIX).partition("@")
+    return task_name, policy or None
+
+
+def model_body(bundle: Bundle, model: str) -> dict[str, Any]:
+    """``GET /v1/models/{id}``. Raises ServiceError 404."""
+    task_name, policy = parse_model(bundle, model)
+    return {
+        "id": model,
+        "object": "model",
+        "created": 0,
+        "owned_by": "raydebm",
+        "raydebm": {"tasks": [task_name], "policy": policy, "versions": dict(bundle.of(task_name).versions)},
+    }
+
+
+def merged_overrides(bundle: Bundle, body: Overrides | None, *, policy: str | None = None) -> ChatOverrides:
+    """Settings of one request: its body, over the named policy of its model id, over the calibrated policy.
+
+    Raises:
+        ServiceError: 400 for contradictory values, 404 for an unknown policy.
+    """
+    fields = set(ChatOverrides.model_fields)
+    # Typed clients send omitted fields as null, which must not lift the limits of a named policy.
+    from_body = (
+        {} if body is None else body.model_dump(by_alias=True, exclude_unset=True, exclude_none=True, include=fields)
+    )
+    name = from_body.get("policy") or policy
+    settings: dict[str, Any] = {}
+    if name is not None:
+        if name not in bundle.profiles:
+            known = ", ".join(bundle.profiles) or "none"
+            raise ServiceError(f"policy {name!r} is not served here; served: {known}", 404, "unknown_policy", "policy")
+        profile = bundle.profiles[name].model_dump(by_alias=True, exclude_none=True, exclude_unset=True)
+        settings = {**profile, "policy": name}
+    try:
+        return ChatOverrides.model_validate({**settings, **from_body})
+    except ValidationError as error:
+        fault = error.errors(include_input=False)[0]
+        field = str(fault["loc"][0]) if fault["loc"] else ""
+        raise ServiceError(f"{field}: {fault['msg']}", 400, "bad_override", field or None) from error
+
+
+# ---- answers --------------------------------------------------------------------------------------------------------
 
 
 class ErrorDetail(BaseModel):
@@ -228,35 +461,14 @@ class TriageResponse(DecisionFacts, DecisionDetails):
     """Number of messages after the last user message, which are ignored. Earlier messages are context."""
     candidates: list[CandidateBody] | None = None
 
-    def chat_object(self, *, choices: dict[str, Any] | None = None) -> dict[str, Any]:
+    @property
+    def chat_object(self) -> dict[str, Any]:
         """The ``raydebm`` object of a chat answer: everything but the texts, which are in the choices."""
         unset = {"candidates"} if self.candidates is None else set()
-        counted = {} if choices is None else {"choices": choices}
-        return {**self.model_dump(exclude={"text", "candidate", "choices"} | unset), **counted}
+        return self.model_dump(exclude={"text", "candidate", "choices"} | unset)
 
 
-# ---- from records ---------------------------------------------------------------------------------------------------
-
-
-def details_of(record: DecisionRecord, beliefs: Sequence[Belief], suspended: str | None) -> dict[str, Any]:
-    """Fields of ``DecisionDetails``.
-
-    Args:
-        record: the decision.
-        beliefs: beliefs about the distinct answers, the selected one first.
-        suspended: reason why its policy's guarantee is suspended, if it is.
-    """
-    passes = record.outcome.passes
-    return {
-        "passes": [pass_body(each) for each in passes],
-        **stop_totals([each.stop for each in passes]),
-        "answers": [answer_body(belief) for belief in beliefs[:MAX_ANSWERS]],
-        "guarantee": guarantee_body(record.policy, suspended),
-        "policy": record.policy.to_json(),
-        "seed": record.seed,
-        "versions": dict(record.versions),
-        "stages_ms": dict(record.stages_ms),
-    }
+# ---- answers from records -------------------------------------------------------------------------------------------
 
 
 def triage_answer(result: TriageResult) -> TriageResponse:
@@ -272,9 +484,8 @@ def triage_answer(result: TriageResult) -> TriageResponse:
         sum(getattr(candidate, name) or 0 for candidate in activity.drawn)
         for name in ("prompt_tokens", "completion_tokens")
     )
-    facts = result.summary.model_dump(include=set(DecisionFacts.model_fields))
     return TriageResponse(
-        **facts
+        **result.summary.model_dump(include=set(DecisionFacts.model_fields))
         | details_of(result.record, result.beliefs, result.suspended)
         | {
             "record_id": result.record.record_id if result.is_stored else None,
@@ -299,42 +510,63 @@ def triage_answer(result: TriageResult) -> TriageResponse:
     )
 
 
-def answer_body(belief: Belief) -> AnswerBody:
-    """One distinct answer with its evidence."""
-    return AnswerBody(
-        answer=belief.best.report.answer,
-        probability=belief.probability,
-        evidence=dict(belief.contributions),
-        proof=belief.cluster.proof,
-        num_candidates=len(belief.candidates),
-        authors=sorted({scored.candidate.generator for scored in belief.candidates}),
-        candidate_ids=[scored.candidate.candidate_id for scored in belief.candidates],
-    )
+def details_of(record: DecisionRecord, beliefs: Sequence[Belief], suspended: str | None) -> dict[str, Any]:
+    """Fields of ``DecisionDetails``, from beliefs about the distinct answers, the selected one first, and the reason
+    why the policy's guarantee is suspended, if it is."""
+    passes = record.outcome.passes
+    return {
+        "passes": [pass_body(each) for each in passes],
+        **stop_totals([each.stop for each in passes]),
+        "answers": [
+            AnswerBody(
+                answer=belief.best.report.answer,
+                probability=belief.probability,
+                evidence=dict(belief.contributions),
+                proof=belief.cluster.proof,
+                num_candidates=len(belief.candidates),
+                authors=sorted({scored.candidate.generator for scored in belief.candidates}),
+                candidate_ids=[scored.candidate.candidate_id for scored in belief.candidates],
+            )
+            for belief in beliefs[:MAX_ANSWERS]
+        ],
+        "guarantee": guarantee_body(record.policy, suspended),
+        "policy": record.policy.to_json(),
+        "seed": record.seed,
+        "versions": dict(record.versions),
+        "stages_ms": dict(record.stages_ms),
+    }
 
 
 def guarantee_body(policy: Policy, suspended: str | None) -> GuaranteeBody | None:
-    """The policy's guarantee, or None if it has none.
-
-    Args:
-        policy: policy with its guarantee.
-        suspended: reason of a suspension, if there is one.
-    """
+    """The policy's guarantee with the reason of its suspension, if there are any."""
     if policy.guarantee is None:
         return None
     why = {} if suspended is None else {"suspended": True, "reason": suspended}
     return GuaranteeBody.model_validate({**policy.guarantee, **why})
 
 
+def pass_body(record: PassRecord) -> PassBody:
+    """One pass of a decision."""
+    same = {name: value for name, value in asdict(record).items() if name in PassBody.model_fields}
+    return PassBody(**same, signal=record.sigma, **stop_totals([record.stop]))
+
+
 def candidate_body(scored: ScoredCandidate, lambda_: float) -> CandidateBody:
     """A candidate with its checks, energies and scores."""
-    candidate, report = scored.candidate, scored.report
+    candidate, report, error = scored.candidate, scored.report, None
+    if candidate.error is not None:
+        error = redact(candidate.error)
+    elif report.error is not None or not report.parsed:
+        error = report.error or NO_ANSWER
+    elif scored.energies is None:
+        error = NO_ENERGY
     return CandidateBody(
         candidate_id=candidate.candidate_id,
         generator=candidate.generator,
         pass_index=candidate.pass_index,
         sample_index=candidate.sample_index,
         text=candidate.text,
-        error=_why(scored),
+        error=error,
         answer=report.answer,
         energy=finite_or_none(scored.total_energy(lambda_)),
         **energy_fields(scored.energies),
@@ -348,50 +580,12 @@ def candidate_body(scored: ScoredCandidate, lambda_: float) -> CandidateBody:
 
 def energy_fields(energies: Energies | None) -> dict[str, Any]:
     """Fields of a body from energies; None without any."""
-    if energies is None:
-        return dict.fromkeys(("mu", "sigma", "members", "num_tokens", "num_truncated"))
-    return {
-        "mu": energies.mu,
-        "sigma": energies.sigma,
-        "members": list(energies.members),
-        "num_tokens": energies.num_tokens,
-        "num_truncated": energies.num_truncated,
-    }
-
-
-def _why(scored: ScoredCandidate) -> str | None:
-    if scored.candidate.error is not None:
-        return redact(scored.candidate.error)
-    if scored.report.error is not None:
-        return scored.report.error
-    if not scored.report.parsed:
-        return NO_ANSWER
-    return NO_ENERGY if scored.energies is None else None
-
-
-def pass_body(record: PassRecord) -> PassBody:
-    """One pass of a decision."""
-    return PassBody(
-        pass_index=record.pass_index,
-        num_requested=record.num_requested,
-        num_failed=record.num_failed,
-        selected=record.selected,
-        signal=record.sigma,
-        penalty=record.penalty,
-        decision=str(record.decision),
-        confidence=record.confidence,
-        feedback=record.feedback,
-        **stop_totals([record.stop]),
-    )
+    names = ("mu", "sigma", "members", "num_tokens", "num_truncated")
+    return {name: None if energies is None else getattr(energies, name) for name in names}
 
 
 def best_answers(result: TriageResult, most: int) -> list[ChoiceBody]:
-    """The selected answer, then the others: by probability, without a posterior by their lowest energy.
-
-    Args:
-        result: result of the request.
-        most: maximum number of answers.
-    """
+    """The selected answer, then the others: by probability, without a posterior by their lowest energy."""
     outcome = result.outcome
     if outcome.best is None:
         return []

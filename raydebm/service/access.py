@@ -1,0 +1,466 @@
+"""Access control: API keys, host names, request bodies, the bounded queue, and the middleware around all routes.
+
+A keys file (YAML or JSON) looks like this; ``printf %s "$KEY" | sha256sum`` gives the hash of a key that ``openssl rand
+-hex 32`` made. Only the hash is kept: keys are long and random, so a fast one is enough::
+
+    keys:
+      - {name: team-a, sha256: 9f86d0..., per_day: {usd: 5.0}, reports_as: [audit]}
+
+Without a file, RAYDEBM_API_KEYS holds the keys themselves: ``team-a=KEY1,team-b=KEY2``. No message contains a key or a
+hash.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import ipaddress
+import logging
+import math
+import os
+import re
+import time
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import ClientDisconnect
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from raydebm import tracing
+from raydebm.errors import ConfigError, OverloadedError, RaydebmError, ServiceError, as_service_error
+from raydebm.service.core.triage import Meter
+from raydebm.service.error_form import error_response
+from raydebm.service.logs import REQUEST_ID
+from raydebm.service.settings import Bundle
+from raydebm.service.spending import SERVICE, Account, Ceilings, Ledger
+from raydebm.user_files import RepeatedKeyError, parsed_yaml
+
+log = logging.getLogger(__name__)
+
+ENVIRONMENT = "RAYDEBM_API_KEYS"
+MIN_KEY_CHARS = 16
+LOOK_EVERY_S = 5.0
+"""Interval of looking at the keys file. A removed key stops working within it."""
+MAX_BODY_S = 30.0
+"""Longest time for the body of a request to arrive."""
+MAX_WAIT_S = 30.0
+"""Longest time in the queue. Requests that wait longer are answered 503."""
+MAX_RETRY_S = 600
+"""Longest ``Retry-After`` of a refused request."""
+CLIENT_CLOSED = 499
+PUBLIC_PATHS = frozenset({"/health", "/openapi.json"})
+"""Paths that need no key, because probes have none."""
+REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+# ---- keys -----------------------------------------------------------------------------------------------------------
+
+
+class ApiKey(BaseModel):
+    """One client. The name appears in logs and metrics."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")
+    sha256: Annotated[str, AfterValidator(str.lower)] = Field(pattern=r"^[0-9a-fA-F]{64}$", repr=False)
+    per_day: Ceilings | None = None
+    """Spending per UTC day. Default: the service's ``key_per_day``."""
+    decisions: bool = True
+    """Permission to read stored decisions, that is, the problems and answers of all clients."""
+    reports_as: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] | None = ()
+    """Reporter names reserved for this key and others that list them; null allows every name that is not reserved."""
+
+
+class _KeysFile(BaseModel):
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    keys: list[ApiKey] = Field(min_length=1)
+
+
+class Keyring:
+    """The clients' keys. A file is read again when it changes; an unreadable or missing one leaves the last good keys
+    in force. Raises ConfigError for a wrong file, or for two keys with the same name or hash."""
+
+    def __init__(
+        self, keys: Sequence[ApiKey] = (), *, path: str | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._path, self._clock = path, clock
+        self._stamp, self._looked_at = None if path is None else _stamp(path), clock()
+        self._keys = _distinct(keys if path is None else _keys_in(path))
+        self.refusal: str | None = None
+        """Error of the current file if it is not in use, else None."""
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @property
+    def reserved_names(self) -> frozenset[str]:
+        """Reporter names that only some keys may use."""
+        return frozenset(name for key in self._keys for name in key.reports_as or ())
+
+    def owner(self, authorization: str | None) -> ApiKey | None:
+        """Owner of the key in an ``Authorization: Bearer ...`` header, or None, in constant time over keys."""
+        if self._path is not None and self._clock() - self._looked_at >= LOOK_EVERY_S:
+            self._looked_at = self._clock()
+            self._read_again(self._path)
+        scheme, _, key = (authorization or "").partition(" ")
+        given = hashlib.sha256(key.strip().encode("utf-8", "replace")).hexdigest()
+        owners = [known for known in self._keys if hmac.compare_digest(known.sha256, given)]
+        return owners[0] if owners and scheme.lower() == "bearer" else None
+
+    def _read_again(self, path: str) -> None:
+        stamp = _stamp(path)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._keys = _distinct(_keys_in(path))
+        except ConfigError as error:
+            self.refusal = f"the last good API keys stay in force: {error}"
+            log.error("keys refused", extra={"facts": {"reason": str(error)}})
+        else:
+            self.refusal = None
+            log.info("keys read again", extra={"facts": {"keys": len(self._keys)}})
+
+
+def load_keyring(path: str | None, environ: Mapping[str, str] = os.environ) -> Keyring | None:
+    """Load the keys from a file, else from the environment; None if neither has any, so that no key is needed.
+
+    Raises:
+        ConfigError: the file or the variable is malformed, or two keys have the same name or the same hash.
+    """
+    if path is not None:
+        return Keyring(path=path)
+    if not environ.get(ENVIRONMENT):
+        return None
+    keys = []
+    for index, part in enumerate(part.strip() for part in environ[ENVIRONMENT].split(",") if part.strip()):
+        name, _, key = part.partition("=") if "=" in part else (f"key-{index}", "", part)
+        if len(key) < MIN_KEY_CHARS:
+            raise ConfigError(
+                f"{ENVIRONMENT}: key number {index + 1} is shorter than {MIN_KEY_CHARS} characters; "
+                "make one with `openssl rand -hex 32`"
+            )
+        # Environment keys cannot reserve names, so auditors would have no reporter.
+        keys.append(ApiKey(name=name, sha256=hashlib.sha256(key.encode()).hexdigest(), reports_as=None))
+    return Keyring(keys)
+
+
+def _stamp(path: str) -> tuple[int, ...]:
+    """File identity for change detection. Mounted secrets are exchanged by a link, which changes the inode."""
+    try:
+        stat = Path(path).stat()
+    except OSError:
+        return ()
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+def _distinct(keys: Sequence[ApiKey]) -> Sequence[ApiKey]:
+    owners: dict[str, str] = {}
+    for key in keys:
+        if key.name in owners.values():
+            raise ConfigError(f"two API keys have the name {key.name!r}; give each its own")
+        if (other := owners.setdefault(key.sha256, key.name)) != key.name:
+            raise ConfigError(f"{other!r} and {key.name!r} have the same API key; give each its own, or remove one")
+    return keys
+
+
+def _keys_in(path: str) -> list[ApiKey]:
+    try:
+        return _KeysFile.model_validate(parsed_yaml(Path(path).read_text(encoding="utf-8"))).keys
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"keys file {path!r} cannot be read: {type(error).__name__}") from error
+    except RepeatedKeyError as error:
+        raise ConfigError(f"keys file {path!r}: a field is given twice, {error.place}; remove one of them") from None
+    except yaml.YAMLError:
+        raise ConfigError(f"keys file {path!r} is not YAML") from None  # YAML's message quotes the line
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise ConfigError(f"keys file {path!r}: {where}: {first['msg']}") from None
+
+
+# ---- the queue ------------------------------------------------------------------------------------------------------
+
+
+class Intake:
+    """Count open requests, and refuse new ones once closed. Reloads keep the same object."""
+
+    def __init__(self) -> None:
+        self.num_open = 0
+        self.is_closed = False
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Count a request while it is open. Raises ServiceError 503 if closed."""
+        if self.is_closed:
+            raise ServiceError("the service is shutting down; try again, on another replica", 503, "shutting_down")
+        self.num_open += 1
+        try:
+            yield
+        finally:
+            self.num_open -= 1
+
+
+class Admission:
+    """Bounded set of running requests of one ingress replica, with a bounded first-come queue in front of it."""
+
+    def __init__(
+        self, max_running: int, max_waiting: int, *, on_change: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """Args:
+        on_change: callback with the number of waiting requests, whenever one begins or ends to wait.
+        """
+        self._max_running, self._max_waiting, self._on_change = max_running, max_waiting, on_change
+        self._places = asyncio.Semaphore(max_running)
+        self.num_waiting = 0
+        self._begun_s: list[float] = []
+        """Start times of the running requests, on the clock of the event loop."""
+        self._held_s: deque[float] = deque(maxlen=64)
+        """Running times of the latest requests."""
+
+    def check(self) -> None:
+        """Raise OverloadedError if the queue is full."""
+        if self._places.locked() and self.num_waiting >= self._max_waiting:
+            raise self._refusal(f"{len(self._begun_s)} requests run and {self.num_waiting} wait here")
+
+    def _refusal(self, words: str) -> OverloadedError:
+        """Refusal with the time until everybody in the queue, and one more, will have started at the present pace."""
+        held_s = fmean(self._held_s) if self._held_s else 0.0
+        so_far_s = asyncio.get_running_loop().time() - fmean(self._begun_s) if self._begun_s else 0.0
+        wait_s = (self.num_waiting + 1) * max(held_s, so_far_s) / self._max_running
+        return OverloadedError(words, min(max(math.ceil(wait_s), 1), MAX_RETRY_S))
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """Hold a place, after waiting for one. Raises OverloadedError if none became free in time."""
+        self.check()
+        self.num_waiting += 1
+        if self._places.locked():
+            self._on_change(self.num_waiting)
+        try:
+            async with asyncio.timeout(MAX_WAIT_S):
+                await self._places.acquire()
+        except TimeoutError as error:
+            raise self._refusal(f"no place became free within {MAX_WAIT_S:g} s") from error
+        finally:
+            self.num_waiting -= 1
+            self._on_change(self.num_waiting)
+        begun_s = asyncio.get_running_loop().time()
+        self._begun_s.append(begun_s)
+        try:
+            yield
+        finally:
+            self._begun_s.remove(begun_s)
+            self._held_s.append(asyncio.get_running_loop().time() - begun_s)
+            self._places.release()
+
+
+# ---- the middleware -------------------------------------------------------------------------------------------------
+
+
+class _Answer:
+    """Passes an answer on, and remembers its status."""
+
+    def __init__(self, send: Send, request_id: str | None) -> None:
+        self._send, self._request_id = send, request_id
+        self.status, self.started = CLIENT_CLOSED, False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.started, self.status = True, message["status"]
+            if self._request_id is not None:
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", self._request_id.encode())]
+        await self._send(message)
+
+
+class Guard:
+    """Middleware around all routes: request ids, hosts, keys, limits, trace spans, and unforeseen errors.
+
+    Plain ASGI, so that streams pass through unbuffered and hold their place until they end. Sets ``request_id``,
+    ``received``, ``caller`` (the key, if any), ``keyring`` and ``account`` of ``request.state``.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        bundle: Bundle,
+        meter: Meter,
+        public_paths: frozenset[str] = PUBLIC_PATHS,
+        echo_request_id: bool = True,
+        keyring: Keyring | None = None,
+        intake: Intake | None = None,
+        ledger: Ledger | None = None,
+        routes: Sequence[BaseRoute] = (),
+    ) -> None:
+        """Args:
+        public_paths: paths that need no key, no place in the queue and no span.
+        echo_request_id: put ``X-Request-ID`` on the answer. Off behind Serve, whose proxy does it.
+        keyring: keys of the clients. Default: no key is needed.
+        intake: counter of open requests; a closed one refuses them.
+        ledger: ledger of daily spending. Default: spending is not counted.
+        routes: the application's routes, which name the route of a refused request.
+        """
+        self._app, self._bundle, self._meter, self._public, self._routes = app, bundle, meter, public_paths, routes
+        self._echo, self._keyring, self._intake, self._ledger = echo_request_id, keyring, intake or Intake(), ledger
+        self._allowed_hosts = frozenset(name.lower() for name in bundle.allowed_hosts)
+        most = bundle.limits.max_running
+        self._admission = Admission(most, most // 4, on_change=lambda num: meter.load(num_waiting=num))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = _header(scope, b"x-request-id")
+        request_id = given if given and REQUEST_ID_PATTERN.fullmatch(given) else uuid.uuid4().hex
+        started, answer = time.perf_counter(), _Answer(send, request_id if self._echo else None)
+        scope.setdefault("state", {}).update(
+            request_id=request_id, received=started, caller=None, keyring=self._keyring, account=None
+        )
+        before, failure = REQUEST_ID.set(request_id), None
+        with self._span(scope, answer):
+            try:
+                with self._intake.open():
+                    await self._guarded(scope, receive, answer)
+            except ClientDisconnect:
+                pass
+            except RaydebmError as error:
+                failure = as_service_error(error)
+            except Exception:
+                # Unforeseen errors are logged with the request id and answered without a traceback.
+                log.exception("request %s failed", request_id)
+                failure = ServiceError(f"internal error; the log has it under request id {request_id}", 500, "internal")
+            finally:
+                if failure is not None and not answer.started:
+                    await error_response(failure)(scope, receive, answer.send)
+                self._tell(scope, answer.status, time.perf_counter() - started)
+                REQUEST_ID.reset(before)
+
+    async def _guarded(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        state, keyring, limits = scope["state"], self._keyring, self._bundle.limits
+        if keyring is None:
+            check_host(scope["headers"], self._allowed_hosts)
+        else:
+            header = _header(scope, b"authorization")
+            state["caller"] = keyring.owner(header)
+            if state["caller"] is None and route_path(scope) not in self._public:
+                words = "the API key is wrong" if header else "an API key is needed: Authorization: Bearer <key>"
+                raise ServiceError(words, 401, "invalid_api_key")
+        own = {} if (key := state["caller"]) is None else {f"key:{key.name}": key.per_day or limits.key_per_day}
+        ceilings = {name: each for name, each in {SERVICE: limits.per_day, **own}.items() if each != Ceilings()}
+        state["account"] = Account(self._ledger, ceilings) if self._ledger is not None and ceilings else None
+        if route_path(scope) in self._public or scope["method"] in ("GET", "HEAD", "OPTIONS"):
+            await self._app(scope, receive, answer.send)
+            return
+        self._admission.check()  # a full queue refuses before the upload
+        pending = [await read_body(scope, receive, max_bytes=self._bundle.max_body_bytes)]
+
+        async def receive_again() -> Message:
+            return {"type": "http.request", "body": pending.pop()} if pending else await receive()
+
+        async with self._admission.place():
+            await self._app(scope, receive_again, answer.send)
+
+    @contextmanager
+    def _span(self, scope: Scope, answer: _Answer) -> Iterator[None]:
+        """One span per request, continuing the client's trace. FastAPI's own telemetry would send query strings and
+        messages of exceptions."""
+        if route_path(scope) in self._public:
+            yield
+            return
+        method = scope["method"]
+        sent = {name: value for name in ("traceparent", "tracestate") if (value := _header(scope, name.encode()))}
+        with tracing.span(method, {"http.request.method": method}, parent=sent, kind="server") as span:
+            try:
+                yield
+            finally:
+                route = getattr(scope.get("route"), "path", None)
+                span.rename(f"{method} {route}" if route else method)
+                facts = {"http.route": route, "http.response.status_code": answer.status}
+                span.set({**facts, "raydebm.request_id": scope["state"]["request_id"]})
+                if answer.status >= 500:
+                    span.fail(str(answer.status))
+
+    def _tell(self, scope: Scope, status: int, seconds: float) -> None:
+        status = CLIENT_CLOSED if scope["state"].get("client_closed") else status
+        # The template of the path. Raw paths would give metrics unbounded labels.
+        route = scope.get("route") or next(
+            (each for each in self._routes if each.matches(scope)[0] is Match.FULL), None
+        )
+        path, caller = getattr(route, "path", "other"), scope["state"]["caller"]
+        self._meter.answered(route=path, status=status, seconds=seconds)
+        facts = {"method": scope["method"], "route": path, "status": status, "duration_ms": round(1000 * seconds, 1)}
+        log.info("request", extra={"facts": {**facts, "key": None if caller is None else caller.name}})
+
+
+def _header(scope: Scope, name: bytes) -> str | None:
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
+
+
+def route_path(scope: Scope) -> str:
+    """Path below the route prefix. Serve and proxies leave the prefix in ``path`` and name it in ``root_path``."""
+    path, prefix = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
+    return (path.removeprefix(prefix) or "/") if f"{path}/".startswith(f"{prefix}/") else path
+
+
+async def read_body(scope: Scope, receive: Receive, *, max_bytes: int) -> bytes:
+    """Read a whole body before its request takes a place, so that a slow client does not block others.
+
+    Raises:
+        ServiceError: 413 for a body above the limit, whatever its Content-Length; 408 for one that does not arrive
+            within ``MAX_BODY_S``.
+        ClientDisconnect: the client disconnected before the end.
+    """
+    too_large = ServiceError(f"the body is larger than {max_bytes} bytes", 413, "body_too_large")
+    declared = _header(scope, b"content-length") or "0"
+    if declared.isdecimal() and int(declared) > max_bytes:
+        raise too_large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(MAX_BODY_S):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                body += message.get("body", b"")
+                if len(body) > max_bytes:
+                    raise too_large
+                if not message.get("more_body", False):
+                    return bytes(body)
+    except TimeoutError as error:
+        words = f"the body did not arrive within {MAX_BODY_S:g} s; send it again"
+        raise ServiceError(words, 408, "body_too_slow") from error
+
+
+def check_host(headers: Iterable[tuple[bytes, bytes]], allowed: Collection[str]) -> None:
+    """Refuse a request whose ``Host`` is neither localhost, an address nor an allowed name.
+
+    Args:
+        headers: ASGI headers, with names in lower case.
+        allowed: host names in lower case, without ports.
+
+    Raises:
+        ServiceError: 403; also for a missing or repeated ``Host``.
+    """
+    values = [value.decode("latin-1").strip().lower() for name, value in headers if name == b"host"]
+    host = values[0] if len(values) == 1 else ""
+    # ``[::1]:8000`` -> ``::1``, ``LocalHost.:8000`` -> ``localhost``
+    host = host[1:].partition("]")[0] if host.startswith("[") else re.sub(r":[^:]*$", "", host).rstrip(".")
+    if host in allowed or host == "localhost" or host.endswith(".localhost"):
+        return
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        words = (
+            f"this service has no API keys and does not answer as {host!r}; ask it at localhost or by its address, "
+            "name the host in allowed_hosts, or give it keys"
+        )
+        raise ServiceError(words, 403, "unknown_host") from None

@@ -1,0 +1,746 @@
+"""Answer one request: the triage loop on a backend, and its result.
+
+Seven conditions void a guarantee for one decision, because it was made differently from those of calibration: a changed
+policy (``Policy.changed``), sampling that differs from calibration's, earlier turns of a chat, a ceiling that can bind,
+a limit of time or money that left candidates out, evidence that failed, other adapters. A different seed does not: any
+seed samples from the same distribution.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Protocol, TypeVar
+
+from raydebm import tracing
+from raydebm.decision.evidence.posterior import Belief
+from raydebm.decision.guarantee.watch import ErrorWatch
+from raydebm.decision.loop import solve
+from raydebm.decision.policy import Policy
+from raydebm.decision.sampling.deadline import Deadline, is_late, now_s
+from raydebm.decision.sampling.one_pass import Arrived, Parts
+from raydebm.decision.sampling.waves import PassWaves, Wave
+from raydebm.errors import (
+    CeilingReachedError,
+    LimitReachedError,
+    RaydebmError,
+    ResourceError,
+    ScoringError,
+    ServiceError,
+    as_service_error,
+)
+from raydebm.generators.requests import unanswered
+from raydebm.records import (
+    Candidate,
+    ConstraintReport,
+    Decision,
+    Energies,
+    FailureKind,
+    GenerationRequest,
+    Message,
+    Outcome,
+    PassRecord,
+    PassStop,
+    Problem,
+    Reasoning,
+    ScoredCandidate,
+)
+from raydebm.scorer.texts import TextToScore
+from raydebm.service.core.request import RequestContext
+from raydebm.service.logs import redact
+from raydebm.service.settings import Bundle
+from raydebm.service.spending import Affordable, CeilingStatus, Hold, affordable, spent
+from raydebm.service.store.outcomes import ClaimMonitor
+from raydebm.service.store.record import DecisionRecord, DecisionSummary, Final, final, new_record_id, summary_of
+from raydebm.service.store.writer import DecisionWriter
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+NO_ENERGY = "the ensemble gave no finite energy"
+NO_ANSWER = "no answer in the requested output format was found in the text"
+
+
+# ---- what is behind the service, and what watches it ----------------------------------------------------------------
+
+
+class Backend(Protocol):
+    """The parts behind the service: deployments, or plain objects in tests. Each call takes a list, because a call to
+    another replica costs milliseconds, and answers in its order."""
+
+    async def generate(
+        self, requests: Sequence[GenerationRequest], on_candidate: Arrived, *, may_repeat: bool
+    ) -> list[Candidate]:
+        """One candidate per request; failed ones have ``error``.
+
+        Args:
+            requests: generation requests.
+            on_candidate: callback for each candidate as it arrives.
+            may_repeat: permission to resend a request that may already be billed.
+        """
+        ...
+
+    async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
+        """One report per candidate from the task's gold-free checks."""
+        ...
+
+    async def score(self, texts: Sequence[TextToScore]) -> list[Energies | None]:
+        """Energies per text; None for a text that could not be scored."""
+        ...
+
+    async def baseline_scores(self, texts: Sequence[TextToScore]) -> list[Mapping[str, float]]:
+        """Scores by name per text, from the baselines that are evidence."""
+        ...
+
+    def serving(self, bundle: Bundle) -> "Backend":
+        """The same backend for another run: its generators, checks and adapters."""
+        ...
+
+    async def status(self) -> dict[str, Any]:
+        """Loaded models and state of each part. Raises ServiceError if one is not available."""
+        ...
+
+
+class Watcher:
+    """Receiver of a request's progress. This one does nothing."""
+
+    def started(self, context: RequestContext) -> None:
+        """Work on the request begins."""
+
+    def planned(self, pass_index: int, plan: Affordable, feedback: str | None) -> None:
+        """A pass is about to request its candidates, with feedback on the previous one."""
+
+    def arrived(self, candidate: Candidate, done: int, total: int) -> None:
+        """A candidate arrived or failed, as number ``done`` of its pass."""
+
+    def scored(self, scored: ScoredCandidate) -> None:
+        """A candidate was checked and scored."""
+
+    def waved(self, wave: Wave) -> None:
+        """A wave is complete, and sampling goes on or ends."""
+
+    def decided(self, record: PassRecord, reason: str) -> None:
+        """A pass led to a decision."""
+
+
+class Meter:
+    """Receiver of metrics. This one counts nothing."""
+
+    def answered(self, *, route: str, status: int, seconds: float) -> None:
+        """One HTTP request ended. ``route`` is the path's template, to bound the number of labels."""
+
+    def failed(self, *, task: str, status: int, code: str) -> None:
+        """One triage failed. The HTTP status of a stream may still be 200."""
+
+    def load(self, *, num_waiting: int) -> None:
+        """Number of requests waiting in this process."""
+
+    def decided(self, result: "TriageResult") -> None:
+        """One decision was made."""
+
+    def drawn(self, candidates: Sequence[Candidate]) -> None:
+        """Candidates of one request over all its passes, with or without a decision."""
+
+    def reported(self, *, task: str, decision: str, correct: bool) -> None:
+        """A client reported an outcome for the first time, or changed it."""
+
+    def watched(self, policy: str, watch: ErrorWatch) -> None:
+        """A policy's guarantee was compared with the outcomes."""
+
+
+# ---- one request ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Activity:
+    """What happens on one request, for its answer; the loop's observer (``decision.sampling.one_pass.Observer``)."""
+
+    watcher: Watcher = field(default_factory=Watcher)
+    asked: list[GenerationRequest] = field(default_factory=list)
+    cancelled: list[GenerationRequest] = field(default_factory=list)
+    """Candidates cancelled in flight because the others settled the pass. They may have been billed."""
+    over_budget: list[GenerationRequest] = field(default_factory=list)
+    """Candidates not requested because ``max_usd`` might not have covered them."""
+    drawn: list[Candidate] = field(default_factory=list)
+    """All candidates in order of arrival, including those of an interrupted pass."""
+    has_all_evidence: bool = True
+    """False if the baselines that are evidence failed."""
+    judged: list[ScoredCandidate] = field(default_factory=list)
+    """Candidates with an answer that were checked and scored."""
+    beliefs: Sequence[Belief] = ()
+    """Beliefs about the answers of all passes so far, the selected one first; empty without a posterior."""
+    stages_ms: dict[str, float] = field(default_factory=dict)
+    ceilings: list[CeilingStatus] = field(default_factory=list)
+    """Remainder of the daily ceilings after the last pass."""
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Add the block's time to its stage, with a span."""
+        started = time.perf_counter()
+        try:
+            with tracing.span(stage):
+                yield
+        finally:
+            elapsed = 1000 * (time.perf_counter() - started)
+            self.stages_ms[stage] = round(self.stages_ms.get(stage, 0.0) + elapsed, 3)
+
+    def scored(self, scored: ScoredCandidate) -> None:
+        """See ``Observer``."""
+        self.judged.append(scored)
+        self.watcher.scored(scored)
+
+    def waved(self, wave: Wave) -> None:
+        """See ``Observer``."""
+        self.watcher.waved(wave)
+
+    def decided(self, record: PassRecord, reason: str, beliefs: Sequence[Belief]) -> None:
+        """See ``Observer``."""
+        self.beliefs = beliefs
+        self.watcher.decided(record, reason)
+
+    def check_parts(self) -> None:
+        """Raise LimitReachedError if a part fails such that further candidates would only cost more."""
+        if (fault := fault_of(self.judged)) is not None:
+            raise LimitReachedError(str(fault))
+
+
+def fault_of(judged: Sequence[ScoredCandidate]) -> ServiceError | None:
+    """Error to raise if no answered candidate could be checked and scored, else None.
+
+    Such candidates are not known to be wrong, so an abstention would be misleading.
+    """
+    reasons = [scored.report.error or (NO_ENERGY if scored.energies is None else None) for scored in judged]
+    if not reasons or None in reasons:
+        return None
+    code = "check_failed" if judged[0].report.error is not None else "scoring_failed"
+    return ServiceError(f"no candidate could be checked and scored: {reasons[0]}", 503, code, retry=False)
+
+
+class Judges:
+    """Checks, energies and baseline scores of one request's candidates: the loop's checker, scorer and baselines.
+
+    Equal texts are read once, so that they get equal energies regardless of their batches.
+    """
+
+    def __init__(
+        self, backend: Backend, activity: Activity, *, prompt: str | None = None, reasoning: Reasoning = "answer"
+    ) -> None:
+        """Args:
+        prompt: problem text to score, with the earlier turns of a chat. Default: the problem's prompt.
+        reasoning: handling of a candidate's thinking before its answer, in scoring.
+        """
+        self._backend, self._activity, self._prompt, self._reasoning = backend, activity, prompt, reasoning
+        self._energies: dict[str, Energies | None] = {}
+        self._scores: dict[str, Mapping[str, float]] = {}
+
+    async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
+        """One report per candidate, in order."""
+        with self._activity.timed("check"):
+            return await self._backend.check(problem, candidates)
+
+    async def score(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Energies | None]:
+        """Energies per candidate, in order; None for one that could not be scored.
+
+        Raises:
+            ScoringError: the backend returned the wrong number of results.
+        """
+        candidates = [candidate.as_scored(self._reasoning) for candidate in candidates]
+        found = await self._read("score", self._backend.score, self._energies, problem, candidates)
+        return [
+            None if energies is None else replace(energies, candidate_id=candidate.candidate_id)
+            for candidate, energies in zip(candidates, found, strict=True)
+        ]
+
+    async def scores(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Mapping[str, float]]:
+        """Baseline scores by name per candidate, in order.
+
+        They are optional evidence: if they fail, they are empty, and the request is decided without its guarantee.
+        """
+        try:
+            return await self._read("baselines", self._backend.baseline_scores, self._scores, problem, candidates)
+        except Exception as error:
+            self._activity.has_all_evidence = False
+            is_ours = isinstance(error, RaydebmError)
+            facts = {"reason": str(error) if is_ours else type(error).__name__}
+            log.error("baselines failed", exc_info=not is_ours, extra={"facts": facts})
+            for candidate in candidates:
+                self._scores.setdefault(candidate.text or "", {})
+            return [self._scores[candidate.text or ""] for candidate in candidates]
+
+    async def _read(
+        self,
+        stage: str,
+        call: Callable[[list[TextToScore]], Awaitable[list[T]]],
+        known: dict[str, T],
+        problem: Problem,
+        candidates: Sequence[Candidate],
+    ) -> list[T]:
+        prompt = problem.prompt if self._prompt is None else self._prompt
+        wanted = {candidate.text or "": candidate.candidate_id for candidate in candidates}
+        texts = [TextToScore(name, prompt, text) for text, name in wanted.items() if text not in known]
+        if texts:
+            with self._activity.timed(stage):
+                results = await call(texts)
+            if len(results) != len(texts):
+                raise ScoringError(f"the scorer returned {len(results)} results for {len(texts)} texts; restart it")
+            known.update(zip([text.text for text in texts], results, strict=True))
+        return [known[candidate.text or ""] for candidate in candidates]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The loop's source of candidates (``decision.sampling.one_pass.CandidateSource``)."""
+
+    context: RequestContext
+    backend: Backend
+    activity: Activity
+    deadline: Deadline | None = None
+
+    async def generate(
+        self,
+        problem: Problem,
+        *,
+        pass_index: int,
+        messages: tuple[Message, ...] | None,
+        arrived: Arrived,
+        waves: PassWaves | None = None,
+    ) -> list[Candidate]:
+        """See ``CandidateSource``; as much of the pass as the budget, the money and the daily ceilings allow.
+
+        Raises:
+            LimitReachedError: no candidate can be paid for.
+            RaydebmError: the generators fail before any candidate arrives.
+        """
+        activity = self.activity
+        if pass_index > 1:
+            activity.check_parts()
+        plan, hold = await self._reserved(self.plan(self.context.requests(pass_index, messages)))
+        activity.over_budget.extend(plan.over_budget)
+        found: dict[str, Candidate] = {}
+        asked: list[GenerationRequest] = []
+
+        def take(candidate: Candidate) -> None:
+            if candidate.candidate_id in found:
+                return
+            limit, size = self.context.bundle.max_candidate_chars, len(candidate.text or "")
+            if size > limit:  # it would cost memory in every later part
+                error = f"the text has {size} characters; at most {limit} are taken"
+                candidate = replace(candidate, text=None, error=error)
+            activity.drawn.append(candidate)  # now, because it was paid for even if the pass fails
+            found[candidate.candidate_id] = candidate
+            activity.watcher.arrived(candidate, len(found), len(plan.asked))
+            arrived(candidate)
+
+        async def draw(requests: Sequence[GenerationRequest]) -> None:
+            if asked:
+                activity.check_parts()
+            asked.extend(requests)
+            activity.asked.extend(requests)
+            with activity.timed("generate"):
+                await self._draw(requests, take)
+
+        try:
+            activity.watcher.planned(pass_index, plan, None if messages is None else messages[-1]["content"])
+            await (draw(plan.asked) if waves is None else waves.run(plan.asked, draw))
+        except (RaydebmError, OSError) as error:
+            if not found:
+                raise
+            for request in asked:  # arrived candidates were paid for, and can be decided on
+                take(unanswered(request, str(error)))
+        finally:
+            if waves is not None:
+                activity.cancelled.extend(request for request in asked if request.candidate_id in waves.cancelled)
+            await self._settle(hold, asked)
+        return [found[request.candidate_id] for request in plan.asked if request.candidate_id in found]
+
+    def plan(self, requests: Sequence[GenerationRequest]) -> Affordable:
+        """The affordable part of a pass. Raises LimitReachedError if the remaining money pays for none of it."""
+        policy, activity = self.context.policy, self.activity
+        num_drawn = len(activity.asked) - len(activity.cancelled)
+        most = None if policy.budget is None else policy.budget - num_drawn
+        if policy.max_usd is None:
+            return affordable(requests, most=most)
+        worst = self.context.worst_cost
+        left_usd = max(0.0, policy.max_usd - spent(activity.asked, activity.drawn, worst).usd)
+        plan = affordable(requests, most=most, left_usd=left_usd, worst=worst)
+        if not plan.asked:
+            activity.over_budget.extend(plan.over_budget)
+            raise LimitReachedError(
+                f"of max_usd {policy.max_usd:g} at least {left_usd:.3g} US dollars are left, and the "
+                f"cheapest candidate may cost {plan.cheapest_usd:.3g}"
+            )
+        return plan
+
+    async def _reserved(self, plan: Affordable) -> tuple[Affordable, Hold | None]:
+        account = self.context.account
+        if account is None or not plan.asked:
+            return plan, None
+        return await account.reserved(plan, self.context.worst_cost)
+
+    async def _settle(self, hold: Hold | None, asked: Sequence[GenerationRequest]) -> None:
+        account = self.context.account
+        if account is None:
+            return
+        try:
+            if hold is not None:
+                await account.settle(hold, spent(asked, self.activity.drawn, account.known(self.context.worst_cost)))
+            self.activity.ceilings = await account.status()
+        except ResourceError as error:  # the candidates were paid for; the hold still counts as spent
+            log.error("spending was not settled", extra={"facts": {"reason": str(error)}})
+
+    async def _draw(self, requests: Sequence[GenerationRequest], take: Arrived) -> None:
+        """Sample all candidates until the deadline, and add a late one for each missing candidate."""
+        account, until_s = self.context.account, None if self.deadline is None else self.deadline.draw_until_s
+        # Sent again, a request may cost twice.
+        may_repeat = self.context.policy.max_usd is None and not (account is not None and account.limits_money)
+        if until_s is None or now_s() < until_s:
+            try:
+                async with asyncio.timeout_at(until_s) as time_is_up:
+                    for candidate in await self.backend.generate(requests, take, may_repeat=may_repeat):
+                        take(candidate)
+            except TimeoutError:
+                if not time_is_up.expired():
+                    raise
+        if self.deadline is not None:
+            for request in requests:  # no effect on one that has arrived
+                take(unanswered(request, self.deadline.not_drawn(), failure=FailureKind.LATE))
+
+
+# ---- the result -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratorUse:
+    """Requests to one generator, and those without a candidate by reason."""
+
+    name: str
+    asked: int
+    failed: int
+    """Requests without a usable text, including late ones."""
+    late: int
+    """Requests without a candidate, or with an unscored one, at ``deadline_ms``."""
+    over_budget: int
+    """Candidates not requested because each might have exceeded the rest of ``max_usd``."""
+    cancelled: int
+    """Requests cancelled in flight because the others settled the pass."""
+    error: str | None
+    """First error of the failed requests."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriageResult:
+    """One decided request."""
+
+    context: RequestContext
+    record: DecisionRecord
+    summary: DecisionSummary
+    activity: Activity
+    is_stored: bool = False
+    """True if the record goes to the store."""
+    suspended: str | None = None
+    """Reason why the policy's guarantee is suspended. Default: it is in force, or does not exist."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Outcome of the loop."""
+        return self.record.outcome
+
+    @property
+    def beliefs(self) -> Sequence[Belief]:
+        """Beliefs about the distinct answers, the selected one first; empty without a posterior or a selection."""
+        return () if self.outcome.best is None else self.activity.beliefs
+
+    @property
+    def decision(self) -> Final:
+        """The decision in the API's terms."""
+        return final(self.outcome.decision)
+
+    @property
+    def reason(self) -> str:
+        """Reason of the decision, with the likely cause if every text was cut before its answer."""
+        outcome = self.outcome
+        written = [scored.candidate for scored in outcome.pool if scored.candidate.text is not None]
+        if outcome.best is not None or not written or any(each.finish_reason != "length" for each in written):
+            return outcome.reason
+        return f"{outcome.reason}; all {len(written)} texts were cut at max_tokens, so ask for more tokens"
+
+    @property
+    def answer(self) -> str | None:
+        """The accepted answer in the task's canonical text; None after an abstention."""
+        best = self.outcome.best
+        return None if best is None or self.decision != "accept" else best.report.answer
+
+    @property
+    def cancelled_usd(self) -> float | None:
+        """Upper bound on the cost of cancelled requests; None if there are none or a price is unknown."""
+        cancelled = self.activity.cancelled
+        return finite_or_none(math.fsum(map(self.context.worst_cost, cancelled))) if cancelled else None
+
+    @property
+    def generators(self) -> list[GeneratorUse]:
+        """Use of every configured generator, in order. Candidates of an interrupted pass count as failed."""
+        activity = self.activity
+        asked, over_budget, cancelled = (
+            Counter(request.generator for request in requests)
+            for requests in (activity.asked, activity.over_budget, activity.cancelled)
+        )
+        pool = [each.candidate for each in self.outcome.pool]
+        num_late = Counter(candidate.generator for candidate in pool if is_late(candidate))
+        written = Counter(candidate.generator for candidate in pool if candidate.text is not None)
+        errors = {name: redact(error) for name, error in _first_errors([*activity.drawn, *pool]).items()}
+        return [
+            GeneratorUse(
+                name=name,
+                asked=asked[name],
+                failed=asked[name] - cancelled[name] - written[name],
+                late=num_late[name],
+                over_budget=over_budget[name],
+                cancelled=cancelled[name],
+                error=errors.get(name),
+            )
+            for name in dict.fromkeys([*asked, *over_budget])
+        ]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Log facts: numbers and names, without the problem or the answer."""
+        stops = stop_totals([each.stop for each in self.outcome.passes])
+        uses = self.generators
+        numbers = {"num_passes", "energy", "sigma", "penalty", "cost_usd", "latency_ms", "confidence"}
+        return {
+            **self.summary.model_dump(include={"task", "problem_id", "decision", *numbers}),
+            **{name: stops.get(name) for name in ("stop_reason", "num_cancelled", "tokens_saved")},
+            "stages_ms": self.activity.stages_ms,
+            "candidates": sum(use.asked for use in uses),
+            "failed": sum(use.failed for use in uses),
+            "late": sum(use.late for use in uses),
+            "over_budget": sum(use.over_budget for use in uses),
+            "policy": self.record.versions.get("policy"),
+        }
+
+
+def _first_errors(candidates: Iterable[Candidate]) -> dict[str, str]:
+    errors: dict[str, str] = {}
+    for candidate in candidates:
+        if candidate.error is not None:
+            errors.setdefault(candidate.generator, candidate.error)
+    return errors
+
+
+def finite_or_none(value: float) -> float | None:
+    """The value, or None if it is infinite, which JSON cannot express."""
+    return value if math.isfinite(value) else None
+
+
+def stop_totals(stops: Iterable[PassStop | None]) -> dict[str, Any]:
+    """Sum of the early stops of all passes and their savings; empty without waves."""
+    known = [stop for stop in stops if stop is not None]
+    if not known:
+        return {}
+    tokens = [stop.tokens_saved for stop in known if stop.tokens_saved is not None]
+    num_planned = sum(stop.num_planned for stop in known)
+    return {
+        "stop_reason": known[-1].reason,
+        "stop_words": known[-1].words,
+        "num_planned": num_planned,
+        "num_samples": sum(stop.num_samples for stop in known),
+        "num_cancelled": sum(stop.num_cancelled for stop in known),
+        "tokens_saved": sum(tokens) if tokens else None,
+        "saved_frac": sum(stop.num_saved for stop in known) / num_planned if num_planned else 0.0,
+    }
+
+
+def decided_under(context: RequestContext, outcome: Outcome, activity: Activity) -> Policy:
+    """The request's policy, with its guarantee void if it does not cover this decision."""
+    policy, bundle = context.policy, context.bundle
+    if policy.guarantee is None or not policy.guarantee["certified"]:
+        return policy
+    changed = [
+        *(["generators"] if context.generators != bundle.generators else []),
+        *(["num_samples"] if context.num_samples is not None else []),
+        *(["response_format"] if context.response_format is not None else []),
+        *sorted(context.sampling.model_dump(exclude_none=True)),
+    ]
+    checkpoint, fitted_on = bundle.versions["checkpoint"], policy.posterior and policy.posterior.checkpoint
+    absent = [config.name for config in bundle.recipe.generators if config.name not in context.generators]
+    most = 0
+    if policy.budget not in (None, bundle.policies[context.problem.task].budget):
+        most = len(context.requests(1, None)) + (policy.max_passes - 1) * policy.num_regenerate
+    reasons = {
+        "the generators saw earlier turns of the chat": bool(context.earlier_turns),
+        f"the request changed {', '.join(changed)}": bool(changed),
+        f"checkpoint {checkpoint} scores, and the policy was calibrated with {fitted_on}": (
+            bool(fitted_on) and fitted_on != checkpoint
+        ),
+        f"the service does not ask {', '.join(absent)}, which calibration did": bool(absent),
+        f"a ceiling of the service allows {policy.budget} candidates, and all passes may sample {most}": (
+            policy.budget is not None and policy.budget < most
+        ),
+        "a limit of money left candidates out": bool(activity.over_budget),
+        "the deadline left candidates out": any(is_late(scored.candidate) for scored in outcome.pool),
+        "a limit kept a further pass from being sampled": any(
+            record.pass_index > 1 and record.num_requested == 0 for record in outcome.passes
+        ),
+        "baselines that are evidence did not work": not activity.has_all_evidence,
+    }
+    reason = next((words for words, holds in reasons.items() if holds), None)
+    return policy if reason is None else policy.without_promise(reason)
+
+
+# ---- the service ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TriageService:
+    """The service without its network."""
+
+    bundle: Bundle
+    """All served runs, the first one's fields at the top."""
+    backend: Backend
+    meter: Meter = field(default_factory=Meter)
+    records: DecisionWriter | None = None
+    """Store of decisions. Default: none."""
+    claims: ClaimMonitor | None = None
+    """Suspension of guarantees by outcomes. Default: outcomes are not watched."""
+    notices: Callable[[], list[str]] = list
+    """Notices of the replica to the operator, such as a refused change."""
+
+    async def triage(self, context: RequestContext, watcher: Watcher | None = None) -> TriageResult:
+        """Run the loop for one request.
+
+        Raises:
+            ServiceError: there is no basis for a decision: 503 when no generator wrote anything, or nothing that was
+                written could be checked and scored; 504 when the deadline left out every candidate, or at least half of
+                them and the others do not suffice for an answer; 400 when ``max_usd`` pays for no candidate, 429 when
+                the day's ceilings do not.
+            RaydebmError: a part fails (see ``decision.loop.solve``). Once anything was paid, every failure is a
+                ServiceError without ``retry``.
+        """
+        activity, task = Activity(watcher or Watcher()), context.problem.task
+        with tracing.span("triage", {"raydebm.task": task}) as span:
+            try:
+                result = await self._triage(context, activity)
+            except Exception as error:
+                failure = (
+                    as_service_error(error)
+                    if isinstance(error, RaydebmError)
+                    else ServiceError(repr(error), 500, "internal")
+                )
+                # Noted here and not around HTTP, because a failed stream has status 200.
+                self.meter.failed(task=task, status=failure.status, code=failure.code)
+                facts = {"task": task, "status": failure.status, "code": failure.code, "reason": str(failure)}
+                level = logging.WARNING if failure.status >= 500 else logging.INFO
+                log.log(level, "no decision", extra={"facts": facts})
+                if any(reply.cost_usd or reply.prompt_tokens or reply.completion_tokens for reply in activity.drawn):
+                    raise _paid_failure(error, failure, context) from error
+                raise
+            told = result.facts
+            names = ("decision", "num_passes", "energy", "sigma", "penalty", "cost_usd", "policy")
+            span.set(
+                {
+                    **{f"raydebm.{name}": told[name] for name in names},
+                    "raydebm.num_candidates": told["candidates"],
+                    "raydebm.num_failed": told["failed"],
+                    "raydebm.checkpoint": result.record.versions.get("checkpoint"),
+                }
+            )
+        return result
+
+    async def _triage(self, context: RequestContext, activity: Activity) -> TriageResult:
+        started = time.perf_counter()
+        try:
+            outcome = await self._solve(context, activity, waited_s=started - (context.received or started))
+        finally:  # also for requests that fail or are abandoned
+            self.meter.drawn(activity.drawn)
+            for name, error in _first_errors(activity.drawn).items():
+                log.warning("generator failed", extra={"facts": {"generator": name, "reason": error}})
+            for error in dict.fromkeys(each.report.error for each in activity.judged if each.report.error is not None):
+                log.warning("check failed", extra={"facts": {"reason": error}})
+        _check_decidable(outcome, activity)
+        now, in_pool = datetime.now(UTC), {scored.candidate.candidate_id for scored in outcome.pool}
+        asked = {
+            "generators": list(context.generators),
+            "num_samples": context.num_samples,
+            "sampling": context.sampling.model_dump(mode="json", exclude_none=True),
+            "context": [dict(message) for message in context.earlier_turns],
+            "response_format": context.response_format,
+        }
+        record = DecisionRecord(
+            record_id=new_record_id(now),
+            time=now,
+            request_id=context.request_id,
+            outcome=outcome,
+            policy=decided_under(context, outcome, activity),
+            seed=context.seed,
+            scored_prompt=None if context.scored_prompt == context.problem.prompt else context.scored_prompt,
+            request={name: value for name, value in asked.items() if value not in (None, [], {})},
+            versions=context.bundle.versions,
+            latency_ms=round(1000 * (time.perf_counter() - started), 3),
+            stages_ms=dict(activity.stages_ms),
+            lost=tuple(candidate for candidate in activity.drawn if candidate.candidate_id not in in_pool),
+        )
+        result = TriageResult(
+            context=context,
+            record=record,
+            summary=summary_of(record),
+            activity=activity,
+            is_stored=self.records is not None and self.records.put(record),
+            suspended=None if self.claims is None else self.claims.suspended(record.policy),
+        )
+        self.meter.decided(result)
+        log.info("decision", extra={"facts": result.facts})
+        return result
+
+    async def _solve(self, context: RequestContext, activity: Activity, *, waited_s: float) -> Outcome:
+        total_ms = context.policy.deadline_ms
+        deadline = None if total_ms is None else Deadline.starting_now(total_ms, spent_s=waited_s)
+        backend, bundle = self.backend.serving(context.bundle), context.bundle
+        judges = Judges(backend, activity, prompt=context.scored_prompt, reasoning=bundle.reasoning)
+        parts = Parts(
+            task=context.task,
+            source=Source(context, backend, activity, deadline),
+            checker=judges,
+            scorer=judges,
+            baselines=judges if bundle.recipe.evidence else None,
+            observer=activity,
+            deadline=deadline,
+        )
+        activity.watcher.started(context)
+        try:
+            return await solve(context.problem, parts=parts, policy=context.policy)
+        except CeilingReachedError as error:
+            message = f"no candidate can be paid for: {error}"
+            raise ServiceError(message, 429, "insufficient_quota", retry=False) from error
+        except LimitReachedError as error:
+            raise ServiceError(f"no candidate can be paid for: {error}", 400, "over_budget", "max_usd") from error
+
+
+def _paid_failure(error: Exception, known: ServiceError, context: RequestContext) -> ServiceError:
+    """Failure of a request that has paid for candidates and would pay again if resent."""
+    if isinstance(error, RaydebmError):
+        return ServiceError(str(known), known.status, known.code, known.param, retry=False)
+    log.error("request %s failed", context.request_id, exc_info=error)
+    message = f"internal error; the log has it under request id {context.request_id}"
+    return ServiceError(message, 500, "internal", retry=False)
+
+
+def _check_decidable(outcome: Outcome, activity: Activity) -> None:
+    """Raise a ServiceError if nothing was written, came in time, or could be judged: an abstention would say that
+    answers cannot be trusted."""
+    num_late = sum(is_late(scored.candidate) for scored in outcome.pool)
+    written = [scored for scored in outcome.pool if scored.candidate.text is not None]
+    if not written and num_late:
+        raise ServiceError(f"no candidate was ready within the deadline: {outcome.reason}", 504, "deadline_exceeded")
+    if not written:
+        # For example, all tokens were spent on thinking: billed, and the same seeds mostly end the same way.
+        is_paid = any(candidate.cost_usd or candidate.completion_tokens for candidate in activity.drawn)
+        raise ServiceError(f"no generator answered: {outcome.reason}", 503, "generation_failed", retry=not is_paid)
+    if outcome.decision is Decision.ABSTAIN and 2 * num_late >= len(outcome.pool):
+        raise ServiceError(f"too few candidates came in time: {outcome.reason}", 504, "deadline_exceeded")
+    if (fault := fault_of(written)) is not None:
+        raise fault

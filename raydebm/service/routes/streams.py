@@ -1,0 +1,297 @@
+"""``POST /v1/triage``; server-sent events of one request: progress while candidates arrive, the answer, ``[DONE]``; and
+the end of a request's work, and of everything upstream, as soon as its client disconnects.
+
+Events of a triage request are named; a chat has its own forms. ``docs/service.md`` lists the facts of progress events.
+Servers report a disconnect as a message that something must receive. Frameworks receive it for streams only, or at the
+next event, which may be minutes away while candidates are sampled.
+"""
+
+import asyncio
+import json
+import logging
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from raydebm.decision.sampling.deadline import is_late
+from raydebm.decision.sampling.waves import Wave
+from raydebm.errors import RaydebmError, ServiceError, as_service_error
+from raydebm.records import Candidate, GenerationRequest, PassRecord, ScoredCandidate
+from raydebm.service.core.request import RequestContext, request_context
+from raydebm.service.core.triage import TriageService, Watcher
+from raydebm.service.error_form import error_body, should_retry
+from raydebm.service.logs import redact
+from raydebm.service.routes.bodies import (
+    TriageRequest,
+    TriageResponse,
+    candidate_body,
+    merged_overrides,
+    pass_body,
+    read_conversation,
+    triage_answer,
+)
+from raydebm.service.routes.openapi import examples_of
+from raydebm.service.spending import Affordable
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+DONE = "data: [DONE]\n\n"
+PROGRESS_EVENT = "raydebm.progress"
+RESULT_EVENT = "raydebm.result"
+ERROR_EVENT = "raydebm.error"
+KEEP_ALIVE = ": keep-alive\n\n"
+KEEP_ALIVE_S = 15.0
+"""Seconds without an event until a comment is sent, because proxies close idle connections."""
+_LINE_ENDS = str.maketrans({char: f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"})
+"""Characters that many readers, including httpx, take for the end of a line, although events do not; as JSON escapes
+them."""
+
+
+# ---- connections ----------------------------------------------------------------------------------------------------
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Result of the work, which is cancelled if the client disconnects.
+
+    Raises:
+        ServiceError: 499 after a disconnect; appears only in the log.
+    """
+    return await _first(work, request.receive)
+
+
+async def _first(work: Coroutine[Any, Any, T], receive: Receive) -> T:
+    async def until_gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    task, gone = asyncio.create_task(work), asyncio.create_task(until_gone())
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ServiceError("the client closed the request", 499, "client_closed")
+        return await task
+    finally:
+        gone.cancel()
+        await _ended(task)
+
+
+async def _ended(task: "asyncio.Future[Any]") -> None:
+    """Cancel a task that is not done, and wait for its end."""
+    if not task.done():
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+class EventStream(Response):
+    """Server-sent events of an async generator, which is closed if the client disconnects. Their data is JSON."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncGenerator[str, None]) -> None:
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        try:
+            await _first(self._send_all(send), receive)
+        except ServiceError:  # the client is gone, and the response has begun
+            scope.setdefault("state", {})["client_closed"] = True
+
+    async def _send_all(self, send: Send) -> None:
+        try:
+            async for text in _kept_alive(self._events):
+                body = text.translate(_LINE_ENDS).encode("utf-8", "replace")
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+        finally:
+            await self._events.aclose()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _kept_alive(events: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
+    """The events, with comments during pauses."""
+    while True:
+        coming = asyncio.ensure_future(anext(events, None))
+        try:
+            while not (await asyncio.wait({coming}, timeout=KEEP_ALIVE_S))[0]:
+                yield KEEP_ALIVE
+        finally:
+            await _ended(coming)
+        text = coming.result()
+        if text is None:
+            return
+        yield text
+
+
+# ---- events ---------------------------------------------------------------------------------------------------------
+
+
+async def request_events(
+    service: TriageService,
+    context: RequestContext,
+    *,
+    told: Callable[[dict[str, Any]], str | None],
+    answered: Callable[[TriageResponse], Awaitable[list[str]]],
+    failed: Callable[[dict[str, Any]], str],
+) -> AsyncGenerator[str, None]:
+    """Run one request and yield its events. Closing the generator cancels the work upstream.
+
+    Args:
+        service: service that answers the requests.
+        context: the request.
+        told: formats the facts of a progress event; returns None to skip it.
+        answered: formats the answer.
+        failed: formats the body of an error.
+    """
+    progress: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+    work = asyncio.create_task(service.triage(context, _Progress(context, progress.put_nowait)))
+    work.add_done_callback(lambda _: progress.put_nowait(None))
+    try:
+        while (facts := await progress.get()) is not None:
+            if (text := told(facts)) is not None:
+                yield text
+        for text in await answered(triage_answer(await work)):
+            yield text
+    except RaydebmError as error:
+        yield failed(stream_error(as_service_error(error)))
+    except Exception:
+        # The status line has been sent, so the guard could only cut the stream off.
+        log.exception("request %s failed", context.request_id)
+        message = f"internal error; the log has it under request id {context.request_id}"
+        yield failed(stream_error(ServiceError(message, 500, "internal")))
+    finally:
+        await _ended(work)
+
+
+def stream_error(error: ServiceError) -> dict[str, Any]:
+    """The error's body with its status and ``X-Should-Retry``, because the HTTP headers have been sent."""
+    body = error_body(str(error), status=error.status, code=error.code, param=error.param)
+    return {**body, "status": error.status, "should_retry": should_retry(error)}
+
+
+async def ended_by_done(events: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
+    """The events, followed by OpenAI's end of a stream."""
+    async with aclosing(events):
+        async for text in events:
+            yield text
+    yield DONE
+
+
+def progress_event(facts: dict[str, Any], *, named: bool) -> str:
+    """A progress event as text: a named event, or a comment that every SSE client skips."""
+    text = json.dumps(facts, ensure_ascii=False)
+    return f"event: {PROGRESS_EVENT}\ndata: {text}\n\n" if named else f": {PROGRESS_EVENT} {text}\n\n"
+
+
+def event_text(value: dict[str, Any], name: str | None = None) -> str:
+    """A server-sent event with a JSON value."""
+    data = f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
+    return data if name is None else f"event: {name}\n{data}"
+
+
+class _Progress(Watcher):
+    """Facts of a request's progress events."""
+
+    def __init__(self, context: RequestContext, put: Callable[[dict[str, Any]], None]) -> None:
+        self._context, self._put = context, put
+
+    def started(self, context: RequestContext) -> None:
+        problem = context.problem
+        names = {"request_id": context.request_id, "task": problem.task, "problem_id": problem.problem_id}
+        self._put({"event": "start", **names, "seed": context.seed, "policy": context.policy.to_json()})
+
+    def planned(self, pass_index: int, plan: Affordable, feedback: str | None) -> None:
+        facts = {"event": "pass", "pass": pass_index, "requested": len(plan.asked), "feedback": feedback}
+        counts = {"generators": _by_generator(plan.asked), "over_budget": _by_generator(plan.over_budget)}
+        self._put({**facts, **counts})
+
+    def arrived(self, candidate: Candidate, done: int, total: int) -> None:
+        facts = {
+            "event": "candidate",
+            "pass": candidate.pass_index,
+            "done": done,
+            "total": total,
+            "generator": candidate.generator,
+            "failed": candidate.text is None,
+            "candidate_id": candidate.candidate_id,
+            "sample_index": candidate.sample_index,
+            "error": None if candidate.error is None else redact(candidate.error),
+            "late": is_late(candidate),
+        }
+        self._put({**facts, "text": candidate.text} if self._context.return_candidates else facts)
+
+    def scored(self, scored: ScoredCandidate) -> None:
+        body = candidate_body(scored, self._context.policy.lambda_).model_dump()
+        if not self._context.return_candidates:
+            body["text"] = None
+        self._put({"event": "scored", "pass": scored.candidate.pass_index, "candidate": body})
+
+    def waved(self, wave: Wave) -> None:
+        reason, names = wave.decision.reason, ("num_planned", "num_samples", "num_cancelled")
+        facts = {"event": "wave", "pass": wave.pass_index, "wave": wave.number}
+        ended = {"stop_reason": None if reason is None else reason.value, "stop_words": wave.decision.words}
+        self._put({**facts, **{name: getattr(wave, name) for name in names}, **ended})
+
+    def decided(self, record: PassRecord, reason: str) -> None:
+        self._put({"event": "decision", **pass_body(record).model_dump(), "reason": reason})
+
+
+def _by_generator(requests: Iterable[GenerationRequest]) -> dict[str, int]:
+    return dict(Counter(request.generator for request in requests))
+
+
+# ---- the route ------------------------------------------------------------------------------------------------------
+
+
+def triage_routes(service: TriageService) -> APIRouter:
+    """The route of triage."""
+    router = APIRouter(tags=["triage"])
+
+    async def result(answer: TriageResponse) -> list[str]:
+        return [event_text(answer.model_dump(mode="json"), RESULT_EVENT)]
+
+    @router.post(
+        "/v1/triage",
+        summary="Triage a problem",
+        response_model=TriageResponse,
+        responses={200: {"content": {"text/event-stream": {}}}},
+        openapi_extra=examples_of("triage", service.bundle),
+    )
+    async def triage(body: TriageRequest, request: Request) -> TriageResponse | Response:
+        """Sample candidates, check and score them, and accept, try again or abstain; returns the full record.
+
+        With `stream`, the response is events: `raydebm.progress` during the work, `raydebm.result` with the record (or
+        `raydebm.error`), then `[DONE]`."""
+        state = request.state
+        overrides = merged_overrides(service.bundle, body)
+        conversation = None if body.messages is None else read_conversation(body.messages)
+        context = request_context(
+            service.bundle,
+            overrides,
+            request_id=state.request_id,
+            task_name=body.task,
+            problem=(body.problem or "") if conversation is None else conversation.problem,
+            conversation=conversation,
+            account=state.account,
+            received=state.received,
+            num_choices=body.n,
+        )
+        if not body.stream:
+            return triage_answer(await while_connected(request, service.triage(context)))
+        events = request_events(
+            service,
+            context,
+            told=lambda facts: progress_event(facts, named=True),
+            answered=result,
+            failed=lambda error: event_text(error, ERROR_EVENT),
+        )
+        return EventStream(ended_by_done(events))
+
+    return router
