@@ -21,13 +21,13 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 50_970,
-    "modules": 319,
-    "test lines": 39_430,
+    "source lines": 50_320,
+    "modules": 306,
+    "test lines": 39_370,
     "benchmark lines": 2_510,
     "client lines": 450,
     "document lines outside docs/log": 5_680,
-    "tracked bytes": 15_960_000,
+    "tracked bytes": 15_920_000,
     "recipe keys": 167,
     "service arguments": 28,
     "commands": 16,
