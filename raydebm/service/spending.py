@@ -275,7 +275,7 @@ def spent(asked: Iterable[GenerationRequest], drawn: Iterable[Candidate], worst:
 
 
 def no_prices(configs: Iterable[GeneratorConfig]) -> str | None:
-    """Why money cannot be limited with these generators: endpoints without both prices have unbounded costs."""
+    """Error of a limit on money with these generators, or None. Endpoints without both prices have unbounded costs."""
     names = [
         config.name
         for config in configs

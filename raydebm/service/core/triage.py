@@ -158,7 +158,7 @@ class Meter:
 
 @dataclass(slots=True)
 class Activity:
-    """What happens on one request, for its answer; the loop's observer (``decision.sampling.one_pass.Observer``)."""
+    """Record of one request's work, for its answer; the loop's observer (``decision.sampling.one_pass.Observer``)."""
 
     watcher: Watcher = field(default_factory=Watcher)
     asked: list[GenerationRequest] = field(default_factory=list)

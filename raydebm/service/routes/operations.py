@@ -86,7 +86,7 @@ class Samples:
         return self._problems
 
     async def sample(self, index: int | None) -> SampleProblem:
-        """The problem at ``index``, from 0, by default a random one. Raises ServiceError 404 if there is none."""
+        """The problem at ``index``, from 0, by default a random one. Raises ServiceError 404 without one."""
         problems = await self.problems()
         if not problems:
             raise ServiceError("this run has no test problems to show", 404, "no_problems")
