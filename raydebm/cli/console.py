@@ -80,13 +80,16 @@ def _guarantee_sentence(row: Mapping[str, Any]) -> str:
 
 
 def show_evaluation(pipeline: "Pipeline") -> None:
-    """Evaluate a run; print the main selectors, the report's first sentences and its address."""
+    """Evaluate a run; print the main selectors, the report's opening and its address."""
     from raydebm.evaluation.report.evaluation_tables import main_table
-    from raydebm.evaluation.report.headline import sentences
+    from raydebm.evaluation.report.headline import facts, lead, sentences
 
     result = pipeline.evaluate()
     show_table(main_table(result))
     has_exact = any(constraint.exactness is not None for constraint in pipeline.task.constraints)
+    console.print(Text(lead(result), style="bold"))
+    for name, value in facts(result):
+        console.print(f"{name}: {value}")
     for sentence in (*sentences(result), *(_why_proofs_help(result) if has_exact else ())):
         console.print(sentence)
     say(f"Report: {pipeline.run.uri('evaluation', 'report.html')}")

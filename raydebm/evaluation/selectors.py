@@ -21,11 +21,13 @@ from raydebm.extensions import load_extensions
 
 SINGLE_SHOT = "single-shot "
 """Name prefix of a model that answers once per problem and is not part of the pool."""
+PAPER_RULE = "energy (paper)"
+"""Name of the paper's rule: lowest E = mu + lambda E_constraint."""
 BEST_GENERATOR = "best generator"
 """Name of the row of the best generator on labelled problems outside the test split."""
 
 
-Group = Literal["baseline", "generator", "external", "adapter", "ablation", "decision", "ours", "bound"]
+Group = Literal["baseline", "generator", "external", "adapter", "ablation", "decision", "paper", "loop", "bound"]
 
 
 Weights = Callable[[PoolTable], Floats]
@@ -230,7 +232,7 @@ def standard_selectors(
         _rule("constraint only", by_constraint, lambda pools: lowest(pools, pools.penalty), group="ablation")
     )
     if num_members:
-        by_mu = "lowest ensemble mean among candidates that parse, which is ours with lambda 0; ties by id"
+        by_mu = "lowest ensemble mean among candidates that parse, as the paper's rule with lambda 0; ties by id"
         by_vote = f"each answer's sum of exp(-E), lambda={lambda_:g}; ties shared; unparsed ones do not vote"
         by_energy = f"lowest E = mu + {lambda_:g} E_constraint; ties by lower mu, then by id"
         selectors.insert(
@@ -245,7 +247,9 @@ def standard_selectors(
                 group="ablation",
                 energies=1.0,
             ),
-            _rule("ours", by_energy, lambda pools: one_hot(pools, pools.select(lambda_)), group="ours", energies=1.0),
+            _rule(
+                PAPER_RULE, by_energy, lambda pools: one_hot(pools, pools.select(lambda_)), group="paper", energies=1.0
+            ),
         ]
     bound = "a correct candidate whenever the pool has one (lowest violation score where the task has one)"
     return [*selectors, _rule("oracle", bound, _oracle, group="bound")]

@@ -35,6 +35,16 @@ class JournalAccount:
         return spent_elsewhere_usd(recipe, self.run, journal=self.folder)
 
 
+def paid_usd(run: RunDir) -> float | None:
+    """US dollars in all of the run's journals. None if no price is known, or on a file system that cannot append."""
+    return (spent_usd(_journals(run)) or None) if run.is_local else None
+
+
+def _journals(run: RunDir) -> set[Path]:
+    root = local_folder(run.root)
+    return {folder for pattern in JOURNALS for folder in root.glob(pattern)}
+
+
 def journal_and_budget(recipe: Recipe, run: RunDir, *parts: str) -> tuple[Journal | None, Budget]:
     """The journal ``<run>/<parts>`` of a stage, and the rest of the run's budget.
 
@@ -57,6 +67,4 @@ def spent_elsewhere_usd(recipe: Recipe, run: RunDir, *, journal: str | Path) -> 
     """
     if recipe.generation.max_usd is None:
         return 0.0
-    root = local_folder(run.root)
-    folders = {folder for pattern in JOURNALS for folder in root.glob(pattern)}
-    return spent_usd(folders - {local_folder(journal)})
+    return spent_usd(_journals(run) - {local_folder(journal)})

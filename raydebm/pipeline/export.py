@@ -26,8 +26,9 @@ from raydebm.decision.policy import Policy
 from raydebm.errors import CheckpointError, ConfigError
 from raydebm.evaluation.report.document import markdown_table
 from raydebm.evaluation.report.evaluation_tables import energy_table, selector_table
-from raydebm.evaluation.results.entries import ANSWERED, OURS
+from raydebm.evaluation.results.entries import ANSWERED
 from raydebm.evaluation.results.evaluation import Evaluation
+from raydebm.evaluation.selectors import PAPER_RULE
 from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.pipeline.stages.evaluation import read_evaluation
 from raydebm.pretrained import is_decoder_type
@@ -191,8 +192,8 @@ def _metrics(evaluation: Evaluation) -> list[dict[str, Any]]:
     if ALONE in rows:
         metrics.append(("accuracy", "pass@1 by the mean energy alone", rows[ALONE].pass_at_1))
         metrics.append(("gap_closed", "gap from random to oracle, mean energy alone", rows[ALONE].gap_closed))
-    if OURS in rows:
-        metrics.append(("accuracy", "pass@1 with the task's constraints added", rows[OURS].pass_at_1))
+    if PAPER_RULE in rows:
+        metrics.append(("accuracy", "pass@1 with the task's constraints added", rows[PAPER_RULE].pass_at_1))
     if ANSWERED in rows:
         metrics.append(("accuracy", "pass@1 of the whole loop where it answers", rows[ANSWERED].pass_at_1))
     if "mu" in energies:
@@ -234,8 +235,8 @@ def _evaluation(evaluation: Evaluation | None) -> list[str]:
     sections = [
         f"{counts.problems} test problems with {counts.candidates} candidates of {len(evaluation.generators)} "
         f"generators, {counts.unlabeled} unlabeled. Intervals: 95 %, percentile bootstrap over problems "
-        f"({evaluation.num_bootstrap} resamples, seed {evaluation.seed}). `{ALONE}` is this scorer by itself; `{OURS}` "
-        "adds the penalties of the task's constraints, which are not in this folder."
+        f"({evaluation.num_bootstrap} resamples, seed {evaluation.seed}). `{ALONE}` is this scorer by itself; "
+        f"`{PAPER_RULE}` adds the penalties of the task's constraints, which are not in this folder."
     ]
     for table in (selector_table(evaluation), energy_table(evaluation)):
         if table.rows:

@@ -376,14 +376,16 @@ def test_a_planted_shortcut_is_found_and_repaired_at_a_small_cost(balanced):
     assert after.relative_spread.value < 0.3 * before.relative_spread.value
     assert after.within_auroc.value >= before.within_auroc.value
     # Where the strong generator stays strong, not favouring it costs something: docs/confounding.md has how much.
-    assert after.accuracy["ours"].value >= before.accuracy["ours"].value - 0.15
+    assert after.accuracy["energy (paper)"].value >= before.accuracy["energy (paper)"].value - 0.15
     assert {row.target: row.accuracy.value for row in balanced.before.probes}["generator"] > 0.9  # it is there, unused
 
 
 def test_where_the_shortcut_misleads_the_repair_wins_back_what_it_cost(repair_planted):
     report = repair_planted(planted(5000, 60, turned=True))
 
-    gained = report.after.screen.accuracy["ours"].value - report.before.screen.accuracy["ours"].value
+    gained = (
+        report.after.screen.accuracy["energy (paper)"].value - report.before.screen.accuracy["energy (paper)"].value
+    )
     assert gained > 0.5
 
 

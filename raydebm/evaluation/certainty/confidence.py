@@ -4,17 +4,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import Field
 
 from raydebm.config.policy import Profile
 from raydebm.decision.calibration.profile_choice import ProfileTest
 from raydebm.decision.evidence.measuring import POOL_SCORE, SCORE
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.profiles import winners
-from raydebm.decision.evidence.reference import Reference
 from raydebm.decision.evidence.terms import representatives
 from raydebm.decision.groups import Floats, Ints
 from raydebm.decision.policy import Policy
@@ -50,17 +48,6 @@ class Promise:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KindSkills:
-    """Skills of the authors in one kind of question."""
-
-    kind: str
-    num_problems: int
-    """Labelled problems of the kind."""
-    right: dict[str, float]
-    """Probability that one of the author's candidates is right, by author; over all kinds where it has none here."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionStudy:
     """Results of the posterior's rule on single-pass pools."""
 
@@ -73,8 +60,6 @@ class DecisionStudy:
     promises: tuple[Promise, ...]
     weights: dict[str, float]
     """Fitted weights of the terms of evidence."""
-    kinds: Annotated[tuple[KindSkills, ...], Field(exclude_if=lambda kinds: not kinds)] = ()
-    """By name. Empty where problems have no kinds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -192,22 +177,6 @@ def decision_study(
         reliability=reliability(CONFIDENCE, certainty.event, confidence, worth, bootstrap),
         promises=tuple(_promise(promise, confidence, worth, bootstrap) for promise in fit["promises"]),
         weights={} if posterior is None else {**posterior.weights, **posterior.context_weights},
-        kinds=() if posterior is None else skills_by_kind(posterior.reference),
-    )
-
-
-def skills_by_kind(reference: Reference) -> tuple[KindSkills, ...]:
-    """Skills of all authors, by name of the kind."""
-    return tuple(
-        KindSkills(
-            kind=kind,
-            num_problems=known.num_problems,
-            right={
-                name: 1 / (1 + math.exp(-author.kinds.get(kind, author.skill)))
-                for name, author in reference.authors.items()
-            },
-        )
-        for kind, known in sorted(reference.kinds.items())
     )
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from raydebm.decision.table import PoolTable
 from raydebm.errors import PoolError, ScoringError
-from raydebm.evaluation.confounding.screen import Screen, screen, values_of_ours
+from raydebm.evaluation.confounding.screen import Screen, screen, values_of_paper_rule
 from raydebm.evaluation.confounding.style import STYLES, code_only, explanation_only, without
 from raydebm.evaluation.stats.effects import standardized_logistic
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, Floats
@@ -46,7 +46,7 @@ class AblationRow:
     """Candidates with this variant that could not be scored."""
     screen: Screen
     """Screen of the problems with such candidates, restricted to them."""
-    ours_by_original: Estimate
+    paper_by_original: Estimate
     """Share correct of the selections from the same candidates by the energies of their original texts."""
 
 
@@ -101,7 +101,7 @@ def style_ablation(
                 num_changed=changes[name],
                 num_failed=len(texts[name]) - len(own),
                 screen=rescreened,
-                ours_by_original=within.proportion(values_of_ours(by_original, lambda_)),
+                paper_by_original=within.proportion(values_of_paper_rule(by_original, lambda_)),
             )
         )
     return tuple(rows)

@@ -35,7 +35,7 @@ from raydebm.evaluation.report.document import (
     with_interval,
 )
 from raydebm.evaluation.report.figures import BLUE, RED, percent_of, pick_figure, short_name, tidy
-from raydebm.evaluation.selectors import best_generator_of
+from raydebm.evaluation.selectors import PAPER_RULE, best_generator_of
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.identity import seed_for
 from raydebm.scorer.texts import TextScorer
@@ -267,11 +267,15 @@ def spread_table(screens: Mapping[str, Screen]) -> Table:
             "far above the same generator's",
             lambda each: _pairs(each.pairs_between),
         ),
-        ("ours: correct %", "", accuracy("ours")),
+        (f"{PAPER_RULE}: correct %", "", accuracy(PAPER_RULE)),
         ("best generator: correct %", "", accuracy("best generator")),
         ("random: correct %", "", accuracy("random")),
         ("oracle: correct %", "", accuracy("oracle")),
-        ("ours minus best generator", "its interval holds 0", lambda each: points(each.ours_minus_best_generator)),
+        (
+            f"{PAPER_RULE} minus best generator",
+            "its interval holds 0",
+            lambda each: points(each.paper_minus_best_generator),
+        ),
         ("warnings", "", lambda each: len(each.warnings())),
     ]
 
@@ -324,8 +328,8 @@ def _ablation_table(report: ConfoundingReport) -> Table:
             "gap within a generator": lambda row: number(row.screen.gap_within),
             "AUROC within": lambda row: number(row.screen.within_auroc),
             "problems": lambda row: row.screen.num_problems,
-            "ours: correct %": lambda row: row.screen.accuracy.get("ours"),
-            "the same by the original texts": lambda row: row.ours_by_original,
+            f"{PAPER_RULE}: correct %": lambda row: row.screen.accuracy.get(PAPER_RULE),
+            "the same by the original texts": lambda row: row.paper_by_original,
         },
     )
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from raydebm.decision.groups import Bools
 from raydebm.decision.table import PoolTable
-from raydebm.evaluation.selectors import best_generator_of, standard_selectors, values_of
+from raydebm.evaluation.selectors import BEST_GENERATOR, PAPER_RULE, best_generator_of, standard_selectors, values_of
 from raydebm.evaluation.stats.effects import generator_effects
 from raydebm.evaluation.stats.intervals import (
     NOTHING,
@@ -102,12 +102,12 @@ class Screen:
     pairs_between: Estimate
     """Pair accuracy over pairs of different generators."""
     accuracy: Mapping[str, Estimate]
-    """Share correct of ours, random, the best generator and the oracle."""
+    """Share correct of the paper's rule, random, the best generator and the oracle."""
     best_generator: str | None
     """Generator with the most correct answers. None with one generator."""
     is_in_hindsight: bool
     """Whether it was chosen on these problems, and is therefore a bound."""
-    ours_minus_best_generator: Estimate
+    paper_minus_best_generator: Estimate
     """Paired difference, on the problems that it answered."""
 
     def warnings(self) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ class Screen:
             )
         if self.within_auroc.low is not None and self.within_auroc.low <= 0.5:
             signs.append("among answers of the same generator the energy is not shown to be better than chance")
-        margin = self.ours_minus_best_generator
+        margin = self.paper_minus_best_generator
         if margin.low is not None and margin.low <= 0:
             signs.append("choosing by energy is not shown to beat always choosing the best generator")
         return tuple(signs)
@@ -138,7 +138,7 @@ class Screen:
             "who is picked": any(row.excess.low is not None for row in self.generators),
             "energies of correct answers by generator": self.identity_share.low is not None,
             "ranking among answers of the same generator": self.within_auroc.low is not None,
-            "the comparison with the best generator": self.ours_minus_best_generator.low is not None,
+            "the comparison with the best generator": self.paper_minus_best_generator.low is not None,
         }
 
     def untested(self) -> tuple[str, ...]:
@@ -176,7 +176,7 @@ def screen(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, best_gener
     gap = _mean_statistic([_gap(table, centred, index, bootstrap) for index in places], table, bootstrap)
     within = [_within_auroc(table, centred, index, bootstrap) for index in places]
     values = _selector_values(pools, lambda_, best_generator)
-    rivals = {"ours", "best generator"} <= values.keys()
+    rivals = {PAPER_RULE, BEST_GENERATOR} <= values.keys()
     return Screen(
         num_problems=pools.num_pools,
         generators=tuple(_row(table, index, picks, within[index], bootstrap) for index in places),
@@ -192,7 +192,7 @@ def screen(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, best_gener
         accuracy={name: bootstrap.proportion(correct) for name, correct in values.items()},
         best_generator=best_generator if "best generator" in values else None,
         is_in_hindsight=in_hindsight,
-        ours_minus_best_generator=bootstrap.mean(values["ours"] - values["best generator"]) if rivals else NOTHING,
+        paper_minus_best_generator=bootstrap.mean(values[PAPER_RULE] - values[BEST_GENERATOR]) if rivals else NOTHING,
     )
 
 
@@ -320,10 +320,10 @@ def _selector_values(pools: PoolTable, lambda_: float, best_generator: str | Non
         selector.name: selector
         for selector in standard_selectors(pools, lambda_=lambda_, best_generator=best_generator)
     }
-    names = [name for name in ("ours", "random", "oracle", "best generator") if name in selectors]
+    names = [name for name in (PAPER_RULE, "random", "oracle", BEST_GENERATOR) if name in selectors]
     return {name: values_of(selectors[name], pools).correct for name in names}
 
 
-def values_of_ours(pools: PoolTable, lambda_: float) -> Floats:
+def values_of_paper_rule(pools: PoolTable, lambda_: float) -> Floats:
     """Whether the selection by energy is correct, shape (P,). NaN without a label."""
-    return _selector_values(pools, lambda_, None).get("ours", np.full(pools.num_pools, math.nan))
+    return _selector_values(pools, lambda_, None).get(PAPER_RULE, np.full(pools.num_pools, math.nan))

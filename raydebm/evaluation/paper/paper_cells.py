@@ -9,7 +9,8 @@ from typing import Literal
 import yaml
 
 from raydebm.evaluation.report.document import number, with_interval
-from raydebm.evaluation.results.entries import ALL_PASSES, OURS, WEIGHTED_VOTE
+from raydebm.evaluation.results.entries import ALL_PASSES, WEIGHTED_VOTE
+from raydebm.evaluation.selectors import PAPER_RULE
 from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.evaluation.studies.scorers import Transfer, VariantStudy
 from raydebm.evaluation.studies.study import StudyResults
@@ -157,7 +158,7 @@ _WITHOUT = {
     "greedy": "the pool has no separate sample at temperature 0",
     ALL_PASSES: "no second pass was drawn",
     "best generator": "the pool is of one generator",
-    **dict.fromkeys((OURS, "mu only", WEIGHTED_VOTE), "no candidate has energies"),
+    **dict.fromkeys((PAPER_RULE, "mu only", WEIGHTED_VOTE), "no candidate has energies"),
 }
 
 

@@ -18,8 +18,8 @@ from raydebm.evaluation.paper.paper_cells import (
     without,
 )
 from raydebm.evaluation.report.document import ece_in_words, number, points, with_interval
-from raydebm.evaluation.results.entries import ALL_PASSES, OURS, DifficultyRow
-from raydebm.evaluation.selectors import SINGLE_SHOT
+from raydebm.evaluation.results.entries import ALL_PASSES, DifficultyRow
+from raydebm.evaluation.selectors import PAPER_RULE, SINGLE_SHOT
 from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.evaluation.studies.generators import GeneratorRow
 from raydebm.evaluation.studies.scorers import VIOLATION, TransferCell
@@ -150,7 +150,7 @@ def _group_of(study: StudyResults, row: str) -> DifficultyRow | None:
 _DIMENSION_SELECTORS = {
     "Oracle": "oracle",
     "E_constraint only": "constraint only",
-    "EBM+E_constraint": OURS,
+    "EBM+E_constraint": PAPER_RULE,
     "EBM": "mu only",
     "Random": "random",
 }
@@ -240,7 +240,7 @@ def _in_domain(context: Context, row: str, column: str) -> Answer | None:
     if row in _CHANCE:
         selected = study.evaluation.row(_CHANCE[row])
         return None if selected is None else found_or(selected.pass_at_1, "no label", remark=f"of {study.name}")
-    by_mu, by_energy = study.evaluation.row("mu only"), study.evaluation.row(OURS)
+    by_mu, by_energy = study.evaluation.row("mu only"), study.evaluation.row(PAPER_RULE)
     if tasks.get(source) != tasks.get(column, column) or by_mu is None:
         return None
     is_other = mark == "MB" and _BACKBONE[mark] not in study.backbone.lower()
@@ -374,13 +374,13 @@ def single_multi(context: Context, row: str, column: str) -> Answer:
     if single.overview.most != several.overview.most:
         remark += "; not of one size, as the paper's are"
     if row != "Delta":
-        return _ours(single if row.startswith("Single") else several, remark)
+        return _by_both(single if row.startswith("Single") else several, remark)
     for variants in context.variants:
         comparison = variants.comparison(single.name, several.name, "E")
         if comparison is not None and comparison.difference.value is not None:
             difference = -comparison.difference
             return Measured(f"{points(difference)} pp, n={difference.n}", difference, remark)
-    values = [_by(study, OURS) for study in (several, single)]
+    values = [_by(study, PAPER_RULE) for study in (several, single)]
     if any(value is None or value.value is None for value in values):
         return Absent("no label")
     one, other = (value.value or 0.0 for value in values if value is not None)
@@ -398,8 +398,8 @@ def _by(study: StudyResults, selector: str) -> Estimate | None:
     return None if row is None else row.pass_at_1
 
 
-def _ours(study: StudyResults, remark: str) -> Answer:
-    return by_energy_and_mu(_by(study, OURS), _by(study, "mu only"), "no energies", remark=remark)
+def _by_both(study: StudyResults, remark: str) -> Answer:
+    return by_energy_and_mu(_by(study, PAPER_RULE), _by(study, "mu only"), "no energies", remark=remark)
 
 
 def _within_one_pool(study: StudyResults, row: str) -> Answer:
@@ -417,7 +417,7 @@ def _within_one_pool(study: StudyResults, row: str) -> Answer:
             shown += f"; by mu alone {100 * single.mu_whole_minus.value:+.1f} pp"
         return Measured(shown, single.whole_minus, f"{remark}; n={single.whole_minus.n} problems that it answered")
     kind = single if row.startswith("Single") else study.pool_kinds[-1]
-    return by_energy_and_mu(kind.ours, kind.mu_only, "no energies", remark=remark)
+    return by_energy_and_mu(kind.by_energy, kind.mu_only, "no energies", remark=remark)
 
 
 def cross_pool(context: Context, row: str, column: str) -> Answer:
@@ -426,11 +426,11 @@ def cross_pool(context: Context, row: str, column: str) -> Answer:
     if several is None and single is None:
         return no_pool(column)
     if row.startswith(_MULTI_MULTI):
-        return Absent("no pool of several generators was given") if several is None else _ours(several, several.name)
+        return Absent("no pool of several generators was given") if several is None else _by_both(several, several.name)
     if single is None:
         return Absent(_NO_SINGLE)
     if row.startswith(_SINGLE_SINGLE):
-        return _ours(single, _described(single))
+        return _by_both(single, _described(single))
     if cell is None:
         return Absent(f"the pool of several generators was not scored by {single.name}")
     return by_mu_and_energy(cell.by_mu.pass_at_1, cell.by_energy.pass_at_1, remark=_described(single))
@@ -485,7 +485,9 @@ def _pass_at_2(context: Context, study: StudyResults, what: str) -> Answer:
 
 
 def _zero_violation(context: Context, study: StudyResults, what: str) -> Answer:
-    wanted = {"ours": OURS, "random": "random", "self-consistency": "majority vote"}[what.rsplit(", ", 1)[1]]
+    wanted = {"energy (paper)": PAPER_RULE, "random": "random", "self-consistency": "majority vote"}[
+        what.rsplit(", ", 1)[1]
+    ]
     selected = study.evaluation.row(wanted)
     return found_or(None if selected is None else selected.pass_at_1, without(wanted))
 
@@ -507,7 +509,7 @@ def _rating(context: Context, study: StudyResults, what: str) -> Answer:
     rated = next((each for each in study.rated if "judge" in each.name.lower()), None)
     if rated is None:
         return NO_KEY
-    return found_or(rated.oracle if "oracle" in what else rated.ours, "not rated", plain=True, remark=rated.name)
+    return found_or(rated.oracle if "oracle" in what else rated.paper, "not rated", plain=True, remark=rated.name)
 
 
 def _rank_correlation(context: Context, study: StudyResults, what: str) -> Answer:
@@ -585,9 +587,9 @@ def _always_the_favourite(context: Context, study: StudyResults, what: str) -> A
         return Absent("needs energies and two generators")
     if what.startswith("always"):
         return found_or(row.pass_at_1, "no label", remark=favourite.name)
-    if row.ours_minus.value is None:
+    if row.paper_minus.value is None:
         return Absent("no label")
-    return Measured(f"{points(row.ours_minus)} pp", row.ours_minus, favourite.name)
+    return Measured(f"{points(row.paper_minus)} pp", row.paper_minus, favourite.name)
 
 
 def _gap_between(context: Context, study: StudyResults, what: str) -> Answer:
@@ -609,7 +611,7 @@ def _change_by_repair(context: Context, study: StudyResults, what: str) -> Answe
     ]
     if None in rows:
         return Absent(f"the pool has no group {group!r}")
-    values = [row.pass_at_1[OURS].value for row in rows if row is not None and OURS in row.pass_at_1]
+    values = [row.pass_at_1[PAPER_RULE].value for row in rows if row is not None and PAPER_RULE in row.pass_at_1]
     if len(values) < 2 or values[0] is None or values[1] is None:
         return Absent("no label")
     n = min(row.num_problems for row in rows if row is not None)
@@ -624,7 +626,7 @@ def _change_by_passes(context: Context, study: StudyResults, what: str) -> Answe
     changes = []
     for row in single.evaluation.difficulties:
         people = re.match(r"(\d+) people", row.difficulty)
-        once, twice = (row.pass_at_1.get(name) for name in (OURS, ALL_PASSES))
+        once, twice = (row.pass_at_1.get(name) for name in (PAPER_RULE, ALL_PASSES))
         if people and first <= int(people[1]) <= last and once and twice and once.value is not None:
             changes.append(100 * ((twice.value or 0.0) - once.value))
     if not changes:
@@ -667,7 +669,7 @@ _MEASURES: tuple[tuple[str, _Claim], ...] = (
     ("sigma-AUROC on", _sigma_by_transfer),
     ("problems without", _unsolvable),
     ("connectivity", _frontier),
-    ("always|ours minus", _always_the_favourite),
+    (r"always|energy \(paper\) minus", _always_the_favourite),
     ("gap between generators$", _gap_between),
     ("change on", _change_by_repair),
     ("change by two passes", _change_by_passes),

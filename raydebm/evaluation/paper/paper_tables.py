@@ -46,8 +46,8 @@ from raydebm.evaluation.paper.paper_measures import (
 )
 from raydebm.evaluation.report.document import number, points
 from raydebm.evaluation.report.evaluation_tables import rule_in_words
-from raydebm.evaluation.results.entries import ALL_PASSES, OURS, SelectorRow
-from raydebm.evaluation.selectors import SINGLE_SHOT
+from raydebm.evaluation.results.entries import ALL_PASSES, SelectorRow
+from raydebm.evaluation.selectors import PAPER_RULE, SINGLE_SHOT
 from raydebm.evaluation.studies.scorers import Transfer, VariantStudy
 from raydebm.evaluation.studies.sizes import MU_ONLY
 from raydebm.evaluation.studies.study import StudyResults
@@ -168,7 +168,7 @@ _SELECTOR_OF = {
     "Random": "random",
     "Self-consistency": "majority vote",
     "Oracle": "oracle",
-    "Distributional EBM (ours)": OURS,
+    "Distributional EBM": PAPER_RULE,
 }
 _EXTERNAL: dict[str, tuple[str, str, Status]] = {
     "EORM (55M)": ("eorm", "train and score the EORM baseline on this pool", "not measurable"),
@@ -274,7 +274,9 @@ def _pool_size(context: Context, row: str, column: str) -> Answer:
     if curve_point is None:
         return Absent(f"the pool has at most {study.overview.most} candidates a problem")
     if kind == "EBM":
-        return by_energy_and_mu(curve_point.pass_at_1.get(OURS), curve_point.pass_at_1.get(MU_ONLY), "no energies")
+        return by_energy_and_mu(
+            curve_point.pass_at_1.get(PAPER_RULE), curve_point.pass_at_1.get(MU_ONLY), "no energies"
+        )
     return found_or(curve_point.pass_at_1.get("random"), "no label")
 
 
@@ -357,7 +359,7 @@ def _of_loop(study: StudyResults, column: str) -> Answer:
     if column == "Pass-2 adopted":
         sent = round((loop.regenerated.value or 0.0) * loop.num_problems)
         return Measured(f"{loop.num_adopted}/{sent}", None, remark)
-    first = evaluation.row(OURS)
+    first = evaluation.row(PAPER_RULE)
     estimate = {
         "Triage rate": loop.regenerated,
         "Pass-1": first.pass_at_1 if first else None,
@@ -372,8 +374,8 @@ MEASURES: dict[str, Measure] = {
     "tab:full_pool": _pool_size,
     "tab:single_multi": single_multi,
     "tab:energy_sep": _energies,
-    "tab:taco_difficulty": by_group("TACO", {"EBM": OURS}),
-    "tab:kk_difficulty": by_group("K&K", {"EBM": OURS, "Greedy": "greedy", "Random": "random"}),
+    "tab:taco_difficulty": by_group("TACO", {"EBM": PAPER_RULE}),
+    "tab:kk_difficulty": by_group("K&K", {"EBM": PAPER_RULE, "Greedy": "greedy", "Random": "random"}),
     "tab:musr_subsets": by_group("MuSR", {"Avg. candidate accuracy": "random"}),
     "tab:selective": _selective,
     "tab:twopass": _two_pass,

@@ -1,4 +1,4 @@
-"""Report of a reproduction: the paper's tables next to ours, then every pool with its tables and figures.
+"""Report of a reproduction: the paper's tables next to what is measured, then every pool with its tables and figures.
 
 In:   a ``Reproduction``.
 Out:  report.html (self-contained), report.md with its figures in a folder, results.json with the same numbers.
@@ -34,9 +34,9 @@ from raydebm.evaluation.report.document import (
 from raydebm.evaluation.report.evaluation_report import plates, pool_summary, provenance
 from raydebm.evaluation.report.evaluation_tables import tables
 from raydebm.evaluation.report.figures import pick_figure, study_plates, transfer_figure
-from raydebm.evaluation.report.headline import sentences, unread_problems
+from raydebm.evaluation.report.headline import lead, sentences, unread_problems
 from raydebm.evaluation.report.study_tables import study_tables, transfer_tables, variant_tables
-from raydebm.evaluation.results.entries import OURS
+from raydebm.evaluation.selectors import PAPER_RULE
 from raydebm.evaluation.stats.json_results import JsonResults, command_line, versions
 from raydebm.evaluation.studies.scorers import Transfer, VariantStudy
 from raydebm.evaluation.studies.study import StudyResults
@@ -300,16 +300,16 @@ def overview_of(reproduction: Reproduction) -> Table:
         return value
 
     def gap(study: StudyResults) -> str:
-        row = study.evaluation.row(OURS)
+        row = study.evaluation.row(PAPER_RULE)
         if row is None:
             return "-"
         return with_interval(row.gap_closed if row.mean_violation.value is None else row.violation_gap_closed)
 
-    names = ("random", "shortest", "majority vote", "energy-weighted vote", OURS, "oracle")
+    names = ("random", "shortest", "majority vote", "energy-weighted vote", PAPER_RULE, "oracle")
     return table_of(
         "All pools",
         "pass@1 in % with its 95 % interval, or mean violation (lower is better) where the task has one; gap "
-        "closed by ours: 0 is random choice, 100 the oracle.",
+        "closed by the paper's rule: 0 is random choice, 100 the oracle.",
         reproduction.studies,
         {
             "pool": lambda study: study.name,
@@ -350,7 +350,7 @@ def _pool_chapter(study: StudyResults, anchor: str) -> Chapter:
     return Chapter(
         title=study.name,
         anchor=anchor,
-        paragraphs=(*study.notes, *sentences(study.evaluation), pool_summary(study.evaluation)),
+        paragraphs=(*study.notes, lead(study.evaluation), *sentences(study.evaluation), pool_summary(study.evaluation)),
         tables=[*tables(study.evaluation), *study_tables(study)],
         plates=[*plates(study.evaluation), *study_plates(study)],
         details=[

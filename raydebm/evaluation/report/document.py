@@ -28,7 +28,7 @@ class Table:
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     emphasised: tuple[int, ...] = ()
-    """Indices of highlighted rows (ours)."""
+    """Indices of highlighted rows."""
     notes: tuple[str, ...] = ()
     """Notes, numbered below the table."""
     is_folded: bool = False
@@ -108,15 +108,8 @@ def points(estimate: Estimate) -> str:
     return "-" if estimate.value is None else f"{100 * estimate.value:+.1f} {_in_brackets(estimate)}"
 
 
-ECE_HEADERS = ("ECE", "if perfect")
-ECE_IN_WORDS = (
-    "expected calibration error in ten bins of equal mass; next to it what a perfectly calibrated probability would "
-    "have on as many problems, on average and at most with 95 % chance"
-)
-
-
 def ece_cells(error: CalibrationError) -> tuple[str, str]:
-    """Calibration error, and its value under perfect calibration, for ``ECE_HEADERS``."""
+    """Calibration error, and its value under perfect calibration."""
     if error.perfect is None or error.perfect_high is None:
         return decimal(error.value), "-"
     return decimal(error.value), f"{error.perfect:.3f}, at most {error.perfect_high:.3f}"
@@ -168,6 +161,8 @@ class Chapter:
     tables: Sequence[Table] = ()
     plates: Sequence[Plate] = ()
     details: Sequence[tuple[str, str]] = ()
+    is_folded: bool = False
+    """Whether a page shows only the title until it is opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +170,10 @@ class ReportDocument:
     """A whole report."""
 
     title: str
+    lead: str = ""
+    """First sentence, in bold."""
+    facts: Sequence[tuple[str, str]] = ()
+    """Names and values that matter most."""
     summary: Sequence[str]
     chapters: Sequence[Chapter]
     opening: Plate | None = None
@@ -185,19 +184,18 @@ class ReportDocument:
 
     def markdown(self) -> str:
         """The report as GitHub Markdown."""
-        parts = [f"# {self.title}"]
+        parts = [f"# {self.title}", f"**{self.lead}**" if self.lead else "", _listed(self.facts), *self.summary]
         if self.opening is not None:
-            parts.append(f"![{OPENING_FILE}]({OPENING_FILE})")
-        parts += self.summary
+            parts += [f"![{OPENING_FILE}]({OPENING_FILE})", self.opening.caption]
         for chapter in self.chapters:
             part = list(chapter.paragraphs)
             for table in chapter.tables:
-                part += [f"### {table.title}", table.caption, markdown_table(table)]
+                part += ["" if chapter.is_folded else f"### {table.title}", table.caption, markdown_table(table)]
             if self.has_figure_files:
                 for number, plate in enumerate(chapter.plates, start=1):
                     picture = f"![{plate.title}](figures/{chapter.anchor}-{number}.svg)"
                     part += [f"### Figure: {plate.title}", picture, plate.caption]
-            part.append("\n".join(f"- **{name}**: {value}" for name, value in chapter.details))
+            part.append(_listed(chapter.details))
             if any(part):
                 parts += [f"## {chapter.title}", *part]
         if self.provenance:
@@ -219,6 +217,10 @@ class ReportDocument:
         run.write_bytes(self.markdown().encode(), stage, "report.md")
         run.write_bytes(self.html().encode(), stage, "report.html")
         return run.uri(stage, "report.html")
+
+
+def _listed(facts: Sequence[tuple[str, str]]) -> str:
+    return "\n".join(f"- **{name}**: {value}" for name, value in facts)
 
 
 def markdown_table(table: Table) -> str:

@@ -6,7 +6,7 @@ from raydebm.evaluation.certainty.signals import NUM_RESAMPLES
 from raydebm.evaluation.report import figures
 from raydebm.evaluation.report.document import Chapter, Plate, ReportDocument, plate_of
 from raydebm.evaluation.report.evaluation_tables import tables
-from raydebm.evaluation.report.headline import main_rows, sentences
+from raydebm.evaluation.report.headline import facts, lead, main_rows, ordered_rows, sentences, shown
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.run.directory import RunDir
 
@@ -29,12 +29,13 @@ def plates(evaluation: Evaluation) -> list[Plate]:
 
 
 def _opening_plate(evaluation: Evaluation) -> Plate:
-    value = "mean violation, shorter is better" if evaluation.is_continuous else "pass@1"
+    value = "mean violation, shorter is better" if evaluation.is_continuous else "share right (pass@1)"
     caption = (
-        f"Bars: {value} (left) and share of the random-to-oracle gap closed (right); lines: 95 % intervals by "
-        "bootstrap over problems."
+        f"Bars: {value} (left) and share of the gap from random choice to the oracle (right); lines: 95 % intervals "
+        "over problems. Bold: what to use."
     )
-    return plate_of(figures.selector_figure(main_rows(evaluation)), "At a glance", caption)
+    rows = [replace(row, name=shown(row.name, evaluation)) for row in main_rows(evaluation)]
+    return plate_of(figures.selector_figure(rows), "At a glance", caption)
 
 
 def _pass_at_n(evaluation: Evaluation) -> Plate | None:
@@ -98,15 +99,19 @@ def document(evaluation: Evaluation) -> ReportDocument:
     """Build the report."""
     return ReportDocument(
         title=evaluation.title,
+        lead=lead(evaluation),
+        facts=facts(evaluation),
         opening=_opening_plate(evaluation),
         summary=sentences(evaluation),
         chapters=(
-            Chapter(title="The pool", paragraphs=(pool_summary(evaluation),)),
-            Chapter(title="Tables", tables=[replace(table, is_folded=True) for table in tables(evaluation)]),
+            *(Chapter(title=table.title, tables=(table,), is_folded=True) for table in tables(evaluation)),
+            *(Chapter(title=f"Figure: {plate.title}", plates=(plate,), is_folded=True) for plate in plates(evaluation)),
             Chapter(
-                title="How each selector chooses", details=[(row.name, row.description) for row in evaluation.rows]
+                title="The pool, and how each selector chooses",
+                paragraphs=(pool_summary(evaluation),),
+                details=[(shown(row.name, evaluation), row.description) for row in ordered_rows(evaluation)],
+                is_folded=True,
             ),
-            Chapter(title="Figures", plates=plates(evaluation)),
         ),
         provenance=provenance(evaluation),
     )

@@ -2,14 +2,11 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
-from raydebm.evaluation.certainty.confidence import DecisionStudy, KindSkills, Promise
+from raydebm.evaluation.certainty.confidence import DecisionStudy, Promise
 from raydebm.evaluation.certainty.reliability import Reliability
 from raydebm.evaluation.report.document import (
-    ECE_HEADERS,
-    ECE_IN_WORDS,
     Cell,
     Table,
     decimal,
@@ -22,11 +19,12 @@ from raydebm.evaluation.report.document import (
     table_of,
     with_interval,
 )
-from raydebm.evaluation.report.headline import main_rows
+from raydebm.evaluation.report.headline import main_rows, ordered_rows, shown, used_row
 from raydebm.evaluation.results.energy_metrics import EnsembleTheory
-from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, DifficultyRow, DimensionTable, SelectorRow
+from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, DifficultyRow, DimensionTable, SelectorRow
 from raydebm.evaluation.results.evaluation import Evaluation, TextsRead
 from raydebm.evaluation.results.selector_costs import CostRow, has_prices
+from raydebm.evaluation.selectors import PAPER_RULE
 from raydebm.evaluation.stats.intervals import NOTHING
 from raydebm.evaluation.stats.significance import Comparison, p_text
 from raydebm.generators.tally import SavedSamples
@@ -44,8 +42,7 @@ def tables(evaluation: Evaluation) -> list[Table]:
     study = evaluation.decision
     all_tables = [
         selector_table(evaluation),
-        *([] if study is None else [_promise_table(study), _confidence_table(study), _profile_table(study)]),
-        *([] if study is None or not study.kinds else [_kind_table(study)]),
+        *([] if study is None else [_promise_table(study), _profile_table(study)]),
         *([] if evaluation.dimensions is None else [_dimension_table(evaluation.dimensions)]),
         *([] if evaluation.loop is None else [loop_table(evaluation)]),
         comparison_table(evaluation.violation_comparisons, what="violation avoided"),
@@ -61,57 +58,65 @@ def tables(evaluation: Evaluation) -> list[Table]:
 
 
 def selector_table(evaluation: Evaluation) -> Table:
-    """One row per selector, the main result. Mean violation is first if the task has violation scores."""
-    if evaluation.is_continuous:
+    """One row per selector, the rule to use first. Mean violation is first if the task has violation scores."""
+    continuous = evaluation.is_continuous
+    if continuous:
         caption = (
             "Mean violation score of the chosen candidates, 0 to 1, lower is better. Gap closed, in mean violation: 0 "
-            "is random choice, 100 the oracle, which takes the lowest score. It minus ours: difference on the same "
-            f"problems, above 0 where ours violates less; {_NOT_EXPLAINED}. pass@1: share of problems whose choice "
-            f"counts as correct. {_LEFT_OUT}"
+            f"is random choice, 100 the oracle, which takes the lowest score. It minus {PAPER_RULE}: difference on the "
+            f"same problems, above 0 where the latter violates less; {_NOT_EXPLAINED}. pass@1: share of problems whose "
+            f"choice counts as correct. {_LEFT_OUT}"
         )
-        columns: dict[str, Callable[[SelectorRow], Cell]] = {
+    else:
+        caption = (
+            "Share of problems whose chosen candidate is correct. Gap closed: 0 is random choice, 100 the oracle. "
+            f"{PAPER_RULE} minus it: difference in points on the same problems; {_NOT_EXPLAINED}. {_LEFT_OUT}"
+        )
+    columns: dict[str, Callable[[SelectorRow], Cell]] = {
+        "pass@1 %": lambda row: row.pass_at_1,
+        "gap closed %": lambda row: row.gap_closed,
+        f"{PAPER_RULE} minus it": lambda row: "" if row.name == PAPER_RULE else points(row.paper_minus),
+        "n": lambda row: row.pass_at_1.n,
+    }
+    if continuous:
+        columns = {
             "mean violation": lambda row: number(row.mean_violation),
             "gap closed %": lambda row: row.violation_gap_closed,
-            "it minus ours": lambda row: "" if row.name == OURS else number(row.violation_avoided, signed=True),
+            f"it minus {PAPER_RULE}": lambda row: (
+                "" if row.name == PAPER_RULE else number(row.violation_avoided, signed=True)
+            ),
             "pass@1 %": lambda row: row.pass_at_1,
             "n": lambda row: row.mean_violation.n,
         }
-    else:
-        caption = (
-            "Share of problems whose chosen candidate is correct. Gap closed: 0 is random choice, 100 the oracle. Ours "
-            f"minus it: difference in percentage points on the same problems; {_NOT_EXPLAINED}. {_LEFT_OUT}"
-        )
-        columns = {
-            "pass@1 %": lambda row: row.pass_at_1,
-            "gap closed %": lambda row: row.gap_closed,
-            "ours minus it": lambda row: "" if row.name == OURS else points(row.ours_minus),
-            "n": lambda row: row.pass_at_1.n,
-        }
-    columns = {"selector": lambda row: row.name, **columns, "unlabeled": lambda row: row.num_unlabeled}
-    return table_of("Selectors", caption, evaluation.rows, columns, emphasised=lambda row: row.group == "ours")
+    columns = {
+        "selector": lambda row: shown(row.name, evaluation),
+        **columns,
+        "unlabeled": lambda row: row.num_unlabeled,
+    }
+    used = used_row(evaluation)
+    return table_of("Selectors", caption, ordered_rows(evaluation), columns, emphasised=lambda row: row is used)
 
 
 def main_table(evaluation: Evaluation) -> Table:
     """Main selectors, narrow enough for a terminal."""
-    worth: dict[str, Callable[[SelectorRow], Cell]] = (
-        {
+    worth: dict[str, Callable[[SelectorRow], Cell]] = {
+        "pass@1 % [95 %]": lambda row: row.pass_at_1,
+        "gap closed % [95 %]": lambda row: row.gap_closed,
+        "n": lambda row: row.pass_at_1.n,
+    }
+    if evaluation.is_continuous:
+        worth = {
             "mean violation [95 %]": lambda row: number(row.mean_violation),
             "gap closed % [95 %]": lambda row: row.violation_gap_closed,
             "n": lambda row: row.mean_violation.n,
         }
-        if evaluation.is_continuous
-        else {
-            "pass@1 % [95 %]": lambda row: row.pass_at_1,
-            "gap closed % [95 %]": lambda row: row.gap_closed,
-            "n": lambda row: row.pass_at_1.n,
-        }
-    )
+    used = used_row(evaluation)
     return table_of(
         f"{evaluation.title}: selectors on {evaluation.counts.problems} test problems",
         "95 % intervals in brackets. Gap closed: 0 is random choice, 100 the oracle.",
         main_rows(evaluation),
-        {"selector": lambda row: row.name, **worth},
-        emphasised=lambda row: row.group in ("ours", "decision"),
+        {"selector": lambda row: shown(row.name, evaluation), **worth},
+        emphasised=lambda row: row is used,
     )
 
 
@@ -256,7 +261,7 @@ def cost_table(evaluation: Evaluation) -> Table:
         + ("" if evaluation.saved is None else f" {_saved_in_words(evaluation.saved)}"),
         sorted(evaluation.costs, key=lambda row: math.inf if row.usd.value is None else row.usd.value),
         {
-            "selector": lambda row: row.name,
+            "selector": lambda row: shown(row.name, evaluation),
             "mean violation" if continuous else "pass@1 %": lambda row: number(row.worth) if continuous else row.worth,
             "candidates": lambda row: decimal(row.num_candidates, 1),
             "scores": lambda row: decimal(row.num_scores, 1),
@@ -332,18 +337,17 @@ def comparison_table(comparisons: Sequence[Comparison], *, what: str = "pass@1")
 
 
 def _trust_tables(evaluation: Evaluation) -> list[Table]:
-    trust = evaluation.trust
+    trust, decision = evaluation.trust, evaluation.decision
     if trust is None:
         return []
     what = "1 - violation" if evaluation.is_continuous else "accuracy"
-    best = trust.best
     signals = table_of(
         "Signals of certainty",
-        "Each signal's worth for the selections by energy: AUROC for a correct one (50 % is chance), and "
-        f"{what} when the least certain fifth is not answered, with the gain over answering everything; a gain "
-        "whose interval is above 0 is what abstaining by this signal brings. Set apart: the best one here, found "
-        f"in hindsight. Learned certainty is fitted on {trust.fitted_on}.",
-        trust.signals,
+        "Each signal's worth for the selections by energy, and first the confidence's for those of the profile: AUROC "
+        f"for a correct one (50 % is chance), and {what} when the least certain fifth is not answered, with the gain "
+        "over answering everything; a gain whose interval is above 0 is what abstaining by this signal brings. "
+        f"Learned certainty is fitted on {trust.fitted_on}.",
+        [*([] if decision is None else [decision.confidence]), *trust.signals],
         {
             "signal": lambda row: row.name,
             "AUROC %": lambda row: row.auroc,
@@ -351,23 +355,26 @@ def _trust_tables(evaluation: Evaluation) -> list[Table]:
             "gain": lambda row: points(row.gain_at_80),
             "n": lambda row: row.auroc.n,
         },
-        emphasised=lambda row: best is not None and row.name == best.name,
+        emphasised=lambda row: decision is not None and row is decision.confidence,
     )
-    return [signals, reliability_table("Calibration", trust.reliabilities)]
+    stated = [*([] if decision is None else [decision.reliability]), *trust.reliabilities]
+    return [signals, reliability_table("Calibration", stated)]
 
 
 def reliability_table(title: str, rows: Sequence[Reliability]) -> Table:
     """Calibration of probabilities."""
     return table_of(
         title,
-        f"Of which probability, and how far it can be taken at its word: {ECE_IN_WORDS}; Brier score (lower is "
-        "better), and the Brier score of always saying the mean, which a useful probability beats.",
+        "Of which probability, and how far it can be taken at its word: expected calibration error in ten bins of "
+        "equal mass; next to it what a perfectly calibrated probability would have on as many problems, on average and "
+        "at most with 95 % chance; Brier score (lower is better), and the Brier score of always saying the mean, which "
+        "a useful probability beats.",
         rows,
         {
             "probability": lambda row: row.name,
             "that": lambda row: row.event,
-            ECE_HEADERS[0]: lambda row: ece_cells(row.ece)[0],
-            ECE_HEADERS[1]: lambda row: ece_cells(row.ece)[1],
+            "ECE": lambda row: ece_cells(row.ece)[0],
+            "if perfect": lambda row: ece_cells(row.ece)[1],
             "Brier": lambda row: number(row.brier),
             "Brier of the mean": lambda row: decimal(row.base_brier),
             "n": lambda row: row.ece.n,
@@ -417,42 +424,5 @@ def _profile_table(study: DecisionStudy) -> Table:
             "lost": lambda test: str(test.losses),
             "p": lambda test: f"{test.p_value:.3g}",
             "replaced": lambda test: "yes" if test.replaced else "no",
-        },
-    )
-
-
-def _kind_table(study: DecisionStudy) -> Table:
-    authors = sorted({name for row in study.kinds for name in row.right})
-    return table_of(
-        "Skill by author and kind of question",
-        "Probability in % that one answer of the author is right on a problem of the kind, shrunk towards the author's "
-        "over all kinds; labelled problems. Who is believed depends on it.",
-        study.kinds,
-        {
-            "kind": lambda row: row.kind,
-            "problems": lambda row: row.num_problems,
-            **{name: partial(_right_of, name) for name in authors},
-        },
-    )
-
-
-def _right_of(author: str, row: KindSkills) -> str:
-    return f"{100 * row.right[author]:.1f}"
-
-
-def _confidence_table(study: DecisionStudy) -> Table:
-    what = "1 - violation" if study.reliability.event.startswith("1 - violation") else "correct"
-    return table_of(
-        "Confidence",
-        f"The posterior's confidence, of {study.reliability.event!r}, and what happened on the test problems. "
-        f"ECE: {ECE_IN_WORDS}.",
-        (study.confidence,),
-        {
-            "AUROC": lambda row: number(row.auroc),
-            ECE_HEADERS[0]: lambda row: ece_cells(study.reliability.ece)[0],
-            ECE_HEADERS[1]: lambda row: ece_cells(study.reliability.ece)[1],
-            "Brier": lambda row: number(study.reliability.brier),
-            f"80 % most certain, {what} %": lambda row: row.accuracy_at_80,
-            "n": lambda row: row.auroc.n,
         },
     )

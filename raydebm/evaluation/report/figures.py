@@ -13,7 +13,8 @@ from matplotlib.patches import Rectangle
 from raydebm.evaluation.certainty.reliability import Reliability, SigmaBin
 from raydebm.evaluation.report.document import Plate, ece_cells, plate_of
 from raydebm.evaluation.results.energy_metrics import PassAtN, PickPoint
-from raydebm.evaluation.results.entries import OURS, SelectorRow
+from raydebm.evaluation.results.entries import SelectorRow
+from raydebm.evaluation.selectors import PAPER_RULE
 from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.evaluation.studies.scorers import Transfer
 from raydebm.evaluation.studies.sizes import EnsembleSize, PoolSize
@@ -319,8 +320,8 @@ def study_plates(results: StudyResults) -> list[Plate]:
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 PURPLE, SKY, GREY, INK = "#CC79A7", "#56B4E9", "#8C8C8C", "#222222"
 GROUP_COLOURS = {
-    "baseline": GREY, "generator": SKY, "external": GREEN, "adapter": ORANGE, "ablation": PURPLE, "ours": BLUE,
-    "decision": BLUE, "bound": INK,
+    "baseline": GREY, "generator": SKY, "external": GREEN, "adapter": ORANGE, "ablation": PURPLE, "paper": BLUE,
+    "decision": BLUE, "loop": BLUE, "bound": INK,
 }  # fmt: skip
 Look = tuple[str, str, str]
 """Colour, marker and line style."""
@@ -332,7 +333,7 @@ SELECTOR_LINES: dict[str, Look] = {
     "majority vote": (GREEN, "^", "-."),
     "energy-weighted vote": (ORANGE, "D", "-."),
     "mu only": (SKY, "v", ":"),
-    OURS: (BLUE, "o", "-"),
+    PAPER_RULE: (BLUE, "o", "-"),
     "oracle": (INK, "P", "--"),
 }
 MAX_VECTOR_POINTS = 3000
@@ -358,7 +359,7 @@ def selector_figure(rows: Sequence[SelectorRow]) -> Figure:
     names = [f"{row.name} (n={value.n})" for row, value, _ in drawn]
     left.set_yticks(range(len(rows)), names)
     for tick, row in zip(left.get_yticklabels(), rows, strict=True):
-        tick.set_fontweight("bold" if row.group in ("ours", "decision") else "normal")
+        tick.set_fontweight("bold" if row is rows[0] else "normal")
     left.set_ylim(len(rows) - 0.4, -0.6)
     if continuous:
         left.set_xlim(left=0)

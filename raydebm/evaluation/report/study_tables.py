@@ -14,6 +14,7 @@ from raydebm.evaluation.report.document import (
     with_interval,
 )
 from raydebm.evaluation.report.evaluation_tables import comparison_table
+from raydebm.evaluation.selectors import PAPER_RULE
 from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.evaluation.studies.generators import GeneratorRow
 from raydebm.evaluation.studies.scorers import Transfer, VariantRow, VariantStudy
@@ -130,7 +131,7 @@ def _pool_size_table(results: StudyResults) -> Table:
     return table_of(
         "Candidates per problem (N)",
         "pass@1 in % when only n random candidates of each pool are there: the exact expectation over all subsets "
-        "for ours, random and oracle, the mean of 32 seeded subsets for votes. Smaller pools are used whole."
+        f"for {PAPER_RULE}, random and oracle, the mean of 32 seeded subsets for votes. Smaller pools are used whole."
         + (" Last columns: mean violation, lower is better." if violated else ""),
         results.pool_sizes,
         {
@@ -146,8 +147,7 @@ def _pool_kind_table(results: StudyResults) -> Table:
         "One generator or several",
         "pass@1 in % on pools of one generator, and on random mixed pools; the same scorer for all, trained on the "
         "mixed pool. A generator's row is about the problems that it answered; on the same problems are the last "
-        "columns: ours on as many random candidates of all generators, and what the whole pool adds to this one. "
-        "Ours is selection by E.",
+        "columns: by E on as many random candidates of all generators, and what the whole pool adds to this one.",
         results.pool_kinds,
         {
             "pool": lambda row: row.name,
@@ -155,10 +155,10 @@ def _pool_kind_table(results: StudyResults) -> Table:
             "problems": lambda row: row.oracle.n,
             "random": lambda row: row.random,
             "majority vote": lambda row: row.majority,
-            "ours": lambda row: row.ours,
+            PAPER_RULE: lambda row: row.by_energy,
             "mu only": lambda row: row.mu_only,
             "oracle": lambda row: row.oracle,
-            "ours, mixed of this size": lambda row: row.same_size,
+            "by E, mixed of this size": lambda row: row.same_size,
             "whole pool minus this": lambda row: points(row.whole_minus),
             "the same by mu": lambda row: points(row.mu_whole_minus),
         },
@@ -222,17 +222,17 @@ def _judge_table(results: StudyResults) -> Table:
 def _rated_table(results: StudyResults) -> Table:
     return table_of(
         "What other scorers say of selections",
-        "Mean score by each other scorer (a judge's rating, a model's reward) of our selections, of the best "
+        "Mean score by each other scorer (a judge's rating, a model's reward) of the selections by E, of the best "
         "candidates by their labels (lowest violation, else correct; the mean over equals) and of all candidates; "
         "the difference is paired over problems.",
         results.rated,
         {
             "scorer": lambda row: row.name,
-            "ours": lambda row: number(row.ours, digits=2),
+            PAPER_RULE: lambda row: number(row.paper, digits=2),
             "oracle": lambda row: number(row.oracle, digits=2),
             "random": lambda row: number(row.random, digits=2),
-            "ours minus oracle": lambda row: number(row.ours_minus_oracle, digits=2, signed=True),
-            "n": lambda row: row.ours_minus_oracle.n,
+            f"{PAPER_RULE} minus oracle": lambda row: number(row.paper_minus_oracle, digits=2, signed=True),
+            "n": lambda row: row.paper_minus_oracle.n,
         },
     )
 

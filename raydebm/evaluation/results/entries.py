@@ -12,7 +12,7 @@ from raydebm.decision.groups import Bools, Floats
 from raydebm.decision.policy import Policy
 from raydebm.decision.table import PoolTable, correct_of, violation_of
 from raydebm.errors import PoolError
-from raydebm.evaluation.selectors import SINGLE_SHOT, Selector, expected, values_of
+from raydebm.evaluation.selectors import PAPER_RULE, SINGLE_SHOT, Selector, expected, values_of
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.evaluation.stats.significance import Comparison, compare, distinct
 from raydebm.records import Decision, Label, Outcome, Problem
@@ -170,11 +170,10 @@ def _labels_of(
     return np.array([none if name is None else value_of(labels.get(name)) for name, none in values], dtype=np.float64)
 
 
-OURS = "ours"
 VOTE, WEIGHTED_VOTE = "majority vote", "energy-weighted vote"
-ALL_PASSES = "ours, all passes"
-ANSWERED = "ours, answered only"
-BY_DIFFICULTY = ("random", "greedy", "majority vote", OURS, ALL_PASSES, "oracle")
+ALL_PASSES = "all passes"
+ANSWERED = "all passes, answered only"
+BY_DIFFICULTY = ("random", "greedy", "majority vote", PAPER_RULE, ALL_PASSES, "oracle")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,12 +187,13 @@ class SelectorRow:
     """Expected share correct, over problems with a labelled choice."""
     gap_closed: Estimate
     """(selector - random) / (oracle - random) on the same problems; 0 is random, 1 the oracle."""
-    ours_minus: Estimate
-    """Ours minus this selector, paired by problem."""
+    paper_minus: Estimate
+    """The paper's rule minus this selector, paired by problem."""
     mean_violation: Estimate
     """Mean violation in [0, 1], lower is better. No value if the task has no violation scores."""
     violation_avoided: Estimate
-    """Mean violation of this selector minus that of ours, paired by problem. Above 0, ours violates less."""
+    """Mean violation of this selector minus that of the paper's rule, paired by problem. Above 0, that one violates
+    less."""
     violation_gap_closed: Estimate
     """(random - selector) / (random - oracle) in mean violation, on the same problems."""
     num_unlabeled: int
@@ -241,14 +241,14 @@ def entry_of(selector: Selector, pools: PoolTable) -> SelectorEntry:
 
 
 def _pairs_of(entries: Sequence[SelectorEntry]) -> list[tuple[str, str]]:
-    ours = [(OURS, entry.name) for entry in entries if entry.group not in ("ours", "bound")]
-    rivals = [VOTE, OURS, *(entry.name for entry in entries if entry.name.startswith("best generator"))]
+    rule = [(PAPER_RULE, entry.name) for entry in entries if entry.group not in ("paper", "loop", "bound")]
+    rivals = [VOTE, PAPER_RULE, *(entry.name for entry in entries if entry.name.startswith("best generator"))]
     decided = [(name, rival) for name in ("chosen profile", "posterior") for rival in rivals]
-    return distinct([*ours, (ALL_PASSES, OURS), (WEIGHTED_VOTE, VOTE), *decided])
+    return distinct([*rule, (ALL_PASSES, PAPER_RULE), (WEIGHTED_VOTE, VOTE), *decided])
 
 
 def comparisons(entries: Sequence[SelectorEntry], bootstrap: Bootstrap, seed: int) -> list[Comparison]:
-    """Comparisons in pass@1: ours against every other selector, and the energy vote against the plain vote."""
+    """Comparisons in pass@1: the paper's rule with every other selector, and the energy vote with the plain one."""
     values = {entry.name: entry.correct for entry in entries}
     return compare(values, _pairs_of(entries), bootstrap=bootstrap, seed=seed)
 
@@ -264,7 +264,7 @@ def loop_entries(results: OutcomeValues, policy: Policy) -> list[SelectorEntry]:
     entries = [
         SelectorEntry(
             name=ANSWERED,
-            group="ours",
+            group="loop",
             description="the loop's answers; problems it abstains on are left out, so n is smaller",
             correct=np.where(results.accepted, results.final, math.nan),
             violation=np.where(results.accepted, results.violation, math.nan),
@@ -274,7 +274,7 @@ def loop_entries(results: OutcomeValues, policy: Policy) -> list[SelectorEntry]:
     if policy.max_passes > 1:
         every_pass = SelectorEntry(
             name=ALL_PASSES,
-            group="ours",
+            group="loop",
             description=f"the loop's selection after up to {policy.max_passes} passes, also where it abstains",
             correct=results.final,
             violation=results.violation,
@@ -290,15 +290,15 @@ def selector_rows(entries: Sequence[SelectorEntry], bootstrap: Bootstrap) -> lis
     chance, bound = by_name["random"], by_name["oracle"]
     violated = {entry.name: entry.violation for entry in entries}
     damage, least = violated["random"], violated["oracle"]
-    ours, ours_violated = (table.get(OURS, np.full(len(chance), math.nan)) for table in (by_name, violated))
+    rule, rule_violated = (table.get(PAPER_RULE, np.full(len(chance), math.nan)) for table in (by_name, violated))
     correct, violation = [entry.correct for entry in entries], [entry.violation for entry in entries]
     columns = zip(
         entries,
         bootstrap.proportions(correct),
         bootstrap.ratios([_gap(values - chance, bound - chance) for values in correct]),
-        bootstrap.means([ours - values for values in correct]),
+        bootstrap.means([rule - values for values in correct]),
         bootstrap.means(violation),
-        bootstrap.means([values - ours_violated for values in violation]),
+        bootstrap.means([values - rule_violated for values in violation]),
         bootstrap.ratios([_gap(damage - values, damage - least) for values in violation]),
         strict=True,
     )
@@ -309,13 +309,13 @@ def selector_rows(entries: Sequence[SelectorEntry], bootstrap: Bootstrap) -> lis
             description=entry.description,
             pass_at_1=pass_at_1,
             gap_closed=gap_closed,
-            ours_minus=ours_minus,
+            paper_minus=paper_minus,
             mean_violation=mean_violation,
             violation_avoided=avoided,
             violation_gap_closed=violation_gap_closed,
             num_unlabeled=int(entry.unlabeled.sum()),
         )
-        for entry, pass_at_1, gap_closed, ours_minus, mean_violation, avoided, violation_gap_closed in columns
+        for entry, pass_at_1, gap_closed, paper_minus, mean_violation, avoided, violation_gap_closed in columns
     ]
 
 

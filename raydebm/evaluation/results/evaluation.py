@@ -25,7 +25,7 @@ from raydebm.evaluation.results.energy_metrics import (
 from raydebm.evaluation.results.entries import (
     ALL_PASSES,
     ANSWERED,
-    OURS,
+    PAPER_RULE,
     DifficultyRow,
     DimensionTable,
     LoopSummary,
@@ -125,7 +125,7 @@ def _sum(counts: Iterable[int | None]) -> int | None:
     return None if None in known else sum(count for count in known if count is not None)
 
 
-BY_PART = ("random", "majority vote", "constraint only", "mu only", OURS, "oracle")
+BY_PART = ("random", "majority vote", "constraint only", "mu only", PAPER_RULE, "oracle")
 """Selectors in the table of violation parts, with single-shot models and the best generator."""
 
 
@@ -180,7 +180,7 @@ class Evaluation(JsonResults):
     loop: LoopSummary | None
     picks: tuple[PickPoint, ...]
     comparisons: tuple[Comparison, ...]
-    """Ours against every other selector, and every energy vote against the plain vote."""
+    """The paper's rule against every other selector, and every energy vote against the plain vote."""
     dimensions: DimensionTable | None
     """Parts of the violation by selector. None if no candidate violates anything."""
     violation_comparisons: tuple[Comparison, ...]
@@ -193,6 +193,8 @@ class Evaluation(JsonResults):
     versions: dict[str, str]
     saved: SavedSamples | None = None
     """Samples saved by waves, over all splits. None if the first pass was sampled at once."""
+    paid_usd: float | None = None
+    """US dollars that the run paid, over all splits. None if no price is known."""
     texts_read: tuple[TextsRead, ...] = ()
     """Truncation of the scorer's inputs, by split. Empty in evaluations of earlier versions and without energies."""
 
@@ -207,7 +209,7 @@ class Evaluation(JsonResults):
 
     def facts(self) -> dict[str, Any]:
         """Main numbers, for display and for a manifest."""
-        shown = ("random", "majority vote", "greedy", POSTERIOR, CHOSEN, OURS, ALL_PASSES, ANSWERED, "oracle")
+        shown = ("random", "majority vote", "greedy", POSTERIOR, CHOSEN, PAPER_RULE, ALL_PASSES, ANSWERED, "oracle")
         rows = [row for name in shown if (row := self.row(name)) is not None]
         pass_at_1 = {row.name: row.pass_at_1.value for row in rows}
         violated = {row.name: row.mean_violation.value for row in rows} if self.is_continuous else None
@@ -354,7 +356,7 @@ def selectors_of(
     labelled: PoolTable | None = None,
     decided: Decided | None = None,
 ) -> list[Selector]:
-    """All selectors for these pools; ours and the oracle last.
+    """All selectors for these pools; the paper's rule and the oracle last.
 
     Args:
         validation: Pools that added selectors are tuned on.
@@ -370,7 +372,7 @@ def selectors_of(
             pools, lambda_=lambda_, adapters=adapters, best_generator=best_generator_of(labelled)
         )
     ]
-    end = -2 if adapters else -1  # before ours and the oracle
+    end = -2 if adapters else -1  # before the paper's rule and the oracle
     selectors[end:end] = [*([] if decided is None else decided.selectors()), *added_selectors(pools, validation)]
     counts = Counter(selector.name for selector in selectors)
     if repeated := [name for name, count in counts.items() if count > 1]:

@@ -188,15 +188,15 @@ class PoolKind:
     """Candidates per problem (the largest number if it varies)."""
     random: Estimate
     majority: Estimate
-    ours: Estimate
+    by_energy: Estimate
     mu_only: Estimate
     """pass@1 by mu."""
     oracle: Estimate
     same_size: Estimate
-    """For one generator's pool: ours on equally many random candidates of all generators per problem, on the problems
-    that it answered."""
+    """For one generator's pool: by energy on equally many random candidates of all generators per problem, on the
+    problems that it answered."""
     whole_minus: Estimate
-    """For one generator's pool: ours on the whole pool minus ours on this pool, paired, on the problems that it
+    """For one generator's pool: by energy on the whole pool minus on this pool, paired, on the problems that it
     answered."""
     mu_whole_minus: Estimate
     """Same as ``whole_minus``, by mu."""
@@ -269,8 +269,8 @@ def pool_kinds(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, seed: 
     if len(pools.authors) < 2:
         return ()
     whole = int(pools.sizes.max())
-    ours, by_mu = EnergyOrder.of(pools, lambda_), EnergyOrder.of(pools, 0.0)
-    everything, everything_by_mu = ours.correct(whole), by_mu.correct(whole)
+    by_energy, by_mu = EnergyOrder.of(pools, lambda_), EnergyOrder.of(pools, 0.0)
+    everything, everything_by_mu = by_energy.correct(whole), by_mu.correct(whole)
     rows = []
     sizes: set[int] = set()
     for index, name in enumerate(pools.authors):
@@ -281,30 +281,30 @@ def pool_kinds(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, seed: 
         rows.append(
             replace(
                 _kind(part, name, size, (own, own_by_mu), bootstrap=bootstrap, seed=seed),
-                same_size=bootstrap.proportion(np.where(np.isnan(own), math.nan, ours.correct(part.sizes))),
+                same_size=bootstrap.proportion(np.where(np.isnan(own), math.nan, by_energy.correct(part.sizes))),
                 whole_minus=bootstrap.mean(everything - own),
                 mu_whole_minus=bootstrap.mean(everything_by_mu - own_by_mu),
             )
         )
     for size in sorted(sizes - {whole}):
-        name, values = f"{MIXED}, {size} random candidates", (ours.correct(size), by_mu.correct(size))
+        name, values = f"{MIXED}, {size} random candidates", (by_energy.correct(size), by_mu.correct(size))
         rows.append(_kind(pools, name, size, values, bootstrap=bootstrap, seed=seed))
     rows.append(_kind(pools, MIXED, whole, (everything, everything_by_mu), bootstrap=bootstrap, seed=seed))
     return tuple(rows)
 
 
 def _kind(
-    pools: PoolTable, name: str, size: int, ours_and_mu: tuple[Floats, Floats], *, bootstrap: Bootstrap, seed: int
+    pools: PoolTable, name: str, size: int, energy_and_mu: tuple[Floats, Floats], *, bootstrap: Bootstrap, seed: int
 ) -> PoolKind:
     plain, _ = of_votes(pools, None, size, seed=seed)
-    columns = [pools.by_chance(), plain, *ours_and_mu, of_oracle(pools, size)]
-    random, majority, ours, mu_only, oracle = bootstrap.proportions(columns)
+    columns = [pools.by_chance(), plain, *energy_and_mu, of_oracle(pools, size)]
+    random, majority, by_energy, mu_only, oracle = bootstrap.proportions(columns)
     return PoolKind(
         name=name,
         n=size,
         random=random,
         majority=majority,
-        ours=ours,
+        by_energy=by_energy,
         mu_only=mu_only,
         oracle=oracle,
         same_size=NOTHING,

@@ -315,7 +315,7 @@ def _compared(variant: ScoredVariant, base: ScoredVariant, *, num_bootstrap: int
     )
 
 
-OURS, LABEL, VIOLATION = "-mu", "correct", "-violation"
+MINUS_MU, LABEL, VIOLATION = "-mu", "correct", "-violation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,7 +331,7 @@ def judge_agreement(pools: PoolTable, bootstrap: Bootstrap) -> tuple[Agreement, 
     """Every pair of scores, and every score with the labels. Empty without other scorers."""
     if not pools.scores:
         return ()
-    columns = {**pools.scores, OURS: -pools.mu, LABEL: pools.correct, VIOLATION: -pools.violation}
+    columns = {**pools.scores, MINUS_MU: -pools.mu, LABEL: pools.correct, VIOLATION: -pools.violation}
     problem = pools.pool_of_row
     agreements = []
     for one, other in combinations(columns, 2):
@@ -350,13 +350,13 @@ class RatedPicks:
     """Ratings of selections by another scorer, such as a judge: means over problems."""
 
     name: str
-    ours: Estimate
+    paper: Estimate
     """Mean rating of the selections by E."""
     oracle: Estimate
     """Mean rating of the best candidates by label (lowest violation score, else correct), averaged over ties."""
     random: Estimate
     """Mean rating of all rated candidates."""
-    ours_minus_oracle: Estimate
+    paper_minus_oracle: Estimate
     """Paired difference, over the problems in which both are rated."""
 
 
@@ -366,14 +366,14 @@ def rated_picks(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap) -> tu
     picked, best = pools.select(lambda_), _best_by_label(pools)
     rated = []
     for name, rating in pools.scores.items():
-        ours, oracle = pools.at(rating, picked), pools.mean_of(rating, best)
+        paper, oracle = pools.at(rating, picked), pools.mean_of(rating, best)
         rated.append(
             RatedPicks(
                 name=name,
-                ours=bootstrap.mean(ours),
+                paper=bootstrap.mean(paper),
                 oracle=bootstrap.mean(oracle),
                 random=bootstrap.mean(pools.mean_of(rating)),
-                ours_minus_oracle=bootstrap.mean(ours - oracle),
+                paper_minus_oracle=bootstrap.mean(paper - oracle),
             )
         )
     return tuple(rated)

@@ -23,6 +23,7 @@ from raydebm.evaluation.results.energy_metrics import (
     pair_accuracies,
     pass_at_n_by_chance,
 )
+from raydebm.evaluation.selectors import PAPER_RULE
 from raydebm.evaluation.stats.intervals import (
     MIN_PER_CLASS,
     NOTHING,
@@ -40,7 +41,7 @@ POOLS_AT_ONCE = 512
 """Number of pools whose subsets are counted at once, which limits memory."""
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 MU_ONLY = "mu only"
-CANDIDATES = ("ours", MU_ONLY, "random", "oracle", "majority vote", "energy-weighted vote")
+CANDIDATES = (PAPER_RULE, MU_ONLY, "random", "oracle", "majority vote", "energy-weighted vote")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ def pool_sizes(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, seed: 
     """One row per size up to the largest pool."""
     largest = int(pools.sizes.max())
     sizes = [*(size for size in SIZES if size < largest), largest]
-    by_energy = {name: EnergyOrder.of(pools, weight) for name, weight in (("ours", lambda_), (MU_ONLY, 0.0))}
+    by_energy = {name: EnergyOrder.of(pools, weight) for name, weight in ((PAPER_RULE, lambda_), (MU_ONLY, 0.0))}
     by_energy = by_energy if pools.num_members else {}
     has_violations = pools.has_violations
     least = EnergyOrder(pools, pools.grid(pools.violation, math.inf), pools.grid(pools.violation))

@@ -32,9 +32,9 @@ from raydebm.evaluation.certainty.signals import (
     varies,
     worth_of,
 )
-from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, VOTE, WEIGHTED_VOTE, SelectorEntry
+from raydebm.evaluation.results.entries import VOTE, WEIGHTED_VOTE, SelectorEntry
 from raydebm.evaluation.results.evaluation import TextsRead, joined_texts
-from raydebm.evaluation.selectors import BEST_GENERATOR
+from raydebm.evaluation.selectors import BEST_GENERATOR, PAPER_RULE
 from raydebm.evaluation.stats.intervals import (
     Bootstrap,
     Estimate,
@@ -105,9 +105,9 @@ class TrainingRow:
     sd_of_folds: float | None
     gap_closed: Estimate
     """(selector - random) / (oracle - random), in mean violation if the task has violation scores, else in pass@1."""
-    ours_minus: Estimate
-    """Ours minus this selector in pass@1, paired by problem and seed. If the task has violation scores, violation
-    avoided by ours."""
+    paper_minus: Estimate
+    """The paper's rule minus this selector in pass@1, paired by problem and seed. If the task has violation scores,
+    violation that it avoids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +273,7 @@ def _rows(
     bootstrap: Bootstrap,
 ) -> list[TrainingRow]:
     shown = correct if judged is correct else violation
-    ours = judged.get(OURS, np.full((len(layout.seeds), len(layout.problem_ids)), math.nan))
+    rule = judged.get(PAPER_RULE, np.full((len(layout.seeds), len(layout.problem_ids)), math.nan))
     members, rows = layout.members(), []
     for name, group in groups.items():
         by_seed = tuple(map(mean_or_none, shown[name]))
@@ -295,28 +295,28 @@ def _rows(
                 sd_of_seeds=sample_deviation(by_seed),
                 sd_of_folds=sample_deviation(by_fold),
                 gap_closed=bootstrap.ratio(gained, possible),
-                ours_minus=bootstrap.mean(mean_of_known(ours - judged[name])),
+                paper_minus=bootstrap.mean(mean_of_known(rule - judged[name])),
             )
         )
     return rows
 
 
 def compared_pairs(groups: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Names to compare: ours with the others, the energy vote with the plain vote, and each further selector of ours
-    with the vote, the best author and the paper's rule.
+    """Names to compare: the paper's rule with the others, the energy vote with the plain vote, and each selector of
+    the decision with the vote, the best author and the paper's rule.
 
     Args:
         groups: Group of each selector.
     """
-    ours = [(OURS, name) for name, group in groups.items() if OURS in groups and group not in ("ours", "bound")]
-    votes = [(WEIGHTED_VOTE, VOTE)] if {WEIGHTED_VOTE, VOTE} <= {*groups} else []
-    further = [
-        name
+    rule = [
+        (PAPER_RULE, name)
         for name, group in groups.items()
-        if group in ("ours", "decision") and name not in (OURS, ALL_PASSES, ANSWERED)
+        if PAPER_RULE in groups and group not in ("paper", "loop", "bound")
     ]
-    rivals = [(name, other) for name in further for other in (VOTE, BEST_GENERATOR, OURS) if other in groups]
-    return distinct([*ours, *votes, *rivals])
+    votes = [(WEIGHTED_VOTE, VOTE)] if {WEIGHTED_VOTE, VOTE} <= {*groups} else []
+    further = [name for name, group in groups.items() if group == "decision"]
+    rivals = [(name, other) for name in further for other in (VOTE, BEST_GENERATOR, PAPER_RULE) if other in groups]
+    return distinct([*rule, *votes, *rivals])
 
 
 def mean_or_none(values: Floats) -> float | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from raydebm.evaluation.certainty.confidence import CHOSEN
 from raydebm.evaluation.report.document import (
     Cell,
     Chapter,
@@ -17,7 +18,7 @@ from raydebm.evaluation.report.document import (
 from raydebm.evaluation.report.evaluation_tables import comparison_table, reliability_table, texts_table
 from raydebm.evaluation.report.figures import reliability_figure
 from raydebm.evaluation.report.headline import unread_problems
-from raydebm.evaluation.results.entries import OURS
+from raydebm.evaluation.selectors import PAPER_RULE
 from raydebm.evaluation.stats.json_results import versions
 from raydebm.evaluation.trainings.training_summary import (
     TrainingRow,
@@ -95,7 +96,7 @@ def selector_table(summary: TrainingSummary) -> Table:
         + (f", each tested once by a training on other folds ({len(summary.folds)} folds)" if summary.folds else "")
         + ". The interval resamples problems; a standard deviation over seeds is zero for rules that use no training, "
         "and one over folds holds other problems and another training. Gap closed: 0 is random choice, 100 the oracle. "
-        f"Ours minus it: {'violation avoided by ours' if continuous else 'percentage points'}, paired by problem."
+        f"{PAPER_RULE} minus it: {'violation avoided' if continuous else 'percentage points'}, paired by problem."
     )
     if summary.absent:
         absent = "; ".join(f"{name} in {', '.join(map(str, folds))}" for name, folds in summary.absent.items())
@@ -110,23 +111,28 @@ def selector_table(summary: TrainingSummary) -> Table:
         worth = {"mean violation": lambda row: number(row.mean_violation), **worth}
 
     def minus(row: TrainingRow) -> str:
-        shown = number(row.ours_minus, signed=True) if continuous else points(row.ours_minus)
-        return "" if row.name == OURS else shown
+        shown = number(row.paper_minus, signed=True) if continuous else points(row.paper_minus)
+        return "" if row.name == PAPER_RULE else shown
 
     return table_of(
         "Selectors",
         caption,
-        summary.rows,
+        sorted(summary.rows, key=lambda row: row.name != _used(summary)),
         {
             "selector": lambda row: row.name,
             **worth,
             **spreads,
             "gap closed %": lambda row: row.gap_closed,
-            "ours minus it": minus,
+            f"{PAPER_RULE} minus it": minus,
             "n": lambda row: (row.mean_violation if continuous else row.pass_at_1).n,
         },
-        emphasised=lambda row: row.group == "ours",
+        emphasised=lambda row: row.name == _used(summary),
     )
+
+
+def _used(summary: TrainingSummary) -> str:
+    """Name of the rule to use: the chosen profile, else the paper's rule."""
+    return PAPER_RULE if summary.row(CHOSEN) is None else CHOSEN
 
 
 def _by_training(summary: TrainingSummary) -> Table:
@@ -142,7 +148,7 @@ def _by_training(summary: TrainingSummary) -> Table:
         f"{what} on each fold's test problems, mean over seeds, and on all problems by seed.",
         summary.rows,
         {"selector": lambda row: row.name, **by_fold, **(by_seed if len(by_seed) > 1 else {})},
-        emphasised=lambda row: row.group == "ours",
+        emphasised=lambda row: row.name == _used(summary),
     )
 
 

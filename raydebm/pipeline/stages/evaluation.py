@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from raydebm.evaluation.certainty.confidence import Decided
 from raydebm.evaluation.results.evaluation import Evaluation, EvaluationInputs, evaluate
+from raydebm.generators.account import paid_usd
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
 from raydebm.pipeline.pools import calibrated_policy, evaluated_pools, fit_in_force, recorded_pools, texts_read_of
 from raydebm.pipeline.scores import judge_prices
@@ -37,7 +38,12 @@ def make_evaluation(context: StageContext) -> Facts:
         task=recipe.task.name,
         command=context.command,
     )
-    result = replace(evaluate(inputs), saved=saved_samples(context), texts_read=texts_read_of(context))
+    result = replace(
+        evaluate(inputs),
+        saved=saved_samples(context),
+        texts_read=texts_read_of(context),
+        paid_usd=paid_usd(context.run),
+    )
     write_report(result, context.run)
     return result.facts()
 

@@ -23,6 +23,7 @@ from raydebm.evaluation.paper.reproduction import (
     write_reproduction,
 )
 from raydebm.evaluation.results.evaluation import Evaluation
+from raydebm.evaluation.selectors import PAPER_RULE
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.evaluation.stats.json_results import command_line
 from raydebm.evaluation.studies.scorers import ScoredVariant, VariantStudy, variant_study
@@ -228,7 +229,7 @@ def findings_of(report: ConfoundingReport) -> dict[str, Estimate]:
     if "code only" in ablation:
         found["gap between generators, code only"] = ablation["code only"].spread_range
     if "explanation only" in ablation:
-        found["pass@1, explanation only"] = ablation["explanation only"].accuracy["ours"]
+        found["pass@1, explanation only"] = ablation["explanation only"].accuracy[PAPER_RULE]
     for row in (row for swap in report.swaps for row in swap.rows):
         style = next((name for name in ("LLaMA", "GPT-OSS", "Qwen") if name.lower() in row.style.lower()), None)
         if not row.is_control and (style or row.style.startswith("(")):

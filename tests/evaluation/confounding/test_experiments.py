@@ -95,7 +95,7 @@ def test_a_variant_is_about_the_problems_that_have_such_texts(make_pool):
     row = next(row for row in rows if row.name == "code only")
 
     assert (row.num_candidates, row.screen.num_problems) == (2, 1)
-    assert (row.screen.accuracy["ours"].value, row.ours_by_original.value) == (1.0, 0.0)
+    assert (row.screen.accuracy["energy (paper)"].value, row.paper_by_original.value) == (1.0, 0.0)
 
 
 def test_a_text_that_cannot_be_scored_is_counted_and_the_others_are_scored(make_pool):

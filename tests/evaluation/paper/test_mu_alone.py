@@ -50,7 +50,7 @@ def test_every_table_has_the_same_figure_by_mu_alone(pools, study):
     }
 
     assert {name: estimate.value for name, estimate in figures.items()} == dict.fromkeys(figures, 0.75)
-    assert study.evaluation.row("ours").pass_at_1.value == 0.5
+    assert study.evaluation.row("energy (paper)").pass_at_1.value == 0.5
 
 
 def test_an_adapter_alone_is_the_sweep_at_one_adapter(study):

@@ -88,16 +88,16 @@ def test_the_one_mean_violation_of_the_papers_transfer_table_is_a_mean_violation
     runs = [ScoredRun(source=source, target="TP", pools=table_of(pools)) for source in ("K&K (MB)", "MuSR (MB)")]
     reproduced = reproduction([], transfers=[transfer(runs, title="t", num_bootstrap=100)])
 
-    ours = cell(reproduced, "tab:full_transfer", "K&K (MB)", "TP")
-    assert (ours.published_value, ours.estimate.value) == (0.136, 0.25)
-    assert ours.reason.startswith("mean violation by mu alone")
+    paper = cell(reproduced, "tab:full_transfer", "K&K (MB)", "TP")
+    assert (paper.published_value, paper.estimate.value) == (0.136, 0.25)
+    assert paper.reason.startswith("mean violation by mu alone")
     assert cell(reproduced, "tab:full_transfer", "MuSR (MB)", "TP").estimate.value == 0.0
 
 
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ("Distributional EBM (ours)", "no candidate has energies"),
+        ("Distributional EBM", "no candidate has energies"),
         ("mu only", "no candidate has energies"),
         ("Greedy (T=0)", "the pool has no separate sample at temperature 0"),
     ],

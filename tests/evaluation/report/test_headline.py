@@ -1,4 +1,4 @@
-"""The first three sentences of a report, its main selectors, and what sampling in waves saved."""
+"""The opening of a report, its main selectors, and what sampling in waves saved."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -10,8 +10,8 @@ from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.certainty.confidence import Promise
 from raydebm.evaluation.report.evaluation_report import document
-from raydebm.evaluation.report.evaluation_tables import loop_table, main_table
-from raydebm.evaluation.report.headline import main_rows, sentences
+from raydebm.evaluation.report.evaluation_tables import loop_table, main_table, selector_table
+from raydebm.evaluation.report.headline import facts, lead, main_rows, sentences
 from raydebm.evaluation.results.entries import LoopSummary, wave_savings
 from raydebm.evaluation.results.evaluation import EvaluationInputs, TextsRead, evaluate
 from raydebm.evaluation.stats.intervals import Estimate
@@ -20,7 +20,7 @@ from raydebm.records import Decision, Outcome, PassRecord, PassStop, Problem
 
 @pytest.fixture(scope="module")
 def evaluation(make_pool):
-    """Problem 1: ours right. Problem 2: ours wrong, and one of four candidates right."""
+    """Problem 1: paper right. Problem 2: paper wrong, and one of four candidates right."""
     pools = [
         make_pool((1, {"members": (0.0, 0.0)}), (0, {"members": (1.0, 1.0), "generator": "h"}), problem_id="one"),
         make_pool(
@@ -42,29 +42,85 @@ def certified(max_error, coverage):
     )  # fmt: skip
 
 
+def decided(evaluation, *promises, **fields):
+    """The evaluation with a posterior whose profile is the vote, 41 labelled problems and no tests."""
+    study = SimpleNamespace(promises=promises, num_labelled=41, tests=(), profile="vote", **fields)
+    chosen = replace(evaluation.row("majority vote"), name="chosen profile", group="decision")
+    return replace(evaluation, decision=study, rows=(*evaluation.rows, chosen))
+
+
 def test_a_larger_error_is_promised_only_where_it_answers_more(evaluation):
-    promises = (certified(0.1, 0.61), certified(0.2, 0.94), certified(0.3, 0.943))
-    decision = SimpleNamespace(promises=promises, num_labelled=100, tests=(), profile="vote")
+    shown = dict(facts(decided(evaluation, certified(0.1, 0.61), certified(0.2, 0.94), certified(0.3, 0.943))))
 
-    *_, promise = sentences(replace(evaluation, decision=decision))
-
-    assert promise == (
-        "With confidence 0.9 may be promised: an error of at most 10 % at coverage 61 %, or an error of at most 20 % "
-        "at coverage 94 %."
+    assert shown["guaranteed"] == (
+        "an error of at most 10 % where 61 % are answered, or an error of at most 20 % where 94 % are answered; "
+        "with confidence 0.9"
     )
 
 
-def test_the_main_rows_are_few_and_end_with_the_oracle(evaluation):
-    names = [row.name for row in main_rows(evaluation)]
+def test_what_to_use_comes_first_and_bold_by_its_own_name(evaluation):
+    chosen = decided(evaluation)
 
-    assert (names[0], names[-1]) == ("random", "oracle")
-    assert {"majority vote", "best generator (chosen in hindsight)", "ours"} <= set(names)
+    assert lead(chosen) == "Use the profile vote."
+    table = selector_table(chosen)
+    assert (table.rows[0][0], table.emphasised) == ("vote (chosen profile)", (0,))
+    assert [row.name for row in main_rows(chosen)][:2] == ["chosen profile", "random"]
+
+
+def test_without_a_posterior_the_papers_rule_comes_first(evaluation):
+    assert lead(evaluation).startswith("Use energy (paper): lowest mu + 1 E_constraint, accepted up to a sigma of 0.8")
+    names = [row.name for row in main_rows(evaluation)]
+    assert (names[0], names[-1]) == ("energy (paper)", "oracle")
     assert not any(name.startswith(("adapter", "generator", "greedy")) for name in names)
 
 
+def loop_of(**counts):
+    nothing = {name: 0 for name in LoopSummary.__dataclass_fields__ if name.startswith("num_")}
+    share = Estimate(value=0.75, low=0.5, high=1.0, n=40)
+    return LoopSummary(coverage=share, answered=share, first=share, regenerated=share, **{**nothing, **counts})
+
+
+def test_the_decision_says_answered_right_refused_guaranteed_and_cost(evaluation):
+    loop = loop_of(num_problems=40, num_abstained_incorrect=7, num_abstained_correct=3)
+
+    assert facts(replace(evaluation, loop=loop, paid_usd=1234.5)) == (
+        ("answered", "75.0 [50.0, 100.0] % of 40 test problems"),
+        ("right among them", "75.0 [50.0, 100.0] %"),
+        ("refused", "25.0 %: 7 wrong selections and 3 right ones"),
+        ("guaranteed", "nothing, because no posterior was fitted"),
+        ("cost", "this run cost $1,234.50"),
+    )
+
+
+def test_a_run_without_prices_says_so(evaluation):
+    assert dict(facts(evaluation)) == {
+        "guaranteed": "nothing, because no posterior was fitted",
+        "cost": "no prices are known",
+    }
+
+
+def test_an_answer_costs_what_its_pool_costs_at_recorded_prices(make_pool):
+    pool = make_pool((1, {"members": (0.0,), "cost_usd": 0.002}), (0, {"members": (1.0,), "cost_usd": 0.003}))
+    given = {"policy": Policy(), "config": EvaluationConfig(num_bootstrap=100), "task": "toy", "adapters": ("a0",)}
+    priced = evaluate(EvaluationInputs(pools=table_of([pool]), **given))
+
+    assert dict(facts(priced))["cost"] == "an answer $0.005 at recorded prices"
+    assert dict(facts(replace(priced, paid_usd=2.0)))["cost"] == "this run cost $2.00, an answer $0.005"
+
+
+def test_labels_that_certify_nothing_say_how_many_more_would(evaluation):
+    uncertified = replace(certified(0.1, 0.5), certified=False, more_problems=60)
+
+    shown = dict(facts(decided(evaluation, uncertified, replace(uncertified, more_problems=25))))
+
+    assert shown["guaranteed"] == (
+        "nothing, with 41 labelled problems; about 25 more labelled problems would do for the largest error"
+    )
+
+
 def test_the_best_third_party_baseline_stands_before_the_oracle(evaluation):
-    ours, chance = evaluation.row("ours"), evaluation.row("random")
-    external = (replace(chance, name="weak judge", group="external"), replace(ours, name="judge", group="external"))
+    paper, chance = evaluation.row("energy (paper)"), evaluation.row("random")
+    external = (replace(chance, name="weak judge", group="external"), replace(paper, name="judge", group="external"))
 
     names = [row.name for row in main_rows(replace(evaluation, rows=(*external, *evaluation.rows)))]
 
@@ -74,10 +130,10 @@ def test_the_best_third_party_baseline_stands_before_the_oracle(evaluation):
 
 def test_the_table_of_the_terminal_has_at_most_twelve_rows_and_a_hundred_columns(evaluation):
     everything = [
-        replace(evaluation.row("ours"), name=name, group="ours")
-        for name in ("chosen profile", "ours, all passes", "ours, answered only")
+        replace(evaluation.row("energy (paper)"), name=name, group="paper")
+        for name in ("chosen profile", "all passes", "all passes, answered only")
     ]
-    judge = replace(evaluation.row("ours"), name="a third-party judge", group="external")
+    judge = replace(evaluation.row("energy (paper)"), name="a third-party judge", group="external")
     table = main_table(replace(evaluation, rows=(judge, *everything, *evaluation.rows)))
     widths = [max(len(row[column]) for row in (table.headers, *table.rows)) for column in range(len(table.headers))]
 
@@ -85,13 +141,11 @@ def test_the_table_of_the_terminal_has_at_most_twelve_rows_and_a_hundred_columns
     assert sum(widths) + 3 * len(widths) + 1 <= 100
 
 
-def test_three_sentences_say_what_was_chosen_how_good_it_is_and_what_may_be_promised(evaluation):
-    choice, quality, promise = sentences(evaluation)
-
-    assert choice.startswith("The paper's rule decides: lowest mu + 1 E_constraint")
-    assert quality.startswith("On 2 test problems its selection is correct on 50.0 [0.0, 100.0] % (random 37.5,")
-    assert quality.endswith("oracle 100.0).")
-    assert promise == "No posterior was fitted, so nothing may be promised."
+def test_the_quality_of_the_first_pass_stands_beside_its_rivals(evaluation):
+    assert sentences(evaluation) == (
+        "After one pass and without refusing, its selections are right on 50.0 [0.0, 100.0] % (random 37.5, majority "
+        "vote 37.5, oracle 100.0).",
+    )
 
 
 def read_of(split, without_problem, *, num_candidates=100):
@@ -108,24 +162,25 @@ def test_where_the_scorer_read_no_problem_the_report_opens_with_a_warning(evalua
         "Warning: of 11 % of the 100 candidates of test and 84 % of the 100 candidates of train the scorer read nothing"
     )
     page = document(replace(evaluation, texts_read=read)).markdown().splitlines()
-    assert opening in page[:6]
+    assert opening in page[:8]
     assert "| validation | 100 | 10.0 | 4.0 | 52.0 |" in page
 
 
 @pytest.mark.parametrize("read", [(), (read_of("test", None),), (read_of("test", 10),)])
 def test_there_is_no_warning_where_a_tenth_lacks_its_problem_or_nothing_is_known(evaluation, read):
-    assert len(sentences(replace(evaluation, texts_read=read))) == 3
+    assert len(sentences(replace(evaluation, texts_read=read))) == 1
 
 
-def test_the_report_opens_with_a_figure_and_the_sentences_and_folds_its_tables(evaluation):
+def test_the_report_opens_with_the_decision_then_one_figure_and_folds_the_rest(evaluation):
     page = document(evaluation).html()
     top, rest = page.split("</header>")
 
     assert top.count("<svg") == 1
-    for sentence in ("The paper&#39;s rule decides", "On 2 test problems", "No posterior"):
-        assert sentence in top
+    places = [top.index(part) for part in ("Use energy (paper)", "no prices are known", "After one pass", "<svg")]
+    assert places == sorted(places)
     assert "<table" not in top
     assert rest.count("<table") == sum("<table" in part for part in rest.split("<details>")[1:])
+    assert rest.count("<svg") == sum("<svg" in part for part in rest.split("<details>")[1:])
     assert "<details open" not in page
 
 
@@ -179,12 +234,7 @@ def test_passes_without_waves_have_no_savings(outcome):
 
 
 def test_the_table_of_the_loop_has_the_savings(evaluation, outcome):
-    estimate = evaluation.row("ours").pass_at_1
-    counts = {name: 0 for name in LoopSummary.__dataclass_fields__ if name.startswith("num_")}
-    loop = LoopSummary(
-        coverage=estimate, answered=estimate, first=estimate, regenerated=estimate, **counts,
-        waves=wave_savings([outcome("a", stop("accept", 8, 2, 72), tokens=10)]),
-    )  # fmt: skip
+    loop = replace(loop_of(), waves=wave_savings([outcome("a", stop("accept", 8, 2, 72), tokens=10)]))
 
     rows = {row[0]: row[1] for row in loop_table(replace(evaluation, loop=loop)).rows}
 

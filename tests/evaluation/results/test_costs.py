@@ -50,7 +50,7 @@ def pools(make_pool):
         ("generator h", 0.03, 1, 0),
         ("majority vote", 0.04, 2, 0),
         ("constraint only", 0.04, 2, 0),
-        ("ours", 0.04, 2, 2),
+        ("energy (paper)", 0.04, 2, 2),
         ("mu only", 0.04, 2, 2),
         ("adapter a0", 0.04, 2, 2),
         ("judge", 0.24, 2, 2),
@@ -186,7 +186,7 @@ def test_every_selector_says_whether_it_reads_energies_and_which_scores(make_poo
 def test_an_unknown_cost_is_not_0(unpriced):
     _, rows = costs(unpriced)
 
-    assert (rows["majority vote"].usd.value, rows["ours"].usd.value) == (None, None)
+    assert (rows["majority vote"].usd.value, rows["energy (paper)"].usd.value) == (None, None)
 
 
 def test_the_front_is_what_nobody_beats_in_both(pools):
@@ -217,7 +217,7 @@ def test_without_any_price_cheap_is_what_asks_for_little(unpriced):
     _, rows = costs(unpriced)
 
     front = {name for name, row in rows.items() if row.is_on_front}
-    assert front >= {"generator h", "ours", "mu only"}
+    assert front >= {"generator h", "energy (paper)", "mu only"}
     assert not front & {"random", "first", "generator g", "majority vote", "constraint only", "oracle"}
 
 

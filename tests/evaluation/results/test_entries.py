@@ -16,13 +16,17 @@ def entry(name, group):
 
 
 def test_no_two_comparisons_are_of_the_same_two_selectors():
-    """Ours is compared with every other selector, and the decision's selectors with the vote, too."""
-    entries = [entry("majority vote", "baseline"), entry("posterior", "decision"), entry("ours", "ours")]
+    """The paper's rule is compared with every other selector, and the decision's selectors with the vote, too."""
+    entries = [
+        entry("majority vote", "baseline"),
+        entry("posterior", "decision"),
+        entry("energy (paper)", "paper"),
+    ]
 
     compared = comparisons(entries, Bootstrap.of(2, num_bootstrap=100, seed=0), 0)
 
     assert [(row.one, row.other) for row in compared] == [
-        ("ours", "majority vote"),
-        ("ours", "posterior"),
+        ("energy (paper)", "majority vote"),
+        ("energy (paper)", "posterior"),
         ("posterior", "majority vote"),
     ]

@@ -86,7 +86,7 @@ def weighted(pool):
         ("majority vote", majority),
         ("shortest", shortest),
         ("energy-weighted vote", weighted),
-        ("ours", lowest_energy),
+        ("energy (paper)", lowest_energy),
     ],
 )
 @given(rows=POOLS)

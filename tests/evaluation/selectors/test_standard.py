@@ -40,7 +40,7 @@ def test_unlabeled_candidates_are_left_out_not_counted_as_wrong(make_pool):
 def test_a_choice_without_label_has_no_value(make_pool):
     pool = make_pool((None, {"members": (0.0,)}), (1, {"members": (1.0,)}))
 
-    assert math.isnan(worth("ours", pool))
+    assert math.isnan(worth("energy (paper)", pool))
 
 
 def test_greedy_is_the_mean_over_generators_and_not_part_of_random(make_pool):
@@ -173,7 +173,7 @@ def test_a_rule_that_cannot_choose_violates_all_of_what_others_violate_in_part(m
     unparsed = {"penalty": math.inf, "members": (0.0,)}
     pool = make_pool((0, unparsed), (0, unparsed), violations=[1.0, 0.5])
 
-    assert value_of(selectors(pool)["ours"], pool).violation == 1.0
+    assert value_of(selectors(pool)["energy (paper)"], pool).violation == 1.0
 
 
 def test_one_generator_needs_no_rows_of_its_own(make_pool):
@@ -197,8 +197,8 @@ def test_constraint_only_shares_ties(make_pool):
 def test_ours_weighs_the_constraint(make_pool):
     pool = make_pool((1, {"members": (1.0,)}), (0, {"members": (0.0,), "penalty": 0.6}))
 
-    assert worth("ours", pool, lambda_=1.0) == 0.0
-    assert worth("ours", pool, lambda_=2.0) == 1.0
+    assert worth("energy (paper)", pool, lambda_=1.0) == 0.0
+    assert worth("energy (paper)", pool, lambda_=2.0) == 1.0
 
 
 @pytest.mark.parametrize("name", ["mu only", "adapter a0"])
@@ -213,7 +213,7 @@ def test_mu_only_is_ours_with_lambda_0(make_pool):
     """Ties of mu go to the smaller id."""
     pool = make_pool((0, {"members": (1.0,)}), (1, {"members": (0.5,), "penalty": 9.0}), (0, {"members": (0.5,)}))
 
-    assert worth("mu only", pool) == worth("ours", pool, lambda_=0.0) == 1.0
+    assert worth("mu only", pool) == worth("energy (paper)", pool, lambda_=0.0) == 1.0
 
 
 def test_energy_weighted_vote_lets_good_candidates_outvote_many(make_pool):

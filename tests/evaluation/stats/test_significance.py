@@ -81,14 +81,17 @@ def test_a_verdict_counts_the_other_comparisons_of_the_table():
 
 def test_binary_and_expected_values_get_the_test_that_fits():
     values = {
-        "ours": np.array([1.0, 1, 0, 1]),
+        "energy (paper)": np.array([1.0, 1, 0, 1]),
         "vote": np.array([1.0, 0, 0, 0]),
         "random": np.array([0.5, 0.2, 0.1, 0]),
     }
     bootstrap = Bootstrap.of(4, num_bootstrap=100, seed=0)
 
     vote, chance = compare(
-        values, [("ours", "vote"), ("ours", "random"), ("ours", "absent")], bootstrap=bootstrap, seed=0
+        values,
+        [("energy (paper)", "vote"), ("energy (paper)", "random"), ("energy (paper)", "absent")],
+        bootstrap=bootstrap,
+        seed=0,
     )
 
     assert (vote.test, vote.p_value, vote.only_one, vote.only_other) == ("McNemar, exact", 0.5, 2.0, 0.0)

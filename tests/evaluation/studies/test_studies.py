@@ -55,7 +55,7 @@ def test_every_k_is_selected_by_e_and_by_mu_alone(constrained):
 def test_every_n_is_selected_by_e_and_by_mu_alone(constrained):
     one, two = pool_sizes(table_of(constrained), lambda_=1.0, bootstrap=bootstrap(constrained), seed=0)
 
-    assert [row.pass_at_1["ours"].value for row in (one, two)] == [0.5, 1.0]
+    assert [row.pass_at_1["energy (paper)"].value for row in (one, two)] == [0.5, 1.0]
     assert [row.pass_at_1["mu only"].value for row in (one, two)] == [0.5, 0.0]
     assert [row.violation["mu only"].value for row in (one, two)] == [0.5, 0.8]
 
@@ -81,7 +81,7 @@ def test_expectations_over_subsets_are_exact(make_pool):
         drawn = list(combinations(range(5), size))
         best = np.mean([labels[min(subset, key=lambda i: energies[i])] for subset in drawn])
         oracle = np.mean([max(labels[i] for i in subset) for subset in drawn])
-        assert by_size[size]["ours"].value == pytest.approx(best)
+        assert by_size[size]["energy (paper)"].value == pytest.approx(best)
         assert by_size[size]["oracle"].value == pytest.approx(oracle)
         assert by_size[size]["random"].value == pytest.approx(0.4)
 
@@ -94,7 +94,7 @@ def test_what_could_not_be_checked_is_no_wrong_answer_in_a_small_pool(make_pool)
     one, two = pool_sizes(table_of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]), seed=0)
 
     assert {name: estimate.value for name, estimate in one.pass_at_1.items()} == dict.fromkeys(one.pass_at_1, 1.0)
-    assert two.pass_at_1["ours"].value == 1.0
+    assert two.pass_at_1["energy (paper)"].value == 1.0
 
 
 def test_the_whole_pool_votes_as_the_selector_does(make_pool):
@@ -114,7 +114,7 @@ def test_what_cannot_be_selected_loses_and_a_smaller_pool_is_used_whole(make_poo
     rows = pool_sizes(table_of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0)
 
     assert [row.n for row in rows] == [1, 2]
-    assert [row.pass_at_1["ours"].value for row in rows] == [0.25, 0.5]
+    assert [row.pass_at_1["energy (paper)"].value for row in rows] == [0.25, 0.5]
 
 
 # ---- generators ------------------------------------------------------------------------------------------------------
@@ -149,9 +149,13 @@ def test_one_generator_is_compared_with_mixed_pools_of_its_size(two_writers):
     by_name = {kind.name: kind for kind in kinds}
 
     assert list(by_name) == ["g", "h", "all generators, 2 random candidates", "all generators"]
-    assert (by_name["g"].ours.value, by_name["h"].ours.value, by_name["all generators"].ours.value) == (1.0, 0.0, 0.0)
+    assert (by_name["g"].by_energy.value, by_name["h"].by_energy.value, by_name["all generators"].by_energy.value) == (
+        1.0,
+        0.0,
+        0.0,
+    )
     # Of the six pairs three hold h's first candidate, which is wrong and has the lowest energy.
-    assert by_name["all generators, 2 random candidates"].ours.value == pytest.approx(0.5)
+    assert by_name["all generators, 2 random candidates"].by_energy.value == pytest.approx(0.5)
 
 
 def test_pools_of_one_generator_are_selected_by_e_and_by_mu_alone(make_pool):
@@ -166,7 +170,7 @@ def test_pools_of_one_generator_are_selected_by_e_and_by_mu_alone(make_pool):
 
     kinds = {kind.name: kind for kind in pool_kinds(table_of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0)}
 
-    assert (kinds["g"].ours.value, kinds["g"].mu_only.value) == (1.0, 0.0)
+    assert (kinds["g"].by_energy.value, kinds["g"].mu_only.value) == (1.0, 0.0)
     assert (kinds["h"].whole_minus.value, kinds["h"].mu_whole_minus.value) == (0.0, -1.0)
 
 
@@ -182,8 +186,8 @@ def test_a_generator_is_compared_on_the_problems_that_it_answered(make_pool):
 
     g, h, *_ = pool_kinds(table_of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0)
 
-    assert (g.ours.n, g.same_size.value, g.whole_minus.value, g.whole_minus.n) == (1, 0.5, 1.0, 1)
-    assert (h.ours.n, h.whole_minus.value) == (2, 0.0)
+    assert (g.by_energy.n, g.same_size.value, g.whole_minus.value, g.whole_minus.n) == (1, 0.5, 1.0, 1)
+    assert (h.by_energy.n, h.whole_minus.value) == (2, 0.0)
 
 
 def test_a_mixed_pool_of_the_same_size_has_as_many_candidates_problem_by_problem(make_pool):
@@ -254,7 +258,9 @@ def test_failed_requests_cost_a_choice_nothing(make_pool):
     one = pool_sizes(table_of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]), seed=0)[0]
 
     assert one.n == 1
-    assert one.pass_at_1["ours"].value == one.pass_at_1["random"].value == one.pass_at_1["oracle"].value == 0.5
+    assert (
+        one.pass_at_1["energy (paper)"].value == one.pass_at_1["random"].value == one.pass_at_1["oracle"].value == 0.5
+    )
 
 
 # ---- the two terms ---------------------------------------------------------------------------------------------------
@@ -357,12 +363,14 @@ def test_dimensions_of_labels_by_selector(make_pool):
         )
     ]
     wanted = [
-        selector for selector in standard_selectors(table_of(pools), lambda_=1.0) if selector.name in ("ours", "random")
+        selector
+        for selector in standard_selectors(table_of(pools), lambda_=1.0)
+        if selector.name in ("energy (paper)", "random")
     ]
 
     table = dimension_table(table_of(pools), wanted, bootstrap(pools))
 
-    assert (table.source, table.selectors) == ("labels", ("random", "ours"))
+    assert (table.source, table.selectors) == ("labels", ("random", "energy (paper)"))
     assert [(name, [e.value for e in values]) for name, values in table.rows] == [
         ("budget", [pytest.approx(0.4), 0.2]),
         ("diversity", [pytest.approx(0.2), 0.0]),
@@ -375,9 +383,11 @@ def test_a_rule_that_chooses_nothing_has_all_parts_of_the_violation(make_pool):
         make_pool((0, unparsed), violations=[0.6], dimensions=[{"budget": 0.6}], problem_id="p"),
         make_pool((0, {"members": (0.0,)}), violations=[0.1], dimensions=[{"budget": 0.1}], problem_id="q"),
     ]
-    ours = [selector for selector in standard_selectors(table_of(pools), lambda_=1.0) if selector.name == "ours"]
+    paper = [
+        selector for selector in standard_selectors(table_of(pools), lambda_=1.0) if selector.name == "energy (paper)"
+    ]
 
-    (budget,) = dimension_table(table_of(pools), ours, bootstrap(pools)).rows
+    (budget,) = dimension_table(table_of(pools), paper, bootstrap(pools)).rows
 
     assert (budget[1][0].value, budget[1][0].n) == (pytest.approx((1 + 0.1) / 2), 2)
 
@@ -511,7 +521,7 @@ def test_no_partition_with_one_adapter_or_without_a_constraint_that_tells_apart(
 
 
 def test_a_judges_rating_of_our_picks_beside_the_oracles(make_pool):
-    """p: ours is a (rated 4), the oracle's are b and c, equal in violation (2 and 3). q: ours is the oracle's, 5."""
+    """p: paper is a (rated 4), the oracle's are b and c, equal in violation (2 and 3). q: paper is the oracle's, 5."""
     pools = [
         make_pool(
             *[(0, {"members": (energy,)}) for energy in (0.0, 1.0, 2.0)],
@@ -525,8 +535,8 @@ def test_a_judges_rating_of_our_picks_beside_the_oracles(make_pool):
 
     (ratings,) = rated_picks(table_of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
 
-    assert (ratings.ours.value, ratings.oracle.value, ratings.random.value) == (4.5, 3.75, 3.0)
-    assert (ratings.ours_minus_oracle.value, ratings.ours_minus_oracle.n) == (0.75, 2)
+    assert (ratings.paper.value, ratings.oracle.value, ratings.random.value) == (4.5, 3.75, 3.0)
+    assert (ratings.paper_minus_oracle.value, ratings.paper_minus_oracle.n) == (0.75, 2)
 
 
 def test_without_violation_scores_the_oracles_picks_are_the_correct_ones(make_pool):
@@ -534,4 +544,4 @@ def test_without_violation_scores_the_oracles_picks_are_the_correct_ones(make_po
 
     (ratings,) = rated_picks(table_of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]))
 
-    assert (ratings.oracle.value, ratings.ours.value, ratings.ours_minus_oracle.n) == (5.0, None, 0)
+    assert (ratings.oracle.value, ratings.paper.value, ratings.paper_minus_oracle.n) == (5.0, None, 0)

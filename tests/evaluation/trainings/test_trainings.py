@@ -35,16 +35,16 @@ def certainty(correct, *, violation=None, **signals):
     )
 
 
-def training(problem_ids, ours, *, seed=0, fold=None, extra=(), about=None, decision=None, entries=None):
+def training(problem_ids, paper, *, seed=0, fold=None, extra=(), about=None, decision=None, entries=None):
     selectors = entries or [
-        entry("random", [0.5] * len(ours)),
-        entry("majority vote", [1.0] + [0.0] * (len(ours) - 1)),
+        entry("random", [0.5] * len(paper)),
+        entry("majority vote", [1.0] + [0.0] * (len(paper) - 1)),
         *extra,
-        entry("ours", ours, group="ours"),
-        entry("oracle", [1.0] * len(ours), group="bound"),
+        entry("energy (paper)", paper, group="paper"),
+        entry("oracle", [1.0] * len(paper), group="bound"),
     ]
     facts = TrainingFacts(
-        seed=seed, fold=fold, num_test=len(ours), num_train=7, num_validation=2, num_pairs=40, lambda_=1.0
+        seed=seed, fold=fold, num_test=len(paper), num_train=7, num_validation=2, num_pairs=40, lambda_=1.0
     )
     return Training(facts=facts, problem_ids=tuple(problem_ids), entries=selectors, certainty=about, decision=decision)
 
@@ -67,7 +67,7 @@ def folds():
 
 
 def test_over_seeds_a_value_is_the_mean_over_problems_of_their_means(seeds):
-    row = seeds.row("ours")
+    row = seeds.row("energy (paper)")
 
     assert (row.pass_at_1.value, row.pass_at_1.n) == (pytest.approx((1 + 0.5 + 0) / 3), 3)
     assert row.by_seed == (pytest.approx(2 / 3), pytest.approx(1 / 3))
@@ -76,7 +76,7 @@ def test_over_seeds_a_value_is_the_mean_over_problems_of_their_means(seeds):
 
 
 def test_over_folds_every_problem_counts_once(folds):
-    row = summarise(*folds).row("ours")
+    row = summarise(*folds).row("energy (paper)")
 
     assert (row.pass_at_1.value, row.pass_at_1.n) == (pytest.approx(2 / 5), 5)
     assert row.by_fold == (pytest.approx(2 / 3), 0.0)
@@ -88,36 +88,36 @@ def test_with_folds_and_seeds_a_problem_counts_by_its_mean_over_the_seeds():
         training("pq", [1, 1], fold=0), training("st", [0, 0], fold=1),
         training("pq", [1, 0], fold=0, seed=1), training("st", [0, 0], fold=1, seed=1),
     )  # fmt: skip
-    row = summary.row("ours")
+    row = summary.row("energy (paper)")
 
     assert (summary.seeds, summary.folds) == ((0, 1), (0, 1))
     assert row.pass_at_1.value == pytest.approx((1 + 0.5) / 4)
     assert (row.by_seed, row.by_fold) == ((0.5, 0.25), (0.75, 0.0))
 
 
-def test_the_gap_closed_and_ours_minus_another_are_those_of_the_means(seeds):
-    # random 0.5, oracle 1, ours 0.5: nothing of the gap.
-    assert seeds.row("ours").gap_closed.value == pytest.approx(0)
+def test_the_gap_closed_and_paper_minus_another_are_those_of_the_means(seeds):
+    # random 0.5, oracle 1, paper 0.5: nothing of the gap.
+    assert seeds.row("energy (paper)").gap_closed.value == pytest.approx(0)
     assert seeds.row("oracle").gap_closed.value == 1
-    assert seeds.row("majority vote").ours_minus.value == pytest.approx((0 + 0.5 + 0) / 3)
+    assert seeds.row("majority vote").paper_minus.value == pytest.approx((0 + 0.5 + 0) / 3)
 
 
 def test_two_selectors_are_compared_within_the_trainings_that_have_both():
-    """On q ours is right, then unlabeled, and the judge right, then wrong: the one pair that there is differs by 0."""
+    """On q paper is right, then unlabeled, and the judge right, then wrong: the one pair that there is differs by 0."""
     summary = summarise(
         training("pqr", [1, 1, 0], extra=[entry("judge", [1, 1, 0])]),
         training("pqr", [1, math.nan, 0], seed=1, extra=[entry("judge", [1, 0, 0])]),
     )
 
-    assert summary.row("judge").ours_minus.value == 0
-    # Over the same pairs random is 0.5 and the oracle 1: ours gains 0.5, 0.5 and -0.5 of three times 0.5.
-    assert summary.row("ours").gap_closed.value == pytest.approx(0.5 / 1.5)
+    assert summary.row("judge").paper_minus.value == 0
+    # Over the same pairs random is 0.5 and the oracle 1: paper gains 0.5, 0.5 and -0.5 of three times 0.5.
+    assert summary.row("energy (paper)").gap_closed.value == pytest.approx(0.5 / 1.5)
 
 
 def test_selectors_are_compared_over_the_problems_of_all_folds(folds):
-    comparison = {(row.one, row.other): row for row in summarise(*folds).comparisons}["ours", "majority vote"]
+    comparison = {(row.one, row.other): row for row in summarise(*folds).comparisons}["energy (paper)", "majority vote"]
 
-    # The vote is right on p and s, ours on p and q.
+    # The vote is right on p and s, paper on p and q.
     assert (comparison.only_one, comparison.only_other, comparison.difference.n) == (1, 1, 5)
     assert comparison.p_value == 1.0
 
@@ -133,7 +133,7 @@ def test_a_selector_that_a_fold_lacks_counts_on_the_other_and_is_named():
     summary = summarise(training("pqr", [1, 1, 0], fold=0, extra=judge), training("st", [0, 0], fold=1))
     row = summary.row("judge")
 
-    assert [each.name for each in summary.rows] == ["random", "majority vote", "judge", "ours", "oracle"]
+    assert [each.name for each in summary.rows] == ["random", "majority vote", "judge", "energy (paper)", "oracle"]
     assert (row.pass_at_1.value, row.pass_at_1.n) == (pytest.approx(2 / 3), 3)
     assert row.by_fold == (pytest.approx(2 / 3), None)
     assert summary.absent == {"judge": (1,)}
@@ -145,22 +145,22 @@ def test_the_order_of_the_folds_changes_nothing(folds):
 
 
 def test_where_there_is_a_violation_score_it_decides():
-    def of(seed, ours):
+    def of(seed, paper):
         entries = [
             entry("random", [0, 0], violation=[0.5, 0.5]),
-            entry("ours", [0, 0], group="ours", violation=ours),
+            entry("energy (paper)", [0, 0], group="paper", violation=paper),
             entry("oracle", [0, 0], group="bound", violation=[0.1, 0.1]),
         ]
         return training("pq", [0, 0], seed=seed, entries=entries)
 
     summary = summarise(of(0, [0.1, 0.3]), of(1, [0.1, 0.1]))
-    row = summary.row("ours")
+    row = summary.row("energy (paper)")
 
     assert summary.is_continuous
     assert row.mean_violation.value == pytest.approx(0.15)
     assert row.by_seed == (pytest.approx(0.2), pytest.approx(0.1))
     assert row.gap_closed.value == pytest.approx(0.35 / 0.4)
-    assert summary.row("random").ours_minus.value == pytest.approx(0.35)
+    assert summary.row("random").paper_minus.value == pytest.approx(0.35)
 
 
 @pytest.mark.parametrize(
@@ -180,10 +180,15 @@ def test_trainings_that_make_no_summary_are_refused(trainings, message):
 
 
 def test_what_is_compared():
-    groups = {"majority vote": "baseline", "best generator": "generator", "posterior": "decision", "ours": "ours"}
+    groups = {
+        "majority vote": "baseline",
+        "best generator": "generator",
+        "posterior": "decision",
+        "energy (paper)": "paper",
+    }
 
     assert compared_pairs(groups) == [
-        ("ours", "majority vote"), ("ours", "best generator"), ("ours", "posterior"),
+        ("energy (paper)", "majority vote"), ("energy (paper)", "best generator"), ("energy (paper)", "posterior"),
         ("posterior", "majority vote"), ("posterior", "best generator"),
     ]  # fmt: skip
 

@@ -18,8 +18,10 @@ def number(value):
     return Estimate(value=value, low=None, high=None, n=9)
 
 
-def screen(gap, spread, ours=0.5):
-    return SimpleNamespace(gap_within=number(gap), spread_range=number(spread), accuracy={"ours": number(ours)})
+def screen(gap, spread, paper=0.5):
+    return SimpleNamespace(
+        gap_within=number(gap), spread_range=number(spread), accuracy={"energy (paper)": number(paper)}
+    )
 
 
 def picked(generator, difficulty, num_picked, num_avoidable=0):
@@ -36,7 +38,7 @@ def findings():
         "no headers": screen(2.0, 5.0),
         "no headers + latex": screen(0.55, 1.0),
         "code only": screen(1.0, 3.6),
-        "explanation only": screen(0.1, 0.2, ours=0.625),
+        "explanation only": screen(0.1, 0.2, paper=0.625),
     }
     styles = [("llama-3.1-8b", False, 2.66), ("gemma", True, 0.1), ("(all other styles)", False, 1.95)]
     swap = SimpleNamespace(

@@ -120,7 +120,7 @@ def test_what_the_loop_gives_out_is_a_row_too(trained):
         json.loads((folder / f"fold-{index}" / "evaluation" / "metrics.json").read_text())["loop"]["answered"]["n"]
         for index in (0, 1)
     )
-    assert summary.row("ours, answered only").pass_at_1.n == answered
+    assert summary.row("all passes, answered only").pass_at_1.n == answered
 
 
 def test_the_folds_are_trained_apart(trained):
@@ -154,7 +154,7 @@ def test_another_seed_of_each_fold_has_a_directory_in_the_folds(trained):
     again, _ = trained_once_more(Pipeline(recipe=recipe, on_stage=reports.append), seeds=[3, 4])
 
     assert again.seeds == (3, 4)
-    assert len(again.row("ours").by_seed) == 2
+    assert len(again.row("energy (paper)").by_seed) == 2
     assert {report.stage.split()[0] for report in reports if not report.reused} == {"fold-0/seed-4", "fold-1/seed-4"}
     splits = [Pipeline(recipe=recipe_at(folder / "fold-0" / place)).splits() for place in (".", "seed-4")]
     assert splits[0][TEST] == splits[1][TEST]

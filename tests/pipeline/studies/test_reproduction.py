@@ -184,7 +184,7 @@ def test_the_repaired_scorer_is_a_run_that_can_be_evaluated(repaired):
 
     result = run.evaluate()
 
-    assert result.row("ours") is not None
+    assert result.row("energy (paper)") is not None
     assert run.run.exists("repaired.json")
     assert (Path(run.run.root) / "calibration" / "policy.json").is_file()
 

@@ -55,7 +55,7 @@ def test_candidates_and_labels_are_made_once(trained):
 def test_the_summary_is_over_both(trained):
     summary, _, _ = trained
     assert (summary.seeds, summary.folds, summary.num_problems) == ((5, 6), (), 6)
-    assert len(summary.row("ours").by_seed) == 2
+    assert len(summary.row("energy (paper)").by_seed) == 2
     assert summary.row("oracle").sd_of_seeds == 0
     assert all(training.screen for training in summary.trainings)
 
